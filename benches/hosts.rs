@@ -34,11 +34,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::clock::System;
-use memory_shepherd::config::Host;
+use memory_shepherd::clock::SystemClock;
+use memory_shepherd::config::SshHost;
 use memory_shepherd::transport::Transport;
-use memory_shepherd::transport::sftp::Sftp;
-use memory_shepherd::transport::sftp::ssh::Ssh;
+use memory_shepherd::transport::sftp::SftpTransport;
+use memory_shepherd::transport::sftp::ssh::SshConnector;
 
 use self::sshd::{HOST, Sshd, public};
 
@@ -464,18 +464,18 @@ fn line(folder: &Path) -> Option<()> {
 
 /// What it takes to connect, to resolve one path, and to end.
 fn connect(ssh_config: &Path) -> Duration {
-    let host = Host {
+    let host = SshHost {
         name: "far".to_string(),
         user: None,
         port: None,
         identity_file: None,
-        timeout: 60,
+        timeout_seconds: 60,
     };
-    let clock = Arc::new(System);
+    let clock = Arc::new(SystemClock);
     let arguments = vec!["-F".into(), ssh_config.as_os_str().to_os_string()];
-    let dial = Ssh::new(clock.clone()).with("ssh", arguments);
+    let dial = SshConnector::new(clock.clone()).with_program("ssh", arguments);
     let began = Instant::now();
-    let far = Sftp::new(host, Arc::new(dial), clock);
+    let far = SftpTransport::new(host, Arc::new(dial), clock);
     far.probe(&[]);
     let connected = began.elapsed();
     let outside = far.probe(&[Path::new("/etc/passwd")]);

@@ -23,15 +23,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::bounded;
-use memory_shepherd::clock::{Clock, System};
-use memory_shepherd::config::{self, Env, Host};
-use memory_shepherd::console::keymap::{Code, Key};
+use memory_shepherd::clock::{Clock, SystemClock};
+use memory_shepherd::config::{self, ConfigEnvironment, SshHost};
+use memory_shepherd::console::keymap::{Key, KeyCode};
 use memory_shepherd::console::model::Moment;
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{Msg, update};
-use memory_shepherd::console::{first_model, view};
-use memory_shepherd::engine::{Engine, Fleet, FleetEvent, Setup, Trigger};
-use memory_shepherd::transport::fake::Fake;
+use memory_shepherd::console::{initial_model, view};
+use memory_shepherd::engine::{Engine, EngineSetup, FleetEvent, FleetWatcher, Trigger};
+use memory_shepherd::transport::fake::FakeTransport;
 use memory_shepherd::transport::{Transport, Transports};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -43,17 +43,17 @@ const SIZE: (u16, u16) = (120, 36);
 const BASELINE: &str = "# Rules\n\n- be kind\n- be brief\n\n---\n";
 
 /// Hosts by their names.
-struct Hosts(HashMap<String, Fake>);
+struct Hosts(HashMap<String, FakeTransport>);
 
 impl Transports for Hosts {
-    fn to(&self, host: Option<&Host>) -> Arc<dyn Transport> {
+    fn transport_for(&self, host: Option<&SshHost>) -> Arc<dyn Transport> {
         let host = host.expect("all agents are on hosts");
         Arc::new(self.0[&host.name].clone())
     }
 }
 
 /// The fleet's config, and its hosts.
-fn fleet(root: &Path) -> (config::Config, HashMap<String, Fake>) {
+fn fleet(root: &Path) -> (config::Config, HashMap<String, FakeTransport>) {
     fs::create_dir(root.join("baselines")).expect("a folder");
     fs::write(root.join("baselines/shared.md"), BASELINE).expect("a baseline");
     let memory = format!(
@@ -64,14 +64,14 @@ fn fleet(root: &Path) -> (config::Config, HashMap<String, Fake>) {
     let mut hosts = HashMap::new();
     for number in 0..HOSTS {
         let host = format!("host-{number:02}");
-        let fake = Fake::new(Arc::new(System));
+        let fake = FakeTransport::new(Arc::new(SystemClock));
         for folder in ["/", "/agents"] {
             fake.make_folder(folder, 0, 0, 0o755);
         }
         for agent in 0..AGENTS {
             let folder = format!("/agents/{agent}");
             fake.make_folder(&folder, 1000, 1000, 0o755);
-            fake.write(format!("{folder}/MEMORY.md"), memory.as_bytes());
+            fake.write_file(format!("{folder}/MEMORY.md"), memory.as_bytes());
             write!(
                 text,
                 "[{host}-agent-{agent:02}]\nremote_host = {host}\n\
@@ -84,12 +84,12 @@ fn fleet(root: &Path) -> (config::Config, HashMap<String, Fake>) {
     }
     let path = root.join("fleet.conf");
     fs::write(&path, text).expect("a config");
-    let env = Env {
+    let env = ConfigEnvironment {
         cwd: root.to_path_buf(),
         home: None,
         xdg_config_home: None,
         xdg_state_home: None,
-        config_variable: None,
+        config_path_variable: None,
         uid: 1000,
     };
     (config::load(&path, &env).expect("a config"), hosts)
@@ -102,24 +102,24 @@ fn main() {
     hosts["host-00"].set_hook(move |_, _, _| {
         let _ = released.recv();
     });
-    let began = System.instant();
+    let began = SystemClock.instant();
     let moment = || Moment {
-        since: began.elapsed(),
-        wall: System.now(),
+        elapsed: began.elapsed(),
+        local_time: SystemClock.now(),
     };
-    let mut model = first_model(&config, moment(), SIZE);
-    let theme = Theme::named("terminal").expect("a theme");
+    let mut model = initial_model(&config, moment(), SIZE);
+    let theme = Theme::built_in("terminal").expect("a theme");
     let mut buffer = Buffer::empty(Rect::new(0, 0, SIZE.0, SIZE.1));
-    let engine = Engine::new(Setup {
+    let engine = Engine::new(EngineSetup {
         config,
-        clock: Arc::new(System),
+        clock: Arc::new(SystemClock),
         transports: Arc::new(Hosts(hosts)),
         user: "bench".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
     });
     let (sender, events) = bounded(64);
-    let fleet = Fleet::start(Arc::new(engine), sender);
+    let fleet = FleetWatcher::start(Arc::new(engine), sender);
     let living = (HOSTS - 1) * AGENTS;
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut all = None;
@@ -132,10 +132,10 @@ fn main() {
             let msg = match event {
                 FleetEvent::Observed(some) => {
                     seen.extend(some.iter().map(|it| it.agent.clone()));
-                    Msg::Observed(some)
+                    Msg::AgentsObserved(some)
                 }
-                FleetEvent::Hosts(some) => Msg::Hosts(some),
-                FleetEvent::ConfigChanged | FleetEvent::Note(_) => continue,
+                FleetEvent::HostsChanged(some) => Msg::HostsChanged(some),
+                FleetEvent::ConfigChanged | FleetEvent::Notice(_) => continue,
             };
             update(&mut model, moment(), msg);
             if all.is_none() && seen.len() == living {
@@ -145,10 +145,10 @@ fn main() {
         }
         if next_key <= Instant::now() {
             let down = keys.len() / 20 % 2 == 0;
-            let key = Key::plain(Code::Char(if down { 'j' } else { 'k' }));
+            let key = Key::from_code(KeyCode::Char(if down { 'j' } else { 'k' }));
             // What came before it and is not taken in yet keeps it waiting, too.
             let pressed = Instant::now();
-            update(&mut model, moment(), Msg::Keys(vec![key]));
+            update(&mut model, moment(), Msg::KeysPressed(vec![key]));
             buffer.reset();
             view::draw(&model, &theme, &mut buffer);
             keys.push(pressed.elapsed());

@@ -31,7 +31,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use memory_shepherd::engine::memory::{Baseline, find};
+use memory_shepherd::engine::memory::{Baseline, find_boundary};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
@@ -502,7 +502,7 @@ fn boundary() {
         );
         let times = (0..5).map(|_| {
             let began = Instant::now();
-            assert!(find(memory.as_bytes(), &baseline, &[]).is_some());
+            assert!(find_boundary(memory.as_bytes(), &baseline, &[]).is_some());
             began.elapsed()
         });
         median(times.collect())

@@ -24,24 +24,24 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Hasher};
-use crate::durable::{self, NewFile, Unsynced, Walk};
-use crate::error::{Error, Kind, PathContext, Result};
+use crate::durable::{self, NewFile, PathWalk, UnsyncedObject};
+use crate::error::{Error, ErrorKind, PathContext, Result};
 pub use pins::{PinFault, Pins};
-use trust::{is_ours, refuse_foreign};
+use trust::{check_directory_owner, may_change_owner_and_mode};
 
 /// The folder of the program's own files below `archive_dir`.
-pub const OWN: &str = ".shepherd";
+pub const PROGRAM_DIRECTORY_NAME: &str = ".shepherd";
 
 /// The mode of a folder of the archive until its name is on the disk: whoever
 /// finds one that lacks bits syncs it again.
-const UNSYNCED: Mode = Mode::RUSR.union(Mode::XUSR);
+const UNSYNCED_DIRECTORY_MODE: Mode = Mode::RUSR.union(Mode::XUSR);
 
 /// How deep directories of agents are looked for that left the config.
-const DEPTH: usize = 8;
+const MAX_SEARCH_DEPTH: usize = 8;
 
 /// How often a name that was free is taken by another run before this one gives
 /// up.
-const ATTEMPTS: usize = 64;
+const MAX_NAME_ATTEMPTS: usize = 64;
 
 /// What an entry holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -54,10 +54,11 @@ pub enum EntryKind {
     /// The whole displaced file, which a late writer had changed.
     Late,
     /// What a late writer had added to the displaced file, of which other entries hold
-    /// the beginning: see [`Written::base`].
+    /// the beginning: see [`WrittenEntry::base`].
     Appended,
     /// A description of something that was not a readable file.
-    Odd,
+    #[serde(rename = "Odd")]
+    Special,
 }
 
 impl EntryKind {
@@ -67,23 +68,23 @@ impl EntryKind {
         EntryKind::FullBackup,
         EntryKind::Late,
         EntryKind::Appended,
-        EntryKind::Odd,
+        EntryKind::Special,
     ];
 
-    fn suffix(self) -> &'static str {
+    fn name_suffix(self) -> &'static str {
         match self {
             EntryKind::Scratch => "",
             EntryKind::FullBackup => "-full-backup",
             EntryKind::Late => "-late",
             EntryKind::Appended => "-appended",
-            EntryKind::Odd => "-odd",
+            EntryKind::Special => "-odd",
         }
     }
 }
 
 /// What is known of an entry from its name and its inode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct ArchiveEntry {
     /// Path below `archive_dir`.
     pub path: PathBuf,
     /// What it holds, by its name.
@@ -100,7 +101,7 @@ pub struct Entry {
 
 /// An entry that was just written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Written {
+pub struct WrittenEntry {
     /// Path below `archive_dir`.
     pub path: PathBuf,
     /// What it holds.
@@ -111,34 +112,35 @@ pub struct Written {
     pub size: u64,
     /// Of an [`EntryKind::Appended`]: what stood before it in the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub base: Option<Base>,
+    pub base: Option<BaseContent>,
 }
 
 /// A content that an entry is the end of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Base {
+pub struct BaseContent {
     /// Digest of the beginning, which other entries hold.
     pub sha256: Digest,
     /// Its size in bytes.
     pub size: u64,
     /// Digest of both together.
-    pub whole: Digest,
+    #[serde(rename = "whole")]
+    pub whole_digest: Digest,
 }
 
-impl Written {
+impl WrittenEntry {
     /// The same as the end of a content.
     #[must_use]
-    pub fn behind(self, base: Base) -> Written {
-        Written {
+    pub fn with_base(self, base: BaseContent) -> WrittenEntry {
+        WrittenEntry {
             base: Some(base),
             ..self
         }
     }
 
     /// Digest and size of the content that it is, or is the end of.
-    pub fn whole(&self) -> (Digest, u64) {
+    pub fn whole_content(&self) -> (Digest, u64) {
         match self.base {
-            Some(base) => (base.whole, base.size + self.size),
+            Some(base) => (base.whole_digest, base.size + self.size),
             None => (self.digest, self.size),
         }
     }
@@ -173,8 +175,8 @@ impl Archive {
     }
 
     /// A path among the program's own files.
-    pub fn own(&self, name: &str) -> PathBuf {
-        self.root.join(OWN).join(name)
+    pub fn program_path(&self, name: &str) -> PathBuf {
+        self.root.join(PROGRAM_DIRECTORY_NAME).join(name)
     }
 
     /// Whether the members of a group can read what is in it.
@@ -191,56 +193,56 @@ impl Archive {
     ///
     /// # Errors
     /// What the system answered, or a link in the path.
-    pub fn folder(&self, path: &Path) -> Result<OwnedFd> {
+    pub fn open_or_create_directory(&self, path: &Path) -> Result<OwnedFd> {
         for above in path.ancestors().skip(1) {
             self.check_owner(above)?;
         }
         let mut at = self.root.clone();
         if self.group.is_none() {
-            let whole = self.root.join(path);
-            if let Ok(folder) = durable::open_folder_raw(&whole, Walk::Kernel) {
-                self.mend_folder(&folder, &whole)?;
+            let directory_path = self.root.join(path);
+            if let Ok(folder) = durable::open_directory_errno(&directory_path, PathWalk::Openat2) {
+                self.repair_mode(&folder, &directory_path)?;
                 return Ok(folder);
             }
         }
         // Each level in turn: the group needs to pass through all of them.
-        let mut folder = self.one_folder(&at)?;
+        let mut folder = self.open_or_create_one_directory(&at)?;
         for component in path.components() {
             at.push(component);
-            folder = self.one_folder(&at)?;
+            folder = self.open_or_create_one_directory(&at)?;
         }
         Ok(folder)
     }
 
-    fn one_folder(&self, path: &Path) -> Result<OwnedFd> {
-        match durable::open_folder_raw(path, Walk::Kernel) {
+    fn open_or_create_one_directory(&self, path: &Path) -> Result<OwnedFd> {
+        match durable::open_directory_errno(path, PathWalk::Openat2) {
             Ok(folder) => {
-                self.mend_folder(&folder, path)?;
+                self.repair_mode(&folder, path)?;
                 return Ok(folder);
             }
             // What is made above the archive must let its group pass, too.
             Err(Errno::NOENT) => match path.parent() {
                 Some(parent) if !parent.as_os_str().is_empty() && !parent.exists() => {
-                    self.one_folder(parent)?;
+                    self.open_or_create_one_directory(parent)?;
                 }
                 _ => {}
             },
             // Said of this path, not of a folder above it that is looked at below.
             Err(errno @ (Errno::LOOP | Errno::NOTDIR)) => {
-                return Err(durable::not_opened(errno, path));
+                return Err(durable::open_directory_error(errno, path));
             }
             Err(_) => {}
         }
         let unsynced = match path.starts_with(&self.root) {
-            true => UNSYNCED,
+            true => UNSYNCED_DIRECTORY_MODE,
             false => self.folder_mode,
         };
         if let (true, Some(parent)) = (path == self.root, path.parent()) {
-            durable::sync_name(parent)
-                .map_err(|error| error.context(format!("cannot make {}", path.display())))?;
+            durable::sync_directory_name(parent)
+                .map_err(|error| error.with_context(format!("cannot make {}", path.display())))?;
         }
-        let folder = durable::make_folder(path, unsynced)?;
-        self.dress(&folder, self.folder_mode, path)?;
+        let folder = durable::create_directory(path, unsynced)?;
+        self.apply_attributes(&folder, self.folder_mode, path)?;
         Ok(folder)
     }
 
@@ -248,23 +250,27 @@ impl Archive {
     /// one that lacks bits of it, and perhaps of whose name the disk does not
     /// know. What the operator allows beyond is theirs, but in the program's own
     /// folders, which have exactly their mode.
-    fn mend_folder(&self, folder: &OwnedFd, path: &Path) -> Result<()> {
-        let Ok(below) = path.strip_prefix(&self.root) else {
+    fn repair_mode(&self, folder: &OwnedFd, path: &Path) -> Result<()> {
+        let Ok(relative_path) = path.strip_prefix(&self.root) else {
             return Ok(());
         };
-        let stat = fs::fstat(folder).path("look at", path)?;
-        refuse_foreign(&stat, path)?;
-        let (mode, want) = (stat.st_mode & 0o7777, self.folder_mode.as_raw_mode());
-        let lacks = mode & want != want || self.group.is_some_and(|group| group != stat.st_gid);
-        if is_ours(&stat) && (lacks || below.starts_with(OWN) && mode != want) {
-            let mode = match below.starts_with(OWN) {
-                true => want,
-                false => mode | want,
+        let stat = fs::fstat(folder).with_path("look at", path)?;
+        check_directory_owner(&stat, path)?;
+        let (mode, wanted_mode) = (stat.st_mode & 0o7777, self.folder_mode.as_raw_mode());
+        let is_lacking = mode & wanted_mode != wanted_mode
+            || self.group.is_some_and(|group| group != stat.st_gid);
+        if may_change_owner_and_mode(&stat)
+            && (is_lacking
+                || relative_path.starts_with(PROGRAM_DIRECTORY_NAME) && mode != wanted_mode)
+        {
+            let mode = match relative_path.starts_with(PROGRAM_DIRECTORY_NAME) {
+                true => wanted_mode,
+                false => mode | wanted_mode,
             };
-            if lacks {
-                durable::sync_name(path)?;
+            if is_lacking {
+                durable::sync_directory_name(path)?;
             }
-            self.dress(folder, Mode::from_raw_mode(mode), path)?;
+            self.apply_attributes(folder, Mode::from_raw_mode(mode), path)?;
         }
         Ok(())
     }
@@ -272,9 +278,9 @@ impl Archive {
     /// Gives a file or folder of the archive its group and mode, of which the
     /// process's umask took bits away. Giving it away clears the set-group bit,
     /// so the mode comes second.
-    fn dress(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
-        self.give_to_group(&file, path)?;
-        fs::fchmod(file, mode).path("set the mode of", path)
+    fn apply_attributes(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
+        self.set_group(&file, path)?;
+        fs::fchmod(file, mode).with_path("set the mode of", path)
     }
 
     /// Gives a file of the program's own its group and mode if it lacks them,
@@ -282,13 +288,13 @@ impl Archive {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn dress_own(&self, file: impl AsFd, path: &Path) -> Result<()> {
-        let stat = fs::fstat(&file).path("look at", path)?;
+    pub fn repair_program_file(&self, file: impl AsFd, path: &Path) -> Result<()> {
+        let stat = fs::fstat(&file).with_path("look at", path)?;
         let right = stat.st_mode & 0o7777 == self.entry_mode.as_raw_mode()
             && self.group.is_none_or(|group| group == stat.st_gid);
-        match right || !is_ours(&stat) {
+        match right || !may_change_owner_and_mode(&stat) {
             true => Ok(()),
-            false => self.dress(file, self.entry_mode, path),
+            false => self.apply_attributes(file, self.entry_mode, path),
         }
     }
 
@@ -298,23 +304,23 @@ impl Archive {
     /// # Errors
     /// What the system answered.
     pub fn is_private(&self, file: impl AsFd, path: &Path) -> Result<bool> {
-        let stat = fs::fstat(&file).path("look at", path)?;
-        Ok(stat.st_mode & 0o077 == 0 || !is_ours(&stat))
+        let stat = fs::fstat(&file).with_path("look at", path)?;
+        Ok(stat.st_mode & 0o077 == 0 || !may_change_owner_and_mode(&stat))
     }
 
     /// Replaces a file of the program's own as a whole.
     ///
     /// # Errors
     /// What the system answered; the old file is untouched then.
-    pub fn replace_own(&self, path: &Path, bytes: &[u8]) -> Result<()> {
-        durable::replace(path, bytes, self.entry_mode)?;
-        self.dress_own(File::open(path).path("open", path)?, path)
+    pub fn replace_program_file(&self, path: &Path, bytes: &[u8]) -> Result<()> {
+        durable::replace_file(path, bytes, self.entry_mode)?;
+        self.repair_program_file(File::open(path).with_path("open", path)?, path)
     }
 
-    fn give_to_group(&self, file: impl AsFd, path: &Path) -> Result<()> {
+    fn set_group(&self, file: impl AsFd, path: &Path) -> Result<()> {
         match self.group {
             Some(group) => fs::fchown(file, None, Some(fs::Gid::from_raw(group)))
-                .path("give to archive_group", path),
+                .with_path("give to archive_group", path),
             None => Ok(()),
         }
     }
@@ -323,12 +329,12 @@ impl Archive {
     ///
     /// # Errors
     /// What the system answered: then nothing was archived.
-    pub fn begin(&self, subdir: &Path) -> Result<Draft> {
+    pub fn start_entry(&self, subdir: &Path) -> Result<EntryDraft> {
         let path = self.root.join(subdir);
-        let folder = Arc::new(self.folder(subdir)?);
+        let folder = Arc::new(self.open_or_create_directory(subdir)?);
         let file = NewFile::create(&folder, &path, self.entry_mode)?;
-        self.dress(file.file(), self.entry_mode, &path)?;
-        Ok(Draft {
+        self.apply_attributes(file.file(), self.entry_mode, &path)?;
+        Ok(EntryDraft {
             subdir: subdir.to_path_buf(),
             file,
             hasher: Hasher::default(),
@@ -341,11 +347,13 @@ impl Archive {
     ///
     /// # Errors
     /// What the system answered. A folder that does not exist has no entries.
-    pub fn list(&self, subdir: &Path) -> Result<Vec<Entry>> {
-        let Some((folder, names)) = self.names(subdir)? else {
+    pub fn list_entries(&self, subdir: &Path) -> Result<Vec<ArchiveEntry>> {
+        let Some((folder, names)) = self.list_entry_names(subdir)? else {
             return Ok(Vec::new());
         };
-        let entries = names.iter().map(|name| self.look(&folder, subdir, name));
+        let entries = names
+            .iter()
+            .map(|name| self.stat_entry(&folder, subdir, name));
         entries.filter_map(Result::transpose).collect()
     }
 
@@ -354,13 +362,13 @@ impl Archive {
     ///
     /// # Errors
     /// What the system answered. A folder that does not exist has no entries.
-    pub fn expired(
+    pub fn expired_entries(
         &self,
         subdir: &Path,
         limit: DateTime<FixedOffset>,
         keep_newest: bool,
-    ) -> Result<Vec<Entry>> {
-        let Some((folder, names)) = self.names(subdir)? else {
+    ) -> Result<Vec<ArchiveEntry>> {
+        let Some((folder, names)) = self.list_entry_names(subdir)? else {
             return Ok(Vec::new());
         };
         let mut kept = !keep_newest;
@@ -372,7 +380,7 @@ impl Archive {
             if kept && !old {
                 continue;
             }
-            let Some(entry) = self.look(&folder, subdir, name)? else {
+            let Some(entry) = self.stat_entry(&folder, subdir, name)? else {
                 continue;
             };
             if kept && old && entry.modified < limit.timestamp() {
@@ -386,14 +394,14 @@ impl Archive {
 
     /// The path below `archive_dir` of what a typed path leads to: relative to
     /// `archive_dir` or absolute, through links, bind mounts and any spelling. None for
-    /// what lies elsewhere. What stands there is for [`Archive::entry`] to say.
-    pub fn path_of(&self, typed: &Path) -> Option<PathBuf> {
+    /// what lies elsewhere. What stands there is for [`Archive::find_entry`] to say.
+    pub fn resolve_typed_path(&self, typed: &Path) -> Option<PathBuf> {
         let identity = |path: &Path| {
             let meta = std::fs::metadata(path).ok()?;
             Some((meta.dev(), meta.ino()))
         };
         let root = identity(&self.root)?;
-        let real = durable::real_path(&self.root.join(typed))?;
+        let real = durable::resolve_symlinks(&self.root.join(typed))?;
         let above = real
             .ancestors()
             .find(|above| identity(above) == Some(root))?;
@@ -405,18 +413,21 @@ impl Archive {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn other_folders(&self, is_claimed: &dyn Fn(&Path) -> bool) -> Result<BTreeSet<PathBuf>> {
+    pub fn unclaimed_directories(
+        &self,
+        is_claimed: &dyn Fn(&Path) -> bool,
+    ) -> Result<BTreeSet<PathBuf>> {
         let mut found = BTreeSet::new();
         let mut open = vec![PathBuf::new()];
         while let Some(folder) = open.pop() {
             let path = self.root.join(&folder);
-            let opened = match durable::open_folder_raw(&path, Walk::Kernel) {
+            let opened = match durable::open_directory_errno(&path, PathWalk::Openat2) {
                 // Gone meanwhile, or not ours.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
-                opened => opened.map_err(|errno| durable::not_opened(errno, &path))?,
+                opened => opened.map_err(|errno| durable::open_directory_error(errno, &path))?,
             };
-            for item in fs::Dir::read_from(&opened).path("list", &path)? {
-                let item = item.path("list", &path)?;
+            for item in fs::Dir::read_from(&opened).with_path("list", &path)? {
+                let item = item.with_path("list", &path)?;
                 let name = item.file_name();
                 let below = folder.join(OsStr::from_bytes(name.to_bytes()));
                 let kind = match item.file_type() {
@@ -426,9 +437,9 @@ impl Archive {
                 };
                 let is_other = kind == FileType::Directory
                     && !matches!(name.to_bytes(), b"." | b"..")
-                    && below != Path::new(OWN)
+                    && below != Path::new(PROGRAM_DIRECTORY_NAME)
                     && !is_claimed(&below);
-                if is_other && below.components().count() <= DEPTH {
+                if is_other && below.components().count() <= MAX_SEARCH_DEPTH {
                     open.push(below.clone());
                     found.insert(below);
                 }
@@ -441,49 +452,54 @@ impl Archive {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn entry(&self, path: &Path) -> Result<Option<Entry>> {
+    pub fn find_entry(&self, path: &Path) -> Result<Option<ArchiveEntry>> {
         let (Some(subdir), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(None);
         };
-        if !stays_below(path) {
+        if !is_below_archive(path) {
             return Ok(None);
         }
-        let Some(name) = name.to_str().and_then(Name::parse) else {
+        let Some(name) = name.to_str().and_then(EntryName::parse) else {
             return Ok(None);
         };
         let folder = self.root.join(subdir);
-        match durable::open_folder_raw(&folder, Walk::Kernel) {
+        match durable::open_directory_errno(&folder, PathWalk::Openat2) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(errno) => Err(durable::not_opened(errno, &folder)),
-            Ok(folder) => self.look(&folder, subdir, &name),
+            Err(errno) => Err(durable::open_directory_error(errno, &folder)),
+            Ok(folder) => self.stat_entry(&folder, subdir, &name),
         }
     }
 
     /// The names of entries in a folder, oldest first; none where there is no
     /// folder.
-    fn names(&self, subdir: &Path) -> Result<Option<(OwnedFd, Vec<Name>)>> {
+    fn list_entry_names(&self, subdir: &Path) -> Result<Option<(OwnedFd, Vec<EntryName>)>> {
         let path = self.root.join(subdir);
-        let folder = match durable::open_folder_raw(&path, Walk::Kernel) {
+        let folder = match durable::open_directory_errno(&path, PathWalk::Openat2) {
             Err(Errno::NOENT) => return Ok(None),
-            result => result.map_err(|errno| durable::not_opened(errno, &path))?,
+            result => result.map_err(|errno| durable::open_directory_error(errno, &path))?,
         };
         let mut names = Vec::new();
-        for item in fs::Dir::read_from(&folder).path("list", &path)? {
-            let item = item.path("list", &path)?;
-            names.extend(item.file_name().to_str().ok().and_then(Name::parse));
+        for item in fs::Dir::read_from(&folder).with_path("list", &path)? {
+            let item = item.with_path("list", &path)?;
+            names.extend(item.file_name().to_str().ok().and_then(EntryName::parse));
         }
         names.sort_by_key(|name| (name.stamp, name.number, name.kind));
         Ok(Some((folder, names)))
     }
 
     /// The entry of a name; none when it is gone or no regular file.
-    fn look(&self, folder: &OwnedFd, subdir: &Path, name: &Name) -> Result<Option<Entry>> {
+    fn stat_entry(
+        &self,
+        folder: &OwnedFd,
+        subdir: &Path,
+        name: &EntryName,
+    ) -> Result<Option<ArchiveEntry>> {
         let stat = match fs::statat(folder, &name.text, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
-            result => result.path("look at an entry in", &self.root.join(subdir))?,
+            result => result.with_path("look at an entry in", &self.root.join(subdir))?,
         };
         let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        Ok(file.then(|| Entry {
+        Ok(file.then(|| ArchiveEntry {
             path: subdir.join(&name.text),
             kind: name.kind,
             stamp: name.stamp,
@@ -497,22 +513,22 @@ impl Archive {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn open(&self, entry: &Path) -> Result<File> {
+    pub fn open_entry(&self, entry: &Path) -> Result<File> {
         let path = self.root.join(entry);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(not_an_entry(entry));
+            return Err(not_an_entry_error(entry));
         };
-        if !stays_below(entry) {
-            return Err(not_an_entry(entry));
+        if !is_below_archive(entry) {
+            return Err(not_an_entry_error(entry));
         }
-        let folder = match durable::open_folder_raw(parent, Walk::Kernel) {
-            Err(Errno::NOENT) => return Err(gone(&path)),
-            folder => folder.map_err(|errno| durable::not_opened(errno, parent))?,
+        let folder = match durable::open_directory_errno(parent, PathWalk::Openat2) {
+            Err(Errno::NOENT) => return Err(entry_gone_error(&path)),
+            folder => folder.map_err(|errno| durable::open_directory_error(errno, parent))?,
         };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         match fs::openat(&folder, name, flags, Mode::empty()) {
-            Err(Errno::NOENT) => Err(gone(&path)),
-            file => Ok(File::from(file.path("read", &path)?)),
+            Err(Errno::NOENT) => Err(entry_gone_error(&path)),
+            file => Ok(File::from(file.with_path("read", &path)?)),
         }
     }
 
@@ -521,14 +537,15 @@ impl Archive {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn unsynced(&self, file: &Path) -> Result<[Unsynced; 2]> {
+    pub fn open_unsynced(&self, file: &Path) -> Result<[UnsyncedObject; 2]> {
         let path = self.root.join(file);
         let parent = path.parent().unwrap_or(&self.root);
-        let folder = durable::open_folder(parent, Walk::Kernel)?;
-        let opened = durable::open_own(&path, OpenOptions::new().read(true)).path("open", &path)?;
+        let folder = durable::open_folder(parent, PathWalk::Openat2)?;
+        let opened = durable::open_own_file(&path, OpenOptions::new().read(true))
+            .with_path("open", &path)?;
         Ok([
-            Unsynced::new(Arc::new(opened), &path),
-            Unsynced::new(Arc::new(folder), parent),
+            UnsyncedObject::new(Arc::new(opened), &path),
+            UnsyncedObject::new(Arc::new(folder), parent),
         ])
     }
 
@@ -536,8 +553,8 @@ impl Archive {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn digest(&self, entry: &Path) -> Result<Digest> {
-        digest_of(self.open(entry)?, &self.root.join(entry))
+    pub fn digest_entry(&self, entry: &Path) -> Result<Digest> {
+        digest_file(self.open_entry(entry)?, &self.root.join(entry))
     }
 
     /// Deletes an entry that was listed, never following a link, and nothing
@@ -546,22 +563,22 @@ impl Archive {
     /// # Errors
     /// What the system answered, or another file at its name. An entry that is
     /// gone is fine.
-    pub fn delete(&self, entry: &Entry) -> Result<()> {
-        match self.entry(&entry.path)? {
+    pub fn delete_entry(&self, entry: &ArchiveEntry) -> Result<()> {
+        match self.find_entry(&entry.path)? {
             None => Ok(()),
             Some(now) if now == *entry => {
                 let path = self.root.join(&entry.path);
                 let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-                    return Err(not_an_entry(&entry.path));
+                    return Err(not_an_entry_error(&entry.path));
                 };
-                let folder = durable::open_folder(parent, Walk::Kernel)?;
+                let folder = durable::open_folder(parent, PathWalk::Openat2)?;
                 match fs::unlinkat(&folder, name, AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => Ok(()),
-                    Err(errno) => Err(errno).path("delete", &path),
+                    Err(errno) => Err(errno).with_path("delete", &path),
                 }
             }
             Some(_) => Err(Error::new(
-                Kind::Conflict,
+                ErrorKind::Conflict,
                 format!("{} is not the entry that was listed", entry.path.display()),
             )),
         }
@@ -572,11 +589,11 @@ impl Archive {
 ///
 /// # Errors
 /// What the system answered.
-pub fn digest_of(mut file: File, path: &Path) -> Result<Digest> {
+pub fn digest_file(mut file: File, path: &Path) -> Result<Digest> {
     let mut hasher = Hasher::default();
     let mut buffer = vec![0; 128 * 1024];
     loop {
-        match file.read(&mut buffer).path("read", path)? {
+        match file.read(&mut buffer).with_path("read", path)? {
             0 => return Ok(hasher.finish()),
             count => hasher.update(&buffer[..count]),
         }
@@ -585,37 +602,39 @@ pub fn digest_of(mut file: File, path: &Path) -> Result<Digest> {
 
 /// Whether a path that somebody else wrote down leads to nothing but a place of
 /// entries.
-pub fn stays_below(entry: &Path) -> bool {
+pub fn is_below_archive(entry: &Path) -> bool {
     let mut parts = entry.components().peekable();
-    parts.peek().is_some_and(|first| first.as_os_str() != OWN)
+    parts
+        .peek()
+        .is_some_and(|first| first.as_os_str() != PROGRAM_DIRECTORY_NAME)
         && parts.all(|part| matches!(part, Component::Normal(_)))
 }
 
-fn not_an_entry(entry: &Path) -> Error {
-    Error::new(Kind::Host, format!("{} is no entry", entry.display()))
+fn not_an_entry_error(entry: &Path) -> Error {
+    Error::new(ErrorKind::Host, format!("{} is no entry", entry.display()))
 }
 
 /// What to do stands in the sentence: a plan keeps no hints.
-fn gone(path: &Path) -> Error {
+fn entry_gone_error(path: &Path) -> Error {
     let path = path.display();
     let message = format!(
         "cannot read {path}: no such file or directory; put the entry back from a backup of \
          the archive"
     );
-    Error::new(Kind::Host, message)
+    Error::new(ErrorKind::Host, message)
 }
 
 /// Whether this process may set the owner and mode of a file.
-/// An entry that is being written. Dropped before [`Draft::finish`], it leaves
+/// An entry that is being written. Dropped before [`EntryDraft::into_sorted`], it leaves
 /// nothing behind.
-pub struct Draft {
+pub struct EntryDraft {
     subdir: PathBuf,
     file: NewFile,
     hasher: Hasher,
     size: u64,
 }
 
-impl Draft {
+impl EntryDraft {
     /// Appends bytes.
     ///
     /// # Errors
@@ -627,8 +646,8 @@ impl Draft {
     }
 
     /// Lets the disk begin with what was written so far.
-    pub fn begin_writing(&self) {
-        self.file.begin_writing();
+    pub fn start_writeback(&self) {
+        self.file.start_writeback();
     }
 
     /// How long it is by now, in bytes.
@@ -637,25 +656,29 @@ impl Draft {
     }
 
     /// The content, which has to be on the disk before the entry gets its name.
-    pub fn content(&self) -> Unsynced {
-        self.file.content()
+    pub fn unsynced_content(&self) -> UnsyncedObject {
+        self.file.unsynced_content()
     }
 
     /// The folder, which has to be synced after the entry got its name.
-    pub fn folder(&self) -> Unsynced {
-        self.file.folder()
+    pub fn unsynced_directory(&self) -> UnsyncedObject {
+        self.file.unsynced_directory()
     }
 
     /// Gives the entry a free name of this minute, behind those that are taken.
     ///
     /// # Errors
     /// What the system answered: then there is no entry.
-    pub fn name(&mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
+    pub fn assign_name(
+        &mut self,
+        kind: EntryKind,
+        at: DateTime<FixedOffset>,
+    ) -> Result<WrittenEntry> {
         let mut number = 0;
-        for _ in 0..ATTEMPTS {
-            let name = entry_name(at, kind, number);
-            if self.file.link(OsStr::new(&name))? {
-                return Ok(Written {
+        for _ in 0..MAX_NAME_ATTEMPTS {
+            let name = format_entry_name(at, kind, number);
+            if self.file.link_as(OsStr::new(&name))? {
+                return Ok(WrittenEntry {
                     path: self.subdir.join(name),
                     kind,
                     digest: std::mem::take(&mut self.hasher).finish(),
@@ -663,21 +686,23 @@ impl Draft {
                     base: None,
                 });
             }
-            let next = behind(number, |number| self.stands(&entry_name(at, kind, number)))?;
+            let next = behind(number, |number| {
+                self.name_exists(&format_entry_name(at, kind, number))
+            })?;
             let Some(next) = next else { break };
             number = next;
         }
-        let folder = self.file.path().display();
+        let folder = self.file.directory_path().display();
         let message = format!("no name of this minute is free in {folder}");
-        Err(Error::new(Kind::Host, message).hint("run it again in a minute"))
+        Err(Error::new(ErrorKind::Host, message).with_hint("run it again in a minute"))
     }
 
-    fn stands(&self, name: &str) -> Result<bool> {
-        let path = self.file.path();
-        match fs::statat(self.file.open_folder(), name, AtFlags::SYMLINK_NOFOLLOW) {
+    fn name_exists(&self, name: &str) -> Result<bool> {
+        let path = self.file.directory_path();
+        match fs::statat(self.file.directory_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Ok(true),
             Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(errno).path("look at", &path.join(name)),
+            Err(errno) => Err(errno).with_path("look at", &path.join(name)),
         }
     }
 
@@ -685,31 +710,31 @@ impl Draft {
     ///
     /// # Errors
     /// What the system answered: then there is no entry.
-    pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<Written> {
-        self.content().sync()?;
-        let written = self.name(kind, at)?;
-        self.folder().sync()?;
+    pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<WrittenEntry> {
+        self.unsynced_content().sync()?;
+        let written = self.assign_name(kind, at)?;
+        self.unsynced_directory().sync()?;
         Ok(written)
     }
 }
 
 /// A number behind `taken` that is free. Those of a minute follow each other, so
 /// that few have to be looked at, however many there are.
-fn behind(mut taken: u32, stands: impl Fn(u32) -> Result<bool>) -> Result<Option<u32>> {
+fn behind(mut last_taken: u32, is_taken: impl Fn(u32) -> Result<bool>) -> Result<Option<u32>> {
     let mut step = 1;
     let mut free = loop {
-        let Some(next) = taken.checked_add(step) else {
+        let Some(next) = last_taken.checked_add(step) else {
             return Ok(None);
         };
-        match stands(next)? {
-            true => (taken, step) = (next, step.saturating_mul(2)),
+        match is_taken(next)? {
+            true => (last_taken, step) = (next, step.saturating_mul(2)),
             false => break next,
         }
     };
-    while free - taken > 1 {
-        let middle = taken + (free - taken) / 2;
-        match stands(middle)? {
-            true => taken = middle,
+    while free - last_taken > 1 {
+        let middle = last_taken + (free - last_taken) / 2;
+        match is_taken(middle)? {
+            true => last_taken = middle,
             false => free = middle,
         }
     }
@@ -717,42 +742,45 @@ fn behind(mut taken: u32, stands: impl Fn(u32) -> Result<bool>) -> Result<Option
 }
 
 /// The stamp in names and headers: local time to the minute.
-pub fn stamp(at: DateTime<FixedOffset>) -> String {
+pub fn format_stamp(at: DateTime<FixedOffset>) -> String {
     at.format("%Y-%m-%d_%H%M").to_string()
 }
 
 /// The first two lines of a scratch entry, in the original's form.
-pub fn scratch_header(agent: &str, at: DateTime<FixedOffset>) -> String {
-    format!("# {agent} scratch notes — archived {}\n\n", stamp(at))
+pub fn format_scratch_header(agent: &str, at: DateTime<FixedOffset>) -> String {
+    format!(
+        "# {agent} scratch notes — archived {}\n\n",
+        format_stamp(at)
+    )
 }
 
 /// The scratch in a scratch entry: what follows the two header lines.
-pub fn scratch_of(entry: &[u8]) -> Option<&[u8]> {
+pub fn strip_scratch_header(entry: &[u8]) -> Option<&[u8]> {
     let end = entry.windows(2).position(|pair| pair == b"\n\n")?;
     entry.starts_with(b"# ").then(|| &entry[end + 2..])
 }
 
 /// The name of an entry.
-pub fn entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String {
+pub fn format_entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String {
     let number = match number {
         0 => String::new(),
         n => format!("-{n}"),
     };
-    format!("{}{}{number}.md", stamp(at), kind.suffix())
+    format!("{}{}{number}.md", format_stamp(at), kind.name_suffix())
 }
 
 /// The name of an entry, read.
-struct Name {
+struct EntryName {
     text: String,
     stamp: NaiveDateTime,
     kind: EntryKind,
     number: u32,
 }
 
-impl Name {
-    fn parse(text: &str) -> Option<Name> {
-        let (stamp, kind, number) = parse_name(text)?;
-        Some(Name {
+impl EntryName {
+    fn parse(text: &str) -> Option<EntryName> {
+        let (stamp, kind, number) = parse_entry_name(text)?;
+        Some(EntryName {
             text: text.to_string(),
             stamp,
             kind,
@@ -762,23 +790,23 @@ impl Name {
 }
 
 /// Reads `YYYY-MM-DD_HHMM[-KIND][-N].md`, the name of an entry and of nothing else.
-pub fn parse_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
-    const STAMP: usize = "2026-03-14_0900".len();
+pub fn parse_entry_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
+    const STAMP_LENGTH: usize = "2026-03-14_0900".len();
     let stem = name.strip_suffix(".md")?;
-    let (stamp, rest) = (stem.get(..STAMP)?, stem.get(STAMP..)?);
-    let shaped = stamp
+    let (stamp, rest) = (stem.get(..STAMP_LENGTH)?, stem.get(STAMP_LENGTH..)?);
+    let has_stamp_shape = stamp
         .bytes()
         .zip(*b"0000-00-00_0000")
         .all(|(byte, form)| match form {
             b'0' => byte.is_ascii_digit(),
             _ => byte == form,
         });
-    if !shaped {
+    if !has_stamp_shape {
         return None;
     }
     let stamp = NaiveDateTime::parse_from_str(stamp, "%Y-%m-%d_%H%M").ok()?;
     EntryKind::ALL.iter().rev().find_map(|kind| {
-        let number = match rest.strip_prefix(kind.suffix())? {
+        let number = match rest.strip_prefix(kind.name_suffix())? {
             "" => 0,
             number => {
                 let digits = number.strip_prefix('-')?;

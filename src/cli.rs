@@ -3,7 +3,7 @@
 //! [`output`].
 //!
 //! The process environment comes in as a [`Environment`], so that nothing here reads
-//! it; what went wrong goes out as a [`Kind`], which alone decides the exit
+//! it; what went wrong goes out as a [`ErrorKind`], which alone decides the exit
 //! code.
 
 mod archive;
@@ -26,20 +26,20 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use crossbeam_channel::unbounded;
 
 use crate::clock;
-use crate::config::{self, Config, Env};
+use crate::config::{self, Config, ConfigEnvironment};
 use crate::console::term::TerminalFeatures;
 use crate::console::{self, kept, preferences};
 use crate::demo;
 use crate::digest::Digest;
-use crate::engine::{Engine, Setup, Trigger, UndoMode};
-use crate::error::{Error, Kind, Result};
+use crate::engine::{Engine, EngineSetup, Trigger, UndoMode};
+use crate::error::{Error, ErrorKind, Result};
 use crate::invocation::Invocation;
 use crate::transport::Transports;
-use crate::transport::local::Local;
-use crate::transport::sftp::Everywhere;
+use crate::transport::local::LocalTransport;
+use crate::transport::sftp::PerHostTransports;
 use crate::transport::sftp::askpass::PromptBroker;
-use crate::transport::sftp::ssh::{Connector, Ssh};
-use output::{Color, ErrorDocument, Output, Settings};
+use crate::transport::sftp::ssh::{Connector, SshConnector};
+use output::{ColorChoice, CommandError, Output, OutputSettings};
 
 /// The end of every help text: a contract with scripts and timers.
 const EXIT_CODES: &str = "\
@@ -58,19 +58,19 @@ With several, the first of 130, 4, 2, 6, 5, 3, 1 is the one.";
 #[derive(Clone, Debug)]
 pub struct Environment {
     /// Folders, variables and the user id that decide which config is read.
-    pub env: Env,
+    pub env: ConfigEnvironment,
     /// The operator's user name, for the ledger.
     pub user: String,
     /// Where temporary folders are made.
-    pub temp: PathBuf,
+    pub temp_directory: PathBuf,
     /// The editor, the pager and the clipboard.
-    pub outside: console::outside::ExternalTools,
+    pub external_tools: console::outside::ExternalTools,
     /// Where sockets belong, if the user has such a folder.
-    pub runtime: Option<PathBuf>,
+    pub runtime_directory: Option<PathBuf>,
     /// This program; ssh starts it to ask.
-    pub program: PathBuf,
+    pub program_path: PathBuf,
     /// NO_COLOR is set and not empty.
-    pub no_color: bool,
+    pub is_no_color_set: bool,
     /// TERM; empty where there is none.
     pub term: String,
     /// COLORTERM; empty where there is none.
@@ -78,31 +78,31 @@ pub struct Environment {
     /// The first of LC_ALL, LC_CTYPE and LANG that is set and not empty.
     pub locale: Option<String>,
     /// The session runs over SSH.
-    pub over_ssh: bool,
+    pub is_over_ssh: bool,
     /// Standard input is a terminal.
-    pub stdin_terminal: bool,
+    pub is_stdin_terminal: bool,
     /// Standard output is a terminal.
-    pub stdout_terminal: bool,
+    pub is_stdout_terminal: bool,
     /// Standard error is a terminal.
-    pub stderr_terminal: bool,
+    pub is_stderr_terminal: bool,
     /// How many columns the terminal of standard output has, where that is known.
-    pub columns: Option<usize>,
+    pub terminal_columns: Option<usize>,
     /// The id of a group, by its name.
-    pub group: fn(&str) -> Option<u32>,
+    pub find_group: fn(&str) -> Option<u32>,
     /// A user, by its id.
-    pub account: fn(u32) -> Option<Account>,
+    pub find_account: fn(u32) -> Option<UserAccount>,
 }
 
 impl Environment {
     /// TERM names no terminal that can place a cursor.
-    fn is_dumb(&self) -> bool {
+    fn has_dumb_terminal(&self) -> bool {
         self.term.is_empty() || self.term == "dumb"
     }
 }
 
 /// A user of this machine.
 #[derive(Clone, Debug)]
-pub struct Account {
+pub struct UserAccount {
     /// Its name.
     pub name: String,
     /// All groups that it is a member of.
@@ -125,12 +125,12 @@ struct Cli {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
-    global: Global,
+    global: GlobalFlags,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
-struct Global {
+struct GlobalFlags {
     /// Reads this config and searches no other place
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -139,7 +139,7 @@ struct Global {
     json: bool,
     /// When to use colours
     #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
-    color: Color,
+    color: ColorChoice,
     /// Prints neither progress nor warnings
     #[arg(short, long, global = true)]
     quiet: bool,
@@ -180,7 +180,7 @@ enum Verb {
     /// On a terminal, characters that cannot be seen are shown as marks. Into a
     /// pipe go the exact bytes, in the form that patch(1) takes.
     #[command(after_help = EXIT_CODES)]
-    Diff(diff::Args),
+    Diff(diff::DiffArgs),
     /// Archives what agents wrote and puts their baselines in place
     #[command(after_help = EXIT_CODES)]
     Reset(ResetArgs),
@@ -213,7 +213,7 @@ enum Verb {
     #[command(after_help = EXIT_CODES)]
     Verify {
         /// A head of the ledger that was noted before: that record must be there
-        #[arg(long, value_name = "SEQ:HASH", value_parser = anchor)]
+        #[arg(long, value_name = "SEQ:HASH", value_parser = parse_anchor)]
         anchor: Option<(u64, Digest)>,
     },
     /// Checks what the promises rest on; made for pasting into a bug report
@@ -260,7 +260,7 @@ struct ResetArgs {
     #[arg(long)]
     dry_run: bool,
     /// Refuses unless the plan is still the one with this hash
-    #[arg(long, value_name = "HASH", value_parser = plan_hash)]
+    #[arg(long, value_name = "HASH", value_parser = parse_plan_hash)]
     plan: Option<String>,
     /// Waits so long for agents that another run has locked, before it gives up
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
@@ -288,7 +288,7 @@ struct UndoArgs {
     #[arg(long)]
     dry_run: bool,
     /// Refuses unless the plan is still the one with this hash
-    #[arg(long, value_name = "HASH", value_parser = plan_hash)]
+    #[arg(long, value_name = "HASH", value_parser = parse_plan_hash)]
     plan: Option<String>,
     /// Waits so long for agents that another run has locked, before it gives up
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
@@ -332,7 +332,7 @@ enum ArchiveVerb {
     },
 }
 
-fn plan_hash(text: &str) -> Result<String, String> {
+fn parse_plan_hash(text: &str) -> Result<String, String> {
     let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
     match text.len() >= 8 && hex {
         true => Ok(text.to_ascii_lowercase()),
@@ -340,7 +340,7 @@ fn plan_hash(text: &str) -> Result<String, String> {
     }
 }
 
-fn anchor(text: &str) -> Result<(u64, Digest), String> {
+fn parse_anchor(text: &str) -> Result<(u64, Digest), String> {
     let (seq, digest) = text
         .split_once(':')
         .ok_or("it is a number, a colon and a digest")?;
@@ -350,54 +350,57 @@ fn anchor(text: &str) -> Result<(u64, Digest), String> {
 
 /// What a verb works with.
 struct CommandContext<'a> {
-    world: &'a Environment,
-    flag: Option<PathBuf>,
+    environment: &'a Environment,
+    config_flag: Option<PathBuf>,
     /// The way to hosts.
-    dial: Arc<dyn Connector>,
-    out: &'a mut Output,
+    connector: Arc<dyn Connector>,
+    output: &'a mut Output,
 }
 
 /// How a verb ended: what its answer means for the exit code, if anything.
-type CommandResult = Result<Option<Kind>, ErrorDocument>;
+type CommandResult = Result<Option<ErrorKind>, CommandError>;
 
 /// Runs the command line and says what the most serious thing was that
 /// happened; nothing is success.
-pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &Environment) -> Option<Kind> {
+pub fn run(
+    arguments: impl IntoIterator<Item = OsString>,
+    world: &Environment,
+) -> Option<ErrorKind> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    let mut settings = Settings {
-        plain: world.no_color || world.is_dumb(),
-        stdout_terminal: world.stdout_terminal,
-        stderr_terminal: world.stderr_terminal,
-        columns: world.columns,
-        ..Settings::default()
+    let mut settings = OutputSettings {
+        is_color_unwanted: world.is_no_color_set || world.has_dumb_terminal(),
+        is_stdout_terminal: world.is_stdout_terminal,
+        is_stderr_terminal: world.is_stderr_terminal,
+        terminal_columns: world.terminal_columns,
+        ..OutputSettings::default()
     };
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
-            settings.json = arguments.iter().any(|argument| argument == "--json");
-            return match no_verb(&error, &arguments) {
-                Some(error) if settings.json => {
-                    Output::new(settings).failure(&error.into());
-                    Some(Kind::User)
+            settings.is_json = arguments.iter().any(|argument| argument == "--json");
+            return match missing_verb_error(&error, &arguments) {
+                Some(error) if settings.is_json => {
+                    Output::new(settings).print_command_error(&error.into());
+                    Some(ErrorKind::User)
                 }
-                _ => misuse(&error, settings),
+                _ => print_clap_error(&error, settings),
             };
         }
     };
-    settings.json = cli.global.json;
-    settings.quiet = cli.global.quiet;
-    settings.color = cli.global.color;
+    settings.is_json = cli.global.json;
+    settings.is_quiet = cli.global.quiet;
+    settings.color_choice = cli.global.color;
     let mut out = Output::new(settings);
     let mut context = CommandContext {
-        world,
-        flag: cli.global.config,
-        dial: Arc::new(Ssh::new(Arc::new(clock::System))),
-        out: &mut out,
+        environment: world,
+        config_flag: cli.global.config,
+        connector: Arc::new(SshConnector::new(Arc::new(clock::SystemClock))),
+        output: &mut out,
     };
-    match context.run(cli.verb, cli.agent, &cli.console) {
+    match context.run_command_line(cli.verb, cli.agent, &cli.console) {
         Ok(kind) => kind,
         Err(failure) => {
-            out.failure(&failure);
+            out.print_command_error(&failure);
             Some(failure.error.kind())
         }
     }
@@ -405,9 +408,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, world: &Environment) -
 
 /// That a command with verbs was called without one, as a sentence: clap answers
 /// with the help, which is right for people only.
-fn no_verb(error: &clap::Error, arguments: &[OsString]) -> Option<Error> {
+fn missing_verb_error(error: &clap::Error, arguments: &[OsString]) -> Option<Error> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
-    let again = match error.kind() {
+    let reparse_error = match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let mut cli = Cli::command();
             let names: Vec<String> = cli
@@ -422,7 +425,7 @@ fn no_verb(error: &clap::Error, arguments: &[OsString]) -> Option<Error> {
         }
         _ => None,
     };
-    let error = again.as_ref().unwrap_or(error);
+    let error = reparse_error.as_ref().unwrap_or(error);
     match (
         error.kind(),
         error.get(ContextKind::InvalidSubcommand),
@@ -435,45 +438,48 @@ fn no_verb(error: &clap::Error, arguments: &[OsString]) -> Option<Error> {
         ) => {
             let verbs = verbs.join(", ");
             let message = format!("`{command}` needs one of its commands: {verbs}");
-            Some(Error::new(Kind::User, message).hint(format!("`{command} --help` shows them")))
+            Some(
+                Error::new(crate::error::ErrorKind::User, message)
+                    .with_hint(format!("`{command} --help` shows them")),
+            )
         }
         _ => None,
     }
 }
 
 /// Prints what clap has to say: help, the version, or what is wrong.
-fn misuse(error: &clap::Error, settings: Settings) -> Option<Kind> {
+fn print_clap_error(error: &clap::Error, settings: OutputSettings) -> Option<ErrorKind> {
     let mut out = Output::new(settings);
     let text = error.render().to_string();
     if !error.use_stderr() {
-        let printed = out.usage(&text, false);
+        let printed = out.print_usage(&text, false);
         return printed.err().map(|error| error.kind());
     }
-    if settings.json {
+    if settings.is_json {
         let text = text.trim_start_matches("error: ");
-        let (message, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+        let (message, tips) = text.split_once("\n\n").unwrap_or((text, ""));
         let message: Vec<&str> = message.split_whitespace().collect();
         let message = message.join(" ");
-        let mut error = Error::new(Kind::User, message);
-        if let Some(tip) = rest
+        let mut error = Error::new(ErrorKind::User, message);
+        if let Some(tip) = tips
             .lines()
             .find_map(|line| line.trim().strip_prefix("tip: "))
         {
-            error = error.hint(tip);
+            error = error.with_hint(tip);
         }
-        out.failure(
+        out.print_command_error(
             &error
-                .hint("`memory-shepherd --help` shows the usage")
+                .with_hint("`memory-shepherd --help` shows the usage")
                 .into(),
         );
-        return Some(Kind::User);
+        return Some(ErrorKind::User);
     }
-    let printed = out.usage(&text, true);
-    Some(printed.map_or_else(|error| error.kind(), |()| Kind::User))
+    let printed = out.print_usage(&text, true);
+    Some(printed.map_or_else(|error| error.kind(), |()| ErrorKind::User))
 }
 
 impl CommandContext<'_> {
-    fn run(
+    fn run_command_line(
         &mut self,
         verb: Option<Verb>,
         agent: Option<String>,
@@ -481,52 +487,52 @@ impl CommandContext<'_> {
     ) -> CommandResult {
         if (verb.is_some() || agent.is_some()) && (flags.read_only || flags.theme.is_some()) {
             let message = "--read-only and --theme belong to the console";
-            let error = Error::new(Kind::User, message);
+            let error = Error::new(ErrorKind::User, message);
             return Err(error
-                .hint("leave them out, or give them behind `demo`")
+                .with_hint("leave them out, or give them behind `demo`")
                 .into());
         }
         match (verb, agent) {
             (Some(_), Some(agent)) => {
                 let message =
                     format!("{agent} stands before a command, where no agent is expected");
-                Err(Error::new(Kind::User, message).into())
+                Err(Error::new(ErrorKind::User, message).into())
             }
-            (Some(verb), None) => self.verb(verb),
-            (None, Some(agent)) => self.original(agent),
-            (None, None) if self.console_fits() => self.console(flags),
-            (None, None) => self.status(&[], false),
+            (Some(verb), None) => self.run_verb(verb),
+            (None, Some(agent)) => self.run_original_form(agent),
+            (None, None) if self.can_open_console() => self.run_console(flags),
+            (None, None) => self.run_status(&[], false),
         }
     }
 
-    fn verb(&mut self, verb: Verb) -> CommandResult {
+    fn run_verb(&mut self, verb: Verb) -> CommandResult {
         match verb {
-            Verb::Status { agents, exit_code } => self.status(&agents, exit_code),
-            Verb::Diff(args) => self.diff(&args),
-            Verb::Reset(args) => self.reset(&args),
-            Verb::Undo(args) => self.undo(&args),
-            Verb::Log { count, agent } => self.log(count, agent.as_deref()),
-            Verb::Archive { what } => self.archive(&what),
-            Verb::Verify { anchor } => self.verify(anchor),
-            Verb::Doctor => self.doctor(),
-            Verb::Keys => self.keys(),
+            Verb::Status { agents, exit_code } => self.run_status(&agents, exit_code),
+            Verb::Diff(args) => self.run_diff(&args),
+            Verb::Reset(args) => self.run_reset(&args),
+            Verb::Undo(args) => self.run_undo(&args),
+            Verb::Log { count, agent } => self.run_log(count, agent.as_deref()),
+            Verb::Archive { what } => self.run_archive(&what),
+            Verb::Verify { anchor } => self.run_verify(anchor),
+            Verb::Doctor => self.run_doctor(),
+            Verb::Keys => self.run_keys(),
             Verb::Config { what } => match what {
-                ConfigVerb::Check => self.config_check(),
-                ConfigVerb::Show => self.config_show(),
+                ConfigVerb::Check => self.run_config_check(),
+                ConfigVerb::Show => self.run_config_show(),
             },
             Verb::Demo {
                 dir,
                 agents,
                 console,
-            } => self.demo(dir, agents, &console),
+            } => self.run_demo(dir, agents, &console),
         }
     }
 
     /// `memory-shepherd all` and `memory-shepherd AGENT`, as timers of the
     /// original tool call us.
-    fn original(&mut self, agent: String) -> CommandResult {
+    fn run_original_form(&mut self, agent: String) -> CommandResult {
         let all = agent == "all";
-        let result = self.reset(&ResetArgs {
+        let result = self.run_reset(&ResetArgs {
             agents: if all { Vec::new() } else { vec![agent.clone()] },
             all,
             dry_run: false,
@@ -536,27 +542,27 @@ impl CommandContext<'_> {
         // A mistyped verb lands here, too.
         result.map_err(|mut failure| {
             let verbs = Cli::command();
-            let near = verbs
+            let similar_verb = verbs
                 .get_subcommands()
                 .map(|verb| verb.get_name().to_string())
                 .find(|verb| strsim::damerau_levenshtein(verb, &agent) <= 2);
-            if let (Kind::User, Some(verb)) = (failure.error.kind(), near) {
+            if let (ErrorKind::User, Some(verb)) = (failure.error.kind(), similar_verb) {
                 failure.error = failure
                     .error
-                    .hint(format!("did you mean the command {verb}?"));
+                    .with_hint(format!("did you mean the command {verb}?"));
             }
             failure
         })
     }
 
     /// Whether a bare call opens the console.
-    fn console_fits(&self) -> bool {
-        let terminal = self.world.stdin_terminal && self.world.stdout_terminal;
-        terminal && !self.world.is_dumb() && !self.out.is_json()
+    fn can_open_console(&self) -> bool {
+        let terminal = self.environment.is_stdin_terminal && self.environment.is_stdout_terminal;
+        terminal && !self.environment.has_dumb_terminal() && !self.output.is_json()
     }
 
-    fn console(&mut self, flags: &ConsoleFlags) -> CommandResult {
-        let (config, notes) = self.config()?;
+    fn run_console(&mut self, flags: &ConsoleFlags) -> CommandResult {
+        let (config, notes) = self.load_config()?;
         let note = (!notes.is_empty()).then(|| notes.join("; "));
         self.open_console(config, flags, note, None)
     }
@@ -566,121 +572,135 @@ impl CommandContext<'_> {
         config: Config,
         flags: &ConsoleFlags,
         note: Option<String>,
-        host: Option<Arc<demo::host::Host>>,
+        host: Option<Arc<demo::host::DemoHost>>,
     ) -> CommandResult {
-        let world = self.world.clone();
-        let (events, happened) = unbounded();
-        let folders = world.runtime.iter().chain([&world.temp]).cloned();
-        let desk = PromptBroker::new(world.program.clone(), folders.collect(), events);
-        let group = archive_group(&config, world.group)?;
-        let dial: Arc<dyn Connector> = match &host {
+        let environment = self.environment.clone();
+        let (prompt_sender, prompt_events) = unbounded();
+        let folders = environment
+            .runtime_directory
+            .iter()
+            .chain([&environment.temp_directory])
+            .cloned();
+        let prompt_broker = PromptBroker::new(
+            environment.program_path.clone(),
+            folders.collect(),
+            prompt_sender,
+        );
+        let group = resolve_archive_group(&config, environment.find_group)?;
+        let connector: Arc<dyn Connector> = match &host {
             Some(host) => host.clone(),
-            None => Arc::new(Ssh::new(Arc::new(clock::System)).asking(desk.clone())),
+            None => Arc::new(
+                SshConnector::new(Arc::new(clock::SystemClock)).with_prompts(prompt_broker.clone()),
+            ),
         };
         // A changed config keeps the connections to hosts that it still names.
-        let transports = everywhere(dial);
-        let user = world.user.clone();
-        let make = move |config: Config, group: Option<u32>| {
+        let transports = build_transports(connector);
+        let user = environment.user.clone();
+        let make_engine = move |config: Config, group: Option<u32>| {
             let transports = Arc::clone(&transports);
-            engine_of(config, Trigger::Console, &user, group, transports)
+            new_engine(config, Trigger::Console, &user, group, transports)
         };
-        let engine = make(config, group);
+        let engine = make_engine(config, group);
         let rebuild = move |config: Config| {
             // A group that has gone must not end a console that runs.
-            let group = archive_group(&config, world.group).unwrap_or_default();
-            make(config, group)
+            let group = resolve_archive_group(&config, environment.find_group).unwrap_or_default();
+            make_engine(config, group)
         };
         let kept = match &host {
             Some(_) => None,
-            None => kept::ViewStateFile::new(&world.env, &engine.config().path),
+            None => kept::ViewStateFile::new(&environment.env, &engine.config().path),
         };
-        let interrupted = console::run(console::Options {
+        let interrupted = console::run(console::ConsoleOptions {
             engine: Arc::new(engine),
-            desk: (desk, happened),
-            read_only: flags.read_only,
+            prompt_broker: (prompt_broker, prompt_events),
+            is_read_only: flags.read_only,
             theme: flags.theme.clone(),
-            abilities: TerminalFeatures::of(&self.world.term, &self.world.colorterm)
-                .in_locale(self.world.locale.as_deref(), &self.world.term),
-            no_color: self.out.no_color(),
-            over_ssh: self.world.over_ssh,
-            preferences: preferences::path(&self.world.env),
-            kept,
-            env: self.world.env.clone(),
-            outside: self.world.outside.clone(),
-            note,
-            rebuild: Arc::new(rebuild),
-            host,
+            terminal_features: TerminalFeatures::from_term(
+                &self.environment.term,
+                &self.environment.colorterm,
+            )
+            .with_locale(self.environment.locale.as_deref(), &self.environment.term),
+            is_color_disabled: self.output.is_color_disabled(),
+            is_over_ssh: self.environment.is_over_ssh,
+            preferences_path: preferences::default_path(&self.environment.env),
+            view_state_file: kept,
+            env: self.environment.env.clone(),
+            external_tools: self.environment.external_tools.clone(),
+            startup_message: note,
+            engine_factory: Arc::new(rebuild),
+            demo_host: host,
         })?;
-        Ok(interrupted.then_some(Kind::Interrupted))
+        Ok(interrupted.then_some(ErrorKind::Interrupted))
     }
 
-    fn demo(
+    fn run_demo(
         &mut self,
         dir: Option<PathBuf>,
         agents: Option<u32>,
         flags: &ConsoleFlags,
     ) -> CommandResult {
-        let dir = dir.map(|dir| self.world.env.cwd.join(dir));
+        let dir = dir.map(|dir| self.environment.env.cwd.join(dir));
         let count = agents.map(|agents| agents as usize);
         // Whoever interrupts this must not find half a fleet in a temporary
         // folder afterwards: it is finished, then removed.
-        let interrupted = run::listen_for_end()?;
-        let clock = clock::System;
+        let interrupted = run::register_stop_flag()?;
+        let clock = clock::SystemClock;
         let demo = match &dir {
-            Some(dir) => demo::build(dir, count, &clock)?,
-            None => demo::build_temporary(&self.world.temp, count, &clock)?,
+            Some(dir) => demo::build_in(dir, count, &clock)?,
+            None => demo::build_temporary(&self.environment.temp_directory, count, &clock)?,
         };
         if interrupted.load(Ordering::Relaxed) {
-            return Ok(Some(Kind::Interrupted));
+            return Ok(Some(ErrorKind::Interrupted));
         }
-        self.flag = Some(demo.config().to_path_buf());
-        self.dial = demo.host().clone();
-        if self.console_fits() {
-            let (config, _) = self.config()?;
+        self.config_flag = Some(demo.config_path().to_path_buf());
+        self.connector = demo.host().clone();
+        if self.can_open_console() {
+            let (config, _) = self.load_config()?;
             let writers = demo.start_writers();
             let note = format!("example fleet in {}", demo.folder().display());
             let host = Some(Arc::clone(demo.host()));
             let ended = self.open_console(config, flags, Some(note), host);
             drop(writers);
             if dir.is_some() && ended.is_ok() {
-                self.out.note(&format!(
+                self.output.print_note(&format!(
                     "the example fleet is in {}; `{}` opens it",
                     demo.folder().display(),
-                    Invocation::with_config(demo.config()).console()
+                    Invocation::with_config(demo.config_path()).console_command_line()
                 ));
             }
             return ended;
         }
-        self.out.note(&format!(
+        self.output.print_note(&format!(
             "the example fleet is in {}",
             demo.folder().display()
         ));
-        self.status(&[], false)?;
+        self.run_status(&[], false)?;
         if dir.is_none() {
-            self.out.note("it is removed again; --dir DIR keeps it");
+            self.output
+                .print_note("it is removed again; --dir DIR keeps it");
         }
         // That one of its agents cannot be read is what the example is for.
         Ok(None)
     }
 
     /// Finds and reads the config; its warnings go to standard error.
-    fn config(&mut self) -> Result<(Config, Vec<String>), ErrorDocument> {
-        let located = config::locate(self.flag.as_deref(), &self.world.env)?;
+    fn load_config(&mut self) -> Result<(Config, Vec<String>), CommandError> {
+        let located = config::locate(self.config_flag.as_deref(), &self.environment.env)?;
         for note in &located.notes {
-            self.out.warning(note);
+            self.output.print_warning(note);
         }
-        match located.load(&self.world.env) {
+        match located.load(&self.environment.env) {
             Ok(config) => {
-                self.out.diagnostics(&config.warnings);
+                self.output.print_diagnostics(&config.warnings);
                 Ok((config, located.notes))
             }
-            Err(config::Problems(diagnostics)) => {
+            Err(config::ConfigErrors(diagnostics)) => {
                 let message = format!(
                     "the config {} has errors, so nothing runs with it",
                     located.path.display()
                 );
-                Err(ErrorDocument {
-                    error: Error::new(Kind::Config, message),
+                Err(CommandError {
+                    error: Error::new(ErrorKind::Config, message),
                     diagnostics,
                 })
             }
@@ -688,65 +708,68 @@ impl CommandContext<'_> {
     }
 
     /// An engine whose ssh asks nobody.
-    fn engine(&self, config: Config) -> Result<Engine> {
-        let group = archive_group(&config, self.world.group)?;
-        let transports = everywhere(Arc::clone(&self.dial));
-        Ok(engine_of(
+    fn build_engine(&self, config: Config) -> Result<Engine> {
+        let group = resolve_archive_group(&config, self.environment.find_group)?;
+        let transports = build_transports(Arc::clone(&self.connector));
+        Ok(new_engine(
             config,
             Trigger::Cli,
-            &self.world.user,
+            &self.environment.user,
             group,
             transports,
         ))
     }
 
     /// The engine of the config that was found.
-    fn open(&mut self) -> Result<Engine, ErrorDocument> {
-        let (config, _) = self.config()?;
-        Ok(self.engine(config)?)
+    fn open_engine(&mut self) -> Result<Engine, CommandError> {
+        let (config, _) = self.load_config()?;
+        Ok(self.build_engine(config)?)
     }
 }
 
 /// This machine, and hosts by this dial.
-fn everywhere(dial: Arc<dyn Connector>) -> Arc<dyn Transports> {
-    let clock = Arc::new(clock::System);
-    let here = Arc::new(Local::new(clock.clone()));
-    Arc::new(Everywhere::new(here, dial, clock))
+fn build_transports(connector: Arc<dyn Connector>) -> Arc<dyn Transports> {
+    let clock = Arc::new(clock::SystemClock);
+    let local = Arc::new(LocalTransport::new(clock.clone()));
+    Arc::new(PerHostTransports::new(local, connector, clock))
 }
 
-fn engine_of(
+fn new_engine(
     config: Config,
     trigger: Trigger,
     user: &str,
     archive_group: Option<u32>,
     transports: Arc<dyn Transports>,
 ) -> Engine {
-    Engine::new(Setup {
+    Engine::new(EngineSetup {
         config,
         transports,
-        clock: Arc::new(clock::System),
+        clock: Arc::new(clock::SystemClock),
         user: user.to_string(),
         trigger,
         archive_group,
     })
 }
 
-fn archive_group(config: &Config, group: fn(&str) -> Option<u32>) -> Result<Option<u32>> {
+fn resolve_archive_group(
+    config: &Config,
+    find_group: fn(&str) -> Option<u32>,
+) -> Result<Option<u32>> {
     let Some(name) = &config.general.archive_group else {
         return Ok(None);
     };
-    match group(name) {
+    match find_group(name) {
         Some(id) => Ok(Some(id)),
         None => Err(Error::new(
-            Kind::Config,
+            ErrorKind::Config,
             format!("archive_group: this machine has no group called {name}"),
         )
-        .hint("`getent group` lists them; correct the config or add the group")),
+        .with_hint("`getent group` lists them; correct the config or add the group")),
     }
 }
 
 impl UndoArgs {
-    fn mode(&self) -> UndoMode {
+    fn undo_mode(&self) -> UndoMode {
         match (self.append, self.overwrite) {
             (true, _) => UndoMode::Append,
             (_, true) => UndoMode::Overwrite,

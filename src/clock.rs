@@ -1,4 +1,4 @@
-//! Time, passed in: nothing but [`System`] reads the machine's clock, so that
+//! Time, passed in: nothing but [`SystemClock`] reads the machine's clock, so that
 //! tests own theirs.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,24 +17,26 @@ pub trait Clock: Send + Sync {
 
 /// The last second, since 1970, that is in the year 9999 everywhere: names of entries and
 /// RFC 3339 have four digits for the year.
-const LAST: u64 = 253_402_300_799 - 86_400;
+const MAX_UNIX_SECONDS: u64 = 253_402_300_799 - 86_400;
 
 /// The time so long after 1970; of a clock that stands outside the years from 1970 to
 /// 9999, the nearest in them. None is before 1970.
-fn utc(since: Option<Duration>) -> DateTime<Utc> {
-    let since = since.unwrap_or_default().min(Duration::from_secs(LAST));
+fn clamp_to_utc(since_epoch: Option<Duration>) -> DateTime<Utc> {
+    let since = since_epoch
+        .unwrap_or_default()
+        .min(Duration::from_secs(MAX_UNIX_SECONDS));
     let time = DateTime::from_timestamp(since.as_secs() as i64, since.subsec_nanos());
     time.unwrap_or_default()
 }
 
 /// The machine's clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct System;
+pub struct SystemClock;
 
-impl Clock for System {
+impl Clock for SystemClock {
     fn now(&self) -> DateTime<FixedOffset> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).ok();
-        utc(since).with_timezone(&Local).fixed_offset()
+        clamp_to_utc(since).with_timezone(&Local).fixed_offset()
     }
 
     fn instant(&self) -> Instant {
@@ -53,12 +55,12 @@ mod tests {
     #[test]
     fn clock_far_off_is_taken_for_the_nearest_year() {
         let shown = |seconds: Option<u64>| {
-            let time = utc(seconds.map(Duration::from_secs));
+            let time = clamp_to_utc(seconds.map(Duration::from_secs));
             time.format("%Y-%m-%d").to_string()
         };
         assert_eq!(shown(None), "1970-01-01");
         assert_eq!(shown(Some(1_800_000_000)), "2027-01-15");
-        for far in [LAST + 1, 8_210_266_876_800, u64::MAX] {
+        for far in [MAX_UNIX_SECONDS + 1, 8_210_266_876_800, u64::MAX] {
             assert_eq!(shown(Some(far)), "9999-12-30");
         }
     }

@@ -2,11 +2,11 @@
 //! defaults plus ours, checked as a whole before anything runs.
 //!
 //! A reset with half a config gives one agent another's identity, so every
-//! fault is found and all of them are shown at once ([`Problems`]), with file,
+//! fault is found and all of them are shown at once ([`ConfigErrors`]), with file,
 //! line, text and what to do. One table (`keys`) says which keys exist, what
 //! they accept and default to; reading, did-you-mean, `config show` and the
 //! documentation all follow it. `main` resolves home, environment and current
-//! folder and passes them in as [`Env`].
+//! folder and passes them in as [`ConfigEnvironment`].
 
 mod ini;
 mod keys;
@@ -25,21 +25,21 @@ use std::path::{Component, Path, PathBuf};
 use serde::Serialize;
 
 use crate::durable;
-use crate::error::{self, Error, Kind, PathContext, Result};
+use crate::error::{self, Error, ErrorKind, PathContext, Result};
 use crate::invocation::Invocation;
 
 use ini::Diagnostics;
 pub use ini::{Diagnostic, DiagnosticLevel};
-use keys::canonical;
-pub(crate) use keys::closest;
-pub use keys::{KeyDoc, SectionKind, keys};
-use read::parse_partly;
-pub use read::{SAME_MEMORY_HINT, parse, same_memory};
+use keys::canonical_key;
+pub(crate) use keys::closest_match;
+pub use keys::{KeySpec, SectionKind, keys};
+use read::parse_partial;
+pub use read::{SAME_MEMORY_HINT, parse, same_memory_message};
 
 /// What `main` resolved from the process environment; this module reads none
 /// of it by itself.
 #[derive(Clone, Debug)]
-pub struct Env {
+pub struct ConfigEnvironment {
     /// The current folder, absolute.
     pub cwd: PathBuf,
     /// The user's home, which `~` stands for.
@@ -49,33 +49,33 @@ pub struct Env {
     /// `$XDG_STATE_HOME`; without it, `~/.local/state`.
     pub xdg_state_home: Option<PathBuf>,
     /// `$MEMORY_SHEPHERD_CONF`; an empty one counts as unset.
-    pub config_variable: Option<PathBuf>,
+    pub config_path_variable: Option<PathBuf>,
     /// The effective user id.
     pub uid: u32,
 }
 
-impl Env {
+impl ConfigEnvironment {
     /// Where the user's own settings of this program are.
     pub fn config_folder(&self) -> Option<PathBuf> {
-        self.own(&self.xdg_config_home, ".config")
+        self.user_directory(&self.xdg_config_home, ".config")
     }
 
     /// Where this program keeps what it remembers for the user.
     pub fn state_folder(&self) -> Option<PathBuf> {
-        self.own(&self.xdg_state_home, ".local/state")
+        self.user_directory(&self.xdg_state_home, ".local/state")
     }
 
     /// A relative path in such a variable counts as none, as the standard says.
-    fn own(&self, variable: &Option<PathBuf>, usual: &str) -> Option<PathBuf> {
-        let named = variable.clone().filter(|path| path.is_absolute());
-        let folder = named.or_else(|| Some(self.home.as_ref()?.join(usual)))?;
+    fn user_directory(&self, variable: &Option<PathBuf>, default: &str) -> Option<PathBuf> {
+        let from_variable = variable.clone().filter(|path| path.is_absolute());
+        let folder = from_variable.or_else(|| Some(self.home.as_ref()?.join(default)))?;
         Some(folder.join("memory-shepherd"))
     }
 }
 
 /// The config file that the search order leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Located {
+pub struct LocatedConfig {
     /// The file, absolute.
     pub path: PathBuf,
     /// How command lines that messages offer invoke this program on it: without
@@ -85,9 +85,9 @@ pub struct Located {
     pub notes: Vec<String>,
 }
 
-impl Located {
+impl LocatedConfig {
     /// Reads and checks the config.
-    pub fn load(&self, env: &Env) -> std::result::Result<Config, Problems> {
+    pub fn load(&self, env: &ConfigEnvironment) -> std::result::Result<Config, ConfigErrors> {
         let config = load(&self.path, env)?;
         Ok(Config {
             invocation: self.invocation.clone(),
@@ -96,84 +96,97 @@ impl Located {
     }
 }
 
-const NAME: &str = "memory-shepherd.conf";
-const SYSTEM: &str = "/etc/memory-shepherd/memory-shepherd.conf";
+const CONFIG_FILE_NAME: &str = "memory-shepherd.conf";
+const SYSTEM_CONFIG_PATH: &str = "/etc/memory-shepherd/memory-shepherd.conf";
 
 /// Finds the config file: the flag, the variable, the current folder, the
 /// user's folder, `/etc`. A file that is named but missing is an error and
 /// never a fall-through, so that no fleet is taken for another.
-pub fn locate(flag: Option<&Path>, env: &Env) -> Result<Located> {
-    locate_in(flag, env, Path::new(SYSTEM))
+pub fn locate(flag: Option<&Path>, env: &ConfigEnvironment) -> Result<LocatedConfig> {
+    locate_with_system_path(flag, env, Path::new(SYSTEM_CONFIG_PATH))
 }
 
-fn locate_in(flag: Option<&Path>, env: &Env, system: &Path) -> Result<Located> {
-    let variable = env.config_variable.as_deref();
+fn locate_with_system_path(
+    flag: Option<&Path>,
+    env: &ConfigEnvironment,
+    system: &Path,
+) -> Result<LocatedConfig> {
+    let variable = env.config_path_variable.as_deref();
     let variable = variable.filter(|path| !path.as_os_str().is_empty());
     let named = flag.map(|path| (path, "--config"));
-    if let Some((path, by)) = named.or(variable.map(|path| (path, "$MEMORY_SHEPHERD_CONF"))) {
-        let path = tidy(&match (path.strip_prefix("~"), &env.home) {
+    if let Some((path, source)) = named.or(variable.map(|path| (path, "$MEMORY_SHEPHERD_CONF"))) {
+        let path = strip_dot_components(&match (path.strip_prefix("~"), &env.home) {
             (Ok(rest), Some(home)) => home.join(rest),
             _ => env.cwd.join(path),
         });
         if exists(&path)? {
-            return Ok(Located {
+            return Ok(LocatedConfig {
                 invocation: Invocation::with_config(&path),
                 path,
                 notes: Vec::new(),
             });
         }
-        let message = format!("the config {} named by {by} does not exist", path.display());
-        return Err(Error::new(Kind::Config, message).hint(format!(
-            "correct {by}, or leave it out to search the usual places"
+        let message = format!(
+            "the config {} named by {source} does not exist",
+            path.display()
+        );
+        return Err(Error::new(ErrorKind::Config, message).with_hint(format!(
+            "correct {source}, or leave it out to search the usual places"
         )));
     }
-    let here = env.cwd.join(NAME);
-    let user = env.config_folder().map(|folder| folder.join(NAME));
-    let first = user.as_ref().unwrap_or(&here).display().to_string();
-    let places = [
-        Some(here.clone()),
-        user.filter(|path| *path != here),
+    let local_path = env.cwd.join(CONFIG_FILE_NAME);
+    let user_path = env
+        .config_folder()
+        .map(|folder| folder.join(CONFIG_FILE_NAME));
+    let example_path = user_path
+        .as_ref()
+        .unwrap_or(&local_path)
+        .display()
+        .to_string();
+    let candidates = [
+        Some(local_path.clone()),
+        user_path.filter(|path| *path != local_path),
         Some(system.to_path_buf()),
     ];
     let mut notes = Vec::new();
-    let mut looked = Vec::new();
-    for path in places.into_iter().flatten() {
-        looked.push(path.display().to_string());
+    let mut searched = Vec::new();
+    for path in candidates.into_iter().flatten() {
+        searched.push(path.display().to_string());
         if !exists(&path)? {
             continue;
         }
         if env.uid == 0
-            && path == here
-            && let Some(why) = distrust(&here, &env.cwd)?
+            && path == local_path
+            && let Some(why) = distrust_reason(&local_path, &env.cwd)?
         {
             notes.push(format!(
                 "{} was skipped, because you are root and {why}; to use it, pass --config",
-                here.display()
+                local_path.display()
             ));
             continue;
         }
-        let invocation = match path == here {
+        let invocation = match path == local_path {
             true => Invocation::with_config(&path),
             false => Invocation::default(),
         };
-        return Ok(Located {
+        return Ok(LocatedConfig {
             path,
             invocation,
             notes,
         });
     }
-    let message = format!("there is no config; looked for {}", looked.join(", "));
-    let mut error = Error::new(Kind::Config, message);
+    let message = format!("there is no config; looked for {}", searched.join(", "));
+    let mut error = Error::new(ErrorKind::Config, message);
     for note in notes {
-        error = error.hint(note);
+        error = error.with_hint(note);
     }
     Err(error
-        .hint("run `memory-shepherd demo` to try it on an example fleet")
-        .hint(format!(
+        .with_hint("run `memory-shepherd demo` to try it on an example fleet")
+        .with_hint(format!(
             "for a first config copy config/memory-shepherd.conf.example of the sources to \
-             {first} and edit it; `memory-shepherd config check` says what is wrong with it"
+             {example_path} and edit it; `memory-shepherd config check` says what is wrong with it"
         ))
-        .hint("if there is one in another place, pass --config FILE"))
+        .with_hint("if there is one in another place, pass --config FILE"))
 }
 
 /// Whether something stands at `path`; a link that leads nowhere does, and is
@@ -189,26 +202,26 @@ fn exists(path: &Path) -> Result<bool> {
         {
             Ok(false)
         }
-        Err(error) => Err(Error::io("look for", path, &error).with_kind(Kind::Config)),
+        Err(error) => Err(Error::from_io("look for", path, &error).with_kind(ErrorKind::Config)),
     }
 }
 
 /// Why root should not take `file` from the current folder: somebody else wrote
 /// it, could write it, or could put another one in its place.
-fn distrust(file: &Path, folder: &Path) -> Result<Option<&'static str>> {
-    let meta = fs::symlink_metadata(file).path("look at", file);
-    let meta = meta.map_err(|error| error.with_kind(Kind::Config))?;
-    let place = fs::metadata(folder).path("look at", folder);
-    let place = place.map_err(|error| error.with_kind(Kind::Config))?;
-    let writable = |meta: &fs::Metadata| meta.mode() & 0o022 != 0;
-    let sticky = place.mode() & 0o1000 != 0;
+fn distrust_reason(file: &Path, folder: &Path) -> Result<Option<&'static str>> {
+    let metadata = fs::symlink_metadata(file).with_path("look at", file);
+    let meta = metadata.map_err(|error| error.with_kind(ErrorKind::Config))?;
+    let directory_metadata = fs::metadata(folder).with_path("look at", folder);
+    let place = directory_metadata.map_err(|error| error.with_kind(ErrorKind::Config))?;
+    let is_writable_by_others = |meta: &fs::Metadata| meta.mode() & 0o022 != 0;
+    let is_sticky = place.mode() & 0o1000 != 0;
     Ok(if meta.is_symlink() {
         Some("it is a symbolic link")
     } else if meta.uid() != 0 {
         Some("root does not own it")
-    } else if writable(&meta) {
+    } else if is_writable_by_others(&meta) {
         Some("others can write it")
-    } else if place.uid() != 0 || (writable(&place) && !sticky) {
+    } else if place.uid() != 0 || (is_writable_by_others(&place) && !is_sticky) {
         Some("others can replace it in its directory")
     } else {
         None
@@ -219,27 +232,29 @@ fn distrust(file: &Path, folder: &Path) -> Result<Option<&'static str>> {
 /// one error, and the warnings. Displayed with hints; as an [`Error`], each is
 /// a detail of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Problems(pub Vec<Diagnostic>);
+pub struct ConfigErrors(pub Vec<Diagnostic>);
 
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lines: Vec<String> = self.0.iter().map(Diagnostic::to_string).collect();
         f.write_str(&lines.join("\n"))
     }
 }
 
-impl From<Problems> for Error {
-    fn from(Problems(list): Problems) -> Error {
+impl From<ConfigErrors> for Error {
+    fn from(ConfigErrors(list): ConfigErrors) -> Error {
         let errors = list
             .iter()
             .filter(|it| it.level == DiagnosticLevel::Error)
             .count();
         let plural = if errors == 1 { "" } else { "s" };
-        let file = list.first().map_or(Path::new(NAME), |it| &it.file);
+        let file = list
+            .first()
+            .map_or(Path::new(CONFIG_FILE_NAME), |it| &it.file);
         let message = format!("{}: {errors} error{plural}", file.display());
-        let error = Error::new(Kind::Config, message);
+        let error = Error::new(ErrorKind::Config, message);
         list.iter()
-            .fold(error, |error, it| error.detail(it.in_a_line()))
+            .fold(error, |error, it| error.with_detail(it.to_single_line()))
     }
 }
 
@@ -251,19 +266,19 @@ pub struct Config {
     /// How command lines that messages offer invoke this program on it.
     pub invocation: Invocation,
     /// What concerns the whole fleet.
-    pub general: General,
+    pub general: GeneralSettings,
     /// The agents in the order of the file.
     pub agents: Vec<Agent>,
     /// What probably does not say what was meant.
     pub warnings: Vec<Diagnostic>,
-    entries: Vec<BaselineEntry>,
+    effective_values: Vec<EffectiveValue>,
     /// Where each agent is in `agents`.
-    places: HashMap<String, usize>,
+    agent_indexes: HashMap<String, usize>,
 }
 
 /// An effective value, as `config show` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BaselineEntry {
+pub struct EffectiveValue {
     /// `general`, or the agent.
     pub section: String,
     /// The key, under our name of it.
@@ -272,13 +287,13 @@ pub struct BaselineEntry {
     pub value: String,
     /// Where it comes from. For what an agent takes over from the fleet, that
     /// is the line in `[general]`.
-    pub origin: Origin,
+    pub origin: ValueOrigin,
 }
 
 /// Where a value comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Origin {
+pub enum ValueOrigin {
     /// No line of the file says it.
     Default,
     /// The line that says it, counted from 1.
@@ -288,7 +303,7 @@ pub enum Origin {
 impl Config {
     /// The agent of that name.
     pub fn agent(&self, name: &str) -> Option<&Agent> {
-        let place = self.places.get(name)?;
+        let place = self.agent_indexes.get(name)?;
         self.agents.get(*place).filter(|agent| agent.name == name)
     }
 
@@ -297,35 +312,36 @@ impl Config {
     pub fn with_agents(&self, is_kept: impl Fn(&Agent) -> bool) -> Config {
         let mut config = self.clone();
         config.agents.retain(is_kept);
-        let numbered = config.agents.iter().enumerate();
-        config.places = numbered
+        let indexed = config.agents.iter().enumerate();
+        config.agent_indexes = indexed
             .map(|(place, agent)| (agent.name.clone(), place))
             .collect();
         config
     }
 
     /// Where the effective value of a key comes from.
-    pub fn origin(&self, section: &str, key: &str) -> Origin {
-        let mut entries = self.entries.iter();
-        let entry = entries.find(|entry| entry.section == section && entry.key == canonical(key));
-        entry.map_or(Origin::Default, |entry| entry.origin)
+    pub fn origin(&self, section: &str, key: &str) -> ValueOrigin {
+        let mut entries = self.effective_values.iter();
+        let entry =
+            entries.find(|entry| entry.section == section && entry.key == canonical_key(key));
+        entry.map_or(ValueOrigin::Default, |entry| entry.origin)
     }
 
     /// The agent that was probably meant by a name that no agent has.
     pub fn suggest_agent(&self, name: &str) -> Option<&str> {
-        closest(name, self.agents.iter().map(|agent| agent.name.as_str()))
+        closest_match(name, self.agents.iter().map(|agent| agent.name.as_str()))
     }
 
     /// The effective values: `[general]`, then the agents in the order of the
     /// file. Keys without a value are left out.
-    pub fn entries(&self) -> &[BaselineEntry] {
-        &self.entries
+    pub fn effective_values(&self) -> &[EffectiveValue] {
+        &self.effective_values
     }
 }
 
 /// The `[general]` section. Local paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct General {
+pub struct GeneralSettings {
     /// Folder of the baselines.
     pub baseline_dir: PathBuf,
     /// Folder of the archive.
@@ -343,9 +359,9 @@ pub struct General {
     /// A mark such as `PROD` for the header of every screen.
     pub fleet_tag: Option<String>,
     /// How hard a reset is made.
-    pub protect: Protect,
+    pub protect: ProtectLevel,
     /// What a seal must be like for a baseline to be pushed.
-    pub require_seal: RequireSeal,
+    pub require_seal: SealRequirement,
     /// An OpenSSH allowed-signers file.
     pub seal_signers: Option<PathBuf>,
     /// Seconds until a file system that is not the archive's counts as not answering.
@@ -365,7 +381,7 @@ pub struct General {
 /// How hard a reset of an agent is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Protect {
+pub enum ProtectLevel {
     /// Confirmed by a key on screen.
     #[default]
     None,
@@ -378,7 +394,7 @@ pub enum Protect {
 /// What a seal must be like for a baseline to be pushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RequireSeal {
+pub enum SealRequirement {
     /// A seal that exists must hold.
     #[default]
     IfPresent,
@@ -396,21 +412,21 @@ pub struct Agent {
     /// The section's name.
     pub name: String,
     /// Where its memory is.
-    pub place: MemoryLocation,
+    pub location: MemoryLocation,
     /// The baseline's file name, relative to `baseline_dir` and inside it.
     pub baseline: String,
     /// Folder of its entries, relative to `archive_dir` and inside it.
     pub archive_subdir: String,
     /// How hard a reset is made.
-    pub protect: Protect,
+    pub protect: ProtectLevel,
     /// Bytes; a larger memory is OVERSIZE.
     pub max_memory_size: u64,
     /// The line between the two domains of its memory.
     pub separator: String,
     /// How often its timer runs, not checked here.
-    pub every: Option<String>,
+    pub timer_interval: Option<String>,
     /// The line of its section header.
-    pub line: usize,
+    pub section_line: usize,
 }
 
 /// Where an agent's memory is.
@@ -426,23 +442,23 @@ pub enum MemoryLocation {
     /// On a host that is reached over SSH.
     Remote {
         /// How the host is reached.
-        host: Host,
+        host: SshHost,
         /// The memory there, as it was written; a leading `~/` is the remote home.
         memory: PathBuf,
         /// Seconds between two looks at the memory.
-        poll: u32,
+        poll_seconds: u32,
         /// What the host may lack when the memory is replaced.
-        accept_weaker: Vec<Extension>,
+        accept_degraded: Vec<SftpExtension>,
     },
 }
 
 /// What `accept_weaker` calls writing a memory that is a mount point where it is.
-pub const IN_PLACE: &str = "in-place";
+pub const ACCEPT_IN_PLACE: &str = "in-place";
 
 /// An extension of SFTP, OpenSSH's, without which replacing a memory promises
 /// less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extension {
+pub enum SftpExtension {
     /// Renames in one step.
     PosixRename,
     /// Puts a file at a name only if nothing stands there.
@@ -451,40 +467,42 @@ pub enum Extension {
     Fsync,
 }
 
-impl Extension {
+impl SftpExtension {
     /// All of them.
-    pub const ALL: [Extension; 3] = [
-        Extension::PosixRename,
-        Extension::Hardlink,
-        Extension::Fsync,
+    pub const ALL: [SftpExtension; 3] = [
+        SftpExtension::PosixRename,
+        SftpExtension::Hardlink,
+        SftpExtension::Fsync,
     ];
 
     /// Its name in the config; the protocol's ends in `@openssh.com`.
-    pub const fn word(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
-            Extension::PosixRename => "posix-rename",
-            Extension::Hardlink => "hardlink",
-            Extension::Fsync => "fsync",
+            SftpExtension::PosixRename => "posix-rename",
+            SftpExtension::Hardlink => "hardlink",
+            SftpExtension::Fsync => "fsync",
         }
     }
 
     /// What is weaker without it, wherever that is told.
-    pub const fn without(self) -> &'static str {
+    pub const fn degradation(self) -> &'static str {
         match self {
-            Extension::PosixRename => {
+            SftpExtension::PosixRename => {
                 "what an agent puts in the memory's place in that very instant may be lost"
             }
-            Extension::Hardlink => {
+            SftpExtension::Hardlink => {
                 "a memory that an agent makes anew in that very instant may be written over"
             }
-            Extension::Fsync => "a power cut there may leave the new memory empty or half written",
+            SftpExtension::Fsync => {
+                "a power cut there may leave the new memory empty or half written"
+            }
         }
     }
 }
 
 impl MemoryLocation {
     /// The host, for what is not on this machine.
-    pub fn host(&self) -> Option<&Host> {
+    pub fn host(&self) -> Option<&SshHost> {
         match self {
             MemoryLocation::Local { .. } => None,
             MemoryLocation::Remote { host, .. } => Some(host),
@@ -492,10 +510,13 @@ impl MemoryLocation {
     }
 
     /// What the host may lack when the memory is replaced.
-    pub fn accept_weaker(&self) -> &[Extension] {
+    pub fn accept_degraded(&self) -> &[SftpExtension] {
         match self {
             MemoryLocation::Local { .. } => &[],
-            MemoryLocation::Remote { accept_weaker, .. } => accept_weaker,
+            MemoryLocation::Remote {
+                accept_degraded: accept_weaker,
+                ..
+            } => accept_weaker,
         }
     }
 
@@ -513,7 +534,7 @@ impl MemoryLocation {
     /// The same for two places that are the same file, as far as the config can
     /// tell: host, port, user and path. Different users see the same file on a host,
     /// unless the path starts at their home.
-    pub fn file(&self) -> (String, u16, &str, PathBuf) {
+    pub fn file_identity(&self) -> (String, u16, &str, PathBuf) {
         match self {
             MemoryLocation::Local { memory, .. } => (String::new(), 0, "", memory.clone()),
             MemoryLocation::Remote { host, memory, .. } => {
@@ -522,7 +543,7 @@ impl MemoryLocation {
                 let user = host.user.as_deref().filter(|_| path.is_relative());
                 (
                     host.name.to_ascii_lowercase(),
-                    host.port.unwrap_or(SSH_PORT),
+                    host.port.unwrap_or(DEFAULT_SSH_PORT),
                     user.unwrap_or_default(),
                     path,
                 )
@@ -538,12 +559,12 @@ impl MemoryLocation {
 }
 
 /// The port of SSH where nothing else is said.
-const SSH_PORT: u16 = 22;
+const DEFAULT_SSH_PORT: u16 = 22;
 
 /// How a host is reached. Agents for whom all of it is the same share one
 /// session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Host {
+pub struct SshHost {
     /// A host name, an address or a `Host` alias of the SSH config.
     pub name: String,
     /// The user there, unless the SSH config decides.
@@ -553,12 +574,12 @@ pub struct Host {
     /// The private key, unless the SSH config decides.
     pub identity_file: Option<PathBuf>,
     /// Seconds until the host counts as not answering.
-    pub timeout: u32,
+    pub timeout_seconds: u32,
 }
 
-impl Host {
+impl SshHost {
     /// `ops@box:2222`: what tells it from other hosts of the same name.
-    pub fn login(&self) -> String {
+    pub fn authority(&self) -> String {
         let user = self.user.as_ref();
         let user = user.map_or(String::new(), |user| format!("{user}@"));
         let port = self.port.map_or(String::new(), |port| format!(":{port}"));
@@ -568,77 +589,89 @@ impl Host {
 
 /// The longest config that is read: far above any real one, and far below what
 /// a path to the wrong thing would cost.
-pub const FILE_MAX: u64 = 1 << 22;
+pub const MAX_CONFIG_BYTES: u64 = 1 << 22;
 
 /// Reads and checks the config at `path`, which may be a pipe.
-pub fn load(path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
-    usable(examine(path, env))
+pub fn load(path: &Path, env: &ConfigEnvironment) -> std::result::Result<Config, ConfigErrors> {
+    reject_errors(check_file(path, env))
 }
 
 /// The same again, while a console runs on it: what is no regular file is not waited
 /// for.
-pub fn reload(path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
-    usable(check(durable::read_regular(path, FILE_MAX), path, env))
+pub fn reload(path: &Path, env: &ConfigEnvironment) -> std::result::Result<Config, ConfigErrors> {
+    reject_errors(check_read_bytes(
+        durable::read_regular_file(path, MAX_CONFIG_BYTES),
+        path,
+        env,
+    ))
 }
 
 /// A config as far as it can be read, and everything that is wrong with it.
 #[derive(Clone, Debug)]
-pub struct Examined {
+pub struct CheckedConfig {
     /// Agents whose memory is known; none where the directories of the fleet are not.
     pub config: Option<Config>,
     /// In the order of the file.
-    pub problems: Vec<Diagnostic>,
+    pub diagnostics: Vec<Diagnostic>,
 }
 
 /// Reads the config at `path` like [`load`], and what can be read of it where it has
 /// errors.
-pub fn examine(path: &Path, env: &Env) -> Examined {
+pub fn check_file(path: &Path, env: &ConfigEnvironment) -> CheckedConfig {
     let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
-    let read = read.and_then(|length| match length as u64 > FILE_MAX {
-        true => Err(durable::too_large(FILE_MAX)),
+    let read =
+        File::open(path).and_then(|file| file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes));
+    let read = read.and_then(|length| match length as u64 > MAX_CONFIG_BYTES {
+        true => Err(durable::too_large_error(MAX_CONFIG_BYTES)),
         false => Ok(bytes),
     });
-    check(read, path, env)
+    check_read_bytes(read, path, env)
 }
 
-fn check(read: io::Result<Vec<u8>>, path: &Path, env: &Env) -> Examined {
+fn check_read_bytes(
+    read: io::Result<Vec<u8>>,
+    path: &Path,
+    env: &ConfigEnvironment,
+) -> CheckedConfig {
     let bytes = match read {
         Ok(bytes) => bytes,
         Err(error) => {
-            let message = format!("cannot read the config: {}", error::cause(&error));
-            let mut report = Diagnostics::new(&tidy(&env.cwd.join(path)));
-            report.add(DiagnosticLevel::Error, None, message, None);
-            return Examined {
+            let message = format!(
+                "cannot read the config: {}",
+                error::describe_io_error(&error)
+            );
+            let mut diagnostics = Diagnostics::new(&strip_dot_components(&env.cwd.join(path)));
+            diagnostics.add(DiagnosticLevel::Error, None, message, None);
+            return CheckedConfig {
                 config: None,
-                problems: report.finish(),
+                diagnostics: diagnostics.into_sorted(),
             };
         }
     };
-    let mut parsed = parse_partly(&bytes, path, env);
+    let mut parsed = parse_partial(&bytes, path, env);
     if parsed.has_directories {
-        overlap::check(&parsed.config, &bytes, &mut parsed.report);
+        overlap::report_overlaps(&parsed.config, &bytes, &mut parsed.diagnostics);
     }
-    Examined {
+    CheckedConfig {
         config: parsed.has_directories.then_some(parsed.config),
-        problems: parsed.report.finish(),
+        diagnostics: parsed.diagnostics.into_sorted(),
     }
 }
 
-fn usable(examined: Examined) -> std::result::Result<Config, Problems> {
+fn reject_errors(examined: CheckedConfig) -> std::result::Result<Config, ConfigErrors> {
     let is_error = |it: &Diagnostic| it.level == DiagnosticLevel::Error;
     match examined.config {
-        Some(config) if !examined.problems.iter().any(is_error) => Ok(Config {
-            warnings: examined.problems,
+        Some(config) if !examined.diagnostics.iter().any(is_error) => Ok(Config {
+            warnings: examined.diagnostics,
             ..config
         }),
-        _ => Err(Problems(examined.problems)),
+        _ => Err(ConfigErrors(examined.diagnostics)),
     }
 }
 
 /// The same path without `.` components. `a/../b` stays as it is: what it means
 /// depends on links.
-fn tidy(path: &Path) -> PathBuf {
+fn strip_dot_components(path: &Path) -> PathBuf {
     path.components()
         .filter(|part| *part != Component::CurDir)
         .collect()

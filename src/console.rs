@@ -33,25 +33,25 @@ use crossterm::event::{Event as TerminalEvent, KeyEventKind};
 use signal_hook::consts::{SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 
 use crate::clock::Clock;
-use crate::config::{Config, Env, Protect};
-use crate::demo::host::Host;
-use crate::engine::{Address, Engine};
-use crate::error::{Error, Kind, Result};
+use crate::config::{Config, ConfigEnvironment, ProtectLevel};
+use crate::demo::host::DemoHost;
+use crate::engine::{Engine, MemoryAddress};
+use crate::error::{Error, ErrorKind, Result};
 use crate::transport::sftp::askpass::{self, PromptBroker};
-use effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, UserFiles, told};
-pub use effect::{Rebuild, findings, runs};
-use input::Input;
+use effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, UserFiles, fleet_event_message};
+pub use effect::{EngineFactory, load_runs, summarize_findings};
+use input::InputEvent;
 use model::{
-    AgentRow, AgentScreen, BackgroundJobs, ClipboardText, CopyOutcome, Edit, FleetView,
-    HostsScreen, LogScreen, MessageLevel, Model, Moment, PendingKeys, ReadOnly, ResetScreen,
-    Screen, Sort,
+    AgentRow, AgentScreen, BackgroundJobs, BaselineEdit, ClipboardText, CopyOutcome, HostsScreen,
+    LogScreen, MessageLevel, Model, Moment, PendingKeys, ReadOnlyState, ResetScreen, Screen,
+    SortOrder, ViewState,
 };
 use outside::{ChildChange, ExternalTools, ForegroundChild, InputPause};
 use preferences::Preferences;
 use tempfile::NamedTempFile;
-use term::{FrameRate, TerminalFeatures};
+use term::{FramePacer, TerminalFeatures};
 use theme::{Theme, Themes};
-use update::hand::sentence;
+use update::hand::error_with_hint;
 use update::{Effect, Msg, next_wake, update};
 
 /// How long background messages are taken in before the next look at the keys.
@@ -61,71 +61,71 @@ const MAX_BACKGROUND_TIME: Duration = Duration::from_millis(4);
 const READER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How the console is started.
-pub struct Options {
+pub struct ConsoleOptions {
     /// The engine of the fleet.
     pub engine: Arc<Engine>,
     /// By `--read-only`.
-    pub read_only: bool,
+    pub is_read_only: bool,
     /// By `--theme`; else the operator's or the config's.
     pub theme: Option<String>,
     /// `NO_COLOR` is set.
-    pub no_color: bool,
+    pub is_color_disabled: bool,
     /// Started over SSH.
-    pub over_ssh: bool,
+    pub is_over_ssh: bool,
     /// What the terminal can do.
-    pub abilities: TerminalFeatures,
+    pub terminal_features: TerminalFeatures,
     /// For reading a changed config.
-    pub env: Env,
+    pub env: ConfigEnvironment,
     /// The operator's preferences, if there is a place for them.
-    pub preferences: Option<PathBuf>,
+    pub preferences_path: Option<PathBuf>,
     /// Where it is kept how the fleet is looked at; nowhere for one that is gone
     /// tomorrow.
-    pub kept: Option<kept::ViewStateFile>,
+    pub view_state_file: Option<kept::ViewStateFile>,
     /// The editor, the pager and the clipboard.
-    pub outside: ExternalTools,
+    pub external_tools: ExternalTools,
     /// Something to say first.
-    pub note: Option<String>,
+    pub startup_message: Option<String>,
     /// Where hosts ask, and what happens there.
-    pub desk: (PromptBroker, Receiver<askpass::Event>),
+    pub prompt_broker: (PromptBroker, Receiver<askpass::PromptEvent>),
     /// Makes an engine for a changed config.
-    pub rebuild: Rebuild,
+    pub engine_factory: EngineFactory,
     /// The demo's host, which a key makes go away and come back.
-    pub host: Option<Arc<Host>>,
+    pub demo_host: Option<Arc<DemoHost>>,
 }
 
 /// A model of a fleet nothing of which was read yet.
-pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
-    let by_config = config.general.protect == Protect::ReadOnly;
+pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
+    let by_config = config.general.protect == ProtectLevel::ReadOnly;
     let row = |agent: &crate::config::Agent| AgentRow {
         name: agent.name.clone(),
-        address: Address::of(&agent.place),
-        seen: None,
-        known: None,
-        remembered: None,
+        address: MemoryAddress::from_location(&agent.location),
+        observation: None,
+        last_readable: None,
+        saved_observation: None,
     };
     let mut model = Model {
-        fleet: effect::info(config),
+        fleet: effect::fleet_model(config),
         rows: config.agents.iter().map(row).collect(),
-        order: Vec::new(),
-        cursor: None,
-        cursor_moved: false,
-        cursor_due: None,
-        strip: None,
+        visible_agents: Vec::new(),
+        cursor_agent: None,
+        is_cursor_pinned: false,
+        cursor_pin_due: None,
+        strip_agent: None,
         strip_due: None,
-        last_move: None,
-        top: 0,
+        last_cursor_move: None,
+        fleet_top: 0,
         marks: BTreeSet::new(),
-        anchor: None,
+        mark_anchor: None,
         filter: String::new(),
-        filter_kept: false,
-        sort: Sort::default(),
-        reverse: false,
+        is_filter_restored: false,
+        sort_order: SortOrder::default(),
+        is_reversed: false,
         screen: Screen::Fleet,
-        previous: None,
-        back: Default::default(),
+        previous_screen: None,
+        return_point: Default::default(),
         agent: AgentScreen {
-            wrap: true,
-            context: Some(3),
+            is_wrapping: true,
+            context_lines: Some(3),
             ..AgentScreen::default()
         },
         reset: ResetScreen::default(),
@@ -134,38 +134,38 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
             ..LogScreen::default()
         },
         hosts: HostsScreen::default(),
-        wanted: None,
-        jobs: BackgroundJobs::default(),
+        handoff_request: None,
+        background_jobs: BackgroundJobs::default(),
         overlay: None,
         questions: Vec::new(),
-        given_up: Default::default(),
-        prompt: None,
-        pending: PendingKeys::default(),
+        abandoned_question_guard: Default::default(),
+        input_line: None,
+        pending_keys: PendingKeys::default(),
         preferences: Preferences::default(),
         preferences_error: None,
-        kept: FleetView::default(),
+        saved_view_state: ViewState::default(),
         trends: HashMap::new(),
-        message: None,
-        read_only: ReadOnly {
-            on: by_config,
-            by_config,
-            ..ReadOnly::default()
+        last_message: None,
+        read_only: ReadOnlyState {
+            is_on: by_config,
+            is_set_by_config: by_config,
+            ..ReadOnlyState::default()
         },
         config_error: None,
         ledger_error: None,
         size,
-        dirty: true,
+        is_dirty: true,
         now: moment,
-        word_marks: false,
-        themes: Themes::default().names(),
-        request: 0,
-        waiting: false,
-        ages: Vec::new(),
-        host_away: None,
+        has_word_marks: false,
+        theme_names: Themes::default().names(),
+        last_plan_id: 0,
+        is_plan_pending: false,
+        visible_ages: Vec::new(),
+        is_demo_host_away: None,
     };
     let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
-    model.jobs.read(&names, moment);
-    model.arrange();
+    model.background_jobs.begin_reads(&names, moment);
+    model.refresh_visible_agents();
     model
 }
 
@@ -174,60 +174,62 @@ pub fn first_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
 ///
 /// # Errors
 /// A theme that does not exist, or a terminal that cannot be used.
-pub fn run(options: Options) -> Result<bool> {
+pub fn run(options: ConsoleOptions) -> Result<bool> {
     let config = options.engine.config();
-    let (preferences, problems) = match &options.preferences {
+    let (preferences, problems) = match &options.preferences_path {
         Some(path) => preferences::load(path),
         None => Default::default(),
     };
     let folder = options.env.config_folder();
     let folder = folder.map(|folder| folder.join(theme::THEMES_DIRECTORY));
-    let themes = Themes::new(folder, options.abilities.depth);
-    let chosen = Chosen {
-        flag: options.theme,
-        no_color: options.no_color,
-        config: config.general.theme.clone(),
+    let themes = Themes::new(folder, options.terminal_features.colour_depth);
+    let theme_choice = ThemeChoice {
+        flag_theme: options.theme,
+        is_color_disabled: options.is_color_disabled,
+        config_theme: config.general.theme.clone(),
     };
-    let theme = themes.load(chosen.name(&preferences))?;
+    let theme = themes.load(theme_choice.theme_name(&preferences))?;
     let names = themes.names();
-    let keeper = options.kept.map(|place| (place.read(), place));
-    let clock = ConsoleClock::now(options.engine.shared_clock());
+    let saved_view = options.view_state_file.map(|place| (place.read(), place));
+    let clock = ConsoleClock::new(options.engine.clock_handle());
     // From here on nothing ends this before the terminal is given back, so all that
     // may take a while is done.
-    let (typed, input) = unbounded();
-    input::watch_signals(&typed)?;
-    let mut screen = term::TerminalScreen::enter(options.abilities)?;
-    let mut model = first_model(config, clock.moment(), screen.size());
-    model.word_marks = theme.word_marks();
+    let (input_sender, input) = unbounded();
+    input::spawn_signal_reader(&input_sender)?;
+    let mut screen = term::TerminalScreen::enter(options.terminal_features)?;
+    let mut model = initial_model(config, clock.now(), screen.size());
+    model.has_word_marks = theme.has_word_marks();
     // Two sides cost twice the bytes for each line that is moved by.
-    model.agent.unified = options.over_ssh;
-    model.themes = names;
-    model.read_only.forced = options.read_only;
-    model.host_away = options.host.as_ref().map(|host| host.is_away());
-    if let Some(note) = &options.note {
-        model.say(MessageLevel::Info, note.clone());
+    model.agent.is_unified = options.is_over_ssh;
+    model.theme_names = names;
+    model.read_only.is_forced = options.is_read_only;
+    model.is_demo_host_away = options.demo_host.as_ref().map(|host| host.is_offline());
+    if let Some(note) = &options.startup_message {
+        model.report(MessageLevel::Info, note.clone());
     }
     for warning in &config.warnings {
-        model.say(MessageLevel::Warn, warning.to_string().replace('\n', " "));
+        model.report(MessageLevel::Warn, warning.to_string().replace('\n', " "));
     }
-    model.complain(&problems);
+    model.report_preference_problems(&problems);
     model.preferences = preferences.clone();
-    let loaded = (preferences, problems);
-    match keeper.as_ref().map(|(view, _)| view) {
-        Some(Ok(Some(view))) => model.look_again(view.clone()),
-        Some(Err(error)) => model.say(MessageLevel::Warn, kept::forgotten(error)),
+    let loaded_preferences = (preferences, problems);
+    match saved_view.as_ref().map(|(view, _)| view) {
+        Some(Ok(Some(view))) => model.restore_view_state(view.clone()),
+        Some(Err(error)) => model.report(MessageLevel::Warn, kept::not_saved_message(error)),
         Some(Ok(None)) | None => {}
     }
-    let gate = input::read_terminal(typed);
+    let input_pause = input::spawn_terminal_reader(input_sender);
     let (runner, inbox) = EffectRunner::start(
         options.engine,
-        options.desk,
+        options.prompt_broker,
         options.env,
-        options.rebuild,
-        options.host,
+        options.engine_factory,
+        options.demo_host,
         UserFiles {
-            preferences: options.preferences.map(|path| (path, loaded)),
-            kept: keeper.map(|(_, place)| place),
+            preferences: options
+                .preferences_path
+                .map(|path| (path, loaded_preferences)),
+            view_state_file: saved_view.map(|(_, place)| place),
         },
     );
     let mut console = Console {
@@ -235,73 +237,80 @@ pub fn run(options: Options) -> Result<bool> {
         model,
         theme,
         themes,
-        chosen,
+        theme_choice,
         runner,
-        pace: FrameRate::new(options.over_ssh),
-        keyed: false,
-        pages: 0,
-        paging: None,
-        interrupted: false,
-        outside: options.outside,
-        gate,
-        coming: None,
-        lent: None,
+        frame_rate: FramePacer::new(options.is_over_ssh),
+        is_key_pending: false,
+        page_count: 0,
+        pending_page: None,
+        is_interrupted: false,
+        external_tools: options.external_tools,
+        input_pause,
+        pending_handoff: None,
+        foreground_program: None,
     };
     console
-        .handle(vec![Effect::LoadLog], &mut screen)
-        .map_err(|error| gone(&error))?;
+        .handle_effects(vec![Effect::LoadLog], &mut screen)
+        .map_err(|error| terminal_lost_error(&error))?;
     let result = console.event_loop(&mut screen, &input, &inbox);
     // The terminal goes back first: a run may still have an agent in hand.
-    drop(console.lent.take());
+    drop(console.foreground_program.take());
     drop(screen);
-    let seen: Vec<_> = console
+    let last_observations: Vec<_> = console
         .model
         .rows
         .into_iter()
-        .filter_map(|row| row.last_read().or(row.seen.as_ref()).cloned())
+        .filter_map(|row| {
+            row.last_readable_observation()
+                .or(row.observation.as_ref())
+                .cloned()
+        })
         .collect();
     let wait = |run: &RunHandle| wait_for_run(run, &input, &mut io::stderr());
-    let waited = console.runner.end(inbox, &seen, wait);
-    result.map_err(|error| gone(&error))?;
-    Ok(console.interrupted || !waited)
+    let has_run_ended = console.runner.shut_down(inbox, &last_observations, wait);
+    result.map_err(|error| terminal_lost_error(&error))?;
+    Ok(console.is_interrupted || !has_run_ended)
 }
 
 /// What decides the theme, beside the preferences.
-struct Chosen {
-    flag: Option<String>,
-    no_color: bool,
-    config: String,
+struct ThemeChoice {
+    flag_theme: Option<String>,
+    is_color_disabled: bool,
+    config_theme: String,
 }
 
-impl Chosen {
-    fn name<'a>(&'a self, preferences: &'a Preferences) -> &'a str {
+impl ThemeChoice {
+    fn theme_name<'a>(&'a self, preferences: &'a Preferences) -> &'a str {
         let own = preferences.theme.as_ref();
-        match (&self.flag, self.no_color) {
+        match (&self.flag_theme, self.is_color_disabled) {
             (Some(name), _) => name,
-            (None, true) => theme::MONO,
-            (None, false) => own.unwrap_or(&self.config),
+            (None, true) => theme::MONOCHROME_THEME,
+            (None, false) => own.unwrap_or(&self.config_theme),
         }
     }
 }
 
-fn gone(error: &io::Error) -> Error {
-    let message = format!("the terminal is gone: {}", crate::error::cause(error));
-    Error::new(Kind::Interrupted, message)
+fn terminal_lost_error(error: &io::Error) -> Error {
+    let message = format!(
+        "the terminal is gone: {}",
+        crate::error::describe_io_error(error)
+    );
+    Error::new(ErrorKind::Interrupted, message)
 }
 
 /// The time, and when the console began.
 struct ConsoleClock(Arc<dyn Clock>, Instant);
 
 impl ConsoleClock {
-    fn now(clock: Arc<dyn Clock>) -> ConsoleClock {
+    fn new(clock: Arc<dyn Clock>) -> ConsoleClock {
         let began = clock.instant();
         ConsoleClock(clock, began)
     }
 
-    fn moment(&self) -> Moment {
+    fn now(&self) -> Moment {
         Moment {
-            since: self.0.instant().duration_since(self.1),
-            wall: self.0.now(),
+            elapsed: self.0.instant().duration_since(self.1),
+            local_time: self.0.now(),
         }
     }
 }
@@ -311,44 +320,44 @@ struct Console {
     model: Model,
     theme: Theme,
     themes: Themes,
-    chosen: Chosen,
+    theme_choice: ThemeChoice,
     runner: EffectRunner,
-    pace: FrameRate,
+    frame_rate: FramePacer,
     /// A key waits for its frame.
-    keyed: bool,
+    is_key_pending: bool,
     /// How many texts were asked for, to tell one from another.
-    pages: u64,
+    page_count: u64,
     /// The one that is on its way to the pager; any key stops it.
-    paging: Option<u64>,
+    pending_page: Option<u64>,
     /// Whether it was not the operator's key that ended it.
-    interrupted: bool,
-    outside: ExternalTools,
-    gate: InputPause,
+    is_interrupted: bool,
+    external_tools: ExternalTools,
+    input_pause: InputPause,
     /// What the terminal is about to be given away for, and how long it is waited
     /// for who reads keys.
-    coming: Option<(Purpose, Duration)>,
+    pending_handoff: Option<(ProgramPurpose, Duration)>,
     /// Who has the terminal meanwhile. Everything but the screen goes on.
-    lent: Option<ForegroundProgram>,
+    foreground_program: Option<ForegroundProgram>,
 }
 
 /// A program that has the terminal, and what for.
 struct ForegroundProgram {
-    guest: ForegroundChild,
-    purpose: Purpose,
+    child: ForegroundChild,
+    purpose: ProgramPurpose,
 }
 
-enum Purpose {
-    Edit(Box<Edit>),
+enum ProgramPurpose {
+    EditBaseline(Box<BaselineEdit>),
     /// The text is removed with this.
-    Read(NamedTempFile),
+    ReadText(NamedTempFile),
 }
 
-impl Purpose {
+impl ProgramPurpose {
     /// The noun for the program.
-    fn program(&self) -> &'static str {
+    fn program_noun(&self) -> &'static str {
         match self {
-            Purpose::Edit(_) => "editor",
-            Purpose::Read(_) => "pager",
+            ProgramPurpose::EditBaseline(_) => "editor",
+            ProgramPurpose::ReadText(_) => "pager",
         }
     }
 }
@@ -359,83 +368,87 @@ impl Console {
     fn event_loop(
         &mut self,
         screen: &mut term::TerminalScreen,
-        input: &Receiver<Input>,
+        input: &Receiver<InputEvent>,
         inbox: &Receiver<Msg>,
     ) -> io::Result<()> {
         self.draw(screen)?;
         loop {
-            let now = self.moment().since;
+            let now = self.moment().elapsed;
             let mut wait = next_wake(&self.model).saturating_sub(now);
-            if self.model.dirty && self.lent.is_none() {
-                wait = wait.min(self.until_frame());
+            if self.model.is_dirty && self.foreground_program.is_none() {
+                wait = wait.min(self.time_until_frame());
             }
             let mut first = None;
-            let lent = self.lent.as_ref();
-            let changes = lent.map_or_else(never, |lent| lent.guest.changes().clone());
-            let closed = self.coming.as_ref();
+            let lent = self.foreground_program.as_ref();
+            let child_changes = lent.map_or_else(never, |lent| lent.child.changes().clone());
+            let closed = self.pending_handoff.as_ref();
             let closed = closed.map_or_else(never, |(_, end)| {
                 wait = wait.min(end.saturating_sub(now));
-                self.gate.closed().clone()
+                self.input_pause.reader_paused().clone()
             });
-            let (news, brought) = (self.runner.news().clone(), self.runner.brought().clone());
+            let (fleet_events, brought) = (
+                self.runner.fleet_events().clone(),
+                self.runner.loaded().clone(),
+            );
             select! {
-                recv(changes) -> change => self.guest_changed(change.ok(), screen)?,
-                recv(input) -> event => first = Some(event.unwrap_or(Input::Gone)),
-                recv(closed) -> _ => self.give(screen)?,
+                recv(child_changes) -> change => self.handle_child_change(change.ok(), screen)?,
+                recv(input) -> event => first = Some(event.unwrap_or(InputEvent::TerminalLost)),
+                recv(closed) -> _ => self.hand_over_terminal(screen)?,
                 recv(brought) -> brought => {
                     if let Ok(brought) = brought {
                         self.apply_loaded(brought, screen);
                     }
                 },
-                recv(news) -> event => {
-                    let msg = event.ok().map(told);
-                    if !self.take_background(msg, inbox, screen)? {
+                recv(fleet_events) -> event => {
+                    let msg = event.ok().map(fleet_event_message);
+                    if !self.apply_background_messages(msg, inbox, screen)? {
                         return Ok(());
                     }
                 },
                 recv(inbox) -> msg => {
-                    if !self.take_background(msg.ok(), inbox, screen)? {
+                    if !self.apply_background_messages(msg.ok(), inbox, screen)? {
                         return Ok(());
                     }
                 },
                 recv(after(wait)) -> _ => {
-                    if !self.take(Msg::Tick, screen)? {
+                    if !self.apply_message(Msg::Tick, screen)? {
                         return Ok(());
                     }
                 }
             }
-            self.give_up_late();
+            self.cancel_late_handoff();
             // All input is taken in before anything is drawn, so that a held
             // key stops when it is let go.
-            let events: Vec<Input> = first.into_iter().chain(input.try_iter()).collect();
+            let events: Vec<InputEvent> = first.into_iter().chain(input.try_iter()).collect();
             if !events.is_empty() {
-                self.keyed = true;
-                if !self.take_input(events, screen)? {
+                self.is_key_pending = true;
+                if !self.apply_input(events, screen)? {
                     return Ok(());
                 }
             }
-            if !self.model.dirty {
-                self.keyed = false;
-            } else if self.lent.is_none() && self.until_frame() == Duration::ZERO {
+            if !self.model.is_dirty {
+                self.is_key_pending = false;
+            } else if self.foreground_program.is_none() && self.time_until_frame() == Duration::ZERO
+            {
                 self.draw(screen)?;
             }
         }
     }
 
     /// Takes in what came, and for a moment what comes behind it.
-    fn take_background(
+    fn apply_background_messages(
         &mut self,
         first: Option<Msg>,
         inbox: &Receiver<Msg>,
         screen: &mut term::TerminalScreen,
     ) -> io::Result<bool> {
-        let end = self.moment().since + MAX_BACKGROUND_TIME;
+        let end = self.moment().elapsed + MAX_BACKGROUND_TIME;
         let mut next = first;
         while let Some(msg) = next {
-            if !self.take(msg, screen)? {
+            if !self.apply_message(msg, screen)? {
                 return Ok(false);
             }
-            next = match self.moment().since < end {
+            next = match self.moment().elapsed < end {
                 true => self.next_message(inbox),
                 false => None,
             };
@@ -444,305 +457,353 @@ impl Console {
     }
 
     fn next_message(&self, inbox: &Receiver<Msg>) -> Option<Msg> {
-        let news = || self.runner.news().try_recv().ok().map(told);
+        let news = || {
+            self.runner
+                .fleet_events()
+                .try_recv()
+                .ok()
+                .map(fleet_event_message)
+        };
         inbox.try_recv().ok().or_else(news)
     }
 
-    fn take_input(
+    fn apply_input(
         &mut self,
-        events: Vec<Input>,
+        events: Vec<InputEvent>,
         screen: &mut term::TerminalScreen,
     ) -> io::Result<bool> {
         let mut keys = Vec::new();
         for event in events {
             let msg = match event {
                 // It was typed before the guest came, and meant for it.
-                Input::Terminal(_) if self.is_away() => continue,
-                Input::Terminal(TerminalEvent::Key(key)) if key.kind != KeyEventKind::Release => {
-                    self.paging = None;
-                    keys.extend(term::translate(key));
+                InputEvent::Terminal(_) if self.is_terminal_lent() => continue,
+                InputEvent::Terminal(TerminalEvent::Key(key))
+                    if key.kind != KeyEventKind::Release =>
+                {
+                    self.pending_page = None;
+                    keys.extend(term::keys_from_event(key));
                     continue;
                 }
-                Input::Terminal(TerminalEvent::Paste(text)) => Msg::Paste(text),
+                InputEvent::Terminal(TerminalEvent::Paste(text)) => Msg::TextPasted(text),
                 // The library loses a change of size that comes together with a
                 // key, so the signal is listened to instead; what counts is the
                 // size now. It may be the one before, with another in between that
                 // cut what was shown.
-                Input::Signal(SIGWINCH) => {
-                    screen.forget();
-                    Msg::Resize(screen.size().0, screen.size().1)
+                InputEvent::Signal(SIGWINCH) => {
+                    screen.invalidate();
+                    Msg::Resized(screen.size().0, screen.size().1)
                 }
                 // There is nothing to give and to take.
-                Input::Signal(SIGTSTP | SIGCONT) if self.lent.is_some() => continue,
-                Input::Signal(SIGTSTP) => {
+                InputEvent::Signal(SIGTSTP | SIGCONT) if self.foreground_program.is_some() => {
+                    continue;
+                }
+                InputEvent::Signal(SIGTSTP) => {
                     screen.suspend()?;
-                    Msg::Resize(screen.size().0, screen.size().1)
+                    Msg::Resized(screen.size().0, screen.size().1)
                 }
-                Input::Signal(SIGCONT) => {
+                InputEvent::Signal(SIGCONT) => {
                     screen.resume()?;
-                    Msg::Resize(screen.size().0, screen.size().1)
+                    Msg::Resized(screen.size().0, screen.size().1)
                 }
-                Input::Signal(_) | Input::Gone => {
-                    self.interrupted = true;
+                InputEvent::Signal(_) | InputEvent::TerminalLost => {
+                    self.is_interrupted = true;
                     Msg::Quit
                 }
-                Input::Terminal(_) => continue,
+                InputEvent::Terminal(_) => continue,
             };
-            if !keys.is_empty() && !self.take(Msg::Keys(std::mem::take(&mut keys)), screen)? {
+            if !keys.is_empty()
+                && !self.apply_message(Msg::KeysPressed(std::mem::take(&mut keys)), screen)?
+            {
                 return Ok(false);
             }
-            if !self.take(msg, screen)? {
+            if !self.apply_message(msg, screen)? {
                 return Ok(false);
             }
         }
         match keys.is_empty() {
             true => Ok(true),
-            false => self.take(Msg::Keys(keys), screen),
+            false => self.apply_message(Msg::KeysPressed(keys), screen),
         }
     }
 
     /// Takes one message in; false when it is time to leave.
-    fn take(&mut self, msg: Msg, screen: &mut term::TerminalScreen) -> io::Result<bool> {
+    fn apply_message(&mut self, msg: Msg, screen: &mut term::TerminalScreen) -> io::Result<bool> {
         if let Some(msg) = self.runner.intercept(msg) {
             // A theme in them is one that there is. Another key takes nobody's
             // chosen theme off.
-            if let Msg::Preferences(preferences) = &msg
+            if let Msg::PreferencesLoaded(preferences) = &msg
                 && preferences.theme != self.model.preferences.theme
             {
-                let name = self.chosen.name(preferences);
-                self.runner.theme(&self.themes, name, false);
+                let name = self.theme_choice.theme_name(preferences);
+                self.runner.load_theme(&self.themes, name, false);
             }
-            let effects = update(&mut self.model, self.clock.moment(), msg);
-            if !self.handle(effects, screen)? {
+            let effects = update(&mut self.model, self.clock.now(), msg);
+            if !self.handle_effects(effects, screen)? {
                 return Ok(false);
             }
         }
         // A run in progress keeps the config that it began with.
-        let running = self.model.is_running();
-        let Some(msg) = (!running).then(|| self.runner.adopt_config()).flatten() else {
+        let is_running = self.model.is_running();
+        let Some(msg) = (!is_running).then(|| self.runner.adopt_config()).flatten() else {
             return Ok(true);
         };
-        let worn = self.chosen.name(&self.model.preferences).to_string();
-        self.chosen.config = self.runner.fleets_theme().to_string();
-        let name = self.chosen.name(&self.model.preferences);
+        let worn = self
+            .theme_choice
+            .theme_name(&self.model.preferences)
+            .to_string();
+        self.theme_choice.config_theme = self.runner.config_theme().to_string();
+        let name = self.theme_choice.theme_name(&self.model.preferences);
         if name != worn {
-            self.runner.theme(&self.themes, name, false);
+            self.runner.load_theme(&self.themes, name, false);
         }
-        let effects = update(&mut self.model, self.clock.moment(), msg);
-        self.handle(effects, screen)
+        let effects = update(&mut self.model, self.clock.now(), msg);
+        self.handle_effects(effects, screen)
     }
 
-    fn handle(
+    fn handle_effects(
         &mut self,
         effects: Vec<Effect>,
         screen: &mut term::TerminalScreen,
     ) -> io::Result<bool> {
-        let mut stay = true;
+        let mut keeps_running = true;
         for effect in effects {
             match effect {
-                Effect::Quit => stay = false,
+                Effect::Quit => keeps_running = false,
                 Effect::Suspend => {
                     screen.suspend()?;
                     let (columns, rows) = screen.size();
-                    self.tell(Msg::Resize(columns, rows));
+                    self.update_model(Msg::Resized(columns, rows));
                 }
-                Effect::Theme(name) => self.runner.theme(&self.themes, &name, true),
+                Effect::LoadTheme(name) => self.runner.load_theme(&self.themes, &name, true),
                 Effect::Redraw => {
-                    screen.forget();
-                    self.model.dirty = true;
+                    screen.invalidate();
+                    self.model.is_dirty = true;
                 }
-                Effect::Copy(clip) => match self.outside.copiers() {
-                    copiers if copiers.is_empty() => self.copy_by_terminal(clip, screen)?,
-                    copiers => self.runner.copy(copiers, clip),
+                Effect::CopyToClipboard(clip) => match self.external_tools.clipboard_commands() {
+                    copiers if copiers.is_empty() => self.copy_through_terminal(clip, screen)?,
+                    copiers => self.runner.copy_to_clipboard(copiers, clip),
                 },
-                Effect::CopyByTerminal(clip) => self.copy_by_terminal(clip, screen)?,
-                Effect::Edit(edit) => self.lend(Ok(Purpose::Edit(edit))),
-                Effect::Page(page) => {
-                    self.pages += 1;
-                    self.paging = Some(self.pages);
-                    self.runner.page(self.pages, &self.outside.temp, page);
+                Effect::CopyThroughTerminal(clip) => self.copy_through_terminal(clip, screen)?,
+                Effect::OpenEditor(edit) => {
+                    self.request_handoff(Ok(ProgramPurpose::EditBaseline(edit)))
                 }
-                effect => self.runner.carry_out(effect),
+                Effect::OpenPager(page) => {
+                    self.page_count += 1;
+                    self.pending_page = Some(self.page_count);
+                    self.runner.write_page(
+                        self.page_count,
+                        &self.external_tools.temp_directory,
+                        page,
+                    );
+                }
+                effect => self.runner.execute(effect),
             }
         }
-        Ok(stay)
+        Ok(keeps_running)
     }
 
-    fn copy_by_terminal(
+    fn copy_through_terminal(
         &mut self,
         clip: ClipboardText,
         screen: &mut term::TerminalScreen,
     ) -> io::Result<()> {
-        let handed = match screen.copy(&clip.text, self.outside.multiplexer)? {
-            true => CopyOutcome::Terminal,
+        let outcome = match screen.copy_to_clipboard(&clip.text, self.external_tools.multiplexer)? {
+            true => CopyOutcome::SentToTerminal,
             false => CopyOutcome::TooLong(term::MAX_CLIPBOARD_BYTES),
         };
-        self.tell(Msg::Copied(clip, handed));
+        self.update_model(Msg::ClipboardCopied(clip, outcome));
         Ok(())
     }
 
     /// Tells the model of something that asks for nothing.
-    fn tell(&mut self, msg: Msg) {
+    fn update_model(&mut self, msg: Msg) {
         let moment = self.moment();
         update(&mut self.model, moment, msg);
     }
 
     /// A theme or a text that was asked for.
-    fn apply_loaded(&mut self, brought: Loaded, screen: &mut term::TerminalScreen) {
-        match brought {
+    fn apply_loaded(&mut self, loaded: Loaded, screen: &mut term::TerminalScreen) {
+        match loaded {
             Loaded::Theme(worn) => {
                 self.apply_theme(worn);
                 // Its ground may be another.
-                screen.forget();
-                self.model.dirty = true;
+                screen.invalidate();
+                self.model.is_dirty = true;
             }
-            Loaded::Page(number, file) if self.paging == Some(number) => {
-                self.lend(file.map(Purpose::Read));
+            Loaded::Page(number, file) if self.pending_page == Some(number) => {
+                self.request_handoff(file.map(ProgramPurpose::ReadText));
             }
             Loaded::Page(..) => {}
         }
     }
 
     /// Gives the terminal to the editor or the pager, once nobody reads keys.
-    fn lend(&mut self, purpose: Result<Purpose>) {
+    fn request_handoff(&mut self, purpose: Result<ProgramPurpose>) {
         match purpose {
-            Ok(_) if self.is_away() => {}
+            Ok(_) if self.is_terminal_lent() => {}
             Ok(purpose) => {
-                self.gate.close();
-                self.coming = Some((purpose, self.moment().since + READER_STOP_TIMEOUT));
+                self.input_pause.request();
+                self.pending_handoff = Some((purpose, self.moment().elapsed + READER_STOP_TIMEOUT));
             }
-            Err(error) => self.tell(Msg::Note(MessageLevel::Error, sentence(&error))),
+            Err(error) => {
+                self.update_model(Msg::Reported(MessageLevel::Error, error_with_hint(&error)))
+            }
         }
     }
 
     /// Whether keys are another program's, or soon.
-    fn is_away(&self) -> bool {
-        self.lent.is_some() || self.coming.is_some()
+    fn is_terminal_lent(&self) -> bool {
+        self.foreground_program.is_some() || self.pending_handoff.is_some()
     }
 
     /// Nobody reads keys now.
-    fn give(&mut self, screen: &mut term::TerminalScreen) -> io::Result<()> {
-        let Some((purpose, _)) = self.coming.take() else {
+    fn hand_over_terminal(&mut self, screen: &mut term::TerminalScreen) -> io::Result<()> {
+        let Some((purpose, _)) = self.pending_handoff.take() else {
             return Ok(());
         };
-        screen.lend();
-        match self.start(&purpose) {
-            Ok(guest) => self.lent = Some(ForegroundProgram { guest, purpose }),
+        screen.release();
+        match self.start_program(&purpose) {
+            Ok(guest) => {
+                self.foreground_program = Some(ForegroundProgram {
+                    child: guest,
+                    purpose,
+                })
+            }
             Err(error) => {
-                self.take_back(screen)?;
-                self.tell(Msg::Note(MessageLevel::Error, sentence(&error)));
+                self.reclaim_terminal(screen)?;
+                self.update_model(Msg::Reported(MessageLevel::Error, error_with_hint(&error)));
             }
         }
         Ok(())
     }
 
     /// Gives the terminal to nobody, when who reads keys is in the middle of one.
-    fn give_up_late(&mut self) {
-        let now = self.moment().since;
-        if self.coming.take_if(|(_, end)| *end <= now).is_some() {
-            self.gate.open();
+    fn cancel_late_handoff(&mut self) {
+        let now = self.moment().elapsed;
+        if self
+            .pending_handoff
+            .take_if(|(_, end)| *end <= now)
+            .is_some()
+        {
+            self.input_pause.resume();
             let text = "half a key has come and is waited for: press it again";
-            self.tell(Msg::Note(MessageLevel::Warn, text.to_string()));
+            self.update_model(Msg::Reported(MessageLevel::Warn, text.to_string()));
         }
     }
 
-    fn start(&self, purpose: &Purpose) -> Result<ForegroundChild> {
-        let what = purpose.program();
+    fn start_program(&self, purpose: &ProgramPurpose) -> Result<ForegroundChild> {
+        let noun = purpose.program_noun();
         match purpose {
-            Purpose::Edit(edit) => {
-                ForegroundChild::start(what, &self.outside.editors()?, &edit.before.path, &[])
-            }
-            Purpose::Read(file) => {
+            ProgramPurpose::EditBaseline(edit) => ForegroundChild::start(
+                noun,
+                &self.external_tools.editor_commands()?,
+                &edit.original.path,
+                &[],
+            ),
+            ProgramPurpose::ReadText(file) => {
                 // Neither another program nor another file is opened from there,
                 // and a short text does not vanish at once.
                 let variables = [("LESSSECURE", "1"), ("LESS", "")];
-                ForegroundChild::start(what, &self.outside.pagers()?, file.path(), &variables)
+                ForegroundChild::start(
+                    noun,
+                    &self.external_tools.pager_commands()?,
+                    file.path(),
+                    &variables,
+                )
             }
         }
     }
 
     /// The program that has the terminal was stopped, or has ended.
-    fn guest_changed(
+    fn handle_child_change(
         &mut self,
         change: Option<ChildChange>,
         screen: &mut term::TerminalScreen,
     ) -> io::Result<()> {
-        let Some(ForegroundProgram { guest, purpose }) = self.lent.take() else {
+        let Some(ForegroundProgram {
+            child: guest,
+            purpose,
+        }) = self.foreground_program.take()
+        else {
             return Ok(());
         };
         if change == Some(ChildChange::Stopped) {
-            guest.stop_with_it()?;
-            self.lent = Some(ForegroundProgram { guest, purpose });
+            guest.stop_with_child()?;
+            self.foreground_program = Some(ForegroundProgram {
+                child: guest,
+                purpose,
+            });
             return Ok(());
         }
-        let ended = guest.ended();
-        self.take_back(screen)?;
-        let why = match ended {
+        let exit_status = guest.wait();
+        self.reclaim_terminal(screen)?;
+        let reason = match exit_status {
             Ok(status) if status.success() => None,
-            Ok(status) => Some(outside::how(status)),
-            Err(error) => Some(crate::error::cause(&error)),
+            Ok(status) => Some(outside::describe_exit(status)),
+            Err(error) => Some(crate::error::describe_io_error(&error)),
         };
-        if let Some(why) = why {
-            let text = format!("the {}: {why}", purpose.program());
-            self.tell(Msg::Note(MessageLevel::Warn, text));
+        if let Some(why) = reason {
+            let text = format!("the {}: {why}", purpose.program_noun());
+            self.update_model(Msg::Reported(MessageLevel::Warn, text));
         }
-        if let Purpose::Edit(edit) = purpose {
-            self.runner.edited(edit);
+        if let ProgramPurpose::EditBaseline(edit) = purpose {
+            self.runner.inspect_edited(edit);
         }
         Ok(())
     }
 
     /// Takes the terminal, and reads keys again.
-    fn take_back(&mut self, screen: &mut term::TerminalScreen) -> io::Result<()> {
+    fn reclaim_terminal(&mut self, screen: &mut term::TerminalScreen) -> io::Result<()> {
         screen.resume()?;
-        self.gate.open();
+        self.input_pause.resume();
         let (columns, rows) = screen.size();
-        self.tell(Msg::Resize(columns, rows));
+        self.update_model(Msg::Resized(columns, rows));
         Ok(())
     }
 
     fn draw(&mut self, screen: &mut term::TerminalScreen) -> io::Result<()> {
         let bytes = screen.draw(&self.model, &self.theme)?;
-        self.model.dirty = false;
-        self.keyed = false;
-        self.pace.drew(self.moment().since, bytes);
+        self.model.is_dirty = false;
+        self.is_key_pending = false;
+        self.frame_rate.record_frame(self.moment().elapsed, bytes);
         Ok(())
     }
 
-    fn until_frame(&self) -> Duration {
-        self.pace.wait(self.moment().since, self.keyed)
+    fn time_until_frame(&self) -> Duration {
+        self.frame_rate
+            .delay_until_frame(self.moment().elapsed, self.is_key_pending)
     }
 
     /// Wears another theme, read anew: who writes one wants to see what it became.
-    fn apply_theme(&mut self, worn: LoadedTheme) {
-        match worn.theme {
+    fn apply_theme(&mut self, loaded: LoadedTheme) {
+        match loaded.theme {
             Ok(theme) => {
-                self.model.word_marks = theme.word_marks();
+                self.model.has_word_marks = theme.has_word_marks();
                 self.theme = theme;
-                if worn.asked {
+                if loaded.is_requested {
                     self.model
-                        .say(MessageLevel::Info, format!("theme {}", worn.name));
+                        .report(MessageLevel::Info, format!("theme {}", loaded.name));
                 }
             }
-            Err(told) if worn.asked => {
+            Err(told) if loaded.is_requested => {
                 // The first is said last, and so stays on the screen.
                 for line in told.into_iter().rev() {
-                    self.model.say(MessageLevel::Error, line);
+                    self.model.report(MessageLevel::Error, line);
                 }
             }
             Err(_) => {}
         }
-        self.model.themes = worn.names;
+        self.model.theme_names = loaded.theme_names;
     }
 
     fn moment(&self) -> Moment {
-        self.clock.moment()
+        self.clock.now()
     }
 }
 
 /// Waits for the end of a run, and says so where the screen was. False when the
 /// operator ends the wait.
-fn wait_for_run(run: &RunHandle, input: &Receiver<Input>, out: &mut dyn Write) -> bool {
+fn wait_for_run(run: &RunHandle, input: &Receiver<InputEvent>, out: &mut dyn Write) -> bool {
     let text = "a run finishes the agents that it has in hand; ^C leaves it at once, and \
                 the next run mends what it leaves half done";
     // The terminal may be gone; the run goes on all the same.
@@ -752,8 +813,8 @@ fn wait_for_run(run: &RunHandle, input: &Receiver<Input>, out: &mut dyn Write) -
             // Nothing comes of it but its end.
             recv(run) -> _ => return true,
             recv(input) -> input => match input {
-                Ok(Input::Signal(SIGINT | SIGTERM | SIGQUIT)) => return false,
-                Ok(Input::Signal(SIGTSTP)) => {
+                Ok(InputEvent::Signal(SIGINT | SIGTERM | SIGQUIT)) => return false,
+                Ok(InputEvent::Signal(SIGTSTP)) => {
                     let _ = signal_hook::low_level::emulate_default_handler(SIGTSTP);
                 }
                 Ok(_) => {}

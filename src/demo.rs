@@ -24,51 +24,52 @@ use tempfile::TempDir;
 
 use crate::baseline::seal;
 use crate::clock::{self, Clock};
-use crate::config::{self, Env};
+use crate::config::{self, ConfigEnvironment};
 use crate::digest::Digest;
-use crate::engine::{Engine, Held, Setup, Trigger, UndoMode, UndoTarget};
-use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::local::Local;
-use crate::transport::sftp::Everywhere;
-use host::{Abilities, Host};
-use people::{BASELINES, CONFIG, PARTS, Part, REMOTE, notes};
-pub use writers::Writers;
+use crate::engine::{Engine, EngineSetup, Held, Trigger, UndoMode, UndoTarget};
+use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::transport::local::LocalTransport;
+use crate::transport::sftp::PerHostTransports;
+use host::{DemoHost, SupportedExtensions};
+use people::{AGENT_ROLES, AgentRole, BASELINES, DEMO_CONFIG, REMOTE_AGENTS, agent_notes};
+pub use writers::NoteWriters;
 
 /// The most agents that a demo is made with.
-pub const MOST: usize = 1000;
+pub const MAX_DEMO_AGENTS: usize = 1000;
 
 /// How long the writing agents pause between two notes.
-const PAUSE: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(5);
+const WRITE_PAUSE: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(5);
 
 /// The host's folder.
-const HOST: &str = "harbour";
+const DEMO_HOST_NAME: &str = "harbour";
 
 /// Minutes since the fleet was set up.
-const SET_UP: i64 = 52 * 60;
+const FLEET_AGE_MINUTES: i64 = 52 * 60;
 
 /// An example fleet on the disk. Its folder goes with it if it is a temporary
 /// one, and so does the lock that makes one of its agents BUSY.
 pub struct Demo {
     // In this order: the lock is a file in the folder, and so is what the host has.
-    _busy: Option<Held>,
-    host: Arc<Host>,
+    _busy_lock: Option<Held>,
+    host: Arc<DemoHost>,
     folder: PathBuf,
-    config: Lasting,
-    _temporary: Option<TempDir>,
+    config_file: DetachableConfig,
+    _temporary_directory: Option<TempDir>,
 }
 
 /// The config, which outlasts the host: when this is dropped, it becomes one whose
 /// agents are all on this machine.
-struct Lasting(PathBuf);
+struct DetachableConfig(PathBuf);
 
-impl Drop for Lasting {
+impl Drop for DetachableConfig {
     fn drop(&mut self) {
         let Ok(mut text) = fs::read_to_string(&self.0) else {
             return;
         };
-        for name in REMOTE {
-            let remote = format!("remote_host={HOST}\nremote_memory=~/{name}/MEMORY.md\n");
-            let local = format!("memory_file=./{HOST}/{name}/MEMORY.md\n");
+        for name in REMOTE_AGENTS {
+            let remote =
+                format!("remote_host={DEMO_HOST_NAME}\nremote_memory=~/{name}/MEMORY.md\n");
+            let local = format!("memory_file=./{DEMO_HOST_NAME}/{name}/MEMORY.md\n");
             text = text.replace(&remote, &local);
         }
         // Nobody is left to be told.
@@ -81,34 +82,38 @@ impl Drop for Lasting {
 ///
 /// # Errors
 /// A folder that is not empty, or what the system answered.
-pub fn build(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
-    fs::create_dir_all(dir).path("make the directory", dir)?;
+pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
+    fs::create_dir_all(dir).with_path("make the directory", dir)?;
     // The engine follows no links, so the folder has to have its real name.
-    let dir = fs::canonicalize(dir).path("find", dir)?;
-    if fs::read_dir(&dir).path("list", &dir)?.next().is_some() {
+    let dir = fs::canonicalize(dir).with_path("find", dir)?;
+    if fs::read_dir(&dir).with_path("list", &dir)?.next().is_some() {
         let message = format!("the directory {} is not empty", dir.display());
-        return Err(Error::new(Kind::User, message)
-            .hint("name one that is empty or does not exist yet; nothing was changed"));
+        return Err(Error::new(ErrorKind::User, message)
+            .with_hint("name one that is empty or does not exist yet; nothing was changed"));
     }
-    let home = dir.join(HOST);
-    fs::create_dir(&home).path("make the directory", &home)?;
-    let site = Site {
+    let home = dir.join(DEMO_HOST_NAME);
+    fs::create_dir(&home).with_path("make the directory", &home)?;
+    let builder = DemoBuilder {
         now: clock.now(),
-        host: Arc::new(Host::start(&home, Abilities::ALL)?),
+        host: Arc::new(DemoHost::start(&home, SupportedExtensions::ALL)?),
         dir,
     };
-    site.lay_out(agents.unwrap_or(PARTS.len()))?;
-    site.live_through_two_days()?;
-    site.come_to_today()?;
-    let busy = PARTS.iter().find(|(_, part)| *part == Part::Busy);
-    let engine = site.engine(clock.now(), Trigger::Timer, "timer")?.1;
-    let busy = busy.map(|(name, _)| engine.hold(name)).transpose()?;
+    builder.write_fleet_files(agents.unwrap_or(AGENT_ROLES.len()))?;
+    builder.run_history()?;
+    builder.set_current_states()?;
+    let busy_agent = AGENT_ROLES
+        .iter()
+        .find(|(_, part)| *part == AgentRole::Busy);
+    let engine = builder.engine(clock.now(), Trigger::Timer, "timer")?.1;
+    let busy = busy_agent
+        .map(|(name, _)| engine.hold_agent_lock(name))
+        .transpose()?;
     Ok(Demo {
-        _busy: busy,
-        config: Lasting(site.config()),
-        host: site.host,
-        folder: site.dir,
-        _temporary: None,
+        _busy_lock: busy,
+        config_file: DetachableConfig(builder.config_path()),
+        host: builder.host,
+        folder: builder.dir,
+        _temporary_directory: None,
     })
 }
 
@@ -116,14 +121,14 @@ pub fn build(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Dem
 ///
 /// # Errors
 /// What the system answered.
-pub fn build_temporary(place: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
+pub fn build_temporary(parent: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
     let mut builder = tempfile::Builder::new();
     builder.permissions(fs::Permissions::from_mode(0o700));
-    let temporary = builder.prefix("memory-shepherd-demo-").tempdir_in(place);
-    let temporary = temporary.path("make a directory in", place)?;
-    let demo = build(temporary.path(), agents, clock)?;
+    let temporary = builder.prefix("memory-shepherd-demo-").tempdir_in(parent);
+    let temporary = temporary.with_path("make a directory in", parent)?;
+    let demo = build_in(temporary.path(), agents, clock)?;
     Ok(Demo {
-        _temporary: Some(temporary),
+        _temporary_directory: Some(temporary),
         ..demo
     })
 }
@@ -135,33 +140,35 @@ impl Demo {
     }
 
     /// Its config.
-    pub fn config(&self) -> &Path {
-        &self.config.0
+    pub fn config_path(&self) -> &Path {
+        &self.config_file.0
     }
 
     /// The host that some of its agents are on.
-    pub fn host(&self) -> &Arc<Host> {
+    pub fn host(&self) -> &Arc<DemoHost> {
         &self.host
     }
 
     /// Three agents begin to append a note every few seconds, until the result is
     /// dropped.
-    pub fn start_writers(&self) -> Writers {
-        self.start_writers_every(PAUSE)
+    pub fn start_writers(&self) -> NoteWriters {
+        self.start_writers_with_pause(WRITE_PAUSE)
     }
 
     /// The same with other pauses.
-    pub fn start_writers_every(&self, pause: Range<Duration>) -> Writers {
-        let writing = PARTS.iter().filter(|(_, part)| *part == Part::Writes);
-        let agents = writing.map(|(name, _)| (memory(&self.folder, name), notes(name)));
-        Writers::start(agents.collect(), pause)
+    pub fn start_writers_with_pause(&self, pause: Range<Duration>) -> NoteWriters {
+        let writing = AGENT_ROLES
+            .iter()
+            .filter(|(_, part)| *part == AgentRole::KeepsWriting);
+        let agents = writing.map(|(name, _)| (memory_path(&self.folder, name), agent_notes(name)));
+        NoteWriters::start(agents.collect(), pause)
     }
 }
 
 /// Where an agent's memory is on this machine's disk, which the host serves, too.
-fn memory(dir: &Path, agent: &str) -> PathBuf {
-    let place = match REMOTE.contains(&agent) {
-        true => HOST,
+fn memory_path(dir: &Path, agent: &str) -> PathBuf {
+    let place = match REMOTE_AGENTS.contains(&agent) {
+        true => DEMO_HOST_NAME,
         false => "agents",
     };
     dir.join(place).join(agent).join("MEMORY.md")
@@ -169,57 +176,59 @@ fn memory(dir: &Path, agent: &str) -> PathBuf {
 
 /// A clock that stands still until it is set, so that the past can be lived
 /// through.
-struct Past(Mutex<DateTime<FixedOffset>>);
+struct SettableClock(Mutex<DateTime<FixedOffset>>);
 
-impl Past {
+impl SettableClock {
     fn set(&self, time: DateTime<FixedOffset>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
     }
 }
 
-impl Clock for Past {
+impl Clock for SettableClock {
     fn now(&self) -> DateTime<FixedOffset> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn instant(&self) -> Instant {
-        clock::System.instant()
+        clock::SystemClock.instant()
     }
 
     fn sleep(&self, duration: Duration) {
-        clock::System.sleep(duration);
+        clock::SystemClock.sleep(duration);
     }
 }
 
 /// The fleet while it is made.
-struct Site {
+struct DemoBuilder {
     dir: PathBuf,
-    host: Arc<Host>,
+    host: Arc<DemoHost>,
     now: DateTime<FixedOffset>,
 }
 
-impl Site {
-    fn config(&self) -> PathBuf {
+impl DemoBuilder {
+    fn config_path(&self) -> PathBuf {
         self.dir.join("memory-shepherd.conf")
     }
 
     /// Writes a file that was last changed so many minutes ago.
-    fn write(&self, path: &Path, bytes: &[u8], minutes_ago: i64) -> Result<()> {
-        fs::write(path, bytes).path("write", path)?;
+    fn write_file_aged(&self, path: &Path, bytes: &[u8], minutes_ago: i64) -> Result<()> {
+        fs::write(path, bytes).with_path("write", path)?;
         let time = self.now - chrono::Duration::minutes(minutes_ago);
         let file = File::options().write(true).open(path);
         file.and_then(|file| file.set_modified(SystemTime::from(time)))
-            .path("set the time of", path)
+            .with_path("set the time of", path)
     }
 
     /// Config, baselines, seal, and the agents' folders.
-    fn lay_out(&self, agents: usize) -> Result<()> {
-        let mut config = CONFIG.to_string();
+    fn write_fleet_files(&self, agents: usize) -> Result<()> {
+        let mut config = DEMO_CONFIG.to_string();
         let mut clones = Vec::new();
-        for number in PARTS.len() + 1..=agents.min(MOST) {
+        for number in AGENT_ROLES.len() + 1..=agents.min(MAX_DEMO_AGENTS) {
             let name = format!("android-{number}");
             // Clones do without the baseline that is going to be tampered with.
-            let models = PARTS.iter().filter(|(_, part)| *part != Part::Tampered);
+            let models = AGENT_ROLES
+                .iter()
+                .filter(|(_, part)| *part != AgentRole::Tampered);
             let Some((model, _)) = models.cycle().nth(number) else {
                 continue;
             };
@@ -228,29 +237,37 @@ impl Site {
             ));
             clones.push((number, name, *model));
         }
-        self.write(&self.config(), config.as_bytes(), SET_UP)?;
+        self.write_file_aged(&self.config_path(), config.as_bytes(), FLEET_AGE_MINUTES)?;
         let baselines = self.dir.join("baselines");
-        fs::create_dir(&baselines).path("make the directory", &baselines)?;
-        let mut sealed = String::new();
+        fs::create_dir(&baselines).with_path("make the directory", &baselines)?;
+        let mut seal_text = String::new();
         for (name, text) in BASELINES {
             let file = format!("{name}-MEMORY.md");
-            self.write(&baselines.join(&file), text.as_bytes(), SET_UP)?;
-            sealed.push_str(&format!("{}  {file}\n", Digest::of(text.as_bytes())));
+            self.write_file_aged(&baselines.join(&file), text.as_bytes(), FLEET_AGE_MINUTES)?;
+            seal_text.push_str(&format!("{}  {file}\n", Digest::of(text.as_bytes())));
         }
-        self.write(&baselines.join(seal::FILE), sealed.as_bytes(), SET_UP)?;
+        self.write_file_aged(
+            &baselines.join(seal::MANIFEST_FILE_NAME),
+            seal_text.as_bytes(),
+            FLEET_AGE_MINUTES,
+        )?;
         let clone_names = clones.iter().map(|(_, name, _)| name.as_str());
-        for name in PARTS.iter().map(|(name, _)| *name).chain(clone_names) {
-            let memory = memory(&self.dir, name);
+        for name in AGENT_ROLES.iter().map(|(name, _)| *name).chain(clone_names) {
+            let memory = memory_path(&self.dir, name);
             let folder = memory.parent().unwrap_or(&self.dir);
-            fs::create_dir_all(folder).path("make the directory", folder)?;
+            fs::create_dir_all(folder).with_path("make the directory", folder)?;
         }
         for (number, name, model) in clones {
-            let mut text = people::baseline(model).to_string();
+            let mut text = people::agent_baseline(model).to_string();
             if number % 5 > 0 {
-                text.push_str(&people::scratch(&notes(model), number, number % 7 + 1));
+                text.push_str(&people::scratch_text(
+                    &agent_notes(model),
+                    number,
+                    number % 7 + 1,
+                ));
             }
             let minutes_ago = 1 + (number * 37 % 2400) as i64;
-            self.write(&memory(&self.dir, &name), text.as_bytes(), minutes_ago)?;
+            self.write_file_aged(&memory_path(&self.dir, &name), text.as_bytes(), minutes_ago)?;
         }
         Ok(())
     }
@@ -261,21 +278,25 @@ impl Site {
         time: DateTime<FixedOffset>,
         trigger: Trigger,
         user: &str,
-    ) -> Result<(Arc<Past>, Engine)> {
-        let env = Env {
+    ) -> Result<(Arc<SettableClock>, Engine)> {
+        let env = ConfigEnvironment {
             cwd: self.dir.clone(),
             home: None,
             xdg_config_home: None,
             xdg_state_home: None,
-            config_variable: None,
+            config_path_variable: None,
             uid: 0,
         };
-        let clock = Arc::new(Past(Mutex::new(time)));
-        let config = config::load(&self.config(), &env)?;
-        let here = Arc::new(Local::new(clock.clone()));
-        let engine = Engine::new(Setup {
+        let clock = Arc::new(SettableClock(Mutex::new(time)));
+        let config = config::load(&self.config_path(), &env)?;
+        let here = Arc::new(LocalTransport::new(clock.clone()));
+        let engine = Engine::new(EngineSetup {
             config,
-            transports: Arc::new(Everywhere::new(here, self.host.clone(), clock.clone())),
+            transports: Arc::new(PerHostTransports::new(
+                here,
+                self.host.clone(),
+                clock.clone(),
+            )),
             clock: clock.clone(),
             user: user.to_string(),
             trigger,
@@ -286,106 +307,119 @@ impl Site {
 
     /// The history: the fleet is set up, a timer resets it, an operator takes
     /// one reset back, and so on until three hours ago.
-    fn live_through_two_days(&self) -> Result<()> {
+    fn run_history(&self) -> Result<()> {
         let hour = self.now.with_minute(0).and_then(|now| now.with_second(0));
         let hour = hour
             .and_then(|now| now.with_nanosecond(0))
             .unwrap_or(self.now);
-        let ago = |hours, seconds| {
+        let time_ago = |hours, seconds| {
             hour - chrono::Duration::hours(hours) + chrono::Duration::seconds(seconds)
         };
-        let everybody: Vec<String> = PARTS.iter().map(|(name, _)| name.to_string()).collect();
+        let all_agents: Vec<String> = AGENT_ROLES
+            .iter()
+            .map(|(name, _)| name.to_string())
+            .collect();
         // A timer has no right to unlock the one that is read-only.
-        let unlocked = PARTS.iter().filter(|(_, part)| *part != Part::Clean);
-        let fleet: Vec<String> = unlocked.map(|(name, _)| name.to_string()).collect();
-        let (console_clock, console) = self.engine(ago(51, 754), Trigger::Console, "ops")?;
-        let (timer_clock, timer) = self.engine(ago(50, 6), Trigger::Timer, "timer")?;
+        let unlocked = AGENT_ROLES
+            .iter()
+            .filter(|(_, part)| *part != AgentRole::Clean);
+        let unlocked_agents: Vec<String> = unlocked.map(|(name, _)| name.to_string()).collect();
+        let (console_clock, console) = self.engine(time_ago(51, 754), Trigger::Console, "ops")?;
+        let (timer_clock, timer) = self.engine(time_ago(50, 6), Trigger::Timer, "timer")?;
 
-        let plan = console.plan_reset(&everybody, true)?;
-        went_well(&console, &plan)?;
+        let plan = console.plan_reset(&all_agents, true)?;
+        apply_history_plan(&console, &plan)?;
 
-        self.notes_of(&fleet, 1)?;
-        timer_clock.set(ago(27, 6));
-        went_well(&timer, &timer.plan_reset(&fleet, false)?)?;
+        self.append_notes(&unlocked_agents, 1)?;
+        timer_clock.set(time_ago(27, 6));
+        apply_history_plan(&timer, &timer.plan_reset(&unlocked_agents, false)?)?;
 
         // "I still needed that", says the researcher's operator.
-        console_clock.set(ago(26, 1290));
+        console_clock.set(time_ago(26, 1290));
         let target = UndoTarget::Agents(vec!["researcher".to_string()]);
-        went_well(
+        apply_history_plan(
             &console,
             &console.plan_undo(&target, UndoMode::Refuse, false)?,
         )?;
 
-        let (night, day) = fleet.split_at(fleet.len() / 2);
-        self.notes_of(day, 2)?;
-        timer_clock.set(ago(3, 6));
-        went_well(&timer, &timer.plan_reset(day, false)?)?;
-        self.notes_of(night, 3)?;
-        timer_clock.set(ago(2, 6));
-        went_well(&timer, &timer.plan_reset(night, false)?)
+        let (night, day) = unlocked_agents.split_at(unlocked_agents.len() / 2);
+        self.append_notes(day, 2)?;
+        timer_clock.set(time_ago(3, 6));
+        apply_history_plan(&timer, &timer.plan_reset(day, false)?)?;
+        self.append_notes(night, 3)?;
+        timer_clock.set(time_ago(2, 6));
+        apply_history_plan(&timer, &timer.plan_reset(night, false)?)
     }
 
     /// These agents write what they write in a day.
-    fn notes_of(&self, agents: &[String], day: usize) -> Result<()> {
+    fn append_notes(&self, agents: &[String], day: usize) -> Result<()> {
         for (number, agent) in agents.iter().enumerate() {
-            let path = memory(&self.dir, agent);
-            let mut text = fs::read(&path).path("read", &path)?;
-            let some = people::scratch(&notes(agent), number + 3 * day, 2 + (number + day) % 4);
-            text.extend_from_slice(some.as_bytes());
-            fs::write(&path, text).path("write", &path)?;
+            let path = memory_path(&self.dir, agent);
+            let mut text = fs::read(&path).with_path("read", &path)?;
+            let scratch = people::scratch_text(
+                &agent_notes(agent),
+                number + 3 * day,
+                2 + (number + day) % 4,
+            );
+            text.extend_from_slice(scratch.as_bytes());
+            fs::write(&path, text).with_path("write", &path)?;
         }
         Ok(())
     }
 
     /// Every agent takes the state that it is there for.
-    fn come_to_today(&self) -> Result<()> {
-        for (number, (name, part)) in PARTS.iter().enumerate() {
-            let path = memory(&self.dir, name);
-            let pristine = people::baseline(name);
-            let notes = notes(name);
-            let some = people::scratch(&notes, number, 3 + number % 3);
+    fn set_current_states(&self) -> Result<()> {
+        for (number, (name, part)) in AGENT_ROLES.iter().enumerate() {
+            let path = memory_path(&self.dir, name);
+            let pristine = people::agent_baseline(name);
+            let notes = agent_notes(name);
+            let scratch = people::scratch_text(&notes, number, 3 + number % 3);
             let text = match part {
-                Part::Clean => pristine.to_string(),
-                Part::Missing => {
-                    fs::remove_file(&path).path("remove", &path)?;
+                AgentRole::Clean => pristine.to_string(),
+                AgentRole::Missing => {
+                    fs::remove_file(&path).with_path("remove", &path)?;
                     continue;
                 }
-                Part::Folder => {
-                    fs::remove_file(&path).path("remove", &path)?;
-                    fs::create_dir(&path).path("make the directory", &path)?;
+                AgentRole::DirectoryInPlace => {
+                    fs::remove_file(&path).with_path("remove", &path)?;
+                    fs::create_dir(&path).with_path("make the directory", &path)?;
                     continue;
                 }
-                Part::Drifted => people::with_edited_rules(pristine) + &some,
-                Part::Hidden => people::with_hidden_characters(pristine) + &some,
-                Part::NoBoundary => people::session_log(&notes),
-                Part::Oversize => {
+                AgentRole::Drifted => people::with_edited_rules(pristine) + &scratch,
+                AgentRole::HiddenCharacters => people::with_hidden_characters(pristine) + &scratch,
+                AgentRole::NoBoundary => people::session_log(&notes),
+                AgentRole::Oversize => {
                     let mut text = pristine.to_string();
                     for round in 0.. {
                         if text.len() > 40_000 {
                             break;
                         }
-                        text.push_str(&people::scratch(&notes, round, notes.len()));
+                        text.push_str(&people::scratch_text(&notes, round, notes.len()));
                     }
                     text
                 }
-                Part::Tampered | Part::Busy | Part::Scratch | Part::Writes => {
-                    pristine.to_string() + &some
-                }
+                AgentRole::Tampered
+                | AgentRole::Busy
+                | AgentRole::Scratch
+                | AgentRole::KeepsWriting => pristine.to_string() + &scratch,
             };
-            self.write(&path, text.as_bytes(), 4 + 7 * number as i64)?;
+            self.write_file_aged(&path, text.as_bytes(), 4 + 7 * number as i64)?;
         }
-        for (name, _) in PARTS.iter().filter(|(_, part)| *part == Part::Tampered) {
+        for (name, _) in AGENT_ROLES
+            .iter()
+            .filter(|(_, part)| *part == AgentRole::Tampered)
+        {
             let path = self.dir.join("baselines").join(format!("{name}-MEMORY.md"));
-            let text = people::with_edited_rules(people::baseline(name));
-            self.write(&path, text.as_bytes(), 65)?;
+            let text = people::with_edited_rules(people::agent_baseline(name));
+            self.write_file_aged(&path, text.as_bytes(), 65)?;
         }
         Ok(())
     }
 }
 
 /// Applies a plan of the history, in which nothing may fail.
-fn went_well(engine: &Engine, plan: &crate::engine::Plan) -> Result<()> {
-    let report = engine.apply(plan, false, &AtomicBool::new(false), &mut |_| {});
+fn apply_history_plan(engine: &Engine, plan: &crate::engine::Plan) -> Result<()> {
+    let report = engine.apply_plan(plan, false, &AtomicBool::new(false), &mut |_| {});
     match report.results.iter().find(|result| result.kind.is_some()) {
         None => Ok(()),
         Some(result) => {
@@ -394,7 +428,7 @@ fn went_well(engine: &Engine, plan: &crate::engine::Plan) -> Result<()> {
                 "the example fleet could not be made: {}: {why}",
                 result.agent
             );
-            Err(Error::new(Kind::Internal, message))
+            Err(Error::new(ErrorKind::Internal, message))
         }
     }
 }

@@ -15,20 +15,20 @@ use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 use unicode_segmentation::UnicodeSegmentation;
 
 /// Longest line, in bytes, whose words are compared.
-const MAX_LINE: usize = 64 << 10;
+const MAX_WORD_DIFF_LINE_BYTES: usize = 64 << 10;
 /// Bytes of changed lines whose words are compared, in one diff: more is a
 /// rewrite, which nobody reads word by word.
-const MAX_WORDS: usize = 4 << 20;
+const MAX_WORD_DIFF_BYTES: usize = 4 << 20;
 /// Word comparisons, in one diff, spent on finding out which of several deleted
 /// lines became which inserted one; when spent, lines pair by position.
-const MAX_PAIRING: usize = 4_000_000;
+const MAX_PAIRING_COST: usize = 4_000_000;
 /// A line of which more than this share changed, in percent, counts as changed
 /// throughout: single words that happen to recur only distract.
-const MAX_EMPHASIS: usize = 70;
+const MAX_EMPHASIS_PERCENT: usize = 70;
 
 /// What happened to a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
+pub enum LineOp {
     /// It stands in both texts.
     Equal,
     /// It stands in the old text only.
@@ -38,17 +38,17 @@ pub enum Op {
 }
 
 /// Byte ranges within a line.
-type Ranges = Vec<Range<usize>>;
+type ByteRanges = Vec<Range<usize>>;
 
 /// One line of either text, or of both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiffLine {
     /// What happened to it.
-    pub op: Op,
+    pub op: LineOp,
     /// Its number in the old text, from 1.
-    pub old: Option<usize>,
+    pub old_number: Option<usize>,
     /// Its number in the new text, from 1.
-    pub new: Option<usize>,
+    pub new_number: Option<usize>,
     /// Its raw bytes without the LF. A CR before the LF is part of them.
     pub text: Vec<u8>,
     /// The byte ranges within `text` that changed, ascending and apart, on word
@@ -57,23 +57,23 @@ pub struct DiffLine {
     /// as a whole. Also empty where its counterpart only gained something.
     pub emphasis: Vec<Range<usize>>,
     /// Whether the LF is missing, as it may be on a text's last line.
-    pub no_newline: bool,
+    pub is_newline_missing: bool,
     /// Whether it changed into, or comes from, a line of the other text: within a
     /// change the first such deleted line goes with the first such inserted one,
     /// and so on.
-    pub paired: bool,
+    pub is_paired: bool,
     /// What an equal line is in the old text, where that differs after all: in
     /// blanks alone.
-    pub before: Option<Vec<u8>>,
+    pub old_text: Option<Vec<u8>>,
 }
 
 /// Changes close enough to share their context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hunk {
     /// Indices into [`Diff::lines`] of the hunk with its context.
-    pub lines: Range<usize>,
+    pub line_range: Range<usize>,
     /// From its first changed line to behind its last one.
-    pub changes: Range<usize>,
+    pub changed_range: Range<usize>,
 }
 
 /// The difference of two texts.
@@ -93,17 +93,17 @@ impl Diff {
     /// `diff -u`, changes at most twice that far apart share a hunk.
     pub fn hunks(&self, context: usize) -> Vec<Hunk> {
         let mut hunks: Vec<Hunk> = Vec::new();
-        let changed = |(_, line): &(usize, &DiffLine)| line.op != Op::Equal;
+        let changed = |(_, line): &(usize, &DiffLine)| line.op != LineOp::Equal;
         for (at, _) in self.lines.iter().enumerate().filter(changed) {
             let end = (at + 1).saturating_add(context).min(self.lines.len());
             match hunks.last_mut() {
-                Some(last) if at - last.changes.end <= context.saturating_mul(2) => {
-                    last.changes.end = at + 1;
-                    last.lines.end = end;
+                Some(last) if at - last.changed_range.end <= context.saturating_mul(2) => {
+                    last.changed_range.end = at + 1;
+                    last.line_range.end = end;
                 }
                 _ => hunks.push(Hunk {
-                    lines: at.saturating_sub(context)..end,
-                    changes: at..at + 1,
+                    line_range: at.saturating_sub(context)..end,
+                    changed_range: at..at + 1,
                 }),
             }
         }
@@ -118,22 +118,35 @@ impl Diff {
     /// The unified format, exactly as `diff -u` prints and `patch` accepts it;
     /// nothing if the texts are equal. A name with control characters, quotes or
     /// backslashes is quoted as GNU diff does, so that it cannot forge lines.
-    pub fn unified(&self, old_name: &str, new_name: &str, context: usize) -> Vec<u8> {
+    pub fn to_unified(&self, old_name: &str, new_name: &str, context: usize) -> Vec<u8> {
         let mut out = Vec::new();
         let (mut at, mut old_seen, mut new_seen) = (0, 0, 0);
         for hunk in self.hunks(context) {
             if out.is_empty() {
-                let names = format!("--- {}\n+++ {}\n", quote(old_name), quote(new_name));
+                let names = format!(
+                    "--- {}\n+++ {}\n",
+                    quote_file_name(old_name),
+                    quote_file_name(new_name)
+                );
                 out.extend_from_slice(names.as_bytes());
             }
             // Between hunks there are only equal lines.
-            old_seen += hunk.lines.start - at;
-            new_seen += hunk.lines.start - at;
-            at = hunk.lines.end;
-            let lines = self.lines.get(hunk.lines).unwrap_or_default();
-            let old_len = lines.iter().filter(|line| line.op != Op::Insert).count();
-            let new_len = lines.iter().filter(|line| line.op != Op::Delete).count();
-            let (old, new) = (extent(old_seen, old_len), extent(new_seen, new_len));
+            old_seen += hunk.line_range.start - at;
+            new_seen += hunk.line_range.start - at;
+            at = hunk.line_range.end;
+            let lines = self.lines.get(hunk.line_range).unwrap_or_default();
+            let old_len = lines
+                .iter()
+                .filter(|line| line.op != LineOp::Insert)
+                .count();
+            let new_len = lines
+                .iter()
+                .filter(|line| line.op != LineOp::Delete)
+                .count();
+            let (old, new) = (
+                hunk_extent(old_seen, old_len),
+                hunk_extent(new_seen, new_len),
+            );
             out.extend_from_slice(format!("@@ -{old} +{new} @@\n").as_bytes());
             old_seen += old_len;
             new_seen += new_len;
@@ -142,7 +155,7 @@ impl Diff {
                 out.push(b" -+"[line.op as usize]);
                 out.extend_from_slice(&line.text);
                 out.push(b'\n');
-                if line.no_newline {
+                if line.is_newline_missing {
                     out.extend_from_slice(b"\\ No newline at end of file\n");
                 }
             }
@@ -153,7 +166,7 @@ impl Diff {
 
 /// The lines of a hunk in one text, of which `seen` stand before it. An empty
 /// range is named by the line before it (POSIX `diff -u`).
-fn extent(seen: usize, len: usize) -> String {
+fn hunk_extent(seen: usize, len: usize) -> String {
     match len {
         0 => format!("{seen},0"),
         1 => format!("{}", seen + 1),
@@ -163,7 +176,7 @@ fn extent(seen: usize, len: usize) -> String {
 
 /// A file name for a header. Without a final TAB, `patch` takes what follows a
 /// blank for a time stamp.
-fn quote(name: &str) -> String {
+fn quote_file_name(name: &str) -> String {
     if name.contains(|c: char| c.is_control() || c == '"' || c == '\\') {
         let mut quoted = String::from("\"");
         for byte in name.bytes() {
@@ -185,56 +198,62 @@ fn quote(name: &str) -> String {
 ///
 /// A text ends each line with an LF but perhaps its last. After `deadline` the
 /// rest is compared coarsely: correct, but with larger changes than need be.
-pub fn lines(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
-    let (old, new) = (split(old), split(new));
-    compare(&old, &new, [&old, &new], deadline)
+pub fn compare_lines(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
+    let (old, new) = (split_lines(old), split_lines(new));
+    compare_by_keys(&old, &new, [&old, &new], deadline)
 }
 
 /// The same; but lines that differ in blanks, tabs and line ends alone are equal.
-pub fn lines_but_blanks(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
-    let (old, new) = (split(old), split(new));
-    let solid = |line: &&[u8]| -> Vec<u8> {
+pub fn compare_lines_ignoring_blanks(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
+    let (old, new) = (split_lines(old), split_lines(new));
+    let without_blanks = |line: &&[u8]| -> Vec<u8> {
         let bytes = line.iter().copied();
         bytes.filter(|byte| !b" \t\r\n".contains(byte)).collect()
     };
-    let solid = [&old, &new].map(|lines| lines.iter().map(solid).collect::<Vec<_>>());
+    let solid = [&old, &new].map(|lines| lines.iter().map(without_blanks).collect::<Vec<_>>());
     let keys = [&solid[0], &solid[1]].map(|lines| lines.iter().map(Vec::as_slice).collect());
     let keys: [Vec<&[u8]>; 2] = keys;
-    compare(&old, &new, [&keys[0], &keys[1]], deadline)
+    compare_by_keys(&old, &new, [&keys[0], &keys[1]], deadline)
 }
 
 /// The difference of two texts whose lines are equal where their keys are.
-fn compare(old: &[&[u8]], new: &[&[u8]], keys: [&[&[u8]]; 2], deadline: Option<Instant>) -> Diff {
+fn compare_by_keys(
+    old: &[&[u8]],
+    new: &[&[u8]],
+    keys: [&[&[u8]]; 2],
+    deadline: Option<Instant>,
+) -> Diff {
     let mut diff = Diff::default();
-    let mut words = Words {
+    let mut word_diff = WordDiff {
         deadline,
-        bytes: MAX_WORDS,
-        pairing: MAX_PAIRING,
+        bytes_left: MAX_WORD_DIFF_BYTES,
+        pairing_left: MAX_PAIRING_COST,
     };
     let (mut old_at, mut new_at) = (0, 0);
-    for (deleted, inserted) in changes(keys[0], keys[1], deadline) {
-        diff.equal(old, new, old_at..deleted.start, new_at);
+    for (deleted, inserted) in changed_ranges(keys[0], keys[1], deadline) {
+        diff.push_equal_lines(old, new, old_at..deleted.start, new_at);
         (old_at, new_at) = (deleted.end, inserted.end);
         diff.removed += deleted.len();
         diff.added += inserted.len();
-        let gone = old.get(deleted.clone()).unwrap_or_default();
-        let come = new.get(inserted.clone()).unwrap_or_default();
-        let (gone_emphasis, come_emphasis) = words.emphasis(gone, come);
-        for ((line, at), emphasis) in gone.iter().zip(deleted).zip(gone_emphasis) {
-            diff.push(Op::Delete, line, [Some(at), None], emphasis);
+        let deleted_lines = old.get(deleted.clone()).unwrap_or_default();
+        let inserted_lines = new.get(inserted.clone()).unwrap_or_default();
+        let (deleted_emphasis, inserted_emphasis) =
+            word_diff.emphasize_changes(deleted_lines, inserted_lines);
+        for ((line, at), emphasis) in deleted_lines.iter().zip(deleted).zip(deleted_emphasis) {
+            diff.push_line(LineOp::Delete, line, [Some(at), None], emphasis);
         }
-        for ((line, at), emphasis) in come.iter().zip(inserted).zip(come_emphasis) {
-            diff.push(Op::Insert, line, [None, Some(at)], emphasis);
+        for ((line, at), emphasis) in inserted_lines.iter().zip(inserted).zip(inserted_emphasis) {
+            diff.push_line(LineOp::Insert, line, [None, Some(at)], emphasis);
         }
     }
-    diff.equal(old, new, old_at..old.len(), new_at);
+    diff.push_equal_lines(old, new, old_at..old.len(), new_at);
     diff
 }
 
 /// How many lines were added and removed: [`Diff::added`] and [`Diff::removed`]
 /// without the lines and words.
-pub fn stat(old: &[u8], new: &[u8], deadline: Option<Instant>) -> (usize, usize) {
-    let changes = changes(&split(old), &split(new), deadline);
+pub fn count_changes(old: &[u8], new: &[u8], deadline: Option<Instant>) -> (usize, usize) {
+    let changes = changed_ranges(&split_lines(old), &split_lines(new), deadline);
     changes.iter().fold((0, 0), |(added, removed), (old, new)| {
         (added + new.len(), removed + old.len())
     })
@@ -243,41 +262,55 @@ pub fn stat(old: &[u8], new: &[u8], deadline: Option<Instant>) -> (usize, usize)
 impl Diff {
     /// Appends the lines of `range` of the old text, which are equal to those of the
     /// new one from index `new_at` on.
-    fn equal(&mut self, old: &[&[u8]], new: &[&[u8]], range: Range<usize>, new_at: usize) {
-        let gone = old.get(range.clone()).unwrap_or_default();
-        let come = new.get(new_at..).unwrap_or_default();
-        for ((old_line, line), (old, new)) in gone.iter().zip(come).zip(range.zip(new_at..)) {
-            self.push(Op::Equal, line, [Some(old), Some(new)], None);
+    fn push_equal_lines(
+        &mut self,
+        old: &[&[u8]],
+        new: &[&[u8]],
+        range: Range<usize>,
+        new_at: usize,
+    ) {
+        let old_lines = old.get(range.clone()).unwrap_or_default();
+        let new_lines = new.get(new_at..).unwrap_or_default();
+        for ((old_line, line), (old, new)) in
+            old_lines.iter().zip(new_lines).zip(range.zip(new_at..))
+        {
+            self.push_line(LineOp::Equal, line, [Some(old), Some(new)], None);
             if let Some(last) = self.lines.last_mut().filter(|_| old_line != line) {
-                last.before = Some(old_line.strip_suffix(b"\n").unwrap_or(old_line).to_vec());
+                last.old_text = Some(old_line.strip_suffix(b"\n").unwrap_or(old_line).to_vec());
             }
         }
     }
 
     /// Appends a line, given with its LF and its indices in the old and new text.
-    fn push(&mut self, op: Op, line: &[u8], at: [Option<usize>; 2], emphasis: Option<Ranges>) {
+    fn push_line(
+        &mut self,
+        op: LineOp,
+        line: &[u8],
+        at: [Option<usize>; 2],
+        emphasis: Option<ByteRanges>,
+    ) {
         let text = line.strip_suffix(b"\n");
         self.lines.push(DiffLine {
             op,
-            old: at[0].map(|at| at + 1),
-            new: at[1].map(|at| at + 1),
+            old_number: at[0].map(|at| at + 1),
+            new_number: at[1].map(|at| at + 1),
             text: text.unwrap_or(line).to_vec(),
-            paired: emphasis.is_some(),
+            is_paired: emphasis.is_some(),
             emphasis: emphasis.unwrap_or_default(),
-            no_newline: text.is_none(),
-            before: None,
+            is_newline_missing: text.is_none(),
+            old_text: None,
         });
     }
 }
 
 /// The lines of a text with their LF, so that a missing one is a difference.
-fn split(text: &[u8]) -> Vec<&[u8]> {
+fn split_lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
 /// Index ranges that differ, in order; what lies between them is equal. Of each
 /// pair at least one range is not empty.
-fn changes<'a>(
+fn changed_ranges<'a>(
     old: &[&'a [u8]],
     new: &[&'a [u8]],
     deadline: Option<Instant>,
@@ -306,61 +339,63 @@ fn changes<'a>(
 }
 
 /// Compares the words of changed lines, as far as the budgets reach.
-struct Words {
+struct WordDiff {
     deadline: Option<Instant>,
-    /// What is left of [`MAX_WORDS`].
-    bytes: usize,
-    /// What is left of [`MAX_PAIRING`].
-    pairing: usize,
+    /// What is left of [`MAX_WORD_DIFF_BYTES`].
+    bytes_left: usize,
+    /// What is left of [`MAX_PAIRING_COST`].
+    pairing_left: usize,
 }
 
-impl Words {
+impl WordDiff {
     /// The emphasis of each deleted and of each inserted line of one change; none
     /// of those that have no counterpart.
-    fn emphasis(
+    fn emphasize_changes(
         &mut self,
         old: &[&[u8]],
         new: &[&[u8]],
-    ) -> (Vec<Option<Ranges>>, Vec<Option<Ranges>>) {
-        let mut marked = (vec![None; old.len()], vec![None; new.len()]);
+    ) -> (Vec<Option<ByteRanges>>, Vec<Option<ByteRanges>>) {
+        let mut emphasis = (vec![None; old.len()], vec![None; new.len()]);
         let size = old.iter().chain(new).map(|line| line.len()).sum::<usize>();
-        if old.is_empty() || new.is_empty() || size > self.bytes {
-            return marked;
+        if old.is_empty() || new.is_empty() || size > self.bytes_left {
+            return emphasis;
         }
-        self.bytes -= size;
-        let old: Vec<_> = old.iter().map(|line| words(line)).collect();
-        let new: Vec<_> = new.iter().map(|line| words(line)).collect();
-        for (old_at, new_at) in self.pairs(&old, &new) {
-            let changes = changes(&old[old_at], &new[new_at], self.deadline);
-            let gone = ranges(&old[old_at], changes.iter().map(|change| &change.0));
-            let come = ranges(&new[new_at], changes.iter().map(|change| &change.1));
-            if let (Some(gone), Some(come)) = (gone, come) {
-                marked.0[old_at] = Some(gone);
-                marked.1[new_at] = Some(come);
+        self.bytes_left -= size;
+        let old: Vec<_> = old.iter().map(|line| split_words(line)).collect();
+        let new: Vec<_> = new.iter().map(|line| split_words(line)).collect();
+        for (old_at, new_at) in self.pair_lines(&old, &new) {
+            let changes = changed_ranges(&old[old_at], &new[new_at], self.deadline);
+            let deleted_ranges =
+                emphasis_ranges(&old[old_at], changes.iter().map(|change| &change.0));
+            let inserted_ranges =
+                emphasis_ranges(&new[new_at], changes.iter().map(|change| &change.1));
+            if let (Some(gone), Some(come)) = (deleted_ranges, inserted_ranges) {
+                emphasis.0[old_at] = Some(gone);
+                emphasis.1[new_at] = Some(come);
             }
         }
-        marked
+        emphasis
     }
 
     /// Which deleted line became which inserted line: the pairs in order that
     /// have the most words in common, or those of the same position if there are
     /// too many lines to find out.
-    fn pairs(&mut self, old: &[Vec<&[u8]>], new: &[Vec<&[u8]>]) -> Vec<(usize, usize)> {
+    fn pair_lines(&mut self, old: &[Vec<&[u8]>], new: &[Vec<&[u8]>]) -> Vec<(usize, usize)> {
         // A line counts as one word more, since it costs something even if empty.
         let count = |lines: &[Vec<&[u8]>]| lines.iter().map(|line| line.len() + 1).sum::<usize>();
         let cost = (count(old) + count(new)).saturating_mul(old.len() + new.len());
-        if old.len().max(new.len()) == 1 || cost > self.pairing {
+        if old.len().max(new.len()) == 1 || cost > self.pairing_left {
             return (0..old.len().min(new.len())).map(|at| (at, at)).collect();
         }
-        self.pairing -= cost;
-        let old: Vec<_> = old.iter().map(|line| bag(line)).collect();
-        let new: Vec<_> = new.iter().map(|line| bag(line)).collect();
+        self.pairing_left -= cost;
+        let old: Vec<_> = old.iter().map(|line| sorted_words(line)).collect();
+        let new: Vec<_> = new.iter().map(|line| sorted_words(line)).collect();
         // best[a][b]: the highest sum of likeness within the first a old lines
         // and the first b new lines.
         let mut best = vec![vec![0; new.len() + 1]; old.len() + 1];
         for (a, old) in old.iter().enumerate() {
             for (b, new) in new.iter().enumerate() {
-                let paired = best[a][b] + likeness(old, new);
+                let paired = best[a][b] + similarity(old, new);
                 best[a + 1][b + 1] = paired.max(best[a][b + 1]).max(best[a + 1][b]);
             }
         }
@@ -382,9 +417,9 @@ impl Words {
 
 /// The words of a line without its LF, and what stands between them; each byte
 /// that is not UTF-8 is a word.
-fn words(line: &[u8]) -> Vec<&[u8]> {
+fn split_words(line: &[u8]) -> Vec<&[u8]> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
-    if text.len() > MAX_LINE {
+    if text.len() > MAX_WORD_DIFF_LINE_BYTES {
         return vec![text];
     }
     let words = text.utf8_chunks().flat_map(|chunk| {
@@ -394,20 +429,24 @@ fn words(line: &[u8]) -> Vec<&[u8]> {
     words.collect()
 }
 
-fn blank(word: &[u8]) -> bool {
+fn is_blank(word: &[u8]) -> bool {
     word.iter().all(u8::is_ascii_whitespace)
 }
 
 /// The words of a line, sorted, without the blank ones.
-fn bag<'a>(line: &[&'a [u8]]) -> Vec<&'a [u8]> {
-    let mut bag: Vec<_> = line.iter().copied().filter(|word| !blank(word)).collect();
+fn sorted_words<'a>(line: &[&'a [u8]]) -> Vec<&'a [u8]> {
+    let mut bag: Vec<_> = line
+        .iter()
+        .copied()
+        .filter(|word| !is_blank(word))
+        .collect();
     bag.sort_unstable();
     bag
 }
 
 /// How alike two such bags of words are: the share of bytes in common words,
 /// in permille; 0 where it is too little for any emphasis.
-fn likeness(old: &[&[u8]], new: &[&[u8]]) -> usize {
+fn similarity(old: &[&[u8]], new: &[&[u8]]) -> usize {
     let size = |bag: &[&[u8]]| bag.iter().map(|word| word.len()).sum::<usize>();
     let mut rest = new.iter().peekable();
     let mut common = 0;
@@ -416,7 +455,7 @@ fn likeness(old: &[&[u8]], new: &[&[u8]]) -> usize {
         common += rest.next_if_eq(&word).map_or(0, |word| word.len());
     }
     let (old, new) = (size(old), size(new));
-    if common * 100 <= old.max(new) * (100 - MAX_EMPHASIS) {
+    if common * 100 <= old.max(new) * (100 - MAX_EMPHASIS_PERCENT) {
         return 0;
     }
     2000 * common / (old + new)
@@ -424,24 +463,27 @@ fn likeness(old: &[&[u8]], new: &[&[u8]]) -> usize {
 
 /// The byte ranges of ranges of words, joined where only blanks are between.
 /// None if they make up too much of the line.
-fn ranges<'a>(words: &[&[u8]], changed: impl Iterator<Item = &'a Range<usize>>) -> Option<Ranges> {
+fn emphasis_ranges<'a>(
+    words: &[&[u8]],
+    changed: impl Iterator<Item = &'a Range<usize>>,
+) -> Option<ByteRanges> {
     let mut offsets = vec![0];
     for word in words {
         offsets.push(offsets[offsets.len() - 1] + word.len());
     }
-    let mut ranges = Ranges::new();
-    let mut behind = 0;
+    let mut ranges = ByteRanges::new();
+    let mut previous_end = 0;
     for range in changed.filter(|range| !range.is_empty()) {
-        let between = &words[behind..range.start];
+        let between = &words[previous_end..range.start];
         let end = offsets[range.end];
         match ranges.last_mut() {
-            Some(last) if between.iter().all(|word| blank(word)) => last.end = end,
+            Some(last) if between.iter().all(|word| is_blank(word)) => last.end = end,
             _ => ranges.push(offsets[range.start]..end),
         }
-        behind = range.end;
+        previous_end = range.end;
     }
     let changed: usize = ranges.iter().map(Range::len).sum();
-    (changed * 100 <= offsets[words.len()] * MAX_EMPHASIS).then_some(ranges)
+    (changed * 100 <= offsets[words.len()] * MAX_EMPHASIS_PERCENT).then_some(ranges)
 }
 
 #[cfg(test)]
@@ -463,17 +505,21 @@ mod tests {
                 text.insert(range.start, b'{');
             }
             let sign = [' ', '-', '+'][line.op as usize];
-            let end = if line.no_newline { "$" } else { "" };
+            let end = if line.is_newline_missing { "$" } else { "" };
             format!("{sign}{}{end}\n", text.escape_ascii())
         };
-        lines(old, new, None).lines.iter().map(show).collect()
+        compare_lines(old, new, None)
+            .lines
+            .iter()
+            .map(show)
+            .collect()
     }
 
     #[test]
     fn lines_and_line_ends_differ_visibly() {
         let replaced = " a\n-b\n-c\n+x\n d\n";
         assert_eq!(show(b"a\nb\nc\nd\n", b"a\nx\nd\n"), replaced);
-        assert_eq!(stat(b"a\nb\nc\nd\n", b"a\nx\nd\n", None), (1, 2));
+        assert_eq!(count_changes(b"a\nb\nc\nd\n", b"a\nx\nd\n", None), (1, 2));
         assert_eq!(show(b"", b"\n"), "+\n");
         assert_eq!(show(b"a\nb", b"a\nb\n"), " a\n-b$\n+b\n");
         assert_eq!(show(b"abc\n", b"abc\r\n"), "-abc\n+abc{\\r}\n");
@@ -501,10 +547,12 @@ mod tests {
     #[test]
     fn hunks_merge_when_their_context_would_touch() {
         let (old, new) = (numbers(&[]), numbers(&[3, 10, 18, 19]));
-        let diff = lines(old.as_bytes(), new.as_bytes(), None);
+        let diff = compare_lines(old.as_bytes(), new.as_bytes(), None);
         let hunks = |context| -> Vec<_> {
             let hunks = diff.hunks(context).into_iter();
-            hunks.map(|hunk| (hunk.lines, hunk.changes)).collect()
+            hunks
+                .map(|hunk| (hunk.line_range, hunk.changed_range))
+                .collect()
         };
         assert_eq!(hunks(3), [(0..14, 3..11), (15..23, 18..20)]);
         assert_eq!(hunks(0).len(), 3);
@@ -513,7 +561,7 @@ mod tests {
 
     #[test]
     fn names_cannot_forge_lines() {
-        let out = lines(b"", b"x\n", None).unified("a\n+++ b", "c d", 3);
+        let out = compare_lines(b"", b"x\n", None).to_unified("a\n+++ b", "c d", 3);
         let expected = "--- \"a\\012+++ b\"\n+++ c d\t\n@@ -0,0 +1 @@\n+x\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
@@ -533,7 +581,8 @@ mod tests {
                     println!("skipped: diff is not installed");
                     return;
                 };
-                let ours = lines(old.as_bytes(), new.as_bytes(), None).unified("a", "b", context);
+                let ours = compare_lines(old.as_bytes(), new.as_bytes(), None)
+                    .to_unified("a", "b", context);
                 assert!(ours == expected.stdout, "{old:?} {new:?} {context}");
             }
         }
@@ -559,25 +608,28 @@ mod tests {
     }
 
     /// One of the two texts, put together again from the lines.
-    fn rebuild(diff: &Diff, without: Op, number: fn(&DiffLine) -> Option<usize>) -> Vec<u8> {
+    fn rebuild(diff: &Diff, without: LineOp, number: fn(&DiffLine) -> Option<usize>) -> Vec<u8> {
         let mut text = Vec::new();
         let lines = diff.lines.iter().filter(|line| line.op != without);
         for (line, at) in lines.zip(1..) {
             assert_eq!(number(line), Some(at));
             text.extend_from_slice(&line.text);
-            text.extend_from_slice(if line.no_newline { b"" } else { b"\n" });
+            text.extend_from_slice(if line.is_newline_missing { b"" } else { b"\n" });
         }
         text
     }
 
     fn check(old: &[u8], new: &[u8], deadline: Option<Instant>) {
-        let diff = lines(old, new, deadline);
-        assert_eq!(rebuild(&diff, Op::Insert, |line| line.old), old);
-        assert_eq!(rebuild(&diff, Op::Delete, |line| line.new), new);
+        let diff = compare_lines(old, new, deadline);
+        assert_eq!(rebuild(&diff, LineOp::Insert, |line| line.old_number), old);
+        assert_eq!(rebuild(&diff, LineOp::Delete, |line| line.new_number), new);
         assert_eq!(diff.is_empty(), old == new);
-        assert_eq!((diff.added, diff.removed), stat(old, new, deadline));
+        assert_eq!(
+            (diff.added, diff.removed),
+            count_changes(old, new, deadline)
+        );
         let mut ops = diff.lines.windows(2).map(|pair| (pair[0].op, pair[1].op));
-        assert!(ops.all(|pair| pair != (Op::Insert, Op::Delete)));
+        assert!(ops.all(|pair| pair != (LineOp::Insert, LineOp::Delete)));
         for line in &diff.lines {
             let mut last = None;
             for range in &line.emphasis {
@@ -613,7 +665,7 @@ mod tests {
         let path = |name: &str| dir.path().join(name);
         let mut runner = TestRunner::new(ProptestConfig::with_cases(40));
         let result = runner.run(&(texts(), 0..4usize), |((old, new), context)| {
-            let diff = lines(&old, &new, None).unified("a", "b", context);
+            let diff = compare_lines(&old, &new, None).to_unified("a", "b", context);
             fs::write(path("a"), &old).unwrap();
             fs::write(path("diff"), &diff).unwrap();
             let mut patch = Command::new("patch");

@@ -16,12 +16,12 @@ pub struct Digest([u8; 32]);
 impl Digest {
     /// Returns the length of a beginning of `bytes` that has this digest and ends with a
     /// line, before or behind its line feed, or is all of them.
-    pub fn beginning_of(self, bytes: &[u8]) -> Option<usize> {
+    pub fn matching_prefix_length(self, bytes: &[u8]) -> Option<usize> {
         let mut hasher = Sha256::new();
         let mut hashed = 0;
         let line_ends = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
-        let ends = line_ends.flat_map(|(at, _)| [at, at + 1]);
-        ends.chain([bytes.len()]).find(|end| {
+        let prefix_lengths = line_ends.flat_map(|(at, _)| [at, at + 1]);
+        prefix_lengths.chain([bytes.len()]).find(|end| {
             hasher.update(&bytes[hashed..*end]);
             hashed = *end;
             Digest(hasher.clone().finalize().into()) == self
@@ -39,7 +39,7 @@ impl Digest {
     pub const ZERO: Digest = Digest([0; 32]);
 
     /// The first `digits` hexadecimal digits, for people.
-    pub fn short(&self, digits: usize) -> String {
+    pub fn short_hex(&self, digits: usize) -> String {
         let mut text = self.to_string();
         text.truncate(digits);
         text
@@ -47,7 +47,7 @@ impl Digest {
 }
 
 /// Bytes as lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
+pub(crate) fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
     digits
@@ -57,25 +57,25 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// From how many bytes on they are hashed on a thread of its own, beside whoever
 /// reads and writes them. Few memories are that large.
-const LARGE: u64 = 4 << 20;
+const MIN_THREADED_BYTES: u64 = 4 << 20;
 
 /// Bytes that are on their way to that thread at once.
-const AHEAD: usize = 1 << 20;
+const MAX_QUEUED_BYTES: usize = 1 << 20;
 
 /// Computes a [`Digest`] of bytes that arrive in pieces.
 #[derive(Default)]
 pub struct Hasher {
-    here: Sha256,
-    size: u64,
-    beside: Option<Beside>,
+    state: Sha256,
+    hashed_bytes: u64,
+    worker: Option<HashWorker>,
 }
 
 /// A thread that goes on with a digest.
-struct Beside {
+struct HashWorker {
     pieces: SyncSender<Vec<u8>>,
-    piece: Vec<u8>,
+    partial_piece: Vec<u8>,
     /// Buffers that come back, to be filled again.
-    empty: Receiver<Vec<u8>>,
+    empty_buffers: Receiver<Vec<u8>>,
     thread: JoinHandle<Sha256>,
 }
 
@@ -83,33 +83,33 @@ impl Hasher {
     /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
         // Only where more comes: what is here at once is hashed at once.
-        if self.size > LARGE && self.beside.is_none() {
+        if self.hashed_bytes > MIN_THREADED_BYTES && self.worker.is_none() {
             // Without a thread it is slower, and the same.
-            self.beside = Beside::start(&self.here);
+            self.worker = HashWorker::start(&self.state);
         }
-        self.size += bytes.len() as u64;
-        match &mut self.beside {
+        self.hashed_bytes += bytes.len() as u64;
+        match &mut self.worker {
             Some(beside) => beside.update(bytes),
-            None => self.here.update(bytes),
+            None => self.state.update(bytes),
         }
     }
 
     /// The digest of everything added.
     pub fn finish(self) -> Digest {
-        let hasher = match self.beside {
-            None => self.here,
+        let hasher = match self.worker {
+            None => self.state,
             Some(beside) => beside.finish(),
         };
         Digest(hasher.finalize().into())
     }
 }
 
-impl Beside {
+impl HashWorker {
     /// Goes on with what was hashed so far; none where there is no thread to be had.
-    fn start(begun: &Sha256) -> Option<Beside> {
+    fn start(state: &Sha256) -> Option<HashWorker> {
         let (pieces, queue) = sync_channel::<Vec<u8>>(2);
         let (back, empty) = channel();
-        let begun = begun.clone();
+        let begun = state.clone();
         let work = move || {
             queue.into_iter().fold(begun, |mut hasher, mut piece| {
                 hasher.update(&piece);
@@ -120,27 +120,29 @@ impl Beside {
             })
         };
         let thread = thread::Builder::new().spawn(work).ok()?;
-        Some(Beside {
+        Some(HashWorker {
             pieces,
-            piece: Vec::new(),
-            empty,
+            partial_piece: Vec::new(),
+            empty_buffers: empty,
             thread,
         })
     }
 
     fn update(&mut self, bytes: &[u8]) {
-        self.piece.extend_from_slice(bytes);
-        if self.piece.len() >= AHEAD / 4 {
-            let next = self.empty.try_recv().unwrap_or_default();
+        self.partial_piece.extend_from_slice(bytes);
+        if self.partial_piece.len() >= MAX_QUEUED_BYTES / 4 {
+            let next = self.empty_buffers.try_recv().unwrap_or_default();
             // It ends only when nothing more can come.
-            let _ = self.pieces.send(std::mem::replace(&mut self.piece, next));
+            let _ = self
+                .pieces
+                .send(std::mem::replace(&mut self.partial_piece, next));
         }
     }
 
     fn finish(self) -> Sha256 {
-        let Beside {
+        let HashWorker {
             pieces,
-            piece,
+            partial_piece: piece,
             thread,
             ..
         } = self;
@@ -154,7 +156,7 @@ impl Beside {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
+        f.write_str(&to_hex(&self.0))
     }
 }
 
@@ -231,10 +233,10 @@ mod tests {
     fn beginning_is_found_by_its_digest() {
         let bytes = b"one\ntwo\nthree";
         for beginning in [&b"one"[..], b"one\n", b"one\ntwo", b"one\ntwo\n", bytes] {
-            let found = Digest::of(beginning).beginning_of(bytes);
+            let found = Digest::of(beginning).matching_prefix_length(bytes);
             assert_eq!(found, Some(beginning.len()));
         }
-        assert_eq!(Digest::of(b"one\nt").beginning_of(bytes), None);
-        assert_eq!(Digest::of(b"").beginning_of(b""), Some(0));
+        assert_eq!(Digest::of(b"one\nt").matching_prefix_length(bytes), None);
+        assert_eq!(Digest::of(b"").matching_prefix_length(b""), Some(0));
     }
 }

@@ -5,7 +5,7 @@
 //! without replacing anything, sync the folder. A failed sync is final: it is
 //! never tried again, because the kernel may have dropped the dirty pages.
 //!
-//! Whoever works on many files gathers what has to be synced in a [`Flush`],
+//! Whoever works on many files gathers what has to be synced in a [`SyncBatch`],
 //! which does it for all of them at once.
 
 use std::collections::HashSet;
@@ -22,18 +22,18 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 use crate::clock::Clock;
-use crate::digest::hex;
-use crate::error::{Error, Kind, PathContext, Result};
-use crate::file_systems::{BySystem, FileSystem};
+use crate::digest::to_hex;
+use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::file_systems::{FileSystem, GroupedByFileSystem};
 use crate::sys;
 
 /// How a path is walked without following links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Walk {
+pub enum PathWalk {
     /// By `openat2`, and component by component where the kernel or a seccomp
     /// filter refuses it.
     #[default]
-    Kernel,
+    Openat2,
     /// Always component by component: the fallback, on its own.
     Components,
 }
@@ -43,21 +43,21 @@ pub enum Walk {
 /// # Errors
 /// A link in the path is an error that names the real path; otherwise what the
 /// system answered.
-pub fn open_folder(path: &Path, walk: Walk) -> Result<OwnedFd> {
-    open_folder_raw(path, walk).map_err(|errno| not_opened(errno, path))
+pub fn open_folder(path: &Path, walk: PathWalk) -> Result<OwnedFd> {
+    open_directory_errno(path, walk).map_err(|errno| open_directory_error(errno, path))
 }
 
-/// Why [`open_folder_raw`] did not open a folder, in words.
-pub fn not_opened(errno: Errno, path: &Path) -> Error {
+/// Why [`open_directory_errno`] did not open a folder, in words.
+pub fn open_directory_error(errno: Errno, path: &Path) -> Error {
     match errno {
-        Errno::LOOP | Errno::NOTDIR => not_followed(path),
-        errno => Error::io("open the directory", path, &errno.into()),
+        Errno::LOOP | Errno::NOTDIR => symlink_in_path_error(path),
+        errno => Error::from_io("open the directory", path, &errno.into()),
     }
 }
 
 /// Like [`open_folder`], with the bare error number.
-pub fn open_folder_raw(path: &Path, walk: Walk) -> rustix::io::Result<OwnedFd> {
-    open_unlinked(path, walk, OFlags::RDONLY)
+pub fn open_directory_errno(path: &Path, walk: PathWalk) -> rustix::io::Result<OwnedFd> {
+    open_no_symlinks(path, walk, OFlags::RDONLY)
 }
 
 /// The status of what stands at a path, where no component leads through a link; the
@@ -66,38 +66,38 @@ pub fn open_folder_raw(path: &Path, walk: Walk) -> rustix::io::Result<OwnedFd> {
 ///
 /// # Errors
 /// What the system answered; `ELOOP` or `ENOTDIR` for a link.
-pub fn stat_unlinked(path: &Path) -> rustix::io::Result<Stat> {
+pub fn stat_no_symlinks(path: &Path) -> rustix::io::Result<Stat> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return fs::lstat(path);
     };
-    let parent = open_unlinked(parent, Walk::Kernel, OFlags::PATH)?;
+    let parent = open_no_symlinks(parent, PathWalk::Openat2, OFlags::PATH)?;
     fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 /// The same of what stands at a path, and the status of its directory, which is opened once.
 ///
 /// # Errors
-/// As [`stat_unlinked`], of the directory.
-pub fn stat_unlinked_with_directory(
+/// As [`stat_no_symlinks`], of the directory.
+pub fn stat_no_symlinks_with_directory(
     path: &Path,
 ) -> rustix::io::Result<(rustix::io::Result<Stat>, Stat)> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Errno::INVAL);
     };
-    let parent = open_unlinked(parent, Walk::Kernel, OFlags::PATH)?;
+    let parent = open_no_symlinks(parent, PathWalk::Openat2, OFlags::PATH)?;
     let file = fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW);
     Ok((file, fs::fstat(&parent)?))
 }
 
 /// Whether a directory stands at a path that leads through no link.
-pub fn is_unlinked_directory(path: &Path) -> bool {
-    let stat = stat_unlinked(path);
+pub fn is_directory_no_symlinks(path: &Path) -> bool {
+    let stat = stat_no_symlinks(path);
     stat.is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Directory)
 }
 
-fn open_unlinked(path: &Path, walk: Walk, access: OFlags) -> rustix::io::Result<OwnedFd> {
+fn open_no_symlinks(path: &Path, walk: PathWalk, access: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    if walk == Walk::Kernel {
+    if walk == PathWalk::Openat2 {
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match fs::openat2(fs::CWD, path, flags, Mode::empty(), resolve) {
             // ENOSYS: an old kernel; EPERM: a filter such as systemd's.
@@ -128,7 +128,7 @@ fn open_unlinked(path: &Path, walk: Walk, access: OFlags) -> rustix::io::Result<
 }
 
 /// The path without links. What does not exist yet is behind what does.
-pub fn real_path(path: &Path) -> Option<PathBuf> {
+pub fn resolve_symlinks(path: &Path) -> Option<PathBuf> {
     path.ancestors().find_map(|existing| {
         let missing = path.strip_prefix(existing).ok()?;
         let real = existing.canonicalize().ok()?;
@@ -140,7 +140,7 @@ pub fn real_path(path: &Path) -> Option<PathBuf> {
 /// Where the first link in a path leads: the same path without that link. None where
 /// there is no link. What the link leads to is not looked at: it may be on a file system
 /// that hangs, and an agent may have made the link.
-pub fn without_first_link(path: &Path) -> Option<PathBuf> {
+pub fn resolve_first_symlink(path: &Path) -> Option<PathBuf> {
     let mut outermost: Vec<&Path> = path.ancestors().collect();
     outermost.reverse();
     for prefix in outermost {
@@ -149,13 +149,13 @@ pub fn without_first_link(path: &Path) -> Option<PathBuf> {
                 let target = std::fs::read_link(prefix).ok()?;
                 let rest = path.strip_prefix(prefix).ok()?;
                 // No component above it is a link.
-                let mut led = prefix.parent()?.to_path_buf();
+                let mut resolved = prefix.parent()?.to_path_buf();
                 let mut target = target.components().peekable();
                 while target.next_if_eq(&Component::ParentDir).is_some() {
-                    led.pop();
+                    resolved.pop();
                 }
-                led.extend(target.chain(rest.components()));
-                return Some(led);
+                resolved.extend(target.chain(rest.components()));
+                return Some(resolved);
             }
             Ok(FileType::Directory) => {}
             _ => return None,
@@ -164,20 +164,23 @@ pub fn without_first_link(path: &Path) -> Option<PathBuf> {
     None
 }
 
-fn not_followed(path: &Path) -> Error {
-    match without_first_link(path) {
+fn symlink_in_path_error(path: &Path) -> Error {
+    match resolve_first_symlink(path) {
         Some(real) => Error::new(
-            Kind::Host,
+            ErrorKind::Host,
             format!(
                 "{} goes through a symbolic link, which is never followed",
                 path.display()
             ),
         )
-        .hint(format!(
+        .with_hint(format!(
             "write the real path in the configuration: {}",
             real.display()
         )),
-        None => Error::new(Kind::Host, format!("{} is not a directory", path.display())),
+        None => Error::new(
+            ErrorKind::Host,
+            format!("{} is not a directory", path.display()),
+        ),
     }
 }
 
@@ -188,32 +191,32 @@ fn not_followed(path: &Path) -> Error {
 /// # Errors
 /// What the system answered, or a link in the path. A folder whose name is not on
 /// the disk does not stay: the next run would take it for one that is.
-pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
-    match open_folder_raw(path, Walk::Kernel) {
+pub fn create_directory(path: &Path, mode: Mode) -> Result<OwnedFd> {
+    match open_directory_errno(path, PathWalk::Openat2) {
         Err(Errno::NOENT) => {}
-        result => return result.map_err(|errno| not_opened(errno, path)),
+        result => return result.map_err(|errno| open_directory_error(errno, path)),
     }
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::new(
-            Kind::Host,
+            ErrorKind::Host,
             format!("{} is no directory", path.display()),
         ));
     };
-    let parent_fd = make_folder(parent, mode | Mode::RWXU)?;
+    let parent_fd = create_directory(parent, mode | Mode::RWXU)?;
     let made = match fs::mkdirat(&parent_fd, name, mode) {
         Ok(()) => true,
         // Made by somebody else meanwhile: the open below looks at it.
         Err(Errno::EXIST) => false,
-        Err(errno) => return Err(errno).path("make the directory", path),
+        Err(errno) => return Err(errno).with_path("make the directory", path),
     };
     if let Err(errno) = fs::fsync(&parent_fd) {
         if made {
             // Nobody can have put anything into it that is to last.
             let _ = fs::unlinkat(&parent_fd, name, AtFlags::REMOVEDIR);
         }
-        return Err(errno).path("sync the directory", parent);
+        return Err(errno).with_path("sync the directory", parent);
     }
-    open_folder(path, Walk::Kernel)
+    open_folder(path, PathWalk::Openat2)
 }
 
 /// Puts the name of a folder on the disk, for one that made it may have been
@@ -222,41 +225,41 @@ pub fn make_folder(path: &Path, mode: Mode) -> Result<OwnedFd> {
 ///
 /// # Errors
 /// What the system answered, or a link in the path.
-pub fn sync_name(path: &Path) -> Result<()> {
+pub fn sync_directory_name(path: &Path) -> Result<()> {
     let Some(parent) = path.parent() else {
         return Ok(());
     };
-    match open_folder_raw(parent, Walk::Kernel) {
+    match open_directory_errno(parent, PathWalk::Openat2) {
         Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => Ok(()),
-        Err(errno) => Err(not_opened(errno, parent)),
-        Ok(folder) => fs::fsync(folder).path("sync", parent),
+        Err(errno) => Err(open_directory_error(errno, parent)),
+        Ok(folder) => fs::fsync(folder).with_path("sync", parent),
     }
 }
 
 /// A file or folder that was changed and is perhaps not on the disk yet.
 #[derive(Clone)]
-pub struct Unsynced {
+pub struct UnsyncedObject {
     object: Arc<dyn AsFd + Send + Sync>,
     path: PathBuf,
     /// What it may wait for, where that is bounded.
-    system: Option<Arc<FileSystem>>,
+    file_system: Option<Arc<FileSystem>>,
 }
 
-impl Unsynced {
+impl UnsyncedObject {
     /// The file or folder that `object` has open; `path` is for messages.
-    pub fn new(object: Arc<dyn AsFd + Send + Sync>, path: &Path) -> Unsynced {
-        Unsynced {
+    pub fn new(object: Arc<dyn AsFd + Send + Sync>, path: &Path) -> UnsyncedObject {
+        UnsyncedObject {
             object,
             path: path.to_path_buf(),
-            system: None,
+            file_system: None,
         }
     }
 
     /// The same on a file system that may hang: syncing it fails then.
     #[must_use]
-    pub fn through(self, system: &Arc<FileSystem>) -> Unsynced {
-        Unsynced {
-            system: Some(Arc::clone(system)),
+    pub fn with_file_system(self, system: &Arc<FileSystem>) -> UnsyncedObject {
+        UnsyncedObject {
+            file_system: Some(Arc::clone(system)),
             ..self
         }
     }
@@ -266,8 +269,8 @@ impl Unsynced {
     /// # Errors
     /// What the system answered, which is final.
     pub fn sync(&self) -> Result<()> {
-        match &self.system {
-            None => fs::fsync(&*self.object).path("sync", &self.path),
+        match &self.file_system {
+            None => fs::fsync(&*self.object).with_path("sync", &self.path),
             Some(_) => sync_all([self.clone()]),
         }
     }
@@ -277,11 +280,11 @@ impl Unsynced {
 /// whole file system is synced in one call instead: it may have more to write
 /// than what is ours, but writes its journal and empties the disk's cache once
 /// and not once for each file.
-const FEW: usize = 8;
+const MAX_SINGLE_SYNCS: usize = 8;
 
 /// Whether syncfs(2) keeps its promise there. FUSE, for instance, may answer
 /// that all is well without having asked anybody.
-fn is_synced_as_a_whole(kind: i64) -> bool {
+fn is_syncfs_reliable(kind: i64) -> bool {
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;
     const BTRFS: i64 = 0x9123_683e;
@@ -291,33 +294,33 @@ fn is_synced_as_a_whole(kind: i64) -> bool {
 }
 
 /// What an agent of this number changed.
-type Owned = (usize, Unsynced);
+type OwnedChange = (usize, UnsyncedObject);
 
 /// What has to be on the disk before a run goes on, of many agents at once.
 #[derive(Default)]
-pub struct Flush {
+pub struct SyncBatch {
     /// Each with the number of the agent whose it is.
-    wanted: Vec<Owned>,
+    changes: Vec<OwnedChange>,
 }
 
-impl Flush {
+impl SyncBatch {
     /// Adds what `owner` changed.
-    pub fn add(&mut self, owner: usize, changed: impl IntoIterator<Item = Unsynced>) {
+    pub fn add(&mut self, owner: usize, changed: impl IntoIterator<Item = UnsyncedObject>) {
         let changed = changed.into_iter();
-        self.wanted
+        self.changes
             .extend(changed.map(|unsynced| (owner, unsynced)));
     }
 
     /// Puts everything on the disk. Answers whose is not, and why.
-    pub fn commit(self) -> Vec<(usize, Error)> {
-        let mut groups = BySystem::default();
-        for (owner, unsynced) in self.wanted {
-            groups.add(unsynced.system.clone(), (owner, unsynced));
+    pub fn sync(self) -> Vec<(usize, Error)> {
+        let mut groups = GroupedByFileSystem::default();
+        for (owner, unsynced) in self.changes {
+            groups.add(unsynced.file_system.clone(), (owner, unsynced));
         }
-        let mut failed = sync_together(groups.trusted);
-        for (system, wanted) in groups.others {
+        let mut failed = sync_grouped(groups.trusted);
+        for (system, wanted) in groups.untrusted {
             let owners: Vec<usize> = wanted.iter().map(|(owner, _)| *owner).collect();
-            match system.call(move || sync_together(wanted)) {
+            match system.call(move || sync_grouped(wanted)) {
                 Ok(some) => failed.extend(some),
                 Err(error) => {
                     failed.extend(owners.into_iter().map(|owner| (owner, error.clone())));
@@ -328,27 +331,27 @@ impl Flush {
     }
 }
 
-struct Wanted {
+struct PendingSync {
     /// The number of the agent whose it is.
     owner: usize,
     /// Its file system.
     device: u64,
     /// A folder has no pages of its own that could fail to be written: what it
     /// names is in the journal, of which a sync of any file tells.
-    folder: bool,
-    unsynced: Unsynced,
+    is_directory: bool,
+    unsynced: UnsyncedObject,
 }
 
 /// Puts files and folders on the disk, many on one file system in one call. Answers
 /// whose is not, and why.
-fn sync_together(all: Vec<Owned>) -> Vec<(usize, Error)> {
+fn sync_grouped(all: Vec<OwnedChange>) -> Vec<(usize, Error)> {
     let (mut wanted, mut failed) = (Vec::with_capacity(all.len()), Vec::new());
     for (owner, unsynced) in all {
-        match fs::fstat(&*unsynced.object).path("look at", &unsynced.path) {
-            Ok(stat) => wanted.push(Wanted {
+        match fs::fstat(&*unsynced.object).with_path("look at", &unsynced.path) {
+            Ok(stat) => wanted.push(PendingSync {
                 owner,
                 device: stat.st_dev,
-                folder: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
+                is_directory: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
                 unsynced,
             }),
             Err(error) => failed.push((owner, error)),
@@ -357,20 +360,20 @@ fn sync_together(all: Vec<Owned>) -> Vec<(usize, Error)> {
     wanted.sort_by_key(|wanted| wanted.device);
     for group in wanted.chunk_by(|a, b| a.device == b.device) {
         let any = &*group[0].unsynced.object;
-        let as_a_whole = group.len() > FEW
-            && fs::fstatfs(any).is_ok_and(|system| is_synced_as_a_whole(system.f_type));
+        let use_syncfs = group.len() > MAX_SINGLE_SYNCS
+            && fs::fstatfs(any).is_ok_and(|system| is_syncfs_reliable(system.f_type));
         // Old kernels do not tell there that a journal could not be written,
         // but where one file is concerned they do.
-        let whole = as_a_whole.then(|| fs::syncfs(any).and_then(|()| fs::fsync(any)));
+        let group_outcome = use_syncfs.then(|| fs::syncfs(any).and_then(|()| fs::fsync(any)));
         for wanted in group {
-            let Unsynced { object, path, .. } = &wanted.unsynced;
-            let synced = match whole {
+            let UnsyncedObject { object, path, .. } = &wanted.unsynced;
+            let synced = match group_outcome {
                 None => fs::fsync(&**object),
-                Some(whole) if wanted.folder => whole,
+                Some(whole) if wanted.is_directory => whole,
                 // Nor, before 5.8, that content could not be.
-                Some(whole) => whole.and_then(|()| sys::written_back(object.as_fd())),
+                Some(whole) => whole.and_then(|()| sys::wait_for_writeback(object.as_fd())),
             };
-            let error = synced.path("sync", path).err();
+            let error = synced.with_path("sync", path).err();
             failed.extend(error.map(|error| (wanted.owner, error)));
         }
     }
@@ -381,10 +384,10 @@ fn sync_together(all: Vec<Owned>) -> Vec<(usize, Error)> {
 ///
 /// # Errors
 /// What the system answered first, which is final.
-pub fn sync_all(changed: impl IntoIterator<Item = Unsynced>) -> Result<()> {
-    let mut flush = Flush::default();
+pub fn sync_all(changed: impl IntoIterator<Item = UnsyncedObject>) -> Result<()> {
+    let mut flush = SyncBatch::default();
     flush.add(0, changed);
-    match flush.commit().into_iter().next() {
+    match flush.sync().into_iter().next() {
         Some((_, error)) => Err(error),
         None => Ok(()),
     }
@@ -398,19 +401,19 @@ pub struct NewFile {
     file: Arc<File>,
     length: u64,
     /// How long it was when the disk was last told to begin.
-    begun: u64,
-    provisional: Option<String>,
+    writeback_start_length: u64,
+    provisional_name: Option<String>,
 }
 
 /// Up to how many bytes the disk is told to begin with a file.
-const SHORT: u64 = 1 << 20;
+const MAX_EARLY_WRITEBACK_BYTES: u64 = 1 << 20;
 
 /// After how many bytes of a long file the disk is told to begin with them.
-const STRETCH: u64 = 8 << 20;
+const WRITEBACK_INTERVAL_BYTES: u64 = 8 << 20;
 
 /// The least number of zeros that become a hole in a new file. A sparse memory
 /// may claim far more than the disk of the archive holds.
-const HOLE: usize = 64 * 1024;
+const MIN_HOLE_BYTES: usize = 64 * 1024;
 
 impl NewFile {
     /// Starts a file in `folder`, whose path is only used in messages.
@@ -418,7 +421,7 @@ impl NewFile {
     /// # Errors
     /// What the system answered.
     pub fn create(folder: &Arc<OwnedFd>, path: &Path, mode: Mode) -> Result<NewFile> {
-        NewFile::create_as(folder, path, mode, random_name, true)
+        NewFile::create_with_options(folder, path, mode, new_random_name, true)
     }
 
     /// The same, with the name that the file has until it is linked where it
@@ -426,17 +429,17 @@ impl NewFile {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn create_as(
+    pub fn create_with_options(
         folder: &Arc<OwnedFd>,
         path: &Path,
         mode: Mode,
         provisional: impl FnOnce() -> Result<String>,
-        nameless: bool,
+        may_be_nameless: bool,
     ) -> Result<NewFile> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let open = |name: &str, more| fs::openat(&**folder, name, flags | more, mode);
         let exclusive = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let nameless = match nameless {
+        let nameless = match may_be_nameless {
             true => open(".", OFlags::TMPFILE),
             false => Err(Errno::OPNOTSUPP),
         };
@@ -450,10 +453,10 @@ impl NewFile {
         Ok(NewFile {
             folder: Arc::clone(folder),
             path: path.to_path_buf(),
-            file: Arc::new(File::from(file.path("create a file in", path)?)),
+            file: Arc::new(File::from(file.with_path("create a file in", path)?)),
             length: 0,
-            begun: 0,
-            provisional,
+            writeback_start_length: 0,
+            provisional_name: provisional,
         })
     }
 
@@ -469,45 +472,45 @@ impl NewFile {
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.length += bytes.len() as u64;
         let mut file = &*self.file;
-        let written = match bytes.len() >= HOLE && is_zeros(bytes) {
+        let written = match bytes.len() >= MIN_HOLE_BYTES && is_all_zeros(bytes) {
             true => file
                 .set_len(self.length)
                 .and_then(|()| file.seek(SeekFrom::End(0)).map(drop)),
             false => file.write_all(bytes),
         };
-        if self.length - self.begun >= STRETCH {
-            self.begun = self.length;
-            sys::begin_writing(self.file.as_fd());
+        if self.length - self.writeback_start_length >= WRITEBACK_INTERVAL_BYTES {
+            self.writeback_start_length = self.length;
+            sys::start_writeback(self.file.as_fd());
         }
-        written.path("write a new file in", &self.path)
+        written.with_path("write a new file in", &self.path)
     }
 
     /// Lets the disk begin with what was written, while there is other work to do.
     /// With a long file that would be waiting, not working.
-    pub fn begin_writing(&self) {
-        if self.length <= SHORT {
-            sys::begin_writing(self.file.as_fd());
+    pub fn start_writeback(&self) {
+        if self.length <= MAX_EARLY_WRITEBACK_BYTES {
+            sys::start_writeback(self.file.as_fd());
         }
     }
 
     /// Its content, which has to be on the disk before it gets its name.
-    pub fn content(&self) -> Unsynced {
-        Unsynced::new(Arc::clone(&self.file) as _, &self.path)
+    pub fn unsynced_content(&self) -> UnsyncedObject {
+        UnsyncedObject::new(Arc::clone(&self.file) as _, &self.path)
     }
 
     /// The path of its folder.
-    pub fn path(&self) -> &Path {
+    pub fn directory_path(&self) -> &Path {
         &self.path
     }
 
     /// The folder itself.
-    pub fn open_folder(&self) -> &OwnedFd {
+    pub fn directory_fd(&self) -> &OwnedFd {
         &self.folder
     }
 
     /// Its folder, which has to be synced after it got its name.
-    pub fn folder(&self) -> Unsynced {
-        Unsynced::new(Arc::clone(&self.folder) as _, &self.path)
+    pub fn unsynced_directory(&self) -> UnsyncedObject {
+        UnsyncedObject::new(Arc::clone(&self.folder) as _, &self.path)
     }
 
     /// Gives the file its name, unless something stands there: then it answers
@@ -515,9 +518,9 @@ impl NewFile {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn link(&mut self, name: &OsStr) -> Result<bool> {
+    pub fn link_as(&mut self, name: &OsStr) -> Result<bool> {
         let path = self.path.join(name);
-        let linked = match &self.provisional {
+        let linked = match &self.provisional_name {
             Some(provisional) => fs::linkat(
                 &self.folder,
                 provisional,
@@ -539,21 +542,21 @@ impl NewFile {
         };
         match linked {
             Ok(()) => {
-                if let Some(provisional) = self.provisional.take() {
+                if let Some(provisional) = self.provisional_name.take() {
                     fs::unlinkat(&self.folder, &provisional, AtFlags::empty())
-                        .path("remove", &self.path.join(provisional))?;
+                        .with_path("remove", &self.path.join(provisional))?;
                 }
                 Ok(true)
             }
             Err(Errno::EXIST) => Ok(false),
-            Err(errno) => Err(errno).path("create", &path),
+            Err(errno) => Err(errno).with_path("create", &path),
         }
     }
 }
 
 impl Drop for NewFile {
     fn drop(&mut self) {
-        if let Some(name) = &self.provisional {
+        if let Some(name) = &self.provisional_name {
             // Best effort, after an error or where the file was only looked at.
             // What a kill leaves in an agent's folder is named by the record of
             // the run, and in folders of ours it is swept.
@@ -562,7 +565,7 @@ impl Drop for NewFile {
     }
 }
 
-fn is_zeros(bytes: &[u8]) -> bool {
+fn is_all_zeros(bytes: &[u8]) -> bool {
     // To compare slices is many times faster than to look at each byte.
     const ZEROS: [u8; 4096] = [0; 4096];
     let mut pieces = bytes.chunks(ZEROS.len());
@@ -574,46 +577,46 @@ fn is_zeros(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// What the system answered.
-pub fn open_as_is(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+pub fn open_nofollow_nonblocking(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     options.custom_flags(flags).open(path)
 }
 
-/// Opens a file of our own, as by [`open_as_is`].
+/// Opens a file of our own, as by [`open_nofollow_nonblocking`].
 ///
 /// # Errors
 /// What the system answered, or that it is not a regular file.
-pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let file = open_as_is(path, options)?;
-    regular(&file, "it is not a regular file; move it away")?;
+pub fn open_own_file(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = open_nofollow_nonblocking(path, options)?;
+    check_regular_file(&file, "it is not a regular file; move it away")?;
     Ok(file)
 }
 
-/// Reads a file of our own, opened as by [`open_own`].
+/// Reads a file of our own, opened as by [`open_own_file`].
 ///
 /// # Errors
 /// What the system answered, or that it is not a regular file.
-pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
+pub fn read_own_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open_own(path, OpenOptions::new().read(true))?.read_to_end(&mut bytes)?;
+    open_own_file(path, OpenOptions::new().read(true))?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// How long one waits for a lock that is only ever held for moments.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits until a lock that is only ever held for moments is ours. It goes when the
 /// file is closed.
 ///
 /// # Errors
-/// [`Kind::Busy`] when it stays another's for ten seconds, else what the system
+/// [`ErrorKind::Busy`] when it stays another's for ten seconds, else what the system
 /// answered.
-pub fn lock(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
-    let end = clock.instant() + PATIENCE;
-    while !sys::try_lock(file.as_fd()).path("lock", path)? {
+pub fn wait_for_lock(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
+    let end = clock.instant() + LOCK_TIMEOUT;
+    while !sys::try_lock(file.as_fd()).with_path("lock", path)? {
         if clock.instant() >= end {
             let message = format!("{} stays locked by another process", path.display());
-            return Err(Error::new(Kind::Busy, message));
+            return Err(Error::new(ErrorKind::Busy, message));
         }
         clock.sleep(Duration::from_millis(2));
     }
@@ -626,28 +629,28 @@ pub fn lock(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
 /// # Errors
 /// What the system answered, that it is not a regular file, or
 /// [`io::ErrorKind::FileTooLarge`].
-pub fn read_regular(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+pub fn read_regular_file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(flags)
         .open(path)?;
-    regular(&file, "it is not a regular file")?;
+    check_regular_file(&file, "it is not a regular file")?;
     let mut bytes = Vec::new();
-    file.take(most + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > most {
-        true => Err(too_large(most)),
+    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > max_bytes {
+        true => Err(too_large_error(max_bytes)),
         false => Ok(bytes),
     }
 }
 
 /// That a file has more than `most` bytes.
-pub fn too_large(most: u64) -> io::Error {
-    let text = format!("it is larger than {most} bytes");
+pub fn too_large_error(max_bytes: u64) -> io::Error {
+    let text = format!("it is larger than {max_bytes} bytes");
     io::Error::new(io::ErrorKind::FileTooLarge, text)
 }
 
-fn regular(file: &File, otherwise: &str) -> io::Result<()> {
+fn check_regular_file(file: &File, otherwise: &str) -> io::Result<()> {
     match file.metadata()?.is_file() {
         true => Ok(()),
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, otherwise)),
@@ -659,20 +662,20 @@ fn regular(file: &File, otherwise: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// What the system answered; the old file is untouched then.
-pub fn replace(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
+pub fn replace_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::new(
-            Kind::Host,
+            ErrorKind::Host,
             format!("{} is no file", path.display()),
         ));
     };
-    let folder = Arc::new(open_folder(parent, Walk::Kernel)?);
+    let folder = Arc::new(open_folder(parent, PathWalk::Openat2)?);
     let mut file = NewFile::create(&folder, parent, mode)?;
     file.write(bytes)?;
-    file.content().sync()?;
-    let provisional = random_name()?;
-    if !file.link(OsStr::new(&provisional))? {
-        return Err(Error::io(
+    file.unsynced_content().sync()?;
+    let provisional = new_random_name()?;
+    if !file.link_as(OsStr::new(&provisional))? {
+        return Err(Error::from_io(
             "write",
             path,
             &io::Error::from(io::ErrorKind::AlreadyExists),
@@ -680,9 +683,9 @@ pub fn replace(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
     }
     if let Err(errno) = fs::renameat(&folder, &provisional, &folder, name) {
         let _ = fs::unlinkat(&folder, &provisional, AtFlags::empty());
-        return Err(errno).path("replace", path);
+        return Err(errno).with_path("replace", path);
     }
-    file.folder().sync()
+    file.unsynced_directory().sync()
 }
 
 /// Removes files without a name of their own that runs killed long before `now` left
@@ -693,48 +696,48 @@ pub fn replace(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
 /// # Errors
 /// What the system answered. A directory that does not exist has none, nor has one
 /// that only a link leads to: no run of ours ever got there.
-pub fn sweep(
+pub fn remove_stale_files(
     path: &Path,
     now: SystemTime,
-    named: impl FnOnce() -> Result<HashSet<String>>,
+    find_named: impl FnOnce() -> Result<HashSet<String>>,
 ) -> Result<usize> {
-    let folder = match open_folder_raw(path, Walk::Kernel) {
+    let folder = match open_directory_errno(path, PathWalk::Openat2) {
         Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(0),
-        folder => folder.path("open the directory", path)?,
+        folder => folder.with_path("open the directory", path)?,
     };
-    let mut stale = stale_files(&folder, path, now)?;
+    let mut stale = list_stale_files(&folder, path, now)?;
     if stale.is_empty() {
         return Ok(0);
     }
-    let named = named()?;
+    let named = find_named()?;
     stale.retain(|name| !named.contains(name));
-    let mut swept = 0;
+    let mut removed = 0;
     for name in stale {
         match fs::unlinkat(&folder, &name, AtFlags::empty()) {
-            Ok(()) => swept += 1,
+            Ok(()) => removed += 1,
             // Another run was quicker.
             Err(Errno::NOENT) => {}
-            Err(errno) => Err(errno).path("remove", &path.join(name))?,
+            Err(errno) => Err(errno).with_path("remove", &path.join(name))?,
         }
     }
-    Ok(swept)
+    Ok(removed)
 }
 
 /// The regular files under random names that were last changed long before `now`.
-fn stale_files(folder: &OwnedFd, path: &Path, now: SystemTime) -> Result<Vec<String>> {
+fn list_stale_files(folder: &OwnedFd, path: &Path, now: SystemTime) -> Result<Vec<String>> {
     let limit = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| {
-        now.saturating_sub(STALE).as_secs().min(i64::MAX as u64) as i64
+        now.saturating_sub(STALE_AGE).as_secs().min(i64::MAX as u64) as i64
     });
     let mut stale = Vec::new();
-    for entry in fs::Dir::read_from(folder).path("list", path)? {
-        let entry = entry.path("list", path)?;
+    for entry in fs::Dir::read_from(folder).with_path("list", path)? {
+        let entry = entry.with_path("list", path)?;
         let name = str::from_utf8(entry.file_name().to_bytes());
         let Some(name) = name.ok().filter(|name| is_random_name(name)) else {
             continue;
         };
         let stat = match fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => continue,
-            stat => stat.path("look at", &path.join(name))?,
+            stat => stat.with_path("look at", &path.join(name))?,
         };
         let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if file && stat.st_mtime < limit {
@@ -745,40 +748,40 @@ fn stale_files(folder: &OwnedFd, path: &Path, now: SystemTime) -> Result<Vec<Str
 }
 
 /// Every random name that occurs in a text.
-pub fn random_names_in(text: &[u8]) -> HashSet<String> {
-    let windows = text.windows(PREFIX.len() + DIGITS);
-    let names = windows.filter(|window| window.starts_with(PREFIX.as_bytes()));
+pub fn find_random_names(text: &[u8]) -> HashSet<String> {
+    let windows = text.windows(RANDOM_NAME_PREFIX.len() + RANDOM_NAME_DIGITS);
+    let names = windows.filter(|window| window.starts_with(RANDOM_NAME_PREFIX.as_bytes()));
     let names = names.filter_map(|window| str::from_utf8(window).ok());
     let names = names.filter(|name| is_random_name(name));
     names.map(str::to_string).collect()
 }
 
-/// Whether [`random_name`] makes such names.
+/// Whether [`new_random_name`] makes such names.
 pub fn is_random_name(name: &str) -> bool {
-    let digits = name.strip_prefix(PREFIX);
+    let digits = name.strip_prefix(RANDOM_NAME_PREFIX);
     digits.is_some_and(|digits| {
-        digits.len() == DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
+        digits.len() == RANDOM_NAME_DIGITS && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
     })
 }
 
 /// How old a file without a name of its own is when no run can be at work on it
 /// any more.
-const STALE: Duration = Duration::from_secs(24 * 60 * 60);
+const STALE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What names begin with that nobody can guess, and how many digits follow.
-const PREFIX: &str = ".shepherd-";
-const DIGITS: usize = 32;
+const RANDOM_NAME_PREFIX: &str = ".shepherd-";
+const RANDOM_NAME_DIGITS: usize = 32;
 
 /// A dot name that nobody can guess and that does not end in `.md`, because
 /// agents watch and index such files.
 ///
 /// # Errors
 /// When the kernel has no random bytes.
-pub fn random_name() -> Result<String> {
+pub fn new_random_name() -> Result<String> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .path("read random bytes from", Path::new("the kernel"))?;
-    Ok(format!("{PREFIX}{}", hex(&bytes)))
+        .with_path("read random bytes from", Path::new("the kernel"))?;
+    Ok(format!("{RANDOM_NAME_PREFIX}{}", to_hex(&bytes)))
 }
 
 #[cfg(test)]
@@ -794,8 +797,8 @@ mod tests {
         std::fs::write(path("file"), "0123456789").unwrap();
         std::os::unix::fs::symlink(path("file"), path("link")).unwrap();
         std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
-        assert_eq!(read_regular(&path("link"), 10).unwrap(), b"0123456789");
-        let kind = |name: &str, most| read_regular(&path(name), most).unwrap_err().kind();
+        assert_eq!(read_regular_file(&path("link"), 10).unwrap(), b"0123456789");
+        let kind = |name: &str, most| read_regular_file(&path(name), most).unwrap_err().kind();
         assert_eq!(kind("link", 9), io::ErrorKind::FileTooLarge);
         for name in ["fifo", "zero"] {
             assert_eq!(kind(name, 10), io::ErrorKind::InvalidInput, "{name}");
@@ -805,19 +808,22 @@ mod tests {
 
     #[test]
     fn random_names_are_found_in_any_text() {
-        let (one, two) = (random_name().unwrap(), random_name().unwrap());
+        let (one, two) = (new_random_name().unwrap(), new_random_name().unwrap());
         let text = format!("{one}{two}-copy {{\"staged\":\"{one}\"}} .shepherd-12 \u{e9}");
-        assert_eq!(random_names_in(text.as_bytes()), HashSet::from([one, two]));
-        assert_eq!(random_names_in(b".shepherd-"), HashSet::new());
+        assert_eq!(
+            find_random_names(text.as_bytes()),
+            HashSet::from([one, two])
+        );
+        assert_eq!(find_random_names(b".shepherd-"), HashSet::new());
     }
 
     #[test]
     fn one_byte_makes_it_no_zeros() {
         for length in [1, 4095, 4096, 4097, 128 * 1024] {
             let mut bytes = vec![0; length];
-            assert!(is_zeros(&bytes));
+            assert!(is_all_zeros(&bytes));
             bytes[length - 1] = 1;
-            assert!(!is_zeros(&bytes));
+            assert!(!is_all_zeros(&bytes));
         }
     }
 }

@@ -38,34 +38,41 @@ use std::time::{Duration, Instant};
 
 pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
 pub use contact::HostStatus;
-pub use fleet::{Fleet, FleetEvent};
+pub use fleet::{FleetEvent, FleetWatcher};
 pub use judge::MAX_WINDOW_BYTES;
-pub use ledger::{Event, FileState, Operation, Outcome, Record, RecordRange, Trigger};
-pub use lock::{Lock as Held, LockQueue};
-pub use observe::{Address, Block, Content, LastRun, Observation, Protection};
-pub use past::{Passed, RunDiff, RunDiffSide};
-pub use plan::{Action, Bound, Plan, READ_ONLY, Skipped, Step, UndoMode, UndoOf, UndoTarget};
-pub use reset::{AgentResult, Progress, Report, Stage, UNCLAIMED};
-pub use retention::{EntryStatus, Retention};
+pub use ledger::{FileState, LedgerRecord, Operation, Outcome, RecordRange, RunEvent, Trigger};
+pub use lock::{AgentLock as Held, LockQueue};
+pub use observe::{Blocker, LastRun, MemoryAddress, MemoryContent, Observation, Protection};
+pub use past::{HistoryEntry, RunDiff, RunDiffSide};
+pub use plan::{
+    Plan, PlanBinding, PlanStep, READ_ONLY_REASON, SkippedAgent, StepAction, UndoMode, UndoTarget,
+    UndoneRun,
+};
+pub use reset::{AgentResult, RunProgress, RunReport, RunStage, UNCLAIMED_JOURNAL_HINT};
+pub use retention::{EntryStatus, RetentionPlan};
 pub use state::State;
-pub use verify::{Chain, Finding, FindingSubject, Verification, VerifiedCounts, VerifyProgress};
+pub use verify::{
+    Finding, FindingSubject, LedgerSummary, Verification, VerifiedCounts, VerifyProgress,
+};
 
-use crate::archive::{self, Archive, Written};
-use crate::baseline::{BaselineCache, Versions};
+use crate::archive::{self, Archive, WrittenEntry};
+use crate::baseline::{BaselineCache, BaselineVersions};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, MemoryLocation};
 use crate::digest::{Digest, Hasher};
 use crate::durable;
-use crate::error::{Error, Kind, PathContext, Result};
+use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::file_systems::FileSystems;
-use crate::transport::bounded::Bounded;
-use crate::transport::{Attributes, Folder, MemoryObject, Transport, TransportError, Transports};
+use crate::transport::bounded::BoundedTransport;
+use crate::transport::{
+    Attributes, MemoryDirectory, MemoryObject, Transport, TransportError, Transports,
+};
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability};
 use ledger::{AgentHistory, Ledger, ReverseScan};
-use memory::{Baseline, Boundary, Rule};
+use memory::{Baseline, Boundary, BoundaryRule};
 use observe::CachedContent;
 use sharing::SharedMemories;
-pub use weaker::in_place_cost;
+pub use weaker::in_place_degradation;
 
 /// How many earlier versions of its baseline are tried on a memory.
 const MAX_EARLIER_VERSIONS: usize = 8;
@@ -74,7 +81,7 @@ const MAX_EARLIER_VERSIONS: usize = 8;
 const FLEET_FILE_NAME: &str = "fleet.json";
 
 /// What the engine is made of.
-pub struct Setup {
+pub struct EngineSetup {
     /// The configuration; it does not change during an engine's life.
     pub config: Config,
     /// Where times come from.
@@ -91,22 +98,22 @@ pub struct Setup {
 
 /// Observes agents, plans and applies resets and undos, and keeps the ledger.
 pub struct Engine {
-    setup: Setup,
+    setup: EngineSetup,
     archive: Archive,
-    versions: Versions,
-    book: Mutex<Ledger>,
-    sharing: Mutex<SharedMemories>,
+    baseline_versions: BaselineVersions,
+    ledger: Mutex<Ledger>,
+    shared_memories: Mutex<SharedMemories>,
     /// Which of this machine's disks may hang.
-    systems: Arc<FileSystems>,
-    cache: Mutex<HashMap<String, CachedContent>>,
-    generation: AtomicU64,
+    file_systems: Arc<FileSystems>,
+    content_cache: Mutex<HashMap<String, CachedContent>>,
+    last_generation: AtomicU64,
     /// Until when runs wait for the locks of agents; none if they do not.
     lock_deadline: Option<Instant>,
 }
 
 /// Everything about one agent that a person may want to read.
 #[derive(Clone, Debug)]
-pub struct Detail {
+pub struct AgentDetail {
     /// What it looks like now.
     pub observation: Observation,
     /// The baseline version that the memory is measured against, if there is
@@ -114,37 +121,40 @@ pub struct Detail {
     pub operator_part: Option<Vec<u8>>,
     /// The beginning of the memory, up to [`MAX_WINDOW_BYTES`] bytes; empty when there is
     /// none to read.
-    pub memory: Vec<u8>,
+    pub memory_prefix: Vec<u8>,
     /// How many bytes follow that are not in `memory`.
-    pub more: u64,
+    pub omitted_bytes: u64,
     /// Whether a separator line ends with CR LF, and that of the baseline does not.
-    pub cr_lf: bool,
+    pub has_cr_lf_separator: bool,
     /// Why there is nothing to read, if there is a reason.
     pub error: Option<String>,
 }
 
-impl Detail {
+impl AgentDetail {
     /// The part of the memory above the boundary, and the scratch below it.
     /// Without a boundary everything is above.
-    pub fn parts(&self) -> (&[u8], &[u8]) {
+    pub fn split_at_boundary(&self) -> (&[u8], &[u8]) {
         let boundary = self
             .observation
             .content
             .as_ref()
             .and_then(|content| content.boundary);
-        let cut = boundary.map_or(self.memory.len(), |boundary: Boundary| boundary.offset);
-        self.memory.split_at(cut.min(self.memory.len()))
+        let cut = boundary.map_or(self.memory_prefix.len(), |boundary: Boundary| {
+            boundary.offset
+        });
+        self.memory_prefix
+            .split_at(cut.min(self.memory_prefix.len()))
     }
 
     /// What the memory is measured against, where that is not the baseline as it is:
     /// it cannot be used, or it changed since the memory got it.
-    pub fn pushed_version(&self) -> Option<&'static str> {
+    pub fn reference_label(&self) -> Option<&'static str> {
         self.operator_part.as_ref()?;
         let seen = &self.observation;
         let boundary = seen.content.as_ref().and_then(|content| content.boundary);
         let version = boundary.and_then(|boundary| match boundary.rule {
-            Rule::Behind(version) | Rule::Aligned(version) => Some(version),
-            Rule::Intact => None,
+            BoundaryRule::Behind(version) | BoundaryRule::Aligned(version) => Some(version),
+            BoundaryRule::Intact => None,
         });
         match (seen.baseline, version) {
             (None, _) => Some("last pushed version"),
@@ -162,7 +172,7 @@ impl fmt::Debug for Engine {
 
 impl Engine {
     /// An engine for a configuration. Nothing is read or made yet.
-    pub fn new(setup: Setup) -> Engine {
+    pub fn new(setup: EngineSetup) -> Engine {
         let general = &setup.config.general;
         let archive = Archive::new(
             &general.archive_dir,
@@ -176,14 +186,14 @@ impl Engine {
             Arc::clone(&setup.clock),
         ));
         Engine {
-            systems,
-            versions: Versions::new(&archive),
-            book: Mutex::new(Ledger::new(&archive)),
-            sharing: Mutex::new(SharedMemories::of_config(&setup.config.agents)),
+            file_systems: systems,
+            baseline_versions: BaselineVersions::new(&archive),
+            ledger: Mutex::new(Ledger::new(&archive)),
+            shared_memories: Mutex::new(SharedMemories::from_agents(&setup.config.agents)),
             archive,
             setup,
-            cache: Mutex::default(),
-            generation: AtomicU64::new(1),
+            content_cache: Mutex::default(),
+            last_generation: AtomicU64::new(1),
             lock_deadline: None,
         }
     }
@@ -191,16 +201,16 @@ impl Engine {
     /// An engine whose runs wait for agents that other runs have locked, until a time from
     /// now on is over.
     #[must_use]
-    pub fn with_lock_patience(self, patience: Duration) -> Engine {
-        let end = self.clock().instant() + patience;
+    pub fn with_lock_timeout(self, timeout: Duration) -> Engine {
+        let end = self.clock().instant() + timeout;
         Engine {
-            lock_deadline: (!patience.is_zero()).then_some(end),
+            lock_deadline: (!timeout.is_zero()).then_some(end),
             ..self
         }
     }
 
     /// Whether its runs wait for agents that other runs have locked.
-    pub fn waits_for_locks(&self) -> bool {
+    pub fn has_lock_timeout(&self) -> bool {
         self.lock_deadline.is_some()
     }
 
@@ -211,7 +221,7 @@ impl Engine {
 
     /// The command line of a verb with its arguments, for messages.
     pub fn command_line(&self, verb: &str) -> String {
-        self.config().invocation.line(verb)
+        self.config().invocation.command_line(verb)
     }
 
     /// The archive.
@@ -225,67 +235,71 @@ impl Engine {
     }
 
     /// The same, for those who outlive the engine.
-    pub fn shared_clock(&self) -> Arc<dyn Clock> {
+    pub fn clock_handle(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.setup.clock)
     }
 
     /// The transport that an agent's memory is reached by.
-    fn transport(&self, place: &MemoryLocation) -> Arc<dyn Transport> {
-        match place.host() {
+    fn transport_for(&self, location: &MemoryLocation) -> Arc<dyn Transport> {
+        match location.host() {
             None => {
-                let local = self.setup.transports.to(None);
-                Arc::new(Bounded::new(local, Arc::clone(&self.systems)))
+                let local = self.setup.transports.transport_for(None);
+                Arc::new(BoundedTransport::new(local, Arc::clone(&self.file_systems)))
             }
-            host => self.setup.transports.to(host),
+            host => self.setup.transports.transport_for(host),
         }
     }
 
     /// The file systems of this machine, for calls about an agent's directory that
     /// no transport makes.
     pub fn file_systems(&self) -> &Arc<FileSystems> {
-        &self.systems
+        &self.file_systems
     }
 
     /// Opens the folder of an agent's memory.
-    fn open(&self, agent: &Agent) -> Result<Box<dyn Folder>, TransportError> {
-        self.open_at(agent, agent.place.memory())
+    fn open_directory(&self, agent: &Agent) -> Result<Box<dyn MemoryDirectory>, TransportError> {
+        self.open_directory_at(agent, agent.location.memory())
     }
 
     /// Opens the folder of a memory that was an agent's once, where the agent is.
-    fn open_at(&self, agent: &Agent, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
-        self.transport(&agent.place).open(memory)
+    fn open_directory_at(
+        &self,
+        agent: &Agent,
+        memory: &Path,
+    ) -> Result<Box<dyn MemoryDirectory>, TransportError> {
+        self.transport_for(&agent.location).open_directory(memory)
     }
 
     /// The agent of this name.
     ///
     /// # Errors
-    /// [`Kind::User`], with a suggestion, when there is none.
+    /// [`ErrorKind::User`], with a suggestion, when there is none.
     pub fn agent(&self, name: &str) -> Result<&Agent> {
         let config = self.config();
         config.agent(name).ok_or_else(|| {
-            let error = Error::new(Kind::User, format!("there is no agent called {name}"));
+            let error = Error::new(ErrorKind::User, format!("there is no agent called {name}"));
             match config.suggest_agent(name) {
-                Some(near) => error.hint(format!("did you mean {near}?")),
-                None => error.hint(format!("`{}` lists them", self.command_line("status"))),
+                Some(near) => error.with_hint(format!("did you mean {near}?")),
+                None => error.with_hint(format!("`{}` lists them", self.command_line("status"))),
             }
         })
     }
 
     /// The records of the ledger from the last one back, and where it ends. What the
     /// index covers is checked only as far as it is read.
-    fn ledger_back(&self) -> Result<(ReverseScan, ledger::LedgerPosition)> {
-        self.book().backwards()
+    fn scan_ledger_backwards(&self) -> Result<(ReverseScan, ledger::LedgerPosition)> {
+        self.ledger().scan_backwards()
     }
 
     /// The record that ends at a place of the ledger.
-    fn record_at(&self, place: ledger::LedgerPosition) -> Result<Record> {
-        ledger::record_at(&self.ledger_path(), place)
+    fn read_record_at(&self, position: ledger::LedgerPosition) -> Result<LedgerRecord> {
+        ledger::read_record_at(&self.ledger_path(), position)
     }
 
     /// The attributes in an event, or in the record that it names instead.
-    fn attributes_of(&self, event: &Event) -> Result<Option<Attributes>> {
-        match (&event.attributes, event.attributes_at) {
-            (None, Some(place)) => Ok(self.record_at(place)?.what.attributes),
+    fn event_attributes(&self, event: &RunEvent) -> Result<Option<Attributes>> {
+        match (&event.attributes, event.attributes_position) {
+            (None, Some(place)) => Ok(self.read_record_at(place)?.event.attributes),
             (attributes, _) => Ok(attributes.clone()),
         }
     }
@@ -293,12 +307,12 @@ impl Engine {
     /// Appends to the ledger: all of the events are on the disk when it returns,
     /// or none is recorded. Whoever only reads it never waits for the lock, which
     /// another process may hold for long.
-    fn record_all(&self, events: Vec<Event>) -> Result<()> {
+    fn append_to_ledger(&self, events: Vec<RunEvent>) -> Result<()> {
         if events.is_empty() {
             return Ok(());
         }
-        let locked = Ledger::lock(&self.archive, self.clock())?;
-        self.book().append(locked, events, self.clock())
+        let locked = Ledger::lock_for_append(&self.archive, self.clock())?;
+        self.ledger().append(locked, events, self.clock())
     }
 
     /// Number and digest of the ledger's last record.
@@ -306,29 +320,30 @@ impl Engine {
     /// # Errors
     /// A ledger that cannot be read.
     pub fn ledger_head(&self) -> Result<(u64, Digest)> {
-        self.book().head()
+        self.ledger().head()
     }
 
     /// Where the ledger is.
     pub fn ledger_path(&self) -> PathBuf {
-        self.book().path().to_path_buf()
+        self.ledger().path().to_path_buf()
     }
 
     /// An agent with the bytes that a person may want to read.
-    pub fn detail(&self, agent: &Agent) -> Detail {
-        let shelf = Mutex::new(BaselineCache::new(self.config()));
-        let seen = self.see(agent, &shelf);
+    pub fn read_detail(&self, agent: &Agent) -> AgentDetail {
+        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        let seen = self.observe_with_bytes(agent, &baselines);
         let content = seen.observation.content.as_ref();
         let baseline = seen.baseline.as_deref();
-        Detail {
-            cr_lf: baseline.is_some_and(|it| memory::has_cr_lf(&seen.head, it)),
+        AgentDetail {
+            has_cr_lf_separator: baseline
+                .is_some_and(|it| memory::has_cr_lf_separator(&seen.prefix, it)),
             operator_part: seen.operator_part,
-            more: content.map_or(0, |content| content.size - seen.head.len() as u64),
+            omitted_bytes: content.map_or(0, |content| content.size - seen.prefix.len() as u64),
             error: match content {
                 Some(_) => None,
-                None => Some(seen.observation.why.clone()),
+                None => Some(seen.observation.reason.clone()),
             },
-            memory: seen.head,
+            memory_prefix: seen.prefix,
             observation: seen.observation,
         }
     }
@@ -338,14 +353,14 @@ impl Engine {
     ///
     /// # Errors
     /// An entry that cannot be read, or holds something else.
-    pub fn entry(&self, written: &Written, most: usize) -> Result<Vec<u8>> {
+    pub fn read_entry(&self, written: &WrittenEntry, max_bytes: usize) -> Result<Vec<u8>> {
         let path = self.archive.root().join(&written.path);
-        let mut file = self.archive.open(&written.path)?;
+        let mut file = self.archive.open_entry(&written.path)?;
         let mut bytes = Vec::new();
         (&mut file)
-            .take(most as u64)
+            .take(max_bytes as u64)
             .read_to_end(&mut bytes)
-            .path("read", &path)?;
+            .with_path("read", &path)?;
         let mut hasher = Hasher::default();
         hasher.update(&bytes);
         let mut buffer = vec![0; 128 * 1024];
@@ -354,7 +369,7 @@ impl Engine {
                 Ok(0) => break,
                 Ok(count) => hasher.update(&buffer[..count]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::io("read", &path, &error)),
+                Err(error) => return Err(Error::from_io("read", &path, &error)),
             }
         }
         if hasher.finish() == written.digest {
@@ -365,56 +380,62 @@ impl Engine {
             path.display()
         );
         let verify = self.command_line("verify");
-        Err(Error::new(Kind::Integrity, message).hint(format!("`{verify}` tells more")))
+        Err(Error::new(ErrorKind::Integrity, message).with_hint(format!("`{verify}` tells more")))
     }
 
     /// Keeps what the fleet looked like, for the first screen of the next time.
     ///
     /// # Errors
     /// When the archive cannot be written.
-    pub fn remember(&self, seen: &[Observation]) -> Result<()> {
-        self.archive.folder(archive::OWN.as_ref())?;
-        let text = serde_json::to_vec(seen)
-            .map_err(|error| Error::new(Kind::Internal, format!("cannot write states: {error}")))?;
+    pub fn save_observations(&self, seen: &[Observation]) -> Result<()> {
         self.archive
-            .replace_own(&self.archive.own(FLEET_FILE_NAME), &text)
+            .open_or_create_directory(archive::PROGRAM_DIRECTORY_NAME.as_ref())?;
+        let text = serde_json::to_vec(seen).map_err(|error| {
+            Error::new(ErrorKind::Internal, format!("cannot write states: {error}"))
+        })?;
+        self.archive
+            .replace_program_file(&self.archive.program_path(FLEET_FILE_NAME), &text)
     }
 
     /// What the fleet looked like the last time; nothing when that is not known.
-    pub fn remembered(&self) -> Vec<Observation> {
-        let text = durable::read_own(&self.archive.own(FLEET_FILE_NAME)).unwrap_or_default();
+    pub fn load_observations(&self) -> Vec<Observation> {
+        let text =
+            durable::read_own_file(&self.archive.program_path(FLEET_FILE_NAME)).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
     fn next_generation(&self) -> u64 {
-        self.generation.fetch_add(1, Ordering::Relaxed)
+        self.last_generation.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn book(&self) -> MutexGuard<'_, Ledger> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn cached(&self, agent: &str) -> Option<CachedContent> {
-        self.cache
+    fn cached_content(&self, agent: &str) -> Option<CachedContent> {
+        self.content_cache
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .get(agent)
             .cloned()
     }
 
-    fn cache(&self, agent: &str, cached: CachedContent) {
-        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+    fn store_cached_content(&self, agent: &str, cached: CachedContent) {
+        let mut cache = self
+            .content_cache
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         cache.insert(agent.to_string(), cached);
     }
 
-    fn history(&self, agent: &str) -> Result<AgentHistory> {
-        self.book().history(agent)
+    fn ledger_history(&self, agent: &str) -> Result<AgentHistory> {
+        self.ledger().history(agent)
     }
 
     /// The versions pushed to an agent, the last one first. One that is the
     /// current baseline stays in its place: a memory that drifted is measured
     /// against what was pushed last.
-    fn earlier(
+    fn earlier_versions(
         &self,
         agent: &Agent,
         history: &AgentHistory,
@@ -422,21 +443,25 @@ impl Engine {
     ) -> Vec<Arc<Baseline>> {
         let version = |digest: &Digest| match current {
             Some(current) if current.digest() == *digest => Some(Arc::clone(current)),
-            _ => self.version(agent, *digest).map(Arc::new),
+            _ => self.load_version(agent, *digest).map(Arc::new),
         };
-        history.pushed.iter().filter_map(version).collect()
+        history.pushed_versions.iter().filter_map(version).collect()
     }
 
-    fn version(&self, agent: &Agent, digest: Digest) -> Option<Baseline> {
-        let bytes = self.versions.get(digest).ok()?;
+    fn load_version(&self, agent: &Agent, digest: Digest) -> Option<Baseline> {
+        let bytes = self.baseline_versions.read_version(digest).ok()?;
         Some(Baseline::new(bytes.to_vec(), &agent.separator))
     }
 
     /// What stands at the name of an agent's memory now.
-    fn object(&self, place: &MemoryLocation) -> Result<MemoryObject, TransportError> {
-        match self.transport(place).probe(&[place.memory()]).pop() {
+    fn probe_memory(&self, location: &MemoryLocation) -> Result<MemoryObject, TransportError> {
+        match self
+            .transport_for(location)
+            .probe(&[location.memory()])
+            .pop()
+        {
             Some(answer) => answer,
-            None => Err(Error::new(Kind::Internal, "a probe was not answered").into()),
+            None => Err(Error::new(ErrorKind::Internal, "a probe was not answered").into()),
         }
     }
 }

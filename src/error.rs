@@ -12,7 +12,7 @@ use std::path::Path;
 /// The kind of an error. It alone decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ErrorKind {
     /// Some agents failed while others went on.
     Partial,
     /// The invocation is wrong: an unknown agent, a bad flag.
@@ -35,31 +35,31 @@ pub enum Kind {
 
 /// Exit codes, the most serious first: where several apply, the first wins.
 /// The order and the numbers are a contract with scripts and timers.
-const EXIT_CODES: &[(Kind, u8)] = &[
-    (Kind::Interrupted, 130),
-    (Kind::Integrity, 4),
-    (Kind::User, 2),
-    (Kind::Config, 2),
-    (Kind::Conflict, 6),
-    (Kind::Busy, 5),
-    (Kind::Host, 3),
-    (Kind::Partial, 1),
-    (Kind::Internal, 1),
+const EXIT_CODES_BY_SEVERITY: &[(ErrorKind, u8)] = &[
+    (ErrorKind::Interrupted, 130),
+    (ErrorKind::Integrity, 4),
+    (ErrorKind::User, 2),
+    (ErrorKind::Config, 2),
+    (ErrorKind::Conflict, 6),
+    (ErrorKind::Busy, 5),
+    (ErrorKind::Host, 3),
+    (ErrorKind::Partial, 1),
+    (ErrorKind::Internal, 1),
 ];
 
-impl Kind {
+impl ErrorKind {
     /// The exit code of the process when this is the most serious thing that
     /// happened.
     pub fn exit_code(self) -> u8 {
-        EXIT_CODES
+        EXIT_CODES_BY_SEVERITY
             .iter()
             .find(|(kind, _)| *kind == self)
             .map_or(1, |(_, code)| *code)
     }
 
     /// The more serious of two kinds.
-    pub fn worst(self, other: Kind) -> Kind {
-        let rank = |kind: Kind| EXIT_CODES.iter().position(|(k, _)| *k == kind);
+    pub fn more_serious(self, other: ErrorKind) -> ErrorKind {
+        let rank = |kind: ErrorKind| EXIT_CODES_BY_SEVERITY.iter().position(|(k, _)| *k == kind);
         if rank(other) < rank(self) {
             other
         } else {
@@ -71,7 +71,7 @@ impl Kind {
 /// An error with its kind, its sentence, the cause below it, and hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    kind: Kind,
+    kind: ErrorKind,
     message: String,
     details: Vec<String>,
     hints: Vec<String>,
@@ -83,7 +83,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// An error of `kind` that reads `message`: a sentence without its full
     /// stop, naming the path and the cause.
-    pub fn new(kind: Kind, message: impl Into<String>) -> Error {
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error {
             kind,
             message: message.into(),
@@ -93,23 +93,27 @@ impl Error {
     }
 
     /// An operating-system error about `path`: "cannot VERB PATH: cause".
-    pub fn io(verb: &str, path: &Path, error: &io::Error) -> Error {
+    pub fn from_io(verb: &str, path: &Path, error: &io::Error) -> Error {
         Error::new(
-            Kind::Host,
-            format!("cannot {verb} {}: {}", path.display(), cause(error)),
+            ErrorKind::Host,
+            format!(
+                "cannot {verb} {}: {}",
+                path.display(),
+                describe_io_error(error)
+            ),
         )
     }
 
     /// Adds what the operator can do about it.
     #[must_use]
-    pub fn hint(mut self, hint: impl Into<String>) -> Error {
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
         self.hints.push(hint.into());
         self
     }
 
     /// Adds one of several things that are wrong, in a line of its own.
     #[must_use]
-    pub fn detail(mut self, detail: impl Into<String>) -> Error {
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Error {
         self.details.push(detail.into());
         self
     }
@@ -117,20 +121,20 @@ impl Error {
     /// The same error under another kind, for a caller who knows better what
     /// the failure means.
     #[must_use]
-    pub fn with_kind(mut self, kind: Kind) -> Error {
+    pub fn with_kind(mut self, kind: ErrorKind) -> Error {
         self.kind = kind;
         self
     }
 
     /// Puts "context: " before the message.
     #[must_use]
-    pub fn context(mut self, context: impl fmt::Display) -> Error {
+    pub fn with_context(mut self, context: impl fmt::Display) -> Error {
         self.message = format!("{context}: {}", self.message);
         self
     }
 
     /// What kind of error this is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
@@ -160,7 +164,7 @@ impl std::error::Error for Error {}
 
 /// An operating-system error as a lower-case phrase without the `(os error N)`
 /// that the standard library appends.
-pub fn cause(error: &io::Error) -> String {
+pub fn describe_io_error(error: &io::Error) -> String {
     let text = error.to_string();
     let text = match text.find(" (os error") {
         Some(end) => &text[..end],
@@ -179,18 +183,18 @@ pub fn cause(error: &io::Error) -> String {
 /// Adds the path and the verb to an [`io::Result`].
 pub trait PathContext<T> {
     /// Turns an error into "cannot VERB PATH: cause".
-    fn path(self, verb: &str, path: &Path) -> Result<T>;
+    fn with_path(self, verb: &str, path: &Path) -> Result<T>;
 }
 
 impl<T> PathContext<T> for io::Result<T> {
-    fn path(self, verb: &str, path: &Path) -> Result<T> {
-        self.map_err(|error| Error::io(verb, path, &error))
+    fn with_path(self, verb: &str, path: &Path) -> Result<T> {
+        self.map_err(|error| Error::from_io(verb, path, &error))
     }
 }
 
 impl<T> PathContext<T> for rustix::io::Result<T> {
-    fn path(self, verb: &str, path: &Path) -> Result<T> {
-        self.map_err(|errno| Error::io(verb, path, &errno.into()))
+    fn with_path(self, verb: &str, path: &Path) -> Result<T> {
+        self.map_err(|errno| Error::from_io(verb, path, &errno.into()))
     }
 }
 
@@ -200,17 +204,17 @@ mod tests {
 
     #[test]
     fn exit_codes_are_the_documented_ones() {
-        let code = |kind: Kind| kind.exit_code();
+        let code = |kind: ErrorKind| kind.exit_code();
         assert_eq!(
             [
-                code(Kind::Partial),
-                code(Kind::User),
-                code(Kind::Config),
-                code(Kind::Host),
-                code(Kind::Integrity),
-                code(Kind::Busy),
-                code(Kind::Conflict),
-                code(Kind::Interrupted),
+                code(ErrorKind::Partial),
+                code(ErrorKind::User),
+                code(ErrorKind::Config),
+                code(ErrorKind::Host),
+                code(ErrorKind::Integrity),
+                code(ErrorKind::Busy),
+                code(ErrorKind::Conflict),
+                code(ErrorKind::Interrupted),
             ],
             [1, 2, 2, 3, 4, 5, 6, 130]
         );
@@ -220,23 +224,23 @@ mod tests {
     fn the_most_serious_kind_wins_in_the_documented_order() {
         // 4, 2, 6, 5, 3, 1
         let order = [
-            Kind::Integrity,
-            Kind::Config,
-            Kind::Conflict,
-            Kind::Busy,
-            Kind::Host,
-            Kind::Partial,
+            ErrorKind::Integrity,
+            ErrorKind::Config,
+            ErrorKind::Conflict,
+            ErrorKind::Busy,
+            ErrorKind::Host,
+            ErrorKind::Partial,
         ];
         for pair in order.windows(2) {
-            assert_eq!(pair[0].worst(pair[1]), pair[0]);
-            assert_eq!(pair[1].worst(pair[0]), pair[0]);
+            assert_eq!(pair[0].more_serious(pair[1]), pair[0]);
+            assert_eq!(pair[1].more_serious(pair[0]), pair[0]);
         }
     }
 
     #[test]
     fn io_errors_read_as_sentences() {
         let error = io::Error::from_raw_os_error(libc::ENOENT);
-        let error = Error::io("read", Path::new("/a/b"), &error);
+        let error = Error::from_io("read", Path::new("/a/b"), &error);
         assert_eq!(
             error.to_string(),
             "cannot read /a/b: no such file or directory"

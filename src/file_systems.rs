@@ -25,35 +25,35 @@ use crossbeam_channel::{
     Receiver, RecvTimeoutError, Sender, after, bounded, select_biased, unbounded,
 };
 
-use self::mounts::{Device, Mounts, Table, crossed};
+use self::mounts::{DeviceNumber, MountTable, MountTableCache, crossed_file_systems};
 use crate::clock::Clock;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// How often the limit fits into the time that a call may take in all: one that reports
 /// something now and then must end as well.
-const LIMITS: u32 = 4;
+const MAX_LIMITS_PER_CALL: u32 = 4;
 
 /// Bytes a second that a file system moves at least, beyond that time.
-const SLOWEST: u64 = 4096;
+const MIN_BYTES_PER_SECOND: u64 = 4096;
 
 /// How long a thread that has nothing to do stays for the next call.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE_THREAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The file systems of this machine.
 pub struct FileSystems {
-    mounts: Mounts,
-    archive: PathBuf,
-    limit: Duration,
+    mount_table: MountTableCache,
+    archive_path: PathBuf,
+    call_timeout: Duration,
     clock: Arc<dyn Clock>,
     /// By the devices that a path crosses and the archive's does not.
-    known: Mutex<HashMap<Vec<Device>, Arc<FileSystem>>>,
-    trusted: Mutex<Option<Arc<Trusted>>>,
+    untrusted_by_devices: Mutex<HashMap<Vec<DeviceNumber>, Arc<FileSystem>>>,
+    trusted_devices: Mutex<Option<Arc<TrustedDevices>>>,
 }
 
 /// The devices that the archive's path crosses, by a mount table.
-struct Trusted {
-    table: Arc<Table>,
-    devices: BTreeMap<Device, PathBuf>,
+struct TrustedDevices {
+    table: Arc<MountTable>,
+    devices: BTreeMap<DeviceNumber, PathBuf>,
 }
 
 impl FileSystems {
@@ -61,64 +61,72 @@ impl FileSystems {
     /// reports nothing for `limit`, or takes four times as long beside moving bytes.
     pub fn new(archive: &Path, limit: Duration, clock: Arc<dyn Clock>) -> FileSystems {
         FileSystems {
-            mounts: Mounts::new(),
-            archive: archive.to_path_buf(),
-            limit,
+            mount_table: MountTableCache::new(),
+            archive_path: archive.to_path_buf(),
+            call_timeout: limit,
             clock,
-            known: Mutex::default(),
-            trusted: Mutex::default(),
+            untrusted_by_devices: Mutex::default(),
+            trusted_devices: Mutex::default(),
         }
     }
 
     /// The file system that a call about `path` may wait for; none where that is a
     /// trusted one. Paths with the same answer wait for each other, others do not.
-    pub fn of(&self, path: &Path) -> Option<Arc<FileSystem>> {
-        self.of_by(&self.trusted(), path)
+    pub fn find_untrusted(&self, path: &Path) -> Option<Arc<FileSystem>> {
+        self.find_untrusted_in(&self.current_trusted_devices(), path)
     }
 
     /// The same for each of these, by one look at the mount points.
-    pub fn of_all<'p>(
+    pub fn find_untrusted_all<'p>(
         &self,
         paths: impl IntoIterator<Item = &'p PathBuf>,
     ) -> Vec<Option<Arc<FileSystem>>> {
-        let trusted = self.trusted();
-        let systems = paths.into_iter().map(|path| self.of_by(&trusted, path));
+        let trusted = self.current_trusted_devices();
+        let systems = paths
+            .into_iter()
+            .map(|path| self.find_untrusted_in(&trusted, path));
         systems.collect()
     }
 
-    fn of_by(&self, trusted: &Trusted, path: &Path) -> Option<Arc<FileSystem>> {
-        let Trusted { table, devices } = trusted;
+    fn find_untrusted_in(&self, trusted: &TrustedDevices, path: &Path) -> Option<Arc<FileSystem>> {
+        let TrustedDevices { table, devices } = trusted;
         let mut mounts = path.ancestors().filter_map(|point| table.get(point));
         if mounts.all(|mount| devices.contains_key(&mount.device)) {
             return None;
         }
-        let mut other: BTreeMap<Device, PathBuf> = crossed(table, path);
+        let mut other: BTreeMap<DeviceNumber, PathBuf> = crossed_file_systems(table, path);
         other.retain(|device, _| !devices.contains_key(device));
-        let (devices, points): (Vec<Device>, Vec<PathBuf>) = other.into_iter().unzip();
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let (devices, points): (Vec<DeviceNumber>, Vec<PathBuf>) = other.into_iter().unzip();
+        let mut known = self
+            .untrusted_by_devices
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let found = known.entry(devices).or_insert_with(|| {
             let clock = Arc::clone(&self.clock);
-            Arc::new(FileSystem::new(points, self.limit, clock))
+            Arc::new(FileSystem::new(points, self.call_timeout, clock))
         });
         Some(Arc::clone(found))
     }
 
     /// The devices that the archive's path crosses now.
-    fn trusted(&self) -> Arc<Trusted> {
-        let table = self.mounts.table();
-        let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+    fn current_trusted_devices(&self) -> Arc<TrustedDevices> {
+        let table = self.mount_table.current();
+        let mut trusted = self
+            .trusted_devices
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = &*trusted
             && Arc::ptr_eq(&known.table, &table)
         {
             return Arc::clone(known);
         }
-        let devices = crossed(&table, &self.archive);
-        Arc::clone(trusted.insert(Arc::new(Trusted { table, devices })))
+        let devices = crossed_file_systems(&table, &self.archive_path);
+        Arc::clone(trusted.insert(Arc::new(TrustedDevices { table, devices })))
     }
 
     /// The mount points below a path without links.
-    pub fn mounts_below(&self, path: &Path) -> Vec<PathBuf> {
-        let table = self.mounts.table();
+    pub fn mount_points_below(&self, path: &Path) -> Vec<PathBuf> {
+        let table = self.mount_table.current();
         let below = table
             .keys()
             .filter(|it| it.starts_with(path) && *it != path);
@@ -128,10 +136,10 @@ impl FileSystems {
     /// Looks at many paths, each file system's on a thread of its own, which `start`
     /// begins. None for one of which nothing is known: its file system does not answer
     /// within `patience`, or the look came to nothing.
-    pub fn look_at_all<T, L>(
+    pub fn inspect_paths<T, L>(
         &self,
         paths: Vec<PathBuf>,
-        patience: Duration,
+        timeout: Duration,
         start: impl Fn() -> L + Clone + Send + 'static,
     ) -> Vec<Option<T>>
     where
@@ -139,15 +147,15 @@ impl FileSystems {
         L: FnMut(&Path) -> Option<T>,
     {
         let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
-        let trusted = self.trusted();
-        let mut groups = BySystem::default();
+        let trusted = self.current_trusted_devices();
+        let mut groups = GroupedByFileSystem::default();
         for (number, path) in paths.into_iter().enumerate() {
-            groups.add(self.of_by(&trusted, &path), (number, path));
+            groups.add(self.find_untrusted_in(&trusted, &path), (number, path));
         }
         let (sender, answers) = unbounded();
-        for (system, paths) in groups.others {
+        for (system, paths) in groups.untrusted {
             let (sender, start) = (sender.clone(), start.clone());
-            let all = move || {
+            let inspect_group = move || {
                 let mut look = start();
                 for (number, path) in paths {
                     if sender.send((number, look(&path))).is_err() {
@@ -156,21 +164,21 @@ impl FileSystems {
                 }
             };
             // One that does not answer tells nothing.
-            drop(system.start(all));
+            drop(system.start_call(inspect_group));
         }
         drop(sender);
         let mut look = start();
         for (number, path) in groups.trusted {
             found[number] = look(&path);
         }
-        let over = after(patience);
+        let timeout_channel = after(timeout);
         loop {
             select_biased! {
                 recv(answers) -> answer => match answer {
                     Ok((number, seen)) => found[number] = seen,
                     Err(_) => return found,
                 },
-                recv(over) -> _ => return found,
+                recv(timeout_channel) -> _ => return found,
             }
         }
     }
@@ -178,13 +186,13 @@ impl FileSystems {
     /// Makes a call about `path`, directly where its file system is trusted.
     ///
     /// # Errors
-    /// [`Kind::Host`], naming the mount point, when the file system does not answer.
+    /// [`ErrorKind::Host`], naming the mount point, when the file system does not answer.
     pub fn call<T: Send + 'static>(
         &self,
         path: &Path,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
-        match self.of(path) {
+        match self.find_untrusted(path) {
             None => Ok(job()),
             Some(system) => system.call(job),
         }
@@ -192,32 +200,32 @@ impl FileSystems {
 }
 
 /// Items by the file systems that they may wait for.
-pub struct BySystem<T> {
+pub struct GroupedByFileSystem<T> {
     /// Those of trusted ones.
     pub trusted: Vec<T>,
     /// Those of each other.
-    pub others: Vec<(Arc<FileSystem>, Vec<T>)>,
+    pub untrusted: Vec<(Arc<FileSystem>, Vec<T>)>,
 }
 
-impl<T> Default for BySystem<T> {
-    fn default() -> BySystem<T> {
-        BySystem {
+impl<T> Default for GroupedByFileSystem<T> {
+    fn default() -> GroupedByFileSystem<T> {
+        GroupedByFileSystem {
             trusted: Vec::new(),
-            others: Vec::new(),
+            untrusted: Vec::new(),
         }
     }
 }
 
-impl<T> BySystem<T> {
+impl<T> GroupedByFileSystem<T> {
     /// Adds an item of a file system; none is a trusted one.
     pub fn add(&mut self, system: Option<Arc<FileSystem>>, item: T) {
         let Some(system) = system else {
             return self.trusted.push(item);
         };
-        let mut others = self.others.iter_mut();
+        let mut others = self.untrusted.iter_mut();
         match others.find(|(it, _)| Arc::ptr_eq(it, &system)) {
             Some((_, items)) => items.push(item),
-            None => self.others.push((system, vec![item])),
+            None => self.untrusted.push((system, vec![item])),
         }
     }
 }
@@ -226,18 +234,18 @@ type FileSystemJob = Box<dyn FnOnce() + Send>;
 
 /// A file system, or several that a path crosses one after the other, that may hang.
 pub struct FileSystem {
-    points: Vec<PathBuf>,
-    limit: Duration,
+    mount_points: Vec<PathBuf>,
+    call_timeout: Duration,
     clock: Arc<dyn Clock>,
     /// Takes a job only while a thread waits for one.
-    jobs: (Sender<FileSystemJob>, Receiver<FileSystemJob>),
+    job_channel: (Sender<FileSystemJob>, Receiver<FileSystemJob>),
     /// Calls that were given up and have not returned.
-    abandoned: Mutex<usize>,
+    abandoned_calls: Mutex<usize>,
 }
 
 impl fmt::Debug for FileSystem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "file system at {}", self.shown())
+        write!(f, "file system at {}", self.display_mount_points())
     }
 }
 
@@ -245,31 +253,34 @@ impl FileSystem {
     /// The file system mounted at these places.
     pub fn new(points: Vec<PathBuf>, limit: Duration, clock: Arc<dyn Clock>) -> FileSystem {
         FileSystem {
-            points,
-            limit,
+            mount_points: points,
+            call_timeout: limit,
             clock,
-            jobs: bounded(0),
-            abandoned: Mutex::new(0),
+            job_channel: bounded(0),
+            abandoned_calls: Mutex::new(0),
         }
     }
 
     /// Where it is mounted, for people.
-    pub fn shown(&self) -> String {
-        let points = self.points.iter().map(|point| point.display().to_string());
+    pub fn display_mount_points(&self) -> String {
+        let points = self
+            .mount_points
+            .iter()
+            .map(|point| point.display().to_string());
         points.collect::<Vec<_>>().join(" and ")
     }
 
     /// Makes a call on another thread and waits for what it returns.
     ///
     /// # Errors
-    /// [`Kind::Host`], naming the mount point, when it does not return within the
+    /// [`ErrorKind::Host`], naming the mount point, when it does not return within the
     /// limit, when an earlier call still has not, or when no thread can be started.
     pub fn call<T: Send + 'static>(
         self: &Arc<Self>,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = bounded(1);
-        let call = self.start(move || {
+        let call = self.start_call(move || {
             // Nobody waits for a call that was given up.
             let _ = reply.send(job());
         })?;
@@ -281,33 +292,36 @@ impl FileSystem {
     ///
     /// # Errors
     /// As [`FileSystem::call`], of earlier calls.
-    pub fn start(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) -> Result<FileSystemCall> {
-        if *self.abandoned() > 0 {
-            return Err(self.hangs());
+    pub fn start_call(
+        self: &Arc<Self>,
+        job: impl FnOnce() + Send + 'static,
+    ) -> Result<FileSystemCall> {
+        if *self.lock_abandoned_calls() > 0 {
+            return Err(self.hang_error());
         }
         let state = Arc::new(Mutex::new(CallProgress::Running));
-        let returned = Returned {
-            system: Arc::clone(self),
+        let returned = ReturnGuard {
+            file_system: Arc::clone(self),
             state: Arc::clone(&state),
         };
-        self.spawn(Box::new(move || {
+        self.run_on_thread(Box::new(move || {
             let _returned = returned;
             job();
         }))?;
         Ok(FileSystemCall {
-            system: Arc::clone(self),
+            file_system: Arc::clone(self),
             state,
-            began: self.clock.instant(),
-            bytes: AtomicU64::new(0),
+            started: self.clock.instant(),
+            moved_bytes: AtomicU64::new(0),
         })
     }
 
     /// Drops `value` on a thread that may wait: closing a file can hang as well. Where no
     /// thread can be started the value stays until the process ends.
-    pub fn dispose<T: Send + 'static>(&self, value: T) {
+    pub fn drop_on_thread<T: Send + 'static>(&self, value: T) {
         // Threads that cannot be started drop their job, and what it owns.
         let value = ManuallyDrop::new(value);
-        let _ = self.spawn(Box::new(move || drop(ManuallyDrop::into_inner(value))));
+        let _ = self.run_on_thread(Box::new(move || drop(ManuallyDrop::into_inner(value))));
     }
 
     /// Gives a job to a thread that waits for one, or to a new one.
@@ -315,44 +329,44 @@ impl FileSystem {
     /// # Errors
     /// When no thread can be started. The caller must not do the job itself: it may hang,
     /// and it may wait for the caller.
-    fn spawn(&self, job: FileSystemJob) -> Result<()> {
-        let Err(refused) = self.jobs.0.try_send(job) else {
+    fn run_on_thread(&self, job: FileSystemJob) -> Result<()> {
+        let Err(refused) = self.job_channel.0.try_send(job) else {
             return Ok(());
         };
-        let jobs = self.jobs.1.clone();
+        let jobs = self.job_channel.1.clone();
         let work = move || {
             let mut next = Some(refused.into_inner());
             while let Some(job) = next {
                 job();
-                next = jobs.recv_timeout(IDLE).ok();
+                next = jobs.recv_timeout(IDLE_THREAD_TIMEOUT).ok();
             }
         };
         let started = thread::Builder::new().spawn(work);
         started.map(drop).map_err(|error| {
             let message = format!(
                 "cannot start a thread for calls to the file system at {}: {error}",
-                self.shown()
+                self.display_mount_points()
             );
-            Error::new(Kind::Host, message).hint(
+            Error::new(ErrorKind::Host, message).with_hint(
                 "end other processes, or raise the limit of processes (ulimit -u, TasksMax, \
                  pids.max)",
             )
         })
     }
 
-    fn abandoned(&self) -> MutexGuard<'_, usize> {
-        self.abandoned
+    fn lock_abandoned_calls(&self) -> MutexGuard<'_, usize> {
+        self.abandoned_calls
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hangs(&self) -> Error {
-        let limit = self.limit.as_secs();
+    fn hang_error(&self) -> Error {
+        let limit = self.call_timeout.as_secs();
         let message = format!(
             "the file system at {} does not answer within {limit} s",
-            self.shown()
+            self.display_mount_points()
         );
-        Error::new(Kind::Host, message).hint(
+        Error::new(ErrorKind::Host, message).with_hint(
             "see whether its server or disk is up; `local_timeout` is how long a call may take",
         )
     }
@@ -368,11 +382,11 @@ enum CallProgress {
 
 /// A call that was begun.
 pub struct FileSystemCall {
-    system: Arc<FileSystem>,
+    file_system: Arc<FileSystem>,
     state: Arc<Mutex<CallProgress>>,
-    began: Instant,
+    started: Instant,
     /// Moved between the threads so far.
-    bytes: AtomicU64,
+    moved_bytes: AtomicU64,
 }
 
 impl FileSystemCall {
@@ -381,19 +395,24 @@ impl FileSystemCall {
     /// # Errors
     /// When nothing comes within the limit; the call is given up then.
     pub fn receive<T>(&self, channel: &Receiver<T>) -> Result<T> {
-        self.outcome(channel.recv_timeout(self.patience()))
+        self.check_received(channel.recv_timeout(self.report_timeout()))
     }
 
     /// Takes note of bytes that the call moved: it may take longer for them.
-    pub fn note_bytes(&self, count: usize) {
-        self.bytes.fetch_add(count as u64, Ordering::Relaxed);
+    pub fn add_moved_bytes(&self, count: usize) {
+        self.moved_bytes.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     /// How long the next report may take.
-    fn patience(&self) -> Duration {
-        let FileSystem { limit, clock, .. } = &*self.system;
-        let moving = Duration::from_secs(self.bytes.load(Ordering::Relaxed) / SLOWEST);
-        let end = self.began + *limit * LIMITS + moving;
+    fn report_timeout(&self) -> Duration {
+        let FileSystem {
+            call_timeout: limit,
+            clock,
+            ..
+        } = &*self.file_system;
+        let moving =
+            Duration::from_secs(self.moved_bytes.load(Ordering::Relaxed) / MIN_BYTES_PER_SECOND);
+        let end = self.started + *limit * MAX_LIMITS_PER_CALL + moving;
         end.saturating_duration_since(clock.instant()).min(*limit)
     }
 
@@ -402,8 +421,8 @@ impl FileSystemCall {
     /// # Errors
     /// As [`FileSystemCall::receive`].
     pub fn send<T>(&self, channel: &Sender<T>, value: T) -> Result<()> {
-        let sent = channel.send_timeout(value, self.patience());
-        self.outcome(sent.map_err(|error| match error.is_timeout() {
+        let sent = channel.send_timeout(value, self.report_timeout());
+        self.check_received(sent.map_err(|error| match error.is_timeout() {
             true => RecvTimeoutError::Timeout,
             false => RecvTimeoutError::Disconnected,
         }))
@@ -414,19 +433,19 @@ impl FileSystemCall {
         *self.state() == CallProgress::Abandoned
     }
 
-    fn outcome<T>(&self, received: Result<T, RecvTimeoutError>) -> Result<T> {
+    fn check_received<T>(&self, received: Result<T, RecvTimeoutError>) -> Result<T> {
         received.map_err(|error| match error {
             RecvTimeoutError::Timeout => {
                 let mut state = self.state();
                 if *state == CallProgress::Running {
                     *state = CallProgress::Abandoned;
-                    *self.system.abandoned() += 1;
+                    *self.file_system.lock_abandoned_calls() += 1;
                 }
-                self.system.hangs()
+                self.file_system.hang_error()
             }
             RecvTimeoutError::Disconnected => {
-                let message = format!("a call to {:?} ended without a result", self.system);
-                Error::new(Kind::Internal, message)
+                let message = format!("a call to {:?} ended without a result", self.file_system);
+                Error::new(ErrorKind::Internal, message)
             }
         })
     }
@@ -437,16 +456,16 @@ impl FileSystemCall {
 }
 
 /// Takes note that a call returned, however it did.
-struct Returned {
-    system: Arc<FileSystem>,
+struct ReturnGuard {
+    file_system: Arc<FileSystem>,
     state: Arc<Mutex<CallProgress>>,
 }
 
-impl Drop for Returned {
+impl Drop for ReturnGuard {
     fn drop(&mut self) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut *state, CallProgress::Returned) == CallProgress::Abandoned {
-            *self.system.abandoned() -= 1;
+            *self.file_system.lock_abandoned_calls() -= 1;
         }
     }
 }
@@ -454,13 +473,13 @@ impl Drop for Returned {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::System;
+    use crate::clock::SystemClock;
 
     fn system(limit: Duration) -> Arc<FileSystem> {
         Arc::new(FileSystem::new(
             vec!["/mnt/far".into()],
             limit,
-            Arc::new(System),
+            Arc::new(SystemClock),
         ))
     }
 
@@ -483,23 +502,23 @@ mod tests {
             let _ = done.send(());
         });
         let error = error.unwrap_err();
-        assert_eq!(error.kind(), Kind::Host);
+        assert_eq!(error.kind(), ErrorKind::Host);
         assert!(error.message().contains("/mnt/far"), "{error}");
         let untouched = system.call(|| panic!("a call was made to a hung file system"));
-        assert_eq!(untouched.unwrap_err().kind(), Kind::Host);
+        assert_eq!(untouched.unwrap_err().kind(), ErrorKind::Host);
         // It answers again.
         drop(release);
         returned.recv().unwrap();
-        while *system.abandoned() > 0 {
+        while *system.lock_abandoned_calls() > 0 {
             thread::yield_now();
         }
         let patient = Arc::new(FileSystem::new(
             Vec::new(),
             Duration::from_secs(60),
-            Arc::new(System),
+            Arc::new(SystemClock),
         ));
         assert_eq!(patient.call(|| 7).unwrap(), 7);
-        assert!(system.start(|| ()).is_ok());
+        assert!(system.start_call(|| ()).is_ok());
     }
 
     #[test]
@@ -509,7 +528,7 @@ mod tests {
         let system = Arc::new(FileSystem::new(Vec::new(), limit, clock));
         let (give, drops) = bounded(0);
         let call = system
-            .start(move || while give.send(1_u8).is_ok() {})
+            .start_call(move || while give.send(1_u8).is_ok() {})
             .unwrap();
         let received = (0..1000).take_while(|_| call.receive(&drops).is_ok());
         // Each look at the clock lets a quarter of a minute pass.
@@ -537,25 +556,37 @@ mod tests {
     fn panicking_job_is_an_error_and_no_hang() {
         let system = system(Duration::from_secs(60));
         let error = system.call(|| panic!("as it is tested")).map(|(): ()| ());
-        assert_eq!(error.unwrap_err().kind(), Kind::Internal);
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Internal);
         assert_eq!(system.call(|| 7).unwrap(), 7);
     }
 
     #[test]
     fn archives_own_file_system_is_asked_directly() {
         let directory = tempfile::tempdir().unwrap();
-        let systems = FileSystems::new(directory.path(), Duration::from_secs(60), Arc::new(System));
-        assert!(systems.of(&directory.path().join("MEMORY.md")).is_none());
+        let systems = FileSystems::new(
+            directory.path(),
+            Duration::from_secs(60),
+            Arc::new(SystemClock),
+        );
+        assert!(
+            systems
+                .find_untrusted(&directory.path().join("MEMORY.md"))
+                .is_none()
+        );
         let here = thread::current().id();
         let on = systems.call(directory.path(), || thread::current().id());
         assert_eq!(on.unwrap(), here);
-        if systems.mounts.table().contains_key(Path::new("/proc")) {
+        if systems
+            .mount_table
+            .current()
+            .contains_key(Path::new("/proc"))
+        {
             let proc = Path::new("/proc/version");
             let on = systems.call(proc, || thread::current().id());
             assert_ne!(on.unwrap(), here);
             assert!(Arc::ptr_eq(
-                &systems.of(proc).unwrap(),
-                &systems.of(Path::new("/proc")).unwrap()
+                &systems.find_untrusted(proc).unwrap(),
+                &systems.find_untrusted(Path::new("/proc")).unwrap()
             ));
         }
     }

@@ -19,16 +19,16 @@ impl Invocation {
     }
 
     /// The command line that opens the console.
-    pub fn console(&self) -> String {
-        self.naming_config("memory-shepherd".to_string())
+    pub fn console_command_line(&self) -> String {
+        self.append_config_flag("memory-shepherd".to_string())
     }
 
     /// The command line of a verb with its arguments, which are quoted for a shell.
-    pub fn line(&self, verb: &str) -> String {
-        self.naming_config(format!("memory-shepherd {verb}"))
+    pub fn command_line(&self, verb: &str) -> String {
+        self.append_config_flag(format!("memory-shepherd {verb}"))
     }
 
-    fn naming_config(&self, mut line: String) -> String {
+    fn append_config_flag(&self, mut line: String) -> String {
         if let Some(config) = &self.config {
             line.push_str(" --config ");
             line.push_str(&shell_words::quote(&config.to_string_lossy()));
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn line_names_a_config_quoted_for_the_shell() {
-        let line = |config: &str| Invocation::with_config(Path::new(config)).line("undo a");
+        let line = |config: &str| Invocation::with_config(Path::new(config)).command_line("undo a");
         assert_eq!(
             line("/srv/a.conf"),
             "memory-shepherd undo a --config /srv/a.conf"
@@ -52,6 +52,9 @@ mod tests {
             line("/srv/it's $HOME.conf"),
             r"memory-shepherd undo a --config '/srv/it'\''s $HOME.conf'"
         );
-        assert_eq!(Invocation::default().line("log"), "memory-shepherd log");
+        assert_eq!(
+            Invocation::default().command_line("log"),
+            "memory-shepherd log"
+        );
     }
 }

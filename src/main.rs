@@ -8,65 +8,66 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use memory_shepherd::cli::{self, Account, Environment};
-use memory_shepherd::config::Env;
+use memory_shepherd::cli::{self, Environment, UserAccount};
+use memory_shepherd::config::ConfigEnvironment;
 use memory_shepherd::console::outside::ExternalTools;
 use memory_shepherd::transport::sftp::askpass;
 use uzers::{get_effective_uid, get_effective_username, get_group_by_name, get_user_by_uid};
 
 fn main() -> ExitCode {
-    if let Some(asked) = askpass::messenger(env::args_os(), |name| env::var_os(name)) {
-        return asked;
+    if let Some(prompt_exit_code) = askpass::askpass_main(env::args_os(), |name| env::var_os(name))
+    {
+        return prompt_exit_code;
     }
     // With a handler, a write beyond the file-size limit (`ulimit -f`) returns an error.
     // Child processes do not inherit it, as they would inherit an ignored signal.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     // For panics only; without it they read worse, and that is all.
-    let hook = color_eyre::config::HookBuilder::blank().display_env_section(false);
-    let _ = hook.install();
-    let failed = cli::run(env::args_os(), &world());
-    failed.map_or(ExitCode::SUCCESS, |kind| kind.exit_code().into())
+    let panic_hook = color_eyre::config::HookBuilder::blank().display_env_section(false);
+    let _ = panic_hook.install();
+    let error_kind = cli::run(env::args_os(), &read_environment());
+    error_kind.map_or(ExitCode::SUCCESS, |kind| kind.exit_code().into())
 }
 
-fn world() -> Environment {
-    let path = |name| env::var_os(name).map(PathBuf::from);
-    let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+fn read_environment() -> Environment {
+    let path_variable = |name| env::var_os(name).map(PathBuf::from);
+    let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(env::var_os).into_iter();
     let locale = locale.flatten().find(|value| !value.is_empty());
     let uid = get_effective_uid();
     let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
     Environment {
-        env: Env {
+        env: ConfigEnvironment {
             // A folder that has gone leaves relative paths without a meaning.
             cwd: env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             home: env::home_dir().filter(|home| home.is_absolute()),
-            xdg_config_home: path("XDG_CONFIG_HOME"),
-            xdg_state_home: path("XDG_STATE_HOME"),
-            config_variable: path("MEMORY_SHEPHERD_CONF"),
+            xdg_config_home: path_variable("XDG_CONFIG_HOME"),
+            xdg_state_home: path_variable("XDG_STATE_HOME"),
+            config_path_variable: path_variable("MEMORY_SHEPHERD_CONF"),
             uid,
         },
         user: user.unwrap_or_else(|| uid.to_string()),
-        temp: env::temp_dir(),
-        outside: ExternalTools::found(env::temp_dir(), |name| env::var_os(name)),
-        runtime: path("XDG_RUNTIME_DIR").filter(|folder| folder.is_absolute()),
-        program: env::current_exe().unwrap_or_else(|_| "memory-shepherd".into()),
-        no_color: set("NO_COLOR"),
+        temp_directory: env::temp_dir(),
+        external_tools: ExternalTools::from_variables(env::temp_dir(), |name| env::var_os(name)),
+        runtime_directory: path_variable("XDG_RUNTIME_DIR").filter(|folder| folder.is_absolute()),
+        program_path: env::current_exe().unwrap_or_else(|_| "memory-shepherd".into()),
+        is_no_color_set: is_set("NO_COLOR"),
         term: env::var("TERM").unwrap_or_default(),
         colorterm: env::var("COLORTERM").unwrap_or_default(),
         locale: locale.map(|value| value.to_string_lossy().into_owned()),
-        over_ssh: set("SSH_CONNECTION"),
-        stdin_terminal: io::stdin().is_terminal(),
-        stdout_terminal: io::stdout().is_terminal(),
-        stderr_terminal: io::stderr().is_terminal(),
-        columns: rustix::termios::tcgetwinsize(io::stdout())
+        is_over_ssh: is_set("SSH_CONNECTION"),
+        is_stdin_terminal: io::stdin().is_terminal(),
+        is_stdout_terminal: io::stdout().is_terminal(),
+        is_stderr_terminal: io::stderr().is_terminal(),
+        terminal_columns: rustix::termios::tcgetwinsize(io::stdout())
             .ok()
             .map(|size| usize::from(size.ws_col))
             .filter(|columns| *columns > 0),
-        group: |name| get_group_by_name(name).map(|group| group.gid()),
-        account: |uid| {
+        find_group: |name| get_group_by_name(name).map(|group| group.gid()),
+        find_account: |uid| {
             let user = get_user_by_uid(uid)?;
             let groups = user.groups().unwrap_or_default();
-            Some(Account {
+            Some(UserAccount {
                 name: user.name().to_string_lossy().into_owned(),
                 groups: groups.iter().map(|group| group.gid()).collect(),
             })

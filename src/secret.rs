@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 /// The longest secret, in bytes: what ssh reads of an answer, less its line feed
 /// and a little.
-pub const MOST: usize = 1000;
+pub const MAX_SECRET_BYTES: usize = 1000;
 
 /// A passphrase, password or code.
 #[derive(PartialEq, Eq)]
@@ -17,13 +17,13 @@ impl Secret {
     /// Nothing yet, with room for the longest.
     pub fn new() -> Secret {
         // Growing would leave copies behind that nobody overwrites.
-        Secret(Zeroizing::new(String::with_capacity(MOST)))
+        Secret(Zeroizing::new(String::with_capacity(MAX_SECRET_BYTES)))
     }
 
     /// Adds text; false, and nothing is added, when it becomes too long.
     #[must_use]
     pub fn push(&mut self, text: &str) -> bool {
-        let fits = self.0.len() + text.len() <= MOST;
+        let fits = self.0.len() + text.len() <= MAX_SECRET_BYTES;
         if fits {
             self.0.push_str(text);
         }
@@ -41,7 +41,7 @@ impl Secret {
     }
 
     /// How many characters it has.
-    pub fn count(&self) -> usize {
+    pub fn char_count(&self) -> usize {
         self.0.chars().count()
     }
 
@@ -80,16 +80,19 @@ mod tests {
     fn it_never_moves_and_is_not_longer_than_ssh_reads() {
         let mut secret = Secret::new();
         let place = secret.expose().as_ptr();
-        for _ in 0..MOST / 2 {
+        for _ in 0..MAX_SECRET_BYTES / 2 {
             assert!(secret.push("é"));
         }
         assert!(!secret.push("x"));
-        assert_eq!((secret.count(), secret.expose().len()), (MOST / 2, MOST));
+        assert_eq!(
+            (secret.char_count(), secret.expose().len()),
+            (MAX_SECRET_BYTES / 2, MAX_SECRET_BYTES)
+        );
         assert_eq!(secret.expose().as_ptr(), place);
         let copy = secret.clone();
         assert_eq!(copy.0.capacity(), secret.0.capacity());
         secret.pop();
-        assert_eq!(secret.count(), MOST / 2 - 1);
+        assert_eq!(secret.char_count(), MAX_SECRET_BYTES / 2 - 1);
         assert_ne!(copy, secret);
     }
 

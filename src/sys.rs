@@ -11,12 +11,12 @@ use std::process::Command;
 
 /// What a file lease request came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lease {
+pub enum LeaseOutcome {
     /// Nobody has the file open for writing, and nobody can open it so while
     /// the lease is held.
     Granted,
     /// Somebody has it open for writing, or maps it so.
-    Held,
+    OpenElsewhere,
     /// This process may not take leases here (another owner and no
     /// `CAP_LEASE`, or a file system without them).
     Unavailable,
@@ -28,18 +28,18 @@ const F_SETSIG: libc::c_int = 10;
 
 /// Takes a read lease on a file that was opened read-only (fcntl(2),
 /// `F_SETLEASE`). Whoever then opens it for writing waits until the lease goes.
-pub fn take_lease(file: BorrowedFd<'_>) -> Lease {
-    lease(file, libc::F_RDLCK)
+pub fn take_read_lease(file: BorrowedFd<'_>) -> LeaseOutcome {
+    request_lease(file, libc::F_RDLCK)
 }
 
 /// Takes a write lease on a file that was opened for writing. It is granted when
 /// nobody else has the file open at all, and whoever then opens it waits until
 /// the lease goes.
-pub fn take_write_lease(file: BorrowedFd<'_>) -> Lease {
-    lease(file, libc::F_WRLCK)
+pub fn take_write_lease(file: BorrowedFd<'_>) -> LeaseOutcome {
+    request_lease(file, libc::F_WRLCK)
 }
 
-fn lease(file: BorrowedFd<'_>, kind: libc::c_int) -> Lease {
+fn request_lease(file: BorrowedFd<'_>, kind: libc::c_int) -> LeaseOutcome {
     // The kernel tells the holder of a lease that somebody waits, by SIGIO,
     // whose default is to end the process. SIGURG is ignored by default; whether
     // somebody waits is asked with `lease_is_whole`.
@@ -51,22 +51,22 @@ fn lease(file: BorrowedFd<'_>, kind: libc::c_int) -> Lease {
         }
     };
     if result == 0 {
-        return Lease::Granted;
+        return LeaseOutcome::Granted;
     }
     match io::Error::last_os_error().raw_os_error() {
-        Some(libc::EAGAIN) => Lease::Held,
-        _ => Lease::Unavailable,
+        Some(libc::EAGAIN) => LeaseOutcome::OpenElsewhere,
+        _ => LeaseOutcome::Unavailable,
     }
 }
 
 /// Whether a lease that was granted is still whole, that is, whether nobody
 /// waits for it to go (fcntl(2), `F_GETLEASE`).
-pub fn lease_is_whole(file: BorrowedFd<'_>) -> bool {
+pub fn is_read_lease_unbroken(file: BorrowedFd<'_>) -> bool {
     get_lease(file) == libc::F_RDLCK
 }
 
 /// The same of a lease that [`take_write_lease`] was granted.
-pub fn write_lease_is_whole(file: BorrowedFd<'_>) -> bool {
+pub fn is_write_lease_unbroken(file: BorrowedFd<'_>) -> bool {
     get_lease(file) == libc::F_WRLCK
 }
 
@@ -85,7 +85,7 @@ pub fn release_lease(file: BorrowedFd<'_>) {
 }
 
 /// Every byte of a file, also those it does not have yet.
-const ALL: Range<u64> = 0..0;
+const ALL_BYTES: Range<u64> = 0..0;
 
 fn lock_request(kind: libc::c_int, bytes: &Range<u64>) -> libc::flock {
     libc::flock {
@@ -105,7 +105,7 @@ fn lock_request(kind: libc::c_int, bytes: &Range<u64>) -> libc::flock {
 /// # Errors
 /// Whatever else the kernel answers.
 pub fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
-    try_lock_bytes(file, ALL)
+    try_lock_bytes(file, ALL_BYTES)
 }
 
 /// The same for some bytes, which need not exist.
@@ -128,7 +128,7 @@ pub fn try_lock_bytes(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<boo
 /// starting has copies of its descriptors for an instant, which would keep them
 /// until then.
 pub fn unlock(file: BorrowedFd<'_>) {
-    unlock_bytes(file, ALL);
+    unlock_bytes(file, ALL_BYTES);
 }
 
 /// Gives the locks on some bytes back.
@@ -144,7 +144,7 @@ fn set_lock(file: BorrowedFd<'_>, kind: libc::c_int, bytes: &Range<u64>) -> libc
 
 /// A lock that an open file other than ours holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Conflict {
+pub enum LockConflict {
     /// Who holds it needs no right to write the file.
     Shared,
     /// Who holds it may write the file.
@@ -156,20 +156,23 @@ pub enum Conflict {
 ///
 /// # Errors
 /// Whatever the kernel answers.
-pub fn lock_conflict(file: BorrowedFd<'_>) -> io::Result<Option<Conflict>> {
-    conflict(file, ALL)
+pub fn lock_conflict(file: BorrowedFd<'_>) -> io::Result<Option<LockConflict>> {
+    byte_lock_conflict(file, ALL_BYTES)
 }
 
 /// The same for some bytes.
 ///
 /// # Errors
 /// Whatever the kernel answers.
-pub fn conflict(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Option<Conflict>> {
-    let lock = get_lock(file, &bytes)?;
+pub fn byte_lock_conflict(
+    file: BorrowedFd<'_>,
+    bytes: Range<u64>,
+) -> io::Result<Option<LockConflict>> {
+    let lock = query_lock(file, &bytes)?;
     Ok(match libc::c_int::from(lock.l_type) {
         libc::F_UNLCK => None,
-        libc::F_RDLCK => Some(Conflict::Shared),
-        _ => Some(Conflict::Exclusive),
+        libc::F_RDLCK => Some(LockConflict::Shared),
+        _ => Some(LockConflict::Exclusive),
     })
 }
 
@@ -178,13 +181,13 @@ pub fn conflict(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Option<Co
 /// # Errors
 /// Whatever the kernel answers.
 #[cfg(test)]
-pub fn conflict_at(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Option<u64>> {
-    let lock = get_lock(file, &bytes)?;
+pub fn first_conflict_offset(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Option<u64>> {
+    let lock = query_lock(file, &bytes)?;
     let is_free = libc::c_int::from(lock.l_type) == libc::F_UNLCK;
     Ok((!is_free).then_some(lock.l_start as u64))
 }
 
-fn get_lock(file: BorrowedFd<'_>, bytes: &Range<u64>) -> io::Result<libc::flock> {
+fn query_lock(file: BorrowedFd<'_>, bytes: &Range<u64>) -> io::Result<libc::flock> {
     let mut lock = lock_request(libc::F_WRLCK, bytes);
     // SAFETY: the kernel reads and writes the struct, which outlives the call.
     let result = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
@@ -196,7 +199,7 @@ fn get_lock(file: BorrowedFd<'_>, bytes: &Range<u64>) -> io::Result<libc::flock>
 
 /// Lets the disk begin with what was written to a file, so that a sync later has
 /// less to wait for. A hint: what comes of it is told by that sync.
-pub fn begin_writing(file: BorrowedFd<'_>) {
+pub fn start_writeback(file: BorrowedFd<'_>) {
     // SAFETY: it takes numbers only.
     unsafe {
         libc::sync_file_range(file.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE);
@@ -209,7 +212,7 @@ pub fn begin_writing(file: BorrowedFd<'_>) {
 ///
 /// # Errors
 /// That writing failed.
-pub fn written_back(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+pub fn wait_for_writeback(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
     const FLAGS: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE
         | libc::SYNC_FILE_RANGE_WAIT_AFTER;
@@ -225,7 +228,7 @@ pub fn written_back(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
 
 /// Gives a process that is about to be started a session of its own (setsid(2)):
 /// it has no terminal then, and no key pressed at ours ends it.
-pub fn own_session(command: &mut Command) {
+pub fn start_in_own_session(command: &mut Command) {
     let begin = || rustix::process::setsid().map(drop).map_err(io::Error::from);
     // SAFETY: between fork and exec it makes one system call and touches no
     // memory that another thread could hold.
@@ -237,10 +240,10 @@ pub fn own_session(command: &mut Command) {
 /// Makes a process that is about to be started the foreground of the terminal that
 /// is its standard input, in a group of its own: what keys send goes to it, and
 /// not to us.
-pub fn own_foreground(command: &mut Command) {
+pub fn start_in_foreground(command: &mut Command) {
     let begin = || {
         rustix::process::setpgid(None, None)?;
-        hand_terminal(rustix::stdio::stdin(), rustix::process::getpid())
+        set_terminal_foreground(rustix::stdio::stdin(), rustix::process::getpid())
     };
     // SAFETY: between fork and exec it makes system calls alone and touches no
     // memory that another thread could hold.
@@ -254,17 +257,28 @@ pub fn own_foreground(command: &mut Command) {
 ///
 /// # Errors
 /// Whatever the kernel answers.
-pub fn hand_terminal(terminal: BorrowedFd<'_>, group: rustix::process::Pid) -> io::Result<()> {
+pub fn set_terminal_foreground(
+    terminal: BorrowedFd<'_>,
+    group: rustix::process::Pid,
+) -> io::Result<()> {
     // SAFETY: both sets are plain data on this stack, the first one emptied before
     // it is used, and the calls change the mask of this thread alone.
     unsafe {
-        let mut held = std::mem::zeroed::<libc::sigset_t>();
-        let mut before = std::mem::zeroed::<libc::sigset_t>();
-        libc::sigemptyset(&raw mut held);
-        libc::sigaddset(&raw mut held, libc::SIGTTOU);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const held, &raw mut before);
-        let handed = rustix::termios::tcsetpgrp(terminal, group);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
-        handed.map_err(io::Error::from)
+        let mut blocked_signals = std::mem::zeroed::<libc::sigset_t>();
+        let mut previous_mask = std::mem::zeroed::<libc::sigset_t>();
+        libc::sigemptyset(&raw mut blocked_signals);
+        libc::sigaddset(&raw mut blocked_signals, libc::SIGTTOU);
+        libc::pthread_sigmask(
+            libc::SIG_BLOCK,
+            &raw const blocked_signals,
+            &raw mut previous_mask,
+        );
+        let outcome = rustix::termios::tcsetpgrp(terminal, group);
+        libc::pthread_sigmask(
+            libc::SIG_SETMASK,
+            &raw const previous_mask,
+            std::ptr::null_mut(),
+        );
+        outcome.map_err(io::Error::from)
     }
 }

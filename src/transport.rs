@@ -19,20 +19,20 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{Extension, Host};
+use crate::config::{SftpExtension, SshHost};
 use crate::digest::{Digest, Hasher};
-pub use crate::durable::Unsynced;
-use crate::error::{Error, Kind};
+pub use crate::durable::UnsyncedObject;
+use crate::error::{Error, ErrorKind};
 use crate::file_systems::FileSystem;
 pub use contact::{ConnectionSetting, ConnectionStatus, Reachability, ServerFeature};
 
 /// Receives the bytes of a file in order. An error it returns ends the read and
 /// comes back unchanged.
-pub type Sink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Error>;
+pub type ByteSink<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Error>;
 
 /// Reads a file from its beginning to its end as it is now; may be called
 /// again.
-pub type Reader<'a> = &'a dyn Fn(Sink<'_>) -> Result<File, TransportError>;
+pub type FileReader<'a> = &'a dyn Fn(ByteSink<'_>) -> Result<FileMetadata, TransportError>;
 
 /// A place where memories live: the local disk, or a host.
 pub trait Transport: Send + Sync {
@@ -45,23 +45,23 @@ pub trait Transport: Send + Sync {
     /// Opens the folder of a memory. Everything that is done through the answer
     /// happens in this very folder, whatever is swapped into its path
     /// afterwards. A path that goes through a symbolic link is refused.
-    fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError>;
+    fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError>;
 
-    /// Reads many memories together, each as [`Folder::read`] does; a probe said a
+    /// Reads many memories together, each as [`MemoryDirectory::read_batch`] does; a probe said a
     /// moment ago what they are. The pieces of one come in order, those of several
     /// mixed, each with the number of its memory. One answer for each, in order;
-    /// one that is no such file any more is [`Cause::Moved`].
-    fn read(
+    /// one that is no such file any more is [`FailureCause::Replaced`].
+    fn read_batch(
         &self,
-        files: &[(&Path, &File)],
-        sink: Pieces<'_>,
-    ) -> Vec<Result<File, TransportError>> {
-        let read = |(number, (memory, _)): (usize, &(&Path, &File))| {
+        files: &[(&Path, &FileMetadata)],
+        sink: BatchSink<'_>,
+    ) -> Vec<Result<FileMetadata, TransportError>> {
+        let read = |(number, (memory, _)): (usize, &(&Path, &FileMetadata))| {
             let mut take = |piece: &[u8]| {
                 sink(number, piece);
                 Ok(())
             };
-            self.open(memory)?.read(&mut take)
+            self.open_directory(memory)?.read_memory(&mut take)
         };
         files.iter().enumerate().map(read).collect()
     }
@@ -74,13 +74,13 @@ pub trait Transport: Send + Sync {
 
     /// How the way there stands, without asking anybody; none where there is no
     /// way that could be cut.
-    fn contact(&self) -> Option<ConnectionStatus> {
+    fn connection_status(&self) -> Option<ConnectionStatus> {
         None
     }
 
     /// The absolute path that a configured one stands for there; none where nobody
     /// knows yet, for nobody is asked.
-    fn absolute(&self, _memory: &Path) -> Option<PathBuf> {
+    fn absolute_path(&self, _memory: &Path) -> Option<PathBuf> {
         None
     }
 
@@ -101,33 +101,33 @@ pub trait Transport: Send + Sync {
     ///
     /// # Errors
     /// Why that is not known.
-    fn settings(&self) -> Result<Vec<ConnectionSetting>, TransportError> {
+    fn connection_settings(&self) -> Result<Vec<ConnectionSetting>, TransportError> {
         Ok(Vec::new())
     }
 }
 
 /// Receives pieces of several memories, by their number.
-pub type Pieces<'a> = &'a mut dyn FnMut(usize, &[u8]);
+pub type BatchSink<'a> = &'a mut dyn FnMut(usize, &[u8]);
 
 /// The way to this machine's disks and to hosts.
 pub trait Transports: Send + Sync {
     /// The transport to a host, or, for none, to this machine's own disks. It
     /// connects when it is used; whoever asks for the same host shares a session.
-    fn to(&self, host: Option<&Host>) -> Arc<dyn Transport>;
+    fn transport_for(&self, host: Option<&SshHost>) -> Arc<dyn Transport>;
 
     /// Ends the connections to all hosts but these, which may have been left before.
-    fn leave_others(&self, _kept: &[&Host]) {}
+    fn close_others(&self, _kept: &[&SshHost]) {}
 
     /// Ends all connections, and the processes that carry them, whether or not
     /// somebody still waits for an answer. There are none afterwards.
-    fn leave(&self) {}
+    fn close_all(&self) {}
 }
 
 /// One transport for everything.
 pub struct SingleTransport(pub Arc<dyn Transport>);
 
 impl Transports for SingleTransport {
-    fn to(&self, _: Option<&Host>) -> Arc<dyn Transport> {
+    fn transport_for(&self, _: Option<&SshHost>) -> Arc<dyn Transport> {
         Arc::clone(&self.0)
     }
 }
@@ -136,34 +136,34 @@ impl Transports for SingleTransport {
 /// callers never contain a slash; `memory` below is the name of the memory file.
 ///
 /// What `stage`, `link`, `swap`, `take_away`, `settle` and `remove` did is on the disk
-/// once everything that [`Folder::unsynced`] then answers was synced, which is
+/// once everything that [`MemoryDirectory::take_unsynced`] then answers was synced, which is
 /// for the caller to do: for many folders it costs little more than for one.
-pub trait Folder: Send {
+pub trait MemoryDirectory: Send {
     /// Keeps `guard`, the agent's lock, for as long as a call that was made through
-    /// this folder and failed as [`Cause::Unreachable`] may still change something.
-    fn hold(&self, _guard: Arc<dyn Any + Send + Sync>) {}
+    /// this folder and failed as [`FailureCause::Unreachable`] may still change something.
+    fn hold_guard(&self, _guard: Arc<dyn Any + Send + Sync>) {}
 
     /// What was changed since it was asked the last time, through this folder and
     /// by anybody before it was opened, and is perhaps not on the disk. Empty where
     /// each change is on the disk when its method returns.
-    fn unsynced(&self) -> Vec<Unsynced>;
+    fn take_unsynced(&self) -> Vec<UnsyncedObject>;
 
     /// A number that tells the folder from another one at the same path, also
     /// after a reboot, which a device number does not; none where there is none.
-    fn identity(&self) -> Result<Option<u64>, TransportError>;
+    fn directory_id(&self) -> Result<Option<u64>, TransportError>;
 
     /// What stands at the memory's name. Links are looked at, not followed.
-    fn look(&self) -> Result<MemoryObject, TransportError>;
+    fn stat_memory(&self) -> Result<MemoryObject, TransportError>;
 
-    /// What a [`Folder::swap`] would meet, as far as that can be told without
+    /// What a [`MemoryDirectory::swap_memory`] would meet, as far as that can be told without
     /// trying: for plans, which promise nothing by it.
-    fn outlook(&self) -> SwapForecast {
+    fn forecast_swap(&self) -> SwapForecast {
         SwapForecast::Clear
     }
 
     /// What the other side lacks that a swap relies on. Each makes it promise less,
     /// so nothing is to be changed here unless the operator accepts it.
-    fn lacks(&self) -> Vec<Extension> {
+    fn missing_extensions(&self) -> Vec<SftpExtension> {
         Vec::new()
     }
 
@@ -175,66 +175,66 @@ pub trait Folder: Send {
     /// stands for; never blocks on a FIFO.
     /// The answer has the extended attributes, up to 64 KiB of names and values:
     /// beyond it the largest of the agent's own (`user.*`) are left out.
-    fn read(&self, sink: Sink<'_>) -> Result<File, TransportError>;
+    fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError>;
 
     /// What is known of a memory that cannot be opened, for a lease: everything but
-    /// its content. [`Folder::look`] has said that it is a file. One that
-    /// [`Folder::read`] would refuse is [`Cause::Moved`]: the attributes are given to
+    /// its content. [`MemoryDirectory::stat_memory`] has said that it is a file. One that
+    /// [`MemoryDirectory::read_batch`] would refuse is [`FailureCause::Replaced`]: the attributes are given to
     /// another file.
-    fn unread(&self) -> Result<File, TransportError> {
-        match self.look()? {
+    fn stat_leased_memory(&self) -> Result<FileMetadata, TransportError> {
+        match self.stat_memory()? {
             MemoryObject::File(file) => Ok(file),
             _ => {
-                let error = Error::new(Kind::Conflict, "the memory was replaced meanwhile");
-                Err(TransportError::new(Cause::Moved, error))
+                let error = Error::new(ErrorKind::Conflict, "the memory was replaced meanwhile");
+                Err(TransportError::new(FailureCause::Replaced, error))
             }
         }
     }
 
     /// Whether the memory begins with `size` bytes of this content, read anew: an
     /// agent may have written below it already.
-    fn begins_with(&self, content: Digest, size: u64) -> Result<bool, TransportError> {
-        read_begins_with(self, content, size)
+    fn memory_begins_with(&self, content: Digest, size: u64) -> Result<bool, TransportError> {
+        compare_memory_prefix(self, content, size)
     }
 
     /// What a memory that is created here should look like, so that the agent
     /// can write it: the folder's owner and group, who of them and of others may
     /// read there, and the attributes that every new file in it gets. What a crash may leave of the
-    /// look at such a file goes with [`Folder::remove_unfinished`] of `staged`.
-    fn inherited(&self, staged: &str) -> Result<Attributes, TransportError>;
+    /// look at such a file goes with [`MemoryDirectory::remove_unfinished_staging`] of `staged`.
+    fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError>;
 
     /// Makes a new file with exactly this content and these attributes, as far as they
-    /// are [`Attributes::given`], for `name`, which must be free. It need not stand there before
-    /// [`Folder::link`]. An error leaves nothing at `name`. The answer tells the
+    /// are [`Attributes::for_new_file`], for `name`, which must be free. It need not stand there before
+    /// [`MemoryDirectory::link_staged`]. An error leaves nothing at `name`. The answer tells the
     /// new file from whatever an agent puts at `name` afterwards. A folder holds
     /// one file that was staged and not linked.
     fn stage(
         &self,
         name: &str,
-        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<Identity, TransportError>;
+    ) -> Result<FileIdentity, TransportError>;
 
     /// Gives the staged file, which is on the disk, its name, if it has none yet.
     /// From then on agents see it, so nothing should come between this and the
-    /// [`Folder::swap`].
-    fn link(&self, staged: &str) -> Result<(), TransportError>;
+    /// [`MemoryDirectory::swap_memory`].
+    fn link_staged(&self, staged: &str) -> Result<(), TransportError>;
 
     /// The name under which what was staged stands before its swap. On a host it is
     /// in a folder of its own beside the memory, which is called `staged`.
-    fn new_name(&self, staged: &str) -> String {
+    fn staged_file_name(&self, staged: &str) -> String {
         staged.to_string()
     }
 
     /// What a name of ours is called beside the memory, for people: whoever has taken
     /// over a run has given its folder another one.
-    fn shown(&self, name: &str) -> String {
+    fn display_name(&self, name: &str) -> String {
         name.to_string()
     }
 
     /// Gives what was displaced the memory's name again, if nothing stands there;
     /// where an exchange leaves no such gap, there is nothing to be done.
-    fn give_back(&self, _displaced: &str) -> Result<(), TransportError> {
+    fn restore_memory_name(&self, _displaced: &str) -> Result<(), TransportError> {
         Ok(())
     }
 
@@ -243,25 +243,25 @@ pub trait Folder: Send {
     /// folder of that run gets the last of these names, of which nobody else knows;
     /// those before are of earlier attempts, the oldest first. For the caller its
     /// name stays `staged`.
-    fn take_over(&self, _staged: &str, _names: &[String]) -> Result<(), TransportError> {
+    fn take_over_run(&self, _staged: &str, _names: &[String]) -> Result<(), TransportError> {
         Ok(())
     }
 
     /// Removes what a crash in the middle of staging `name` may have left beside
     /// it. Nothing is fine.
-    fn remove_unfinished(&self, name: &str) -> Result<(), TransportError>;
+    fn remove_unfinished_staging(&self, name: &str) -> Result<(), TransportError>;
 
     /// Puts the linked file in the memory's place. Whatever stood there at that
     /// very moment is not overwritten but stands under one of the names of
-    /// [`Folder::displaced_names`] afterwards, also when this fails. At every
+    /// [`MemoryDirectory::displaced_names`] afterwards, also when this fails. At every
     /// instant the memory is wholly the old or wholly the new file; where the
     /// file system cannot exchange, it is absent for microseconds, and
-    /// [`Method::TakeAway`] says so. One that is a mount point of its own cannot be
-    /// replaced: then this fails with [`Cause::MountPoint`]. When this returns, what stands at the memory's name
+    /// [`SwapMethod::MoveMemoryAside`] says so. One that is a mount point of its own cannot be
+    /// replaced: then this fails with [`FailureCause::MountPoint`]. When this returns, what stands at the memory's name
     /// is the file `new` that was staged, or its content. An agent that replaces it meanwhile, or
     /// puts a file of its own at the staged name before, makes this fail with
-    /// [`Cause::Moved`] without anything being lost.
-    fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError>;
+    /// [`FailureCause::Replaced`] without anything being lost.
+    fn swap(&self, staged: &str, new: FileIdentity) -> Result<SwapOutcome, TransportError>;
 
     /// Tells the object at `name` from all others that ever stand there; none where that
     /// is not known, or nothing stands there.
@@ -270,56 +270,64 @@ pub trait Folder: Send {
     }
 
     /// Gives the object at `kept`, which a swap displaced, the memory's name again.
-    /// Whatever stands there takes the place of the object, as [`Folder::swap`] says
+    /// Whatever stands there takes the place of the object, as [`MemoryDirectory::swap_memory`] says
     /// of a staged file. Only on this machine. Where `id` is given, another object at
-    /// `kept` is [`Cause::Moved`].
-    fn put_back(&self, kept: &str, _id: Option<ObjectId>) -> Result<Swapped, TransportError> {
+    /// `kept` is [`FailureCause::Replaced`].
+    fn restore_object(
+        &self,
+        kept: &str,
+        _id: Option<ObjectId>,
+    ) -> Result<SwapOutcome, TransportError> {
         let message = format!("{kept} can only be put back by hand");
-        let error = Error::new(Kind::Conflict, message);
-        Err(TransportError::new(Cause::Caller, error))
+        let error = Error::new(ErrorKind::Conflict, message);
+        Err(TransportError::new(FailureCause::CallerFailed, error))
     }
 
     /// Writes the linked file's content over a memory that is a mount point, while no
     /// other process has it open. A crash can cut that short. Fails with
-    /// [`Cause::HalfWritten`] where the memory could be neither written nor put back, or
+    /// [`FailureCause::HalfWritten`] where the memory could be neither written nor put back, or
     /// where another process may have written to it in between; a copy of its earlier
     /// content then stands beside it.
-    fn write_in_place(&self, _staged: &str, _new: Identity) -> Result<Swapped, TransportError> {
-        let error = Error::new(Kind::Internal, "it is no mount point of this machine");
-        Err(TransportError::new(Cause::Refused, error))
+    fn write_in_place(
+        &self,
+        _staged: &str,
+        _new: FileIdentity,
+    ) -> Result<SwapOutcome, TransportError> {
+        let error = Error::new(ErrorKind::Internal, "it is no mount point of this machine");
+        Err(TransportError::new(FailureCause::Refused, error))
     }
 
-    /// Takes the memory away to [`Folder::new_name`] of `staged`, which is free,
+    /// Takes the memory away to [`MemoryDirectory::staged_file_name`] of `staged`, which is free,
     /// leaving none.
-    fn take_away(&self, staged: &str) -> Result<(), TransportError>;
+    fn move_memory_aside(&self, staged: &str) -> Result<(), TransportError>;
 
     /// Settles a displaced file: makes sure that no byte of it is lost, and
     /// removes it. What could not be inspected and holds bytes is never removed.
     /// `inspect` is called with a reader of the whole file before;
     /// a file that a writer has open, or that changed meanwhile, is left alone,
-    /// and the answer is [`Settled::Open`]. Whoever opens it in the instant of
+    /// and the answer is [`SettleOutcome::StillOpen`]. Whoever opens it in the instant of
     /// its removal is waited for, and `inspect` is called once more; where that
-    /// is not enough the answer is [`Settled::Lost`], which is no success. An
+    /// is not enough the answer is [`SettleOutcome::Lost`], which is no success. An
     /// error means that the file stands there still.
     fn settle(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
-    ) -> Result<Settled, TransportError>;
+        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+    ) -> Result<SettleOutcome, TransportError>;
 
     /// Removes an object without bytes if it is still the same one. Returns false where
     /// something else stands at `name`, which stays.
-    fn remove_odd(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError>;
+    fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError>;
 
     /// Returns why writers cannot be detected in this directory, whatever rights this
     /// process has; none where it depends on the rights alone.
-    fn unwatched(&self) -> Option<String> {
+    fn undetectable_writers_reason(&self) -> Option<String> {
         None
     }
 
     /// When it makes sense to settle again what was displaced; none where that is
     /// at any time.
-    fn due(&self) -> Option<Instant> {
+    fn next_settle_time(&self) -> Option<Instant> {
         None
     }
 
@@ -329,38 +337,42 @@ pub trait Folder: Send {
 
     /// Whether a swap of `staged` that writes in place may have been cut short:
     /// another swap puts that right.
-    fn half_written(&self, staged: &str) -> Result<bool, TransportError>;
+    fn is_half_written(&self, staged: &str) -> Result<bool, TransportError>;
 
     /// Whether anything stands at `name`.
-    fn stands(&self, name: &str) -> Result<bool, TransportError>;
+    fn exists(&self, name: &str) -> Result<bool, TransportError>;
 
     /// The regular file at `name`, if it has exactly this content.
-    fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError>;
+    fn find_content(
+        &self,
+        name: &str,
+        content: Digest,
+    ) -> Result<Option<FileIdentity>, TransportError>;
 
     /// Removes a name that we made. Absent is fine.
-    fn remove(&self, name: &str) -> Result<(), TransportError>;
+    fn remove_name(&self, name: &str) -> Result<(), TransportError>;
 }
 
 /// The mode of a memory that is created in a folder of this mode: never writable by
 /// everybody, and by the group only where its members may replace each other's files,
 /// too, as agents do that work through their group.
-fn created_mode(folder: u32) -> u32 {
+fn new_memory_mode(folder: u32) -> u32 {
     let is_sticky = folder & 0o1000 != 0;
     let group = if is_sticky { 0o040 } else { 0o060 };
     folder & (0o604 | group) | 0o600
 }
 
-/// See [`Folder::begins_with`].
-pub(crate) fn read_begins_with<F: Folder + ?Sized>(
+/// See [`MemoryDirectory::memory_begins_with`].
+pub(crate) fn compare_memory_prefix<F: MemoryDirectory + ?Sized>(
     folder: &F,
     content: Digest,
     size: u64,
 ) -> Result<bool, TransportError> {
-    if !matches!(folder.look()?, MemoryObject::File(_)) {
+    if !matches!(folder.stat_memory()?, MemoryObject::File(_)) {
         return Ok(false);
     }
     let (mut hasher, mut left) = (Hasher::default(), size);
-    let read = folder.read(&mut |bytes| {
+    let read = folder.read_memory(&mut |bytes| {
         let count = left.min(bytes.len() as u64);
         hasher.update(&bytes[..count as usize]);
         left -= count;
@@ -368,7 +380,7 @@ pub(crate) fn read_begins_with<F: Folder + ?Sized>(
     });
     match read {
         Ok(_) => Ok(left == 0 && hasher.finish() == content),
-        Err(error) if error.cause == Cause::Moved => Ok(false),
+        Err(error) if error.cause == FailureCause::Replaced => Ok(false),
         Err(error) => Err(error),
     }
 }
@@ -379,20 +391,20 @@ pub enum MemoryObject {
     /// Nothing, in a folder that exists and could be searched.
     Absent,
     /// A regular file that may be read.
-    File(File),
+    File(FileMetadata),
     /// Something that is never read: it is described and displaced.
-    Odd(SpecialFile),
+    Special(SpecialFile),
 }
 
 /// A regular file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct File {
+pub struct FileMetadata {
     /// What a cheap probe compares.
     pub stamp: Stamp,
     /// Owner and mode; extended attributes only where the file was read.
     pub attributes: Attributes,
     /// How many extended attributes were left out, at least.
-    pub dropped: u64,
+    pub dropped_xattrs: u64,
 }
 
 /// Tells one state of a file from another without reading it.
@@ -410,7 +422,7 @@ pub struct Stamp {
 
 impl Stamp {
     /// The stamp in a status of this machine.
-    pub(crate) fn of(stat: &rustix::fs::Stat) -> Stamp {
+    pub(crate) fn from_stat(stat: &rustix::fs::Stat) -> Stamp {
         let nanoseconds = |seconds: i64, rest: u64| {
             seconds
                 .saturating_mul(1_000_000_000)
@@ -426,9 +438,9 @@ impl Stamp {
 }
 
 /// Tells one file from every other, whatever names they have: as long as the
-/// [`Folder`] is open that told it, and until its next `swap`.
+/// [`MemoryDirectory`] is open that told it, and until its next `swap`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct FileIdentity {
     /// The file system it is on; 0 where there is none.
     pub device: u64,
     /// Inode number.
@@ -466,18 +478,21 @@ pub struct Attributes {
 }
 
 /// The extended attribute that gives a program rights of root's.
-const CAPABILITY: &[u8] = b"security.capability";
+const CAPABILITY_XATTR: &[u8] = b"security.capability";
 
 impl Attributes {
     /// Returns what a new file gets of them: no set-user, set-group and sticky bits and
     /// no file capabilities. A file of notes needs none, and on bytes that an agent chose
     /// they give that agent the rights of the owner.
     #[must_use]
-    pub fn given(&self) -> Attributes {
+    pub fn for_new_file(&self) -> Attributes {
         let xattrs = self.xattrs.iter();
         Attributes {
             mode: self.mode & 0o777,
-            xattrs: xattrs.filter(|it| it.0 != CAPABILITY).cloned().collect(),
+            xattrs: xattrs
+                .filter(|it| it.0 != CAPABILITY_XATTR)
+                .cloned()
+                .collect(),
             ..*self
         }
     }
@@ -499,7 +514,8 @@ pub enum SpecialFile {
     Socket,
     /// A file with several names, of the user with this id: another user may have
     /// created this name.
-    ForeignLink(u32),
+    #[serde(rename = "ForeignLink")]
+    ForeignHardLink(u32),
     /// A file that somebody keeps everybody else from opening, by a lease.
     Leased,
 }
@@ -508,13 +524,15 @@ pub enum SpecialFile {
 /// sinks to make visible.
 impl SpecialFile {
     /// Says what stands in place of a memory, and what a reset does with it.
-    pub fn in_place_of_memory(&self) -> String {
-        let then = match self {
-            SpecialFile::Directory | SpecialFile::ForeignLink(_) => "keeps it beside the memory",
+    pub fn describe_in_place_of_memory(&self) -> String {
+        let reset_effect = match self {
+            SpecialFile::Directory | SpecialFile::ForeignHardLink(_) => {
+                "keeps it beside the memory"
+            }
             SpecialFile::Leased => "archives it when the lease is over",
             _ => "describes and removes it",
         };
-        format!("{self} stands in its place; a reset {then}")
+        format!("{self} stands in its place; a reset {reset_effect}")
     }
 }
 
@@ -528,7 +546,7 @@ impl fmt::Display for SpecialFile {
             SpecialFile::Fifo => f.write_str("a named pipe"),
             SpecialFile::Device => f.write_str("a device"),
             SpecialFile::Socket => f.write_str("a socket"),
-            SpecialFile::ForeignLink(uid) => write!(f, "a hard link to a file of user {uid}"),
+            SpecialFile::ForeignHardLink(uid) => write!(f, "a hard link to a file of user {uid}"),
             SpecialFile::Leased => f.write_str("a file on which somebody has a lease"),
         }
     }
@@ -539,7 +557,7 @@ impl fmt::Display for SpecialFile {
 pub enum SwapForecast {
     /// Nothing that is known of.
     Clear,
-    /// The memory is a mount point of its own: [`Method::InPlace`].
+    /// The memory is a mount point of its own: [`SwapMethod::InPlace`].
     InPlace,
     /// It would be refused, for this reason, which has the command that helps.
     Refused(Error),
@@ -548,7 +566,7 @@ pub enum SwapForecast {
 /// How a memory was replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Method {
+pub enum SwapMethod {
     /// There was none.
     Create,
     /// New and old changed places in one step.
@@ -564,31 +582,31 @@ pub enum Method {
 
 /// What a swap did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Swapped {
+pub struct SwapOutcome {
     /// How it was done.
-    pub method: Method,
+    pub method: SwapMethod,
     /// Where what stood there before is now; empty when there was nothing.
     pub displaced: Vec<String>,
 }
 
 /// What settling came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Settled {
+pub enum SettleOutcome {
     /// Inspected and removed. `watched` says whether a late writer would have
     /// been noticed.
     Removed {
         /// See above.
-        watched: bool,
+        was_watched: bool,
     },
     /// A writer still has it open; ask again.
-    Open,
+    StillOpen,
     /// It was removed, but what somebody wrote in the very instant of the removal
     /// may be missing; the error says why.
     Lost(Error),
     /// It still stands there and is never read: a symlink, pipe, socket or device, which
     /// holds no bytes but the target of the link. The caller describes it and then calls
-    /// [`Folder::remove_odd`].
-    Odd(SpecialFile),
+    /// [`MemoryDirectory::remove_special_file`].
+    Special(SpecialFile),
     /// It stays under its name, because no entry holds its content: a directory, or a
     /// file that must not be read.
     Kept(SpecialFile),
@@ -596,14 +614,14 @@ pub enum Settled {
 
 /// Why a transport failed, as far as the engine acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum FailureCause {
     /// The folder of the memory does not exist.
     NoFolder,
     /// Permission, a read-only file system, a full disk, an I/O error: reached,
     /// and no.
     Refused,
     /// The agent put something else in place in the middle of it; try again.
-    Moved,
+    Replaced,
     /// Somebody has a lease on the file, which keeps everybody else from opening
     /// it. Whoever holds one for a good reason gives it back at once.
     Leased,
@@ -617,36 +635,36 @@ pub enum Cause {
     Unreachable,
     /// The host shows another key than the one that is known, or a revoked one:
     /// nothing was read or sent.
-    HostKey,
+    HostKeyMismatch,
     /// The caller's own sink failed.
-    Caller,
+    CallerFailed,
 }
 
 /// An error of a transport: a cause for the engine, a sentence for people.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TransportError {
     /// Why.
-    pub cause: Cause,
+    pub cause: FailureCause,
     error: Error,
 }
 
 impl TransportError {
     /// An error with its cause.
-    pub fn new(cause: Cause, error: Error) -> TransportError {
+    pub fn new(cause: FailureCause, error: Error) -> TransportError {
         TransportError { cause, error }
     }
 
     /// The same with a further hint.
     #[must_use]
-    pub fn hint(self, hint: impl Into<String>) -> TransportError {
+    pub fn with_hint(self, hint: impl Into<String>) -> TransportError {
         TransportError {
-            error: self.error.hint(hint),
+            error: self.error.with_hint(hint),
             ..self
         }
     }
 
     /// Whether the sentence is the same.
-    pub fn is(&self, error: &Error) -> bool {
+    pub fn has_same_message(&self, error: &Error) -> bool {
         self.error.message() == error.message()
     }
 
@@ -656,19 +674,19 @@ impl TransportError {
     }
 
     /// What decides the exit code.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         match self.cause {
-            Cause::Caller => self.error.kind(),
-            Cause::Moved | Cause::MountPoint => Kind::Conflict,
-            Cause::HostKey => Kind::Integrity,
-            _ => Kind::Host,
+            FailureCause::CallerFailed => self.error.kind(),
+            FailureCause::Replaced | FailureCause::MountPoint => ErrorKind::Conflict,
+            FailureCause::HostKeyMismatch => ErrorKind::Integrity,
+            _ => ErrorKind::Host,
         }
     }
 }
 
 impl From<Error> for TransportError {
     fn from(error: Error) -> TransportError {
-        TransportError::new(Cause::Caller, error)
+        TransportError::new(FailureCause::CallerFailed, error)
     }
 }
 

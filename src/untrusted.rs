@@ -21,15 +21,15 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 /// Distance of tab stops, in cells.
 const TAB_STOP: usize = 8;
 /// Combining marks that a base may carry (`engine.md` section 6).
-const MAX_COMBINING: usize = 4;
+const MAX_COMBINING_MARKS: usize = 4;
 /// Pictographs in one joined emoji, as in the longest recommended ones (families).
 /// A longer chain counts as two cells, and a terminal may draw hundreds.
-const MAX_JOINED: usize = 4;
+const MAX_JOINED_PICTOGRAPHS: usize = 4;
 /// What turns a digit, `#` or `*` into an emoji keycap.
-const KEYCAP: &str = "\u{FE0F}\u{20E3}";
+const KEYCAP_SUFFIX: &str = "\u{FE0F}\u{20E3}";
 /// What a terminal takes for the begin of an escape sequence (ECMA-48).
-const ESCAPES: &str = "\x1B\u{90}\u{98}\u{9B}\u{9D}\u{9E}\u{9F}";
-const TAKES_KEYCAP: [char; 12] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '#', '*'];
+const ESCAPE_INTRODUCERS: &str = "\x1B\u{90}\u{98}\u{9B}\u{9D}\u{9E}\u{9F}";
+const KEYCAP_BASES: [char; 12] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '#', '*'];
 
 /// Agent text, names, paths, host names, banners: bytes that nobody may print
 /// as they are. There is no `Display`; `Debug` prints the revealed text.
@@ -43,24 +43,24 @@ impl Untrusted {
     }
 
     /// The bytes as they came: to compare, hash or diff, never to print.
-    pub fn bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The tokens to show where one line is wanted; see [`reveal`].
-    pub fn tokens(&self, view: View) -> Vec<Token> {
-        reveal(&self.0, view)
+    /// The tokens to show where one line is wanted; see [`reveal_line`].
+    pub fn to_tokens(&self, view: RevealOptions) -> Vec<VisibleToken> {
+        reveal_line(&self.0, view)
     }
 
-    /// The revealed text as one line; see [`line()`].
-    pub fn visible(&self) -> String {
-        line(&self.0)
+    /// The revealed text as one visible_line; see [`visible_line()`].
+    pub fn to_visible_line(&self) -> String {
+        visible_line(&self.0)
     }
 }
 
 impl fmt::Debug for Untrusted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Untrusted({})", self.visible())
+        write!(f, "Untrusted({})", self.to_visible_line())
     }
 }
 
@@ -86,16 +86,16 @@ impl From<PathBuf> for Untrusted {
 /// One run of text that is safe to put into cells. `mark` runs are ours (an
 /// escape made visible) and wear a style that agent text cannot obtain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token {
+pub struct VisibleToken {
     /// What to print.
     pub text: String,
     /// Whether this module made the text.
-    pub mark: bool,
+    pub is_mark: bool,
 }
 
 /// What a line is shown for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Context {
+pub enum RevealPurpose {
     /// To be read. The joiners and selectors inside well-formed emoji pass.
     Prose,
     /// To be compared: nothing invisible passes, not even inside emoji.
@@ -104,26 +104,26 @@ pub enum Context {
 
 /// How to show a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct View {
+pub struct RevealOptions {
     /// Which joiners may pass.
-    pub context: Context,
+    pub purpose: RevealPurpose,
     /// Mark ordinary white space too: spaces, tabs, CR before LF.
-    pub whitespace: bool,
+    pub marks_whitespace: bool,
     /// The most cells a line may take, not counting the `…(+N)` of a longer one.
     pub max_cells: usize,
 }
 
-impl View {
+impl RevealOptions {
     /// Text to read.
-    pub const PROSE: View = View {
-        context: Context::Prose,
-        whitespace: false,
+    pub const PROSE: RevealOptions = RevealOptions {
+        purpose: RevealPurpose::Prose,
+        marks_whitespace: false,
         max_cells: 4096,
     };
     /// Text to compare.
-    pub const DIFF: View = View {
-        context: Context::Diff,
-        ..View::PROSE
+    pub const DIFF: RevealOptions = RevealOptions {
+        purpose: RevealPurpose::Diff,
+        ..RevealOptions::PROSE
     };
 }
 
@@ -133,39 +133,39 @@ impl View {
 /// An LF inside becomes a mark. A final CR is taken for the one that stood before
 /// the LF: dropped, unless `view.whitespace` is set. Takes linear time; what is
 /// cut off is only counted, in N (characters, and bytes that are not UTF-8).
-pub fn reveal(line: &[u8], view: View) -> Vec<Token> {
+pub fn reveal_line(line: &[u8], view: RevealOptions) -> Vec<VisibleToken> {
     let body = line.strip_suffix(b"\r").unwrap_or(line);
-    render(if view.whitespace { line } else { body }, view, false)
+    reveal_tokens(if view.marks_whitespace { line } else { body }, view, false)
 }
 
 /// The revealed text as a plain string of one line, for CLI text and messages.
 ///
 /// Since a string has no style, `‹` and `›` in the input become marks too, so
 /// that nobody can forge one. LF is a mark, and so is a final CR: no LF followed
-/// it. Cut as [`View::PROSE`] says.
-pub fn line(text: impl AsRef<[u8]>) -> String {
-    let tokens = render(text.as_ref(), View::PROSE, true);
+/// it. Cut as [`RevealOptions::PROSE`] says.
+pub fn visible_line(text: impl AsRef<[u8]>) -> String {
+    let tokens = reveal_tokens(text.as_ref(), RevealOptions::PROSE, true);
     tokens.into_iter().map(|token| token.text).collect()
 }
 
 /// The revealed text as a plain string of several lines, for stderr and
-/// messages: each LF is kept (a CR before it goes), each line is as by [`line()`].
-pub fn text(text: impl AsRef<[u8]>) -> String {
-    by_lines(text.as_ref(), View::PROSE)
+/// messages: each LF is kept (a CR before it goes), each visible_line is as by [`visible_line()`].
+pub fn visible_text(text: impl AsRef<[u8]>) -> String {
+    reveal_text(text.as_ref(), RevealOptions::PROSE)
 }
 
 /// The same with no line cut, for a pager or the clipboard.
-pub fn whole(text: impl AsRef<[u8]>) -> String {
-    let view = View {
+pub fn visible_text_uncut(text: impl AsRef<[u8]>) -> String {
+    let view = RevealOptions {
         max_cells: usize::MAX,
-        ..View::PROSE
+        ..RevealOptions::PROSE
     };
-    by_lines(text.as_ref(), view)
+    reveal_text(text.as_ref(), view)
 }
 
-fn by_lines(text: &[u8], view: View) -> String {
+fn reveal_text(text: &[u8], view: RevealOptions) -> String {
     let line = |part: &[u8]| -> String {
-        let tokens = render(part, view, true).into_iter();
+        let tokens = reveal_tokens(part, view, true).into_iter();
         tokens.map(|token| token.text).collect()
     };
     let reveal = |part: &[u8]| match part.strip_suffix(b"\n") {
@@ -178,7 +178,7 @@ fn by_lines(text: &[u8], view: View) -> String {
 
 /// How much of a text does not show as itself: a finding about a whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub struct Hidden {
+pub struct HiddenCounts {
     /// Characters without a shape of their own: formats and bidirectional
     /// controls, default ignorables, tags, selectors, joiners, fillers, private
     /// and unassigned ones. White space and what is inside emoji do not count.
@@ -192,39 +192,49 @@ pub struct Hidden {
 }
 
 /// Counts what is hidden in a whole file; all zero for plain text.
-pub fn hidden(bytes: &[u8]) -> Hidden {
-    let mut found = Hidden::default();
-    let odd = |byte: u8| !matches!(byte, b' '..=b'~' | b'\n' | b'\t');
+pub fn count_hidden(bytes: &[u8]) -> HiddenCounts {
+    let mut counts = HiddenCounts::default();
+    let is_not_plain = |byte: u8| !matches!(byte, b' '..=b'~' | b'\n' | b'\t');
     // Most notes are plain, which many bytes at once can be asked.
-    let plain = |piece: &[u8]| !piece.iter().fold(false, |any, byte| any | odd(*byte));
+    let plain = |piece: &[u8]| {
+        !piece
+            .iter()
+            .fold(false, |any, byte| any | is_not_plain(*byte))
+    };
     if bytes.chunks(4096).all(plain) {
-        return found;
+        return counts;
     }
     for chunk in bytes.utf8_chunks() {
-        found.invalid += chunk.invalid().len() as u64;
+        counts.invalid += chunk.invalid().len() as u64;
         let mut rest = chunk.valid();
-        while let Some((plain, tail)) = rest.bytes().position(odd).map(|at| rest.split_at(at)) {
+        while let Some((plain, tail)) = rest
+            .bytes()
+            .position(is_not_plain)
+            .map(|at| rest.split_at(at))
+        {
             let c = tail.chars().next().unwrap_or_default();
-            let used = match class(c) {
+            let consumed = match char_class(c) {
                 _ if tail.starts_with("\r\n") => 2,
-                _ if tail.starts_with(KEYCAP) && plain.ends_with(TAKES_KEYCAP) => KEYCAP.len(),
-                Class::Base => emoji(tail, true).max(c.len_utf8()),
+                _ if tail.starts_with(KEYCAP_SUFFIX) && plain.ends_with(KEYCAP_BASES) => {
+                    KEYCAP_SUFFIX.len()
+                }
+                CharClass::Base => emoji_length(tail, true).max(c.len_utf8()),
                 class => {
-                    found.invisible += u64::from(class == Class::Hidden);
-                    found.controls += u64::from(class == Class::Control);
-                    found.escapes += u64::from(ESCAPES.contains(c));
+                    counts.invisible += u64::from(class == CharClass::Invisible);
+                    counts.controls += u64::from(class == CharClass::Control);
+                    counts.escapes += u64::from(ESCAPE_INTRODUCERS.contains(c));
                     c.len_utf8()
                 }
             };
-            rest = tail.get(used..).unwrap_or_default();
+            rest = tail.get(consumed..).unwrap_or_default();
         }
     }
-    found
+    counts
 }
 
 /// True when a word mixes Latin letters with Cyrillic or Greek ones (a badge).
 /// Digits, `_`, combining marks and invisible characters do not end a word.
-pub fn mixed_scripts(bytes: &[u8]) -> bool {
+pub fn has_mixed_scripts(bytes: &[u8]) -> bool {
     let (latin, lookalike) = (1_u8, 2_u8);
     let scripts = CodePointMapData::<Script>::new();
     let mixed = |text: &str| {
@@ -239,7 +249,7 @@ pub fn mixed_scripts(bytes: &[u8]) -> bool {
                     Script::Cyrillic | Script::Greek => word |= lookalike,
                     _ => {}
                 },
-                _ if matches!(class(c), Class::Combining | Class::Hidden) => {}
+                _ if matches!(char_class(c), CharClass::Combining | CharClass::Invisible) => {}
                 _ => word = 0,
             }
             word == latin | lookalike
@@ -251,7 +261,7 @@ pub fn mixed_scripts(bytes: &[u8]) -> bool {
 /// The same JSON with all but printable ASCII escaped, for `--json` on a terminal.
 /// `json` is valid JSON: such characters then occur only in strings, and LF (kept),
 /// TAB and CR (made spaces) only between values.
-pub fn ascii_json(json: &str) -> String {
+pub fn escape_json_to_ascii(json: &str) -> String {
     let escape = |unit: u16| match u8::try_from(unit) {
         Ok(byte @ (b' '..=b'~' | b'\n')) => char::from(byte).to_string(),
         Ok(b'\t' | b'\r') => " ".to_string(),
@@ -262,51 +272,51 @@ pub fn ascii_json(json: &str) -> String {
 
 /// What a character is to the eye.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Class {
+enum CharClass {
     Control,   // C0, DEL, C1
-    Hidden,    // nothing shows, or nobody knows what
+    Invisible, // nothing shows, or nobody knows what
     Space,     // white space that is not the ordinary one
     Combining, // belongs to the character before it
     Base,      // shows by itself
 }
 
-fn class(c: char) -> Class {
+fn char_class(c: char) -> CharClass {
     use GeneralCategory as G;
     let category = CodePointMapData::<G>::new().get(c);
     // Selectors, tags, Hangul fillers, the grapheme joiner; not the Braille blank.
     let ignorable = CodePointSetData::new::<DefaultIgnorableCodePoint>().contains(c);
     match category {
-        G::Control => Class::Control,
-        G::Format | G::LineSeparator | G::ParagraphSeparator => Class::Hidden,
-        G::PrivateUse | G::Unassigned | G::Surrogate => Class::Hidden,
-        _ if ignorable || c == '\u{2800}' => Class::Hidden,
-        G::SpaceSeparator if c != ' ' => Class::Space,
-        G::NonspacingMark | G::SpacingMark | G::EnclosingMark => Class::Combining,
+        G::Control => CharClass::Control,
+        G::Format | G::LineSeparator | G::ParagraphSeparator => CharClass::Invisible,
+        G::PrivateUse | G::Unassigned | G::Surrogate => CharClass::Invisible,
+        _ if ignorable || c == '\u{2800}' => CharClass::Invisible,
+        G::SpaceSeparator if c != ' ' => CharClass::Space,
+        G::NonspacingMark | G::SpacingMark | G::EnclosingMark => CharClass::Combining,
         // The vowels and finals of conjoining Hangul, and a few prefixes.
-        _ if c.width() == Some(0) => Class::Combining,
-        _ => Class::Base,
+        _ if c.width() == Some(0) => CharClass::Combining,
+        _ => CharClass::Base,
     }
 }
 
 /// The length in bytes of the emoji at the start of `text`; 0 if there is none.
 /// It is a pictograph, with a skin tone or, where `joiners` may pass, VS16; there
-/// also a keycap, and up to [`MAX_JOINED`] pictographs joined by ZWJ.
-fn emoji(text: &str, joiners: bool) -> usize {
+/// also a keycap, and up to [`MAX_JOINED_PICTOGRAPHS`] pictographs joined by ZWJ.
+fn emoji_length(text: &str, joiners: bool) -> usize {
     let pictographs = CodePointSetData::new::<ExtendedPictographic>();
     let modifiers = CodePointSetData::new::<EmojiModifier>();
     // Code points reserved for future emoji are pictographs, too.
-    let pictograph = |c: char| pictographs.contains(c) && class(c) == Class::Base;
-    let styled = |c: char| modifiers.contains(c) || joiners && c == '\u{FE0F}';
-    let capped = text.strip_prefix(TAKES_KEYCAP);
-    if joiners && capped.is_some_and(|rest| rest.starts_with(KEYCAP)) {
-        return 1 + KEYCAP.len();
+    let is_pictograph = |c: char| pictographs.contains(c) && char_class(c) == CharClass::Base;
+    let is_emoji_style = |c: char| modifiers.contains(c) || joiners && c == '\u{FE0F}';
+    let after_keycap_base = text.strip_prefix(KEYCAP_BASES);
+    if joiners && after_keycap_base.is_some_and(|rest| rest.starts_with(KEYCAP_SUFFIX)) {
+        return 1 + KEYCAP_SUFFIX.len();
     }
     let (mut end, mut rest) = (0, text);
-    for _ in 0..MAX_JOINED {
-        let Some(after) = rest.strip_prefix(pictograph) else {
+    for _ in 0..MAX_JOINED_PICTOGRAPHS {
+        let Some(after) = rest.strip_prefix(is_pictograph) else {
             break;
         };
-        let after = after.strip_prefix(styled).unwrap_or(after);
+        let after = after.strip_prefix(is_emoji_style).unwrap_or(after);
         end = text.len() - after.len();
         match after.strip_prefix('\u{200D}') {
             Some(joined) if joiners => rest = joined,
@@ -318,61 +328,66 @@ fn emoji(text: &str, joiners: bool) -> usize {
 
 /// Builds the tokens of one line, piece by piece. A piece is shown whole or not at
 /// all; the methods return None when it has no room.
-struct Writer {
-    view: View,
-    tokens: Vec<Token>,
+struct TokenWriter {
+    view: RevealOptions,
+    tokens: Vec<VisibleToken>,
     /// Cells left.
-    room: usize,
+    cells_left: usize,
     /// Bytes of the line shown so far.
-    at: usize,
+    bytes_shown: usize,
     /// What a combining mark would sit on: where it begins in the last token, and
     /// how many it carries. None at the start, after a tab, after marks of ours.
-    base: Option<(usize, usize)>,
+    combining_base: Option<(usize, usize)>,
 }
 
 /// Reveals a line whose final CR is to be shown. `plain`: the result will lose
 /// its style, so our brackets must not occur in the text.
-fn render(line: &[u8], view: View, plain: bool) -> Vec<Token> {
-    let mut writer = Writer {
+fn reveal_tokens(line: &[u8], view: RevealOptions, is_plain: bool) -> Vec<VisibleToken> {
+    let mut writer = TokenWriter {
         view,
         tokens: Vec::new(),
-        room: view.max_cells,
-        at: 0,
-        base: None,
+        cells_left: view.max_cells,
+        bytes_shown: 0,
+        combining_base: None,
     };
-    if writer.line(line, plain).is_none() {
-        let left = line.get(writer.at..).unwrap_or_default().utf8_chunks();
-        let counts = left.map(|chunk| chunk.valid().chars().count() + chunk.invalid().len());
-        writer.append(&format!("…(+{})", counts.sum::<usize>()), true);
+    if writer.write_line(line, is_plain).is_none() {
+        let remaining = line
+            .get(writer.bytes_shown..)
+            .unwrap_or_default()
+            .utf8_chunks();
+        let counts = remaining.map(|chunk| chunk.valid().chars().count() + chunk.invalid().len());
+        writer.append_text(&format!("…(+{})", counts.sum::<usize>()), true);
     }
     writer.tokens
 }
 
-impl Writer {
-    fn line(&mut self, line: &[u8], plain: bool) -> Option<()> {
-        let joiners = self.view.context == Context::Prose;
+impl TokenWriter {
+    fn write_line(&mut self, line: &[u8], plain: bool) -> Option<()> {
+        let joiners = self.view.purpose == RevealPurpose::Prose;
         for chunk in line.utf8_chunks() {
             let mut rest = chunk.valid();
             while let Some(c) = rest.chars().next() {
-                let emoji = emoji(rest, joiners);
-                let used = match class(c) {
-                    _ if c == '\t' => self.tab()?,
-                    _ if c.is_ascii_graphic() && emoji == 0 || c == ' ' => self.ascii(rest)?,
-                    _ if plain && matches!(c, '‹' | '›') => self.name(rest, c)?,
-                    Class::Base => {
+                let emoji = emoji_length(rest, joiners);
+                let used = match char_class(c) {
+                    _ if c == '\t' => self.write_tab()?,
+                    _ if c.is_ascii_graphic() && emoji == 0 || c == ' ' => {
+                        self.write_ascii(rest)?
+                    }
+                    _ if plain && matches!(c, '‹' | '›') => self.write_code_point(rest, c)?,
+                    CharClass::Base => {
                         let piece = rest.get(..emoji.max(c.len_utf8())).unwrap_or(rest);
-                        self.put(piece, piece.width(), false)?;
+                        self.write_piece(piece, piece.width(), false)?;
                         piece.len()
                     }
-                    Class::Combining => self.combining(rest, c)?,
-                    _ => self.name(rest, c)?,
+                    CharClass::Combining => self.write_combining(rest, c)?,
+                    _ => self.write_code_point(rest, c)?,
                 };
-                self.at += used;
+                self.bytes_shown += used;
                 rest = rest.get(used..).unwrap_or_default();
             }
             for byte in chunk.invalid() {
-                self.mark(&format!("\\x{byte:02X}"))?;
-                self.at += 1;
+                self.write_mark(&format!("\\x{byte:02X}"))?;
+                self.bytes_shown += 1;
             }
         }
         Some(())
@@ -380,43 +395,49 @@ impl Writer {
 
     /// Shows the printable ASCII at the start of `rest`, as far as there is room:
     /// the fast path, one piece for most lines.
-    fn ascii(&mut self, rest: &str) -> Option<usize> {
-        let marks = self.view.whitespace;
-        if marks && rest.starts_with(' ') {
-            self.mark("·")?;
+    fn write_ascii(&mut self, rest: &str) -> Option<usize> {
+        let marks_whitespace = self.view.marks_whitespace;
+        if marks_whitespace && rest.starts_with(' ') {
+            self.write_mark("·")?;
             return Some(1);
         }
-        let bytes = rest.bytes().take(self.room.max(1));
-        let shows = |byte: &u8| matches!(byte, b' '..=b'~') && !(marks && *byte == b' ');
-        let mut run = bytes.take_while(shows).count();
+        let bytes = rest.bytes().take(self.cells_left.max(1));
+        let is_shown =
+            |byte: &u8| matches!(byte, b' '..=b'~') && !(marks_whitespace && *byte == b' ');
+        let mut run_length = bytes.take_while(is_shown).count();
         // The last one may be the digit of a keycap.
-        if run > 1 && emoji(rest.get(run - 1..).unwrap_or_default(), true) > 0 {
-            run -= 1;
+        if run_length > 1 && emoji_length(rest.get(run_length - 1..).unwrap_or_default(), true) > 0
+        {
+            run_length -= 1;
         }
-        let start = self.put(rest.get(..run).unwrap_or_default(), run, false)?;
-        self.base = Some((start + run - 1, 0));
-        Some(run)
+        let start = self.write_piece(
+            rest.get(..run_length).unwrap_or_default(),
+            run_length,
+            false,
+        )?;
+        self.combining_base = Some((start + run_length - 1, 0));
+        Some(run_length)
     }
 
-    fn tab(&mut self) -> Option<usize> {
-        let mut cells = TAB_STOP - (self.view.max_cells - self.room) % TAB_STOP;
-        if cells > self.room {
+    fn write_tab(&mut self) -> Option<usize> {
+        let mut cells = TAB_STOP - (self.view.max_cells - self.cells_left) % TAB_STOP;
+        if cells > self.cells_left {
             return None;
         }
-        if self.view.whitespace {
-            self.mark("→")?;
+        if self.view.marks_whitespace {
+            self.write_mark("→")?;
             cells -= 1;
         }
         if cells > 0 {
-            self.put(&" ".repeat(cells), cells, false)?;
+            self.write_piece(&" ".repeat(cells), cells, false)?;
         }
-        self.base = None;
+        self.combining_base = None;
         Some(1)
     }
 
     /// Names `c`: a control by its picture or code, anything else by its code
     /// point and the number of its repetitions at the start of `rest`.
-    fn name(&mut self, rest: &str, c: char) -> Option<usize> {
+    fn write_code_point(&mut self, rest: &str, c: char) -> Option<usize> {
         let code = u32::from(c);
         let mut run = 1;
         let mark = match char::from_u32(0x2400 + code) {
@@ -429,60 +450,66 @@ impl Writer {
                 format!("‹U+{code:04X}›{}", times.unwrap_or_default())
             }
         };
-        self.mark(&mark)?;
+        self.write_mark(&mark)?;
         Some(run * c.len_utf8())
     }
 
-    fn combining(&mut self, rest: &str, c: char) -> Option<usize> {
+    fn write_combining(&mut self, rest: &str, c: char) -> Option<usize> {
         let cells = c.width().unwrap_or(0);
-        let base = (self.base).and_then(|(start, _)| self.tokens.last()?.text.get(start..));
-        let joins = |base: &str| format!("{base}{c}").graphemes(true).nth(1).is_none();
+        let base =
+            (self.combining_base).and_then(|(start, _)| self.tokens.last()?.text.get(start..));
+        let can_join = |base: &str| format!("{base}{c}").graphemes(true).nth(1).is_none();
         // The vowels and finals of Hangul join nothing but Hangul; elsewhere,
         // taking no room, they would be lost on the way to the screen.
-        if cells == 0 && !joins(base.unwrap_or("◌")) {
-            return self.name(rest, c);
+        if cells == 0 && !can_join(base.unwrap_or("◌")) {
+            return self.write_code_point(rest, c);
         }
-        match self.base {
-            Some((_, MAX_COMBINING)) => {
-                let run = rest.chars().take_while(|c| class(*c) == Class::Combining);
+        match self.combining_base {
+            Some((_, MAX_COMBINING_MARKS)) => {
+                let run = rest
+                    .chars()
+                    .take_while(|c| char_class(*c) == CharClass::Combining);
                 let (count, used) = run.fold((0, 0), |(n, len), c| (n + 1, len + c.len_utf8()));
-                self.mark(&format!("‹+{count}›"))?;
+                self.write_mark(&format!("‹+{count}›"))?;
                 return Some(used);
             }
             Some((start, carried)) => {
-                let mark = self.tokens.last().is_some_and(|last| last.mark);
-                self.put(c.encode_utf8(&mut [0; 4]), cells, mark)?;
-                self.base = Some((start, carried + 1));
+                let mark = self.tokens.last().is_some_and(|last| last.is_mark);
+                self.write_piece(c.encode_utf8(&mut [0; 4]), cells, mark)?;
+                self.combining_base = Some((start, carried + 1));
             }
             None => {
                 // In one token with its circle, so that they share a cell.
-                let start = self.put(&format!("◌{c}"), 1 + cells, true)?;
-                self.base = Some((start, 1));
+                let start = self.write_piece(&format!("◌{c}"), 1 + cells, true)?;
+                self.combining_base = Some((start, 1));
             }
         }
         Some(c.len_utf8())
     }
 
-    fn mark(&mut self, text: &str) -> Option<usize> {
-        self.put(text, text.width(), true)
+    fn write_mark(&mut self, text: &str) -> Option<usize> {
+        self.write_piece(text, text.width(), true)
     }
 
     /// Appends a piece; combining marks may sit on it unless it is a mark of ours.
     /// Returns where it starts in the last token.
-    fn put(&mut self, text: &str, cells: usize, mark: bool) -> Option<usize> {
-        self.room = self.room.checked_sub(cells)?;
-        let start = self.append(text, mark);
-        self.base = (!mark).then_some((start, 0));
+    fn write_piece(&mut self, text: &str, cells: usize, mark: bool) -> Option<usize> {
+        self.cells_left = self.cells_left.checked_sub(cells)?;
+        let start = self.append_text(text, mark);
+        self.combining_base = (!mark).then_some((start, 0));
         Some(start)
     }
 
     /// Appends text to the last token if that is of its kind, else begins one.
-    fn append(&mut self, piece: &str, mark: bool) -> usize {
-        let last = self.tokens.pop_if(|last| last.mark == mark);
+    fn append_text(&mut self, piece: &str, mark: bool) -> usize {
+        let last = self.tokens.pop_if(|last| last.is_mark == mark);
         let mut text = last.map_or(String::new(), |last| last.text);
         let start = text.len();
         text.push_str(piece);
-        self.tokens.push(Token { text, mark });
+        self.tokens.push(VisibleToken {
+            text,
+            is_mark: mark,
+        });
         start
     }
 }
@@ -507,29 +534,39 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
 \u{301}a\t\u{903} -> [◌\u{301}]a      [◌\u{903}]
 \u{1112}\u{1161}\u{11AB} a\u{1161} -> \u{1112}\u{1161}\u{11AB} a[‹U+1161›]";
 
-    fn view(whitespace: bool, max_cells: usize, prose: bool) -> View {
-        View {
-            context: if prose { Context::Prose } else { Context::Diff },
-            whitespace,
+    fn view(whitespace: bool, max_cells: usize, prose: bool) -> RevealOptions {
+        RevealOptions {
+            purpose: if prose {
+                RevealPurpose::Prose
+            } else {
+                RevealPurpose::Diff
+            },
+            marks_whitespace: whitespace,
             max_cells,
         }
     }
 
-    fn show(line: impl AsRef<[u8]>, view: View) -> String {
-        let show = |token: Token| match token.mark {
+    fn show(line: impl AsRef<[u8]>, view: RevealOptions) -> String {
+        let show = |token: VisibleToken| match token.is_mark {
             true => format!("[{}]", token.text),
             false => token.text,
         };
-        reveal(line.as_ref(), view).into_iter().map(show).collect()
+        reveal_line(line.as_ref(), view)
+            .into_iter()
+            .map(show)
+            .collect()
     }
 
     #[test]
     fn each_class_shows_as_the_rules_say() {
         for (line, expected) in CLASSES.split('\n').filter_map(|row| row.split_once(" -> ")) {
-            assert_eq!(show(line, View::PROSE), expected, "{line:?}");
-            assert_eq!(show(line, View::DIFF), expected, "{line:?}");
+            assert_eq!(show(line, RevealOptions::PROSE), expected, "{line:?}");
+            assert_eq!(show(line, RevealOptions::DIFF), expected, "{line:?}");
         }
-        assert_eq!(show(b"\n\xFF(\xED\xA0", View::DIFF), r"[␊\xFF]([\xED\xA0]");
+        assert_eq!(
+            show(b"\n\xFF(\xED\xA0", RevealOptions::DIFF),
+            r"[␊\xFF]([\xED\xA0]"
+        );
         let whitespace = view(true, 99, false);
         assert_eq!(
             show("a b\tc \t \r", whitespace),
@@ -541,13 +578,17 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
     fn joiners_pass_only_in_prose_and_only_inside_emoji() {
         let emoji = "❤\u{FE0F} 👩🏽\u{200D}🚀 👁\u{FE0F}\u{200D}🗨\u{FE0F} no1\u{FE0F}\u{20E3}";
         for line in emoji.split(' ') {
-            assert_eq!(show(line, View::PROSE), line);
-            assert!(show(line, View::DIFF).contains("[‹U+"), "{line}");
-            assert_eq!(hidden(line.as_bytes()), Hidden::default(), "{line}");
+            assert_eq!(show(line, RevealOptions::PROSE), line);
+            assert!(show(line, RevealOptions::DIFF).contains("[‹U+"), "{line}");
+            assert_eq!(
+                count_hidden(line.as_bytes()),
+                HiddenCounts::default(),
+                "{line}"
+            );
         }
         let line = "🚀\u{200D}🚀\u{200D}🚀\u{200D}🚀\u{200D}🚀 🚀\u{200D}a\u{FE0E}";
         let expected = "🚀\u{200D}🚀\u{200D}🚀\u{200D}🚀[‹U+200D›]🚀 🚀[‹U+200D›]a[‹U+FE0E›]";
-        assert_eq!(show(line, View::PROSE), expected);
+        assert_eq!(show(line, RevealOptions::PROSE), expected);
     }
 
     #[test]
@@ -558,13 +599,13 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
         assert_eq!(cut(b"abc\x1B\xFF", 0), "[…(+5)]");
         let huge = [&b"b"[..], &b"\xCC\x81".repeat(5_000_000)].concat();
         assert_eq!(cut(&huge, 2), "b\u{301}\u{301}\u{301}\u{301}[…(+4999996)]");
-        assert!(line("\u{200B}".repeat(3_000_000)).ends_with("›x3000000"));
+        assert!(visible_line("\u{200B}".repeat(3_000_000)).ends_with("›x3000000"));
     }
 
     #[test]
     fn plain_strings_cannot_forge_marks() {
-        assert_eq!(line("‹›\u{202E}\n\r"), "‹U+2039›‹U+203A›‹U+202E›␊␍");
-        assert_eq!(text("a\r\n\x1B\n\nb\r"), "a\n␛\n\nb␍");
+        assert_eq!(visible_line("‹›\u{202E}\n\r"), "‹U+2039›‹U+203A›‹U+202E›␊␍");
+        assert_eq!(visible_text("a\r\n\x1B\n\nb\r"), "a\n␛\n\nb␍");
         assert_eq!(format!("{:?}", Untrusted::from("/a\x07")), "Untrusted(/a␇)");
     }
 
@@ -572,10 +613,12 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
     fn findings_and_json() {
         let bytes = b"\r\n\t\xE2\x80\xAE\xE2\x80\x8B\xE2\xA0\x80\x1B\r\x7F\xC2\x9B\xFF\xC3\xC2\xA0";
         let found = r#"{"invisible":3,"controls":4,"invalid":2,"escapes":2}"#;
-        assert_eq!(serde_json::to_string(&hidden(bytes)).unwrap(), found);
-        assert!(mixed_scripts("p\u{430}y".as_bytes()) && mixed_scripts("1\u{3B1}_b".as_bytes()));
-        assert!(!mixed_scripts("pay Ωμέγα мир 5µm".as_bytes()));
-        let json = ascii_json("{\n\t\"é🚀\x7F\": 1}");
+        assert_eq!(serde_json::to_string(&count_hidden(bytes)).unwrap(), found);
+        assert!(
+            has_mixed_scripts("p\u{430}y".as_bytes()) && has_mixed_scripts("1\u{3B1}_b".as_bytes())
+        );
+        assert!(!has_mixed_scripts("pay Ωμέγα мир 5µm".as_bytes()));
+        let json = escape_json_to_ascii("{\n\t\"é🚀\x7F\": 1}");
         assert_eq!(json, "{\n \"\\u00e9\\ud83d\\ude80\\u007f\": 1}");
     }
 
@@ -591,28 +634,28 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
     proptest! {
         #[test]
         fn no_danger_passes(bytes in hostile(), prose: bool, whitespace: bool, max in 0..90usize) {
-            let mut tokens = reveal(&bytes, view(whitespace, max, prose));
-            prop_assert!(tokens.windows(2).all(|pair| pair[0].mark != pair[1].mark));
+            let mut tokens = reveal_line(&bytes, view(whitespace, max, prose));
+            prop_assert!(tokens.windows(2).all(|pair| pair[0].is_mark != pair[1].is_mark));
             for token in &tokens {
                 let joined = token.text.replace(['\u{200D}', '\u{FE0F}'], "");
-                prop_assert!(joined == token.text || prose && !token.mark);
-                let shows = |c| matches!(class(c), Class::Base | Class::Combining) || c == ' ';
+                prop_assert!(joined == token.text || prose && !token.is_mark);
+                let shows = |c| matches!(char_class(c), CharClass::Base | CharClass::Combining) || c == ' ';
                 prop_assert!(joined.chars().all(shows), "{:?}", token.text);
                 prop_assert!(token.text.graphemes(true).all(|cell| cell.width() > 0));
             }
-            if let Some(last) = tokens.last_mut().filter(|last| last.mark) {
+            if let Some(last) = tokens.last_mut().filter(|last| last.is_mark) {
                 last.text.truncate(last.text.find('…').unwrap_or(last.text.len()));
             }
             let graphemes = tokens.iter().flat_map(|token| token.text.graphemes(true));
             prop_assert!(graphemes.map(UnicodeWidthStr::width).sum::<usize>() <= max);
-            line(&bytes);
+            visible_line(&bytes);
         }
 
         #[test]
         fn plain_text_stays_as_it_is(line in "[ -~‹›␀-␡◌…·→éж漢🚀]{1,99}", prose: bool) {
-            let token = Token { text: line.clone(), mark: false };
-            prop_assert_eq!(reveal(line.as_bytes(), view(false, 200, prose)), [token]);
-            prop_assert_eq!(hidden(line.as_bytes()), Hidden::default());
+            let token = VisibleToken { text: line.clone(), is_mark: false };
+            prop_assert_eq!(reveal_line(line.as_bytes(), view(false, 200, prose)), [token]);
+            prop_assert_eq!(count_hidden(line.as_bytes()), HiddenCounts::default());
         }
     }
 }

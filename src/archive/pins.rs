@@ -13,12 +13,12 @@ use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::{Archive, OWN};
+use super::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::durable;
 use crate::error::{Error, Result};
 
 /// The file among the program's own.
-const NAME: &str = "pins";
+const PINS_FILE_NAME: &str = "pins";
 
 /// The pins as they were read. To change them, hold the lock of pins from before
 /// they are read until they are written.
@@ -26,14 +26,14 @@ const NAME: &str = "pins";
 pub struct Pins {
     archive: Archive,
     lines: Vec<Vec<u8>>,
-    set: HashSet<PathBuf>,
+    pinned_entries: HashSet<PathBuf>,
 }
 
 /// A line of the pins that names no entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinFault {
     /// The file.
-    pub path: PathBuf,
+    pub pins_path: PathBuf,
     /// The line's number, from 1.
     pub line: usize,
     /// What it says.
@@ -47,7 +47,7 @@ pub struct PinFault {
 
 impl PinFault {
     /// Whether it may have been meant for this entry.
-    pub fn concerns(&self, entry: &Path) -> bool {
+    pub fn may_concern(&self, entry: &Path) -> bool {
         let directory = self.directory.as_deref();
         directory.is_none_or(|directory| entry.parent() == Some(directory))
     }
@@ -55,7 +55,7 @@ impl PinFault {
 
 impl fmt::Display for PinFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (path, line, text) = (self.path.display(), self.line, &self.text);
+        let (path, line, text) = (self.pins_path.display(), self.line, &self.text);
         write!(f, "line {line} of {path} names no entry: {text}")?;
         match &self.error {
             Some(error) => write!(f, " ({error})"),
@@ -70,10 +70,10 @@ impl Pins {
     /// # Errors
     /// What the system answered. Where there is no such file nothing is pinned.
     pub fn read(archive: &Archive) -> Result<Pins> {
-        let path = archive.own(NAME);
-        let text = match durable::read_own(&path) {
+        let path = archive.program_path(PINS_FILE_NAME);
+        let text = match durable::read_own_file(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(Error::io("read the pins", &path, &error)),
+            Err(error) => return Err(Error::from_io("read the pins", &path, &error)),
             Ok(text) => text,
         };
         let mut lines: Vec<Vec<u8>> = text.split(|byte| *byte == b'\n').map(Vec::from).collect();
@@ -81,15 +81,19 @@ impl Pins {
         let mut pins = Pins {
             archive: archive.clone(),
             lines,
-            set: HashSet::new(),
+            pinned_entries: HashSet::new(),
         };
-        pins.set = pins.lines.iter().filter_map(|it| pins.entry(it)).collect();
+        pins.pinned_entries = pins
+            .lines
+            .iter()
+            .filter_map(|it| pins.entry_of_line(it))
+            .collect();
         Ok(pins)
     }
 
     /// The entry that a line names, as far as its text tells; none of a line that means
     /// nothing.
-    fn entry(&self, line: &[u8]) -> Option<PathBuf> {
+    fn entry_of_line(&self, line: &[u8]) -> Option<PathBuf> {
         let text = line.trim_ascii();
         if text.is_empty() || text.starts_with(b"#") {
             return None;
@@ -101,7 +105,7 @@ impl Pins {
             .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
         let resolved = match is_plain {
             true => None,
-            false => self.archive.path_of(path),
+            false => self.archive.resolve_typed_path(path),
         };
         let parts = below.components();
         let parts = parts.filter(|part| *part != Component::CurDir);
@@ -109,22 +113,22 @@ impl Pins {
     }
 
     /// The lines that name no entry.
-    pub fn faults(&self) -> Vec<PinFault> {
+    pub fn find_faults(&self) -> Vec<PinFault> {
         let numbered = self.lines.iter().enumerate();
         let fault = |(number, line): (usize, &Vec<u8>)| {
-            let entry = self.entry(line)?;
-            let error = match self.archive.entry(&entry) {
+            let entry = self.entry_of_line(line)?;
+            let error = match self.archive.find_entry(&entry) {
                 Ok(Some(_)) => return None,
                 Ok(None) => None,
                 Err(error) => Some(error),
             };
             let is_known = |directory: &&Path| {
                 let path = self.archive.root().join(directory);
-                super::stays_below(directory) && durable::is_unlinked_directory(&path)
+                super::is_below_archive(directory) && durable::is_directory_no_symlinks(&path)
             };
             let directory = entry.parent().filter(is_known);
             Some(PinFault {
-                path: self.archive.own(NAME),
+                pins_path: self.archive.program_path(PINS_FILE_NAME),
                 line: number + 1,
                 text: String::from_utf8_lossy(line.trim_ascii()).into_owned(),
                 directory: directory.map(Path::to_path_buf),
@@ -136,12 +140,12 @@ impl Pins {
 
     /// Whether an entry is pinned.
     pub fn contains(&self, entry: &Path) -> bool {
-        self.set.contains(entry)
+        self.pinned_entries.contains(entry)
     }
 
     /// Pins an entry; false when it was pinned before.
     pub fn add(&mut self, entry: &Path) -> bool {
-        let is_new = self.set.insert(entry.to_path_buf());
+        let is_new = self.pinned_entries.insert(entry.to_path_buf());
         if is_new {
             self.lines.push(entry.as_os_str().as_bytes().to_vec());
         }
@@ -151,9 +155,9 @@ impl Pins {
     /// Unpins an entry; false when it was not pinned.
     pub fn remove(&mut self, entry: &Path) -> bool {
         let lines = std::mem::take(&mut self.lines).into_iter();
-        let is_other = |line: &Vec<u8>| self.entry(line).as_deref() != Some(entry);
+        let is_other = |line: &Vec<u8>| self.entry_of_line(line).as_deref() != Some(entry);
         self.lines = lines.filter(is_other).collect();
-        self.set.remove(entry)
+        self.pinned_entries.remove(entry)
     }
 
     /// Puts the pins on the disk.
@@ -161,11 +165,11 @@ impl Pins {
     /// # Errors
     /// What the system answered; the pins are as before then.
     pub fn write(&self, archive: &Archive) -> Result<()> {
-        archive.folder(OWN.as_ref())?;
+        archive.open_or_create_directory(PROGRAM_DIRECTORY_NAME.as_ref())?;
         let mut text = self.lines.join(&b'\n');
         if !text.is_empty() {
             text.push(b'\n');
         }
-        archive.replace_own(&archive.own(NAME), &text)
+        archive.replace_program_file(&archive.program_path(PINS_FILE_NAME), &text)
     }
 }

@@ -13,12 +13,12 @@ fn names_are_the_originals_and_read_back() {
         (EntryKind::FullBackup, 0, "2026-03-14_0900-full-backup.md"),
         (EntryKind::FullBackup, 1, "2026-03-14_0900-full-backup-1.md"),
         (EntryKind::Late, 0, "2026-03-14_0900-late.md"),
-        (EntryKind::Odd, 3, "2026-03-14_0900-odd-3.md"),
+        (EntryKind::Special, 3, "2026-03-14_0900-odd-3.md"),
         (EntryKind::Appended, 0, "2026-03-14_0900-appended.md"),
     ] {
-        assert_eq!(entry_name(time, kind, number), name);
+        assert_eq!(format_entry_name(time, kind, number), name);
         let expected = (time.naive_local().with_second(0), kind, number);
-        let (stamp, kind, number) = parse_name(name).unwrap();
+        let (stamp, kind, number) = parse_entry_name(name).unwrap();
         assert_eq!((Some(stamp), kind, number), expected);
     }
     for name in [
@@ -34,7 +34,7 @@ fn names_are_the_originals_and_read_back() {
         "+026-03-14_0900.md",
         "é026-03-14_0900.md",
     ] {
-        assert_eq!(parse_name(name), None, "{name}");
+        assert_eq!(parse_entry_name(name), None, "{name}");
     }
 }
 
@@ -44,10 +44,13 @@ use chrono::Timelike;
 fn scratch_of_an_entry_is_verbatim() {
     let time = at("2026-03-14T09:00:00+01:00");
     let scratch = "\n\n## Scratch Notes\n\n- a\n";
-    let entry = format!("{}{scratch}", scratch_header("scout", time));
+    let entry = format!("{}{scratch}", format_scratch_header("scout", time));
     assert!(entry.starts_with("# scout scratch notes — archived 2026-03-14_0900\n\n"));
-    assert_eq!(scratch_of(entry.as_bytes()), Some(scratch.as_bytes()));
-    assert_eq!(scratch_of(b"no header\n\nx"), None);
+    assert_eq!(
+        strip_scratch_header(entry.as_bytes()),
+        Some(scratch.as_bytes())
+    );
+    assert_eq!(strip_scratch_header(b"no header\n\nx"), None);
 }
 
 #[test]
@@ -68,7 +71,7 @@ fn a_free_name_is_found_with_few_looks_however_many_are_taken() {
 fn entries_of_one_minute_are_numbered_on_whatever_stands_there() {
     let time = at("2026-03-14T09:00:00+00:00");
     let names: Vec<String> = (0..300)
-        .map(|number| entry_name(time, EntryKind::Late, number))
+        .map(|number| format_entry_name(time, EntryKind::Late, number))
         .collect();
     let listed: Vec<(&str, &str)> = names
         .iter()
@@ -77,18 +80,18 @@ fn entries_of_one_minute_are_numbered_on_whatever_stands_there() {
     let (_folder, archive) = entries(&listed);
     let scout = Path::new("scout");
     for expected in ["2026-03-14_0900-late-300.md", "2026-03-14_0900-late-301.md"] {
-        let draft = archive.begin(scout).unwrap();
+        let draft = archive.start_entry(scout).unwrap();
         let written = draft.finish(EntryKind::Late, time).unwrap();
         assert_eq!(written.path, scout.join(expected));
     }
     // A gap is no reason to look at every name, and nothing is replaced.
     let gap = archive.root().join("scout").join(&names[150]);
     std::fs::remove_file(gap).unwrap();
-    let draft = archive.begin(scout).unwrap();
+    let draft = archive.start_entry(scout).unwrap();
     draft.finish(EntryKind::Late, time).unwrap();
-    assert_eq!(archive.list(scout).unwrap().len(), 302);
+    assert_eq!(archive.list_entries(scout).unwrap().len(), 302);
     // Other kinds have numbers of their own.
-    let draft = archive.begin(scout).unwrap();
+    let draft = archive.start_entry(scout).unwrap();
     let written = draft.finish(EntryKind::Scratch, time).unwrap();
     assert_eq!(written.path, scout.join("2026-03-14_0900.md"));
 }
@@ -118,7 +121,7 @@ fn what_is_old_by_name_and_by_time_expires_but_the_newest() {
     let limit = at("2026-02-12T09:00:00Z");
     let expired = |keep_newest| -> Vec<PathBuf> {
         let entries = archive
-            .expired("scout".as_ref(), limit, keep_newest)
+            .expired_entries("scout".as_ref(), limit, keep_newest)
             .unwrap();
         entries.into_iter().map(|entry| entry.path).collect()
     };
@@ -128,7 +131,9 @@ fn what_is_old_by_name_and_by_time_expires_but_the_newest() {
     assert_eq!(expired(true), gone);
     gone.push("scout/2026-02-10_0900.md".into());
     assert_eq!(expired(false), gone);
-    let none = archive.expired("nobody".as_ref(), limit, true).unwrap();
+    let none = archive
+        .expired_entries("nobody".as_ref(), limit, true)
+        .unwrap();
     assert_eq!(none, []);
 }
 
@@ -140,25 +145,28 @@ fn nothing_is_deleted_but_the_very_entry_that_was_listed() {
         "2026-01-03_0900.md",
     ];
     let (_folder, archive) = entries(&names.map(|name| (name, "2026-01-01T00:00:00Z")));
-    let listed = archive.list("scout".as_ref()).unwrap();
+    let listed = archive.list_entries("scout".as_ref()).unwrap();
     let [one, two, three] = listed.as_slice() else {
         panic!("{listed:?}")
     };
-    let path = |entry: &Entry| archive.root().join(&entry.path);
+    let path = |entry: &ArchiveEntry| archive.root().join(&entry.path);
     std::fs::write(path(one), "another").unwrap();
-    assert_eq!(archive.delete(one).unwrap_err().kind(), Kind::Conflict);
+    assert_eq!(
+        archive.delete_entry(one).unwrap_err().kind(),
+        ErrorKind::Conflict
+    );
     std::fs::remove_file(path(two)).unwrap();
     std::os::unix::fs::symlink(path(one), path(two)).unwrap();
-    archive.delete(two).unwrap();
+    archive.delete_entry(two).unwrap();
     assert!(path(two).is_symlink() && path(one).exists());
-    archive.delete(three).unwrap();
-    archive.delete(three).unwrap();
+    archive.delete_entry(three).unwrap();
+    archive.delete_entry(three).unwrap();
     assert!(!path(three).exists());
     // A folder that became a link is not followed.
     let scout = archive.root().join("scout");
     std::fs::rename(&scout, archive.root().join("away")).unwrap();
     std::os::unix::fs::symlink("away", &scout).unwrap();
-    assert!(archive.delete(one).is_err());
+    assert!(archive.delete_entry(one).is_err());
     assert!(archive.root().join("away/2026-01-01_0900.md").exists());
 }
 
@@ -177,7 +185,7 @@ fn only_paths_below_the_archive_are_entries() {
         ("", false),
     ] {
         assert_eq!(
-            archive.entry(path.as_ref()).unwrap().is_some(),
+            archive.find_entry(path.as_ref()).unwrap().is_some(),
             is,
             "{path}"
         );

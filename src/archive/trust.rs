@@ -5,8 +5,8 @@ use std::path::Path;
 use rustix::fs::Stat;
 
 use super::Archive;
-use crate::durable::{self, Walk};
-use crate::error::{Error, Kind, PathContext, Result};
+use crate::durable::{self, PathWalk};
+use crate::error::{Error, ErrorKind, PathContext, Result};
 
 impl Archive {
     /// Refuses a directory below `archive_dir` as runs do, which rely on what is in it. One
@@ -19,10 +19,10 @@ impl Archive {
             true => self.root().to_path_buf(),
             false => self.root().join(path),
         };
-        match durable::open_folder_raw(&path, Walk::Kernel) {
+        match durable::open_directory_errno(&path, PathWalk::Openat2) {
             Ok(directory) => {
-                let stat = rustix::fs::fstat(&directory).path("look at", &path)?;
-                refuse_foreign(&stat, &path)
+                let stat = rustix::fs::fstat(&directory).with_path("look at", &path)?;
+                check_directory_owner(&stat, &path)
             }
             Err(_) => Ok(()),
         }
@@ -31,7 +31,7 @@ impl Archive {
 
 /// Refuses a directory of the archive that somebody else can change: by what a record
 /// there says, runs read, replace and remove files.
-pub(super) fn refuse_foreign(stat: &Stat, path: &Path) -> Result<()> {
+pub(super) fn check_directory_owner(stat: &Stat, path: &Path) -> Result<()> {
     let us = rustix::process::geteuid().as_raw();
     let path = path.display();
     let (why, hint) = if ![0, us].contains(&stat.st_uid) {
@@ -49,10 +49,10 @@ pub(super) fn refuse_foreign(stat: &Stat, path: &Path) -> Result<()> {
         return Ok(());
     };
     let message = format!("{path}, a directory of the archive, {why}");
-    Err(Error::new(Kind::Conflict, message).hint(hint))
+    Err(Error::new(ErrorKind::Conflict, message).with_hint(hint))
 }
 
-pub(super) fn is_ours(stat: &Stat) -> bool {
+pub(super) fn may_change_owner_and_mode(stat: &Stat) -> bool {
     let us = rustix::process::geteuid();
     us.is_root() || stat.st_uid == us.as_raw()
 }

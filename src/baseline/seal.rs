@@ -13,67 +13,70 @@ use std::path::Path;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::config::General;
+use crate::config::GeneralSettings;
 use crate::digest::Digest;
-use crate::durable::{self, Walk};
-use crate::error::{Error, Kind, PathContext, Result};
+use crate::durable::{self, PathWalk};
+use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The manifest's name.
-pub const FILE: &str = ".checksums";
+pub const MANIFEST_FILE_NAME: &str = ".checksums";
 
 /// No sensible manifest comes near this.
-const MAX_SIZE: u64 = 16 << 20;
+const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 
 /// How to seal the baselines of a folder, for whoever has looked at them.
 pub fn reseal_hint(folder: &Path) -> String {
     let folder = folder.to_string_lossy();
     format!(
         "a change that is not yours: put your own copy back; one that is: cd {} && sha256sum -- \
-         *.md > {FILE}",
+         *.md > {MANIFEST_FILE_NAME}",
         shell_words::quote(&folder)
     )
 }
 
 /// A manifest that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seal {
+pub struct BaselineSeal {
     digests: HashMap<String, Digest>,
 }
 
 /// How a seal of all baselines is made by hand.
-pub fn how_to_seal(general: &General) -> String {
+pub fn seal_hint(general: &GeneralSettings) -> String {
     let directory = general.baseline_dir.to_string_lossy();
     format!(
         "read every baseline first, because a seal accepts what it finds; then: cd {} && sha256sum \
-         -- *.md > {FILE}",
+         -- *.md > {MANIFEST_FILE_NAME}",
         shell_words::quote(&directory)
     )
 }
 
-impl Seal {
+impl BaselineSeal {
     /// Reads the seal of a folder; `None` where there is none.
     ///
     /// # Errors
     /// One that cannot be read, or has a line that is not of the format: a seal
     /// that cannot be trusted seals nothing.
-    pub fn read(folder: &Path) -> Result<Option<Seal>> {
-        let path = folder.join(FILE);
+    pub fn read(folder: &Path) -> Result<Option<BaselineSeal>> {
+        let path = folder.join(MANIFEST_FILE_NAME);
         let Some(text) = read(folder, &path)? else {
             return Ok(None);
         };
-        Seal::parse(&text, folder).map(Some).map_err(|line| {
-            let message = format!("the seal {} is broken at line {line}", path.display());
-            Error::new(Kind::Integrity, message)
-                .hint("every line must be as sha256sum prints it, and no name may have two digests")
-        })
+        BaselineSeal::parse(&text, folder)
+            .map(Some)
+            .map_err(|line| {
+                let message = format!("the seal {} is broken at line {line}", path.display());
+                Error::new(ErrorKind::Integrity, message).with_hint(
+                    "every line must be as sha256sum prints it, and no name may have two digests",
+                )
+            })
     }
 
     /// The digest that the seal names for a file of the folder.
-    pub fn expected(&self, name: &str) -> Option<Digest> {
+    pub fn expected_digest(&self, name: &str) -> Option<Digest> {
         self.digests.get(name).copied()
     }
 
-    fn parse(text: &str, folder: &Path) -> Result<Seal, usize> {
+    fn parse(text: &str, folder: &Path) -> Result<BaselineSeal, usize> {
         let parent = folder
             .file_name()
             .map(|name| format!("{}/", name.to_string_lossy()));
@@ -95,7 +98,7 @@ impl Seal {
                 .ok_or(number + 1)?;
             let mut name = name.to_string();
             if escaped {
-                name = unescape(&name).ok_or(number + 1)?;
+                name = unescape_file_name(&name).ok_or(number + 1)?;
             }
             let bare = name.strip_prefix("./").unwrap_or(&name);
             let bare = parent
@@ -110,7 +113,7 @@ impl Seal {
                 return Err(number + 1);
             }
         }
-        Ok(Seal { digests })
+        Ok(BaselineSeal { digests })
     }
 }
 
@@ -118,33 +121,33 @@ impl Seal {
 /// Everything else that is no plain readable file is an error: what stands there
 /// might have been put there instead of the seal.
 fn read(folder: &Path, path: &Path) -> Result<Option<String>> {
-    let folder = match durable::open_folder_raw(folder, Walk::Kernel) {
+    let folder = match durable::open_directory_errno(folder, PathWalk::Openat2) {
         Err(Errno::NOENT) => return Ok(None),
-        Err(_) => durable::open_folder(folder, Walk::Kernel)?,
+        Err(_) => durable::open_folder(folder, PathWalk::Openat2)?,
         Ok(folder) => folder,
     };
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let refuse = |why: &str| {
         let message = format!("the seal {} {why}", path.display());
-        Err(Error::new(Kind::Integrity, message))
+        Err(Error::new(ErrorKind::Integrity, message))
     };
-    let broken = |error: Error| error.with_kind(Kind::Integrity);
-    let file = match fs::openat(&folder, FILE, flags, Mode::empty()) {
+    let broken = |error: Error| error.with_kind(ErrorKind::Integrity);
+    let file = match fs::openat(&folder, MANIFEST_FILE_NAME, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => return refuse("is a symbolic link"),
-        Err(errno) => return Err(errno).path("read the seal", path).map_err(broken),
+        Err(errno) => return Err(errno).with_path("read the seal", path).map_err(broken),
     };
-    let meta = file.metadata().path("look at the seal", path);
+    let meta = file.metadata().with_path("look at the seal", path);
     if !meta.map_err(broken)?.is_file() {
         return refuse("is not a regular file");
     }
     let mut bytes = Vec::new();
-    file.take(MAX_SIZE + 1)
+    file.take(MAX_MANIFEST_BYTES + 1)
         .read_to_end(&mut bytes)
-        .path("read the seal", path)
+        .with_path("read the seal", path)
         .map_err(broken)?;
-    if bytes.len() as u64 > MAX_SIZE {
+    if bytes.len() as u64 > MAX_MANIFEST_BYTES {
         return refuse("is over 16 MiB");
     }
     match String::from_utf8(bytes) {
@@ -153,7 +156,7 @@ fn read(folder: &Path, path: &Path) -> Result<Option<String>> {
     }
 }
 
-fn unescape(name: &str) -> Option<String> {
+fn unescape_file_name(name: &str) -> Option<String> {
     let mut chars = name.chars();
     let mut plain = String::new();
     while let Some(c) = chars.next() {
@@ -176,8 +179,8 @@ mod tests {
 
     const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
-    fn parse(text: &str) -> Result<Seal, usize> {
-        Seal::parse(text, Path::new("/etc/baselines"))
+    fn parse(text: &str) -> Result<BaselineSeal, usize> {
+        BaselineSeal::parse(text, Path::new("/etc/baselines"))
     }
 
     #[test]
@@ -187,9 +190,13 @@ mod tests {
         );
         let seal = parse(&text).unwrap();
         for name in ["a.md", "b.md", "c.md", "d.md", "e\\f\n.md"] {
-            assert_eq!(seal.expected(name), Some(Digest::of(b"abc")), "{name}");
+            assert_eq!(
+                seal.expected_digest(name),
+                Some(Digest::of(b"abc")),
+                "{name}"
+            );
         }
-        assert_eq!(seal.expected("g.md"), None);
+        assert_eq!(seal.expected_digest("g.md"), None);
     }
 
     #[test]
@@ -203,14 +210,20 @@ mod tests {
     fn a_link_in_the_place_of_the_seal_is_no_missing_seal() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap();
-        assert_eq!(Seal::read(&path), Ok(None));
-        assert_eq!(Seal::read(&path.join("none")), Ok(None));
-        let seal = path.join(FILE);
+        assert_eq!(BaselineSeal::read(&path), Ok(None));
+        assert_eq!(BaselineSeal::read(&path.join("none")), Ok(None));
+        let seal = path.join(MANIFEST_FILE_NAME);
         std::os::unix::fs::symlink("nowhere", &seal).unwrap();
-        assert_eq!(Seal::read(&path).unwrap_err().kind(), Kind::Integrity);
+        assert_eq!(
+            BaselineSeal::read(&path).unwrap_err().kind(),
+            ErrorKind::Integrity
+        );
         std::fs::remove_file(&seal).unwrap();
         std::fs::create_dir(&seal).unwrap();
-        assert_eq!(Seal::read(&path).unwrap_err().kind(), Kind::Integrity);
+        assert_eq!(
+            BaselineSeal::read(&path).unwrap_err().kind(),
+            ErrorKind::Integrity
+        );
     }
 
     #[test]

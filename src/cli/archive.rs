@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, cell, count, figure};
+use super::output::{Document, OutputRole, Printer, format_count, number_cell, text_cell};
 use super::{ArchiveVerb, CommandContext, CommandResult};
 use crate::archive::EntryKind;
 use crate::engine::EntryStatus;
@@ -33,8 +33,8 @@ struct EntryItem {
 }
 
 impl EntryItem {
-    fn new(kept: &EntryStatus, zone: FixedOffset) -> EntryItem {
-        let entry = &kept.entry;
+    fn new(status: &EntryStatus, zone: FixedOffset) -> EntryItem {
+        let entry = &status.entry;
         let modified = DateTime::from_timestamp(entry.modified, 0);
         EntryItem {
             path: entry.path.display().to_string(),
@@ -42,101 +42,108 @@ impl EntryItem {
             stamp: entry.stamp.format("%Y-%m-%d_%H%M").to_string(),
             size: entry.size,
             modified: modified.map(|time| time.with_timezone(&zone)),
-            pinned: kept.pinned,
-            recorded: kept.recorded,
-            needed: kept.needed,
+            pinned: status.is_pinned,
+            recorded: status.is_recorded,
+            needed: status.is_needed,
         }
     }
 }
 
 impl Document for EntryList {
-    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.entries.is_empty() {
-            return page.plain("the archive has no such entries");
+            return printer.write_plain_line("the archive has no such entries");
         }
         let mut rows = vec![vec![
-            cell(OutputRole::Head, "STAMP"),
-            cell(OutputRole::Head, "KIND"),
-            figure(OutputRole::Head, "BYTES"),
-            cell(OutputRole::Head, "ENTRY"),
-            cell(OutputRole::Head, "KEPT"),
+            text_cell(OutputRole::Heading, "STAMP"),
+            text_cell(OutputRole::Heading, "KIND"),
+            number_cell(OutputRole::Heading, "BYTES"),
+            text_cell(OutputRole::Heading, "ENTRY"),
+            text_cell(OutputRole::Heading, "KEPT"),
         ]];
         for item in &self.entries {
-            let why = [
+            let reasons = [
                 (item.pinned, "pinned"),
                 (item.needed, "undo"),
                 (!item.recorded, "no record"),
             ];
-            let why: Vec<&str> = why.iter().filter(|it| it.0).map(|it| it.1).collect();
+            let why: Vec<&str> = reasons.iter().filter(|it| it.0).map(|it| it.1).collect();
             rows.push(vec![
-                cell(OutputRole::Plain, &item.stamp),
-                cell(OutputRole::Plain, word(item.kind)),
-                figure(OutputRole::Plain, item.size.to_string()),
-                cell(OutputRole::Plain, &item.path),
-                cell(OutputRole::Dim, why.join(", ")),
+                text_cell(OutputRole::Plain, &item.stamp),
+                text_cell(OutputRole::Plain, entry_kind_label(item.kind)),
+                number_cell(OutputRole::Plain, item.size.to_string()),
+                text_cell(OutputRole::Plain, &item.path),
+                text_cell(OutputRole::Dim, why.join(", ")),
             ]);
         }
-        page.table(&rows)?;
+        printer.write_table(&rows)?;
         let bytes: u64 = self.entries.iter().map(|item| item.size).sum();
-        page.plain(format!("{}, {bytes} bytes", entries(self.entries.len())))
+        printer.write_plain_line(format!(
+            "{}, {bytes} bytes",
+            format_entry_count(self.entries.len())
+        ))
     }
 }
 
-fn word(kind: EntryKind) -> &'static str {
+fn entry_kind_label(kind: EntryKind) -> &'static str {
     match kind {
         EntryKind::Scratch => "scratch",
         EntryKind::FullBackup => "whole",
         EntryKind::Late => "late",
         EntryKind::Appended => "appended",
-        EntryKind::Odd => "odd",
+        EntryKind::Special => "odd",
     }
 }
 
 /// "no entries", "1 entry", "12 entries"
-pub(super) fn entries(number: usize) -> String {
-    count(number, "entry").replace("entrys", "entries")
+pub(super) fn format_entry_count(number: usize) -> String {
+    format_count(number, "entry").replace("entrys", "entries")
 }
 
 /// What `archive pin` and `archive unpin` answer.
 #[derive(Serialize)]
-struct Pinned {
+struct PinDocument {
     pinned: bool,
     /// Those that were not so before.
     changed: Vec<PathBuf>,
 }
 
-impl Document for Pinned {
-    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
+impl Document for PinDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let word = if self.pinned { "pinned" } else { "unpinned" };
         for path in &self.changed {
-            page.plain(format!("{word} {}", path.display()))?;
+            printer.write_plain_line(format!("{word} {}", path.display()))?;
         }
         if self.changed.is_empty() {
-            page.plain("nothing to change: they were so before")?;
+            printer.write_plain_line("nothing to change: they were so before")?;
         }
         Ok(())
     }
 }
 
 impl CommandContext<'_> {
-    pub(super) fn archive(&mut self, verb: &ArchiveVerb) -> CommandResult {
-        let engine = self.open()?;
+    pub(super) fn run_archive(&mut self, verb: &ArchiveVerb) -> CommandResult {
+        let engine = self.open_engine()?;
         let (entries, pinned) = match verb {
             ArchiveVerb::List { agents } => {
-                let kept = engine.entries(agents)?;
+                let statuses = engine.entry_statuses(agents)?;
                 let zone = *engine.clock().now().offset();
                 let list = EntryList {
                     archive: engine.archive().root().to_path_buf(),
-                    entries: kept.iter().map(|kept| EntryItem::new(kept, zone)).collect(),
+                    entries: statuses
+                        .iter()
+                        .map(|kept| EntryItem::new(kept, zone))
+                        .collect(),
                 };
-                self.out.document(&list)?;
+                self.output.print_document(&list)?;
                 return Ok(None);
             }
             ArchiveVerb::Pin { entries } => (entries, true),
             ArchiveVerb::Unpin { entries } => (entries, false),
         };
-        let changed = engine.pin(entries, pinned)?;
-        self.out.document(&Pinned { pinned, changed })?;
+        let changed = engine.set_pinned(entries, pinned)?;
+        self.output
+            .print_document(&PinDocument { pinned, changed })?;
         Ok(None)
     }
 }

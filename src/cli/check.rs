@@ -4,17 +4,17 @@ use std::io;
 
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, count};
+use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
 use crate::config::{
-    self, Agent, BaselineEntry, Diagnostic, DiagnosticLevel, MemoryLocation, Origin,
+    self, Agent, Diagnostic, DiagnosticLevel, EffectiveValue, MemoryLocation, ValueOrigin,
 };
 use crate::engine::Engine;
-use crate::error::Kind;
+use crate::error::ErrorKind;
 
 /// What `config check` answers.
 #[derive(Serialize)]
-struct Check {
+struct ConfigCheckDocument {
     config: String,
     agents: Option<usize>,
     errors: usize,
@@ -22,25 +22,25 @@ struct Check {
     diagnostics: Vec<Diagnostic>,
 }
 
-impl Document for Check {
-    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
+impl Document for ConfigCheckDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         for diagnostic in &self.diagnostics {
-            page.diagnostic(diagnostic)?;
+            printer.write_diagnostic(diagnostic)?;
         }
         let agents = self
             .agents
-            .map_or(String::new(), |number| count(number, "agent") + ", ");
+            .map_or(String::new(), |number| format_count(number, "agent") + ", ");
         let role = match self.errors {
             0 => OutputRole::Good,
             _ => OutputRole::Bad,
         };
         let found = format!(
             "{agents}{}, {}",
-            count(self.errors, "error"),
-            count(self.warnings, "warning")
+            format_count(self.errors, "error"),
+            format_count(self.warnings, "warning")
         );
-        page.line(&[
-            (OutputRole::Head, &self.config),
+        printer.write_line(&[
+            (OutputRole::Heading, &self.config),
             (OutputRole::Plain, ": "),
             (role, &found),
         ])
@@ -49,27 +49,27 @@ impl Document for Check {
 
 /// What `config show` answers.
 #[derive(Serialize)]
-struct Show {
+struct ConfigShowDocument {
     config: String,
-    values: Vec<BaselineEntry>,
+    values: Vec<EffectiveValue>,
 }
 
-impl Document for Show {
-    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
-        page.line(&[(OutputRole::Dim, "# "), (OutputRole::Dim, &self.config)])?;
+impl Document for ConfigShowDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        printer.write_line(&[(OutputRole::Dim, "# "), (OutputRole::Dim, &self.config)])?;
         let mut section = "";
         for entry in &self.values {
             if entry.section != section {
                 section = &entry.section;
-                page.plain("")?;
-                page.line(&[(OutputRole::Head, &format!("[{section}]"))])?;
+                printer.write_plain_line("")?;
+                printer.write_line(&[(OutputRole::Heading, &format!("[{section}]"))])?;
             }
             let origin = match entry.origin {
-                Origin::Default => "  # default".to_string(),
-                Origin::Line(line) => format!("  # line {line}"),
+                ValueOrigin::Default => "  # default".to_string(),
+                ValueOrigin::Line(line) => format!("  # line {line}"),
             };
             let pair = format!("{}={}", entry.key, entry.value);
-            page.line(&[(OutputRole::Plain, &pair), (OutputRole::Dim, &origin)])?;
+            printer.write_line(&[(OutputRole::Plain, &pair), (OutputRole::Dim, &origin)])?;
         }
         Ok(())
     }
@@ -78,10 +78,10 @@ impl Document for Show {
 /// Agents that no reset can be for, because of where the config says that their memories
 /// are. They are refused one by one, so that none keeps the others from being reset; here
 /// each is an error.
-fn memory_errors(engine: &Engine) -> Vec<Diagnostic> {
+fn memory_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
     let config = engine.config();
     let diagnostic = |agent: &Agent, message: String, hint: Option<String>| {
-        let key = match agent.place {
+        let key = match agent.location {
             MemoryLocation::Local { .. } => "memory_file",
             MemoryLocation::Remote { .. } => "remote_memory",
         };
@@ -89,65 +89,68 @@ fn memory_errors(engine: &Engine) -> Vec<Diagnostic> {
             level: DiagnosticLevel::Error,
             file: config.path.clone(),
             line: match config.origin(&agent.name, key) {
-                Origin::Line(line) => Some(line),
-                Origin::Default => None,
+                ValueOrigin::Line(line) => Some(line),
+                ValueOrigin::Default => None,
             },
-            text: format!("{key} = {}", agent.place.memory().display()),
+            text: format!("{key} = {}", agent.location.memory().display()),
             message,
             hint,
         }
     };
-    let mut found = Vec::new();
+    let mut diagnostics = Vec::new();
     for (agent, error) in engine.irreplaceable_memories() {
         let message = format!("{}: {}", agent.name, error.message());
-        found.push(diagnostic(agent, message, error.hints().first().cloned()));
+        diagnostics.push(diagnostic(agent, message, error.hints().first().cloned()));
     }
-    for names in engine.shared_memories() {
+    for names in engine.agents_sharing_memories() {
         let agents = names.iter().filter_map(|name| config.agent(name));
         for agent in agents.skip(1) {
-            let message = config::same_memory(names[0], &agent.name);
+            let message = config::same_memory_message(names[0], &agent.name);
             let hint = Some(config::SAME_MEMORY_HINT.to_string());
-            found.push(diagnostic(agent, message, hint));
+            diagnostics.push(diagnostic(agent, message, hint));
         }
     }
-    found
+    diagnostics
 }
 
 impl CommandContext<'_> {
-    pub(super) fn config_check(&mut self) -> CommandResult {
-        let located = config::locate(self.flag.as_deref(), &self.world.env)?;
+    pub(super) fn run_config_check(&mut self) -> CommandResult {
+        let located = config::locate(self.config_flag.as_deref(), &self.environment.env)?;
         for note in &located.notes {
-            self.out.warning(note);
+            self.output.print_warning(note);
         }
-        let config::Examined { config, problems } = config::examine(&located.path, &self.world.env);
+        let config::CheckedConfig {
+            config,
+            diagnostics: problems,
+        } = config::check_file(&located.path, &self.environment.env);
         let is_error = |it: &Diagnostic| it.level == DiagnosticLevel::Error;
         let agents = config.as_ref().map(|config| config.agents.len());
         let agents = agents.filter(|_| !problems.iter().any(is_error));
         // A group that this machine lacks keeps commands from running, not this.
-        let engine = config.and_then(|config| self.engine(config).ok());
-        let errors: Vec<Diagnostic> = engine.iter().flat_map(memory_errors).collect();
+        let engine = config.and_then(|config| self.build_engine(config).ok());
+        let errors: Vec<Diagnostic> = engine.iter().flat_map(memory_diagnostics).collect();
         // What the config alone shows is a warning for commands that go on.
         let is_new = |it: &Diagnostic| errors.iter().all(|error| error.message != it.message);
         let mut diagnostics: Vec<Diagnostic> = problems.into_iter().filter(is_new).collect();
         diagnostics.extend(errors);
         diagnostics.sort_by_key(|it| it.line);
-        let count = |level| diagnostics.iter().filter(|it| it.level == level).count();
-        let check = Check {
+        let count_of = |level| diagnostics.iter().filter(|it| it.level == level).count();
+        let check = ConfigCheckDocument {
             config: located.path.display().to_string(),
             agents,
-            errors: count(DiagnosticLevel::Error),
-            warnings: count(DiagnosticLevel::Warning),
+            errors: count_of(DiagnosticLevel::Error),
+            warnings: count_of(DiagnosticLevel::Warning),
             diagnostics,
         };
-        self.out.document(&check)?;
-        Ok((check.errors > 0).then_some(Kind::Config))
+        self.output.print_document(&check)?;
+        Ok((check.errors > 0).then_some(ErrorKind::Config))
     }
 
-    pub(super) fn config_show(&mut self) -> CommandResult {
-        let (config, _) = self.config()?;
-        self.out.document(&Show {
+    pub(super) fn run_config_show(&mut self) -> CommandResult {
+        let (config, _) = self.load_config()?;
+        self.output.print_document(&ConfigShowDocument {
             config: config.path.display().to_string(),
-            values: config.entries().to_vec(),
+            values: config.effective_values().to_vec(),
         })?;
         Ok(None)
     }

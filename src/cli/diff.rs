@@ -10,26 +10,26 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use serde::Serialize;
 
-use super::output::{Document, OutputRole, Printer, count};
+use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
 use crate::archive::{self, EntryKind};
 use crate::baseline::BaselineCache;
 use crate::config::Agent;
-use crate::diff::{self, Diff, DiffLine, Op};
+use crate::diff::{self, Diff, DiffLine, LineOp};
 use crate::digest::Digest;
-use crate::engine::{Block, Detail, Engine, MAX_WINDOW_BYTES};
-use crate::error::{Error, Kind, Result};
-use crate::untrusted::View;
+use crate::engine::{AgentDetail, Blocker, Engine, MAX_WINDOW_BYTES};
+use crate::error::{Error, ErrorKind, Result};
+use crate::untrusted::RevealOptions;
 
 /// Equal lines around a change.
-const CONTEXT: usize = 3;
+const CONTEXT_LINES: usize = 3;
 
 /// How long the search for the smallest difference may take.
-const TIME: Duration = Duration::from_secs(2);
+const DIFF_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What may be said behind `diff`.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub struct DiffArgs {
     /// This one
     agent: String,
     /// Only counts lines
@@ -58,19 +58,19 @@ struct DiffSide {
 #[derive(Serialize)]
 struct DiffDocument {
     agent: String,
-    old: Text,
-    new: Text,
+    old: TextSummary,
+    new: TextSummary,
     added: usize,
     removed: usize,
     /// Lines added and removed above the boundary; none without one.
-    above: Option<Above>,
+    above: Option<AboveBoundary>,
     scratch_lines: u64,
     scratch_bytes: u64,
     /// Bytes of the memory that were not compared.
     not_compared: u64,
     /// What there is to know of a baseline file.
     #[serde(skip_serializing_if = "Option::is_none")]
-    baseline: Option<BaselineFile>,
+    baseline: Option<BaselineFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
     hunks: Option<Vec<DiffHunk>>,
     #[serde(skip)]
@@ -78,14 +78,14 @@ struct DiffDocument {
 }
 
 #[derive(Serialize)]
-struct Text {
+struct TextSummary {
     name: String,
     sha256: Digest,
     size: usize,
 }
 
 #[derive(Serialize)]
-struct BaselineFile {
+struct BaselineFacts {
     /// Why resets refuse it, if they do.
     refused: Option<String>,
     /// Whether it is compared with the version that was sealed; else with the one that
@@ -100,7 +100,7 @@ struct BaselineFile {
 }
 
 #[derive(Serialize)]
-struct Above {
+struct AboveBoundary {
     added: usize,
     removed: usize,
 }
@@ -129,51 +129,51 @@ impl From<&DiffLine> for HunkLine {
         let hex = || line.text.iter().map(|byte| format!("{byte:02x}")).collect();
         HunkLine {
             op: match line.op {
-                Op::Equal => "equal",
-                Op::Delete => "delete",
-                Op::Insert => "insert",
+                LineOp::Equal => "equal",
+                LineOp::Delete => "delete",
+                LineOp::Insert => "insert",
             },
-            old: line.old,
-            new: line.new,
+            old: line.old_number,
+            new: line.new_number,
             text: String::from_utf8_lossy(&line.text).into_owned(),
             hex: (!valid).then(hex),
-            no_newline: line.no_newline,
+            no_newline: line.is_newline_missing,
         }
     }
 }
 
 impl Document for DiffDocument {
-    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.hunks.is_none() {
-            return self.stat(page);
+            return self.write_counts(printer);
         }
-        if page.wants_bytes() {
+        if printer.wants_exact_bytes() {
             let (old, new) = (&self.old.name, &self.new.name);
-            return page.bytes(&self.diff.unified(old, new, CONTEXT));
+            return printer.write_bytes(&self.diff.to_unified(old, new, CONTEXT_LINES));
         }
         if self.diff.is_empty() {
             return Ok(());
         }
-        page.line(&[
-            (OutputRole::Head, "--- "),
-            (OutputRole::Head, &self.old.name),
+        printer.write_line(&[
+            (OutputRole::Heading, "--- "),
+            (OutputRole::Heading, &self.old.name),
         ])?;
-        page.line(&[
-            (OutputRole::Head, "+++ "),
-            (OutputRole::Head, &self.new.name),
+        printer.write_line(&[
+            (OutputRole::Heading, "+++ "),
+            (OutputRole::Heading, &self.new.name),
         ])?;
-        for hunk in self.diff.hunks(CONTEXT) {
-            let lines = self.diff.lines.get(hunk.lines).unwrap_or_default();
-            page.line(&[(OutputRole::Ours, &extent(lines))])?;
+        for hunk in self.diff.hunks(CONTEXT_LINES) {
+            let lines = self.diff.lines.get(hunk.line_range).unwrap_or_default();
+            printer.write_line(&[(OutputRole::Notice, &hunk_header(lines))])?;
             for line in lines {
                 let (role, sign) = match line.op {
-                    Op::Equal => (OutputRole::Plain, " "),
-                    Op::Delete => (OutputRole::Removed, "-"),
-                    Op::Insert => (OutputRole::Added, "+"),
+                    LineOp::Equal => (OutputRole::Plain, " "),
+                    LineOp::Delete => (OutputRole::Removed, "-"),
+                    LineOp::Insert => (OutputRole::Added, "+"),
                 };
-                page.foreign(role, sign, &line.text, View::DIFF)?;
-                if line.no_newline {
-                    page.line(&[(OutputRole::Ours, "\\ No newline at end of file")])?;
+                printer.write_untrusted_line(role, sign, &line.text, RevealOptions::DIFF)?;
+                if line.is_newline_missing {
+                    printer.write_line(&[(OutputRole::Notice, "\\ No newline at end of file")])?;
                 }
             }
         }
@@ -183,17 +183,20 @@ impl Document for DiffDocument {
 
 impl DiffDocument {
     /// The difference of two texts.
-    fn new(args: &Args, engine: &Engine, old: &DiffSide, new: &DiffSide) -> DiffDocument {
-        let deadline = engine.clock().instant() + TIME;
-        let diff = diff::lines(&old.bytes, &new.bytes, Some(deadline));
-        let hunks = diff.hunks(CONTEXT).into_iter().map(|hunk| DiffHunk {
-            lines: diff.lines[hunk.lines].iter().map(HunkLine::from).collect(),
+    fn new(args: &DiffArgs, engine: &Engine, old: &DiffSide, new: &DiffSide) -> DiffDocument {
+        let deadline = engine.clock().instant() + DIFF_TIMEOUT;
+        let diff = diff::compare_lines(&old.bytes, &new.bytes, Some(deadline));
+        let hunks = diff.hunks(CONTEXT_LINES).into_iter().map(|hunk| DiffHunk {
+            lines: diff.lines[hunk.line_range]
+                .iter()
+                .map(HunkLine::from)
+                .collect(),
         });
         DiffDocument {
             agent: args.agent.clone(),
             hunks: (!args.stat).then(|| hunks.collect()),
-            old: old.text(),
-            new: new.text(),
+            old: old.to_summary(),
+            new: new.to_summary(),
             added: diff.added,
             removed: diff.removed,
             above: None,
@@ -205,7 +208,7 @@ impl DiffDocument {
         }
     }
 
-    fn stat(&self, page: &mut Printer<'_>) -> io::Result<()> {
+    fn write_counts(&self, page: &mut Printer<'_>) -> io::Result<()> {
         let counts = |added: usize, removed: usize| {
             let (added, removed) = (format!("+{added}"), format!("-{removed}"));
             [
@@ -217,10 +220,10 @@ impl DiffDocument {
         let all = counts(self.added, self.removed);
         let above = self.above.as_ref();
         let above = above.map(|above| counts(above.added, above.removed));
-        let lines = count(self.scratch_lines as usize, "line");
+        let lines = format_count(self.scratch_lines as usize, "line");
         let scratch = format!("{lines}, {} bytes", self.scratch_bytes);
         let mut pieces = vec![
-            (OutputRole::Head, self.agent.as_str()),
+            (OutputRole::Heading, self.agent.as_str()),
             (OutputRole::Plain, ": "),
         ];
         pieces.extend(all.iter().map(|(role, text)| (*role, text.as_str())));
@@ -230,12 +233,12 @@ impl DiffDocument {
             pieces.push((OutputRole::Plain, "; scratch "));
             pieces.push((OutputRole::Plain, &scratch));
         }
-        page.line(&pieces)
+        page.write_line(&pieces)
     }
 }
 
 /// "@@ -1,3 +1,4 @@"
-fn extent(lines: &[DiffLine]) -> String {
+fn hunk_header(lines: &[DiffLine]) -> String {
     let part = |number: fn(&DiffLine) -> Option<usize>| {
         let mut numbers = lines.iter().filter_map(number);
         let first = numbers.next().unwrap_or(0);
@@ -243,83 +246,91 @@ fn extent(lines: &[DiffLine]) -> String {
     };
     format!(
         "@@ -{} +{} @@",
-        part(|line| line.old),
-        part(|line| line.new)
+        part(|line| line.old_number),
+        part(|line| line.new_number)
     )
 }
 
 impl CommandContext<'_> {
-    pub(super) fn diff(&mut self, args: &Args) -> CommandResult {
-        let engine = self.open()?;
+    pub(super) fn run_diff(&mut self, args: &DiffArgs) -> CommandResult {
+        let engine = self.open_engine()?;
         let agent = engine.agent(&args.agent)?;
         if args.baseline {
-            return self.baseline_diff(args, &engine, agent);
+            return self.diff_baseline_versions(args, &engine, agent);
         }
-        let detail = engine.detail(agent);
-        let absent = detail.observation.content.is_none() && detail.observation.was_read();
-        if let Some(why) = detail.error.as_ref().filter(|_| !absent) {
+        let detail = engine.read_detail(agent);
+        let is_absent =
+            detail.observation.content.is_none() && detail.observation.is_content_known();
+        if let Some(why) = detail.error.as_ref().filter(|_| !is_absent) {
             let message = format!("{} could not be read: {why}", agent.name);
-            let block = detail.observation.block.as_ref();
-            let kind = Block::unread(block);
+            let block = detail.observation.blocker.as_ref();
+            let kind = Blocker::kind_of_unread(block);
             return Err(match block {
-                Some(block) => block.error(message).with_kind(kind).into(),
+                Some(block) => block.to_error(message).with_kind(kind).into(),
                 None => Error::new(kind, message).into(),
             });
         }
         if let Some(error) = &detail.observation.ledger_error {
-            self.out.warning(&format!(
+            self.output.print_warning(&format!(
                 "earlier versions of the baseline are not known: {error}"
             ));
         }
-        if detail.more > 0 {
-            self.out.warning(&format!(
+        if detail.omitted_bytes > 0 {
+            self.output.print_warning(&format!(
                 "only the first {MAX_WINDOW_BYTES} bytes of {} are compared, {} more are not",
-                agent.name, detail.more
+                agent.name, detail.omitted_bytes
             ));
         }
         let (old, new) = match &args.against_archive {
-            Some(wanted) => entry_against_memory(&engine, agent, &detail, wanted)?,
-            None => self.baseline_against_memory(&engine, agent, &detail)?,
+            Some(entry_name) => entry_and_memory_sides(&engine, agent, &detail, entry_name)?,
+            None => self.baseline_and_memory_sides(&engine, agent, &detail)?,
         };
-        if absent {
-            self.out
-                .warning(&format!("{} has no memory file", agent.name));
+        if is_absent {
+            self.output
+                .print_warning(&format!("{} has no memory file", agent.name));
         }
         let content = detail.observation.content.as_ref();
         let above = content.and_then(|content| content.boundary);
         let answer = DiffDocument {
-            above: above.map(|above| Above {
-                added: above.added,
-                removed: above.removed,
+            above: above.map(|above| AboveBoundary {
+                added: above.added_lines,
+                removed: above.removed_lines,
             }),
             scratch_lines: content.map_or(0, |content| content.scratch_lines),
             scratch_bytes: content.map_or(0, |content| content.scratch_bytes),
-            not_compared: detail.more,
+            not_compared: detail.omitted_bytes,
             ..DiffDocument::new(args, &engine, &old, &new)
         };
-        self.answer(args, &answer)
+        self.print_diff(args, &answer)
     }
 
-    fn answer(&mut self, args: &Args, answer: &DiffDocument) -> CommandResult {
-        self.out.document(answer)?;
-        let differs = !answer.diff.is_empty() || answer.not_compared > 0;
-        Ok((args.exit_code && differs).then_some(Kind::Partial))
+    fn print_diff(&mut self, args: &DiffArgs, document: &DiffDocument) -> CommandResult {
+        self.output.print_document(document)?;
+        let differs = !document.diff.is_empty() || document.not_compared > 0;
+        Ok((args.exit_code && differs).then_some(ErrorKind::Partial))
     }
 
     /// The baseline file against the last version of it that is known.
-    fn baseline_diff(&mut self, args: &Args, engine: &Engine, agent: &Agent) -> CommandResult {
-        let change = engine.baseline_change(agent);
-        let file = change.file.clone()?;
+    fn diff_baseline_versions(
+        &mut self,
+        args: &DiffArgs,
+        engine: &Engine,
+        agent: &Agent,
+    ) -> CommandResult {
+        let change = engine.compare_baseline(agent);
+        let file = change.current.clone()?;
         for note in change.notes() {
-            self.out.note(&note);
+            self.output.print_note(&note);
         }
-        let Some(known) = &change.known else {
+        let Some(known) = &change.reference else {
             // Which version was pushed, the ledger says.
             engine.ledger_head()?;
             let path = change.path.display();
             let message = format!("there is nothing to compare {path} with: no version is kept");
-            return Err(Error::new(Kind::Host, message)
-                .hint("versions are kept from the first reset on; compare it with your own copy")
+            return Err(Error::new(ErrorKind::Host, message)
+                .with_hint(
+                    "versions are kept from the first reset on; compare it with your own copy",
+                )
                 .into());
         };
         let old = DiffSide {
@@ -332,26 +343,26 @@ impl CommandContext<'_> {
         };
         let owner = change.owner;
         let answer = DiffDocument {
-            baseline: Some(BaselineFile {
+            baseline: Some(BaselineFacts {
                 sealed: known.is_sealed,
                 uid: owner.map(|owner| owner.uid),
                 gid: owner.map(|owner| owner.gid),
                 mode: owner.map(|owner| format!("{:04o}", owner.mode)),
-                written: owner.map(|owner| owner.written),
-                changed: owner.map(|owner| owner.changed),
-                refused: change.refused,
+                written: owner.map(|owner| owner.modified_at),
+                changed: owner.map(|owner| owner.changed_at),
+                refused: change.refusal,
                 agents: change.agents,
             }),
             ..DiffDocument::new(args, engine, &old, &new)
         };
-        self.answer(args, &answer)
+        self.print_diff(args, &answer)
     }
 
-    fn baseline_against_memory(
+    fn baseline_and_memory_sides(
         &mut self,
         engine: &Engine,
         agent: &Agent,
-        detail: &Detail,
+        detail: &AgentDetail,
     ) -> Result<(DiffSide, DiffSide)> {
         let general = &engine.config().general;
         let path = general.baseline_dir.join(&agent.baseline);
@@ -363,11 +374,11 @@ impl CommandContext<'_> {
             // What to make of a memory is the question now more than ever.
             Err(refusal) => match &detail.operator_part {
                 Some(part) => {
-                    self.out.warning(&format!(
+                    self.output.print_warning(&format!(
                         "{}; compared with what was pushed last",
                         refusal.error()
                     ));
-                    self.out.hints(refusal.error().hints());
+                    self.output.print_hints(refusal.error().hints());
                     DiffSide {
                         name: format!("{} (as pushed last)", path.display()),
                         bytes: part.clone(),
@@ -376,13 +387,13 @@ impl CommandContext<'_> {
                 None => return Err(refusal.error().clone()),
             },
         };
-        Ok((old, memory(agent, detail.memory.clone())))
+        Ok((old, memory_side(agent, detail.memory_prefix.clone())))
     }
 }
 
 impl DiffSide {
-    fn text(&self) -> Text {
-        Text {
+    fn to_summary(&self) -> TextSummary {
+        TextSummary {
             name: self.name.clone(),
             sha256: Digest::of(&self.bytes),
             size: self.bytes.len(),
@@ -390,48 +401,50 @@ impl DiffSide {
     }
 }
 
-fn memory(agent: &Agent, bytes: Vec<u8>) -> DiffSide {
+fn memory_side(agent: &Agent, bytes: Vec<u8>) -> DiffSide {
     DiffSide {
-        name: agent.place.memory().display().to_string(),
+        name: agent.location.memory().display().to_string(),
         bytes,
     }
 }
 
 /// A scratch entry against the scratch, any other against the whole memory.
-fn entry_against_memory(
+fn entry_and_memory_sides(
     engine: &Engine,
     agent: &Agent,
-    detail: &Detail,
-    wanted: &str,
+    detail: &AgentDetail,
+    entry_name: &str,
 ) -> Result<(DiffSide, DiffSide)> {
     let archive = engine.archive();
-    let entries = archive.list(Path::new(&agent.archive_subdir))?;
-    let is_it = |path: &Path| {
+    let entries = archive.list_entries(Path::new(&agent.archive_subdir))?;
+    let is_wanted_entry = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        path == Path::new(wanted) || name == wanted || name.strip_suffix(".md") == Some(wanted)
+        path == Path::new(entry_name)
+            || name == entry_name
+            || name.strip_suffix(".md") == Some(entry_name)
     };
-    let Some(entry) = entries.iter().find(|entry| is_it(&entry.path)) else {
-        let message = format!("{} has no entry called {wanted}", agent.name);
-        let error = Error::new(Kind::User, message);
+    let Some(entry) = entries.iter().find(|entry| is_wanted_entry(&entry.path)) else {
+        let message = format!("{} has no entry called {entry_name}", agent.name);
+        let error = Error::new(ErrorKind::User, message);
         return Err(match entries.last() {
-            Some(last) => error.hint(format!("its latest entry is {}", last.path.display())),
-            None => error.hint("it has no entries at all"),
+            Some(last) => error.with_hint(format!("its latest entry is {}", last.path.display())),
+            None => error.with_hint("it has no entries at all"),
         });
     };
     let path = archive.root().join(&entry.path);
     let mut bytes = Vec::new();
     let read = archive
-        .open(&entry.path)?
+        .open_entry(&entry.path)?
         .take(MAX_WINDOW_BYTES as u64)
         .read_to_end(&mut bytes);
-    read.map_err(|error| Error::io("read", &path, &error))?;
-    let mut now = detail.memory.clone();
+    read.map_err(|error| Error::from_io("read", &path, &error))?;
+    let mut memory_bytes = detail.memory_prefix.clone();
     if entry.kind == EntryKind::Scratch
-        && let Some(scratch) = archive::scratch_of(&bytes)
+        && let Some(scratch) = archive::strip_scratch_header(&bytes)
     {
         bytes = scratch.to_vec();
-        now = detail.parts().1.to_vec();
+        memory_bytes = detail.split_at_boundary().1.to_vec();
     }
     let name = path.display().to_string();
-    Ok((DiffSide { name, bytes }, memory(agent, now)))
+    Ok((DiffSide { name, bytes }, memory_side(agent, memory_bytes)))
 }

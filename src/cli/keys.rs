@@ -4,16 +4,16 @@ use std::io;
 
 use serde::Serialize;
 
-use super::output::{Cell, Document, OutputRole, Printer, cell, count};
+use super::output::{Document, OutputRole, Printer, TableCell, format_count, text_cell};
 use super::{CommandContext, CommandResult};
 use crate::config::Diagnostic;
-use crate::console::command::{self, Category, TABLE};
+use crate::console::command::{self, COMMAND_TABLE, CommandCategory};
 use crate::console::preferences;
-use crate::error::Kind;
+use crate::error::ErrorKind;
 
 /// What `keys` answers.
 #[derive(Serialize)]
-struct Keys {
+struct KeysDocument {
     /// The operator's own file, whether it is there or not.
     file: Option<String>,
     keys: Vec<KeyRow>,
@@ -24,87 +24,93 @@ struct Keys {
 #[derive(Serialize)]
 struct KeyRow {
     id: &'static str,
-    #[serde(serialize_with = "word")]
-    category: Category,
+    #[serde(serialize_with = "serialize_category")]
+    category: CommandCategory,
     contexts: Vec<&'static str>,
     keys: Vec<String>,
     #[serde(skip)]
-    listed: String,
+    keys_label: String,
     default_keys: &'static [&'static str],
     changed: bool,
     title: &'static str,
 }
 
-fn word<S: serde::Serializer>(category: &Category, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&category.title().to_lowercase())
+fn serialize_category<S: serde::Serializer>(
+    category: &CommandCategory,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&category.heading().to_lowercase())
 }
 
-impl Document for Keys {
-    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
+impl Document for KeysDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let head = ["KEYS", "WHERE", "COMMAND", "WHAT IT DOES"];
-        let head = head.map(|word| cell(OutputRole::Head, word));
-        let mut rows: Vec<Vec<Cell>> = vec![head.into_iter().collect()];
-        rows.extend(self.keys.iter().map(cells));
-        page.table(&rows)?;
+        let head = head.map(|word| text_cell(OutputRole::Heading, word));
+        let mut rows: Vec<Vec<TableCell>> = vec![head.into_iter().collect()];
+        rows.extend(self.keys.iter().map(key_row_cells));
+        printer.write_table(&rows)?;
         let changed = self.keys.iter().filter(|row| row.changed).count();
         let Some(file) = self.file.as_ref().filter(|_| changed > 0) else {
             return Ok(());
         };
-        page.plain("")?;
-        page.plain(format!("* {} changed by {file}", count(changed, "command")))
+        printer.write_plain_line("")?;
+        printer.write_plain_line(format!(
+            "* {} changed by {file}",
+            format_count(changed, "command")
+        ))
     }
 }
 
-fn cells(row: &KeyRow) -> Vec<Cell> {
-    let keys = match row.listed.as_str() {
+fn key_row_cells(row: &KeyRow) -> Vec<TableCell> {
+    let keys = match row.keys_label.as_str() {
         "" => "(none)".to_string(),
         keys => keys.to_string(),
     };
     let (role, mark) = match row.changed {
         true => (OutputRole::Warn, " *"),
-        false => (OutputRole::Ours, ""),
+        false => (OutputRole::Notice, ""),
     };
     let mut title = row.title.to_string();
     if row.changed {
         title.push_str(&format!(" (by default {})", row.default_keys.join(" ")));
     }
     vec![
-        cell(role, keys + mark),
-        cell(OutputRole::Dim, row.contexts.join(" ")),
-        cell(OutputRole::Plain, row.id),
-        cell(OutputRole::Plain, title),
+        text_cell(role, keys + mark),
+        text_cell(OutputRole::Dim, row.contexts.join(" ")),
+        text_cell(OutputRole::Plain, row.id),
+        text_cell(OutputRole::Plain, title),
     ]
 }
 
 impl CommandContext<'_> {
-    pub(super) fn keys(&mut self) -> CommandResult {
-        let path = preferences::path(&self.world.env);
+    pub(super) fn run_keys(&mut self) -> CommandResult {
+        let path = preferences::default_path(&self.environment.env);
         let (preferences, diagnostics) = match &path {
             Some(path) => preferences::load(path),
             None => Default::default(),
         };
         let keymap = &preferences.keymap;
-        let mut keys: Vec<KeyRow> = TABLE
+        let mut keys: Vec<KeyRow> = COMMAND_TABLE
             .iter()
             .map(|spec| KeyRow {
                 id: spec.id,
                 category: spec.category,
-                contexts: command::places(spec),
-                keys: keymap.texts(spec.command),
-                listed: keymap.listed(spec.command),
+                contexts: command::context_labels(spec),
+                keys: keymap.sequence_texts(spec.command),
+                keys_label: keymap.joined_sequences(spec.command),
                 default_keys: spec.keys,
-                changed: keymap.is_changed(spec.command),
+                changed: keymap.is_overridden(spec.command),
                 title: spec.title,
             })
             .collect();
         keys.sort_by_key(|row| row.category);
-        self.out.diagnostics(&diagnostics);
-        let wrong = !diagnostics.is_empty();
-        self.out.document(&Keys {
+        self.output.print_diagnostics(&diagnostics);
+        let has_diagnostics = !diagnostics.is_empty();
+        self.output.print_document(&KeysDocument {
             file: path.map(|path| path.display().to_string()),
             keys,
             diagnostics,
         })?;
-        Ok(wrong.then_some(Kind::Config))
+        Ok(has_diagnostics.then_some(ErrorKind::Config))
     }
 }

@@ -5,41 +5,43 @@ use std::io;
 use serde::ser::{self, SerializeSeq};
 use serde::{Serialize, Serializer};
 
-use super::output::{Cell, Document, OutputRole, Printer, Widths, cell, figure};
+use super::output::{
+    ColumnWidths, Document, OutputRole, Printer, TableCell, number_cell, text_cell,
+};
 use super::status::outcome_role;
 use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
-use crate::engine::{FileState, Record, RecordRange};
-use crate::error::{Error, Kind};
+use crate::engine::{FileState, LedgerRecord, RecordRange};
+use crate::error::{Error, ErrorKind};
 
 /// What `log` answers.
 #[derive(Serialize)]
-struct Log<'r> {
+struct LogDocument<'r> {
     ledger: String,
     head: LedgerHead,
-    records: Rows<'r>,
+    records: RecordRows<'r>,
 }
 
 /// The records, read again while they are printed: a ledger may be longer than this
 /// machine's memory.
-struct Rows<'r> {
+struct RecordRows<'r> {
     range: RecordRange<'r>,
     /// How wide the columns are; none without records.
-    widths: Widths,
+    widths: ColumnWidths,
 }
 
-impl Serialize for Rows<'_> {
+impl Serialize for RecordRows<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(None)?;
-        let mut failed = None;
-        let read = self.range.each(&mut |record| {
+        let mut element_error = None;
+        let read = self.range.for_each(&mut |record| {
             list.serialize_element(record).map_err(|error| {
                 let message = format!("cannot write a record: {error}");
-                failed = Some(error);
-                Error::new(Kind::Internal, message)
+                element_error = Some(error);
+                Error::new(ErrorKind::Internal, message)
             })
         });
-        match (failed, read) {
+        match (element_error, read) {
             (Some(error), _) => Err(error),
             (None, Err(error)) => Err(ser::Error::custom(error)),
             (None, Ok(())) => list.end(),
@@ -54,43 +56,45 @@ pub(super) struct LedgerHead {
     pub(super) sha256: Digest,
 }
 
-impl Document for Log<'_> {
-    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
-        let Rows { range, widths } = &self.records;
+impl Document for LogDocument<'_> {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let RecordRows { range, widths } = &self.records;
         if widths.is_empty() {
-            return page.plain("the ledger has no such records yet");
+            return printer.write_plain_line("the ledger has no such records yet");
         }
-        page.row(&titles(), widths)?;
-        let mut failed = None;
-        let read = range.each(&mut |record| {
-            page.row(&cells(record), widths).map_err(|error| {
-                let message = error.to_string();
-                failed = Some(error);
-                Error::new(Kind::Internal, message)
-            })
+        printer.write_row(&title_cells(), widths)?;
+        let mut print_error = None;
+        let read = range.for_each(&mut |record| {
+            printer
+                .write_row(&record_cells(record), widths)
+                .map_err(|error| {
+                    let message = error.to_string();
+                    print_error = Some(error);
+                    Error::new(ErrorKind::Internal, message)
+                })
         });
-        match failed {
+        match print_error {
             Some(error) => Err(error),
             None => read.map_err(io::Error::other),
         }
     }
 }
 
-fn titles() -> Vec<Cell> {
+fn title_cells() -> Vec<TableCell> {
     let head = [
         "TIME", "RUN", "ACT", "AGENT", "OUTCOME", "LINES", "ENTRY", "NOTE",
     ];
     let title = |word| match word {
-        "LINES" => figure(OutputRole::Head, word),
-        _ => cell(OutputRole::Head, word),
+        "LINES" => number_cell(OutputRole::Heading, word),
+        _ => text_cell(OutputRole::Heading, word),
     };
     head.map(title).into_iter().collect()
 }
 
-fn cells(record: &Record) -> Vec<Cell> {
-    let event = &record.what;
+fn record_cells(record: &LedgerRecord) -> Vec<TableCell> {
+    let event = &record.event;
     // Of the memory: what an entry holds of them depends on its kind.
-    let lines = |standing: &Option<FileState>| match standing {
+    let lines = |state: &Option<FileState>| match state {
         Some(FileState::File { lines, .. }) => lines.to_string(),
         _ => "-".to_string(),
     };
@@ -98,40 +102,40 @@ fn cells(record: &Record) -> Vec<Cell> {
         (before, after) if before == after => before,
         (before, after) => format!("{before} -> {after}"),
     };
-    let entry = event.late.last().or(event.entry.as_ref());
+    let entry = event.late_entries.last().or(event.entry.as_ref());
     let entry = entry.map_or("-".to_string(), |entry| entry.path.display().to_string());
-    let undoes = event.undoes.as_ref().map(|run| format!("undoes {run}"));
+    let undoes = event.undone_run.as_ref().map(|run| format!("undoes {run}"));
     let note: Vec<&str> = undoes
         .iter()
         .chain(&event.note)
         .map(String::as_str)
         .collect();
     vec![
-        cell(
+        text_cell(
             OutputRole::Plain,
             record.time.format("%Y-%m-%d %H:%M:%S").to_string(),
         ),
-        cell(OutputRole::Ours, &event.run),
-        cell(OutputRole::Plain, event.act.word()),
-        cell(OutputRole::Plain, &event.agent),
-        cell(outcome_role(event.outcome), event.outcome.word()),
-        figure(OutputRole::Plain, lines),
-        cell(OutputRole::Plain, entry),
-        cell(OutputRole::Plain, note.join("; ")),
+        text_cell(OutputRole::Notice, &event.run),
+        text_cell(OutputRole::Plain, event.operation.as_str()),
+        text_cell(OutputRole::Plain, &event.agent),
+        text_cell(outcome_role(event.outcome), event.outcome.as_str()),
+        number_cell(OutputRole::Plain, lines),
+        text_cell(OutputRole::Plain, entry),
+        text_cell(OutputRole::Plain, note.join("; ")),
     ]
 }
 
 impl CommandContext<'_> {
-    pub(super) fn log(&mut self, count: Option<usize>, agent: Option<&str>) -> CommandResult {
-        let engine = self.open()?;
+    pub(super) fn run_log(&mut self, count: Option<usize>, agent: Option<&str>) -> CommandResult {
+        let engine = self.open_engine()?;
         let range = engine.records(agent, count)?;
         // Before anything is printed it is known that all of it can be read.
-        let mut widths = Widths::default();
-        range.each(&mut |record| {
+        let mut widths = ColumnWidths::default();
+        range.for_each(&mut |record| {
             if widths.is_empty() {
-                widths.take(&titles());
+                widths.fit_row(&title_cells());
             }
-            widths.take(&cells(record));
+            widths.fit_row(&record_cells(record));
             Ok(())
         })?;
         // An agent that left the config still has its history.
@@ -139,10 +143,10 @@ impl CommandContext<'_> {
             engine.agent(name)?;
         }
         let (seq, sha256) = range.head();
-        self.out.document(&Log {
+        self.output.print_document(&LogDocument {
             ledger: engine.ledger_path().display().to_string(),
             head: LedgerHead { seq, sha256 },
-            records: Rows { range, widths },
+            records: RecordRows { range, widths },
         })?;
         Ok(None)
     }

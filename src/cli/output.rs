@@ -15,15 +15,15 @@ use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 use crate::config::{Diagnostic, DiagnosticLevel};
-use crate::error::{self, Error, Kind};
-use crate::untrusted::{self, View};
+use crate::error::{self, Error, ErrorKind};
+use crate::untrusted::{self, RevealOptions};
 
 /// The schema that every JSON document names.
 pub const SCHEMA: &str = "memory-shepherd/1";
 
 /// When to use colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum Color {
+pub enum ColorChoice {
     /// On a terminal, unless NO_COLOR is set or TERM is dumb.
     #[default]
     Auto,
@@ -41,7 +41,7 @@ pub enum OutputRole {
     /// Less important than the rest.
     Dim,
     /// A heading.
-    Head,
+    Heading,
     /// All is well.
     Good,
     /// Worth a look.
@@ -53,23 +53,23 @@ pub enum OutputRole {
     /// A line that was removed.
     Removed,
     /// What this program says about itself: hints, hunk headers.
-    Ours,
+    Notice,
     /// A mark in the place of a character that must not be printed.
     Mark,
 }
 
 impl OutputRole {
     /// The parameters of the escape sequence.
-    fn code(self) -> &'static str {
+    fn sgr_parameters(self) -> &'static str {
         match self {
             OutputRole::Plain => "",
             OutputRole::Dim => "2",
-            OutputRole::Head => "1",
+            OutputRole::Heading => "1",
             OutputRole::Good | OutputRole::Added => "32",
             OutputRole::Warn => "33",
             OutputRole::Bad => "1;31",
             OutputRole::Removed => "31",
-            OutputRole::Ours => "36",
+            OutputRole::Notice => "36",
             OutputRole::Mark => "7",
         }
     }
@@ -81,21 +81,21 @@ pub trait Document: Serialize {
     ///
     /// # Errors
     /// Of the writer.
-    fn text(&self, page: &mut Printer<'_>) -> io::Result<()>;
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()>;
 }
 
 /// Why a verb could not answer.
 #[derive(Debug)]
-pub struct ErrorDocument {
+pub struct CommandError {
     /// What decides the exit code.
     pub error: Error,
     /// What is wrong with the config, if that is the reason.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-impl From<Error> for ErrorDocument {
-    fn from(error: Error) -> ErrorDocument {
-        ErrorDocument {
+impl From<Error> for CommandError {
+    fn from(error: Error) -> CommandError {
+        CommandError {
             error,
             diagnostics: Vec::new(),
         }
@@ -104,24 +104,24 @@ impl From<Error> for ErrorDocument {
 
 /// A JSON document as it goes out.
 #[derive(Serialize)]
-struct Envelope<'a, T: Serialize> {
+struct JsonEnvelope<'a, T: Serialize> {
     schema: &'static str,
     #[serde(flatten)]
     document: &'a T,
 }
 
 /// How much of an answer is held before it goes out.
-const BUFFER: usize = 64 * 1024;
+const OUTPUT_BUFFER_BYTES: usize = 64 * 1024;
 
 /// An error as a JSON document.
 #[derive(Serialize)]
-struct WriteFailure<'a> {
-    error: TroubleBody<'a>,
+struct ErrorDocument<'a> {
+    error: ErrorBody<'a>,
 }
 
 #[derive(Serialize)]
-struct TroubleBody<'a> {
-    kind: Kind,
+struct ErrorBody<'a> {
+    kind: ErrorKind,
     message: &'a str,
     hints: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -129,23 +129,26 @@ struct TroubleBody<'a> {
 }
 
 /// One place where text or bytes go out.
-struct Stream {
-    to: Box<dyn Write + Send>,
-    terminal: bool,
-    color: bool,
+struct OutputStream {
+    writer: Box<dyn Write + Send>,
+    is_terminal: bool,
+    has_color: bool,
     /// The reader has gone. That is its right and no error of ours.
-    closed: bool,
+    is_closed: bool,
 }
 
-impl Stream {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.closed {
+impl OutputStream {
+    fn write_and_flush(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.is_closed {
             return Ok(());
         }
-        let written = self.to.write_all(bytes).and_then(|()| self.to.flush());
+        let written = self
+            .writer
+            .write_all(bytes)
+            .and_then(|()| self.writer.flush());
         match written {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                self.closed = true;
+                self.is_closed = true;
                 Ok(())
             }
             written => written,
@@ -153,9 +156,9 @@ impl Stream {
     }
 }
 
-impl Write for Stream {
+impl Write for OutputStream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Stream::write(self, bytes)?;
+        OutputStream::write_and_flush(self, bytes)?;
         Ok(bytes.len())
     }
 
@@ -165,31 +168,34 @@ impl Write for Stream {
 }
 
 /// JSON on its way out, of which a terminal gets printable ASCII alone.
-struct JsonLines<'s> {
-    to: &'s mut Stream,
+struct JsonLineWriter<'s> {
+    stream: &'s mut OutputStream,
     /// A line that is not whole yet, on a terminal.
-    line: Vec<u8>,
+    partial_line: Vec<u8>,
 }
 
-impl<'s> JsonLines<'s> {
-    fn new(to: &'s mut Stream) -> JsonLines<'s> {
+impl<'s> JsonLineWriter<'s> {
+    fn new(to: &'s mut OutputStream) -> JsonLineWriter<'s> {
         let line = Vec::new();
-        JsonLines { to, line }
+        JsonLineWriter {
+            stream: to,
+            partial_line: line,
+        }
     }
 }
 
-impl Write for JsonLines<'_> {
+impl Write for JsonLineWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if !self.to.terminal {
-            self.to.write(bytes)?;
+        if !self.stream.is_terminal {
+            self.stream.write_and_flush(bytes)?;
             return Ok(bytes.len());
         }
-        self.line.extend_from_slice(bytes);
-        let whole = self.line.iter().rposition(|byte| *byte == b'\n');
-        if let Some(end) = whole {
-            let lines: Vec<u8> = self.line.drain(..=end).collect();
-            let text = untrusted::ascii_json(&String::from_utf8_lossy(&lines));
-            self.to.write(text.as_bytes())?;
+        self.partial_line.extend_from_slice(bytes);
+        let last_line_feed = self.partial_line.iter().rposition(|byte| *byte == b'\n');
+        if let Some(end) = last_line_feed {
+            let lines: Vec<u8> = self.partial_line.drain(..=end).collect();
+            let text = untrusted::escape_json_to_ascii(&String::from_utf8_lossy(&lines));
+            self.stream.write_and_flush(text.as_bytes())?;
         }
         Ok(bytes.len())
     }
@@ -201,61 +207,61 @@ impl Write for JsonLines<'_> {
 
 /// How to print, from flags and environment.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Settings {
+pub struct OutputSettings {
     /// One JSON document instead of text.
-    pub json: bool,
+    pub is_json: bool,
     /// Neither progress nor warnings.
-    pub quiet: bool,
+    pub is_quiet: bool,
     /// When to use colours.
-    pub color: Color,
+    pub color_choice: ColorChoice,
     /// NO_COLOR is set, or the terminal is dumb.
-    pub plain: bool,
+    pub is_color_unwanted: bool,
     /// Standard output is a terminal.
-    pub stdout_terminal: bool,
+    pub is_stdout_terminal: bool,
     /// Standard error is a terminal.
-    pub stderr_terminal: bool,
+    pub is_stderr_terminal: bool,
     /// How many columns the terminal of standard output has.
-    pub columns: Option<usize>,
+    pub terminal_columns: Option<usize>,
 }
 
 /// Standard output and standard error, and how to print to them.
 pub struct Output {
-    settings: Settings,
-    out: Stream,
-    err: Stream,
+    settings: OutputSettings,
+    stdout: OutputStream,
+    stderr: OutputStream,
 }
 
 impl Output {
     /// The two streams of this process.
-    pub fn new(settings: Settings) -> Output {
-        let stream = |to: Box<dyn Write + Send>, terminal: bool| Stream {
-            to,
-            terminal,
-            color: match settings.color {
-                Color::Always => true,
-                Color::Never => false,
-                Color::Auto => terminal && !settings.plain,
+    pub fn new(settings: OutputSettings) -> Output {
+        let stream = |to: Box<dyn Write + Send>, terminal: bool| OutputStream {
+            writer: to,
+            is_terminal: terminal,
+            has_color: match settings.color_choice {
+                ColorChoice::Always => true,
+                ColorChoice::Never => false,
+                ColorChoice::Auto => terminal && !settings.is_color_unwanted,
             },
-            closed: false,
+            is_closed: false,
         };
         Output {
-            out: stream(Box::new(io::stdout()), settings.stdout_terminal),
-            err: stream(Box::new(io::stderr()), settings.stderr_terminal),
+            stdout: stream(Box::new(io::stdout()), settings.is_stdout_terminal),
+            stderr: stream(Box::new(io::stderr()), settings.is_stderr_terminal),
             settings,
         }
     }
 
     /// Whether the answer is JSON.
     pub fn is_json(&self) -> bool {
-        self.settings.json
+        self.settings.is_json
     }
 
     /// Whether colours are unwanted on the screen.
-    pub fn no_color(&self) -> bool {
-        match self.settings.color {
-            Color::Always => false,
-            Color::Never => true,
-            Color::Auto => self.settings.plain,
+    pub fn is_color_disabled(&self) -> bool {
+        match self.settings.color_choice {
+            ColorChoice::Always => false,
+            ColorChoice::Never => true,
+            ColorChoice::Auto => self.settings.is_color_unwanted,
         }
     }
 
@@ -263,145 +269,157 @@ impl Output {
     ///
     /// # Errors
     /// When it cannot be written; a reader that has gone is no error.
-    pub fn document<D: Document>(&mut self, document: &D) -> error::Result<()> {
-        if self.settings.json {
-            return self.json(document);
+    pub fn print_document<D: Document>(&mut self, document: &D) -> error::Result<()> {
+        if self.settings.is_json {
+            return self.print_json(document);
         }
-        let (exact, color) = (!self.out.terminal && !self.out.color, self.out.color);
-        let width = self.settings.columns.filter(|_| self.out.terminal);
-        let mut to = BufWriter::with_capacity(BUFFER, &mut self.out);
-        let mut page = Printer {
-            to: &mut to,
-            exact,
-            color,
-            width,
+        let (exact, color) = (
+            !self.stdout.is_terminal && !self.stdout.has_color,
+            self.stdout.has_color,
+        );
+        let width = self
+            .settings
+            .terminal_columns
+            .filter(|_| self.stdout.is_terminal);
+        let mut writer = BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, &mut self.stdout);
+        let mut printer = Printer {
+            writer: &mut writer,
+            is_exact: exact,
+            has_color: color,
+            max_width: width,
         };
-        let printed = document.text(&mut page).and_then(|()| to.flush());
-        printed.map_err(|error| unwritten(&error))
+        let printed = document
+            .write_text(&mut printer)
+            .and_then(|()| writer.flush());
+        printed.map_err(|error| output_error(&error))
     }
 
-    fn json<T: Serialize>(&mut self, document: &T) -> error::Result<()> {
-        let envelope = Envelope {
+    fn print_json<T: Serialize>(&mut self, document: &T) -> error::Result<()> {
+        let envelope = JsonEnvelope {
             schema: SCHEMA,
             document,
         };
-        let mut to = BufWriter::with_capacity(BUFFER, JsonLines::new(&mut self.out));
-        serde_json::to_writer_pretty(&mut to, &envelope).map_err(|error| {
+        let mut writer =
+            BufWriter::with_capacity(OUTPUT_BUFFER_BYTES, JsonLineWriter::new(&mut self.stdout));
+        serde_json::to_writer_pretty(&mut writer, &envelope).map_err(|error| {
             match error.io_error_kind() {
-                Some(kind) => unwritten(&kind.into()),
-                None => Error::new(Kind::Internal, format!("cannot write as JSON: {error}")),
+                Some(kind) => output_error(&kind.into()),
+                None => Error::new(
+                    ErrorKind::Internal,
+                    format!("cannot write as JSON: {error}"),
+                ),
             }
         })?;
-        let ended = to.write_all(b"\n").and_then(|()| to.flush());
-        ended.map_err(|error| unwritten(&error))
+        let ended = writer.write_all(b"\n").and_then(|()| writer.flush());
+        ended.map_err(|error| output_error(&error))
     }
 
     /// A line of a run as it goes on; not with `--json`, not with `-q`. It went
-    /// through [`untrusted::line`] in the engine, so its marks are kept.
-    pub fn progress(&mut self, line: &str) {
-        if self.settings.json || self.settings.quiet {
+    /// through [`untrusted::partial_line`] in the engine, so its marks are kept.
+    pub fn print_progress(&mut self, line: &str) {
+        if self.settings.is_json || self.settings.is_quiet {
             return;
         }
-        let line = format!("{}\n", revealed(line.as_bytes()));
+        let line = format!("{}\n", reveal_to_string(line.as_bytes()));
         // A run is not stopped by a screen that is full or gone.
-        let _ = self.out.write(line.as_bytes());
+        let _ = self.stdout.write_and_flush(line.as_bytes());
     }
 
     /// Whether there is a terminal to say on how far a verb is.
-    pub fn shows_steps(&self) -> bool {
-        self.err.terminal && !self.settings.quiet && !self.settings.plain
+    pub fn has_status_line(&self) -> bool {
+        self.stderr.is_terminal && !self.settings.is_quiet && !self.settings.is_color_unwanted
     }
 
     /// How far a verb is, on a line of standard error that the next one writes
     /// over. Empty text removes the line.
-    pub fn step(&mut self, text: &str) {
-        if self.shows_steps() {
-            let line = format!("\r{}\x1b[K", untrusted::line(text));
-            let _ = self.err.write(line.as_bytes());
+    pub fn update_status_line(&mut self, text: &str) {
+        if self.has_status_line() {
+            let line = format!("\r{}\x1b[K", untrusted::visible_line(text));
+            let _ = self.stderr.write_and_flush(line.as_bytes());
         }
     }
 
     /// Something worth knowing beside the answer; not with `-q`.
-    pub fn note(&mut self, text: &str) {
-        if !self.settings.quiet {
-            self.aside(OutputRole::Ours, "note", text);
+    pub fn print_note(&mut self, text: &str) {
+        if !self.settings.is_quiet {
+            self.print_labelled(OutputRole::Notice, "note", text);
         }
     }
 
     /// Something that is probably not as it was meant; not with `-q`.
-    pub fn warning(&mut self, text: &str) {
-        if !self.settings.quiet {
-            self.aside(OutputRole::Warn, "warning", text);
+    pub fn print_warning(&mut self, text: &str) {
+        if !self.settings.is_quiet {
+            self.print_labelled(OutputRole::Warn, "warning", text);
         }
     }
 
     /// What went wrong for one agent while the verb went on.
-    pub fn trouble(&mut self, text: &str) {
-        self.aside(OutputRole::Bad, "error", text);
+    pub fn print_error(&mut self, text: &str) {
+        self.print_labelled(OutputRole::Bad, "error", text);
     }
 
     /// What can be done about it.
-    pub fn hint(&mut self, text: &str) {
-        self.aside(OutputRole::Ours, "hint", text);
+    pub fn print_hint(&mut self, text: &str) {
+        self.print_labelled(OutputRole::Notice, "hint", text);
     }
 
     /// What can be done about several things, each hint once.
-    pub fn hints<'h>(&mut self, hints: impl IntoIterator<Item = &'h String>) {
-        let mut told: Vec<&String> = Vec::new();
+    pub fn print_hints<'h>(&mut self, hints: impl IntoIterator<Item = &'h String>) {
+        let mut printed: Vec<&String> = Vec::new();
         for hint in hints {
-            if !told.contains(&hint) {
-                told.push(hint);
-                self.hint(hint);
+            if !printed.contains(&hint) {
+                printed.push(hint);
+                self.print_hint(hint);
             }
         }
     }
 
     /// A line on standard error: "label: text".
-    fn aside(&mut self, role: OutputRole, label: &str, text: &str) {
-        let color = self.err.color;
+    fn print_labelled(&mut self, role: OutputRole, label: &str, text: &str) {
+        let color = self.stderr.has_color;
         let line = format!(
             "{}: {}\n",
-            painted(role, label, color),
-            untrusted::line(text)
+            paint(role, label, color),
+            untrusted::visible_line(text)
         );
         // There is nowhere left to say that standard error is gone.
-        let _ = self.err.write(line.as_bytes());
+        let _ = self.stderr.write_and_flush(line.as_bytes());
     }
 
     /// What is wrong with the config, on standard error.
-    pub fn diagnostics(&mut self, list: &[Diagnostic]) {
-        let quiet = self.settings.quiet;
-        let shown = |it: &&Diagnostic| !quiet || it.level == DiagnosticLevel::Error;
-        for diagnostic in list.iter().filter(shown) {
+    pub fn print_diagnostics(&mut self, list: &[Diagnostic]) {
+        let quiet = self.settings.is_quiet;
+        let is_shown = |it: &&Diagnostic| !quiet || it.level == DiagnosticLevel::Error;
+        for diagnostic in list.iter().filter(is_shown) {
             let mut bytes = Vec::new();
             let mut page = Printer {
-                to: &mut bytes,
-                exact: false,
-                color: self.err.color,
-                width: None,
+                writer: &mut bytes,
+                is_exact: false,
+                has_color: self.stderr.has_color,
+                max_width: None,
             };
             // Writing to memory cannot fail.
-            let _ = page.diagnostic(diagnostic);
-            let _ = self.err.write(&bytes);
+            let _ = page.write_diagnostic(diagnostic);
+            let _ = self.stderr.write_and_flush(&bytes);
         }
     }
 
     /// Why the verb could not answer: on standard error, and with `--json` as
     /// the document, too.
-    pub fn failure(&mut self, failure: &ErrorDocument) {
+    pub fn print_command_error(&mut self, failure: &CommandError) {
         let error = &failure.error;
-        self.diagnostics(&failure.diagnostics);
+        self.print_diagnostics(&failure.diagnostics);
         for detail in error.details() {
-            let line = format!("{}\n", untrusted::line(detail));
-            let _ = self.err.write(line.as_bytes());
+            let line = format!("{}\n", untrusted::visible_line(detail));
+            let _ = self.stderr.write_and_flush(line.as_bytes());
         }
-        self.trouble(error.message());
+        self.print_error(error.message());
         for hint in error.hints() {
-            self.hint(hint);
+            self.print_hint(hint);
         }
-        if self.settings.json {
-            let document = WriteFailure {
-                error: TroubleBody {
+        if self.settings.is_json {
+            let document = ErrorDocument {
+                error: ErrorBody {
                     kind: error.kind(),
                     message: error.message(),
                     hints: error.hints(),
@@ -409,34 +427,41 @@ impl Output {
                 },
             };
             // The error is on standard error already.
-            let _ = self.json(&document);
+            let _ = self.print_json(&document);
         }
     }
 
     /// Text that came from clap: its help, its usage errors.
-    pub fn usage(&mut self, text: &str, error: bool) -> error::Result<()> {
-        let text = untrusted::text(text);
-        let stream = if error { &mut self.err } else { &mut self.out };
+    pub fn print_usage(&mut self, text: &str, is_error: bool) -> error::Result<()> {
+        let text = untrusted::visible_text(text);
+        let stream = if is_error {
+            &mut self.stderr
+        } else {
+            &mut self.stdout
+        };
         stream
-            .write(text.as_bytes())
-            .map_err(|error| unwritten(&error))
+            .write_and_flush(text.as_bytes())
+            .map_err(|error| output_error(&error))
     }
 }
 
-fn unwritten(error: &io::Error) -> Error {
-    let message = format!("cannot write the answer: {}", error::cause(error));
-    Error::new(Kind::Host, message)
+fn output_error(error: &io::Error) -> Error {
+    let message = format!(
+        "cannot write the answer: {}",
+        error::describe_io_error(error)
+    );
+    Error::new(ErrorKind::Host, message)
 }
 
 /// One line whose marks are kept; see [`untrusted::reveal`].
-fn revealed(line: &[u8]) -> String {
-    let tokens = untrusted::reveal(line, View::PROSE);
+fn reveal_to_string(line: &[u8]) -> String {
+    let tokens = untrusted::reveal_line(line, RevealOptions::PROSE);
     tokens.into_iter().map(|token| token.text).collect()
 }
 
 /// The text, between escape codes if `color` is set. It must be safe already.
-fn painted(role: OutputRole, text: &str, color: bool) -> String {
-    match role.code() {
+fn paint(role: OutputRole, text: &str, color: bool) -> String {
+    match role.sgr_parameters() {
         "" => text.to_string(),
         _ if !color || text.is_empty() => text.to_string(),
         code => format!("\x1b[{code}m{text}\x1b[0m"),
@@ -444,79 +469,79 @@ fn painted(role: OutputRole, text: &str, color: bool) -> String {
 }
 
 /// "no lines", "1 line", "12 lines"
-pub fn count(number: usize, what: &str) -> String {
+pub fn format_count(number: usize, noun: &str) -> String {
     match number {
-        0 => format!("no {what}s"),
-        1 => format!("1 {what}"),
-        _ => format!("{number} {what}s"),
+        0 => format!("no {noun}s"),
+        1 => format!("1 {noun}"),
+        _ => format!("{number} {noun}s"),
     }
 }
 
 /// A cell of a table.
-pub struct Cell {
+pub struct TableCell {
     role: OutputRole,
     text: String,
-    right: bool,
+    is_right_aligned: bool,
 }
 
 /// A cell with text at its left side. Whatever is in it is made visible.
-pub fn cell(role: OutputRole, text: impl AsRef<str>) -> Cell {
-    Cell {
+pub fn text_cell(role: OutputRole, text: impl AsRef<str>) -> TableCell {
+    TableCell {
         role,
-        text: untrusted::line(text.as_ref()),
-        right: false,
+        text: untrusted::visible_line(text.as_ref()),
+        is_right_aligned: false,
     }
 }
 
 /// The same with the text at its right side, for figures.
-pub fn figure(role: OutputRole, text: impl AsRef<str>) -> Cell {
-    Cell {
-        right: true,
-        ..cell(role, text)
+pub fn number_cell(role: OutputRole, text: impl AsRef<str>) -> TableCell {
+    TableCell {
+        is_right_aligned: true,
+        ..text_cell(role, text)
     }
 }
 
-impl Cell {
+impl TableCell {
     /// Cuts a text that has more columns than these, and marks that.
-    fn cut(self, room: usize) -> Cell {
-        if self.text.width() <= room {
+    fn truncate(self, width: usize) -> TableCell {
+        if self.text.width() <= width {
             return self;
         }
         let mut text = String::new();
-        let mut left = room.saturating_sub(1);
+        let mut width_left = width.saturating_sub(1);
         for piece in self.text.graphemes(true) {
-            let Some(rest) = left.checked_sub(piece.width()) else {
+            let Some(rest) = width_left.checked_sub(piece.width()) else {
                 break;
             };
-            left = rest;
+            width_left = rest;
             text.push_str(piece);
         }
-        if room > 0 {
+        if width > 0 {
             text.push('…');
         }
-        Cell { text, ..self }
+        TableCell { text, ..self }
     }
 }
 
 /// Between two columns of a table.
-const GAP: usize = 2;
+const COLUMN_GAP: usize = 2;
 
 /// The least room of a last column, before others are left out for it.
-const LAST_ROOM: usize = 24;
+const MIN_LAST_COLUMN_WIDTH: usize = 24;
 
 /// How wide the columns of a table are.
 #[derive(Debug, Default)]
-pub struct Widths(Vec<usize>);
+pub struct ColumnWidths(Vec<usize>);
 
-impl Widths {
-    fn of(rows: &[Vec<Cell>]) -> Widths {
-        let mut widths = Widths::default();
-        rows.iter().for_each(|row| widths.take(row));
+impl ColumnWidths {
+    fn from_rows(rows: &[Vec<TableCell>]) -> ColumnWidths {
+        let mut widths = ColumnWidths::default();
+        rows.iter().for_each(|row| widths.fit_row(row));
         widths
     }
 
     /// Makes room for a row.
-    pub fn take(&mut self, row: &[Cell]) {
+    pub fn fit_row(&mut self, row: &[TableCell]) {
         self.0.resize(self.0.len().max(row.len()), 0);
         for (width, cell) in self.0.iter_mut().zip(row) {
             *width = cell.text.width().max(*width);
@@ -530,71 +555,72 @@ impl Widths {
 }
 
 /// Which columns fit a width, and how much room the last one has.
-fn fit(widths: &[usize], expendable: &[usize], width: usize) -> (Vec<usize>, usize) {
-    let mut kept: Vec<usize> = (0..widths.len()).collect();
-    let Some((last, wanted)) = widths.iter().copied().enumerate().next_back() else {
-        return (kept, 0);
+fn fit_columns(widths: &[usize], expendable: &[usize], width: usize) -> (Vec<usize>, usize) {
+    let mut kept_columns: Vec<usize> = (0..widths.len()).collect();
+    let Some((last, last_width)) = widths.iter().copied().enumerate().next_back() else {
+        return (kept_columns, 0);
     };
     let room = |kept: &[usize]| {
         let others = kept.iter().filter(|column| **column != last);
-        let taken: usize = others.map(|column| widths[*column] + GAP).sum();
-        width.saturating_sub(taken)
+        let others_width: usize = others.map(|column| widths[*column] + COLUMN_GAP).sum();
+        width.saturating_sub(others_width)
     };
     for column in expendable {
-        if room(&kept) >= wanted.min(LAST_ROOM) {
+        if room(&kept_columns) >= last_width.min(MIN_LAST_COLUMN_WIDTH) {
             break;
         }
-        kept.retain(|it| it != column);
+        kept_columns.retain(|it| it != column);
     }
-    let room = room(&kept);
-    (kept, room)
+    let room = room(&kept_columns);
+    (kept_columns, room)
 }
 
 /// Text for people on its way out.
 pub struct Printer<'a> {
-    to: &'a mut dyn Write,
-    exact: bool,
-    color: bool,
+    writer: &'a mut dyn Write,
+    is_exact: bool,
+    has_color: bool,
     /// How wide a line may be, on a terminal.
-    width: Option<usize>,
+    max_width: Option<usize>,
 }
 
 impl Printer<'_> {
     /// Whether exact bytes are wanted, because nobody looks at them here: into
     /// a pipe or a file, without colours.
-    pub fn wants_bytes(&self) -> bool {
-        self.exact
+    pub fn wants_exact_bytes(&self) -> bool {
+        self.is_exact
     }
 
-    /// Exact bytes, where [`Printer::wants_bytes`].
+    /// Exact bytes, where [`Printer::wants_exact_bytes`].
     ///
     /// # Errors
     /// Of the writer.
-    pub fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.exact {
-            return self.to.write_all(bytes);
+    pub fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.is_exact {
+            return self.writer.write_all(bytes);
         }
-        self.to.write_all(untrusted::text(bytes).as_bytes())
+        self.writer
+            .write_all(untrusted::visible_text(bytes).as_bytes())
     }
 
     /// A line of pieces. Whatever is in them is made visible.
     ///
     /// # Errors
     /// Of the writer.
-    pub fn line(&mut self, pieces: &[(OutputRole, &str)]) -> io::Result<()> {
+    pub fn write_line(&mut self, pieces: &[(OutputRole, &str)]) -> io::Result<()> {
         for (role, text) in pieces {
-            let text = painted(*role, &untrusted::line(text), self.color);
-            self.to.write_all(text.as_bytes())?;
+            let text = paint(*role, &untrusted::visible_line(text), self.has_color);
+            self.writer.write_all(text.as_bytes())?;
         }
-        self.to.write_all(b"\n")
+        self.writer.write_all(b"\n")
     }
 
     /// A line of ordinary text.
     ///
     /// # Errors
     /// Of the writer.
-    pub fn plain(&mut self, text: impl AsRef<str>) -> io::Result<()> {
-        self.line(&[(OutputRole::Plain, text.as_ref())])
+    pub fn write_plain_line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
+        self.write_line(&[(OutputRole::Plain, text.as_ref())])
     }
 
     /// A line of a diff: a sign of ours, and the agent's bytes with marks that
@@ -602,20 +628,24 @@ impl Printer<'_> {
     ///
     /// # Errors
     /// Of the writer.
-    pub fn foreign(
+    pub fn write_untrusted_line(
         &mut self,
         role: OutputRole,
         sign: &str,
         bytes: &[u8],
-        view: View,
+        view: RevealOptions,
     ) -> io::Result<()> {
-        let mut text = painted(role, sign, self.color);
-        for token in untrusted::reveal(bytes, view) {
-            let role = if token.mark { OutputRole::Mark } else { role };
-            text.push_str(&painted(role, &token.text, self.color));
+        let mut text = paint(role, sign, self.has_color);
+        for token in untrusted::reveal_line(bytes, view) {
+            let role = if token.is_mark {
+                OutputRole::Mark
+            } else {
+                role
+            };
+            text.push_str(&paint(role, &token.text, self.has_color));
         }
         text.push('\n');
-        self.to.write_all(text.as_bytes())
+        self.writer.write_all(text.as_bytes())
     }
 
     /// Rows of cells, as wide as the widest cell of a column, without blanks at
@@ -623,29 +653,29 @@ impl Printer<'_> {
     ///
     /// # Errors
     /// Of the writer.
-    pub fn table(&mut self, rows: &[Vec<Cell>]) -> io::Result<()> {
-        let widths = Widths::of(rows);
-        rows.iter().try_for_each(|row| self.row(row, &widths))
+    pub fn write_table(&mut self, rows: &[Vec<TableCell>]) -> io::Result<()> {
+        let widths = ColumnWidths::from_rows(rows);
+        rows.iter().try_for_each(|row| self.write_row(row, &widths))
     }
 
     /// One row of a table whose columns are known to be wide enough.
     ///
     /// # Errors
     /// Of the writer.
-    pub fn row(&mut self, row: &[Cell], widths: &Widths) -> io::Result<()> {
+    pub fn write_row(&mut self, row: &[TableCell], widths: &ColumnWidths) -> io::Result<()> {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths.0) {
-            let text = painted(cell.role, &cell.text, self.color);
+            let text = paint(cell.role, &cell.text, self.has_color);
             let room = " ".repeat(width.saturating_sub(cell.text.width()));
-            let gap = " ".repeat(GAP);
-            line.push_str(&match cell.right {
+            let gap = " ".repeat(COLUMN_GAP);
+            line.push_str(&match cell.is_right_aligned {
                 true => format!("{room}{text}{gap}"),
                 false => format!("{text}{room}{gap}"),
             });
         }
         line.truncate(line.trim_end_matches(' ').len());
         line.push('\n');
-        self.to.write_all(line.as_bytes())
+        self.writer.write_all(line.as_bytes())
     }
 
     /// The same within the width of the terminal: columns are left out, the first of
@@ -654,50 +684,58 @@ impl Printer<'_> {
     ///
     /// # Errors
     /// Of the writer.
-    pub fn table_within(&mut self, rows: Vec<Vec<Cell>>, expendable: &[usize]) -> io::Result<()> {
-        let Some(width) = self.width else {
-            return self.table(&rows);
+    pub fn write_table_within_width(
+        &mut self,
+        rows: Vec<Vec<TableCell>>,
+        expendable: &[usize],
+    ) -> io::Result<()> {
+        let Some(width) = self.max_width else {
+            return self.write_table(&rows);
         };
-        let (kept, room) = fit(&Widths::of(&rows).0, expendable, width);
-        let row = |row: Vec<Cell>| {
+        let (kept_columns, room) =
+            fit_columns(&ColumnWidths::from_rows(&rows).0, expendable, width);
+        let row = |row: Vec<TableCell>| {
             let last = row.len().saturating_sub(1);
             let cells = row.into_iter().enumerate();
-            let cells = cells.filter(|(column, _)| kept.contains(column));
-            let cut = |(column, cell): (usize, Cell)| match column == last {
-                true => cell.cut(room),
+            let cells = cells.filter(|(column, _)| kept_columns.contains(column));
+            let truncate_last = |(column, cell): (usize, TableCell)| match column == last {
+                true => cell.truncate(room),
                 false => cell,
             };
-            cells.map(cut).collect()
+            cells.map(truncate_last).collect()
         };
-        let rows: Vec<Vec<Cell>> = rows.into_iter().map(row).collect();
-        self.table(&rows)
+        let rows: Vec<Vec<TableCell>> = rows.into_iter().map(row).collect();
+        self.write_table(&rows)
     }
 
     /// A diagnostic of the config: where, what, the line, what to do.
     ///
     /// # Errors
     /// Of the writer.
-    pub fn diagnostic(&mut self, it: &Diagnostic) -> io::Result<()> {
-        let mut place = it.file.display().to_string();
+    pub fn write_diagnostic(&mut self, it: &Diagnostic) -> io::Result<()> {
+        let mut location = it.file.display().to_string();
         if let Some(line) = it.line {
-            place.push_str(&format!(":{line}"));
+            location.push_str(&format!(":{line}"));
         }
         let (role, level) = match it.level {
             DiagnosticLevel::Error => (OutputRole::Bad, "error"),
             DiagnosticLevel::Warning => (OutputRole::Warn, "warning"),
         };
-        self.line(&[
-            (OutputRole::Head, &place),
+        self.write_line(&[
+            (OutputRole::Heading, &location),
             (OutputRole::Plain, ": "),
             (role, level),
             (OutputRole::Plain, ": "),
             (OutputRole::Plain, &it.message),
         ])?;
         if !it.text.is_empty() {
-            self.line(&[(OutputRole::Plain, "    "), (OutputRole::Dim, &it.text)])?;
+            self.write_line(&[(OutputRole::Plain, "    "), (OutputRole::Dim, &it.text)])?;
         }
         match &it.hint {
-            Some(hint) => self.line(&[(OutputRole::Ours, "    hint: "), (OutputRole::Plain, hint)]),
+            Some(hint) => self.write_line(&[
+                (OutputRole::Notice, "    hint: "),
+                (OutputRole::Plain, hint),
+            ]),
             None => Ok(()),
         }
     }
@@ -710,10 +748,10 @@ mod tests {
     fn page(color: bool, write: impl Fn(&mut Printer<'_>)) -> String {
         let mut bytes = Vec::new();
         write(&mut Printer {
-            to: &mut bytes,
-            exact: false,
-            color,
-            width: None,
+            writer: &mut bytes,
+            is_exact: false,
+            has_color: color,
+            max_width: None,
         });
         String::from_utf8(bytes).unwrap()
     }
@@ -725,25 +763,25 @@ mod tests {
         let expendable = [3, 6, 2, 5, 4];
         let mut before = 0;
         for width in 0..200 {
-            let (kept, room) = fit(&widths, &expendable, width);
+            let (kept, room) = fit_columns(&widths, &expendable, width);
             assert_eq!(kept[..2], [0, 1], "{width}");
             assert_eq!(kept.last(), Some(&7), "{width}");
             let others = kept.iter().filter(|column| **column != 7);
-            let whole: usize = others.map(|column| widths[*column] + GAP).sum();
+            let whole: usize = others.map(|column| widths[*column] + COLUMN_GAP).sum();
             assert!(whole + room <= width || kept.len() == 3, "{width}");
             // More room never shows less.
             assert!(kept.len() >= before, "{width}");
             before = kept.len();
         }
         assert_eq!(before, widths.len());
-        assert_eq!(fit(&[], &[], 80), (Vec::new(), 0));
+        assert_eq!(fit_columns(&[], &[], 80), (Vec::new(), 0));
         // Nothing is left out for a reason that is short.
-        assert_eq!(fit(&[8, 14, 5, 0], &[2], 31).0, [0, 1, 2, 3]);
+        assert_eq!(fit_columns(&[8, 14, 5, 0], &[2], 31).0, [0, 1, 2, 3]);
     }
 
     #[test]
     fn cut_text_is_marked_and_never_too_wide() {
-        let cut = |text: &str, room| cell(OutputRole::Plain, text).cut(room).text;
+        let cut = |text: &str, room| text_cell(OutputRole::Plain, text).truncate(room).text;
         assert_eq!(cut("baseline", 8), "baseline");
         assert_eq!(cut("baseline", 7), "baseli…");
         assert_eq!(cut("日本語", 4), "日…");
@@ -756,27 +794,27 @@ mod tests {
         let text = page(false, |page| {
             let rows = [
                 vec![
-                    cell(OutputRole::Head, "a"),
-                    figure(OutputRole::Head, "n"),
-                    cell(OutputRole::Head, "z"),
+                    text_cell(OutputRole::Heading, "a"),
+                    number_cell(OutputRole::Heading, "n"),
+                    text_cell(OutputRole::Heading, "z"),
                 ],
                 vec![
-                    cell(OutputRole::Plain, "日本"),
-                    figure(OutputRole::Plain, "1"),
-                    cell(OutputRole::Plain, "x"),
+                    text_cell(OutputRole::Plain, "日本"),
+                    number_cell(OutputRole::Plain, "1"),
+                    text_cell(OutputRole::Plain, "x"),
                 ],
                 vec![
-                    cell(OutputRole::Plain, "é"),
-                    figure(OutputRole::Plain, "100"),
-                    cell(OutputRole::Plain, ""),
+                    text_cell(OutputRole::Plain, "é"),
+                    number_cell(OutputRole::Plain, "100"),
+                    text_cell(OutputRole::Plain, ""),
                 ],
                 vec![
-                    cell(OutputRole::Plain, ""),
-                    figure(OutputRole::Plain, ""),
-                    cell(OutputRole::Plain, "y"),
+                    text_cell(OutputRole::Plain, ""),
+                    number_cell(OutputRole::Plain, ""),
+                    text_cell(OutputRole::Plain, "y"),
                 ],
             ];
-            page.table(&rows).unwrap();
+            page.write_table(&rows).unwrap();
         });
         assert_eq!(
             text,
@@ -788,10 +826,10 @@ mod tests {
     fn hostile_text_is_made_visible_whatever_the_colour() {
         for color in [false, true] {
             let text = page(color, |page| {
-                page.plain("\x1b]0;owned\x07").unwrap();
-                page.table(&[vec![cell(OutputRole::Plain, "\u{202E}x")]])
+                page.write_plain_line("\x1b]0;owned\x07").unwrap();
+                page.write_table(&[vec![text_cell(OutputRole::Plain, "\u{202E}x")]])
                     .unwrap();
-                page.foreign(OutputRole::Added, "+", b"\x1b[2J", View::DIFF)
+                page.write_untrusted_line(OutputRole::Added, "+", b"\x1b[2J", RevealOptions::DIFF)
                     .unwrap();
             });
             assert!(

@@ -5,17 +5,19 @@ use std::io;
 use chrono::{DateTime, FixedOffset, TimeZone};
 use serde::Serialize;
 
-use super::output::{Cell, Document, OutputRole, Printer, cell, count, figure};
+use super::output::{
+    Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
+};
 use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
 use crate::engine::memory::Boundary;
-use crate::engine::{Block, LastRun, Observation, Outcome, Protection, State};
-use crate::error::Kind;
-use crate::untrusted::Hidden;
+use crate::engine::{Blocker, LastRun, Observation, Outcome, Protection, State};
+use crate::error::ErrorKind;
+use crate::untrusted::HiddenCounts;
 
 /// What `status` answers.
 #[derive(Serialize)]
-struct Status {
+struct StatusDocument {
     config: String,
     fleet: String,
     tag: Option<String>,
@@ -24,7 +26,7 @@ struct Status {
     ledger_error: Option<String>,
     /// What that means for the exit code.
     #[serde(skip)]
-    ledger_kind: Option<Kind>,
+    ledger_kind: Option<ErrorKind>,
 }
 
 /// One agent.
@@ -33,15 +35,20 @@ struct StatusRow {
     agent: String,
     host: String,
     state: State,
-    why: String,
+    #[serde(rename = "why")]
+    reason: String,
     /// Whether it is known what the memory holds.
-    read: bool,
-    blocked: Option<Block>,
-    protect: Protection,
-    limit: u64,
+    #[serde(rename = "read")]
+    is_read: bool,
+    blocked: Option<Blocker>,
+    #[serde(rename = "protect")]
+    protection: Protection,
+    #[serde(rename = "limit")]
+    max_memory_size: u64,
     memory: Option<MemoryStatus>,
     baseline: Option<Digest>,
-    last: Option<LastRun>,
+    #[serde(rename = "last")]
+    last_run: Option<LastRun>,
     #[serde(skip)]
     hints: Vec<String>,
 }
@@ -56,118 +63,129 @@ struct MemoryStatus {
     boundary: Option<Boundary>,
     scratch_lines: u64,
     scratch_bytes: u64,
-    hidden: Hidden,
+    hidden: HiddenCounts,
 }
 
 impl StatusRow {
-    fn new(seen: Observation) -> StatusRow {
-        let zone = *seen.read.offset();
-        let read = seen.was_read();
+    fn from_observation(observation: Observation) -> StatusRow {
+        let zone = *observation.read_at.offset();
+        let read = observation.is_content_known();
         StatusRow {
-            read,
-            memory: seen.content.map(|content| MemoryStatus {
+            is_read: read,
+            memory: observation.content.map(|content| MemoryStatus {
                 size: content.size,
                 lines: content.lines,
                 sha256: content.sha256,
-                changed: zone.timestamp_nanos(content.modified),
+                changed: zone.timestamp_nanos(content.modified_ns),
                 boundary: content.boundary,
                 scratch_lines: content.scratch_lines,
                 scratch_bytes: content.scratch_bytes,
                 hidden: content.hidden,
             }),
-            agent: seen.agent,
-            host: seen.host,
-            state: seen.state,
-            why: seen.why,
-            blocked: seen.block,
-            protect: seen.protect,
-            limit: seen.limit,
-            baseline: seen.baseline,
-            last: seen.last,
-            hints: seen.hints,
+            agent: observation.agent,
+            host: observation.host,
+            state: observation.state,
+            reason: observation.reason,
+            blocked: observation.blocker,
+            protection: observation.protection,
+            max_memory_size: observation.max_size,
+            baseline: observation.baseline,
+            last_run: observation.last_run,
+            hints: observation.hints,
         }
     }
 
     /// What its state means for the exit code.
-    fn kind(&self, by_state: bool) -> Option<Kind> {
+    fn error_kind(&self, counts_findings: bool) -> Option<ErrorKind> {
         let block = self.blocked.as_ref();
-        let finding = by_state
+        let is_finding = counts_findings
             && matches!(
                 self.state,
                 State::Drifted | State::NoSep | State::Missing | State::Oversize
             );
         let kinds = [
-            (!self.read).then(|| Block::unread(block)),
+            (!self.is_read).then(|| Blocker::kind_of_unread(block)),
             // A run that goes on is no trouble.
-            block.map(|it| it.kind).filter(|kind| *kind != Kind::Busy),
-            finding.then_some(Kind::Partial),
+            block
+                .map(|it| it.kind)
+                .filter(|kind| *kind != ErrorKind::Busy),
+            is_finding.then_some(ErrorKind::Partial),
         ];
-        kinds.into_iter().flatten().reduce(Kind::worst)
+        kinds.into_iter().flatten().reduce(ErrorKind::more_serious)
     }
 
     /// The whole reason for its part in the exit code: a narrow terminal cuts WHY.
-    fn trouble(&self) -> Option<String> {
-        let kind = self.kind(false)?;
+    fn error_message(&self) -> Option<String> {
+        let kind = self.error_kind(false)?;
         let agent = &self.agent;
-        if !self.read && kind != Kind::Conflict {
-            return Some(format!("{agent} could not be read: {}", self.why));
+        if !self.is_read && kind != ErrorKind::Conflict {
+            return Some(format!("{agent} could not be read: {}", self.reason));
         }
-        let why = self.blocked.as_ref().map_or(&self.why, |block| &block.why);
+        let why = self
+            .blocked
+            .as_ref()
+            .map_or(&self.reason, |block| &block.reason);
         Some(format!("{agent} cannot be reset: {why}"))
     }
 
     /// What can be done about its state.
     fn hints(&self) -> impl Iterator<Item = &String> {
-        let block = self.blocked.iter().filter(|it| it.kind != Kind::Busy);
+        let block = self.blocked.iter().filter(|it| it.kind != ErrorKind::Busy);
         block.flat_map(|block| &block.hints).chain(&self.hints)
     }
 
-    fn cells(&self, now: DateTime<FixedOffset>, ledger_broken: bool) -> Vec<Cell> {
+    fn to_cells(&self, now: DateTime<FixedOffset>, is_ledger_broken: bool) -> Vec<TableCell> {
         let mut row = vec![
-            cell(state_role(self.state), self.state.word()),
-            cell(OutputRole::Plain, &self.agent),
-            cell(OutputRole::Plain, &self.host),
+            text_cell(state_role(self.state), self.state.as_str()),
+            text_cell(OutputRole::Plain, &self.agent),
+            text_cell(OutputRole::Plain, &self.host),
         ];
         match &self.memory {
             Some(memory) => {
-                let percent = memory.size.saturating_mul(100) / self.limit.max(1);
-                let over = memory.size > self.limit;
-                let role = if over {
+                let percent = memory.size.saturating_mul(100) / self.max_memory_size.max(1);
+                let is_over_limit = memory.size > self.max_memory_size;
+                let role = if is_over_limit {
                     OutputRole::Bad
                 } else {
                     OutputRole::Plain
                 };
-                row.push(figure(OutputRole::Plain, size(memory.size)));
-                row.push(figure(role, format!("{percent}%")));
-                row.push(figure(OutputRole::Plain, memory.scratch_lines.to_string()));
+                row.push(number_cell(OutputRole::Plain, format_size(memory.size)));
+                row.push(number_cell(role, format!("{percent}%")));
+                row.push(number_cell(
+                    OutputRole::Plain,
+                    memory.scratch_lines.to_string(),
+                ));
                 row.push(match memory.boundary {
-                    Some(boundary) if boundary.drifted() => figure(
+                    Some(boundary) if boundary.is_drifted() => number_cell(
                         OutputRole::Bad,
-                        format!("+{} -{}", boundary.added, boundary.removed),
+                        format!("+{} -{}", boundary.added_lines, boundary.removed_lines),
                     ),
-                    Some(_) => figure(OutputRole::Plain, "0"),
-                    None => figure(OutputRole::Dim, "-"),
+                    Some(_) => number_cell(OutputRole::Plain, "0"),
+                    None => number_cell(OutputRole::Dim, "-"),
                 });
-                row.push(figure(OutputRole::Plain, age(memory.changed, now)));
+                row.push(number_cell(
+                    OutputRole::Plain,
+                    format_age(memory.changed, now),
+                ));
             }
-            None => row.extend((0..5).map(|_| figure(OutputRole::Dim, "-"))),
+            None => row.extend((0..5).map(|_| number_cell(OutputRole::Dim, "-"))),
         }
-        row.push(match &self.last {
-            Some(last) => cell(outcome_role(last.outcome), last_run(last, now)),
-            None => cell(OutputRole::Dim, if ledger_broken { "?" } else { "-" }),
+        row.push(match &self.last_run {
+            Some(last) => text_cell(outcome_role(last.outcome), format_last_run(last, now)),
+            None => text_cell(OutputRole::Dim, if is_ledger_broken { "?" } else { "-" }),
         });
-        row.push(cell(OutputRole::Plain, &self.why));
+        row.push(text_cell(OutputRole::Plain, &self.reason));
         row
     }
 }
 
-impl Status {
+impl StatusDocument {
     /// The columns that a narrow terminal does without, the least important first.
     fn expendable_columns(&self) -> Vec<usize> {
         let [host, size, limit, scratch, above, changed, last] = [2, 3, 4, 5, 6, 7, 8];
         // One that says nothing goes first.
-        let first = self.agents.iter().all(|row| row.host == "local");
-        let first = first.then_some(host);
+        let blank_host = self.agents.iter().all(|row| row.host == "local");
+        let first = blank_host.then_some(host);
         let others = [limit, changed, last, size, host, above, scratch];
         first.into_iter().chain(others).collect()
     }
@@ -175,15 +193,18 @@ impl Status {
     /// What the states of the agents mean for the exit code: what can be trusted, whether
     /// all were read, and whether each could be reset; by wish, too, what an operator
     /// should look at.
-    fn kind(&self, by_state: bool) -> Option<Kind> {
-        let kinds = self.agents.iter().filter_map(|row| row.kind(by_state));
+    fn error_kind(&self, counts_findings: bool) -> Option<ErrorKind> {
+        let kinds = self
+            .agents
+            .iter()
+            .filter_map(|row| row.error_kind(counts_findings));
         let ledger = self.ledger_kind.into_iter();
-        ledger.chain(kinds).reduce(Kind::worst)
+        ledger.chain(kinds).reduce(ErrorKind::more_serious)
     }
 }
 
-impl Document for Status {
-    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
+impl Document for StatusDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let head = [
             ("STATE", false),
             ("AGENT", false),
@@ -197,13 +218,17 @@ impl Document for Status {
             ("WHY", false),
         ];
         let title = |(word, right)| match right {
-            true => figure(OutputRole::Head, word),
-            false => cell(OutputRole::Head, word),
+            true => number_cell(OutputRole::Heading, word),
+            false => text_cell(OutputRole::Heading, word),
         };
         let mut rows = vec![head.map(title).into_iter().collect()];
-        let broken = self.ledger_error.is_some();
-        rows.extend(self.agents.iter().map(|row| row.cells(self.time, broken)));
-        page.table_within(rows, &self.expendable_columns())?;
+        let is_ledger_broken = self.ledger_error.is_some();
+        rows.extend(
+            self.agents
+                .iter()
+                .map(|row| row.to_cells(self.time, is_ledger_broken)),
+        );
+        printer.write_table_within_width(rows, &self.expendable_columns())?;
         let mut counts = Vec::new();
         for state in State::ALL {
             let number = self.agents.iter().filter(|row| row.state == state).count();
@@ -213,48 +238,61 @@ impl Document for Status {
         }
         let tag = self.tag.as_ref();
         let tag = tag.map_or(String::new(), |tag| format!(" [{tag}]"));
-        let mut line = format!("{}{tag}: {}", self.fleet, count(self.agents.len(), "agent"));
+        let mut line = format!(
+            "{}{tag}: {}",
+            self.fleet,
+            format_count(self.agents.len(), "agent")
+        );
         if !counts.is_empty() {
             line.push_str(&format!(": {}", counts.join(", ")));
         }
-        page.plain(line)
+        printer.write_plain_line(line)
     }
 }
 
 impl CommandContext<'_> {
-    pub(super) fn status(&mut self, names: &[String], by_state: bool) -> CommandResult {
-        let engine = self.open()?;
+    pub(super) fn run_status(&mut self, names: &[String], counts_findings: bool) -> CommandResult {
+        let engine = self.open_engine()?;
         let config = engine.config();
         for name in names {
             engine.agent(name)?;
         }
-        let asked = |name: &String| names.is_empty() || names.contains(name);
-        let agents = config.agents.iter().filter(|agent| asked(&agent.name));
-        let mut seen = engine.observe_all(&agents.collect::<Vec<_>>());
-        seen.sort_by_key(|seen| seen.state);
-        let ledger_error = seen.iter().find_map(|seen| seen.ledger_error.clone());
-        let status = Status {
+        let is_requested = |name: &String| names.is_empty() || names.contains(name);
+        let agents = config
+            .agents
+            .iter()
+            .filter(|agent| is_requested(&agent.name));
+        let mut observations = engine.observe_all(&agents.collect::<Vec<_>>());
+        observations.sort_by_key(|seen| seen.state);
+        let ledger_error = observations
+            .iter()
+            .find_map(|seen| seen.ledger_error.clone());
+        let status = StatusDocument {
             config: config.path.display().to_string(),
             fleet: config.general.fleet_name.clone(),
             tag: config.general.fleet_tag.clone(),
             time: engine.clock().now(),
-            agents: seen.into_iter().map(StatusRow::new).collect(),
+            agents: observations
+                .into_iter()
+                .map(StatusRow::from_observation)
+                .collect(),
             ledger_kind: ledger_error.is_some().then(|| {
                 let error = engine.ledger_head().err();
-                error.map_or(Kind::Host, |error| error.kind())
+                error.map_or(ErrorKind::Host, |error| error.kind())
             }),
             ledger_error,
         };
-        self.out.document(&status)?;
+        self.output.print_document(&status)?;
         if let Some(error) = &status.ledger_error {
-            self.out.trouble(&format!("LAST is not known: {error}"));
+            self.output
+                .print_error(&format!("LAST is not known: {error}"));
         }
-        for trouble in status.agents.iter().filter_map(StatusRow::trouble) {
-            self.out.trouble(&trouble);
+        for trouble in status.agents.iter().filter_map(StatusRow::error_message) {
+            self.output.print_error(&trouble);
         }
-        self.out
-            .hints(status.agents.iter().flat_map(StatusRow::hints));
-        Ok(status.kind(by_state))
+        self.output
+            .print_hints(status.agents.iter().flat_map(StatusRow::hints));
+        Ok(status.error_kind(counts_findings))
     }
 }
 
@@ -284,18 +322,18 @@ pub(super) fn outcome_role(outcome: Outcome) -> OutputRole {
 }
 
 /// "01:00 ok", with the date instead of the time when it was another day.
-fn last_run(last: &LastRun, now: DateTime<FixedOffset>) -> String {
+fn format_last_run(last: &LastRun, now: DateTime<FixedOffset>) -> String {
     let time = last.time.with_timezone(now.offset());
-    let form = if time.date_naive() == now.date_naive() {
+    let time_format = if time.date_naive() == now.date_naive() {
         "%H:%M"
     } else {
         "%Y-%m-%d"
     };
-    format!("{} {}", time.format(form), last.word())
+    format!("{} {}", time.format(time_format), last.outcome_label())
 }
 
 /// Bytes for people: 812, 14.1K.
-fn size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["", "K", "M", "G"] {
         if value < 1024.0 && unit.is_empty() {
@@ -310,7 +348,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// How long ago, in coarse steps.
-fn age(then: DateTime<FixedOffset>, now: DateTime<FixedOffset>) -> String {
+fn format_age(then: DateTime<FixedOffset>, now: DateTime<FixedOffset>) -> String {
     let seconds = (now - then).num_seconds();
     match seconds {
         i64::MIN..60 => "<1m".to_string(),
@@ -326,11 +364,11 @@ mod tests {
 
     #[test]
     fn sizes_and_ages_are_coarse() {
-        assert_eq!(size(812), "812");
-        assert_eq!(size(14_440), "14.1K");
-        assert_eq!(size(5 << 20), "5.0M");
+        assert_eq!(format_size(812), "812");
+        assert_eq!(format_size(14_440), "14.1K");
+        assert_eq!(format_size(5 << 20), "5.0M");
         let now = DateTime::parse_from_rfc3339("2026-03-14T12:00:00+01:00").unwrap();
-        let ago = |seconds| age(now - chrono::Duration::seconds(seconds), now);
+        let ago = |seconds| format_age(now - chrono::Duration::seconds(seconds), now);
         assert_eq!(
             [ago(-5), ago(59), ago(60), ago(7199), ago(90_000)],
             ["<1m", "<1m", "1m", "1h", "1d"]

@@ -5,147 +5,155 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::output::{Cell, Document, OutputRole, Printer, cell, count};
+use super::output::{Document, OutputRole, Printer, TableCell, format_count, text_cell};
 use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
 use crate::engine::{FindingSubject, Verification, VerifyProgress};
 
 /// How often it is said how far it is.
-const PAUSE: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What `verify` answers.
 #[derive(Serialize)]
-struct Verified {
+struct VerifyDocument {
     ok: bool,
     #[serde(flatten)]
-    found: Verification,
+    verification: Verification,
 }
 
-impl Document for Verified {
-    fn text(&self, page: &mut Printer<'_>) -> io::Result<()> {
-        let Verified { found, .. } = self;
-        let (ledger, tally) = (&found.ledger, &found.tally);
-        let mut rows = vec![self.row(
+impl Document for VerifyDocument {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        let VerifyDocument {
+            verification: found,
+            ..
+        } = self;
+        let (ledger, tally) = (&found.ledger, &found.counts);
+        let mut rows = vec![self.part_row(
             FindingSubject::Ledger,
             "ledger",
             match ledger.seq {
                 0 => "no records yet".to_string(),
                 _ => format!(
                     "{}, head {}:{}",
-                    count(tally.lines as usize, "record"),
+                    format_count(tally.lines as usize, "record"),
                     ledger.seq,
                     ledger.sha256
                 ),
             },
         )];
-        if found.anchor.is_some() {
+        if found.is_anchor_valid.is_some() {
             let what = "the noted head is in the ledger".to_string();
-            rows.push(self.row(FindingSubject::Anchor, "anchor", what));
+            rows.push(self.part_row(FindingSubject::Anchor, "anchor", what));
         }
-        if found.logged.is_some() {
+        if found.is_log_valid.is_some() {
             let what = "the heads in reset.log are in the ledger".to_string();
-            rows.push(self.row(FindingSubject::Log, "log", what));
+            rows.push(self.part_row(FindingSubject::Log, "log", what));
         }
         let mut entries = format!("{} checked, {} bytes", tally.entries, tally.bytes);
-        if tally.retired > 0 {
-            entries.push_str(&format!(", {} deleted by retention", tally.retired));
+        if tally.retired_entries > 0 {
+            entries.push_str(&format!(", {} deleted by retention", tally.retired_entries));
         }
-        rows.push(self.row(FindingSubject::Entry, "entries", entries));
+        rows.push(self.part_row(FindingSubject::Entry, "entries", entries));
         let versions = format!(
             "{} checked",
-            count(tally.versions as usize, "baseline version")
+            format_count(tally.versions as usize, "baseline version")
         );
-        rows.push(self.row(FindingSubject::Version, "versions", versions));
-        let baselines = match (tally.sealed, tally.unsealed) {
+        rows.push(self.part_row(FindingSubject::Version, "versions", versions));
+        let baselines = match (tally.sealed_baselines, tally.unsealed_baselines) {
             (0, 0) => "none to check".to_string(),
-            (0, _) => format!("{} without a seal", tally.unsealed),
-            (_, _) => format!("{} match the seal", tally.sealed),
+            (0, _) => format!("{} without a seal", tally.unsealed_baselines),
+            (_, _) => format!("{} match the seal", tally.sealed_baselines),
         };
-        rows.push(self.row(FindingSubject::Baseline, "baselines", baselines));
-        page.table(&rows)?;
+        rows.push(self.part_row(FindingSubject::Baseline, "baselines", baselines));
+        printer.write_table(&rows)?;
         for finding in &found.findings {
-            page.line(&[
+            printer.write_line(&[
                 (OutputRole::Bad, "FAIL  "),
-                (OutputRole::Plain, &finding.what),
+                (OutputRole::Plain, &finding.message),
             ])?;
         }
-        if found.more > 0 {
-            page.plain(format!("and {} more", found.more))?;
+        if found.omitted_findings > 0 {
+            printer.write_plain_line(format!("and {} more", found.omitted_findings))?;
         }
         for note in &found.notes {
-            page.line(&[(OutputRole::Ours, "note  "), (OutputRole::Plain, note)])?;
+            printer.write_line(&[(OutputRole::Notice, "note  "), (OutputRole::Plain, note)])?;
         }
         Ok(())
     }
 }
 
-impl Verified {
+impl VerifyDocument {
     /// A part with its word; what is said of it holds only if nothing is wrong.
-    fn row(&self, about: FindingSubject, name: &str, what: String) -> Vec<Cell> {
-        let wrong = self.found.findings.iter().filter(|it| it.about == about);
-        match wrong.count() {
+    fn part_row(&self, subject: FindingSubject, name: &str, summary: String) -> Vec<TableCell> {
+        let findings = self
+            .verification
+            .findings
+            .iter()
+            .filter(|it| it.subject == subject);
+        match findings.count() {
             0 => vec![
-                cell(OutputRole::Good, "ok"),
-                cell(OutputRole::Head, name),
-                cell(OutputRole::Plain, what),
+                text_cell(OutputRole::Good, "ok"),
+                text_cell(OutputRole::Heading, name),
+                text_cell(OutputRole::Plain, summary),
             ],
             number => vec![
-                cell(OutputRole::Bad, "FAIL"),
-                cell(OutputRole::Head, name),
-                cell(OutputRole::Plain, count(number, "finding")),
+                text_cell(OutputRole::Bad, "FAIL"),
+                text_cell(OutputRole::Heading, name),
+                text_cell(OutputRole::Plain, format_count(number, "finding")),
             ],
         }
     }
 }
 
 impl CommandContext<'_> {
-    pub(super) fn verify(&mut self, anchor: Option<(u64, Digest)>) -> CommandResult {
-        let engine = self.open()?;
-        let out = &mut *self.out;
-        let steps = out.shows_steps();
-        let mut told = engine.clock().instant();
+    pub(super) fn run_verify(&mut self, anchor: Option<(u64, Digest)>) -> CommandResult {
+        let engine = self.open_engine()?;
+        let out = &mut *self.output;
+        let has_status_line = out.has_status_line();
+        let mut last_update = engine.clock().instant();
         let found = engine.verify(anchor, &mut |step| {
             let now = engine.clock().instant();
-            if steps && now - told >= PAUSE {
-                told = now;
-                out.step(&match step {
+            if has_status_line && now - last_update >= PROGRESS_INTERVAL {
+                last_update = now;
+                out.update_status_line(&match step {
                     VerifyProgress::Ledger(lines) => format!("ledger: {lines} records"),
                     VerifyProgress::Entries(number, of) => format!("entries: {number} of {of}"),
                 });
             }
         });
-        out.step("");
+        out.update_status_line("");
         let found = found?;
-        let kind = found.kind();
-        let has =
-            |about: &[FindingSubject]| found.findings.iter().any(|it| about.contains(&it.about));
-        let is_ledger = has(&[
+        let kind = found.worst_kind();
+        let has_finding_about =
+            |about: &[FindingSubject]| found.findings.iter().any(|it| about.contains(&it.subject));
+        let has_ledger_finding = has_finding_about(&[
             FindingSubject::Ledger,
             FindingSubject::Anchor,
             FindingSubject::Log,
         ]);
-        let is_archive = is_ledger || has(&[FindingSubject::Entry, FindingSubject::Version]);
-        let is_baseline = has(&[FindingSubject::Baseline]);
+        let has_archive_finding = has_ledger_finding
+            || has_finding_about(&[FindingSubject::Entry, FindingSubject::Version]);
+        let has_baseline_finding = has_finding_about(&[FindingSubject::Baseline]);
         let diff = engine.command_line("diff --baseline AGENT");
-        self.out.document(&Verified {
+        self.output.print_document(&VerifyDocument {
             ok: kind.is_none(),
-            found,
+            verification: found,
         })?;
-        if is_archive {
-            self.out.hint(
+        if has_archive_finding {
+            self.output.print_hint(
                 "keep a copy of the archive as it is, as evidence; what was kept elsewhere of it \
                  tells what was changed",
             );
         }
-        if is_ledger {
-            self.out.hint(
+        if has_ledger_finding {
+            self.output.print_hint(
                 "then put the ledger back from a backup, or move .shepherd/ledger.jsonl, reset.log \
                  and reset.log.old away: the next run begins new ones",
             );
         }
-        if is_baseline {
-            self.out
-                .hint(&format!("`{diff}` shows what changed in a baseline"));
+        if has_baseline_finding {
+            self.output
+                .print_hint(&format!("`{diff}` shows what changed in a baseline"));
         }
         Ok(kind)
     }

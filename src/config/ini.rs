@@ -29,7 +29,7 @@ pub struct Diagnostic {
     /// Whether the config can be used at all.
     pub level: DiagnosticLevel,
     /// The config file.
-    #[serde(serialize_with = "lossy")]
+    #[serde(serialize_with = "serialize_path_lossily")]
     pub file: PathBuf,
     /// The line, counted from 1; none when the file as a whole is meant.
     pub line: Option<usize>,
@@ -42,13 +42,13 @@ pub struct Diagnostic {
 }
 
 /// A folder whose name is not UTF-8 must not make the JSON output fail.
-fn lossy<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_path_lossily<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }
 
 impl Diagnostic {
     /// Where, and what.
-    fn head(&self) -> String {
+    fn headline(&self) -> String {
         let level = match self.level {
             DiagnosticLevel::Error => "error",
             DiagnosticLevel::Warning => "warning",
@@ -59,15 +59,15 @@ impl Diagnostic {
     }
 
     /// Where, what, and what to do about it.
-    pub(super) fn in_a_line(&self) -> String {
+    pub(super) fn to_single_line(&self) -> String {
         let hint = self.hint.as_ref();
-        self.head() + &hint.map_or(String::new(), |hint| format!("; {hint}"))
+        self.headline() + &hint.map_or(String::new(), |hint| format!("; {hint}"))
     }
 }
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.head())?;
+        f.write_str(&self.headline())?;
         if !self.text.is_empty() {
             write!(f, "\n    {}", self.text)?;
         }
@@ -80,15 +80,15 @@ impl fmt::Display for Diagnostic {
 
 /// Where a line stands and how it reads, for the diagnostics about it.
 #[derive(Clone, Debug)]
-pub(super) struct Spot {
-    pub(super) line: usize,
+pub(super) struct SourceLine {
+    pub(super) number: usize,
     pub(super) text: String,
 }
 
 /// One line that means something.
 #[derive(Debug)]
 pub(super) struct IniItem {
-    pub(super) spot: Spot,
+    pub(super) source: SourceLine,
     pub(super) kind: IniItemKind,
 }
 
@@ -98,107 +98,120 @@ pub(super) enum IniItemKind {
     /// `[name]`. A header that could not be read is one too (`broken`), with
     /// the name it seems to have: otherwise the keys below it would be blamed
     /// on the section before.
-    Section { name: String, broken: bool },
+    Section { name: String, is_malformed: bool },
     /// `key = value`.
     Pair { key: String, value: String },
     /// A line with a diagnostic. The key that it seems to set is kept, so that
     /// it is not reported as missing as well.
-    Lost { key: String },
+    Malformed { key: String },
 }
 
 /// Collects diagnostics of one file.
 #[derive(Debug)]
 pub(super) struct Diagnostics {
     file: PathBuf,
-    list: Vec<Diagnostic>,
-    errors: usize,
-    warnings: usize,
+    diagnostics: Vec<Diagnostic>,
+    error_count: usize,
+    warning_count: usize,
 }
 
 /// The most diagnostics of a level that are kept. Somebody who names the wrong
 /// file wants to see the start of what is wrong with it, not a million lines.
-const KEPT: usize = 1000;
+const MAX_DIAGNOSTICS_PER_LEVEL: usize = 1000;
 
 impl Diagnostics {
     pub(super) fn new(file: &Path) -> Diagnostics {
         Diagnostics {
             file: file.to_path_buf(),
-            list: Vec::new(),
-            errors: 0,
-            warnings: 0,
+            diagnostics: Vec::new(),
+            error_count: 0,
+            warning_count: 0,
         }
     }
 
     pub(super) fn has_errors(&self) -> bool {
-        self.errors > 0
+        self.error_count > 0
     }
 
     /// The diagnostics in the order of the file.
-    pub(super) fn finish(mut self) -> Vec<Diagnostic> {
-        self.list.sort_by_key(|diagnostic| diagnostic.line);
+    pub(super) fn into_sorted(mut self) -> Vec<Diagnostic> {
+        self.diagnostics.sort_by_key(|diagnostic| diagnostic.line);
         for (level, count, name) in [
-            (DiagnosticLevel::Error, self.errors, "errors"),
-            (DiagnosticLevel::Warning, self.warnings, "warnings"),
+            (DiagnosticLevel::Error, self.error_count, "errors"),
+            (DiagnosticLevel::Warning, self.warning_count, "warnings"),
         ] {
-            if count > KEPT {
-                let message = format!("{} more {name} are not shown", count - KEPT);
+            if count > MAX_DIAGNOSTICS_PER_LEVEL {
+                let message = format!(
+                    "{} more {name} are not shown",
+                    count - MAX_DIAGNOSTICS_PER_LEVEL
+                );
                 self.push(level, None, message, None);
             }
         }
-        self.list
+        self.diagnostics
     }
 
     pub(super) fn add(
         &mut self,
         level: DiagnosticLevel,
-        spot: Option<&Spot>,
+        source: Option<&SourceLine>,
         message: impl Into<String>,
         hint: Option<String>,
     ) {
         let count = match level {
-            DiagnosticLevel::Error => &mut self.errors,
-            DiagnosticLevel::Warning => &mut self.warnings,
+            DiagnosticLevel::Error => &mut self.error_count,
+            DiagnosticLevel::Warning => &mut self.warning_count,
         };
         *count += 1;
-        if *count <= KEPT {
-            self.push(level, spot, message.into(), hint);
+        if *count <= MAX_DIAGNOSTICS_PER_LEVEL {
+            self.push(level, source, message.into(), hint);
         }
     }
 
     fn push(
         &mut self,
         level: DiagnosticLevel,
-        spot: Option<&Spot>,
+        source: Option<&SourceLine>,
         message: String,
         hint: Option<String>,
     ) {
-        self.list.push(Diagnostic {
+        self.diagnostics.push(Diagnostic {
             level,
             file: self.file.clone(),
-            line: spot.map(|spot| spot.line),
-            text: spot.map_or_else(String::new, |spot| spot.text.clone()),
+            line: source.map(|spot| spot.number),
+            text: source.map_or_else(String::new, |spot| spot.text.clone()),
             message,
             hint,
         });
     }
 
-    pub(super) fn error(&mut self, spot: &Spot, message: impl Into<String>, hint: Option<String>) {
-        self.add(DiagnosticLevel::Error, Some(spot), message, hint);
+    pub(super) fn add_error(
+        &mut self,
+        source: &SourceLine,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) {
+        self.add(DiagnosticLevel::Error, Some(source), message, hint);
     }
 
-    pub(super) fn warn(&mut self, spot: &Spot, message: impl Into<String>, hint: Option<String>) {
-        self.add(DiagnosticLevel::Warning, Some(spot), message, hint);
+    pub(super) fn add_warning(
+        &mut self,
+        source: &SourceLine,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) {
+        self.add(DiagnosticLevel::Warning, Some(source), message, hint);
     }
 }
 
 /// The longest text of a line that a diagnostic repeats, in characters.
-const TEXT_MAX: usize = 200;
+const MAX_EXCERPT_CHARS: usize = 200;
 
 /// Reads the lines of a config.
-pub(super) fn read(bytes: &[u8], report: &mut Diagnostics) -> Vec<IniItem> {
+pub(super) fn parse_items(bytes: &[u8], diagnostics: &mut Diagnostics) -> Vec<IniItem> {
     if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
         let hint = "save it as UTF-8".to_string();
-        report.add(
+        diagnostics.add(
             DiagnosticLevel::Error,
             None,
             "the file is UTF-16, not UTF-8",
@@ -209,59 +222,69 @@ pub(super) fn read(bytes: &[u8], report: &mut Diagnostics) -> Vec<IniItem> {
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let lines = bytes.split(|byte| *byte == b'\n').enumerate();
     lines
-        .filter_map(|(index, line)| read_line(line.trim_ascii(), index + 1, report))
+        .filter_map(|(index, line)| parse_item(line.trim_ascii(), index + 1, diagnostics))
         .collect()
 }
 
 /// Reads one line, trimmed of ASCII white space (and so of the CR of CRLF).
-fn read_line(line: &[u8], number: usize, report: &mut Diagnostics) -> Option<IniItem> {
-    let spot = Spot {
-        line: number,
+fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Option<IniItem> {
+    let spot = SourceLine {
+        number,
         text: excerpt(&String::from_utf8_lossy(line)),
     };
     // A comment in another encoding did no harm to the original.
-    let (kept, comment) = cut_comment(line);
+    let (content, comment) = split_comment(line);
     if str::from_utf8(comment).is_err() {
         let hint = "save the file as UTF-8".to_string();
-        report.warn(&spot, "the comment is not UTF-8", Some(hint));
+        diagnostics.add_warning(&spot, "the comment is not UTF-8", Some(hint));
     }
-    if kept.is_empty() {
+    if content.is_empty() {
         return None;
     }
-    if looks_like_data(comment) {
-        let cut = excerpt(&String::from_utf8_lossy(comment));
-        report.warn(
+    if is_likely_value(comment) {
+        let comment_text = excerpt(&String::from_utf8_lossy(comment));
+        diagnostics.add_warning(
             &spot,
-            format!("`{cut}` counts as a comment, because white space stands before its `#`"),
+            format!(
+                "`{comment_text}` counts as a comment, because white space stands before its `#`"
+            ),
             Some("put a space behind the `#` of a comment; a value cannot hold ` #`".to_string()),
         );
     }
-    let kind = match str::from_utf8(kept) {
-        Ok(text) => parse_line(text, &spot, report),
+    let kind = match str::from_utf8(content) {
+        Ok(text) => parse_content(text, &spot, diagnostics),
         Err(_) => {
             let hint = "save the file as UTF-8".to_string();
-            report.error(&spot, "the line is not UTF-8", Some(hint));
-            lost(&String::from_utf8_lossy(kept))
+            diagnostics.add_error(&spot, "the line is not UTF-8", Some(hint));
+            malformed_item(&String::from_utf8_lossy(content))
         }
     };
-    Some(IniItem { spot, kind })
+    Some(IniItem { source: spot, kind })
 }
 
 /// Parses one line without its comment: the only place that calls rust-ini.
-fn parse_line(text: &str, spot: &Spot, report: &mut Diagnostics) -> IniItemKind {
+fn parse_content(text: &str, source: &SourceLine, diagnostics: &mut Diagnostics) -> IniItemKind {
     if text.contains('\r') {
         let hint = "end every line with a line feed".to_string();
-        report.error(spot, "a carriage return stands inside the line", Some(hint));
-        return lost(text);
+        diagnostics.add_error(
+            source,
+            "a carriage return stands inside the line",
+            Some(hint),
+        );
+        return malformed_item(text);
     }
-    let header = text.starts_with('[');
+    let is_header = text.starts_with('[');
     let delimiter = text.find(['=', ':']).map(|at| text.split_at(at));
-    if let (false, Some((key, rest))) = (header, delimiter)
+    if let (false, Some((key, rest))) = (is_header, delimiter)
         && rest.starts_with(':')
     {
         let hint = format!("write `{} = {}`", key.trim(), rest[1..].trim());
-        report.error(spot, "`:` does not set a key, use key = value", Some(hint));
-        return lost(text);
+        diagnostics.add_error(
+            source,
+            "`:` does not set a key, use key = value",
+            Some(hint),
+        );
+        return malformed_item(text);
     }
     let options = ParseOption {
         enabled_quote: false,
@@ -275,7 +298,7 @@ fn parse_line(text: &str, spot: &Spot, report: &mut Diagnostics) -> IniItemKind 
             (Some(name), None) => {
                 return IniItemKind::Section {
                     name: name.to_string(),
-                    broken: false,
+                    is_malformed: false,
                 };
             }
             (None, Some((key, value))) => {
@@ -288,9 +311,9 @@ fn parse_line(text: &str, spot: &Spot, report: &mut Diagnostics) -> IniItemKind 
             _ => {}
         }
     }
-    let (message, hint) = if header && !text.contains(']') {
+    let (message, hint) = if is_header && !text.contains(']') {
         ("the section header has no closing `]`", "write [name]")
-    } else if header {
+    } else if is_header {
         (
             "something stands behind the section header",
             "put it on a line of its own",
@@ -303,12 +326,12 @@ fn parse_line(text: &str, spot: &Spot, report: &mut Diagnostics) -> IniItemKind 
             "a comment starts with `#`; a value cannot go on in the next line",
         )
     };
-    report.error(spot, message, Some(hint.to_string()));
-    lost(text)
+    diagnostics.add_error(source, message, Some(hint.to_string()));
+    malformed_item(text)
 }
 
 /// What a line that cannot be read seems to be.
-fn lost(text: &str) -> IniItemKind {
+fn malformed_item(text: &str) -> IniItemKind {
     match text.strip_prefix('[') {
         Some(rest) => IniItemKind::Section {
             name: rest
@@ -317,12 +340,12 @@ fn lost(text: &str) -> IniItemKind {
                 .unwrap_or(rest)
                 .trim()
                 .to_string(),
-            broken: true,
+            is_malformed: true,
         },
         None => {
-            let end = |c: char| matches!(c, '=' | ':') || c.is_whitespace();
-            IniItemKind::Lost {
-                key: text.split(end).next().unwrap_or(text).to_string(),
+            let is_key_end = |c: char| matches!(c, '=' | ':') || c.is_whitespace();
+            IniItemKind::Malformed {
+                key: text.split(is_key_end).next().unwrap_or(text).to_string(),
             }
         }
     }
@@ -331,22 +354,23 @@ fn lost(text: &str) -> IniItemKind {
 /// Splits a trimmed line before its comment. A `#` starts one at the start of
 /// the line, after white space, and right behind a section header; the original
 /// cut at every `#`. A `;` starts one only at the start of the line.
-fn cut_comment(line: &[u8]) -> (&[u8], &[u8]) {
+fn split_comment(line: &[u8]) -> (&[u8], &[u8]) {
     if line.first().is_some_and(|byte| matches!(byte, b'#' | b';')) {
         return line.split_at(0);
     }
-    let before = |byte: u8| matches!(byte, b' ' | b'\t') || (byte == b']' && line[0] == b'[');
+    let can_precede_comment =
+        |byte: u8| matches!(byte, b' ' | b'\t') || (byte == b']' && line[0] == b'[');
     let at = line
         .windows(2)
-        .position(|pair| before(pair[0]) && pair[1] == b'#')
+        .position(|pair| can_precede_comment(pair[0]) && pair[1] == b'#')
         .map_or(line.len(), |at| at + 1);
-    let (kept, comment) = line.split_at(at);
-    (kept.trim_ascii_end(), comment)
+    let (content, comment) = line.split_at(at);
+    (content.trim_ascii_end(), comment)
 }
 
 /// Whether a comment behind a value may be a part of the value: `#2/MEMORY.md`
 /// does, `# the second one` does not.
-fn looks_like_data(comment: &[u8]) -> bool {
+fn is_likely_value(comment: &[u8]) -> bool {
     comment
         .get(1)
         .is_some_and(|byte| !byte.is_ascii_whitespace())
@@ -354,7 +378,7 @@ fn looks_like_data(comment: &[u8]) -> bool {
 
 /// The start of a text that may be long.
 pub(super) fn excerpt(text: &str) -> String {
-    match text.char_indices().nth(TEXT_MAX) {
+    match text.char_indices().nth(MAX_EXCERPT_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_string(),
     }

@@ -10,30 +10,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ini::{Diagnostics, Spot, excerpt};
-use super::{Agent, Config, DiagnosticLevel, MemoryLocation, Origin};
-use crate::archive::OWN;
-use crate::clock::System;
+use super::ini::{Diagnostics, SourceLine, excerpt};
+use super::{Agent, Config, DiagnosticLevel, MemoryLocation, ValueOrigin};
+use crate::archive::PROGRAM_DIRECTORY_NAME;
+use crate::clock::SystemClock;
 use crate::file_systems::FileSystems;
-use crate::file_systems::ancestry::{Ancestry, ancestries};
+use crate::file_systems::ancestry::{Ancestry, resolve_ancestries};
 
 /// How long a file system may take to say where directories are. One that hangs keeps
 /// nobody from its own agents, who are not reset then.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANCESTRY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reports directories that overlap; `text` is what the config was read from.
-pub(super) fn check(config: &Config, text: &[u8], report: &mut Diagnostics) {
-    OverlapCheck::new(config, text).run(report);
+pub(super) fn report_overlaps(config: &Config, text: &[u8], diagnostics: &mut Diagnostics) {
+    OverlapCheck::new(config, text).report_all(diagnostics);
 }
 
 struct OverlapCheck<'c> {
     config: &'c Config,
     text: &'c [u8],
-    systems: FileSystems,
+    file_systems: FileSystems,
 }
 
 /// Directories of agents, each with its agent.
-type Directories<'c> = Vec<(&'c Agent, Ancestry)>;
+type AgentDirectories<'c> = Vec<(&'c Agent, Ancestry)>;
 
 impl<'c> OverlapCheck<'c> {
     fn new(config: &'c Config, text: &'c [u8]) -> OverlapCheck<'c> {
@@ -41,71 +41,91 @@ impl<'c> OverlapCheck<'c> {
         OverlapCheck {
             config,
             text,
-            systems: FileSystems::new(&config.general.archive_dir, limit, Arc::new(System)),
+            file_systems: FileSystems::new(
+                &config.general.archive_dir,
+                limit,
+                Arc::new(SystemClock),
+            ),
         }
     }
 
-    fn run(&self, report: &mut Diagnostics) {
+    fn report_all(&self, diagnostics: &mut Diagnostics) {
         let agents = self.agent_directories();
         let general = &self.config.general;
         let paths = [&general.archive_dir, &general.baseline_dir].map(PathBuf::clone);
-        let found = ancestries(&self.systems, paths.to_vec(), PATIENCE);
-        let [archive, baselines] = found.as_slice() else {
+        let ancestries_found =
+            resolve_ancestries(&self.file_systems, paths.to_vec(), ANCESTRY_TIMEOUT);
+        let [archive, baselines] = ancestries_found.as_slice() else {
             return;
         };
         if let Some(archive) = archive {
-            let (inside, apart): (Vec<_>, Vec<_>) =
+            let (inside, outside): (Vec<_>, Vec<_>) =
                 agents.iter().partition(|(_, at)| at.is_within(archive));
             for (agent, _) in inside {
-                self.memory_in_archive(agent, archive, report);
+                self.report_memory_in_archive(agent, archive, diagnostics);
             }
-            let mounted = self.systems.mounts_below(&archive.path);
-            let mounted = ancestries(&self.systems, mounted, PATIENCE);
+            let mount_points = self.file_systems.mount_points_below(&archive.path);
+            let mounted = resolve_ancestries(&self.file_systems, mount_points, ANCESTRY_TIMEOUT);
             let parts = mounted.into_iter().flatten().chain([archive.clone()]);
             for part in parts {
-                if self.is_inside_an_agents(apart.iter().copied(), "archive_dir", &part, report) {
+                if self.report_inside_agent_directory(
+                    outside.iter().copied(),
+                    "archive_dir",
+                    &part,
+                    diagnostics,
+                ) {
                     break;
                 }
             }
         }
         if let Some(baselines) = baselines {
-            self.is_inside_an_agents(agents.iter(), "baseline_dir", baselines, report);
-            self.below_baselines(&agents, baselines, report);
+            self.report_inside_agent_directory(
+                agents.iter(),
+                "baseline_dir",
+                baselines,
+                diagnostics,
+            );
+            self.report_baselines_in_agent_directories(&agents, baselines, diagnostics);
         }
         if let (Some(archive), Some(baselines)) = (archive, baselines) {
-            self.baselines_among_entries(archive, baselines, report);
+            self.report_baselines_in_archive(archive, baselines, diagnostics);
         }
     }
 
-    fn agent_directories(&self) -> Directories<'c> {
-        let local = |agent: &'c Agent| match &agent.place {
+    fn agent_directories(&self) -> AgentDirectories<'c> {
+        let local = |agent: &'c Agent| match &agent.location {
             MemoryLocation::Local { memory, .. } => Some((agent, memory.parent()?.to_path_buf())),
             MemoryLocation::Remote { .. } => None,
         };
         let agents = self.config.agents.iter().filter_map(local);
         let (agents, paths): (Vec<&Agent>, Vec<PathBuf>) = agents.unzip();
-        let found = ancestries(&self.systems, paths, PATIENCE);
+        let found = resolve_ancestries(&self.file_systems, paths, ANCESTRY_TIMEOUT);
         let known = agents.into_iter().zip(found);
         known.filter_map(|(agent, at)| Some((agent, at?))).collect()
     }
 
-    fn memory_in_archive(&self, agent: &Agent, archive: &Ancestry, report: &mut Diagnostics) {
+    fn report_memory_in_archive(
+        &self,
+        agent: &Agent,
+        archive: &Ancestry,
+        diagnostics: &mut Diagnostics,
+    ) {
         let message = format!(
             "the memory of `{}` is inside archive_dir, {}",
             agent.name,
             archive.path.display()
         );
         let hint = "move one of them away: among entries, retention and sweeps delete files";
-        self.error(report, (&agent.name, "memory_file"), message, hint);
+        self.add_error(diagnostics, (&agent.name, "memory_file"), message, hint);
     }
 
     /// Reports a directory that is an agent's or inside it; whether it is.
-    fn is_inside_an_agents<'d>(
+    fn report_inside_agent_directory<'d>(
         &self,
         mut agents: impl Iterator<Item = &'d (&'c Agent, Ancestry)>,
         key: &str,
         directory: &Ancestry,
-        report: &mut Diagnostics,
+        diagnostics: &mut Diagnostics,
     ) -> bool
     where
         'c: 'd,
@@ -120,27 +140,35 @@ impl<'c> OverlapCheck<'c> {
             at.path.display()
         );
         let hint = "move it to where no agent writes, or the memory to a directory of its own";
-        self.error(report, ("general", key), message, hint);
+        self.add_error(diagnostics, ("general", key), message, hint);
         true
     }
 
     /// Reports baselines in directories of their own below `baseline_dir`.
-    fn below_baselines(
+    fn report_baselines_in_agent_directories(
         &self,
-        agents: &Directories<'_>,
+        agents: &AgentDirectories<'_>,
         baselines: &Ancestry,
-        report: &mut Diagnostics,
+        diagnostics: &mut Diagnostics,
     ) {
-        let mut holders: HashMap<&Path, &str> = HashMap::new();
+        let mut agents_by_directory: HashMap<&Path, &str> = HashMap::new();
         for (agent, at) in agents {
             if at.is_within(baselines) && !baselines.is_within(at) {
-                holders.entry(&at.path).or_insert(&agent.name);
+                agents_by_directory.entry(&at.path).or_insert(&agent.name);
             }
         }
-        for agent in self.config.agents.iter().filter(|_| !holders.is_empty()) {
+        for agent in self
+            .config
+            .agents
+            .iter()
+            .filter(|_| !agents_by_directory.is_empty())
+        {
             let baseline = baselines.path.join(&agent.baseline);
             let above = baseline.ancestors().skip(1);
-            let Some(holder) = above.filter_map(|path| holders.get(path)).next() else {
+            let Some(holder) = above
+                .filter_map(|path| agents_by_directory.get(path))
+                .next()
+            else {
                 continue;
             };
             let message = format!(
@@ -149,44 +177,44 @@ impl<'c> OverlapCheck<'c> {
                 baseline.display()
             );
             let hint = "move it to where no agent writes";
-            self.error(report, (&agent.name, "baseline"), message, hint);
+            self.add_error(diagnostics, (&agent.name, "baseline"), message, hint);
         }
     }
 
     /// Reports baselines where entries are deleted, or among the archive's own files.
-    fn baselines_among_entries(
+    fn report_baselines_in_archive(
         &self,
         archive: &Ancestry,
         baselines: &Ancestry,
-        report: &mut Diagnostics,
+        diagnostics: &mut Diagnostics,
     ) {
         let Ok(below) = baselines.path.strip_prefix(&archive.path) else {
             return;
         };
         let mut agents = self.config.agents.iter();
         let entries = agents.any(|agent| below == Path::new(&agent.archive_subdir));
-        if entries || below.starts_with(OWN) {
+        if entries || below.starts_with(PROGRAM_DIRECTORY_NAME) {
             let message = format!(
                 "baseline_dir, {}, is a directory that the archive deletes files from",
                 baselines.path.display()
             );
             let hint = "give the baselines a directory of their own";
-            self.error(report, ("general", "baseline_dir"), message, hint);
+            self.add_error(diagnostics, ("general", "baseline_dir"), message, hint);
         }
     }
 
     /// Adds an error about the line of a key, or about the agent's section where no line
     /// sets it.
-    fn error(
+    fn add_error(
         &self,
-        report: &mut Diagnostics,
+        diagnostics: &mut Diagnostics,
         (section, key): (&str, &str),
         message: String,
         hint: &str,
     ) {
         let line = match self.config.origin(section, key) {
-            Origin::Line(line) => Some(line),
-            Origin::Default => self.config.agent(section).map(|agent| agent.line),
+            ValueOrigin::Line(line) => Some(line),
+            ValueOrigin::Default => self.config.agent(section).map(|agent| agent.section_line),
         };
         let hint = Some(hint.to_string());
         match line {
@@ -194,9 +222,9 @@ impl<'c> OverlapCheck<'c> {
                 let mut lines = self.text.split(|byte| *byte == b'\n');
                 let text = lines.nth(line - 1).unwrap_or_default().trim_ascii();
                 let text = excerpt(&String::from_utf8_lossy(text));
-                report.error(&Spot { line, text }, message, hint);
+                diagnostics.add_error(&SourceLine { number: line, text }, message, hint);
             }
-            None => report.add(DiagnosticLevel::Error, None, message, hint),
+            None => diagnostics.add(DiagnosticLevel::Error, None, message, hint),
         }
     }
 }

@@ -9,242 +9,271 @@ use std::path::{Path, PathBuf};
 
 use crate::invocation::Invocation;
 
-use super::ini::{self, Diagnostics, IniItem, Spot};
-use super::keys::{DefaultDirectory, KEYS, SectionKind, Value, ValueShape, canonical, closest};
+use super::ini::{self, Diagnostics, IniItem, SourceLine};
+use super::keys::{
+    CONFIG_KEYS, KeyValue, PathBases, SectionKind, ValueShape, canonical_key, closest_match,
+};
 use super::{
-    Agent, BaselineEntry, Config, DiagnosticLevel, Env, Extension, General, Host, IN_PLACE,
-    MemoryLocation, Origin, Problems, Protect, RequireSeal, tidy,
+    ACCEPT_IN_PLACE, Agent, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel,
+    EffectiveValue, GeneralSettings, MemoryLocation, ProtectLevel, SealRequirement, SftpExtension,
+    SshHost, ValueOrigin, strip_dot_components,
 };
 
-/// Sections that are no agents, unless they have one of [`AGENT_MARKS`].
-const RESERVED: &[&str] = &["lint", "alerts"];
-const AGENT_MARKS: &[&str] = &["memory_file", "remote_host"];
+/// Sections that are no agents, unless they have one of [`AGENT_KEYS`].
+const RESERVED_SECTIONS: &[&str] = &["lint", "alerts"];
+const AGENT_KEYS: &[&str] = &["memory_file", "remote_host"];
 
 /// The most bytes of an agent's name. Files of its runs are called by it with a
 /// random name and an ending behind, and file systems take 255 for all of that.
-const LONGEST_NAME: usize = 200;
+const MAX_AGENT_NAME_BYTES: usize = 200;
 
 /// Checks a config without touching anything. `path` is where it stands:
 /// diagnostics name it, and relative paths start at its folder.
-pub fn parse(text: &[u8], path: &Path, env: &Env) -> std::result::Result<Config, Problems> {
-    let parsed = parse_partly(text, path, env);
-    match parsed.report.has_errors() {
-        true => Err(Problems(parsed.report.finish())),
+pub fn parse(
+    text: &[u8],
+    path: &Path,
+    env: &ConfigEnvironment,
+) -> std::result::Result<Config, ConfigErrors> {
+    let partial = parse_partial(text, path, env);
+    match partial.diagnostics.has_errors() {
+        true => Err(ConfigErrors(partial.diagnostics.into_sorted())),
         false => Ok(Config {
-            warnings: parsed.report.finish(),
-            ..parsed.config
+            warnings: partial.diagnostics.into_sorted(),
+            ..partial.config
         }),
     }
 }
 
 /// A config as far as it can be read.
-pub(super) struct Parsed {
+pub(super) struct PartialConfig {
     /// Agents whose memory is known, and no warnings.
     pub config: Config,
     /// What is wrong with it.
-    pub report: Diagnostics,
+    pub diagnostics: Diagnostics,
     /// Whether the directories of the fleet are those that the file names.
     pub has_directories: bool,
 }
 
 /// Reads what can be read of a config, and reports what is wrong with it.
-pub(super) fn parse_partly(text: &[u8], path: &Path, env: &Env) -> Parsed {
-    let path = tidy(&env.cwd.join(path));
-    let base = DefaultDirectory {
+pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -> PartialConfig {
+    let path = strip_dot_components(&env.cwd.join(path));
+    let base = PathBases {
         folder: path.parent().unwrap_or(&path),
         home: env.home.as_deref(),
     };
     let report = Diagnostics::new(&path);
-    let mut reader = ConfigReader { base, report };
-    let items = ini::read(text, &mut reader.report);
-    let sections = reader.sections(items);
-    let mut own = Slots::new();
-    let mut herd = Vec::new();
+    let mut reader = ConfigReader {
+        path_bases: base,
+        diagnostics: report,
+    };
+    let items = ini::parse_items(text, &mut reader.diagnostics);
+    let sections = reader.group_sections(items);
+    let mut general_slots = KeySlots::new();
+    let mut agent_sections = Vec::new();
     for section in &sections {
         if section.name == "general" {
-            own = reader.slots(section, SectionKind::General);
-            reader.complete(section, &own, SectionKind::General);
+            general_slots = reader.read_slots(section, SectionKind::General);
+            reader.check_required_keys(section, &general_slots, SectionKind::General);
         } else if section.is_agent() {
-            let slots = reader.slots(section, SectionKind::Agent);
-            let place = reader.place(&slots);
-            reader.complete(section, &slots, place);
-            herd.push((section, place, slots));
+            let slots = reader.read_slots(section, SectionKind::AnyAgent);
+            let kind = reader.agent_kind(&slots);
+            reader.check_required_keys(section, &slots, kind);
+            agent_sections.push((section, kind, slots));
         }
     }
     // With errors it may have some.
-    if herd.is_empty() && !reader.report.has_errors() {
+    if agent_sections.is_empty() && !reader.diagnostics.has_errors() {
         let message = "the config has no agents, so nothing is ever reset".to_string();
         let hint =
             "add a section for each: its name in brackets, below it memory_file and baseline";
         let hint = Some(hint.to_string());
         reader
-            .report
+            .diagnostics
             .add(DiagnosticLevel::Warning, None, message, hint);
     }
-    let bases = [Some(reader.base.folder), reader.base.home];
+    let bases = [Some(reader.path_bases.folder), reader.path_bases.home];
     for base in bases.into_iter().flatten() {
         if base.to_str().is_none() {
             // The ledger is JSON, and records paths.
             let message = format!("the name of {} is not UTF-8", base.display());
             let hint = "paths go by it, and no run can be recorded: rename it".to_string();
-            let report = &mut reader.report;
+            let report = &mut reader.diagnostics;
             report.add(DiagnosticLevel::Error, None, message, Some(hint));
         }
     }
-    herd.retain(|(section, place, slots)| !section.doubtful && has_memory(*place, slots));
+    agent_sections
+        .retain(|(section, place, slots)| !section.is_faulty && has_memory(*place, slots));
 
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let mut computed = vec![("fleet_name", Value::Text(stem.into_owned()))];
-    if given(&own, "archive_group") {
-        computed.push(("archive_mode", Value::Bits(0o640)));
+    let mut computed = vec![("fleet_name", KeyValue::Text(stem.into_owned()))];
+    if is_given(&general_slots, "archive_group") {
+        computed.push(("archive_mode", KeyValue::PermissionBits(0o640)));
     }
-    let is_lost = |key| matches!(own.get(key), Some(SectionSlot::Lost));
-    let has_directories = !["archive_dir", "baseline_dir"].into_iter().any(is_lost);
-    let fleet = Resolved::new(&reader.base, own, SectionKind::General, &computed, None);
-    let mut entries = fleet.entries("general");
+    let is_invalid = |key| matches!(general_slots.get(key), Some(KeySlot::Invalid));
+    let has_directories = !["archive_dir", "baseline_dir"].into_iter().any(is_invalid);
+    let fleet = ResolvedSection::new(
+        &reader.path_bases,
+        general_slots,
+        SectionKind::General,
+        &computed,
+        None,
+    );
+    let mut effective_values = fleet.effective_values("general");
     let mut agents = Vec::new();
-    for (section, place, slots) in herd {
-        let computed = [("archive_subdir", Value::Text(section.name.clone()))];
-        let values = Resolved::new(&reader.base, slots, place, &computed, Some(&fleet));
-        entries.extend(values.entries(&section.name));
-        agents.push((values.agent(section, place), &section.spot));
+    for (section, place, slots) in agent_sections {
+        let computed = [("archive_subdir", KeyValue::Text(section.name.clone()))];
+        let values =
+            ResolvedSection::new(&reader.path_bases, slots, place, &computed, Some(&fleet));
+        effective_values.extend(values.effective_values(&section.name));
+        agents.push((values.to_agent(section, place), &section.source));
     }
-    reader.sharing(&agents);
+    reader.warn_of_sharing(&agents);
     let mut agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
-    agree_on_timeouts(&mut agents);
+    share_longest_timeout(&mut agents);
     let named = agents.iter().enumerate();
-    let places = named.map(|(place, agent)| (agent.name.clone(), place));
-    let places = places.collect();
-    let general = fleet.general();
-    Parsed {
+    let agent_indexes = named.map(|(place, agent)| (agent.name.clone(), place));
+    let places = agent_indexes.collect();
+    let general = fleet.to_general_settings();
+    PartialConfig {
         config: Config {
             path: path.clone(),
             invocation: Invocation::default(),
             general,
-            places,
+            agent_indexes: places,
             agents,
             warnings: Vec::new(),
-            entries,
+            effective_values,
         },
-        report: reader.report,
+        diagnostics: reader.diagnostics,
         has_directories,
     }
 }
 
 /// Whether the lines of an agent say where its memory is.
-fn has_memory(place: SectionKind, slots: &Slots) -> bool {
-    let is_set = |key: &&str| matches!(slots.get(*key), Some(SectionSlot::Set(..)));
-    match place {
-        SectionKind::Local => is_set(&"memory_file"),
-        SectionKind::Remote => ["remote_host", "remote_memory"].iter().all(is_set),
+fn has_memory(kind: SectionKind, slots: &KeySlots) -> bool {
+    let is_set = |key: &&str| matches!(slots.get(*key), Some(KeySlot::Set(..)));
+    match kind {
+        SectionKind::LocalAgent => is_set(&"memory_file"),
+        SectionKind::RemoteAgent => ["remote_host", "remote_memory"].iter().all(is_set),
         _ => false,
     }
 }
 
 /// Agents that are reached in the same way share a session, so the longest of their
 /// `remote_timeout` holds for it.
-fn agree_on_timeouts(agents: &mut [Agent]) {
-    let way = |host: &Host| Host {
-        timeout: 0,
+fn share_longest_timeout(agents: &mut [Agent]) {
+    let without_timeout = |host: &SshHost| SshHost {
+        timeout_seconds: 0,
         ..host.clone()
     };
-    let mut longest: BTreeMap<Host, u32> = BTreeMap::new();
-    for host in agents.iter().filter_map(|agent| agent.place.host()) {
-        let time = longest.entry(way(host)).or_default();
-        *time = host.timeout.max(*time);
+    let mut longest_timeouts: BTreeMap<SshHost, u32> = BTreeMap::new();
+    for host in agents.iter().filter_map(|agent| agent.location.host()) {
+        let time = longest_timeouts.entry(without_timeout(host)).or_default();
+        *time = host.timeout_seconds.max(*time);
     }
     for agent in agents {
-        if let MemoryLocation::Remote { host, .. } = &mut agent.place {
-            host.timeout = longest.get(&way(host)).copied().unwrap_or(host.timeout);
+        if let MemoryLocation::Remote { host, .. } = &mut agent.location {
+            host.timeout_seconds = longest_timeouts
+                .get(&without_timeout(host))
+                .copied()
+                .unwrap_or(host.timeout_seconds);
         }
     }
 }
 
 /// A section as it stands in the file.
-struct Section {
+struct ConfigSection {
     name: String,
-    spot: Spot,
+    source: SourceLine,
     /// The header has a diagnostic already, or is the second of its name.
-    doubtful: bool,
+    is_faulty: bool,
     lines: Vec<ConfigLine>,
 }
 
 /// A line of a section.
 struct ConfigLine {
-    spot: Spot,
+    source: SourceLine,
     key: String,
     /// None where the line has a diagnostic already.
     value: Option<String>,
 }
 
-impl Section {
+impl ConfigSection {
     fn is_agent(&self) -> bool {
-        let marked = |line: &ConfigLine| AGENT_MARKS.contains(&line.key.as_str());
-        !RESERVED.contains(&self.name.as_str()) || self.lines.iter().any(marked)
+        let is_agent_key = |line: &ConfigLine| AGENT_KEYS.contains(&line.key.as_str());
+        !RESERVED_SECTIONS.contains(&self.name.as_str()) || self.lines.iter().any(is_agent_key)
     }
 }
 
 /// What the file says about a key.
-enum SectionSlot {
-    Set(Value, Spot),
-    Empty(Spot),
+enum KeySlot {
+    Set(KeyValue, SourceLine),
+    Empty(SourceLine),
     /// There is a diagnostic already: the key is neither usable nor missing.
-    Lost,
+    Invalid,
 }
 
-type Slots = BTreeMap<&'static str, SectionSlot>;
+type KeySlots = BTreeMap<&'static str, KeySlot>;
 
 /// Whether the file says anything about a key, even something bad.
-fn given(slots: &Slots, key: &str) -> bool {
-    matches!(
-        slots.get(key),
-        Some(SectionSlot::Set(..) | SectionSlot::Lost)
-    )
+fn is_given(slots: &KeySlots, key: &str) -> bool {
+    matches!(slots.get(key), Some(KeySlot::Set(..) | KeySlot::Invalid))
 }
 
 /// Turns sections into values and collects what is wrong.
 struct ConfigReader<'a> {
-    base: DefaultDirectory<'a>,
-    report: Diagnostics,
+    path_bases: PathBases<'a>,
+    diagnostics: Diagnostics,
 }
 
 impl ConfigReader<'_> {
     /// Groups the lines and checks the names of the sections.
-    fn sections(&mut self, items: Vec<IniItem>) -> Vec<Section> {
-        let mut sections: Vec<Section> = Vec::new();
-        let mut firsts = BTreeMap::new();
-        for IniItem { spot, kind } in items {
+    fn group_sections(&mut self, items: Vec<IniItem>) -> Vec<ConfigSection> {
+        let mut sections: Vec<ConfigSection> = Vec::new();
+        let mut first_lines = BTreeMap::new();
+        for IniItem { source: spot, kind } in items {
             match kind {
-                ini::IniItemKind::Section { name, broken } => {
-                    let first = *firsts.entry(name.clone()).or_insert(spot.line);
-                    let doubtful = broken || !self.name_is_good(&name, &spot, first);
-                    sections.push(Section {
+                ini::IniItemKind::Section {
+                    name,
+                    is_malformed: broken,
+                } => {
+                    let first = *first_lines.entry(name.clone()).or_insert(spot.number);
+                    let doubtful = broken || !self.check_section_name(&name, &spot, first);
+                    sections.push(ConfigSection {
                         name,
-                        spot,
-                        doubtful,
+                        source: spot,
+                        is_faulty: doubtful,
                         lines: Vec::new(),
                     });
                 }
                 ini::IniItemKind::Pair { key, value } => match sections.last_mut() {
                     Some(section) => {
                         let value = Some(value);
-                        section.lines.push(ConfigLine { spot, key, value });
+                        section.lines.push(ConfigLine {
+                            source: spot,
+                            key,
+                            value,
+                        });
                     }
                     None => {
-                        let hint = match KEYS.iter().find(|doc| doc.key == canonical(&key)) {
-                            Some(doc) if doc.scope == SectionKind::General => {
+                        let hint = match CONFIG_KEYS
+                            .iter()
+                            .find(|doc| doc.name == canonical_key(&key))
+                        {
+                            Some(doc) if doc.section == SectionKind::General => {
                                 "put it below a line [general]"
                             }
                             _ => "put it below the [name] of an agent",
                         };
                         let message = format!("`{key}` stands before the first section");
-                        self.report.error(&spot, message, Some(hint.to_string()));
+                        self.diagnostics
+                            .add_error(&spot, message, Some(hint.to_string()));
                     }
                 },
-                ini::IniItemKind::Lost { key } => {
+                ini::IniItemKind::Malformed { key } => {
                     if let Some(section) = sections.last_mut() {
                         section.lines.push(ConfigLine {
-                            spot,
+                            source: spot,
                             key,
                             value: None,
                         });
@@ -257,218 +286,253 @@ impl ConfigReader<'_> {
 
     /// Reports a name that no section may have. `first` is the line of the first
     /// section of that name.
-    fn name_is_good(&mut self, name: &str, spot: &Spot, first: usize) -> bool {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-        let (message, hint) = if first != spot.line {
-            let hint = format!("line {first} has the first one; put its keys there, or rename one");
+    fn check_section_name(&mut self, name: &str, source: &SourceLine, first_line: usize) -> bool {
+        let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let (message, hint) = if first_line != source.number {
+            let hint =
+                format!("line {first_line} has the first one; put its keys there, or rename one");
             (format!("there are two sections [{name}]"), hint)
         } else if name.is_empty() {
             let hint = "write the agent's name between the brackets";
             ("the section has no name".to_string(), hint.to_string())
-        } else if !name.chars().all(allowed) {
-            let better = name.replace(|c| !allowed(c), "-");
+        } else if !name.chars().all(is_allowed) {
+            let suggestion = name.replace(|c| !is_allowed(c), "-");
             let message = "a section's name has only letters, digits, `_` and `-`";
-            (message.to_string(), format!("write [{better}]"))
+            (message.to_string(), format!("write [{suggestion}]"))
         } else if name == "all" {
             let message = "`all` cannot be an agent: `memory-shepherd all` resets every agent";
             (
                 message.to_string(),
                 "give the agent another name".to_string(),
             )
-        } else if name.len() > LONGEST_NAME {
+        } else if name.len() > MAX_AGENT_NAME_BYTES {
             let length = name.len();
             (
-                format!("a section's name has at most {LONGEST_NAME} characters, this {length}"),
+                format!(
+                    "a section's name has at most {MAX_AGENT_NAME_BYTES} characters, this {length}"
+                ),
                 "give the agent a shorter name: files in the archive are called by it".to_string(),
             )
         } else {
             return true;
         };
-        self.report.error(spot, message, Some(hint));
+        self.diagnostics.add_error(source, message, Some(hint));
         false
     }
 
     /// Reads the values of a section, `scope` saying which kind it is.
-    fn slots(&mut self, section: &Section, scope: SectionKind) -> Slots {
-        let mut slots = Slots::new();
-        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    fn read_slots(&mut self, section: &ConfigSection, kind: SectionKind) -> KeySlots {
+        let mut slots = KeySlots::new();
+        let mut first_lines: BTreeMap<&str, usize> = BTreeMap::new();
         for ConfigLine {
-            spot,
+            source: spot,
             key: written,
             value,
         } in &section.lines
         {
-            let name = canonical(written);
-            let mut here = KEYS.iter().filter(|doc| doc.stands_with(scope));
-            let doc = here.find(|doc| doc.key == name);
+            let name = canonical_key(written);
+            let mut allowed_keys = CONFIG_KEYS.iter().filter(|doc| doc.is_allowed_in(kind));
+            let doc = allowed_keys.find(|doc| doc.name == name);
             let (doc, value) = match (doc, value) {
                 (Some(doc), Some(value)) => (doc, value.as_str()),
                 (Some(doc), None) => {
-                    slots.entry(doc.key).or_insert(SectionSlot::Lost);
+                    slots.entry(doc.name).or_insert(KeySlot::Invalid);
                     continue;
                 }
                 (None, Some(_)) => {
-                    if let Some(meant) = self.unknown_key(spot, written, scope) {
-                        slots.entry(meant).or_insert(SectionSlot::Lost);
+                    if let Some(meant) = self.report_unknown_key(spot, written, kind) {
+                        slots.entry(meant).or_insert(KeySlot::Invalid);
                     }
                     continue;
                 }
                 (None, None) => continue,
             };
-            if let Some(line) = seen.get(doc.key) {
-                let message = format!("`{written}` sets `{}` a second time", doc.key);
+            if let Some(line) = first_lines.get(doc.name) {
+                let message = format!("`{written}` sets `{}` a second time", doc.name);
                 let hint = format!("line {line} has the first one; keep one of the two");
-                self.report.error(spot, message, Some(hint));
+                self.diagnostics.add_error(spot, message, Some(hint));
                 continue;
             }
-            seen.insert(doc.key, spot.line);
+            first_lines.insert(doc.name, spot.number);
             let slot = if value.is_empty() && !matches!(doc.shape, ValueShape::Separator) {
-                SectionSlot::Empty(spot.clone())
+                KeySlot::Empty(spot.clone())
             } else {
-                match self.base.check(doc.shape, value) {
-                    Ok(value) => SectionSlot::Set(value, spot.clone()),
+                match self.path_bases.parse_value(doc.shape, value) {
+                    Ok(value) => KeySlot::Set(value, spot.clone()),
                     Err((fault, hint)) => {
-                        self.report
-                            .error(spot, format!("`{written}` {fault}"), hint);
-                        SectionSlot::Lost
+                        self.diagnostics
+                            .add_error(spot, format!("`{written}` {fault}"), hint);
+                        KeySlot::Invalid
                     }
                 }
             };
-            if let Some(inner) = unquoted(value) {
+            if let Some(inner) = strip_quotes(value) {
                 let message = format!("the quotes are a part of the value of `{written}`");
-                self.report
-                    .warn(spot, message, Some(format!("write {written} = {inner}")));
+                self.diagnostics.add_warning(
+                    spot,
+                    message,
+                    Some(format!("write {written} = {inner}")),
+                );
             }
-            slots.insert(doc.key, slot);
+            slots.insert(doc.name, slot);
         }
         slots
     }
 
     /// Reports a key that the section does not know, and returns the one that
     /// was probably meant.
-    fn unknown_key(&mut self, spot: &Spot, key: &str, scope: SectionKind) -> Option<&'static str> {
-        let here = || {
-            KEYS.iter()
-                .filter(|doc| doc.stands_with(scope))
-                .map(|doc| doc.key)
+    fn report_unknown_key(
+        &mut self,
+        source: &SourceLine,
+        key: &str,
+        kind: SectionKind,
+    ) -> Option<&'static str> {
+        let allowed_keys = || {
+            CONFIG_KEYS
+                .iter()
+                .filter(|doc| doc.is_allowed_in(kind))
+                .map(|doc| doc.name)
         };
-        let (this, other) = match scope {
+        let (this_section, other_section) = match kind {
             SectionKind::General => ("[general]", "the section of an agent"),
             _ => ("an agent", "[general]"),
         };
-        let elsewhere = KEYS.iter().any(|doc| doc.key == canonical(key));
-        let meant = if elsewhere {
+        let is_key_elsewhere = CONFIG_KEYS.iter().any(|doc| doc.name == canonical_key(key));
+        let suggestion = if is_key_elsewhere {
             None
         } else {
-            closest(key, here())
+            closest_match(key, allowed_keys())
         };
-        let hint = match meant {
+        let hint = match suggestion {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None if elsewhere => format!("it belongs in {other}"),
-            None => format!("the keys are {}", here().collect::<Vec<_>>().join(", ")),
+            None if is_key_elsewhere => format!("it belongs in {other_section}"),
+            None => format!(
+                "the keys are {}",
+                allowed_keys().collect::<Vec<_>>().join(", ")
+            ),
         };
-        let message = format!("`{key}` is not a key of {this}");
-        self.report.error(spot, message, Some(hint));
-        meant
+        let message = format!("`{key}` is not a key of {this_section}");
+        self.diagnostics.add_error(source, message, Some(hint));
+        suggestion
     }
 
     /// Where the agent lives, judged by its keys.
-    fn place(&mut self, slots: &Slots) -> SectionKind {
-        let spot = |key| match slots.get(key) {
-            Some(SectionSlot::Set(_, spot)) => Some(spot),
+    fn agent_kind(&mut self, slots: &KeySlots) -> SectionKind {
+        let source_of = |key| match slots.get(key) {
+            Some(KeySlot::Set(_, spot)) => Some(spot),
             _ => None,
         };
         let remote = ["remote_host", "remote_memory"];
-        let there = remote.into_iter().find_map(|key| Some((key, spot(key)?)));
-        if let (Some(here), Some((key, there))) = (spot("memory_file"), there) {
-            let later = if here.line > there.line { here } else { there };
+        let remote_source = remote
+            .into_iter()
+            .find_map(|key| Some((key, source_of(key)?)));
+        if let (Some(local_source), Some((key, there))) = (source_of("memory_file"), remote_source)
+        {
+            let later = if local_source.number > there.number {
+                local_source
+            } else {
+                there
+            };
             let message = format!(
                 "the agent has both `memory_file` and `{key}`, and can live in one place only"
             );
             let hint = "keep memory_file for an agent on this machine, remote_host and remote_memory for another";
-            self.report.error(later, message, Some(hint.to_string()));
+            self.diagnostics
+                .add_error(later, message, Some(hint.to_string()));
         }
-        if let Some(SectionSlot::Set(Value::Text(host), _)) = slots.get("remote_host")
+        if let Some(KeySlot::Set(KeyValue::Text(host), _)) = slots.get("remote_host")
             && let Some((_, name)) = host.rsplit_once('@')
-            && let Some(user) = spot("remote_user")
+            && let Some(user) = source_of("remote_user")
         {
             let message = "`remote_host` names a user, too, who does not count";
             let hint = format!("write remote_host = {name}, or leave out remote_user");
-            self.report.warn(user, message, Some(hint));
+            self.diagnostics.add_warning(user, message, Some(hint));
         }
-        let elsewhere = remote.into_iter().any(|key| given(slots, key));
-        if elsewhere && given(slots, "memory_file") {
+        let is_remote = remote.into_iter().any(|key| is_given(slots, key));
+        if is_remote && is_given(slots, "memory_file") {
             // That is the fault; asking for what else belongs to a host is no help.
-            SectionKind::Agent
-        } else if elsewhere {
-            SectionKind::Remote
+            SectionKind::AnyAgent
+        } else if is_remote {
+            SectionKind::RemoteAgent
         } else {
-            SectionKind::Local
+            SectionKind::LocalAgent
         }
     }
 
     /// Reports required keys that are missing, and keys that say nothing.
-    fn complete(&mut self, section: &Section, slots: &Slots, place: SectionKind) {
-        for doc in KEYS.iter().filter(|doc| doc.stands_with(place)) {
-            let key = doc.key;
-            let needed = doc.required && doc.scope.covers(place);
-            let add = || Some(format!("add `{key} = …`: {}", doc.doc));
+    fn check_required_keys(
+        &mut self,
+        section: &ConfigSection,
+        slots: &KeySlots,
+        kind: SectionKind,
+    ) {
+        for doc in CONFIG_KEYS.iter().filter(|doc| doc.is_allowed_in(kind)) {
+            let key = doc.name;
+            let is_required = doc.is_required && doc.section.has_effect_in(kind);
+            let missing_key_hint = || Some(format!("add `{key} = …`: {}", doc.description));
             match slots.get(key) {
-                None if needed && !section.doubtful => {
+                None if is_required && !section.is_faulty => {
                     let message = format!("the agent `{}` lacks `{key}`", section.name);
-                    self.report.error(&section.spot, message, add());
+                    self.diagnostics
+                        .add_error(&section.source, message, missing_key_hint());
                 }
-                Some(SectionSlot::Empty(spot)) if needed => {
-                    self.report
-                        .error(spot, format!("`{key}` has no value"), add());
+                Some(KeySlot::Empty(spot)) if is_required => {
+                    self.diagnostics.add_error(
+                        spot,
+                        format!("`{key}` has no value"),
+                        missing_key_hint(),
+                    );
                 }
-                Some(SectionSlot::Empty(spot)) => {
+                Some(KeySlot::Empty(spot)) => {
                     let message = format!("`{key}` has no value and counts as left out");
                     let hint = "remove the line, or write a value".to_string();
-                    self.report.warn(spot, message, Some(hint));
+                    self.diagnostics.add_warning(spot, message, Some(hint));
                 }
-                Some(SectionSlot::Set(_, spot))
-                    if doc.scope == SectionKind::Remote && place == SectionKind::Local =>
+                Some(KeySlot::Set(_, spot))
+                    if doc.section == SectionKind::RemoteAgent
+                        && kind == SectionKind::LocalAgent =>
                 {
                     let message = format!("`{key}` does nothing for an agent on this machine");
                     let hint = "remove it, or add remote_host and remote_memory".to_string();
-                    self.report.warn(spot, message, Some(hint));
+                    self.diagnostics.add_warning(spot, message, Some(hint));
                 }
                 _ => {}
             }
         }
-        if let Some(SectionSlot::Set(Value::Text(words), spot)) = slots.get("accept_weaker") {
-            let (stands, idle): (_, &dyn Fn(&&str) -> bool) = match place {
-                SectionKind::Local => ("on this machine", &|word| *word != IN_PLACE),
-                _ => ("on another host", &|word| *word == IN_PLACE),
+        if let Some(KeySlot::Set(KeyValue::Text(words), spot)) = slots.get("accept_weaker") {
+            let (where_it_runs, has_no_effect): (_, &dyn Fn(&&str) -> bool) = match kind {
+                SectionKind::LocalAgent => ("on this machine", &|word| *word != ACCEPT_IN_PLACE),
+                _ => ("on another host", &|word| *word == ACCEPT_IN_PLACE),
             };
-            for word in words.split(", ").filter(idle) {
+            for word in words.split(", ").filter(has_no_effect) {
                 let message =
-                    format!("`accept_weaker = {word}` does nothing for an agent {stands}");
-                self.report
-                    .warn(spot, message, Some("remove it".to_string()));
+                    format!("`accept_weaker = {word}` does nothing for an agent {where_it_runs}");
+                self.diagnostics
+                    .add_warning(spot, message, Some("remove it".to_string()));
             }
         }
-        if let Some(SectionSlot::Set(Value::Text(word), spot)) = slots.get("require_seal")
+        if let Some(KeySlot::Set(KeyValue::Text(word), spot)) = slots.get("require_seal")
             && word == "signed"
         {
             let message = "this version cannot check signatures yet, so it refuses every reset";
             let hint = "use require_seal=always".to_string();
-            self.report.warn(spot, message, Some(hint));
+            self.diagnostics.add_warning(spot, message, Some(hint));
         }
     }
 
     /// Warns about agents that share what should be their own.
-    fn sharing(&mut self, agents: &[(Agent, &Spot)]) {
+    fn warn_of_sharing(&mut self, agents: &[(Agent, &SourceLine)]) {
         let mut memories = BTreeMap::new();
         let mut folders = BTreeMap::new();
         for (agent, spot) in agents {
             let name = agent.name.as_str();
-            let first = *memories.entry(agent.place.file()).or_insert(name);
+            let first = *memories
+                .entry(agent.location.file_identity())
+                .or_insert(name);
             if first != name {
-                let message = same_memory(first, name);
+                let message = same_memory_message(first, name);
                 let hint = SAME_MEMORY_HINT.to_string();
-                self.report.warn(spot, message, Some(hint));
+                self.diagnostics.add_warning(spot, message, Some(hint));
             }
             let folder = agent.archive_subdir.as_str();
             let first = *folders.entry(folder).or_insert(name);
@@ -477,87 +541,89 @@ impl ConfigReader<'_> {
                     "the agents `{first}` and `{name}` share the archive_subdir `{folder}`"
                 );
                 let hint = "give each its own, so that their entries can be told apart".to_string();
-                self.report.warn(spot, message, Some(hint));
+                self.diagnostics.add_warning(spot, message, Some(hint));
             }
         }
     }
 }
 
 /// Says that two agents have one memory.
-pub fn same_memory(first: &str, second: &str) -> String {
+pub fn same_memory_message(first: &str, second: &str) -> String {
     format!("the agents `{first}` and `{second}` have the same memory")
 }
 
-/// What follows from [`same_memory`].
+/// What follows from [`same_memory_message`].
 pub const SAME_MEMORY_HINT: &str = "a reset of either is refused as long as they share it";
 
 /// What a value would be without the quotes around it, if it has any.
-fn unquoted(value: &str) -> Option<&str> {
+fn strip_quotes(value: &str) -> Option<&str> {
     ['"', '\'']
         .iter()
         .find_map(|quote| value.strip_prefix(*quote)?.strip_suffix(*quote))
 }
 
 /// The effective values of a section, in the order of the table.
-struct Resolved(Vec<(&'static str, Value, Origin)>);
+struct ResolvedSection(Vec<(&'static str, KeyValue, ValueOrigin)>);
 
-impl Resolved {
+impl ResolvedSection {
     /// The line of the file wins, then what the fleet says, then a computed
     /// default, then the table's.
     fn new(
-        base: &DefaultDirectory,
-        mut slots: Slots,
+        base: &PathBases,
+        mut slots: KeySlots,
         place: SectionKind,
-        computed: &[(&str, Value)],
-        fleet: Option<&Resolved>,
-    ) -> Resolved {
-        let docs = KEYS.iter().filter(|doc| doc.scope.covers(place));
+        computed: &[(&str, KeyValue)],
+        fleet: Option<&ResolvedSection>,
+    ) -> ResolvedSection {
+        let docs = CONFIG_KEYS
+            .iter()
+            .filter(|doc| doc.section.has_effect_in(place));
         let values = docs.filter_map(|doc| {
-            if let Some(SectionSlot::Set(value, spot)) = slots.remove(doc.key) {
-                return Some((doc.key, value, Origin::Line(spot.line)));
+            if let Some(KeySlot::Set(value, spot)) = slots.remove(doc.name) {
+                return Some((doc.name, value, ValueOrigin::Line(spot.number)));
             }
-            if let Some((value, origin)) = fleet.and_then(|fleet| fleet.get(doc.key)) {
-                return Some((doc.key, value.clone(), origin));
+            if let Some((value, origin)) = fleet.and_then(|fleet| fleet.find(doc.name)) {
+                return Some((doc.name, value.clone(), origin));
             }
-            let computed = computed.iter().find(|(key, _)| *key == doc.key);
+            let computed = computed.iter().find(|(key, _)| *key == doc.name);
             let value = match computed {
                 Some((_, value)) => value.clone(),
                 None if doc.default.is_empty() => return None,
-                None => base.check(doc.shape, doc.default).ok()?,
+                None => base.parse_value(doc.shape, doc.default).ok()?,
             };
-            Some((doc.key, value, Origin::Default))
+            Some((doc.name, value, ValueOrigin::Default))
         });
-        Resolved(values.collect())
+        ResolvedSection(values.collect())
     }
 
-    fn get(&self, key: &str) -> Option<(&Value, Origin)> {
+    fn find(&self, key: &str) -> Option<(&KeyValue, ValueOrigin)> {
         let found = self.0.iter().find(|(of, ..)| *of == key);
         found.map(|(_, value, origin)| (value, *origin))
     }
 
     fn text(&self, key: &str) -> Option<String> {
-        self.get(key).map(|(value, _)| value.to_string())
+        self.find(key).map(|(value, _)| value.to_string())
     }
 
     fn path(&self, key: &str) -> Option<PathBuf> {
-        match self.get(key)? {
-            (Value::Path(path), _) => Some(path.clone()),
+        match self.find(key)? {
+            (KeyValue::Path(path), _) => Some(path.clone()),
             _ => None,
         }
     }
 
     fn number<T: TryFrom<u64>>(&self, key: &str) -> Option<T> {
-        match self.get(key)? {
-            (Value::Number(number), _) => T::try_from(*number).ok(),
-            (Value::Bits(bits), _) => T::try_from(u64::from(*bits)).ok(),
+        match self.find(key)? {
+            (KeyValue::Number(number), _) => T::try_from(*number).ok(),
+            (KeyValue::PermissionBits(bits), _) => T::try_from(u64::from(*bits)).ok(),
             _ => None,
         }
     }
 }
 
-impl Resolved {
-    fn entries(&self, section: &str) -> Vec<BaselineEntry> {
-        let entries = self.0.iter().map(|(key, value, origin)| BaselineEntry {
+impl ResolvedSection {
+    fn effective_values(&self, section: &str) -> Vec<EffectiveValue> {
+        let entries = self.0.iter().map(|(key, value, origin)| EffectiveValue {
             section: section.to_string(),
             key,
             value: value.to_string(),
@@ -568,8 +634,8 @@ impl Resolved {
 
     /// The getters fall back to nothing only for a key without a default in the
     /// table; a test holds that all the others have one.
-    fn general(&self) -> General {
-        General {
+    fn to_general_settings(&self) -> GeneralSettings {
+        GeneralSettings {
             baseline_dir: self.path("baseline_dir").unwrap_or_default(),
             archive_dir: self.path("archive_dir").unwrap_or_default(),
             max_memory_size: self.number("max_memory_size").unwrap_or_default(),
@@ -578,12 +644,12 @@ impl Resolved {
             separator: self.text("separator").unwrap_or_default(),
             fleet_name: self.text("fleet_name").unwrap_or_default(),
             fleet_tag: self.text("fleet_tag"),
-            protect: self.protect(),
+            protect: self.protect_level(),
             require_seal: match self.text("require_seal").as_deref() {
-                Some("always") => RequireSeal::Always,
-                Some("signed") => RequireSeal::Signed,
-                Some("never") => RequireSeal::Never,
-                _ => RequireSeal::IfPresent,
+                Some("always") => SealRequirement::Always,
+                Some("signed") => SealRequirement::Signed,
+                Some("never") => SealRequirement::Never,
+                _ => SealRequirement::IfPresent,
             },
             seal_signers: self.path("seal_signers"),
             local_timeout: self.number("local_timeout").unwrap_or_default(),
@@ -595,41 +661,41 @@ impl Resolved {
         }
     }
 
-    fn agent(&self, section: &Section, place: SectionKind) -> Agent {
-        let place = match place {
-            SectionKind::Remote => MemoryLocation::Remote {
-                host: Host {
+    fn to_agent(&self, section: &ConfigSection, kind: SectionKind) -> Agent {
+        let place = match kind {
+            SectionKind::RemoteAgent => MemoryLocation::Remote {
+                host: SshHost {
                     name: self.text("remote_host").unwrap_or_default(),
                     user: self.text("remote_user"),
                     port: self.number("remote_port"),
                     identity_file: self.path("identity_file"),
-                    timeout: self.number("remote_timeout").unwrap_or_default(),
+                    timeout_seconds: self.number("remote_timeout").unwrap_or_default(),
                 },
                 memory: self.path("remote_memory").unwrap_or_default(),
-                poll: self.number("remote_poll").unwrap_or_default(),
-                accept_weaker: self.extensions("accept_weaker"),
+                poll_seconds: self.number("remote_poll").unwrap_or_default(),
+                accept_degraded: self.extension_list("accept_weaker"),
             },
             _ => MemoryLocation::Local {
                 memory: self.path("memory_file").unwrap_or_default(),
-                accept_in_place: self.has_word("accept_weaker", IN_PLACE),
+                accept_in_place: self.has_word("accept_weaker", ACCEPT_IN_PLACE),
             },
         };
         Agent {
             name: section.name.clone(),
-            place,
+            location: place,
             baseline: self.text("baseline").unwrap_or_default(),
             archive_subdir: self.text("archive_subdir").unwrap_or_default(),
-            protect: self.protect(),
+            protect: self.protect_level(),
             max_memory_size: self.number("max_memory_size").unwrap_or_default(),
             separator: self.text("separator").unwrap_or_default(),
-            every: self.text("every"),
-            line: section.spot.line,
+            timer_interval: self.text("every"),
+            section_line: section.source.number,
         }
     }
 
-    fn extensions(&self, key: &str) -> Vec<Extension> {
-        let listed = |it: &Extension| self.has_word(key, it.word());
-        Extension::ALL.into_iter().filter(listed).collect()
+    fn extension_list(&self, key: &str) -> Vec<SftpExtension> {
+        let listed = |it: &SftpExtension| self.has_word(key, it.as_str());
+        SftpExtension::ALL.into_iter().filter(listed).collect()
     }
 
     /// Whether a word is in the list of a key.
@@ -638,11 +704,11 @@ impl Resolved {
         words.split(", ").any(|it| it == word)
     }
 
-    fn protect(&self) -> Protect {
+    fn protect_level(&self) -> ProtectLevel {
         match self.text("protect").as_deref() {
-            Some("typed") => Protect::Typed,
-            Some("readonly") => Protect::ReadOnly,
-            _ => Protect::None,
+            Some("typed") => ProtectLevel::Typed,
+            Some("readonly") => ProtectLevel::ReadOnly,
+            _ => ProtectLevel::None,
         }
     }
 }

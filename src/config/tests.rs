@@ -4,23 +4,23 @@ use proptest::prelude::*;
 
 use crate::invocation::Invocation;
 
-use super::keys::KEYS;
+use super::keys::CONFIG_KEYS;
 use super::*;
 
 const FILE: &str = "/srv/fleet/night.conf";
 
-fn env() -> Env {
-    Env {
+fn env() -> ConfigEnvironment {
+    ConfigEnvironment {
         cwd: PathBuf::from("/cwd"),
         home: Some(PathBuf::from("/home/op")),
         xdg_config_home: None,
         xdg_state_home: None,
-        config_variable: None,
+        config_path_variable: None,
         uid: 1000,
     }
 }
 
-fn read(text: &str) -> std::result::Result<Config, Problems> {
+fn read(text: &str) -> std::result::Result<Config, ConfigErrors> {
     parse(text.as_bytes(), Path::new(FILE), &env())
 }
 
@@ -50,7 +50,7 @@ fn hash_inside_a_value_does_not_cut_it() {
     assert_eq!(config.agents[0].baseline, "b#.md");
     let memory = PathBuf::from("/srv/a#1/M.md");
     assert_eq!(
-        config.agents[0].place,
+        config.agents[0].location,
         MemoryLocation::Local {
             memory,
             accept_in_place: false,
@@ -63,7 +63,7 @@ fn hash_inside_a_value_does_not_cut_it() {
 fn a_hash_behind_white_space_cuts_and_says_so_when_it_looks_like_data() {
     let agent_at = |value: &str| {
         let config = good(&format!("[bot]\nmemory_file = {value}\nbaseline = b.md\n"));
-        let MemoryLocation::Local { memory, .. } = config.agents[0].place.clone() else {
+        let MemoryLocation::Local { memory, .. } = config.agents[0].location.clone() else {
             panic!("the agent is local");
         };
         (memory.display().to_string(), config.warnings.len())
@@ -119,19 +119,19 @@ fn a_bad_number_is_an_error_not_a_default() {
 #[test]
 fn a_named_config_that_is_missing_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
-    let mut env = Env {
+    let mut env = ConfigEnvironment {
         cwd: folder.path().to_path_buf(),
         ..env()
     };
     // There is one to fall through to, and that must not happen.
-    fs::write(folder.path().join(NAME), "").unwrap();
+    fs::write(folder.path().join(CONFIG_FILE_NAME), "").unwrap();
     let error = locate(Some(Path::new("other.conf")), &env).unwrap_err();
-    assert_eq!(error.kind(), Kind::Config);
+    assert_eq!(error.kind(), ErrorKind::Config);
     let missing = folder.path().join("other.conf").display().to_string();
     assert!(error.message().contains(&missing), "{error}");
     assert!(error.message().contains("--config"), "{error}");
 
-    env.config_variable = Some("gone.conf".into());
+    env.config_path_variable = Some("gone.conf".into());
     let error = locate(None, &env).unwrap_err();
     assert!(error.message().contains("$MEMORY_SHEPHERD_CONF"), "{error}");
 }
@@ -142,22 +142,25 @@ fn a_named_config_that_is_missing_is_an_error() {
 fn the_search_goes_from_the_flag_to_the_system() {
     let world = tempfile::tempdir().unwrap();
     let at = |name: &str| world.path().join(name);
-    let mut env = Env {
+    let mut env = ConfigEnvironment {
         cwd: at("cwd"),
         home: Some(at("home")),
         xdg_config_home: Some(at("xdg")),
         xdg_state_home: None,
-        config_variable: Some("../variable.conf".into()),
+        config_path_variable: Some("../variable.conf".into()),
         uid: 1000,
     };
     let system = at("etc.conf");
     let in_order = [
         (at("flag.conf"), at("flag.conf")),
         (at("variable.conf"), at("cwd/../variable.conf")),
-        (at("cwd").join(NAME), at("cwd").join(NAME)),
         (
-            at("xdg/memory-shepherd").join(NAME),
-            at("xdg/memory-shepherd").join(NAME),
+            at("cwd").join(CONFIG_FILE_NAME),
+            at("cwd").join(CONFIG_FILE_NAME),
+        ),
+        (
+            at("xdg/memory-shepherd").join(CONFIG_FILE_NAME),
+            at("xdg/memory-shepherd").join(CONFIG_FILE_NAME),
         ),
         (system.clone(), system.clone()),
     ];
@@ -168,9 +171,10 @@ fn the_search_goes_from_the_flag_to_the_system() {
     for (step, (file, found)) in in_order.iter().enumerate() {
         let flag = at("flag.conf");
         if step == 2 {
-            env.config_variable = Some(PathBuf::new());
+            env.config_path_variable = Some(PathBuf::new());
         }
-        let located = locate_in((step == 0).then_some(&*flag), &env, &system).unwrap();
+        let located =
+            locate_with_system_path((step == 0).then_some(&*flag), &env, &system).unwrap();
         assert_eq!(&located.path, found);
         let expected = match step {
             // Named, or in the current directory: another shell finds another one.
@@ -186,19 +190,25 @@ fn the_search_goes_from_the_flag_to_the_system() {
     env.xdg_config_home = None;
     let user = at("home/.config/memory-shepherd");
     fs::create_dir_all(&user).unwrap();
-    fs::write(user.join(NAME), "").unwrap();
-    let located = locate_in(None, &env, &system).unwrap();
-    assert_eq!(located.path, user.join(NAME));
-    let tilde = Path::new("~/.config/memory-shepherd").join(NAME);
+    fs::write(user.join(CONFIG_FILE_NAME), "").unwrap();
+    let located = locate_with_system_path(None, &env, &system).unwrap();
+    assert_eq!(located.path, user.join(CONFIG_FILE_NAME));
+    let tilde = Path::new("~/.config/memory-shepherd").join(CONFIG_FILE_NAME);
     assert_eq!(
-        locate_in(Some(&tilde), &env, &system).unwrap().path,
-        user.join(NAME)
+        locate_with_system_path(Some(&tilde), &env, &system)
+            .unwrap()
+            .path,
+        user.join(CONFIG_FILE_NAME)
     );
-    fs::remove_file(user.join(NAME)).unwrap();
+    fs::remove_file(user.join(CONFIG_FILE_NAME)).unwrap();
 
-    let error = locate_in(None, &env, &system).unwrap_err();
-    assert_eq!(error.kind(), Kind::Config);
-    for place in [at("cwd").join(NAME), user.join(NAME), system] {
+    let error = locate_with_system_path(None, &env, &system).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    for place in [
+        at("cwd").join(CONFIG_FILE_NAME),
+        user.join(CONFIG_FILE_NAME),
+        system,
+    ] {
         assert!(
             error.message().contains(&place.display().to_string()),
             "{error}"
@@ -214,11 +224,11 @@ fn the_search_goes_from_the_flag_to_the_system() {
 #[test]
 fn a_link_that_leads_nowhere_is_found_and_then_loud() {
     let folder = tempfile::tempdir().unwrap();
-    let env = Env {
+    let env = ConfigEnvironment {
         cwd: folder.path().to_path_buf(),
         ..env()
     };
-    symlink("gone", folder.path().join(NAME)).unwrap();
+    symlink("gone", folder.path().join(CONFIG_FILE_NAME)).unwrap();
     let located = locate(None, &env).unwrap();
     let problems = load(&located.path, &env).unwrap_err();
     assert!(problems.to_string().contains("no such file"), "{problems}");
@@ -227,15 +237,15 @@ fn a_link_that_leads_nowhere_is_found_and_then_loud() {
 #[test]
 fn root_takes_a_config_from_the_current_folder_only_if_nobody_else_could_write_it() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join(NAME);
-    let env = Env {
+    let file = folder.path().join(CONFIG_FILE_NAME);
+    let env = ConfigEnvironment {
         cwd: folder.path().to_path_buf(),
         home: None,
         uid: 0,
         ..env()
     };
     let nowhere = folder.path().join("etc.conf");
-    let why = || match locate_in(None, &env, &nowhere) {
+    let why = || match locate_with_system_path(None, &env, &nowhere) {
         Ok(located) => {
             assert_eq!(located.path, file);
             "taken".to_string()
@@ -267,7 +277,7 @@ fn root_takes_a_config_from_the_current_folder_only_if_nobody_else_could_write_i
 
     // Skipped here, found further on: the note goes with the answer.
     fs::write(&nowhere, "").unwrap();
-    let located = locate_in(None, &env, &nowhere).unwrap();
+    let located = locate_with_system_path(None, &env, &nowhere).unwrap();
     assert_eq!(located.path, nowhere);
     assert!(
         located.notes[0].contains("was skipped"),
@@ -300,7 +310,7 @@ fn a_config_may_come_through_a_pipe_but_not_again() {
 fn a_config_that_cannot_be_read_is_a_problem_with_a_path() {
     let folder = tempfile::tempdir().unwrap();
     let big = folder.path().join("big.conf");
-    fs::write(&big, vec![b'#'; FILE_MAX as usize + 1]).unwrap();
+    fs::write(&big, vec![b'#'; MAX_CONFIG_BYTES as usize + 1]).unwrap();
     for (path, cause) in [
         (folder.path().join("gone"), "no such file or directory"),
         (folder.path().to_path_buf(), "is a directory"),
@@ -322,7 +332,7 @@ fn an_empty_config_has_the_documented_defaults() {
     let config = good("");
     assert_eq!(
         config.general,
-        General {
+        GeneralSettings {
             baseline_dir: "/srv/fleet/baselines".into(),
             archive_dir: "/srv/fleet/archives".into(),
             max_memory_size: 16384,
@@ -331,8 +341,8 @@ fn an_empty_config_has_the_documented_defaults() {
             separator: "---".into(),
             fleet_name: "night".into(),
             fleet_tag: None,
-            protect: Protect::None,
-            require_seal: RequireSeal::IfPresent,
+            protect: ProtectLevel::None,
+            require_seal: SealRequirement::IfPresent,
             seal_signers: None,
             local_timeout: 30,
             remote_timeout: 15,
@@ -345,9 +355,9 @@ fn an_empty_config_has_the_documented_defaults() {
     assert!(config.agents.is_empty());
     assert!(
         config
-            .entries()
+            .effective_values()
             .iter()
-            .all(|entry| entry.origin == Origin::Default)
+            .all(|entry| entry.origin == ValueOrigin::Default)
     );
 }
 
@@ -358,39 +368,39 @@ fn a_local_agent_has_its_own_values_or_the_fleets() {
     let config = good(text);
     let a = Agent {
         name: "a".into(),
-        place: MemoryLocation::Local {
+        location: MemoryLocation::Local {
             memory: "/srv/fleet/m.md".into(),
             accept_in_place: false,
         },
         baseline: "x/a.md".into(),
         archive_subdir: "a".into(),
-        protect: Protect::Typed,
+        protect: ProtectLevel::Typed,
         max_memory_size: 9,
         separator: "---".into(),
-        every: None,
-        line: 4,
+        timer_interval: None,
+        section_line: 4,
     };
     let b = Agent {
         name: "b".into(),
-        place: MemoryLocation::Local {
+        location: MemoryLocation::Local {
             memory: "/home/op/b.md".into(),
             accept_in_place: false,
         },
         baseline: "b.md".into(),
         archive_subdir: "x/y".into(),
-        protect: Protect::ReadOnly,
+        protect: ProtectLevel::ReadOnly,
         max_memory_size: 9,
         separator: "+++".into(),
-        every: Some("1d".into()),
-        line: 7,
+        timer_interval: Some("1d".into()),
+        section_line: 7,
     };
     assert_eq!(config.agents, [a, b]);
-    assert_eq!(config.origin("a", "protect"), Origin::Line(2));
-    assert_eq!(config.origin("b", "protect"), Origin::Line(11));
-    assert_eq!(config.origin("b", "archive_subdir"), Origin::Line(10));
-    assert_eq!(config.origin("a", "archive_subdir"), Origin::Default);
-    assert_eq!(config.origin("general", "theme"), Origin::Default);
-    assert_eq!(config.origin("nobody", "theme"), Origin::Default);
+    assert_eq!(config.origin("a", "protect"), ValueOrigin::Line(2));
+    assert_eq!(config.origin("b", "protect"), ValueOrigin::Line(11));
+    assert_eq!(config.origin("b", "archive_subdir"), ValueOrigin::Line(10));
+    assert_eq!(config.origin("a", "archive_subdir"), ValueOrigin::Default);
+    assert_eq!(config.origin("general", "theme"), ValueOrigin::Default);
+    assert_eq!(config.origin("nobody", "theme"), ValueOrigin::Default);
 }
 
 #[test]
@@ -400,13 +410,13 @@ fn agents_of_one_host_agree_on_a_timeout() {
          [b]\nremote_host=h\nremote_memory=b.md\nbaseline=b.md\nremote_timeout=40\n\
          [c]\nremote_host=h\nremote_port=23\nremote_memory=c.md\nbaseline=c.md\nremote_timeout=7\n",
     );
-    let hosts: Vec<&Host> = config
+    let hosts: Vec<&SshHost> = config
         .agents
         .iter()
-        .filter_map(|it| it.place.host())
+        .filter_map(|it| it.location.host())
         .collect();
     assert_eq!(hosts[0], hosts[1]);
-    let timeouts: Vec<u32> = hosts.iter().map(|host| host.timeout).collect();
+    let timeouts: Vec<u32> = hosts.iter().map(|host| host.timeout_seconds).collect();
     assert_eq!(timeouts, [40, 40, 7]);
 }
 
@@ -416,7 +426,7 @@ fn places_that_are_one_file_are_known_as_one() {
         let config = good(&format!(
             "[r]\nremote_host={host}\n{more}remote_memory={memory}\nbaseline=r.md\n"
         ));
-        let (name, port, user, path) = config.agents[0].place.file();
+        let (name, port, user, path) = config.agents[0].location.file_identity();
         (name, port, user.to_string(), path)
     };
     let same = key("box", "", "M.md");
@@ -451,21 +461,24 @@ fn a_remote_agent_keeps_its_path_as_it_is_written() {
          remote_port=22\nidentity_file=~/.ssh/id\nbaseline=r.md\nremote_poll=3\n",
     );
     assert_eq!(
-        config.agents[0].place,
+        config.agents[0].location,
         MemoryLocation::Remote {
-            host: Host {
+            host: SshHost {
                 name: "h".into(),
                 user: Some("u".into()),
                 port: Some(22),
                 identity_file: Some("/home/op/.ssh/id".into()),
-                timeout: 7,
+                timeout_seconds: 7,
             },
             memory: "~/a/./m.md".into(),
-            poll: 3,
-            accept_weaker: Vec::new(),
+            poll_seconds: 3,
+            accept_degraded: Vec::new(),
         }
     );
-    assert_eq!(config.origin("r", "remote_scp_timeout"), Origin::Line(2));
+    assert_eq!(
+        config.origin("r", "remote_scp_timeout"),
+        ValueOrigin::Line(2)
+    );
 }
 
 #[test]
@@ -476,11 +489,16 @@ fn what_a_host_may_lack_is_a_list() {
         );
         parse(text.as_bytes(), Path::new("/srv/fleet/a.conf"), &env())
     };
-    let accepted = |list: &str| with(list).unwrap().agents[0].place.accept_weaker().to_vec();
-    assert_eq!(accepted("fsync"), [Extension::Fsync]);
+    let accepted = |list: &str| {
+        with(list).unwrap().agents[0]
+            .location
+            .accept_degraded()
+            .to_vec()
+    };
+    assert_eq!(accepted("fsync"), [SftpExtension::Fsync]);
     assert_eq!(
         accepted("fsync,  posix-rename , hardlink,fsync"),
-        Extension::ALL
+        SftpExtension::ALL
     );
     for list in ["fsync,", "fsync posix-rename", "all", "fsync@openssh.com"] {
         let problems = with(list).unwrap_err().to_string();
@@ -501,14 +519,17 @@ fn weaker_promises_of_another_place_do_nothing() {
     };
     let (local, remote) = ("memory_file=m.md", "remote_host=h\nremote_memory=m.md");
     let config = with(local, "in-place");
-    assert!(config.agents[0].place.accepts_in_place());
+    assert!(config.agents[0].location.accepts_in_place());
     assert_eq!(warnings(&config), 0);
     let config = with(local, "fsync, hardlink");
-    assert!(!config.agents[0].place.accepts_in_place());
+    assert!(!config.agents[0].location.accepts_in_place());
     assert_eq!(warnings(&config), 2);
     let config = with(remote, "fsync, in-place");
-    assert!(!config.agents[0].place.accepts_in_place());
-    assert_eq!(config.agents[0].place.accept_weaker(), [Extension::Fsync]);
+    assert!(!config.agents[0].location.accepts_in_place());
+    assert_eq!(
+        config.agents[0].location.accept_degraded(),
+        [SftpExtension::Fsync]
+    );
     assert_eq!(warnings(&config), 1);
 }
 
@@ -532,7 +553,7 @@ fn paths_start_at_the_folder_of_the_config_and_keep_their_dotdots() {
 
 #[test]
 fn a_tilde_without_a_home_is_an_error() {
-    let env = Env {
+    let env = ConfigEnvironment {
         home: None,
         ..env()
     };
@@ -578,18 +599,18 @@ fn what_is_written_behind_a_number_is_understood_in_the_hint_only() {
 #[test]
 fn every_word_has_its_variant() {
     for (word, protect) in [
-        ("none", Protect::None),
-        ("typed", Protect::Typed),
-        ("readonly", Protect::ReadOnly),
+        ("none", ProtectLevel::None),
+        ("typed", ProtectLevel::Typed),
+        ("readonly", ProtectLevel::ReadOnly),
     ] {
         assert_eq!(bot(&format!("protect={word}")).protect, protect);
         assert_eq!(serde_json::to_value(protect).unwrap(), word);
     }
     for (word, seal) in [
-        ("if-present", RequireSeal::IfPresent),
-        ("always", RequireSeal::Always),
-        ("signed", RequireSeal::Signed),
-        ("never", RequireSeal::Never),
+        ("if-present", SealRequirement::IfPresent),
+        ("always", SealRequirement::Always),
+        ("signed", SealRequirement::Signed),
+        ("never", SealRequirement::Never),
     ] {
         let config = good(&format!("[general]\nrequire_seal={word}"));
         assert_eq!(config.general.require_seal, seal);
@@ -601,7 +622,10 @@ fn every_word_has_its_variant() {
 fn agents_are_found_and_suggested_by_name() {
     let text = "[code-reviewer]\nmemory_file=/c.md\nbaseline=c.md\n[monitor]\nmemory_file=/m.md\nbaseline=m.md\n";
     let config = good(text);
-    assert_eq!(config.agent("monitor").map(|agent| agent.line), Some(4));
+    assert_eq!(
+        config.agent("monitor").map(|agent| agent.section_line),
+        Some(4)
+    );
     assert_eq!(config.agent("Monitor"), None);
     assert_eq!(config.suggest_agent("Monitr"), Some("monitor"));
     assert_eq!(config.suggest_agent("code_reviewer"), Some("code-reviewer"));
@@ -616,7 +640,7 @@ fn problems_become_one_error_with_a_line_for_each() {
     let lines: Vec<_> = problems.0.iter().map(|it| it.line).collect();
     assert_eq!(lines, [Some(2), Some(3), Some(4), Some(5)]);
     let error = Error::from(problems);
-    assert_eq!(error.kind(), Kind::Config);
+    assert_eq!(error.kind(), ErrorKind::Config);
     assert_eq!(error.message(), "/srv/fleet/night.conf: 3 errors");
     for (told, said) in error.details().iter().zip([
         "2: error: `thme` is not a key of [general]; did you mean `theme`?",
@@ -644,7 +668,11 @@ fn what_was_meant_is_found_by_likeness_and_by_letters_that_changed_places() {
         ("of", Some("off")),
         ("zzz", None),
     ] {
-        assert_eq!(closest(written, words.into_iter()), meant, "{written}");
+        assert_eq!(
+            closest_match(written, words.into_iter()),
+            meant,
+            "{written}"
+        );
     }
 }
 
@@ -699,23 +727,26 @@ fn directory_that_is_not_utf8_is_an_error() {
 fn the_table_is_consistent() {
     let mut seen = Vec::new();
     for doc in keys() {
-        let name = (doc.scope == SectionKind::General, doc.key);
+        let name = (doc.section == SectionKind::General, doc.name);
         assert!(!seen.contains(&name), "{name:?} is there twice");
         seen.push(name);
-        assert!(!doc.doc.is_empty() && !doc.doc.ends_with('.'), "{name:?}");
-        assert!(!doc.required || doc.default.is_empty(), "{name:?}");
-        assert_eq!(keys::canonical(doc.key), doc.key);
+        assert!(
+            !doc.description.is_empty() && !doc.description.ends_with('.'),
+            "{name:?}"
+        );
+        assert!(!doc.is_required || doc.default.is_empty(), "{name:?}");
+        assert_eq!(keys::canonical_key(doc.name), doc.name);
     }
     // Every default is a value that a line could give.
-    for doc in KEYS.iter().filter(|doc| !doc.default.is_empty()) {
-        assert_eq!(doc.scope, SectionKind::General, "{}", doc.key);
-        good(&format!("[general]\n{} = {}\n", doc.key, doc.default));
+    for doc in CONFIG_KEYS.iter().filter(|doc| !doc.default.is_empty()) {
+        assert_eq!(doc.section, SectionKind::General, "{}", doc.name);
+        good(&format!("[general]\n{} = {}\n", doc.name, doc.default));
     }
     // The keys without a default are those that `General` has as options.
-    let unset = KEYS
+    let unset = CONFIG_KEYS
         .iter()
-        .filter(|doc| doc.scope == SectionKind::General && doc.default.is_empty());
-    let unset: Vec<_> = unset.map(|doc| doc.key).collect();
+        .filter(|doc| doc.section == SectionKind::General && doc.default.is_empty());
+    let unset: Vec<_> = unset.map(|doc| doc.name).collect();
     assert_eq!(
         unset,
         ["fleet_name", "fleet_tag", "seal_signers", "archive_group"]
@@ -726,7 +757,7 @@ fn the_table_is_consistent() {
 fn shown(config: &Config) -> Config {
     let mut text = String::new();
     let mut section = "";
-    for entry in config.entries() {
+    for entry in config.effective_values() {
         if entry.section != section {
             section = &entry.section;
             text.push_str(&format!("[{section}]\n"));
@@ -736,10 +767,10 @@ fn shown(config: &Config) -> Config {
     good(&text)
 }
 
-fn without_lines(config: &Config) -> (General, Vec<Agent>) {
+fn without_lines(config: &Config) -> (GeneralSettings, Vec<Agent>) {
     let mut agents = config.agents.clone();
     for agent in &mut agents {
-        agent.line = 0;
+        agent.section_line = 0;
     }
     (config.general.clone(), agents)
 }
@@ -751,11 +782,11 @@ fn the_entries_are_a_config_with_the_same_meaning() {
     assert_eq!(without_lines(&shown(&config)), without_lines(&config));
     // Everything that the table knows is said in that file.
     for doc in keys() {
-        let general = doc.scope == SectionKind::General;
-        let mut entries = config.entries().iter();
-        let found = entries.find(|it| it.key == doc.key && general == (it.section == "general"));
+        let general = doc.section == SectionKind::General;
+        let mut entries = config.effective_values().iter();
+        let found = entries.find(|it| it.key == doc.name && general == (it.section == "general"));
         let origin = found.map(|it| it.origin);
-        assert!(matches!(origin, Some(Origin::Line(_))), "{}", doc.key);
+        assert!(matches!(origin, Some(ValueOrigin::Line(_))), "{}", doc.name);
     }
 }
 
@@ -786,7 +817,7 @@ fn a_path_that_would_be_shown_as_another_is_refused() {
 
 /// Lines that are nearly a config.
 fn soup() -> impl Strategy<Value = String> {
-    let key = prop::sample::select(keys().iter().map(|doc| doc.key).collect::<Vec<_>>());
+    let key = prop::sample::select(keys().iter().map(|doc| doc.name).collect::<Vec<_>>());
     let value = prop::sample::select(vec![
         "x", "/x/y.md", "~/x.md", "16384", "16K", "", "---", "typed", "0640", "a #b", "\"q\"",
         "..", "a:b=c", "\\",

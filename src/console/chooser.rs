@@ -2,15 +2,15 @@
 
 use std::cmp::Reverse;
 
-use super::command::{self, Category, Command, Context};
+use super::command::{self, Command, CommandCategory, KeyContext};
 use super::filter;
-use super::model::{AgentRow, Chooser, ChooserItem, Model, Overlay, Sort, Tab, twin};
+use super::model::{AgentRow, AgentTab, Chooser, ChooserItem, Model, Overlay, SortOrder, twin};
 use super::theme;
 use crate::engine::State;
 
 /// One line of a chooser.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct ChooserChoice {
     /// What it does.
     pub item: ChooserItem,
     /// Its name.
@@ -18,80 +18,80 @@ pub struct Choice {
     /// What it does, in words.
     pub title: String,
     /// The command line that does the same, where there is one.
-    pub twin: Option<String>,
+    pub equivalent_command: Option<String>,
     /// Its keys, the first ones.
     pub keys: String,
     /// Why it cannot be chosen now.
-    pub disabled: Option<String>,
+    pub disabled_reason: Option<String>,
     /// The heading it stands under, in help.
-    pub category: Option<Category>,
+    pub category: Option<CommandCategory>,
 }
 
 /// What an overlay offers now, in the order in which it is shown.
-pub fn choices(model: &Model, overlay: &Overlay) -> Vec<Choice> {
+pub fn list_choices(model: &Model, overlay: &Overlay) -> Vec<ChooserChoice> {
     match overlay {
         Overlay::Help(chooser) => {
-            let mut choices: Vec<Choice> = command::offered(model)
-                .map(|spec| of_command(model, spec.command))
+            let mut choices: Vec<ChooserChoice> = command::offered_commands(model)
+                .map(|spec| command_choice(model, spec.command))
                 .collect();
             choices.sort_by_key(|choice| choice.category);
-            let text = |it: &Choice| format!("{} {} {}", it.id, it.keys, it.title);
-            choices.retain(|choice| has_words(&text(choice), &chooser.query));
+            let text = |it: &ChooserChoice| format!("{} {} {}", it.id, it.keys, it.title);
+            choices.retain(|choice| contains_all_words(&text(choice), &chooser.query));
             choices
         }
-        Overlay::Palette(chooser) => palette(model, chooser),
-        Overlay::Unlock | Overlay::Question(_) | Overlay::Seal(_) => Vec::new(),
+        Overlay::Palette(chooser) => palette_choices(model, chooser),
+        Overlay::UnlockReadOnly | Overlay::AnswerQuestion(_) | Overlay::EditSealed(_) => Vec::new(),
     }
 }
 
 /// The states that help explains: those that are on the screen below it, as far as
 /// they fit what is searched for.
-pub fn legend(model: &Model, chooser: &Chooser) -> Vec<State> {
-    let shown = match model.context() {
-        Context::Fleet | Context::Plan => State::ALL.to_vec(),
-        Context::Agent => model
-            .row(&model.agent.name)
+pub fn legend_states(model: &Model, chooser: &Chooser) -> Vec<State> {
+    let shown = match model.key_context() {
+        KeyContext::Fleet | KeyContext::Plan => State::ALL.to_vec(),
+        KeyContext::Agent => model
+            .find_row(&model.agent.agent)
             .map(AgentRow::state)
             .into_iter()
             .collect(),
         _ => Vec::new(),
     };
-    let text = |state: &State| format!("{state} {}", state.meaning());
+    let text = |state: &State| format!("{state} {}", state.description());
     let mut shown = shown;
-    shown.retain(|state| has_words(&text(state), &chooser.query));
+    shown.retain(|state| contains_all_words(&text(state), &chooser.query));
     shown
 }
 
 /// Whether a text has all words of a query.
-fn has_words(text: &str, query: &str) -> bool {
+fn contains_all_words(text: &str, query: &str) -> bool {
     let (text, query) = (text.to_lowercase(), query.to_lowercase());
     query.split_whitespace().all(|word| text.contains(word))
 }
 
 /// The row under the cursor: where the item is now that the cursor came to, if it is
 /// still offered.
-pub fn place(chooser: &Chooser, choices: &[Choice]) -> Option<usize> {
-    let on = chooser.on.as_ref()?;
-    choices.iter().position(|choice| choice.item == *on)
+pub fn cursor_row(chooser: &Chooser, choices: &[ChooserChoice]) -> Option<usize> {
+    let selected = chooser.selected.as_ref()?;
+    choices.iter().position(|choice| choice.item == *selected)
 }
 
 /// Opens an overlay, or goes on with it, its cursor on an item.
-pub fn show(model: &mut Model, mut overlay: Overlay) {
-    let choices = choices(model, &overlay);
+pub fn open_chooser(model: &mut Model, mut overlay: Overlay) {
+    let choices = list_choices(model, &overlay);
     if let Overlay::Help(chooser) | Overlay::Palette(chooser) = &mut overlay {
-        let meant = || unambiguous(&choices, &chooser.query);
-        let cursor = chooser.cursor.or_else(meant);
-        chooser.cursor = cursor.map(|cursor| cursor.min(choices.len().saturating_sub(1)));
+        let best_match = || unambiguous_match(&choices, &chooser.query);
+        let cursor = chooser.cursor_row.or_else(best_match);
+        chooser.cursor_row = cursor.map(|cursor| cursor.min(choices.len().saturating_sub(1)));
         let on = chooser
-            .cursor
+            .cursor_row
             .and_then(|cursor| choices.into_iter().nth(cursor));
-        chooser.on = on.map(|choice| choice.item);
+        chooser.selected = on.map(|choice| choice.item);
     }
     model.overlay = Some(overlay);
 }
 
 /// Why Enter runs nothing, where no item is under the cursor.
-pub fn objection(chooser: &Chooser, choices: &[Choice]) -> String {
+pub fn no_choice_reason(chooser: &Chooser, choices: &[ChooserChoice]) -> String {
     let query = chooser.query.trim();
     match choices.len() {
         0 => format!("nothing matches `{query}`"),
@@ -102,18 +102,22 @@ pub fn objection(chooser: &Chooser, choices: &[Choice]) -> String {
 
 /// The only item that a query can mean: the one whose name it is, else the only one
 /// whose name begins with it, else the only one that it fits at all.
-fn unambiguous(choices: &[Choice], query: &str) -> Option<usize> {
+fn unambiguous_match(choices: &[ChooserChoice], query: &str) -> Option<usize> {
     let query = query.trim().to_lowercase();
-    let with = |fit: Fit| {
-        let of = |choice: &Choice| Fit::new(choice, &query) == fit;
+    let find_by_rank = |rank: MatchRank| {
+        let of = |choice: &ChooserChoice| MatchRank::new(choice, &query) == rank;
         let mut found = choices.iter().enumerate().filter(|(_, choice)| of(choice));
         (found.next().map(|(at, _)| at), found.next().is_some())
     };
     if query.is_empty() {
         return None;
     }
-    for fit in [Fit::Name, Fit::ShortName, Fit::Prefix] {
-        match with(fit) {
+    for fit in [
+        MatchRank::ExactName,
+        MatchRank::ExactShortName,
+        MatchRank::Prefix,
+    ] {
+        match find_by_rank(fit) {
             (Some(at), false) => return Some(at),
             (Some(_), true) => return None,
             (None, _) => {}
@@ -124,74 +128,84 @@ fn unambiguous(choices: &[Choice], query: &str) -> Option<usize> {
 
 /// How the name of a choice fits a query, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Fit {
+enum MatchRank {
     /// It is the query.
-    Name,
+    ExactName,
     /// It is the query behind the word of its kind, as in `agent scout`.
-    ShortName,
+    ExactShortName,
     /// It begins with the query, with the word of its kind or without it.
     Prefix,
     /// It has the query in it.
-    Part,
+    Substring,
     /// It does not; letters or words of the query stand elsewhere.
-    Loose,
+    Fuzzy,
 }
 
-impl Fit {
+impl MatchRank {
     /// `query` is in lower case.
-    fn new(choice: &Choice, query: &str) -> Fit {
+    fn new(choice: &ChooserChoice, query: &str) -> MatchRank {
         let name = choice.id.to_lowercase();
-        let kind = KINDS.iter().find_map(|kind| name.strip_prefix(kind));
+        let kind = KIND_PREFIXES
+            .iter()
+            .find_map(|kind| name.strip_prefix(kind));
         let short = kind.unwrap_or(&name);
         // `:q` is quit, whatever else has a q.
         if name == query || (query == "q" && name == "quit") {
-            Fit::Name
+            MatchRank::ExactName
         } else if short == query {
-            Fit::ShortName
+            MatchRank::ExactShortName
         } else if name.starts_with(query) || short.starts_with(query) {
-            Fit::Prefix
+            MatchRank::Prefix
         } else if name.contains(query) {
-            Fit::Part
+            MatchRank::Substring
         } else {
-            Fit::Loose
+            MatchRank::Fuzzy
         }
     }
 }
 
 /// What begins the names of all that are no commands.
-const KINDS: [&str; 4] = ["agent ", "filter ", "sort ", "theme "];
+const KIND_PREFIXES: [&str; 4] = ["agent ", "filter ", "sort ", "theme "];
 
-fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
-    let mut choices = entries(model);
+fn palette_choices(model: &Model, chooser: &Chooser) -> Vec<ChooserChoice> {
+    let mut choices = all_palette_choices(model);
     let query = chooser.query.trim();
     if query.is_empty() {
         return choices;
     }
     // Behind one of these words nothing else is meant, and nothing like it.
-    let begun = chooser.query.trim_start();
-    let kind = KINDS.iter().find(|kind| begun.starts_with(**kind));
-    let score = |choice: &Choice| match kind {
-        None => filter::score(query, &format!("{} {}", choice.id, choice.title)),
+    let trimmed_query = chooser.query.trim_start();
+    let kind = KIND_PREFIXES
+        .iter()
+        .find(|kind| trimmed_query.starts_with(**kind));
+    let score = |choice: &ChooserChoice| match kind {
+        None => filter::fuzzy_score(query, &format!("{} {}", choice.id, choice.title)),
         Some(kind) => {
             let name = choice.id.strip_prefix(kind)?;
             let text = format!("{name} {}", choice.title);
-            has_words(&text, &begun[kind.len()..]).then_some(0)
+            contains_all_words(&text, &trimmed_query[kind.len()..]).then_some(0)
         }
     };
     let lower = query.to_lowercase();
-    let mut scored: Vec<(Fit, Reverse<u32>, Choice)> = choices
+    let mut scored: Vec<(MatchRank, Reverse<u32>, ChooserChoice)> = choices
         .drain(..)
-        .filter_map(|choice| Some((Fit::new(&choice, &lower), Reverse(score(&choice)?), choice)))
+        .filter_map(|choice| {
+            Some((
+                MatchRank::new(&choice, &lower),
+                Reverse(score(&choice)?),
+                choice,
+            ))
+        })
         .collect();
     scored.sort_by_key(|(fit, score, _)| (*fit, *score));
     choices.extend(scored.into_iter().map(|(_, _, choice)| choice));
     if let Some(name) = query.strip_prefix("theme ").map(str::trim)
         && choices.is_empty()
-        && theme::is_name(name)
+        && theme::is_theme_name(name)
     {
         // Its file may have been made a moment ago.
         let title = format!("Wear the theme of the file {name}.toml, if there is one");
-        choices.push(simple(
+        choices.push(plain_choice(
             ChooserItem::Theme(name.to_string()),
             query.to_string(),
             title,
@@ -202,51 +216,51 @@ fn palette(model: &Model, chooser: &Chooser) -> Vec<Choice> {
 
 /// Everything that the palette offers: commands, screens among them, tabs, orders,
 /// themes, filters, agents.
-fn entries(model: &Model) -> Vec<Choice> {
+fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
     // The diff is there as a tab.
-    let commands = command::offered(model)
+    let commands = command::offered_commands(model)
         .filter(|spec| !matches!(spec.command, Command::Palette | Command::OpenDiff));
-    let mut choices: Vec<Choice> = commands
-        .map(|spec| of_command(model, spec.command))
+    let mut choices: Vec<ChooserChoice> = commands
+        .map(|spec| command_choice(model, spec.command))
         .collect();
-    if let Some(agent) = model.subject().or(model.cursor.as_deref()) {
-        choices.extend(Tab::ALL.into_iter().map(|tab| Choice {
+    if let Some(agent) = model.subject_agent().or(model.cursor_agent.as_deref()) {
+        choices.extend(AgentTab::ALL.into_iter().map(|tab| ChooserChoice {
             keys: match tab {
-                Tab::Diff => model.preferences.keymap.listed(Command::OpenDiff),
+                AgentTab::Diff => model.preferences.keymap.joined_sequences(Command::OpenDiff),
                 _ => String::new(),
             },
-            twin: twin::of_tab(model, tab, agent),
-            ..simple(
+            equivalent_command: twin::for_tab(model, tab, agent),
+            ..plain_choice(
                 ChooserItem::Tab(tab, agent.to_string()),
-                tab.word().to_string(),
-                format!("{} of {agent}", tab.title()),
+                tab.id().to_string(),
+                format!("{} of {agent}", tab.description()),
             )
         }));
     }
-    choices.extend(Sort::ALL.into_iter().map(|sort| {
-        simple(
+    choices.extend(SortOrder::ALL.into_iter().map(|sort| {
+        plain_choice(
             ChooserItem::Sort(sort),
-            format!("sort {}", sort.word()),
-            format!("Order the fleet: {}", sort.title()),
+            format!("sort {}", sort.label()),
+            format!("Order the fleet: {}", sort.description()),
         )
     }));
-    choices.extend(model.themes.iter().map(|name| {
-        simple(
+    choices.extend(model.theme_names.iter().map(|name| {
+        plain_choice(
             ChooserItem::Theme(name.clone()),
             format!("theme {name}"),
             format!("Wear the theme {name}"),
         )
     }));
-    let filters = model.preferences.filters.iter();
+    let filters = model.preferences.named_filters.iter();
     choices.extend(filters.map(|(name, filter)| {
-        simple(
+        plain_choice(
             ChooserItem::Filter(name.clone(), filter.clone()),
             format!("filter {name}"),
             format!("Show only {filter}"),
         )
     }));
     choices.extend(model.rows.iter().map(|row| {
-        simple(
+        plain_choice(
             ChooserItem::Agent(row.name.clone()),
             format!("agent {}", row.name),
             format!("Open {}, {}", row.name, row.state()),
@@ -256,27 +270,27 @@ fn entries(model: &Model) -> Vec<Choice> {
 }
 
 /// What is neither disabled nor has keys.
-fn simple(item: ChooserItem, id: String, title: String) -> Choice {
-    Choice {
+fn plain_choice(item: ChooserItem, id: String, title: String) -> ChooserChoice {
+    ChooserChoice {
         item,
         id,
         title,
-        twin: None,
+        equivalent_command: None,
         keys: String::new(),
-        disabled: None,
+        disabled_reason: None,
         category: None,
     }
 }
 
-fn of_command(model: &Model, command: Command) -> Choice {
-    let spec = command::spec(command);
-    Choice {
+fn command_choice(model: &Model, command: Command) -> ChooserChoice {
+    let spec = command::spec_of(command);
+    ChooserChoice {
         item: ChooserItem::Command(command),
         id: spec.id.to_string(),
         title: spec.title.to_string(),
-        keys: model.preferences.keymap.listed(command),
-        twin: twin::of_command(model, command),
-        disabled: command::enabled(command, model).err(),
+        keys: model.preferences.keymap.joined_sequences(command),
+        equivalent_command: twin::for_command(model, command),
+        disabled_reason: command::check_enabled(command, model).err(),
         category: Some(spec.category),
     }
 }

@@ -3,85 +3,87 @@
 /// A column. Cursor, mark and the sign of the state stand before the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the table below says what each one shows")]
-pub enum Column {
+pub enum FleetColumn {
     State,
     Agent,
     Host,
     Size,
     Limit,
     Scratch,
-    Above,
+    DriftLines,
     Changed,
     LastRun,
     Trend,
-    Why,
+    Reason,
 }
 
 /// How a column looks.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnLayout {
     /// The column.
-    pub column: Column,
+    pub column: FleetColumn,
     /// Its name in the preferences.
-    pub word: &'static str,
+    pub id: &'static str,
     /// Its head.
-    pub head: &'static str,
+    pub heading: &'static str,
     /// Its cells as a rule: host and last run are as wide as what they hold, agent and
     /// why take what is left.
     pub width: u16,
     /// From this width of the screen on it is shown in any case; below, where there
     /// happens to be room. As the screen shrinks the least needed goes first.
-    pub from: u16,
+    pub min_screen_width: u16,
     /// Whether it ends at its edge instead of beginning there.
-    pub right: bool,
+    pub is_right_aligned: bool,
 }
 
-macro_rules! shapes {
-    ($($column:ident $word:literal $head:literal $width:literal $from:literal $right:literal;)*) => {
+macro_rules! column_table {
+    ($($column:ident $id:literal $heading:literal $width:literal $min_width:literal $right_aligned:literal;)*) => {
         /// All columns, in their usual order.
-        pub const SHAPES: &[ColumnLayout] = &[$(ColumnLayout {
-            column: Column::$column,
-            word: $word,
-            head: $head,
+        pub const COLUMN_LAYOUTS: &[ColumnLayout] = &[$(ColumnLayout {
+            column: FleetColumn::$column,
+            id: $id,
+            heading: $heading,
             width: $width,
-            from: $from,
-            right: $right,
+            min_screen_width: $min_width,
+            is_right_aligned: $right_aligned,
         }),*];
 
-        impl Column {
-            /// How it looks.
-            pub fn shape(self) -> &'static ColumnLayout {
-                &SHAPES[self as usize]
+        impl FleetColumn {
+            /// Returns its layout.
+            pub fn layout(self) -> &'static ColumnLayout {
+                &COLUMN_LAYOUTS[self as usize]
             }
         }
     };
 }
 
-shapes! {
+column_table! {
     State   "state"    "STATE"    9  0   false;
     Agent   "agent"    "AGENT"    8  0   false;
     Host    "host"     "HOST"     8  110 false;
     Size    "size"     "SIZE"     7  96  true;
     Limit   "limit"    "LIM"      5  100 true;
     Scratch "scratch"  "SCRATCH"  7  0   true;
-    Above   "above"    "ABOVE---" 8  0   true;
+    DriftLines   "above"    "ABOVE---" 8  0   true;
     Changed "changed"  "CHANGED"  7  0   true;
     LastRun "last-run" "LAST RUN" 17 72  true;
     Trend   "trend"    "TREND"    8  124 true;
-    Why     "why"      "WHY"      22 100 false;
+    Reason     "why"      "WHY"      22 100 false;
 }
 
 /// The columns unless the operator has others: all but the trend.
-pub fn usual() -> Vec<Column> {
-    let columns = SHAPES.iter().map(|shape| shape.column);
-    columns.filter(|column| *column != Column::Trend).collect()
+pub fn default_columns() -> Vec<FleetColumn> {
+    let columns = COLUMN_LAYOUTS.iter().map(|shape| shape.column);
+    columns
+        .filter(|column| *column != FleetColumn::Trend)
+        .collect()
 }
 
 /// Where a column begins, and how many cells it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnSpan {
     /// The column.
-    pub column: Column,
+    pub column: FleetColumn,
     /// Its first cell.
     pub x: u16,
     /// Its cells.
@@ -92,10 +94,10 @@ pub struct ColumnSpan {
 const FIRST_COLUMN: u16 = 5;
 
 /// Long names are not what all columns wait for.
-const NAMES: u16 = 24;
+const MAX_RESERVED_NAME_CELLS: u16 = 24;
 
 /// What names keep, however long the hosts are.
-const KNOWN: u16 = 15;
+const MIN_NAME_CELLS: u16 = 15;
 
 /// How many cells of a fleet's rows are needed to show them whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -105,68 +107,89 @@ pub struct CellWidths {
     /// The longest host.
     pub host: u16,
     /// The longest word about a last run, with its time.
-    pub run: u16,
+    pub last_run: u16,
     /// Whether an agent is on another host, so that hosts tell something.
-    pub remote: bool,
+    pub has_remote_agents: bool,
 }
 
 /// Places the columns that a screen has room for.
-pub fn places(columns: &[Column], screen: u16, longest: CellWidths) -> Vec<ColumnSpan> {
-    let run = longest.run.max(Column::LastRun.shape().head.len() as u16);
-    let host = host(columns, screen, longest, run);
-    let needed = |column: &Column| match column {
-        Column::Agent => longest.agent.clamp(Column::Agent.shape().width, NAMES) + 1,
-        Column::Host => host.unwrap_or(Column::Host.shape().width) + 1,
+pub fn lay_out_columns(
+    columns: &[FleetColumn],
+    screen: u16,
+    cell_widths: CellWidths,
+) -> Vec<ColumnSpan> {
+    let run = cell_widths
+        .last_run
+        .max(FleetColumn::LastRun.layout().heading.len() as u16);
+    let host = host_cells(columns, screen, cell_widths, run);
+    let needed = |column: &FleetColumn| match column {
+        FleetColumn::Agent => {
+            cell_widths
+                .agent
+                .clamp(FleetColumn::Agent.layout().width, MAX_RESERVED_NAME_CELLS)
+                + 1
+        }
+        FleetColumn::Host => host.unwrap_or(FleetColumn::Host.layout().width) + 1,
         // What is shown does not depend on what was read so far.
-        Column::LastRun => run.max(Column::LastRun.shape().width) + 1,
-        other => other.shape().width + 1,
+        FleetColumn::LastRun => run.max(FleetColumn::LastRun.layout().width) + 1,
+        other => other.layout().width + 1,
     };
-    let wide = |column: &Column| match column {
-        Column::Host => host.is_some(),
-        other => screen >= other.shape().from,
+    let is_always_shown = |column: &FleetColumn| match column {
+        FleetColumn::Host => host.is_some(),
+        other => screen >= other.layout().min_screen_width,
     };
-    let used: u16 = columns.iter().filter(|it| wide(it)).map(needed).sum();
+    let used: u16 = columns
+        .iter()
+        .filter(|it| is_always_shown(it))
+        .map(needed)
+        .sum();
     let mut free = screen.saturating_sub(FIRST_COLUMN + used);
     // What a screen like this has no room for, as a rule, may fit all the same.
-    let mut more: Vec<Column> = columns.iter().copied().filter(|it| !wide(it)).collect();
-    more.sort_by_key(|column| column.shape().from);
+    let mut more: Vec<FleetColumn> = columns
+        .iter()
+        .copied()
+        .filter(|it| !is_always_shown(it))
+        .collect();
+    more.sort_by_key(|column| column.layout().min_screen_width);
     let mut full = false;
     more.retain(|column| {
         let fits = !full && needed(column) <= free;
         // Nothing less needed takes the place of what did not fit, but for that of a
         // sentence, which needs more than any other.
-        full |= !fits && *column != Column::Why;
+        full |= !fits && *column != FleetColumn::Reason;
         free -= if fits { needed(column) } else { 0 };
         fits
     });
-    let shown = columns.iter().filter(|it| wide(it) || more.contains(it));
-    let mut shown: Vec<Column> = shown.copied().collect();
-    let width = |column: Column| match column {
-        Column::LastRun => run,
+    let shown = columns
+        .iter()
+        .filter(|it| is_always_shown(it) || more.contains(it));
+    let mut shown: Vec<FleetColumn> = shown.copied().collect();
+    let width = |column: FleetColumn| match column {
+        FleetColumn::LastRun => run,
         other => needed(&other) - 1,
     };
-    let room = |shown: &[Column]| {
-        let others = shown.iter().filter(|column| **column != Column::Agent);
+    let room = |shown: &[FleetColumn]| {
+        let others = shown.iter().filter(|column| **column != FleetColumn::Agent);
         let others: u16 = others.map(|column| width(*column) + 1).sum();
         screen.saturating_sub(FIRST_COLUMN + others)
     };
     // Before a name is shortened, figures that matter less than it go.
-    for column in [Column::Trend, Column::Limit, Column::Size] {
-        if room(&shown) <= longest.agent.min(NAMES) {
+    for column in [FleetColumn::Trend, FleetColumn::Limit, FleetColumn::Size] {
+        if room(&shown) <= cell_widths.agent.min(MAX_RESERVED_NAME_CELLS) {
             shown.retain(|it| *it != column);
         }
     }
-    let least = Column::Agent.shape().width;
-    let names = (longest.agent + 1).clamp(least, room(&shown).max(least));
+    let min_name_cells = FleetColumn::Agent.layout().width;
+    let names = (cell_widths.agent + 1).clamp(min_name_cells, room(&shown).max(min_name_cells));
     let mut x = FIRST_COLUMN;
-    let place = |column: Column| {
+    let place = |column: FleetColumn| {
         let width = match column {
-            Column::Agent => names - 1,
-            Column::Why => screen.saturating_sub(x + 1),
+            FleetColumn::Agent => names - 1,
+            FleetColumn::Reason => screen.saturating_sub(x + 1),
             other => width(other),
         };
         // One more blank before what is a sentence.
-        let gap = u16::from(column == Column::Why);
+        let gap = u16::from(column == FleetColumn::Reason);
         let place = ColumnSpan {
             column,
             x: x + gap,
@@ -180,46 +203,54 @@ pub fn places(columns: &[Column], screen: u16, longest: CellWidths) -> Vec<Colum
 
 /// The cells of the hosts where a screen has room for them. Of names and hosts,
 /// hosts are whole first: of a name enough is left to know it by.
-fn host(columns: &[Column], screen: u16, longest: CellWidths, run: u16) -> Option<u16> {
-    let shape = Column::Host.shape();
-    let used = |column: &Column| match column {
-        Column::Agent => longest.agent.min(KNOWN) + 1,
-        Column::LastRun => run + 1,
-        other => other.shape().width + 1,
+fn host_cells(
+    columns: &[FleetColumn],
+    screen: u16,
+    cell_widths: CellWidths,
+    last_run_cells: u16,
+) -> Option<u16> {
+    let shape = FleetColumn::Host.layout();
+    let used = |column: &FleetColumn| match column {
+        FleetColumn::Agent => cell_widths.agent.min(MIN_NAME_CELLS) + 1,
+        FleetColumn::LastRun => last_run_cells + 1,
+        other => other.layout().width + 1,
     };
-    let others = columns.iter().filter(|column| **column != Column::Host);
-    let others = others.filter(|column| screen >= column.shape().from);
+    let others = columns
+        .iter()
+        .filter(|column| **column != FleetColumn::Host);
+    let others = others.filter(|column| screen >= column.layout().min_screen_width);
     let others: u16 = others.map(used).sum();
     let spare = screen.saturating_sub(FIRST_COLUMN + others + 1);
-    let needed = longest.host.min(shape.width);
-    let fits = screen >= shape.from || (longest.remote && spare >= needed);
-    let width = longest.host.min(spare.max(shape.width));
-    fits.then_some(width.max(shape.head.len() as u16))
+    let needed = cell_widths.host.min(shape.width);
+    let fits =
+        screen >= shape.min_screen_width || (cell_widths.has_remote_agents && spare >= needed);
+    let width = cell_widths.host.min(spare.max(shape.width));
+    fits.then_some(width.max(shape.heading.len() as u16))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn shown(columns: &[Column], screen: u16, longest: u16) -> Vec<&'static str> {
+    fn shown(columns: &[FleetColumn], screen: u16, longest: u16) -> Vec<&'static str> {
         let longest = CellWidths {
             agent: longest,
             ..CellWidths::default()
         };
-        let places = places(columns, screen, longest);
-        places.iter().map(|it| it.column.shape().word).collect()
+        let places = lay_out_columns(columns, screen, longest);
+        places.iter().map(|it| it.column.layout().id).collect()
     }
 
     #[test]
     fn the_table_is_in_the_order_of_the_columns() {
-        for shape in SHAPES {
-            assert_eq!(shape.column.shape().word, shape.word);
+        for shape in COLUMN_LAYOUTS {
+            assert_eq!(shape.column.layout().id, shape.id);
         }
     }
 
     #[test]
     fn the_least_needed_goes_first_as_the_screen_shrinks() {
-        let usual = usual();
+        let usual = default_columns();
         assert_eq!(shown(&usual, 120, 15).len(), 10);
         assert!(!shown(&usual, 109, 16).contains(&"host"));
         let narrow = ["state", "agent", "scratch", "above", "changed", "last-run"];
@@ -232,16 +263,16 @@ mod tests {
         for screen in 60..=200 {
             let longest = CellWidths {
                 agent: 20,
-                run: 8,
+                last_run: 8,
                 ..CellWidths::default()
             };
-            let places = places(&usual(), screen, longest);
+            let places = lay_out_columns(&default_columns(), screen, longest);
             let of = |column| places.iter().find(|it| it.column == column);
-            let names = of(Column::Agent).map_or(0, |place| place.width);
-            let sizes = of(Column::Size).or(of(Column::Limit));
+            let names = of(FleetColumn::Agent).map_or(0, |place| place.width);
+            let sizes = of(FleetColumn::Size).or(of(FleetColumn::Limit));
             assert!(names >= 20 || sizes.is_none(), "{screen}: {places:?}");
         }
-        let usual = usual();
+        let usual = default_columns();
         let at_100 = shown(&usual, 100, 15);
         let has = |word| at_100.contains(&word);
         assert!(!has("limit") && has("size") && has("why"), "{at_100:?}");
@@ -249,17 +280,22 @@ mod tests {
 
     #[test]
     fn what_fits_is_shown_however_narrow_the_screen_is() {
-        let few = [Column::Agent, Column::State, Column::Host, Column::Trend];
+        let few = [
+            FleetColumn::Agent,
+            FleetColumn::State,
+            FleetColumn::Host,
+            FleetColumn::Trend,
+        ];
         assert_eq!(shown(&few, 60, 15), ["agent", "state", "host", "trend"]);
-        let usual = usual();
+        let usual = default_columns();
         assert!(shown(&usual, 80, 9).contains(&"size"));
         assert!(!shown(&usual, 80, 24).contains(&"size"));
         let few = [
-            Column::State,
-            Column::Agent,
-            Column::Size,
-            Column::Trend,
-            Column::Why,
+            FleetColumn::State,
+            FleetColumn::Agent,
+            FleetColumn::Size,
+            FleetColumn::Trend,
+            FleetColumn::Reason,
         ];
         assert_eq!(shown(&few, 60, 15), ["state", "agent", "size", "trend"]);
     }
@@ -269,45 +305,45 @@ mod tests {
         let longest = CellWidths {
             agent: 30,
             host: 7,
-            run: 12,
-            remote: true,
+            last_run: 12,
+            has_remote_agents: true,
         };
         let width = |longest, screen, column| {
-            let places = places(&usual(), screen, longest);
+            let places = lay_out_columns(&default_columns(), screen, longest);
             let place = places.iter().find(|it| it.column == column);
             place.map(|it| it.width)
         };
-        assert_eq!(width(longest, 80, Column::Host), Some(7));
-        assert_eq!(width(longest, 80, Column::Agent), Some(18));
-        assert_eq!(width(longest, 80, Column::LastRun), Some(12));
+        assert_eq!(width(longest, 80, FleetColumn::Host), Some(7));
+        assert_eq!(width(longest, 80, FleetColumn::Agent), Some(18));
+        assert_eq!(width(longest, 80, FleetColumn::LastRun), Some(12));
         let local = CellWidths {
-            remote: false,
+            has_remote_agents: false,
             ..longest
         };
-        assert_eq!(width(local, 80, Column::Host), None);
+        assert_eq!(width(local, 80, FleetColumn::Host), None);
         let long = CellWidths {
             host: 40,
             ..longest
         };
-        assert_eq!(width(long, 160, Column::Host), Some(40));
-        assert!(width(long, 120, Column::Agent) >= Some(KNOWN));
+        assert_eq!(width(long, 160, FleetColumn::Host), Some(40));
+        assert!(width(long, 120, FleetColumn::Agent) >= Some(MIN_NAME_CELLS));
     }
 
     #[test]
     fn no_column_reaches_into_another_or_over_the_edge() {
-        let all: Vec<Column> = SHAPES.iter().map(|shape| shape.column).collect();
+        let all: Vec<FleetColumn> = COLUMN_LAYOUTS.iter().map(|shape| shape.column).collect();
         let mut turned = all.clone();
         turned[..10].reverse();
-        for columns in [all, turned, usual()] {
+        for columns in [all, turned, default_columns()] {
             for screen in 60..=200 {
                 for (agent, host) in [(1, 0), (8, 30), (15, 5), (40, 9), (120, 250)] {
                     let longest = CellWidths {
                         agent,
                         host,
-                        run: 17,
-                        remote: host > 5,
+                        last_run: 17,
+                        has_remote_agents: host > 5,
                     };
-                    let places = places(&columns, screen, longest);
+                    let places = lay_out_columns(&columns, screen, longest);
                     let what = format!("{screen} {longest:?} {places:?}");
                     for pair in places.windows(2) {
                         assert!(pair[0].x + pair[0].width < pair[1].x, "{what}");

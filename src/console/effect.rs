@@ -21,20 +21,21 @@ use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
 use super::kept::{self, ViewStateWriter};
 use super::model::{
-    ClipboardText, Edit, FleetModel as FleetInfo, MAX_RUNS, MessageLevel, PagerText, PlanRequest,
-    RunSummary,
+    BaselineEdit, ClipboardText, FleetModel as FleetInfo, MAX_RUNS, MessageLevel, PagerText,
+    PlanRequest, RunSummary,
 };
 use super::preferences::LoadedPreferences;
 use super::text;
 use super::theme::Themes;
 use super::update::{Effect, Msg};
 use crate::clock::Clock;
-use crate::config::{self, Agent, Config, Env, Host, Protect};
+use crate::config::{self, Agent, Config, ConfigEnvironment, ProtectLevel, SshHost};
 use crate::demo;
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::{
-    Address, Engine, Event, Fleet, FleetEvent, Observation, Operation, Outcome, Plan,
+    Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Operation, Outcome, Plan,
+    RunEvent,
 };
 use crate::error::{Error, Result};
 use crate::transport::sftp::askpass::{self, PromptBroker};
@@ -42,7 +43,7 @@ use files::FileJob;
 pub use files::{Loaded, LoadedTheme};
 use hand::HandoffJob;
 use texts::TextWorkers;
-pub use texts::findings;
+pub use texts::summarize_findings;
 
 /// How many plans are made at the same time: one that waits for a host that was
 /// never tried before keeps nobody else's waiting.
@@ -72,37 +73,37 @@ const CONFIG_DEBOUNCE_ATTEMPTS: usize = 40;
 type ConfigDigest = Arc<Mutex<Option<Digest>>>;
 
 /// Makes an engine for a config that was changed.
-pub type Rebuild = Arc<dyn Fn(Config) -> Engine + Send + Sync>;
+pub type EngineFactory = Arc<dyn Fn(Config) -> Engine + Send + Sync>;
 
 /// What a run in progress holds: nothing ever comes of it but its end.
 pub type RunHandle = Receiver<Infallible>;
 
 /// What a changed config is read with.
 #[derive(Clone)]
-struct Reader {
-    env: Env,
-    rebuild: Rebuild,
-    known: ConfigDigest,
+struct ConfigReloader {
+    env: ConfigEnvironment,
+    engine_factory: EngineFactory,
+    known_digest: ConfigDigest,
 }
 
 /// Runs effects.
 pub struct EffectRunner {
     engine: Arc<Engine>,
-    desk: PromptBroker,
+    prompt_broker: PromptBroker,
     messages: Sender<Msg>,
     workers: Workers,
-    run: Option<RunHandle>,
-    cancel: Arc<AtomicBool>,
-    reader: Reader,
+    run_handle: Option<RunHandle>,
+    cancel_flag: Arc<AtomicBool>,
+    config_reloader: ConfigReloader,
     /// The engine of a changed config that is not in force yet.
-    next: Option<Arc<Engine>>,
-    host: Option<Arc<demo::host::Host>>,
+    next_engine: Option<Arc<Engine>>,
+    demo_host: Option<Arc<demo::host::DemoHost>>,
     /// How many engines there were before this one.
-    engines: u64,
-    keeper: Option<ViewStateWriter>,
-    chores: Sender<FileJob>,
+    engine_count: u64,
+    view_state_writer: Option<ViewStateWriter>,
+    file_jobs: Sender<FileJob>,
     /// It has a sender of its own, so that it stays open.
-    brought: (Sender<Loaded>, Receiver<Loaded>),
+    loaded_channel: (Sender<Loaded>, Receiver<Loaded>),
 }
 
 /// Files of the operator's own.
@@ -110,144 +111,162 @@ pub struct UserFiles {
     /// The preferences, and what they said when the console began.
     pub preferences: Option<(PathBuf, LoadedPreferences)>,
     /// How the fleet is looked at.
-    pub kept: Option<kept::ViewStateFile>,
+    pub view_state_file: Option<kept::ViewStateFile>,
 }
 
 /// Those who answer effects for one engine. They end when this is dropped.
 struct Workers {
-    fleet: Fleet,
+    fleet: FleetWatcher,
     /// What the watch of the fleet tells. What one of an engine before had on the way
     /// is gone with it. It has a sender of its own, so that it stays open.
-    news: (Sender<FleetEvent>, Receiver<FleetEvent>),
-    texts: TextWorkers,
-    plans: Sender<Wanted>,
-    settings: Sender<Host>,
-    past: Sender<Look>,
-    errands: Sender<HandoffJob>,
-    jobs: Sender<Job>,
+    fleet_events: (Sender<FleetEvent>, Receiver<FleetEvent>),
+    text_workers: TextWorkers,
+    plan_jobs: Sender<PlanJob>,
+    settings_requests: Sender<SshHost>,
+    history_requests: Sender<HistoryRequest>,
+    handoff_jobs: Sender<HandoffJob>,
+    engine_jobs: Sender<EngineJob>,
 }
 
 /// What is wanted of an agent's history: all of it, or one record.
-type Look = (String, Option<u64>);
+type HistoryRequest = (String, Option<u64>);
 
 /// A plan that is wanted: the number of the request, what for, and whether
 /// protected agents are unlocked.
-type Wanted = (u64, PlanRequest, bool);
+type PlanJob = (u64, PlanRequest, bool);
 
-enum Job {
+enum EngineJob {
     LoadLog,
-    ReadConfig(Reader),
-    Remember,
+    ReloadConfig(ConfigReloader),
+    LoadSavedObservations,
 }
 
 impl EffectRunner {
     /// Starts watching the fleet, and everything that answers effects.
     pub fn start(
         engine: Arc<Engine>,
-        (desk, events): (PromptBroker, Receiver<askpass::Event>),
-        env: Env,
-        rebuild: Rebuild,
-        host: Option<Arc<demo::host::Host>>,
-        own: UserFiles,
+        (desk, events): (PromptBroker, Receiver<askpass::PromptEvent>),
+        env: ConfigEnvironment,
+        rebuild: EngineFactory,
+        host: Option<Arc<demo::host::DemoHost>>,
+        user_files: UserFiles,
     ) -> (EffectRunner, Receiver<Msg>) {
         let (messages, inbox) = bounded(MAX_QUEUED_MESSAGES);
         let out = messages.clone();
-        guarded(messages.clone(), move || {
+        spawn_reporting_panics(messages.clone(), move || {
             for event in events {
-                if out.send(Msg::Desk(event)).is_err() {
+                if out.send(Msg::PromptEvent(event)).is_err() {
                     return; // The screen has gone.
                 }
             }
         });
         let workers = Workers::start(&engine, 0, &messages);
         // What the fleet looked like last time is shown until it has been read.
-        drop(workers.jobs.send(Job::Remember));
-        if let Some((path, known)) = own.preferences {
-            let (clock, out) = (engine.shared_clock(), messages.clone());
-            guarded(messages.clone(), move || {
-                watch::preferences(&path, known, &*clock, &out);
+        drop(workers.engine_jobs.send(EngineJob::LoadSavedObservations));
+        if let Some((path, known)) = user_files.preferences {
+            let (clock, out) = (engine.clock_handle(), messages.clone());
+            spawn_reporting_panics(messages.clone(), move || {
+                watch::watch_preferences(&path, known, &*clock, &out);
             });
         }
-        let keeper = own
-            .kept
-            .map(|place| ViewStateWriter::start(place, engine.shared_clock(), messages.clone()));
-        let (chores, wanted) = unbounded();
+        let keeper = user_files
+            .view_state_file
+            .map(|place| ViewStateWriter::start(place, engine.clock_handle(), messages.clone()));
+        let (file_jobs, wanted) = unbounded();
         let brought = unbounded();
         let out = brought.0.clone();
-        guarded(messages.clone(), move || files::run(&wanted, &out));
+        spawn_reporting_panics(messages.clone(), move || {
+            files::run_file_jobs(&wanted, &out)
+        });
         let runner = EffectRunner {
             engine,
-            desk,
+            prompt_broker: desk,
             messages,
             workers,
-            run: None,
-            cancel: Arc::default(),
-            reader: Reader {
+            run_handle: None,
+            cancel_flag: Arc::default(),
+            config_reloader: ConfigReloader {
                 env,
-                rebuild,
-                known: ConfigDigest::default(),
+                engine_factory: rebuild,
+                known_digest: ConfigDigest::default(),
             },
-            next: None,
-            host,
-            engines: 0,
-            keeper,
-            chores,
-            brought,
+            next_engine: None,
+            demo_host: host,
+            engine_count: 0,
+            view_state_writer: keeper,
+            file_jobs,
+            loaded_channel: brought,
         };
         (runner, inbox)
     }
 
     /// Carries out an effect that concerns the engine.
-    pub fn carry_out(&mut self, effect: Effect) {
+    pub fn execute(&mut self, effect: Effect) {
         // A worker that is gone has said so by itself.
         let workers = &mut self.workers;
         match effect {
-            Effect::Read(agents) => workers.fleet.read(agents),
+            Effect::ReadAgents(agents) => workers.fleet.request_read(agents),
             Effect::ReadHost(host) => {
-                let there =
-                    |agent: &&Agent| agent.place.host().is_some_and(|it| it.login() == host);
-                let agents = self.engine.config().agents.iter().filter(there);
+                let is_on_host = |agent: &&Agent| {
+                    agent
+                        .location
+                        .host()
+                        .is_some_and(|it| it.authority() == host)
+                };
+                let agents = self.engine.config().agents.iter().filter(is_on_host);
                 workers
                     .fleet
-                    .read(agents.map(|agent| agent.name.clone()).collect());
+                    .request_read(agents.map(|agent| agent.name.clone()).collect());
             }
-            Effect::LetAsk(agents) => {
+            Effect::AllowQuestions(agents) => {
                 let agents = agents
                     .iter()
                     .filter_map(|name| self.engine.agent(name).ok());
-                for host in agents.filter_map(|agent| agent.place.host()) {
-                    self.desk.let_ask(host);
+                for host in agents.filter_map(|agent| agent.location.host()) {
+                    self.prompt_broker.unblock(host);
                 }
             }
-            Effect::Answer(question, answer) => self.desk.answer(question, &answer),
-            Effect::Refuse(question) => self.desk.refuse(question),
-            Effect::Texts(agent) => workers.texts.want(agent),
-            Effect::Patch(agent) => workers.texts.want_patch(agent),
-            Effect::Entry(agent, entry) => {
-                drop(workers.errands.send(HandoffJob::Entry(agent, entry)));
+            Effect::AnswerQuestion(question, answer) => {
+                self.prompt_broker.answer(question, &answer)
             }
-            Effect::Baseline(agent) => drop(workers.errands.send(HandoffJob::Baseline(agent))),
-            Effect::Plan(id, request, unlocked) => {
-                drop(workers.plans.send((id, request, unlocked)));
+            Effect::RefuseQuestion(question) => self.prompt_broker.refuse(question),
+            Effect::PrepareTexts(agent) => workers.text_workers.request_texts(agent),
+            Effect::PreparePatch(agent) => workers.text_workers.request_patch(agent),
+            Effect::LoadEntry(agent, entry) => {
+                drop(
+                    workers
+                        .handoff_jobs
+                        .send(HandoffJob::LoadEntry(agent, entry)),
+                );
             }
-            Effect::History(agent) => drop(workers.past.send((agent, None))),
-            Effect::Passed(agent, seq) => drop(workers.past.send((agent, Some(seq)))),
-            Effect::Settings(host) => drop(workers.settings.send(host)),
-            Effect::LoadLog => drop(workers.jobs.send(Job::LoadLog)),
-            Effect::Keep(view) => {
-                if let Some(keeper) = &self.keeper {
-                    keeper.keep(view);
+            Effect::InspectBaseline(agent) => drop(
+                workers
+                    .handoff_jobs
+                    .send(HandoffJob::InspectBaseline(agent)),
+            ),
+            Effect::MakePlan(id, request, unlocked) => {
+                drop(workers.plan_jobs.send((id, request, unlocked)));
+            }
+            Effect::LoadHistory(agent) => drop(workers.history_requests.send((agent, None))),
+            Effect::PrepareRunDiff(agent, seq) => {
+                drop(workers.history_requests.send((agent, Some(seq))))
+            }
+            Effect::LoadHostSettings(host) => drop(workers.settings_requests.send(host)),
+            Effect::LoadLog => drop(workers.engine_jobs.send(EngineJob::LoadLog)),
+            Effect::SaveViewState(view) => {
+                if let Some(keeper) = &self.view_state_writer {
+                    keeper.save(view);
                 }
             }
-            Effect::HostAway(away) => self.host_away(away),
-            Effect::Apply(plan) => self.apply(*plan),
-            Effect::Cancel => self.cancel.store(true, Ordering::Relaxed),
+            Effect::SetDemoHostAway(away) => self.set_demo_host_away(away),
+            Effect::ApplyPlan(plan) => self.apply_plan(*plan),
+            Effect::CancelRun => self.cancel_flag.store(true, Ordering::Relaxed),
             // These are the screen's.
-            Effect::Copy(_)
-            | Effect::CopyByTerminal(_)
-            | Effect::Edit(_)
-            | Effect::Page(_)
-            | Effect::Theme(_)
+            Effect::CopyToClipboard(_)
+            | Effect::CopyThroughTerminal(_)
+            | Effect::OpenEditor(_)
+            | Effect::OpenPager(_)
+            | Effect::LoadTheme(_)
             | Effect::Redraw
             | Effect::Suspend
             | Effect::Quit => {}
@@ -255,68 +274,76 @@ impl EffectRunner {
     }
 
     /// Reads a theme; `asked`: the operator asked for it just now.
-    pub fn theme(&self, themes: &Themes, name: &str, asked: bool) {
+    pub fn load_theme(&self, themes: &Themes, name: &str, is_requested: bool) {
         let name = name.to_string();
         drop(
-            self.chores
-                .send(FileJob::Theme(themes.clone(), name, asked)),
+            self.file_jobs
+                .send(FileJob::Theme(themes.clone(), name, is_requested)),
         );
     }
 
     /// Writes a text for the pager into a folder.
-    pub fn page(&self, number: u64, folder: &Path, page: PagerText) {
+    pub fn write_page(&self, number: u64, folder: &Path, page: PagerText) {
         drop(
-            self.chores
+            self.file_jobs
                 .send(FileJob::Page(number, folder.to_path_buf(), page)),
         );
     }
 
     /// Where themes and texts for the pager come.
-    pub fn brought(&self) -> &Receiver<Loaded> {
-        &self.brought.1
+    pub fn loaded(&self) -> &Receiver<Loaded> {
+        &self.loaded_channel.1
     }
 
     /// Where the fleet in force tells how it is.
-    pub fn news(&self) -> &Receiver<FleetEvent> {
-        &self.workers.news.1
+    pub fn fleet_events(&self) -> &Receiver<FleetEvent> {
+        &self.workers.fleet_events.1
     }
 
     /// Puts a text on the clipboard by one of these programs.
-    pub fn copy(&self, copiers: Vec<&'static [&'static str]>, clip: ClipboardText) {
-        drop(self.workers.errands.send(HandoffJob::Copy(copiers, clip)));
+    pub fn copy_to_clipboard(&self, commands: Vec<&'static [&'static str]>, clip: ClipboardText) {
+        drop(
+            self.workers
+                .handoff_jobs
+                .send(HandoffJob::CopyToClipboard(commands, clip)),
+        );
     }
 
     /// Looks at a baseline after somebody had it in an editor.
-    pub fn edited(&self, edit: Box<Edit>) {
-        drop(self.workers.errands.send(HandoffJob::Edited(edit)));
+    pub fn inspect_edited(&self, edit: Box<BaselineEdit>) {
+        drop(
+            self.workers
+                .handoff_jobs
+                .send(HandoffJob::InspectEdited(edit)),
+        );
     }
 
-    fn host_away(&self, away: bool) {
-        let Some(host) = &self.host else { return };
-        match away {
-            true => host.go_away(),
+    fn set_demo_host_away(&self, is_away: bool) {
+        let Some(host) = &self.demo_host else { return };
+        match is_away {
+            true => host.go_offline(),
             false => {
-                if let Err(error) = host.come_back() {
-                    let note = Msg::Note(MessageLevel::Error, error.to_string());
+                if let Err(error) = host.go_online() {
+                    let note = Msg::Reported(MessageLevel::Error, error.to_string());
                     let _ = self.messages.try_send(note);
                 }
             }
         }
     }
 
-    fn apply(&mut self, plan: Plan) {
-        self.cancel = Arc::default();
-        let (engine, cancel) = (Arc::clone(&self.engine), Arc::clone(&self.cancel));
+    fn apply_plan(&mut self, plan: Plan) {
+        self.cancel_flag = Arc::default();
+        let (engine, cancel) = (Arc::clone(&self.engine), Arc::clone(&self.cancel_flag));
         let messages = self.messages.clone();
-        let (going, run) = bounded(0);
-        self.run = Some(run);
-        guarded(self.messages.clone(), move || {
-            let _going: Sender<Infallible> = going;
-            let report = engine.apply(&plan, true, &cancel, &mut |progress| {
+        let (run_guard, run) = bounded(0);
+        self.run_handle = Some(run);
+        spawn_reporting_panics(self.messages.clone(), move || {
+            let _going: Sender<Infallible> = run_guard;
+            let report = engine.apply_plan(&plan, true, &cancel, &mut |progress| {
                 // The screen may be gone; the run goes on all the same.
-                let _ = messages.send(Msg::Progress(progress));
+                let _ = messages.send(Msg::RunProgressed(progress));
             });
-            let _ = messages.send(Msg::Ended(Box::new(report)));
+            let _ = messages.send(Msg::RunEnded(Box::new(report)));
         });
     }
 
@@ -324,18 +351,18 @@ impl EffectRunner {
     pub fn intercept(&mut self, msg: Msg) -> Option<Msg> {
         match msg {
             Msg::ConfigChanged => {
-                self.read_config();
+                self.reload_config();
                 None
             }
-            Msg::ConfigRead(engine) => {
-                self.next = Some(engine);
+            Msg::ConfigReloaded(engine) => {
+                self.next_engine = Some(engine);
                 let text = "the configuration was changed; it waits for the end of the run";
-                let waits = self.run.as_ref().is_some_and(is_going);
-                waits.then(|| Msg::Note(MessageLevel::Info, text.to_string()))
+                let is_run_active = self.run_handle.as_ref().is_some_and(is_run_active);
+                is_run_active.then(|| Msg::Reported(MessageLevel::Info, text.to_string()))
             }
-            Msg::ConfigBroken(_) => {
+            Msg::ConfigInvalid(_) => {
                 // What waits is not what the file says any more.
-                self.next = None;
+                self.next_engine = None;
                 Some(msg)
             }
             msg => Some(msg),
@@ -343,94 +370,103 @@ impl EffectRunner {
     }
 
     /// Reads the config anew, after its file changed.
-    fn read_config(&self) {
-        let job = Job::ReadConfig(self.reader.clone());
-        drop(self.workers.jobs.send(job));
+    fn reload_config(&self) {
+        let job = EngineJob::ReloadConfig(self.config_reloader.clone());
+        drop(self.workers.engine_jobs.send(job));
     }
 
     /// The theme that the config in force names.
-    pub fn fleets_theme(&self) -> &str {
+    pub fn config_theme(&self) -> &str {
         &self.engine.config().general.theme
     }
 
     /// Goes on with a changed config, if there is one. Not while a run is in
     /// progress: it would have two engines at once.
     pub fn adopt_config(&mut self) -> Option<Msg> {
-        self.engine = self.next.take()?;
-        self.engine.leave_others();
-        self.engines += 1;
-        let first = self.engines * GENERATIONS_PER_ENGINE;
-        self.workers = Workers::start(&self.engine, first, &self.messages);
+        self.engine = self.next_engine.take()?;
+        self.engine.close_other_hosts();
+        self.engine_count += 1;
+        let generation_base = self.engine_count * GENERATIONS_PER_ENGINE;
+        self.workers = Workers::start(&self.engine, generation_base, &self.messages);
         // The file may have changed while nobody watched it.
-        self.read_config();
+        self.reload_config();
         let config = self.engine.config();
         let agents = config.agents.iter();
-        let agents = agents.map(|agent| (agent.name.clone(), Address::of(&agent.place)));
-        let read_only = config.general.protect == Protect::ReadOnly;
-        Some(Msg::ConfigLoaded(info(config), agents.collect(), read_only))
+        let agents = agents.map(|agent| {
+            (
+                agent.name.clone(),
+                MemoryAddress::from_location(&agent.location),
+            )
+        });
+        let read_only = config.general.protect == ProtectLevel::ReadOnly;
+        Some(Msg::ConfigAdopted(
+            fleet_model(config),
+            agents.collect(),
+            read_only,
+        ))
     }
 
     /// Ends: lets a run finish the agent in hand, and remembers what the fleet
     /// looked like. `wait` waits for the end of a run, or answers false when the
     /// operator does not want to: then nothing more is done, and this does, too.
-    pub fn end(
+    pub fn shut_down(
         mut self,
         inbox: Receiver<Msg>,
-        seen: &[Observation],
-        wait: impl FnOnce(&RunHandle) -> bool,
+        observations: &[Observation],
+        wait_for_run: impl FnOnce(&RunHandle) -> bool,
     ) -> bool {
         // A run that waits for the screen must not wait for ever.
         drop(inbox);
-        self.desk.close();
+        self.prompt_broker.close();
         if !self
-            .run
+            .run_handle
             .take()
-            .is_none_or(|run| !is_going(&run) || wait(&run))
+            .is_none_or(|run| !is_run_active(&run) || wait_for_run(&run))
         {
             return false;
         }
-        if let Some(keeper) = self.keeper.take() {
-            keeper.end();
+        if let Some(keeper) = self.view_state_writer.take() {
+            keeper.shut_down();
         }
         // Whoever waits for a host need not be waited for.
-        self.engine.leave();
+        self.engine.close_all_hosts();
         // Only a convenience: an archive that cannot be written has none.
-        let _ = self.engine.remember(seen);
+        let _ = self.engine.save_observations(observations);
         true
     }
 }
 
 /// Whether a run has not ended yet. A panic in it is its end, too.
-fn is_going(run: &RunHandle) -> bool {
+fn is_run_active(run: &RunHandle) -> bool {
     matches!(run.try_recv(), Err(TryRecvError::Empty))
 }
 
 /// What the watch of a fleet tells, as a message.
-pub fn told(event: FleetEvent) -> Msg {
+pub fn fleet_event_message(event: FleetEvent) -> Msg {
     match event {
-        FleetEvent::Observed(seen) => Msg::Observed(seen),
-        FleetEvent::Hosts(hosts) => Msg::Hosts(hosts),
+        FleetEvent::Observed(seen) => Msg::AgentsObserved(seen),
+        FleetEvent::HostsChanged(hosts) => Msg::HostsChanged(hosts),
         FleetEvent::ConfigChanged => Msg::ConfigChanged,
-        FleetEvent::Note(text) => Msg::Note(MessageLevel::Warn, text),
+        FleetEvent::Notice(text) => Msg::Reported(MessageLevel::Warn, text),
     }
 }
 
 /// What the console shows of a config.
-pub fn info(config: &Config) -> FleetInfo {
+pub fn fleet_model(config: &Config) -> FleetInfo {
     FleetInfo {
         name: config.general.fleet_name.clone(),
         tag: config.general.fleet_tag.clone(),
-        config: config.path.display().to_string(),
+        config_path: config.path.display().to_string(),
         invocation: config.invocation.clone(),
         retention_days: config.general.archive_retention_days,
-        memories: config.agents.iter().map(memory).collect(),
+        memory_locations: config.agents.iter().map(memory_location).collect(),
     }
 }
 
 /// Where the memory of an agent is, as `scp` would take it.
-fn memory(agent: &Agent) -> (String, String) {
-    let path = agent.place.memory().display();
-    let place = match agent.place.host() {
+fn memory_location(agent: &Agent) -> (String, String) {
+    let path = agent.location.memory().display();
+    let place = match agent.location.host() {
         Some(host) => format!("{}:{path}", host.name),
         None => path.to_string(),
     };
@@ -439,68 +475,79 @@ fn memory(agent: &Agent) -> (String, String) {
 
 impl Workers {
     fn start(engine: &Arc<Engine>, first: u64, messages: &Sender<Msg>) -> Workers {
-        let (plans, wanted) = unbounded::<Wanted>();
+        let (plans, wanted) = unbounded::<PlanJob>();
         for _ in 0..PLAN_WORKERS {
             let wanted = wanted.clone();
-            worker(engine, messages, move |own, out| plan(own, &wanted, out));
+            spawn_worker(engine, messages, move |own, out| {
+                run_plan_jobs(own, &wanted, out)
+            });
         }
         let (settings, hosts) = unbounded();
-        worker(engine, messages, move |own, out| look_up(own, &hosts, out));
+        spawn_worker(engine, messages, move |own, out| {
+            answer_settings_requests(own, &hosts, out)
+        });
         let (past, looks) = unbounded();
-        worker(engine, messages, move |own, out| {
-            look_back(own, &looks, out)
+        spawn_worker(engine, messages, move |own, out| {
+            answer_history_requests(own, &looks, out)
         });
         let (errands, wanted) = unbounded();
-        worker(engine, messages, move |own, out| {
-            hand::run(own, &wanted, out)
+        spawn_worker(engine, messages, move |own, out| {
+            hand::run_handoff_jobs(own, &wanted, out)
         });
         let (jobs, queue) = unbounded();
-        worker(engine, messages, move |own, out| do_jobs(own, &queue, out));
+        spawn_worker(engine, messages, move |own, out| {
+            run_engine_jobs(own, &queue, out)
+        });
         let news = bounded(MAX_QUEUED_MESSAGES);
         Workers {
-            fleet: Fleet::start(Arc::clone(engine), news.0.clone()),
-            news,
-            texts: TextWorkers::new(engine, first, messages),
-            plans,
-            settings,
-            past,
-            errands,
-            jobs,
+            fleet: FleetWatcher::start(Arc::clone(engine), news.0.clone()),
+            fleet_events: news,
+            text_workers: TextWorkers::new(engine, first, messages),
+            plan_jobs: plans,
+            settings_requests: settings,
+            history_requests: past,
+            handoff_jobs: errands,
+            engine_jobs: jobs,
         }
     }
 }
 
-fn worker(
+fn spawn_worker(
     engine: &Arc<Engine>,
     messages: &Sender<Msg>,
     work: impl FnOnce(&Engine, &Sender<Msg>) + Send + 'static,
 ) {
-    let (own, out) = (Arc::clone(engine), messages.clone());
-    guarded(messages.clone(), move || work(&own, &out));
+    let (engine_handle, out) = (Arc::clone(engine), messages.clone());
+    spawn_reporting_panics(messages.clone(), move || work(&engine_handle, &out));
 }
 
 /// A thread whose panic is said on the screen instead of taking it down.
-fn guarded(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) {
+fn spawn_reporting_panics(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) {
     thread::spawn(move || {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
             let text = "a fault in this program stopped a part of it; leave and start it again, and please report it";
-            let _ = messages.send(Msg::Note(MessageLevel::Error, text.to_string()));
+            let _ = messages.send(Msg::Reported(MessageLevel::Error, text.to_string()));
         }
     });
 }
 
-fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
+fn run_engine_jobs(engine: &Engine, queue: &Receiver<EngineJob>, messages: &Sender<Msg>) {
     let mut next = None;
     while let Some(job) = next.take().or_else(|| queue.recv().ok()) {
-        if matches!(job, Job::LoadLog) {
+        if matches!(job, EngineJob::LoadLog) {
             // One answer does for all that wait.
-            next = queue.try_iter().find(|job| !matches!(job, Job::LoadLog));
+            next = queue
+                .try_iter()
+                .find(|job| !matches!(job, EngineJob::LoadLog));
         }
         let message = match job {
-            Job::ReadConfig(reader) => {
+            EngineJob::ReloadConfig(reader) => {
                 let path = &engine.config().path;
-                let digest = settled(engine.clock(), path);
-                let mut known = reader.known.lock().unwrap_or_else(PoisonError::into_inner);
+                let digest = wait_for_settled_digest(engine.clock(), path);
+                let mut known = reader
+                    .known_digest
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner);
                 if *known == Some(digest) {
                     continue;
                 }
@@ -509,13 +556,17 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
                     // It may ask for its group, which may take a while.
                     Ok(mut config) => {
                         config.invocation = engine.config().invocation.clone();
-                        Msg::ConfigRead(Arc::new((reader.rebuild)(config)))
+                        Msg::ConfigReloaded(Arc::new((reader.engine_factory)(config)))
                     }
-                    Err(problems) => Msg::ConfigBroken(problems.0),
+                    Err(problems) => Msg::ConfigInvalid(problems.0),
                 }
             }
-            Job::Remember => Msg::Remembered(engine.remembered()),
-            Job::LoadLog => Msg::Log(runs(engine).map_err(|error| error.to_string())),
+            EngineJob::LoadSavedObservations => {
+                Msg::SavedObservationsLoaded(engine.load_observations())
+            }
+            EngineJob::LoadLog => {
+                Msg::LogLoaded(load_runs(engine).map_err(|error| error.to_string()))
+            }
         };
         if messages.send(message).is_err() {
             return;
@@ -526,8 +577,8 @@ fn do_jobs(engine: &Engine, queue: &Receiver<Job>, messages: &Sender<Msg>) {
 /// The digest of a file, once it stays the same for a moment: many
 /// programs empty a file and then write it, and an empty config is a valid one. One
 /// that cannot be read has that of the reason.
-fn settled(clock: &dyn Clock, path: &Path) -> Digest {
-    let read = || match durable::read_regular(path, config::FILE_MAX) {
+fn wait_for_settled_digest(clock: &dyn Clock, path: &Path) -> Digest {
+    let read = || match durable::read_regular_file(path, config::MAX_CONFIG_BYTES) {
         Ok(bytes) => Digest::of(&bytes),
         Err(error) => Digest::of(error.to_string().as_bytes()),
     };
@@ -543,10 +594,13 @@ fn settled(clock: &dyn Clock, path: &Path) -> Digest {
     digest
 }
 
-fn plan(engine: &Engine, wanted: &Receiver<Wanted>, messages: &Sender<Msg>) {
+fn run_plan_jobs(engine: &Engine, wanted: &Receiver<PlanJob>, messages: &Sender<Msg>) {
     for (id, request, unlocked) in wanted {
         let plan = make_plan(engine, &request, unlocked);
-        if messages.send(Msg::Planned(id, plan.map(Box::new))).is_err() {
+        if messages
+            .send(Msg::PlanMade(id, plan.map(Box::new)))
+            .is_err()
+        {
             return;
         }
     }
@@ -554,13 +608,18 @@ fn plan(engine: &Engine, wanted: &Receiver<Wanted>, messages: &Sender<Msg>) {
 
 /// Asks what the setup for hosts comes to. When several are wanted, only the last
 /// one is.
-fn look_up(engine: &Engine, hosts: &Receiver<Host>, messages: &Sender<Msg>) {
+fn answer_settings_requests(engine: &Engine, hosts: &Receiver<SshHost>, messages: &Sender<Msg>) {
     while let Ok(mut host) = hosts.recv() {
         while let Ok(newer) = hosts.try_recv() {
             host = newer;
         }
-        let settings = engine.settings(&host).map_err(|error| error.to_string());
-        if messages.send(Msg::Settings(host, settings)).is_err() {
+        let settings = engine
+            .connection_settings(&host)
+            .map_err(|error| error.to_string());
+        if messages
+            .send(Msg::HostSettingsLoaded(host, settings))
+            .is_err()
+        {
             return;
         }
     }
@@ -568,7 +627,11 @@ fn look_up(engine: &Engine, hosts: &Receiver<Host>, messages: &Sender<Msg>) {
 
 /// Reads what was done to agents. When the same is wanted several times, once is
 /// enough.
-fn look_back(engine: &Engine, looks: &Receiver<Look>, messages: &Sender<Msg>) {
+fn answer_history_requests(
+    engine: &Engine,
+    looks: &Receiver<HistoryRequest>,
+    messages: &Sender<Msg>,
+) {
     while let Ok(first) = looks.recv() {
         let mut wanted = vec![first];
         for look in looks.try_iter() {
@@ -578,14 +641,14 @@ fn look_back(engine: &Engine, looks: &Receiver<Look>, messages: &Sender<Msg>) {
         for (name, seq) in wanted {
             let message = match seq {
                 None => {
-                    let past = engine.past(&name, MAX_HISTORY_RECORDS);
-                    Msg::History(name, past.map_err(|error| error.to_string()))
+                    let past = engine.agent_history(&name, MAX_HISTORY_RECORDS);
+                    Msg::HistoryLoaded(name, past.map_err(|error| error.to_string()))
                 }
                 Some(seq) => {
-                    let passed = engine.agent(&name).and_then(|it| engine.passed(it, seq));
-                    let deadline = engine.clock().instant() + texts::DIFF_TIME;
-                    let text = passed.map(|passed| text::passed(&passed, Some(deadline)));
-                    Msg::Passed(name, seq, text.map_err(|error| error.to_string()))
+                    let passed = engine.agent(&name).and_then(|it| engine.run_diff(it, seq));
+                    let deadline = engine.clock().instant() + texts::DIFF_TIMEOUT;
+                    let text = passed.map(|passed| text::prepare_run_diff(&passed, Some(deadline)));
+                    Msg::RunDiffPrepared(name, seq, text.map_err(|error| error.to_string()))
                 }
             };
             if messages.send(message).is_err() {
@@ -606,73 +669,77 @@ fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<P
 ///
 /// # Errors
 /// A ledger that cannot be read or is broken.
-pub fn runs(engine: &Engine) -> Result<Vec<RunSummary>> {
+pub fn load_runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     let (mut names, mut records) = (HashSet::new(), Vec::new());
-    engine.last_records(|record| {
-        names.insert(record.what.run.clone());
+    engine.for_each_record_backwards(|record| {
+        names.insert(record.event.run.clone());
         let fits = names.len() <= MAX_RUNS && records.len() < MAX_LOG_RECORDS;
         if fits {
-            records.push((record.time, record.what));
+            records.push((record.time, record.event));
         }
         fits
     })?;
-    Ok(in_runs(records.into_iter().rev()))
+    Ok(group_into_runs(records.into_iter().rev()))
 }
 
 /// Records in the order of the ledger as runs: the last ones, the youngest first.
-fn in_runs(records: impl Iterator<Item = (DateTime<FixedOffset>, Event)>) -> Vec<RunSummary> {
+fn group_into_runs(
+    records: impl Iterator<Item = (DateTime<FixedOffset>, RunEvent)>,
+) -> Vec<RunSummary> {
     let mut runs: Vec<RunSummary> = Vec::new();
     // Where the last part of each run is.
-    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut run_indices: HashMap<String, usize> = HashMap::new();
     for (time, event) in records {
-        if event.act == Operation::Retire {
-            if let Some(place) = places.get(&event.run) {
-                runs[*place].retired += event.retired.len();
+        if event.operation == Operation::Retire {
+            if let Some(place) = run_indices.get(&event.run) {
+                runs[*place].retired_entries += event.retired_entries.len();
             }
             continue;
         }
-        if event.agent.is_empty() && matches!(event.act, Operation::Reset | Operation::Undo) {
-            if let Some(place) = places.get(&event.run) {
-                runs[*place].trouble = event.note;
+        if event.agent.is_empty() && matches!(event.operation, Operation::Reset | Operation::Undo) {
+            if let Some(place) = run_indices.get(&event.run) {
+                runs[*place].problem = event.note;
             }
             continue;
         }
         let undone = event
-            .undoes
+            .undone_run
             .as_ref()
-            .filter(|_| event.act == Operation::Undo);
-        let undone = undone.and_then(|undone| places.get(undone).copied());
+            .filter(|_| event.operation == Operation::Undo);
+        let undone = undone.and_then(|undone| run_indices.get(undone).copied());
         // What an undo of an undo brings back.
         let redone = undone.and_then(|place| {
             let mut undos = runs[place].events.iter();
             let undo = undos.find(|it| it.agent == event.agent)?;
-            undo.undoes.clone()
+            undo.undone_run.clone()
         });
         let redo = redone.is_some();
         // One that was refused or failed took nothing back.
         if let Some(place) = undone.filter(|_| event.outcome == Outcome::Ok) {
-            let undone = &mut runs[place].undone;
+            let undone = &mut runs[place].undone_agents;
             undone.retain(|agent| *agent != event.agent);
             undone.push(event.agent.clone());
-            if let Some(place) = redone.and_then(|run| places.get(&run)) {
-                runs[*place].undone.retain(|agent| *agent != event.agent);
+            if let Some(place) = redone.and_then(|run| run_indices.get(&run)) {
+                runs[*place]
+                    .undone_agents
+                    .retain(|agent| *agent != event.agent);
             }
         }
         match runs.last_mut() {
-            Some(last) if last.run == event.run => {
-                last.time = time;
+            Some(last) if last.run_id == event.run => {
+                last.ended_at = time;
                 last.events.push(event);
             }
             _ => {
-                places.insert(event.run.clone(), runs.len());
+                run_indices.insert(event.run.clone(), runs.len());
                 runs.push(RunSummary {
-                    run: event.run.clone(),
-                    time,
+                    run_id: event.run.clone(),
+                    ended_at: time,
                     events: vec![event],
-                    undone: Vec::new(),
-                    redo,
-                    retired: 0,
-                    trouble: None,
+                    undone_agents: Vec::new(),
+                    is_redo: redo,
+                    retired_entries: 0,
+                    problem: None,
                 });
             }
         }

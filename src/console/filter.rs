@@ -8,7 +8,7 @@ use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 
 use super::keymap::KeyError;
-use crate::config::closest;
+use crate::config::closest_match;
 use crate::engine::State;
 
 /// What a filter looks at.
@@ -22,27 +22,27 @@ pub struct FilterSubject<'a> {
     /// The word of its state.
     pub state: &'a str,
     /// Why it is in that state.
-    pub why: &'a str,
+    pub reason: &'a str,
     /// Whether it is marked.
-    pub marked: bool,
+    pub is_marked: bool,
 }
 
 /// Whether `filter` shows an agent. An empty filter shows all.
-pub fn shows(filter: &str, subject: &FilterSubject<'_>) -> bool {
+pub fn matches_filter(filter: &str, subject: &FilterSubject<'_>) -> bool {
     filter
         .split_whitespace()
         .all(|term| match term.strip_prefix('!') {
             Some("") => true,
-            Some(term) => !matches(term, subject),
-            None => matches(term, subject),
+            Some(term) => !matches_term(term, subject),
+            None => matches_term(term, subject),
         })
 }
 
-fn matches(term: &str, subject: &FilterSubject<'_>) -> bool {
+fn matches_term(term: &str, subject: &FilterSubject<'_>) -> bool {
     let term = term.to_lowercase();
     if let Some(state) = term.strip_prefix("is:") {
         return match state {
-            "marked" => subject.marked,
+            "marked" => subject.is_marked,
             state => subject.state.to_lowercase().starts_with(state),
         };
     }
@@ -53,34 +53,34 @@ fn matches(term: &str, subject: &FilterSubject<'_>) -> bool {
         return subject.host.to_lowercase() == host;
     }
     if let Some(loose) = term.strip_prefix('~') {
-        return score(loose, subject.name).is_some();
+        return fuzzy_score(loose, subject.name).is_some();
     }
-    [subject.name, subject.host, subject.state, subject.why]
+    [subject.name, subject.host, subject.state, subject.reason]
         .iter()
         .any(|text| text.to_lowercase().contains(&term))
 }
 
 /// What asks for something that there never is, word by word.
-pub fn faults(filter: &str) -> Vec<KeyError> {
+pub fn find_filter_errors(filter: &str) -> Vec<KeyError> {
     let words = filter.split_whitespace();
     let terms = words.map(|word| word.strip_prefix('!').unwrap_or(word));
     terms
-        .filter_map(|term| fault(&term.to_lowercase()))
+        .filter_map(|term| find_term_error(&term.to_lowercase()))
         .collect()
 }
 
-fn fault(term: &str) -> Option<KeyError> {
+fn find_term_error(term: &str) -> Option<KeyError> {
     if matches!(term, "host:" | "host:=") {
         let hint = "`host:local` asks for those of this machine";
         return Some(KeyError::new(format!("`{term}` names no host"), hint));
     }
     let asked = term.strip_prefix("is:")?;
-    let states = State::ALL.map(|state| state.word().to_lowercase());
+    let states = State::ALL.map(|state| state.as_str().to_lowercase());
     if asked == "marked" || !asked.is_empty() && states.iter().any(|it| it.starts_with(asked)) {
         return None;
     }
     let known = || states.iter().map(String::as_str).chain(["marked"]);
-    let hint = match closest(asked, known()) {
+    let hint = match closest_match(asked, known()) {
         Some(close) => format!("did you mean `is:{close}`?"),
         None => format!("there are {}", known().collect::<Vec<_>>().join(", ")),
     };
@@ -88,7 +88,7 @@ fn fault(term: &str) -> Option<KeyError> {
 }
 
 /// How well a few letters match a text; higher is better, none not at all.
-pub fn score(letters: &str, text: &str) -> Option<u32> {
+pub fn fuzzy_score(letters: &str, text: &str) -> Option<u32> {
     thread_local! {
         // Its working memory is large: made anew it would cost more than the score.
         static MATCHER: RefCell<Matcher> = RefCell::new(Matcher::new(Config::DEFAULT));
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn what_there_never_is_cannot_be_asked_for() {
         let told = |filter: &str| {
-            let faults = faults(filter).into_iter();
+            let faults = find_filter_errors(filter).into_iter();
             let told = faults.map(|it| format!("{}; {}", it.message, it.hint.unwrap_or_default()));
             told.collect::<Vec<String>>()
         };
@@ -140,8 +140,8 @@ mod tests {
             host: "box",
             login: "ops@box:2222",
             state: "DRIFTED",
-            why: "rules edited: L31",
-            marked: true,
+            reason: "rules edited: L31",
+            is_marked: true,
         };
         for (filter, expected) in [
             ("", true),
@@ -165,7 +165,7 @@ mod tests {
             ("host:=ops@BOX:2222", true),
             ("host:=box", false),
         ] {
-            assert_eq!(shows(filter, &subject), expected, "{filter:?}");
+            assert_eq!(matches_filter(filter, &subject), expected, "{filter:?}");
         }
     }
 }

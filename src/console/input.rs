@@ -13,25 +13,25 @@ use super::term;
 use crate::error::{PathContext, Result};
 
 /// What comes from outside.
-pub(super) enum Input {
+pub(super) enum InputEvent {
     /// Keys, pasted text and the like.
     Terminal(Event),
     /// A signal, by its number.
     Signal(i32),
     /// The terminal went.
-    Gone,
+    TerminalLost,
 }
 
 /// Hands on signals, in a thread of its own. None ends this program by itself from
 /// now on.
-pub(super) fn watch_signals(out: &Sender<Input>) -> Result<()> {
+pub(super) fn spawn_signal_reader(out: &Sender<InputEvent>) -> Result<()> {
     let process = Path::new("this process");
     let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH];
-    let mut signals = Signals::new(signals).path("watch for signals in", process)?;
+    let mut signals = Signals::new(signals).with_path("watch for signals in", process)?;
     let out = out.clone();
     thread::spawn(move || {
         for signal in signals.forever() {
-            if out.send(Input::Signal(signal)).is_err() {
+            if out.send(InputEvent::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -40,29 +40,29 @@ pub(super) fn watch_signals(out: &Sender<Input>) -> Result<()> {
 }
 
 /// Reads keys and notices when the terminal goes, each in a thread of its own.
-pub(super) fn read_terminal(out: Sender<Input>) -> InputPause {
+pub(super) fn spawn_terminal_reader(out: Sender<InputEvent>) -> InputPause {
     let sender = out.clone();
     thread::spawn(move || {
-        term::wait_until_gone();
-        let _ = sender.send(Input::Gone);
+        term::wait_for_hangup();
+        let _ = sender.send(InputEvent::TerminalLost);
     });
-    let (gate, watched) = outside::gate();
-    thread::spawn(move || watch_terminal(&out, &watched));
-    gate
+    let (input_pause, reader) = outside::input_pause();
+    thread::spawn(move || forward_terminal_events(&out, &reader));
+    input_pause
 }
 
-fn watch_terminal(sender: &Sender<Input>, gate: &InputPauseReader) {
+fn forward_terminal_events(sender: &Sender<InputEvent>, input_pause: &InputPauseReader) {
     loop {
         let input = match event::read() {
-            Ok(event) => Input::Terminal(event),
-            Err(_) => Input::Gone,
+            Ok(event) => InputEvent::Terminal(event),
+            Err(_) => InputEvent::TerminalLost,
         };
         // What was typed while the gate closed was meant for who comes.
-        if gate.pass() && !matches!(input, Input::Gone) {
+        if input_pause.wait_while_paused() && !matches!(input, InputEvent::TerminalLost) {
             continue;
         }
-        let gone = matches!(input, Input::Gone);
-        if sender.send(input).is_err() || gone {
+        let is_lost = matches!(input, InputEvent::TerminalLost);
+        if sender.send(input).is_err() || is_lost {
             return;
         }
     }

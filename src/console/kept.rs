@@ -13,12 +13,12 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::fs::Mode;
 use toml::{Table, Value};
 
-use super::model::{FleetView, MessageLevel, Sort};
+use super::model::{MessageLevel, SortOrder, ViewState};
 use super::update::Msg;
 use crate::clock::Clock;
-use crate::config::Env;
+use crate::config::ConfigEnvironment;
 use crate::durable;
-use crate::error::{Error, Kind, PathContext, Result};
+use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// How long a change waits for the next one.
 const SAVE_DELAY: Duration = Duration::from_secs(1);
@@ -26,16 +26,16 @@ const SAVE_DELAY: Duration = Duration::from_secs(1);
 /// The file, and the fleet whose section it is about.
 #[derive(Clone, Debug)]
 pub struct ViewStateFile {
-    file: PathBuf,
-    fleet: String,
+    path: PathBuf,
+    fleet_key: String,
 }
 
 impl ViewStateFile {
     /// Where the view of a fleet is kept; a fleet is known by its config.
-    pub fn new(env: &Env, config: &Path) -> Option<ViewStateFile> {
+    pub fn new(env: &ConfigEnvironment, config: &Path) -> Option<ViewStateFile> {
         Some(ViewStateFile {
-            file: env.state_folder()?.join("view.toml"),
-            fleet: config.display().to_string(),
+            path: env.state_folder()?.join("view.toml"),
+            fleet_key: config.display().to_string(),
         })
     }
 
@@ -43,66 +43,68 @@ impl ViewStateFile {
     ///
     /// # Errors
     /// A file that cannot be read or is broken.
-    pub fn read(&self) -> Result<Option<FleetView>> {
-        let all = self.all()?;
-        let Some(view) = all.get(&self.fleet) else {
+    pub fn read(&self) -> Result<Option<ViewState>> {
+        let all = self.read_table()?;
+        let Some(view) = all.get(&self.fleet_key) else {
             return Ok(None);
         };
         let text = |name| view.get(name).and_then(Value::as_str).unwrap_or_default();
-        let sort = Sort::ALL.into_iter().find(|it| it.word() == text("sort"));
-        Ok(Some(FleetView {
-            sort: sort.unwrap_or_default(),
-            reverse: view.get("reverse").and_then(Value::as_bool) == Some(true),
+        let sort = SortOrder::ALL
+            .into_iter()
+            .find(|it| it.label() == text("sort"));
+        Ok(Some(ViewState {
+            sort_order: sort.unwrap_or_default(),
+            is_reversed: view.get("reverse").and_then(Value::as_bool) == Some(true),
             filter: text("filter").chars().filter(|c| !c.is_control()).collect(),
         }))
     }
 
     /// Keeps a view in place of the one before. Those of other fleets stay.
-    fn write(&self, view: &FleetView, clock: &dyn Clock) -> Result<()> {
-        let folder = self.file.parent().unwrap_or(Path::new("/"));
+    fn write(&self, view: &ViewState, clock: &dyn Clock) -> Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
-        builder.create(folder).path("make", folder)?;
+        builder.create(folder).with_path("make", folder)?;
         // Another console may be about to write the view of its fleet.
-        let path = self.file.with_extension("lock");
+        let path = self.path.with_extension("lock");
         let mut options = OpenOptions::new();
         options.write(true).create(true).mode(0o600);
-        let lock = durable::open_own(&path, &mut options).path("open", &path)?;
-        durable::lock(&lock, &path, clock)?;
-        let mut all = match self.all() {
+        let lock = durable::open_own_file(&path, &mut options).with_path("open", &path)?;
+        durable::wait_for_lock(&lock, &path, clock)?;
+        let mut all = match self.read_table() {
             // A broken file has nothing that could be lost.
-            Err(error) if error.kind() == Kind::Config => Table::new(),
+            Err(error) if error.kind() == ErrorKind::Config => Table::new(),
             all => all?,
         };
         let mut own = Table::new();
-        own.insert("sort".to_string(), view.sort.word().into());
-        own.insert("reverse".to_string(), view.reverse.into());
+        own.insert("sort".to_string(), view.sort_order.label().into());
+        own.insert("reverse".to_string(), view.is_reversed.into());
         own.insert("filter".to_string(), view.filter.as_str().into());
-        all.insert(self.fleet.clone(), own.into());
-        durable::replace(
-            &self.file,
+        all.insert(self.fleet_key.clone(), own.into());
+        durable::replace_file(
+            &self.path,
             all.to_string().as_bytes(),
             Mode::RUSR | Mode::WUSR,
         )
     }
 
-    fn all(&self) -> Result<Table> {
-        let bytes = match durable::read_own(&self.file) {
+    fn read_table(&self) -> Result<Table> {
+        let bytes = match durable::read_own_file(&self.path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Table::new()),
-            Err(error) => return Err(Error::io("read", &self.file, &error)),
+            Err(error) => return Err(Error::from_io("read", &self.path, &error)),
         };
         let text = String::from_utf8_lossy(&bytes);
         text.parse().map_err(|error: toml::de::Error| {
-            let (file, why) = (self.file.display(), error.message());
-            Error::new(Kind::Config, format!("{file} is broken: {why}"))
+            let (file, why) = (self.path.display(), error.message());
+            Error::new(ErrorKind::Config, format!("{file} is broken: {why}"))
         })
     }
 }
 
 /// Keeps views in a thread of its own: the last one, once it has settled.
 pub struct ViewStateWriter {
-    views: Sender<FleetView>,
+    view_states: Sender<ViewState>,
     thread: JoinHandle<()>,
 }
 
@@ -115,48 +117,48 @@ impl ViewStateWriter {
     ) -> ViewStateWriter {
         let (views, wanted) = unbounded();
         ViewStateWriter {
-            views,
+            view_states: views,
             thread: thread::spawn(move || keep(&place, &*clock, &wanted, &messages)),
         }
     }
 
     /// Keeps this one.
-    pub fn keep(&self, view: FleetView) {
-        drop(self.views.send(view));
+    pub fn save(&self, view: ViewState) {
+        drop(self.view_states.send(view));
     }
 
     /// Keeps what is still to be kept, and ends.
-    pub fn end(self) {
-        drop(self.views);
+    pub fn shut_down(self) {
+        drop(self.view_states);
         // It has nothing to say any more.
         let _ = self.thread.join();
     }
 }
 
 fn keep(
-    place: &ViewStateFile,
+    file: &ViewStateFile,
     clock: &dyn Clock,
-    wanted: &Receiver<FleetView>,
+    view_states: &Receiver<ViewState>,
     messages: &Sender<Msg>,
 ) {
     let mut told = false;
-    for first in wanted {
+    for first in view_states {
         let mut view = first;
-        while let Ok(newer) = wanted.recv_timeout(SAVE_DELAY) {
+        while let Ok(newer) = view_states.recv_timeout(SAVE_DELAY) {
             view = newer;
         }
-        if let Err(error) = place.write(&view, clock)
+        if let Err(error) = file.write(&view, clock)
             && !told
         {
             told = true;
             // The screen may be gone, or have no time: it is only a convenience.
-            let _ = messages.try_send(Msg::Note(MessageLevel::Warn, forgotten(&error)));
+            let _ = messages.try_send(Msg::Reported(MessageLevel::Warn, not_saved_message(&error)));
         }
     }
 }
 
 /// That it is not kept how the fleet is looked at, and why.
-pub fn forgotten(error: &Error) -> String {
+pub fn not_saved_message(error: &Error) -> String {
     format!("order and filter are not kept for the next time: {error}")
 }
 
@@ -165,19 +167,19 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::clock::System;
+    use crate::clock::SystemClock;
 
     fn place(folder: &Path, config: &str) -> ViewStateFile {
         ViewStateFile {
-            file: folder.join("state/memory-shepherd/view.toml"),
-            fleet: config.to_string(),
+            path: folder.join("state/memory-shepherd/view.toml"),
+            fleet_key: config.to_string(),
         }
     }
 
-    fn view(filter: &str) -> FleetView {
-        FleetView {
-            sort: Sort::LastRun,
-            reverse: true,
+    fn view(filter: &str) -> ViewState {
+        ViewState {
+            sort_order: SortOrder::LastRun,
+            is_reversed: true,
             filter: filter.to_string(),
         }
     }
@@ -190,11 +192,12 @@ mod tests {
             place(folder.path(), "/b \"c\".conf"),
         );
         assert_eq!(one.read().unwrap(), None);
-        one.write(&view("is:drifted !\"test\""), &System).unwrap();
-        two.write(&FleetView::default(), &System).unwrap();
+        one.write(&view("is:drifted !\"test\""), &SystemClock)
+            .unwrap();
+        two.write(&ViewState::default(), &SystemClock).unwrap();
         assert_eq!(one.read().unwrap(), Some(view("is:drifted !\"test\"")));
-        assert_eq!(two.read().unwrap(), Some(FleetView::default()));
-        let mode = std::fs::metadata(&one.file).unwrap().permissions().mode();
+        assert_eq!(two.read().unwrap(), Some(ViewState::default()));
+        let mode = std::fs::metadata(&one.path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 
@@ -208,15 +211,15 @@ mod tests {
             for place in &places {
                 scope.spawn(|| {
                     for _ in 0..8 {
-                        place.write(&view(&place.fleet), &System).unwrap();
+                        place.write(&view(&place.fleet_key), &SystemClock).unwrap();
                         // Nobody wrote what was there before this back.
-                        assert_eq!(place.read().unwrap(), Some(view(&place.fleet)));
+                        assert_eq!(place.read().unwrap(), Some(view(&place.fleet_key)));
                     }
                 });
             }
         });
         for place in &places {
-            assert_eq!(place.read().unwrap(), Some(view(&place.fleet)));
+            assert_eq!(place.read().unwrap(), Some(view(&place.fleet_key)));
         }
     }
 
@@ -224,19 +227,19 @@ mod tests {
     fn a_broken_file_is_told_and_written_anew() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "/a.conf");
-        place.write(&view("x"), &System).unwrap();
+        place.write(&view("x"), &SystemClock).unwrap();
         for broken in [
             "[",
             "\"/a.conf\" = 7",
             "[\"/a.conf\"]\nsort = \"no\"\nfilter = 3\nreverse = 1",
         ] {
-            std::fs::write(&place.file, broken).unwrap();
+            std::fs::write(&place.path, broken).unwrap();
             let read = place.read();
             assert!(matches!(&read, Err(_) | Ok(Some(_))), "{read:?}");
             if let Ok(Some(read)) = read {
-                assert_eq!(read, FleetView::default());
+                assert_eq!(read, ViewState::default());
             }
-            place.write(&view("y"), &System).unwrap();
+            place.write(&view("y"), &SystemClock).unwrap();
             assert_eq!(place.read().unwrap(), Some(view("y")));
         }
     }
@@ -246,23 +249,23 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "/a.conf");
         let (messages, told) = unbounded();
-        let keeper = ViewStateWriter::start(place.clone(), Arc::new(System), messages.clone());
+        let keeper = ViewStateWriter::start(place.clone(), Arc::new(SystemClock), messages.clone());
         for filter in ["a", "ab", "abc"] {
-            keeper.keep(view(filter));
+            keeper.save(view(filter));
         }
-        keeper.end();
+        keeper.shut_down();
         assert_eq!(place.read().unwrap(), Some(view("abc")));
         // A folder that cannot be made: that is told once.
         std::fs::write(folder.path().join("file"), "").unwrap();
         let bad = ViewStateFile {
-            file: folder.path().join("file/view.toml"),
+            path: folder.path().join("file/view.toml"),
             ..place
         };
-        let keeper = ViewStateWriter::start(bad, Arc::new(System), messages);
-        keeper.keep(view("a"));
-        keeper.end();
+        let keeper = ViewStateWriter::start(bad, Arc::new(SystemClock), messages);
+        keeper.save(view("a"));
+        keeper.shut_down();
         assert!(
-            matches!(told.try_recv(), Ok(Msg::Note(MessageLevel::Warn, text)) if text.contains("not kept"))
+            matches!(told.try_recv(), Ok(Msg::Reported(MessageLevel::Warn, text)) if text.contains("not kept"))
         );
     }
 }

@@ -5,21 +5,21 @@ use std::fmt;
 
 use unicode_width::UnicodeWidthChar;
 
-use super::command::{self, Command, Context, TABLE};
-use crate::config::closest;
+use super::command::{self, COMMAND_TABLE, Command, KeyContext};
+use crate::config::closest_match;
 
 /// A key as the console sees it, whatever the terminal library calls it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Which key.
-    pub code: Code,
+    pub code: KeyCode,
     /// Held with Control.
-    pub ctrl: bool,
+    pub has_ctrl: bool,
 }
 
 /// A key without its modifiers. Shift is part of the character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Code {
+pub enum KeyCode {
     /// A character.
     Char(char),
     /// The named keys.
@@ -52,21 +52,21 @@ pub enum Code {
     F(u8),
 }
 
-const NAMED: &[(&str, Code)] = &[
-    ("Enter", Code::Enter),
-    ("Esc", Code::Esc),
-    ("Tab", Code::Tab),
-    ("S-Tab", Code::BackTab),
-    ("Backspace", Code::Backspace),
-    ("Up", Code::Up),
-    ("Down", Code::Down),
-    ("Left", Code::Left),
-    ("Right", Code::Right),
-    ("PgUp", Code::PageUp),
-    ("PgDn", Code::PageDown),
-    ("Home", Code::Home),
-    ("End", Code::End),
-    ("Space", Code::Char(' ')),
+const NAMED_KEYS: &[(&str, KeyCode)] = &[
+    ("Enter", KeyCode::Enter),
+    ("Esc", KeyCode::Esc),
+    ("Tab", KeyCode::Tab),
+    ("S-Tab", KeyCode::BackTab),
+    ("Backspace", KeyCode::Backspace),
+    ("Up", KeyCode::Up),
+    ("Down", KeyCode::Down),
+    ("Left", KeyCode::Left),
+    ("Right", KeyCode::Right),
+    ("PgUp", KeyCode::PageUp),
+    ("PgDn", KeyCode::PageDown),
+    ("Home", KeyCode::Home),
+    ("End", KeyCode::End),
+    ("Space", KeyCode::Char(' ')),
 ];
 
 /// Keys that are taken before they come here, and by what.
@@ -89,8 +89,8 @@ const RESERVED_KEYS: &[(&str, &str)] = &[
 
 /// The prefix of tmux: good enough as one of several keys.
 const TMUX_PREFIX: Key = Key {
-    code: Code::Char('b'),
-    ctrl: true,
+    code: KeyCode::Char('b'),
+    has_ctrl: true,
 };
 
 /// The key that confirms a plan.
@@ -120,14 +120,17 @@ impl KeyError {
 
 impl Key {
     /// A key without modifiers.
-    pub fn plain(code: Code) -> Key {
-        Key { code, ctrl: false }
+    pub fn from_code(code: KeyCode) -> Key {
+        Key {
+            code,
+            has_ctrl: false,
+        }
     }
 
     /// The character it types, if it types one.
-    pub fn typed(self) -> Option<char> {
+    pub fn printable_char(self) -> Option<char> {
         match self.code {
-            Code::Char(c) if !self.ctrl => Some(c),
+            KeyCode::Char(c) if !self.has_ctrl => Some(c),
             _ => None,
         }
     }
@@ -135,24 +138,27 @@ impl Key {
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.ctrl {
+        if self.has_ctrl {
             f.write_str("^")?;
         }
-        match (NAMED.iter().find(|(_, code)| *code == self.code), self.code) {
+        match (
+            NAMED_KEYS.iter().find(|(_, code)| *code == self.code),
+            self.code,
+        ) {
             (Some((name, _)), _) => f.write_str(name),
-            (None, Code::Char(c)) => write!(f, "{c}"),
-            (None, Code::F(number)) => write!(f, "F{number}"),
+            (None, KeyCode::Char(c)) => write!(f, "{c}"),
+            (None, KeyCode::F(number)) => write!(f, "F{number}"),
             (None, _) => Ok(()),
         }
     }
 }
 
 /// A sequence as people read and write it: `gg`, `Space r`.
-pub fn written(keys: &[Key]) -> String {
+pub fn format_sequence(keys: &[Key]) -> String {
     let names: Vec<String> = keys.iter().map(Key::to_string).collect();
     let characters = keys
         .iter()
-        .all(|key| !matches!(key.typed(), None | Some(' ')));
+        .all(|key| !matches!(key.printable_char(), None | Some(' ')));
     names.join(if characters && keys.len() <= 2 {
         ""
     } else {
@@ -165,10 +171,10 @@ pub fn written(keys: &[Key]) -> String {
 ///
 /// # Errors
 /// What is no key, and what was probably meant.
-pub fn parse(text: &str) -> Result<Vec<Key>, KeyError> {
+pub fn parse_sequence(text: &str) -> Result<Vec<Key>, KeyError> {
     let mut keys = Vec::new();
     for word in text.split_whitespace() {
-        keys.extend(word_keys(word)?);
+        keys.extend(parse_word(word)?);
     }
     match keys.len() {
         0 => Err(KeyError::new(
@@ -183,52 +189,52 @@ pub fn parse(text: &str) -> Result<Vec<Key>, KeyError> {
     }
 }
 
-fn word_keys(word: &str) -> Result<Vec<Key>, KeyError> {
-    if let Some((_, code)) = NAMED.iter().find(|(name, _)| *name == word) {
-        return Ok(vec![Key::plain(*code)]);
+fn parse_word(word: &str) -> Result<Vec<Key>, KeyError> {
+    if let Some((_, code)) = NAMED_KEYS.iter().find(|(name, _)| *name == word) {
+        return Ok(vec![Key::from_code(*code)]);
     }
     let function = word.strip_prefix('F').and_then(|rest| rest.parse().ok());
     if let Some(number @ 1..=12) = function {
-        return Ok(vec![Key::plain(Code::F(number))]);
+        return Ok(vec![Key::from_code(KeyCode::F(number))]);
     }
     let unknown = |hint: String| Err(KeyError::new(format!("`{word}` is no key"), hint));
-    let same = |(name, _): &&(&str, Code)| name.eq_ignore_ascii_case(word);
-    if let Some((name, _)) = NAMED.iter().find(same) {
+    let is_same_name = |(name, _): &&(&str, KeyCode)| name.eq_ignore_ascii_case(word);
+    if let Some((name, _)) = NAMED_KEYS.iter().find(is_same_name) {
         return unknown(format!("did you mean `{name}`?"));
     }
     let chars: Vec<char> = word.chars().collect();
     match chars.as_slice() {
         ['^', letter] if letter.is_ascii_alphabetic() => Ok(vec![Key {
-            code: Code::Char(letter.to_ascii_lowercase()),
-            ctrl: true,
+            code: KeyCode::Char(letter.to_ascii_lowercase()),
+            has_ctrl: true,
         }]),
         ['^', _] => unknown("Control goes with a letter: `^r`".to_string()),
-        [one] if visible(*one) => Ok(vec![Key::plain(Code::Char(*one))]),
-        [one, two] if visible(*one) && visible(*two) => Ok(vec![
-            Key::plain(Code::Char(*one)),
-            Key::plain(Code::Char(*two)),
+        [one] if is_visible(*one) => Ok(vec![Key::from_code(KeyCode::Char(*one))]),
+        [one, two] if is_visible(*one) && is_visible(*two) => Ok(vec![
+            Key::from_code(KeyCode::Char(*one)),
+            Key::from_code(KeyCode::Char(*two)),
         ]),
-        _ => unknown(meant(word)),
+        _ => unknown(suggest_key(word)),
     }
 }
 
 /// Whether a character takes room, so that it can be shown as a key.
-fn visible(c: char) -> bool {
+fn is_visible(c: char) -> bool {
     c.width().is_some_and(|cells| cells > 0)
 }
 
 /// What was probably meant by a word that is no key.
-fn meant(word: &str) -> String {
+fn suggest_key(word: &str) -> String {
     let lower = word.to_lowercase();
-    let begins = |words: &[&str]| words.iter().any(|it| lower.starts_with(it));
-    if begins(&["ctrl", "c-", "control"]) {
+    let starts_with_any = |words: &[&str]| words.iter().any(|it| lower.starts_with(it));
+    if starts_with_any(&["ctrl", "c-", "control"]) {
         let letter = word.chars().next_back().unwrap_or('r');
         return format!("Control is written `^{}`", letter.to_lowercase());
     }
-    if begins(&["alt", "a-", "m-", "meta"]) {
+    if starts_with_any(&["alt", "a-", "m-", "meta"]) {
         return "Alt comes as Esc and the key, so nothing can be bound to it".to_string();
     }
-    if begins(&["f1", "f2"]) {
+    if starts_with_any(&["f1", "f2"]) {
         return "there are F1 to F12".to_string();
     }
     let known = match lower.as_str() {
@@ -237,7 +243,7 @@ fn meant(word: &str) -> String {
         "pageup" => Some("PgUp"),
         "pagedown" => Some("PgDn"),
         "backtab" | "shift-tab" | "shift+tab" => Some("S-Tab"),
-        _ => closest(word, NAMED.iter().map(|(name, _)| *name)),
+        _ => closest_match(word, NAMED_KEYS.iter().map(|(name, _)| *name)),
     };
     match known {
         Some(name) => format!("did you mean `{name}`?"),
@@ -251,26 +257,26 @@ fn meant(word: &str) -> String {
 ///
 /// # Errors
 /// The reason.
-pub fn allowed(command: Command, sequences: &[Vec<Key>]) -> Result<(), KeyError> {
-    let id = command::spec(command).id;
+pub fn check_sequences(command: Command, sequences: &[Vec<Key>]) -> Result<(), KeyError> {
+    let id = command::spec_of(command).id;
     match sequences {
-        [] if command == Command::Confirm => fixed(id),
+        [] if command == Command::ConfirmPlan => refuse_fixed_key(id),
         [] if matches!(command, Command::Quit | Command::Help) => {
             Err(KeyError::new(format!("{id} keeps at least one key"), ""))
         }
-        [one] if one.contains(&TMUX_PREFIX) => prefix_of_tmux(),
+        [one] if one.contains(&TMUX_PREFIX) => refuse_tmux_prefix(),
         _ => Ok(()),
     }
 }
 
-fn fixed(id: &str) -> Result<(), KeyError> {
+fn refuse_fixed_key(id: &str) -> Result<(), KeyError> {
     Err(KeyError::new(
         format!("{id} is always `{CONFIRM_KEY}`"),
         "what confirms cannot be changed, so that no slip of a key ever does",
     ))
 }
 
-fn prefix_of_tmux() -> Result<(), KeyError> {
+fn refuse_tmux_prefix() -> Result<(), KeyError> {
     Err(KeyError::new(
         format!("`{TMUX_PREFIX}` is the prefix of tmux"),
         "it can be one of several keys of a command, not the only one",
@@ -281,41 +287,43 @@ fn prefix_of_tmux() -> Result<(), KeyError> {
 ///
 /// # Errors
 /// The reason.
-pub fn can_be(command: Command, sequence: &[Key]) -> Result<(), KeyError> {
-    let id = command::spec(command).id;
-    let no = |message: String, hint: &str| Err(KeyError::new(message, hint));
-    if command == Command::Confirm && sequence != [Key::plain(Code::Char(CONFIRM_KEY))] {
-        return fixed(id);
+pub fn check_sequence(command: Command, sequence: &[Key]) -> Result<(), KeyError> {
+    let id = command::spec_of(command).id;
+    let refuse = |message: String, hint: &str| Err(KeyError::new(message, hint));
+    if command == Command::ConfirmPlan && sequence != [Key::from_code(KeyCode::Char(CONFIRM_KEY))] {
+        return refuse_fixed_key(id);
     }
     for key in sequence {
         let name = key.to_string();
         if let Some((_, by)) = RESERVED_KEYS.iter().find(|(taken, _)| *taken == name) {
-            return no(format!("`{name}` never comes here: {by}"), "");
+            return refuse(format!("`{name}` never comes here: {by}"), "");
         }
         if *key == TMUX_PREFIX && sequence.len() > 1 {
-            return prefix_of_tmux();
+            return refuse_tmux_prefix();
         }
-        if key.code == Code::Esc && (command != Command::Back || sequence.len() > 1) {
-            return no(
+        if key.code == KeyCode::Esc && (command != Command::GoBack || sequence.len() > 1) {
+            return refuse(
                 "`Esc` always leads back".to_string(),
                 "it cannot mean anything else",
             );
         }
     }
-    let quiet = matches!(sequence.last(), Some(key)
-            if key.code == Code::Enter || key.typed() == Some(' '));
-    if quiet
-        && command::spec(command).contexts.contains(&Context::Plan)
-        && command::spec(command).category == command::Category::Act
+    let is_enter_or_space = matches!(sequence.last(), Some(key)
+            if key.code == KeyCode::Enter || key.printable_char() == Some(' '));
+    if is_enter_or_space
+        && command::spec_of(command)
+            .contexts
+            .contains(&KeyContext::Plan)
+        && command::spec_of(command).category == command::CommandCategory::Actions
     {
-        return no(
+        return refuse(
             format!("Enter and Space do nothing at a plan, so `{id}` cannot be one of them"),
             "",
         );
     }
-    let confirms = sequence.last().and_then(|key| key.typed()) == Some(CONFIRM_KEY);
-    if confirms && command::opens_a_plan(command) {
-        return no(
+    let is_confirm_key = sequence.last().and_then(|key| key.printable_char()) == Some(CONFIRM_KEY);
+    if is_confirm_key && command::requests_plan(command) {
+        return refuse(
             format!("`{CONFIRM_KEY}` confirms a plan, so it cannot be what opens one, too"),
             "the key that confirms is never the one that was held a moment ago",
         );
@@ -331,22 +339,22 @@ pub enum KeyMeaning {
     /// The beginning of at least one longer sequence.
     Prefix,
     /// Nothing.
-    Nothing,
+    Unbound,
 }
 
 /// The keys of every command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keymap {
     /// In the order of the table.
-    bindings: Vec<Binding>,
+    bindings: Vec<KeyBinding>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Binding {
+struct KeyBinding {
     command: Command,
-    contexts: &'static [Context],
-    keys: Vec<Vec<Key>>,
-    defaults: Vec<Vec<Key>>,
+    contexts: &'static [KeyContext],
+    sequences: Vec<Vec<Key>>,
+    default_sequences: Vec<Vec<Key>>,
 }
 
 /// Two commands that want the same keys in one place.
@@ -357,26 +365,29 @@ pub struct KeyConflict {
     /// What it should have had.
     pub keys: Vec<Key>,
     /// The other one.
-    pub other: Command,
+    pub other_command: Command,
     /// What that one has: the same, or the beginning or the continuation of it.
-    pub has: Vec<Key>,
+    pub other_keys: Vec<Key>,
 }
 
 impl Default for Keymap {
     fn default() -> Keymap {
-        let binding = |spec: &command::Spec| {
+        let binding = |spec: &command::CommandSpec| {
             // The test below proves that all of them can be read.
-            let keys = spec.keys.iter().filter_map(|text| parse(text).ok());
+            let keys = spec
+                .keys
+                .iter()
+                .filter_map(|text| parse_sequence(text).ok());
             let defaults: Vec<Vec<Key>> = keys.collect();
-            Binding {
+            KeyBinding {
                 command: spec.command,
                 contexts: spec.contexts,
-                keys: defaults.clone(),
-                defaults,
+                sequences: defaults.clone(),
+                default_sequences: defaults,
             }
         };
         Keymap {
-            bindings: TABLE.iter().map(binding).collect(),
+            bindings: COMMAND_TABLE.iter().map(binding).collect(),
         }
     }
 }
@@ -384,60 +395,68 @@ impl Default for Keymap {
 impl Keymap {
     /// The defaults with other keys for some commands, in the order in which they
     /// were written. Those that clash keep their defaults and are told.
-    pub fn patched(mut patches: Vec<(Command, Vec<Vec<Key>>)>) -> (Keymap, Vec<KeyConflict>) {
+    pub fn with_overrides(
+        mut overrides: Vec<(Command, Vec<Vec<Key>>)>,
+    ) -> (Keymap, Vec<KeyConflict>) {
         let mut clashes = Vec::new();
         loop {
             let mut keymap = Keymap::default();
-            for (command, keys) in &patches {
-                keymap.set(*command, keys.clone());
+            for (command, keys) in &overrides {
+                keymap.set_sequences(*command, keys.clone());
             }
-            let patched = |command| patches.iter().any(|(it, _)| *it == command);
-            let found: Vec<KeyConflict> = patches
+            let is_overridden = |command| overrides.iter().any(|(it, _)| *it == command);
+            let found: Vec<KeyConflict> = overrides
                 .iter()
                 .rev()
-                .filter_map(|(command, _)| keymap.clash(*command, &patched))
+                .filter_map(|(command, _)| keymap.find_conflict(*command, &is_overridden))
                 .collect();
             // Who clashes with what nobody changed cannot stay in any case.
-            let sure = found.iter().find(|clash| !patched(clash.other));
-            let Some(clash) = sure.or(found.first()).cloned() else {
+            let unavoidable = found
+                .iter()
+                .find(|clash| !is_overridden(clash.other_command));
+            let Some(clash) = unavoidable.or(found.first()).cloned() else {
                 return (keymap, clashes);
             };
-            patches.retain(|(command, _)| *command != clash.command);
+            overrides.retain(|(command, _)| *command != clash.command);
             clashes.push(clash);
         }
     }
 
-    fn set(&mut self, command: Command, mut keys: Vec<Vec<Key>>) {
+    fn set_sequences(&mut self, command: Command, mut keys: Vec<Vec<Key>>) {
         // What lies over a screen is left by it, and so is every screen.
-        let escape = vec![Key::plain(Code::Esc)];
-        if command == Command::Back && !keys.contains(&escape) {
+        let escape = vec![Key::from_code(KeyCode::Esc)];
+        if command == Command::GoBack && !keys.contains(&escape) {
             keys.push(escape);
         }
         let binding = self.bindings.iter_mut().find(|it| it.command == command);
         if let Some(binding) = binding {
-            binding.keys = keys;
+            binding.sequences = keys;
         }
     }
 
-    fn binding(&self, command: Command) -> Option<&Binding> {
+    fn find_binding(&self, command: Command) -> Option<&KeyBinding> {
         self.bindings.iter().find(|it| it.command == command)
     }
 
     /// With whom a command clashes; one that nobody changed before others.
-    fn clash(&self, command: Command, patched: &impl Fn(Command) -> bool) -> Option<KeyConflict> {
-        let own = self.binding(command)?;
+    fn find_conflict(
+        &self,
+        command: Command,
+        is_overridden: &impl Fn(Command) -> bool,
+    ) -> Option<KeyConflict> {
+        let own_binding = self.find_binding(command)?;
         let mut found = None;
         for other in self.bindings.iter().filter(|it| it.command != command) {
-            let Some((keys, has)) = own.clash(other) else {
+            let Some((keys, has)) = own_binding.find_overlap(other) else {
                 continue;
             };
             let clash = KeyConflict {
                 command,
                 keys: keys.clone(),
-                other: other.command,
-                has: has.clone(),
+                other_command: other.command,
+                other_keys: has.clone(),
             };
-            match patched(other.command) {
+            match is_overridden(other.command) {
                 false => return Some(clash),
                 true => found = found.or(Some(clash)),
             }
@@ -446,31 +465,36 @@ impl Keymap {
     }
 
     /// All key sequences of a command, the one to show first.
-    pub fn keys(&self, command: Command) -> &[Vec<Key>] {
-        self.binding(command).map_or(&[], |binding| &binding.keys)
+    pub fn sequences(&self, command: Command) -> &[Vec<Key>] {
+        self.find_binding(command)
+            .map_or(&[], |binding| &binding.sequences)
     }
 
     /// The same as the operator writes them.
-    pub fn texts(&self, command: Command) -> Vec<String> {
-        self.keys(command)
+    pub fn sequence_texts(&self, command: Command) -> Vec<String> {
+        self.sequences(command)
             .iter()
-            .map(|keys| written(keys))
+            .map(|keys| format_sequence(keys))
             .collect()
     }
 
     /// The same in one text; two blanks where one would be taken for part of a
     /// sequence.
-    pub fn listed(&self, command: Command) -> String {
-        let texts = self.texts(command);
+    pub fn joined_sequences(&self, command: Command) -> String {
+        let texts = self.sequence_texts(command);
         let blanks = texts.iter().any(|text| text.contains(' '));
         texts.join(if blanks { "  " } else { " " })
     }
 
     /// What to press for a command, in a sentence. One without a key is in the
     /// palette.
-    pub fn key(&self, command: Command) -> String {
-        let first = |command| self.keys(command).first().map(|keys| written(keys));
-        let id = command::spec(command).id;
+    pub fn key_hint(&self, command: Command) -> String {
+        let first = |command| {
+            self.sequences(command)
+                .first()
+                .map(|keys| format_sequence(keys))
+        };
+        let id = command::spec_of(command).id;
         first(command).unwrap_or_else(|| match first(Command::Palette) {
             Some(palette) => format!("{palette}{id}"),
             None => format!("the command {id}"),
@@ -478,48 +502,50 @@ impl Keymap {
     }
 
     /// What leaves the fleet, as a key to show.
-    pub fn leaving(&self) -> String {
-        match self.keys(Command::Back).first() {
-            Some(keys) if keys.as_slice() != [Key::plain(Code::Esc)] => written(keys),
-            _ => self.key(Command::Quit),
+    pub fn exit_key_text(&self) -> String {
+        match self.sequences(Command::GoBack).first() {
+            Some(keys) if keys.as_slice() != [Key::from_code(KeyCode::Esc)] => {
+                format_sequence(keys)
+            }
+            _ => self.key_hint(Command::Quit),
         }
     }
 
     /// Whether that is the key.
-    pub fn leaves(&self, key: Key) -> bool {
-        let first = self.keys(Command::Back).first();
+    pub fn is_exit_key(&self, key: Key) -> bool {
+        let first = self.sequences(Command::GoBack).first();
         first.is_some_and(|keys| keys.last() == Some(&key))
     }
 
     /// Whether the operator changed a command's keys.
-    pub fn is_changed(&self, command: Command) -> bool {
-        self.binding(command)
-            .is_some_and(|binding| binding.keys != binding.defaults)
+    pub fn is_overridden(&self, command: Command) -> bool {
+        self.find_binding(command)
+            .is_some_and(|binding| binding.sequences != binding.default_sequences)
     }
 
     /// What `keys` mean in `context`. A command of the context itself hides one
     /// that holds everywhere.
-    pub fn meaning(&self, context: Context, keys: &[Key]) -> KeyMeaning {
-        let mut prefix = false;
-        for (command, sequence) in self.sequences(context) {
+    pub fn resolve(&self, context: KeyContext, keys: &[Key]) -> KeyMeaning {
+        let mut is_prefix = false;
+        for (command, sequence) in self.sequences_in_context(context) {
             if sequence == keys {
                 return KeyMeaning::Command(command);
             }
-            prefix |= sequence.starts_with(keys);
+            is_prefix |= sequence.starts_with(keys);
         }
-        match prefix {
+        match is_prefix {
             true => KeyMeaning::Prefix,
-            false => KeyMeaning::Nothing,
+            false => KeyMeaning::Unbound,
         }
     }
 
     /// What can follow `keys` in `context`: the rest of the sequence, and what it
     /// means.
-    pub fn following(&self, context: Context, keys: &[Key]) -> Vec<(String, Command)> {
+    pub fn continuations(&self, context: KeyContext, keys: &[Key]) -> Vec<(String, Command)> {
         let mut found: Vec<(String, Command)> = Vec::new();
-        for (command, sequence) in self.sequences(context) {
+        for (command, sequence) in self.sequences_in_context(context) {
             if let Some(rest) = sequence.strip_prefix(keys).filter(|rest| !rest.is_empty()) {
-                let rest = written(rest);
+                let rest = format_sequence(rest);
                 if !found.iter().any(|(other, _)| *other == rest) {
                     found.push((rest, command));
                 }
@@ -528,38 +554,46 @@ impl Keymap {
         found
     }
 
-    fn sequences(&self, context: Context) -> impl Iterator<Item = (Command, &[Key])> {
-        [context, Context::Any].into_iter().flat_map(move |wanted| {
-            let holds = self
-                .bindings
-                .iter()
-                .filter(move |it| it.contexts.contains(&wanted));
-            holds.flat_map(|it| it.keys.iter().map(|keys| (it.command, keys.as_slice())))
-        })
+    fn sequences_in_context(&self, context: KeyContext) -> impl Iterator<Item = (Command, &[Key])> {
+        [context, KeyContext::Any]
+            .into_iter()
+            .flat_map(move |wanted| {
+                let holds = self
+                    .bindings
+                    .iter()
+                    .filter(move |it| it.contexts.contains(&wanted));
+                holds.flat_map(|it| {
+                    it.sequences
+                        .iter()
+                        .map(|keys| (it.command, keys.as_slice()))
+                })
+            })
     }
 }
 
-impl Binding {
+impl KeyBinding {
     /// Sequences of two commands that cannot both be reached. What the defaults
     /// have in common is meant so.
-    fn clash<'a>(&'a self, other: &'a Binding) -> Option<(&'a Vec<Key>, &'a Vec<Key>)> {
-        let everywhere = |it: &Binding| it.contexts.contains(&Context::Any);
+    fn find_overlap<'a>(&'a self, other: &'a KeyBinding) -> Option<(&'a Vec<Key>, &'a Vec<Key>)> {
+        let everywhere = |it: &KeyBinding| it.contexts.contains(&KeyContext::Any);
         let common = |context| other.contexts.contains(context);
         let meet = everywhere(self) || everywhere(other) || self.contexts.iter().any(common);
         // At a plan it answers a question while one is asked, and leads back else.
-        let answers = |one: &Binding, two: &Binding| {
-            (one.command, two.command) == (Command::KeepHidden, Command::Back)
+        let answers = |one: &KeyBinding, two: &KeyBinding| {
+            (one.command, two.command) == (Command::KeepHiddenAgents, Command::GoBack)
         };
         if !meet {
             return None;
         }
         let pairs = self
-            .keys
+            .sequences
             .iter()
-            .flat_map(|own| other.keys.iter().map(move |keys| (own, keys)));
+            .flat_map(|own| other.sequences.iter().map(move |keys| (own, keys)));
         pairs
             .filter(|(own, keys)| own.starts_with(keys) || keys.starts_with(own))
-            .filter(|(own, keys)| !(self.defaults.contains(own) && other.defaults.contains(keys)))
+            .filter(|(own, keys)| {
+                !(self.default_sequences.contains(own) && other.default_sequences.contains(keys))
+            })
             .find(|(own, keys)| own != keys || !(answers(self, other) || answers(other, self)))
     }
 }
@@ -568,56 +602,66 @@ impl Binding {
 mod tests {
     use super::*;
 
-    fn of(context: Context, text: &str) -> KeyMeaning {
-        Keymap::default().meaning(context, &parse(text).unwrap())
+    fn of(context: KeyContext, text: &str) -> KeyMeaning {
+        Keymap::default().resolve(context, &parse_sequence(text).unwrap())
     }
 
     fn patch(command: Command, keys: &[&str]) -> (Command, Vec<Vec<Key>>) {
-        let keys = keys.iter().map(|text| parse(text).unwrap());
+        let keys = keys.iter().map(|text| parse_sequence(text).unwrap());
         (command, keys.collect())
     }
 
     /// The commands that keep their defaults because of a clash, and with whom.
     fn clashes(patches: &[(Command, &[&str])]) -> Vec<(Command, Command)> {
         let patches = patches.iter().map(|(command, keys)| patch(*command, keys));
-        let (_, clashes) = Keymap::patched(patches.collect());
-        clashes.iter().map(|it| (it.command, it.other)).collect()
+        let (_, clashes) = Keymap::with_overrides(patches.collect());
+        clashes
+            .iter()
+            .map(|it| (it.command, it.other_command))
+            .collect()
     }
 
     #[test]
     fn every_key_of_the_table_can_be_read_and_written_and_is_allowed() {
-        for spec in TABLE {
+        for spec in COMMAND_TABLE {
             let mut all = Vec::new();
             for text in spec.keys {
-                let keys = parse(text).unwrap_or_else(|it| panic!("{it:?} of {}", spec.id));
-                assert_eq!(written(&keys), *text, "{}", spec.id);
-                assert_eq!(can_be(spec.command, &keys), Ok(()), "{}", spec.id);
+                let keys =
+                    parse_sequence(text).unwrap_or_else(|it| panic!("{it:?} of {}", spec.id));
+                assert_eq!(format_sequence(&keys), *text, "{}", spec.id);
+                assert_eq!(check_sequence(spec.command, &keys), Ok(()), "{}", spec.id);
                 all.push(keys);
             }
-            assert_eq!(allowed(spec.command, &all), Ok(()), "{}", spec.id);
+            assert_eq!(check_sequences(spec.command, &all), Ok(()), "{}", spec.id);
         }
     }
 
     #[test]
     fn a_context_hides_what_holds_everywhere() {
-        assert_eq!(of(Context::Fleet, "g"), KeyMeaning::Prefix);
-        assert_eq!(of(Context::Fleet, "gg"), KeyMeaning::Command(Command::Top));
+        assert_eq!(of(KeyContext::Fleet, "g"), KeyMeaning::Prefix);
         assert_eq!(
-            of(Context::Fleet, "X"),
+            of(KeyContext::Fleet, "gg"),
+            KeyMeaning::Command(Command::Top)
+        );
+        assert_eq!(
+            of(KeyContext::Fleet, "X"),
             KeyMeaning::Command(Command::PlanReset)
         );
-        assert_eq!(of(Context::Fleet, "^c"), KeyMeaning::Command(Command::Quit));
         assert_eq!(
-            of(Context::Plan, "y"),
-            KeyMeaning::Command(Command::Confirm)
+            of(KeyContext::Fleet, "^c"),
+            KeyMeaning::Command(Command::Quit)
         );
-        assert_eq!(of(Context::Fleet, "y"), KeyMeaning::Prefix);
         assert_eq!(
-            of(Context::Fleet, "yn"),
+            of(KeyContext::Plan, "y"),
+            KeyMeaning::Command(Command::ConfirmPlan)
+        );
+        assert_eq!(of(KeyContext::Fleet, "y"), KeyMeaning::Prefix);
+        assert_eq!(
+            of(KeyContext::Fleet, "yn"),
             KeyMeaning::Command(Command::CopyName)
         );
-        assert_eq!(of(Context::Plan, "Enter"), KeyMeaning::Nothing);
-        assert_eq!(of(Context::Plan, "Space"), KeyMeaning::Nothing);
+        assert_eq!(of(KeyContext::Plan, "Enter"), KeyMeaning::Unbound);
+        assert_eq!(of(KeyContext::Plan, "Space"), KeyMeaning::Unbound);
     }
 
     #[test]
@@ -632,11 +676,18 @@ mod tests {
             ("ä", 1),
             ("^", 1),
         ] {
-            let parsed = parse(text).unwrap();
-            assert_eq!((parsed.len(), written(&parsed).as_str()), (keys, text));
+            let parsed = parse_sequence(text).unwrap();
+            assert_eq!(
+                (parsed.len(), format_sequence(&parsed).as_str()),
+                (keys, text)
+            );
         }
-        assert_eq!(parse("g g"), parse("gg"));
-        assert_eq!(parse("^R"), parse("^r"), "Control knows no capitals");
+        assert_eq!(parse_sequence("g g"), parse_sequence("gg"));
+        assert_eq!(
+            parse_sequence("^R"),
+            parse_sequence("^r"),
+            "Control knows no capitals"
+        );
     }
 
     #[test]
@@ -656,11 +707,11 @@ mod tests {
             ("\u{1b}", "a key is"),
             ("", "Space"),
         ] {
-            let fault = parse(text).unwrap_err();
+            let fault = parse_sequence(text).unwrap_err();
             let told = fault.hint.unwrap_or_default();
             assert!(told.contains(hint), "{text:?}: {told}");
         }
-        assert!(parse("a b c d").is_err());
+        assert!(parse_sequence("a b c d").is_err());
     }
 
     #[test]
@@ -671,45 +722,51 @@ mod tests {
             (Command::PlanReset, "F11"),
             (Command::PageUp, "^b"),
             (Command::GoLog, "Esc"),
-            (Command::Back, "g Esc"),
+            (Command::GoBack, "g Esc"),
             (Command::PlanReset, "y"),
             (Command::PlanUndo, "gy"),
-            (Command::Append, "y"),
-            (Command::Append, "Enter"),
-            (Command::Overwrite, "Space"),
-            (Command::KeepHidden, "Enter"),
-            (Command::Confirm, "Enter"),
-            (Command::Confirm, "Y"),
+            (Command::UndoAppend, "y"),
+            (Command::UndoAppend, "Enter"),
+            (Command::UndoOverwrite, "Space"),
+            (Command::KeepHiddenAgents, "Enter"),
+            (Command::ConfirmPlan, "Enter"),
+            (Command::ConfirmPlan, "Y"),
         ] {
-            let keys = parse(text).unwrap();
-            let wrong = can_be(command, &keys).and(allowed(command, &[keys]));
+            let keys = parse_sequence(text).unwrap();
+            let wrong = check_sequence(command, &keys).and(check_sequences(command, &[keys]));
             assert!(wrong.is_err(), "{text} of {command:?}");
         }
-        assert!(allowed(Command::Confirm, &[]).is_err());
-        assert!(allowed(Command::Quit, &[]).is_err());
-        assert!(allowed(Command::Help, &[]).is_err());
-        assert_eq!(allowed(Command::PlanReset, &[]), Ok(()));
-        let both = [parse("PgUp").unwrap(), parse("^b").unwrap()];
-        assert_eq!(allowed(Command::PageUp, &both), Ok(()));
+        assert!(check_sequences(Command::ConfirmPlan, &[]).is_err());
+        assert!(check_sequences(Command::Quit, &[]).is_err());
+        assert!(check_sequences(Command::Help, &[]).is_err());
+        assert_eq!(check_sequences(Command::PlanReset, &[]), Ok(()));
+        let both = [
+            parse_sequence("PgUp").unwrap(),
+            parse_sequence("^b").unwrap(),
+        ];
+        assert_eq!(check_sequences(Command::PageUp, &both), Ok(()));
     }
 
     #[test]
     fn a_list_replaces_the_keys_of_a_command_and_none_takes_them_away() {
-        let (keymap, clashes) = Keymap::patched(vec![
+        let (keymap, clashes) = Keymap::with_overrides(vec![
             patch(Command::PlanReset, &["F5", "Q"]),
             patch(Command::GoLog, &[]),
-            patch(Command::Back, &["b"]),
+            patch(Command::GoBack, &["b"]),
         ]);
         assert_eq!(clashes, []);
-        let meaning = |text: &str| keymap.meaning(Context::Fleet, &parse(text).unwrap());
+        let meaning =
+            |text: &str| keymap.resolve(KeyContext::Fleet, &parse_sequence(text).unwrap());
         assert_eq!(meaning("Q"), KeyMeaning::Command(Command::PlanReset));
-        assert_eq!(meaning("X"), KeyMeaning::Nothing);
-        assert_eq!(meaning("7"), KeyMeaning::Nothing);
-        assert_eq!(meaning("Esc"), KeyMeaning::Command(Command::Back));
-        assert_eq!(keymap.key(Command::PlanReset), "F5");
-        assert_eq!(keymap.key(Command::GoLog), ":log");
-        assert_eq!(keymap.leaving(), "b");
-        assert!(keymap.is_changed(Command::GoLog) && !keymap.is_changed(Command::Sort));
+        assert_eq!(meaning("X"), KeyMeaning::Unbound);
+        assert_eq!(meaning("7"), KeyMeaning::Unbound);
+        assert_eq!(meaning("Esc"), KeyMeaning::Command(Command::GoBack));
+        assert_eq!(keymap.key_hint(Command::PlanReset), "F5");
+        assert_eq!(keymap.key_hint(Command::GoLog), ":log");
+        assert_eq!(keymap.exit_key_text(), "b");
+        assert!(
+            keymap.is_overridden(Command::GoLog) && !keymap.is_overridden(Command::ChooseSortOrder)
+        );
     }
 
     #[test]
@@ -731,31 +788,49 @@ mod tests {
             [(PlanReset, GoLog)],
             "everywhere"
         );
-        assert_eq!(clashes(&[(Wrap, &["v"])]), [], "another screen");
+        assert_eq!(clashes(&[(ToggleWrap, &["v"])]), [], "another screen");
         assert_eq!(
             clashes(&[(PlanReset, &["d"]), (OpenDiff, &["X"])]),
             [],
             "exchanged"
         );
-        assert_eq!(clashes(&[(PlanReset, &["Space r"]), (Mark, &["m"])]), []);
-        assert_eq!(clashes(&[(KeepHidden, &["q"])]), [], "it leads back else");
-        // The later of two that were changed gives way, unless the other has to.
-        assert_eq!(clashes(&[(Mark, &["m"]), (Sort, &["m"])]), [(Sort, Mark)]);
         assert_eq!(
-            clashes(&[(PlanReset, &["d"]), (Sort, &["d"])]),
-            [(Sort, OpenDiff), (PlanReset, OpenDiff)]
+            clashes(&[(PlanReset, &["Space r"]), (ToggleMark, &["m"])]),
+            []
+        );
+        assert_eq!(
+            clashes(&[(KeepHiddenAgents, &["q"])]),
+            [],
+            "it leads back else"
+        );
+        // The later of two that were changed gives way, unless the other has to.
+        assert_eq!(
+            clashes(&[(ToggleMark, &["m"]), (ChooseSortOrder, &["m"])]),
+            [(ChooseSortOrder, ToggleMark)]
+        );
+        assert_eq!(
+            clashes(&[(PlanReset, &["d"]), (ChooseSortOrder, &["d"])]),
+            [(ChooseSortOrder, OpenDiff), (PlanReset, OpenDiff)]
         );
         // What goes back to its default may be in another's way then.
         assert_eq!(
-            clashes(&[(PlanReset, &["d"]), (OpenDiff, &["j"]), (Sort, &["X"])]),
-            [(OpenDiff, Down), (PlanReset, OpenDiff), (Sort, PlanReset)]
+            clashes(&[
+                (PlanReset, &["d"]),
+                (OpenDiff, &["j"]),
+                (ChooseSortOrder, &["X"])
+            ]),
+            [
+                (OpenDiff, Down),
+                (PlanReset, OpenDiff),
+                (ChooseSortOrder, PlanReset)
+            ]
         );
     }
 
     #[test]
     fn what_follows_a_prefix_is_told() {
-        let (keymap, _) = Keymap::patched(vec![patch(Command::GoLog, &["g Home", "gl"])]);
-        let following = keymap.following(Context::Fleet, &parse("g").unwrap());
+        let (keymap, _) = Keymap::with_overrides(vec![patch(Command::GoLog, &["g Home", "gl"])]);
+        let following = keymap.continuations(KeyContext::Fleet, &parse_sequence("g").unwrap());
         assert_eq!(
             following,
             [

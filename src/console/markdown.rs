@@ -18,20 +18,20 @@ const MAX_LINE_BYTES: usize = 1 << 10;
 const MAX_TONED_SPANS: usize = 20_000;
 
 /// The rules.
-const RULES: &str = include_str!("markdown.sublime-syntax");
+const SYNTAX_RULES: &str = include_str!("markdown.sublime-syntax");
 
 /// The rules of Markdown, read.
-pub struct Markdown {
+pub struct MarkdownHighlighter {
     syntaxes: SyntaxSet,
-    tones: Vec<(Scope, Tone)>,
+    scope_tones: Vec<(Scope, Tone)>,
 }
 
-impl Markdown {
+impl MarkdownHighlighter {
     /// Reads the rules, which takes a moment.
-    pub fn load() -> Markdown {
+    pub fn load() -> MarkdownHighlighter {
         let mut rules = SyntaxSetBuilder::new();
         // A test proves that they can be read.
-        if let Ok(markdown) = SyntaxDefinition::load_from_str(RULES, true, None) {
+        if let Ok(markdown) = SyntaxDefinition::load_from_str(SYNTAX_RULES, true, None) {
             rules.add(markdown);
         }
         let tone = |(name, tone)| Some((Scope::new(name).ok()?, tone));
@@ -44,15 +44,19 @@ impl Markdown {
             ("markup.quote", Tone::Quote),
             ("markup.list", Tone::List),
         ];
-        Markdown {
+        MarkdownHighlighter {
             syntaxes: rules.build(),
-            tones: tones.into_iter().filter_map(tone).collect(),
+            scope_tones: tones.into_iter().filter_map(tone).collect(),
         }
     }
 
     /// The tones of a text, by the numbers of its lines from 1. It ends early when
     /// it may not `go_on`: some texts are made to take long.
-    pub fn tones(&self, text: &[u8], go_on: &dyn Fn() -> bool) -> HashMap<usize, Tones> {
+    pub fn line_tones(
+        &self,
+        text: &[u8],
+        should_continue: &dyn Fn() -> bool,
+    ) -> HashMap<usize, Tones> {
         let mut all = HashMap::new();
         let Some(syntax) = self.syntaxes.find_syntax_by_name("Markdown") else {
             return all;
@@ -70,7 +74,7 @@ impl Markdown {
             else {
                 continue;
             };
-            if left == 0 || !go_on() {
+            if left == 0 || !should_continue() {
                 break;
             }
             let Ok(changes) = state.parse_line(line, &self.syntaxes) else {
@@ -85,7 +89,7 @@ impl Markdown {
                 .chain([(end, None)])
             {
                 let piece = at..next.min(end);
-                let tone = self.tone(&stack);
+                let tone = self.scope_tone(&stack);
                 if tone != Tone::Plain && !piece.is_empty() {
                     match tones.last_mut() {
                         Some((last, same)) if *same == tone && last.end == at => {
@@ -110,9 +114,9 @@ impl Markdown {
     }
 
     /// The innermost of the scopes that has one.
-    fn tone(&self, stack: &ScopeStack) -> Tone {
+    fn scope_tone(&self, stack: &ScopeStack) -> Tone {
         let of = |scope: &Scope| {
-            let mut tones = self.tones.iter();
+            let mut tones = self.scope_tones.iter();
             let found = tones.find(|(prefix, _)| prefix.is_prefix_of(*scope));
             found.map(|(_, tone)| *tone)
         };
@@ -126,8 +130,8 @@ mod tests {
 
     /// The tones of a text, as words with what they are of.
     fn shown(text: &str) -> Vec<String> {
-        let markdown = Markdown::load();
-        let tones = markdown.tones(text.as_bytes(), &|| true);
+        let markdown = MarkdownHighlighter::load();
+        let tones = markdown.line_tones(text.as_bytes(), &|| true);
         let mut shown = Vec::new();
         for (number, line) in text.lines().enumerate() {
             for (range, tone) in tones.get(&(number + 1)).into_iter().flatten() {
@@ -183,14 +187,14 @@ mod tests {
 
     #[test]
     fn long_lines_and_texts_stay_plain() {
-        let markdown = Markdown::load();
-        let tones = |text: &str| markdown.tones(text.as_bytes(), &|| true);
+        let markdown = MarkdownHighlighter::load();
+        let tones = |text: &str| markdown.line_tones(text.as_bytes(), &|| true);
         let long = format!("# {}\n# short\n", "x".repeat(MAX_LINE_BYTES));
         assert_eq!(tones(&long).keys().collect::<Vec<_>>(), [&2]);
         assert!(tones(&format!("# a\n{}", "x\n".repeat(MAX_TEXT_BYTES / 2))).is_empty());
-        assert!(markdown.tones(b"# a\n", &|| false).is_empty());
+        assert!(markdown.line_tones(b"# a\n", &|| false).is_empty());
         // Bytes that are no UTF-8 are not looked into.
-        assert_eq!(markdown.tones(b"# \xff\n# b\n", &|| true).len(), 1);
+        assert_eq!(markdown.line_tones(b"# \xff\n# b\n", &|| true).len(), 1);
     }
     proptest::proptest! {
         /// Whatever a text is, the pieces are in order, apart, of whole characters,
@@ -199,7 +203,7 @@ mod tests {
         fn pieces_are_in_order_and_of_whole_characters(
             text in "([`*_#>\\[\\]()~!\\\\ a日\\n\\r\u{200b}-]|http://|1\\. ){0,120}",
         ) {
-            let tones = Markdown::load().tones(text.as_bytes(), &|| true);
+            let tones = MarkdownHighlighter::load().line_tones(text.as_bytes(), &|| true);
             let lines: Vec<&str> = text.split('\n').collect();
             for (number, tones) in tones {
                 let line = lines[number - 1];

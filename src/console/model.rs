@@ -16,23 +16,28 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-pub use agent::{AgentScreen, CONTEXTS, GUTTER_SIDE, HistoryPane, SIDES, Tab};
-pub use guard::{GUARD_TIME, KeyGuard};
-pub use hand::{ClipboardText, CopyOutcome, Edit, HandoffRequest, PagerText, SealQuestion};
-pub use hosts::{HostProblem, HostsScreen, NextAttempt, next_try, trouble, word};
+pub use agent::{
+    AgentScreen, AgentTab, CONTEXT_LINE_CHOICES, HistoryPane, MIN_SIDE_BY_SIDE_COLUMNS,
+    SIDE_GUTTER_CELLS,
+};
+pub use guard::{KEY_GUARD_TIME, KeyGuard};
+pub use hand::{BaselineEdit, ClipboardText, CopyOutcome, HandoffRequest, PagerText, SealQuestion};
+pub use hosts::{
+    HostProblem, HostsScreen, NextAttempt, next_attempt_text, problem_of, status_label,
+};
 pub use jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
-pub use log::{LogMessage, LogRow, LogScreen, MAX_RUNS, MessageLevel, REDO, RunSummary};
+pub use log::{LogMessage, LogRow, LogScreen, MAX_RUNS, MessageLevel, REDO_VERB, RunSummary};
 pub use reset::{
     Confirmation, PlanRequest, PlanView, ResetScreen, ResetStage, ResultLine, ResultView, RunView,
-    count_bad, form,
+    required_confirmation, summarize_failures,
 };
 
-use super::command::{Command, Context};
+use super::command::{Command, KeyContext};
 use super::filter::{self, FilterSubject};
 use super::keymap::Key;
 use super::preferences::{self, Preferences};
 use crate::config::Diagnostic;
-use crate::engine::{Address, Observation, Reachability, State};
+use crate::engine::{MemoryAddress, Observation, Reachability, State};
 use crate::invocation::Invocation;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass::Question;
@@ -42,9 +47,9 @@ use crate::transport::sftp::askpass::Question;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// Since the console started.
-    pub since: Duration,
+    pub elapsed: Duration,
     /// Local time.
-    pub wall: DateTime<FixedOffset>,
+    pub local_time: DateTime<FixedOffset>,
 }
 
 /// How many messages are remembered; the ledger has everything that matters.
@@ -61,40 +66,40 @@ pub struct Model {
     /// Agents in the order of the config.
     pub rows: Vec<AgentRow>,
     /// Names of the agents that are shown, in the order in which they are.
-    pub order: Vec<String>,
+    pub visible_agents: Vec<String>,
     /// The agent under the cursor.
-    pub cursor: Option<String>,
+    pub cursor_agent: Option<String>,
     /// Whether the cursor is the operator's, who has pressed a key or seen where it
     /// is; until then it is on the worst agent.
-    pub cursor_moved: bool,
+    pub is_cursor_pinned: bool,
     /// When it becomes the operator's without a key.
-    pub cursor_due: Option<Duration>,
+    pub cursor_pin_due: Option<Duration>,
     /// The agent whose details are in the strip; lags behind a held key.
-    pub strip: Option<String>,
+    pub strip_agent: Option<String>,
     /// When the strip follows the cursor.
     pub strip_due: Option<Duration>,
     /// When a key moved the cursor last.
-    pub last_move: Option<Duration>,
+    pub last_cursor_move: Option<Duration>,
     /// First visible row of the fleet.
-    pub top: usize,
+    pub fleet_top: usize,
     /// Marked agents, by name.
     pub marks: BTreeSet<String>,
     /// The agent that was marked last: where a range begins.
-    pub anchor: Option<String>,
+    pub mark_anchor: Option<String>,
     /// What is shown.
     pub filter: String,
     /// Whether the filter is still the one of the last time.
-    pub filter_kept: bool,
+    pub is_filter_restored: bool,
     /// In which order.
-    pub sort: Sort,
+    pub sort_order: SortOrder,
     /// The other way round.
-    pub reverse: bool,
+    pub is_reversed: bool,
     /// The screen.
     pub screen: Screen,
     /// The screen before, for going back and forth.
-    pub previous: Option<Screen>,
+    pub previous_screen: Option<Screen>,
     /// Where one is led back to.
-    pub back: ReturnPoint,
+    pub return_point: ReturnPoint,
     /// One agent's texts.
     pub agent: AgentScreen,
     /// Plan, run, result.
@@ -104,32 +109,32 @@ pub struct Model {
     /// The hosts.
     pub hosts: HostsScreen,
     /// What is asked for from outside to be handed out or in; a key gives it up.
-    pub wanted: Option<HandoffRequest>,
+    pub handoff_request: Option<HandoffRequest>,
     /// What is being done in the background.
-    pub jobs: BackgroundJobs,
+    pub background_jobs: BackgroundJobs,
     /// What lies over the screen.
     pub overlay: Option<Overlay>,
     /// What hosts ask, the oldest first.
     pub questions: Vec<Question>,
     /// Ignores keys behind one that gave a question up.
-    pub given_up: KeyGuard,
+    pub abandoned_question_guard: KeyGuard,
     /// A line that is being typed.
-    pub prompt: Option<Prompt>,
+    pub input_line: Option<InputLine>,
     /// Keys of a sequence that is not complete.
-    pub pending: PendingKeys,
+    pub pending_keys: PendingKeys,
     /// The operator's keys, columns and filters.
     pub preferences: Preferences,
     /// What is wrong with the file that says them.
     pub preferences_error: Option<String>,
     /// How the fleet was looked at when that was kept last.
-    pub kept: FleetView,
+    pub saved_view_state: ViewState,
     /// The sizes of agents before their last runs, the oldest first; empty unless
     /// the column is shown.
     pub trends: HashMap<String, Vec<u64>>,
     /// What was said last; it stays until the next key.
-    pub message: Option<LogMessage>,
+    pub last_message: Option<LogMessage>,
     /// Whether acts are possible.
-    pub read_only: ReadOnly,
+    pub read_only: ReadOnlyState,
     /// Errors of a config that was changed while running; the old one is used.
     pub config_error: Option<String>,
     /// Why the ledger cannot be read.
@@ -137,21 +142,21 @@ pub struct Model {
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
     /// Whether something that is drawn has changed.
-    pub dirty: bool,
+    pub is_dirty: bool,
     /// The moment of the last message.
     pub now: Moment,
     /// Whether the theme shows changed words by marks.
-    pub word_marks: bool,
+    pub has_word_marks: bool,
     /// The themes that can be chosen.
-    pub themes: Vec<String>,
+    pub theme_names: Vec<String>,
     /// Numbers requests, so that late answers can be told.
-    pub request: u64,
+    pub last_plan_id: u64,
     /// Whether the answer to the last one is still to come.
-    pub waiting: bool,
+    pub is_plan_pending: bool,
     /// The ages that are on the screen, to know when one changes.
-    pub ages: Vec<String>,
+    pub visible_ages: Vec<String>,
     /// Whether the demo's host cannot be reached; none outside the demo.
-    pub host_away: Option<bool>,
+    pub is_demo_host_away: Option<bool>,
 }
 
 /// The fleet as a whole.
@@ -162,13 +167,13 @@ pub struct FleetModel {
     /// `fleet_tag`.
     pub tag: Option<String>,
     /// Path of the config, for messages.
-    pub config: String,
+    pub config_path: String,
     /// How command lines that do the same invoke this program on it.
     pub invocation: Invocation,
     /// Days until retention removes entries.
     pub retention_days: u32,
     /// Where the memory of each agent is; `host:path` on a host.
-    pub memories: BTreeMap<String, String>,
+    pub memory_locations: BTreeMap<String, String>,
 }
 
 /// One agent of the fleet.
@@ -177,37 +182,47 @@ pub struct AgentRow {
     /// Its name.
     pub name: String,
     /// Where its memory is.
-    pub address: Address,
+    pub address: MemoryAddress,
     /// What it looks like now, once it was read.
-    pub seen: Option<Observation>,
+    pub observation: Option<Observation>,
     /// What it looked like when its memory was read last.
-    pub known: Option<Observation>,
+    pub last_readable: Option<Observation>,
     /// What it looked like when the console was used last.
-    pub remembered: Option<Observation>,
+    pub saved_observation: Option<Observation>,
 }
 
 impl AgentRow {
     /// Its state; LOADING until it was read.
     pub fn state(&self) -> State {
-        self.seen.as_ref().map_or(State::Loading, |seen| seen.state)
+        self.observation
+            .as_ref()
+            .map_or(State::Loading, |seen| seen.state)
     }
 
     /// What it looks like now, else what it did.
-    pub fn best(&self) -> Option<&Observation> {
-        self.seen.as_ref().or(self.remembered.as_ref())
+    pub fn latest_observation(&self) -> Option<&Observation> {
+        self.observation
+            .as_ref()
+            .or(self.saved_observation.as_ref())
     }
 
     /// What its memory held when it was read last, as far as that is known.
-    pub fn last_read(&self) -> Option<&Observation> {
-        let current = self.seen.as_ref().filter(|seen| seen.was_read());
-        let remembered = self.remembered.as_ref().filter(|seen| seen.was_read());
-        current.or(self.known.as_ref()).or(remembered)
+    pub fn last_readable_observation(&self) -> Option<&Observation> {
+        let current = self
+            .observation
+            .as_ref()
+            .filter(|seen| seen.is_content_known());
+        let remembered = self
+            .saved_observation
+            .as_ref()
+            .filter(|seen| seen.is_content_known());
+        current.or(self.last_readable.as_ref()).or(remembered)
     }
 }
 
 /// The order of the fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sort {
+pub enum SortOrder {
     /// The worst first.
     #[default]
     Severity,
@@ -223,38 +238,38 @@ pub enum Sort {
     LastRun,
 }
 
-impl Sort {
+impl SortOrder {
     /// All orders.
-    pub const ALL: [Sort; 6] = [
-        Sort::Severity,
-        Sort::Name,
-        Sort::Size,
-        Sort::Scratch,
-        Sort::Changed,
-        Sort::LastRun,
+    pub const ALL: [SortOrder; 6] = [
+        SortOrder::Severity,
+        SortOrder::Name,
+        SortOrder::Size,
+        SortOrder::Scratch,
+        SortOrder::Changed,
+        SortOrder::LastRun,
     ];
 
     /// The word for people.
-    pub fn word(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
-            Sort::Severity => "severity",
-            Sort::Name => "name",
-            Sort::Size => "size",
-            Sort::Scratch => "scratch",
-            Sort::Changed => "changed",
-            Sort::LastRun => "last run",
+            SortOrder::Severity => "severity",
+            SortOrder::Name => "name",
+            SortOrder::Size => "size",
+            SortOrder::Scratch => "scratch",
+            SortOrder::Changed => "changed",
+            SortOrder::LastRun => "last run",
         }
     }
 
     /// What comes first.
-    pub fn title(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
-            Sort::Severity => "the worst first",
-            Sort::Name => "by name",
-            Sort::Size => "the largest memory first",
-            Sort::Scratch => "the most scratch first",
-            Sort::Changed => "by the age of the last change, the youngest first",
-            Sort::LastRun => "by the age of the last run, the oldest first",
+            SortOrder::Severity => "the worst first",
+            SortOrder::Name => "by name",
+            SortOrder::Size => "the largest memory first",
+            SortOrder::Scratch => "the most scratch first",
+            SortOrder::Changed => "by the age of the last change, the youngest first",
+            SortOrder::LastRun => "by the age of the last run, the oldest first",
         }
     }
 }
@@ -278,16 +293,16 @@ pub enum Screen {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReturnPoint {
     /// From an agent.
-    pub agent: Screen,
+    pub from_agent: Screen,
     /// From a plan or a result.
-    pub reset: Screen,
+    pub from_reset: Screen,
 }
 
 impl Default for ReturnPoint {
     fn default() -> ReturnPoint {
         ReturnPoint {
-            agent: Screen::Fleet,
-            reset: Screen::Fleet,
+            from_agent: Screen::Fleet,
+            from_reset: Screen::Fleet,
         }
     }
 }
@@ -300,25 +315,25 @@ pub enum Overlay {
     /// Every command, order, agent.
     Palette(Chooser),
     /// The question before read-only is switched off.
-    Unlock,
+    UnlockReadOnly,
     /// A question of a host's.
-    Question(Answering),
+    AnswerQuestion(QuestionDialog),
     /// The question before a sealed baseline is edited.
-    Seal(Box<SealQuestion>),
+    EditSealed(Box<SealQuestion>),
 }
 
 /// A question that is being answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answering {
+pub struct QuestionDialog {
     /// Which one.
     pub question: Question,
     /// Ignores what was typed before it can have been read.
     pub guard: KeyGuard,
     /// What was typed so far.
-    pub typed: Secret,
+    pub answer: Secret,
     /// Whether nobody waits for the answer any more. It stays on the screen all the
     /// same: what is being typed must not come to mean anything else.
-    pub gone: bool,
+    pub is_withdrawn: bool,
 }
 
 /// A list to choose from by a few letters.
@@ -327,33 +342,33 @@ pub struct Chooser {
     /// What was typed.
     pub query: String,
     /// Whether typing goes into the query.
-    pub typing: bool,
+    pub is_typing: bool,
     /// The row under the cursor. There is none while a query fits several items and no
     /// key has chosen one of them.
-    pub cursor: Option<usize>,
+    pub cursor_row: Option<usize>,
     /// The item that was there when the cursor came: what a key acts on, whatever
     /// has moved since.
-    pub on: Option<ChooserItem>,
+    pub selected: Option<ChooserItem>,
 }
 
 impl Chooser {
     /// A list to move through; its cursor is on the first item.
-    pub fn browsing() -> Chooser {
+    pub fn for_browsing() -> Chooser {
         Chooser {
             query: String::new(),
-            typing: false,
-            cursor: Some(0),
-            on: None,
+            is_typing: false,
+            cursor_row: Some(0),
+            selected: None,
         }
     }
 
     /// A list to search, with the beginning of a query.
-    pub fn searching(query: &str) -> Chooser {
+    pub fn with_query(query: &str) -> Chooser {
         Chooser {
             query: query.to_string(),
-            typing: true,
-            cursor: None,
-            on: None,
+            is_typing: true,
+            cursor_row: None,
+            selected: None,
         }
     }
 }
@@ -364,7 +379,7 @@ pub enum ChooserItem {
     /// Run a command.
     Command(Command),
     /// Order the fleet.
-    Sort(Sort),
+    Sort(SortOrder),
     /// Wear a theme.
     Theme(String),
     /// Show what a filter lets through: its name, and the filter.
@@ -372,12 +387,12 @@ pub enum ChooserItem {
     /// Open an agent.
     Agent(String),
     /// Show a tab of an agent.
-    Tab(Tab, String),
+    Tab(AgentTab, String),
 }
 
 /// A line that is being typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Prompt {
+pub enum InputLine {
     /// The filter of the fleet, and what it was before.
     Filter(String),
     /// A search, and what was searched for before.
@@ -390,72 +405,74 @@ pub struct PendingKeys {
     /// The keys so far.
     pub keys: Vec<Key>,
     /// When what can follow is shown.
-    pub due: Duration,
+    pub hint_due: Duration,
     /// Whether it is.
-    pub shown: bool,
+    pub is_hint_shown: bool,
 }
 
 /// How the fleet is looked at: what is kept for the next time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FleetView {
+pub struct ViewState {
     /// In which order.
-    pub sort: Sort,
+    pub sort_order: SortOrder,
     /// The other way round.
-    pub reverse: bool,
+    pub is_reversed: bool,
     /// What is shown.
     pub filter: String,
 }
 
 /// Whether acts are possible.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReadOnly {
+pub struct ReadOnlyState {
     /// By `--read-only`: cannot be switched off.
-    pub forced: bool,
+    pub is_forced: bool,
     /// By the operator, or by the fleet's `protect = readonly`.
-    pub on: bool,
+    pub is_on: bool,
     /// Whether the fleet's `protect = readonly` switches it on again.
-    pub by_config: bool,
+    pub is_set_by_config: bool,
     /// Until when agents that are protected as read-only are unlocked.
     pub unlocked_until: Option<Duration>,
 }
 
 impl Model {
     /// The agent of this name.
-    pub fn row(&self, name: &str) -> Option<&AgentRow> {
+    pub fn find_row(&self, name: &str) -> Option<&AgentRow> {
         self.rows.iter().find(|row| row.name == name)
     }
 
     /// The row under the cursor.
-    pub fn current(&self) -> Option<&AgentRow> {
-        self.cursor.as_deref().and_then(|name| self.row(name))
+    pub fn current_row(&self) -> Option<&AgentRow> {
+        self.cursor_agent
+            .as_deref()
+            .and_then(|name| self.find_row(name))
     }
 
     /// What the keys mean now.
-    pub fn context(&self) -> Context {
+    pub fn key_context(&self) -> KeyContext {
         match (self.screen, &self.reset.stage) {
-            (Screen::Fleet, _) => Context::Fleet,
-            (Screen::Agent, _) => Context::Agent,
-            (Screen::Log, _) => Context::Log,
-            (Screen::Hosts, _) => Context::Hosts,
-            (Screen::Reset, ResetStage::Run(_)) => Context::Run,
-            (Screen::Reset, ResetStage::Result(_)) => Context::Result,
-            (Screen::Reset, _) => Context::Plan,
+            (Screen::Fleet, _) => KeyContext::Fleet,
+            (Screen::Agent, _) => KeyContext::Agent,
+            (Screen::Log, _) => KeyContext::Log,
+            (Screen::Hosts, _) => KeyContext::Hosts,
+            (Screen::Reset, ResetStage::Run(_)) => KeyContext::Run,
+            (Screen::Reset, ResetStage::Result(_)) => KeyContext::Result,
+            (Screen::Reset, _) => KeyContext::Plan,
         }
     }
 
     /// What to press for a command, in a sentence.
-    pub fn key(&self, command: Command) -> String {
-        self.preferences.keymap.key(command)
+    pub fn key_hint(&self, command: Command) -> String {
+        self.preferences.keymap.key_hint(command)
     }
 
     /// How the fleet is looked at.
-    pub fn fleet_view(&self) -> FleetView {
+    pub fn view_state(&self) -> ViewState {
         // Marks do not outlive the console, so asking for them makes no sense then.
-        let lasting = !self.filter.to_lowercase().contains("is:marked");
-        FleetView {
-            sort: self.sort,
-            reverse: self.reverse,
-            filter: if lasting {
+        let is_filter_kept = !self.filter.to_lowercase().contains("is:marked");
+        ViewState {
+            sort_order: self.sort_order,
+            is_reversed: self.is_reversed,
+            filter: if is_filter_kept {
                 self.filter.clone()
             } else {
                 String::new()
@@ -464,19 +481,19 @@ impl Model {
     }
 
     /// Looks at the fleet as it was looked at the last time.
-    pub fn look_again(&mut self, view: FleetView) {
-        self.filter_kept = !view.filter.is_empty();
-        self.sort = view.sort;
-        self.reverse = view.reverse;
+    pub fn restore_view_state(&mut self, view: ViewState) {
+        self.is_filter_restored = !view.filter.is_empty();
+        self.sort_order = view.sort_order;
+        self.is_reversed = view.is_reversed;
         self.filter.clone_from(&view.filter);
-        self.kept = view;
-        self.arrange();
-        self.dirty = true;
+        self.saved_view_state = view;
+        self.refresh_visible_agents();
+        self.is_dirty = true;
     }
 
     /// Whether this is the example fleet.
     pub fn is_demo(&self) -> bool {
-        self.host_away.is_some()
+        self.is_demo_host_away.is_some()
     }
 
     /// Whether the terminal has no room for any screen.
@@ -490,23 +507,25 @@ impl Model {
     }
 
     /// Whether a run is in progress that nobody has stopped.
-    pub fn is_going_on(&self) -> bool {
-        matches!(&self.reset.stage, ResetStage::Run(view) if !view.cancelled)
+    pub fn is_run_active(&self) -> bool {
+        matches!(&self.reset.stage, ResetStage::Run(view) if !view.is_cancelled)
     }
 
     /// Whether agents that are protected as read-only may be changed.
-    pub fn unlocked(&self) -> bool {
+    pub fn is_unlocked(&self) -> bool {
         self.read_only
             .unlocked_until
-            .is_some_and(|until| self.now.since < until)
+            .is_some_and(|until| self.now.elapsed < until)
     }
 
     /// Why nothing can be changed, if nothing can.
-    pub fn why_read_only(&self) -> Option<String> {
+    pub fn read_only_reason(&self) -> Option<String> {
         match self.read_only {
-            ReadOnly { forced: true, .. } => Some("started with --read-only".to_string()),
-            ReadOnly { on: true, .. } => {
-                let key = self.key(Command::ReadOnly);
+            ReadOnlyState {
+                is_forced: true, ..
+            } => Some("started with --read-only".to_string()),
+            ReadOnlyState { is_on: true, .. } => {
+                let key = self.key_hint(Command::ToggleReadOnly);
                 Some(format!("read-only; {key} switches it off"))
             }
             _ => None,
@@ -514,109 +533,126 @@ impl Model {
     }
 
     /// Why an agent cannot be reached; none when it can, as far as is known.
-    pub fn cut_off(&self, name: &str) -> Option<HostProblem> {
-        let row = self.row(name);
-        if let Some(status) = self.hosts.of(name)
-            && (status.contact.reach != Reachability::Unknown || status.contact.asks.is_some())
+    pub fn host_problem(&self, name: &str) -> Option<HostProblem> {
+        let row = self.find_row(name);
+        if let Some(status) = self.hosts.status_of_agent(name)
+            && (status.connection.reachability != Reachability::Unknown
+                || status.connection.pending_prompt.is_some())
         {
-            return trouble(status, self.now.wall, &self.preferences.keymap);
+            return problem_of(status, self.now.local_time, &self.preferences.keymap);
         }
-        let seen = row.and_then(|row| row.seen.as_ref())?;
+        let seen = row.and_then(|row| row.observation.as_ref())?;
         let trouble = HostProblem {
-            reason: seen.why.clone(),
-            next: None,
+            reason: seen.reason.clone(),
+            next_attempt: None,
         };
         matches!(seen.state, State::Unreach | State::HostKey).then_some(trouble)
     }
 
     /// Filters and orders the fleet anew. The cursor stays on its agent, or,
     /// until it is moved, on the worst.
-    pub fn arrange(&mut self) {
-        let mut rows: Vec<&AgentRow> = self.rows.iter().filter(|row| self.shows(row)).collect();
-        let size = |row: &AgentRow| {
-            row.last_read()
+    pub fn refresh_visible_agents(&mut self) {
+        let mut rows: Vec<&AgentRow> = self
+            .rows
+            .iter()
+            .filter(|row| self.matches_filter(row))
+            .collect();
+        let memory_size = |row: &AgentRow| {
+            row.last_readable_observation()
                 .and_then(|seen| seen.content.as_ref())
                 .map_or(0, |c| c.size)
         };
-        let scratch = |row: &AgentRow| row.last_read().and_then(scratch_lines).unwrap_or(0);
-        let changed = |row: &AgentRow| {
-            row.last_read()
-                .and_then(|seen| seen.content.as_ref())
-                .map_or(0, |c| c.modified)
+        let scratch_size = |row: &AgentRow| {
+            row.last_readable_observation()
+                .and_then(known_scratch_lines)
+                .unwrap_or(0)
         };
-        let last = |row: &AgentRow| {
-            row.best()
-                .and_then(|seen| seen.last.as_ref())
+        let modified_at = |row: &AgentRow| {
+            row.last_readable_observation()
+                .and_then(|seen| seen.content.as_ref())
+                .map_or(0, |c| c.modified_ns)
+        };
+        let last_run_time = |row: &AgentRow| {
+            row.latest_observation()
+                .and_then(|seen| seen.last_run.as_ref())
                 .map(|last| last.time)
         };
-        match self.sort {
-            Sort::Severity => rows.sort_by_key(|row| row.state()),
-            Sort::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),
-            Sort::Size => rows.sort_by_key(|row| std::cmp::Reverse(size(row))),
-            Sort::Scratch => rows.sort_by_key(|row| std::cmp::Reverse(scratch(row))),
-            Sort::Changed => rows.sort_by_key(|row| std::cmp::Reverse(changed(row))),
-            Sort::LastRun => rows.sort_by_key(|row| last(row)),
+        match self.sort_order {
+            SortOrder::Severity => rows.sort_by_key(|row| row.state()),
+            SortOrder::Name => rows.sort_by(|a, b| a.name.cmp(&b.name)),
+            SortOrder::Size => rows.sort_by_key(|row| std::cmp::Reverse(memory_size(row))),
+            SortOrder::Scratch => rows.sort_by_key(|row| std::cmp::Reverse(scratch_size(row))),
+            SortOrder::Changed => rows.sort_by_key(|row| std::cmp::Reverse(modified_at(row))),
+            SortOrder::LastRun => rows.sort_by_key(|row| last_run_time(row)),
         }
-        if self.reverse {
+        if self.is_reversed {
             rows.reverse();
         }
-        self.order = rows.into_iter().map(|row| row.name.clone()).collect();
-        let gone = self
-            .cursor
+        self.visible_agents = rows.into_iter().map(|row| row.name.clone()).collect();
+        let is_cursor_hidden = self
+            .cursor_agent
             .as_ref()
-            .is_none_or(|name| !self.order.contains(name));
-        if gone || !self.cursor_moved {
-            self.cursor = self.first_agent().cloned();
-            self.strip.clone_from(&self.cursor);
+            .is_none_or(|name| !self.visible_agents.contains(name));
+        if is_cursor_hidden || !self.is_cursor_pinned {
+            self.cursor_agent = self.initial_cursor_agent().cloned();
+            self.strip_agent.clone_from(&self.cursor_agent);
         }
-        self.keep_cursor_visible();
+        self.keep_fleet_cursor_visible();
     }
 
     /// The agent that the cursor begins on: the first of the order. In the demo, where
     /// somebody tries out keys, the first that these do something to.
-    fn first_agent(&self) -> Option<&String> {
+    fn initial_cursor_agent(&self) -> Option<&String> {
         let is_blocked = |name: &&String| {
-            let seen = self.row(name).and_then(|row| row.seen.as_ref());
-            seen.is_some_and(|seen| seen.block.is_some())
+            let seen = self.find_row(name).and_then(|row| row.observation.as_ref());
+            seen.is_some_and(|seen| seen.blocker.is_some())
         };
-        let first = self.order.first();
+        let first = self.visible_agents.first();
         match self.is_demo() {
-            true => self.order.iter().find(|name| !is_blocked(name)).or(first),
+            true => self
+                .visible_agents
+                .iter()
+                .find(|name| !is_blocked(name))
+                .or(first),
             false => first,
         }
     }
 
-    fn shows(&self, row: &AgentRow) -> bool {
-        let seen = row.best();
-        filter::shows(
+    fn matches_filter(&self, row: &AgentRow) -> bool {
+        let seen = row.latest_observation();
+        filter::matches_filter(
             &self.filter,
             &FilterSubject {
                 name: &row.name,
                 host: seen.map_or("", |seen| &seen.host),
                 login: row.address.login.as_deref().unwrap_or(""),
-                state: row.state().word(),
-                why: seen.map_or("", |seen| &seen.why),
-                marked: self.marks.contains(&row.name),
+                state: row.state().as_str(),
+                reason: seen.map_or("", |seen| &seen.reason),
+                is_marked: self.marks.contains(&row.name),
             },
         )
     }
 
     /// The place of the cursor in the order.
-    pub fn cursor_index(&self) -> Option<usize> {
-        let name = self.cursor.as_ref()?;
-        self.order.iter().position(|other| other == name)
+    pub fn fleet_cursor_index(&self) -> Option<usize> {
+        let name = self.cursor_agent.as_ref()?;
+        self.visible_agents.iter().position(|other| other == name)
     }
 
     /// Scrolls the fleet so that the cursor can be seen.
-    pub fn keep_cursor_visible(&mut self) {
-        let height = self.list_height();
-        let index = self.cursor_index().unwrap_or(0);
-        self.top = self.top.clamp((index + 1).saturating_sub(height), index);
-        self.top = self.top.min(self.order.len().saturating_sub(height));
+    pub fn keep_fleet_cursor_visible(&mut self) {
+        let height = self.fleet_height();
+        let index = self.fleet_cursor_index().unwrap_or(0);
+        self.fleet_top = self
+            .fleet_top
+            .clamp((index + 1).saturating_sub(height), index);
+        self.fleet_top = self
+            .fleet_top
+            .min(self.visible_agents.len().saturating_sub(height));
     }
 
     /// Rows of the fleet that fit.
-    pub fn list_height(&self) -> usize {
+    pub fn fleet_height(&self) -> usize {
         // Two lines of header, a rule, the column heads; a rule, the strip, the
         // message, the hints.
         let errors = [&self.config_error, &self.preferences_error];
@@ -631,31 +667,32 @@ impl Model {
     }
 
     /// Lines about the host under the cursor: all that the list leaves.
-    pub fn host_height(&self) -> usize {
-        self.hosts_room().saturating_sub(self.hosts_height())
+    pub fn host_details_height(&self) -> usize {
+        self.hosts_area_height()
+            .saturating_sub(self.hosts_list_height())
     }
 
     /// Hosts that fit.
-    pub fn hosts_height(&self) -> usize {
-        let room = self.hosts_room();
+    pub fn hosts_list_height(&self) -> usize {
+        let room = self.hosts_area_height();
         // What is told of one must not be lost behind many.
         let details = match self.size.1 {
             30.. => 14,
             24.. => 8,
             _ => room / 2,
         };
-        let count = self.hosts.order().len();
+        let count = self.hosts.sorted_statuses().len();
         count.clamp(1, room.saturating_sub(details).max(1))
     }
 
-    fn hosts_room(&self) -> usize {
+    fn hosts_area_height(&self) -> usize {
         // Two lines of header, a rule, the column heads; a rule before the details;
         // the message, the hints.
         usize::from(self.size.1).saturating_sub(7)
     }
 
     /// Counts by state, the worst first; states that nobody is in left out.
-    pub fn counts(&self) -> Vec<(State, usize)> {
+    pub fn state_counts(&self) -> Vec<(State, usize)> {
         let count = |state: State| self.rows.iter().filter(|row| row.state() == state).count();
         State::ALL
             .into_iter()
@@ -666,44 +703,47 @@ impl Model {
 
     /// Says what is wrong with the preferences: all of it in the log, the first of it
     /// above the fleet until it is mended.
-    pub fn complain(&mut self, problems: &[Diagnostic]) {
+    pub fn report_preference_problems(&mut self, problems: &[Diagnostic]) {
         for problem in problems {
-            self.say(MessageLevel::Error, preferences::line(problem, ""));
+            self.report(
+                MessageLevel::Error,
+                preferences::format_problem(problem, ""),
+            );
         }
         // That verb reads no config.
-        self.preferences_error = preferences::summary(problems, "memory-shepherd keys");
+        self.preferences_error = preferences::summarize_problems(problems, "memory-shepherd keys");
     }
 
     /// Says something that is not worth keeping.
-    pub fn hint(&mut self, text: &str) {
-        self.message = Some(LogMessage {
+    pub fn show_hint(&mut self, text: &str) {
+        self.last_message = Some(LogMessage {
             level: MessageLevel::Info,
             text: text.to_string(),
-            time: self.now.wall,
-            count: 1,
-            number: 0,
-            run: None,
+            time: self.now.local_time,
+            repeat_count: 1,
+            sequence: 0,
+            run_id: None,
         });
-        self.dirty = true;
+        self.is_dirty = true;
     }
 
     /// Says something: it is shown, and kept in the log.
-    pub fn say(&mut self, level: MessageLevel, text: impl Into<String>) {
-        let last = self.log.messages.front().map_or(0, |last| last.number);
+    pub fn report(&mut self, level: MessageLevel, text: impl Into<String>) {
+        let last = self.log.messages.front().map_or(0, |last| last.sequence);
         let mut message = LogMessage {
             level,
             text: text.into(),
-            time: self.now.wall,
-            count: 1,
-            number: last + 1,
-            run: None,
+            time: self.now.local_time,
+            repeat_count: 1,
+            sequence: last + 1,
+            run_id: None,
         };
         let mut count = 1;
-        let mut add = |log: &mut LogScreen| match log.messages.front_mut() {
+        let mut add_to_log = |log: &mut LogScreen| match log.messages.front_mut() {
             Some(last) if last.text == message.text => {
-                last.count += 1;
+                last.repeat_count += 1;
                 last.time = message.time;
-                count = last.count;
+                count = last.repeat_count;
             }
             _ => {
                 log.messages.push_front(message.clone());
@@ -711,18 +751,18 @@ impl Model {
             }
         };
         match self.screen {
-            Screen::Log => self.log.change(add),
-            _ => add(&mut self.log),
+            Screen::Log => self.log.change_keeping_cursor(add_to_log),
+            _ => add_to_log(&mut self.log),
         }
-        message.count = count;
-        self.message = Some(message);
-        self.dirty = true;
+        message.repeat_count = count;
+        self.last_message = Some(message);
+        self.is_dirty = true;
     }
 }
 
 /// How long ago something was, in steps so coarse that an idle screen stays
 /// idle.
-pub fn age(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
+pub fn format_age(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
     let seconds = (now - then).num_seconds();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     match (minutes, hours) {
@@ -735,14 +775,14 @@ pub fn age(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
 }
 
 /// The time of a file's last modification.
-pub fn modified(nanoseconds: i64, like: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
+pub fn modified_time(nanoseconds: i64, like: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
     DateTime::from_timestamp_nanos(nanoseconds).with_timezone(like.offset())
 }
 
 /// Lines of scratch of a memory, if it was read and it is known where they begin: without
 /// a baseline that can be read it may not be.
-pub fn scratch_lines(seen: &Observation) -> Option<u64> {
-    let content = seen.content.as_ref()?;
-    let is_measured = content.boundary.is_some() || seen.baseline.is_some();
+pub fn known_scratch_lines(observation: &Observation) -> Option<u64> {
+    let content = observation.content.as_ref()?;
+    let is_measured = content.boundary.is_some() || observation.baseline.is_some();
     is_measured.then_some(content.scratch_lines)
 }

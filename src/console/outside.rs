@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 
-use crate::error::{self, Error, Kind, Result};
+use crate::error::{self, Error, ErrorKind, Result};
 use crate::sys;
 
 /// What holds the terminal between this program and the one with the clipboard.
@@ -36,20 +36,23 @@ pub struct ExternalTools {
     /// `$PAGER`.
     pub pager: Option<String>,
     /// Where texts for the pager are put.
-    pub temp: PathBuf,
+    pub temp_directory: PathBuf,
     /// `$WAYLAND_DISPLAY` is set.
-    pub wayland: bool,
+    pub has_wayland: bool,
     /// `$DISPLAY` is set.
-    pub x11: bool,
+    pub has_x11: bool,
     /// Started over SSH: a clipboard of this machine is nobody's.
-    pub over_ssh: bool,
+    pub is_over_ssh: bool,
     /// What is in between.
     pub multiplexer: Option<Multiplexer>,
 }
 
 impl ExternalTools {
     /// What the variables of the environment say.
-    pub fn found(temp: PathBuf, variable: impl Fn(&str) -> Option<OsString>) -> ExternalTools {
+    pub fn from_variables(
+        temp: PathBuf,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> ExternalTools {
         let text = |name| {
             let value = variable(name)?.into_string().ok()?;
             (!value.trim().is_empty()).then_some(value)
@@ -58,10 +61,10 @@ impl ExternalTools {
         ExternalTools {
             editor: text("VISUAL").or_else(|| text("EDITOR")),
             pager: text("PAGER"),
-            temp,
-            wayland: text("WAYLAND_DISPLAY").is_some(),
-            x11: text("DISPLAY").is_some(),
-            over_ssh: ["SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"]
+            temp_directory: temp,
+            has_wayland: text("WAYLAND_DISPLAY").is_some(),
+            has_x11: text("DISPLAY").is_some(),
+            is_over_ssh: ["SSH_CONNECTION", "SSH_CLIENT", "SSH_TTY"]
                 .iter()
                 .any(|name| text(name).is_some()),
             multiplexer: match (tmux, text("STY").is_some()) {
@@ -74,47 +77,51 @@ impl ExternalTools {
 
     /// Programs that may put a text on the clipboard, each with its arguments, the
     /// first one to try first.
-    pub fn copiers(&self) -> Vec<&'static [&'static str]> {
-        if self.over_ssh {
+    pub fn clipboard_commands(&self) -> Vec<&'static [&'static str]> {
+        if self.is_over_ssh {
             return Vec::new();
         }
         let copiers: [(bool, &[&str]); 4] = [
-            (self.wayland, &["wl-copy", "--type", "text/plain"]),
-            (self.x11, &["xclip", "-selection", "clipboard"]),
-            (self.x11, &["xsel", "--clipboard", "--input"]),
+            (self.has_wayland, &["wl-copy", "--type", "text/plain"]),
+            (self.has_x11, &["xclip", "-selection", "clipboard"]),
+            (self.has_x11, &["xsel", "--clipboard", "--input"]),
             (true, &["pbcopy"]),
         ];
-        let there = copiers.into_iter().filter(|(there, _)| *there);
-        there.map(|(_, copier)| copier).collect()
+        let available = copiers.into_iter().filter(|(there, _)| *there);
+        available.map(|(_, copier)| copier).collect()
     }
 
     /// The commands that may be the editor, the first one to try first.
     ///
     /// # Errors
     /// A variable whose quotes are not closed.
-    pub fn editors(&self) -> Result<Vec<Vec<String>>> {
-        words(self.editor.as_deref(), "$VISUAL or $EDITOR", &["vi"])
+    pub fn editor_commands(&self) -> Result<Vec<Vec<String>>> {
+        split_command(self.editor.as_deref(), "$VISUAL or $EDITOR", &["vi"])
     }
 
     /// The same for the pager.
     ///
     /// # Errors
     /// As above.
-    pub fn pagers(&self) -> Result<Vec<Vec<String>>> {
-        words(self.pager.as_deref(), "$PAGER", &["less", "more"])
+    pub fn pager_commands(&self) -> Result<Vec<Vec<String>>> {
+        split_command(self.pager.as_deref(), "$PAGER", &["less", "more"])
     }
 }
 
 /// A command as its words. No shell reads it.
-fn words(set: Option<&str>, variable: &str, usual: &[&str]) -> Result<Vec<Vec<String>>> {
-    let Some(set) = set else {
-        return Ok(usual.iter().map(|it| vec![it.to_string()]).collect());
+fn split_command(
+    value: Option<&str>,
+    variable: &str,
+    fallbacks: &[&str],
+) -> Result<Vec<Vec<String>>> {
+    let Some(set) = value else {
+        return Ok(fallbacks.iter().map(|it| vec![it.to_string()]).collect());
     };
     match shell_words::split(set) {
         Ok(words) if !words.is_empty() => Ok(vec![words]),
         _ => {
             let message = format!("{variable} is no command: {set}");
-            Err(Error::new(Kind::User, message).hint("close its quotes"))
+            Err(Error::new(ErrorKind::User, message).with_hint("close its quotes"))
         }
     }
 }
@@ -130,22 +137,22 @@ const COPY_TIMEOUT: Timespec = Timespec {
 ///
 /// # Errors
 /// What the programs came to; nothing in it where there is none.
-pub fn copy(copiers: &[&[&'static str]], text: &str) -> Result<&'static str, String> {
+pub fn copy_to_clipboard(commands: &[&[&'static str]], text: &str) -> Result<&'static str, String> {
     let mut failed = Vec::new();
-    for copier in copiers {
+    for copier in commands {
         let Some((program, arguments)) = copier.split_first() else {
             continue;
         };
-        match copy_by(program, arguments, text) {
+        match copy_with(program, arguments, text) {
             Ok(()) => return Ok(program),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => failed.push(format!("{program}: {}", error::cause(&error))),
+            Err(error) => failed.push(format!("{program}: {}", error::describe_io_error(&error))),
         }
     }
     Err(failed.join("; "))
 }
 
-fn copy_by(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
+fn copy_with(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
     // In a file a program may take what it wants: nobody waits for it to read.
     let mut file = tempfile::tempfile()?;
     file.write_all(text.as_bytes())?;
@@ -154,34 +161,34 @@ fn copy_by(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
     command.args(arguments).stdin(file);
     // Some stay behind to hand the text out, and would keep a pipe open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    sys::own_session(&mut command);
+    sys::start_in_own_session(&mut command);
     let mut child = command.spawn()?;
-    let pid = pid_of(&child)?;
+    let pid = process_id(&child)?;
     let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
     let mut ended = [PollFd::new(&handle, PollFlags::IN)];
-    let in_time = loop {
+    let has_ended = loop {
         match poll(&mut ended, Some(&COPY_TIMEOUT)) {
             Ok(count) => break count > 0,
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     };
-    if !in_time {
+    if !has_ended {
         child.kill()?;
     }
     let status = child.wait()?;
-    match (in_time, status.success()) {
+    match (has_ended, status.success()) {
         (false, _) => Err(io::Error::other(format!(
             "it did not end within {} seconds",
             COPY_TIMEOUT.tv_sec
         ))),
-        (true, false) => Err(io::Error::other(how(status))),
+        (true, false) => Err(io::Error::other(describe_exit(status))),
         (true, true) => Ok(()),
     }
 }
 
 /// How a program ended.
-pub fn how(status: ExitStatus) -> String {
+pub fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("it ended with exit status {code}"),
         (None, Some(signal)) => match signal_hook::low_level::signal_name(signal) {
@@ -192,7 +199,7 @@ pub fn how(status: ExitStatus) -> String {
     }
 }
 
-fn pid_of(child: &process::Child) -> io::Result<Pid> {
+fn process_id(child: &process::Child) -> io::Result<Pid> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     pid.ok_or_else(|| io::Error::other("a process without a number"))
 }
@@ -212,8 +219,8 @@ pub struct ForegroundChild {
     child: process::Child,
     pid: Pid,
     changes: Receiver<ChildChange>,
-    modes: Termios,
-    over: bool,
+    terminal_modes: Termios,
+    has_ended: bool,
 }
 
 /// How long a program has to end by itself when the console ends.
@@ -226,7 +233,7 @@ impl ForegroundChild {
     /// # Errors
     /// A command that cannot be started; whose it is, is `what`.
     pub fn start(
-        what: &str,
+        noun: &str,
         commands: &[Vec<String>],
         file: &std::path::Path,
         variables: &[(&str, &str)],
@@ -236,23 +243,23 @@ impl ForegroundChild {
             let Some((program, arguments)) = words.split_first() else {
                 continue;
             };
-            match ForegroundChild::start_one(program, arguments, file, variables) {
+            match ForegroundChild::spawn(program, arguments, file, variables) {
                 Ok(guest) => return Ok(guest),
                 Err(error) => failed = failed.or(Some((program, error))),
             }
         }
         let (program, error) = match failed {
-            Some((program, error)) => (program.as_str(), error::cause(&error)),
+            Some((program, error)) => (program.as_str(), error::describe_io_error(&error)),
             None => ("", "there is none".to_string()),
         };
-        let message = format!("cannot start the {what} {program}: {error}");
-        Err(Error::new(Kind::User, message).hint(match what {
+        let message = format!("cannot start the {noun} {program}: {error}");
+        Err(Error::new(ErrorKind::User, message).with_hint(match noun {
             "editor" => "set $VISUAL or $EDITOR to one that is installed",
             _ => "set $PAGER to one that is installed",
         }))
     }
 
-    fn start_one(
+    fn spawn(
         program: &str,
         arguments: &[String],
         file: &std::path::Path,
@@ -262,16 +269,16 @@ impl ForegroundChild {
         let mut command = Command::new(program);
         command.args(arguments).arg(file);
         command.envs(variables.iter().copied());
-        sys::own_foreground(&mut command);
+        sys::start_in_foreground(&mut command);
         let child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
                 // It may have become the foreground before it failed.
-                take_back(&modes, None);
+                reclaim_terminal(&modes, None);
                 return Err(error);
             }
         };
-        let pid = pid_of(&child)?;
+        let pid = process_id(&child)?;
         let (sender, changes) = unbounded();
         thread::spawn(move || {
             loop {
@@ -297,8 +304,8 @@ impl ForegroundChild {
             child,
             pid,
             changes,
-            modes,
-            over: false,
+            terminal_modes: modes,
+            has_ended: false,
         })
     }
 
@@ -311,13 +318,13 @@ impl ForegroundChild {
     ///
     /// # Errors
     /// When the terminal is gone.
-    pub fn stop_with_it(&self) -> io::Result<()> {
-        take_back(&self.modes, Some(self.pid));
+    pub fn stop_with_child(&self) -> io::Result<()> {
+        reclaim_terminal(&self.terminal_modes, Some(self.pid));
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
         let stdin = rustix::stdio::stdin();
         // Who goes on in the background has no terminal to give.
         if tcgetpgrp(stdin)? == rustix::process::getpgrp() {
-            sys::hand_terminal(stdin, self.pid)?;
+            sys::set_terminal_foreground(stdin, self.pid)?;
         }
         Ok(kill_process_group(self.pid, Signal::CONT)?)
     }
@@ -326,17 +333,17 @@ impl ForegroundChild {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn ended(mut self) -> io::Result<ExitStatus> {
-        self.over = true;
+    pub fn wait(mut self) -> io::Result<ExitStatus> {
+        self.has_ended = true;
         let status = self.child.wait();
-        take_back(&self.modes, Some(self.pid));
+        reclaim_terminal(&self.terminal_modes, Some(self.pid));
         status
     }
 }
 
 impl Drop for ForegroundChild {
     fn drop(&mut self) {
-        if self.over {
+        if self.has_ended {
             return;
         }
         // As when its terminal goes: an editor keeps what was not saved.
@@ -353,51 +360,51 @@ impl Drop for ForegroundChild {
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
         let _ = self.child.wait();
-        take_back(&self.modes, Some(self.pid));
+        reclaim_terminal(&self.terminal_modes, Some(self.pid));
     }
 }
 
 /// Takes the terminal back, with these modes; what was typed and not read meant the
 /// program before. Nobody is told when that fails: the terminal is gone then, which
 /// others notice. From a guest alone, if there is one: the shell may have it by now.
-fn take_back(modes: &Termios, guest: Option<Pid>) {
+fn reclaim_terminal(modes: &Termios, child_group: Option<Pid>) {
     let stdin = rustix::stdio::stdin();
     let own = rustix::process::getpgrp();
     let holder = tcgetpgrp(stdin).ok();
-    if guest.is_none() || holder == guest || holder == Some(own) {
-        let _ = sys::hand_terminal(stdin, own);
+    if child_group.is_none() || holder == child_group || holder == Some(own) {
+        let _ = sys::set_terminal_foreground(stdin, own);
         let _ = tcsetattr(stdin, OptionalActions::Flush, modes);
     }
 }
 
 /// Keeps the thread that reads keys from reading those of a guest.
 pub struct InputPause {
-    closed: Arc<AtomicBool>,
-    waits: Receiver<()>,
-    go_on: Sender<()>,
+    is_requested: Arc<AtomicBool>,
+    pause_reports: Receiver<()>,
+    resume_signal: Sender<()>,
 }
 
 /// The same, as that thread sees it.
 pub struct InputPauseReader {
-    closed: Arc<AtomicBool>,
-    waits: Sender<()>,
-    go_on: Receiver<()>,
+    is_requested: Arc<AtomicBool>,
+    pause_reports: Sender<()>,
+    resume_signal: Receiver<()>,
 }
 
 /// A gate, open.
-pub fn gate() -> (InputPause, InputPauseReader) {
+pub fn input_pause() -> (InputPause, InputPauseReader) {
     let closed = Arc::new(AtomicBool::new(false));
     let (waits, waiting) = unbounded();
     let (go_on, going) = unbounded();
     let gate = InputPause {
-        closed: Arc::clone(&closed),
-        waits: waiting,
-        go_on,
+        is_requested: Arc::clone(&closed),
+        pause_reports: waiting,
+        resume_signal: go_on,
     };
     let watched = InputPauseReader {
-        closed,
-        waits,
-        go_on: going,
+        is_requested: closed,
+        pause_reports: waits,
+        resume_signal: going,
     };
     (gate, watched)
 }
@@ -405,34 +412,34 @@ pub fn gate() -> (InputPause, InputPauseReader) {
 impl InputPause {
     /// Nobody reads keys soon, until it is opened. A thread that is in the middle of a
     /// key waits for the rest of it first.
-    pub fn close(&self) {
+    pub fn request(&self) {
         // It may have come too late the last time.
-        while self.waits.try_recv().is_ok() {}
-        self.closed.store(true, Ordering::SeqCst);
+        while self.pause_reports.try_recv().is_ok() {}
+        self.is_requested.store(true, Ordering::SeqCst);
         // The library waits in the kernel; this is the one thing that wakes it.
         let _ = signal_hook::low_level::raise(signal_hook::consts::SIGWINCH);
     }
 
     /// Tells, by anything or its end, once nobody reads keys any more: a thread that
     /// is gone reads nothing.
-    pub fn closed(&self) -> &Receiver<()> {
-        &self.waits
+    pub fn reader_paused(&self) -> &Receiver<()> {
+        &self.pause_reports
     }
 
     /// Keys are read again.
-    pub fn open(&self) {
-        self.closed.store(false, Ordering::SeqCst);
-        let _ = self.go_on.send(());
+    pub fn resume(&self) {
+        self.is_requested.store(false, Ordering::SeqCst);
+        let _ = self.resume_signal.send(());
     }
 }
 
 impl InputPauseReader {
     /// Waits as long as the gate is closed; whether it was.
-    pub fn pass(&self) -> bool {
-        let closed = self.closed.load(Ordering::SeqCst);
+    pub fn wait_while_paused(&self) -> bool {
+        let closed = self.is_requested.load(Ordering::SeqCst);
         if closed {
-            let _ = self.waits.send(());
-            while self.closed.load(Ordering::SeqCst) && self.go_on.recv().is_ok() {}
+            let _ = self.pause_reports.send(());
+            while self.is_requested.load(Ordering::SeqCst) && self.resume_signal.recv().is_ok() {}
         }
         closed
     }
@@ -443,14 +450,14 @@ mod tests {
     use super::*;
 
     fn outside(variables: &[(&str, &str)]) -> ExternalTools {
-        ExternalTools::found("/tmp".into(), |name| {
+        ExternalTools::from_variables("/tmp".into(), |name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| OsString::from(value))
         })
     }
 
     fn copiers(variables: &[(&str, &str)]) -> Vec<&'static str> {
-        let copiers = outside(variables).copiers();
+        let copiers = outside(variables).clipboard_commands();
         copiers.iter().map(|copier| copier[0]).collect()
     }
 
@@ -466,14 +473,14 @@ mod tests {
 
     #[test]
     fn an_editor_may_have_arguments_and_needs_no_shell() {
-        let editor = |variables: &[(&str, &str)]| outside(variables).editors().unwrap();
+        let editor = |variables: &[(&str, &str)]| outside(variables).editor_commands().unwrap();
         assert_eq!(editor(&[]), [["vi"]]);
         assert_eq!(editor(&[("VISUAL", " "), ("EDITOR", "nano")]), [["nano"]]);
         let visual = [("VISUAL", "'my ed' -w $HOME;x"), ("EDITOR", "nano")];
         assert_eq!(editor(&visual), [["my ed", "-w", "$HOME;x"]]);
-        let error = outside(&[("EDITOR", "'vi")]).editors().unwrap_err();
-        assert_eq!(error.kind(), Kind::User);
-        assert_eq!(outside(&[]).pagers().unwrap(), [["less"], ["more"]]);
+        let error = outside(&[("EDITOR", "'vi")]).editor_commands().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::User);
+        assert_eq!(outside(&[]).pager_commands().unwrap(), [["less"], ["more"]]);
     }
 
     #[test]
@@ -491,12 +498,12 @@ mod tests {
 
     #[test]
     fn nobody_passes_a_gate_that_is_closed() {
-        let (gate, watched) = gate();
+        let (gate, watched) = input_pause();
         let (turn, turns) = unbounded();
         let (out, passed) = unbounded();
         let thread = thread::spawn(move || {
             for () in turns {
-                while !watched.pass() {
+                while !watched.wait_while_paused() {
                     thread::yield_now();
                 }
                 let _ = out.send(());
@@ -504,29 +511,32 @@ mod tests {
         });
         for _ in 0..50 {
             turn.send(()).unwrap();
-            gate.close();
-            assert_eq!(gate.closed().recv(), Ok(()));
+            gate.request();
+            assert_eq!(gate.reader_paused().recv(), Ok(()));
             assert!(passed.is_empty(), "it waits at the gate");
-            gate.open();
+            gate.resume();
             assert_eq!(passed.recv(), Ok(()));
         }
         drop(turn);
         thread.join().unwrap();
         // Nobody is left to be kept out.
-        gate.close();
-        assert!(gate.closed().recv().is_err());
+        gate.request();
+        assert!(gate.reader_paused().recv().is_err());
     }
 
     #[test]
     fn what_no_program_takes_is_said() {
         assert_eq!(
-            copy(&[&["there-is-no-such-program"]], "text"),
+            copy_to_clipboard(&[&["there-is-no-such-program"]], "text"),
             Err(String::new())
         );
         assert_eq!(
-            copy(&[&["false"]], "x"),
+            copy_to_clipboard(&[&["false"]], "x"),
             Err("false: it ended with exit status 1".into())
         );
-        assert_eq!(copy(&[&["no-such-program"], &["true"]], "x"), Ok("true"));
+        assert_eq!(
+            copy_to_clipboard(&[&["no-such-program"], &["true"]], "x"),
+            Ok("true")
+        );
     }
 }

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-use super::columns::{self, Column, SHAPES};
-use super::command::{self, Command, TABLE};
+use super::columns::{self, COLUMN_LAYOUTS, FleetColumn};
+use super::command::{self, COMMAND_TABLE, Command};
 use super::filter;
-use super::keymap::{self, Key, KeyConflict, KeyError, Keymap, written};
-use super::source::{TomlEntry, TomlSource, entries};
-use super::theme::{self, Depth, Themes};
-use crate::config::{Diagnostic, DiagnosticLevel, Env};
+use super::keymap::{self, Key, KeyConflict, KeyError, Keymap, format_sequence};
+use super::source::{TomlEntry, TomlSource, table_entries};
+use super::theme::{self, ColourDepth, Themes};
+use crate::config::{ConfigEnvironment, Diagnostic, DiagnosticLevel};
 use crate::{durable, error};
 
 /// The file's name.
@@ -32,9 +32,9 @@ pub struct Preferences {
     /// The theme; none leaves it to the fleet's config.
     pub theme: Option<String>,
     /// The columns of the fleet.
-    pub columns: Vec<Column>,
+    pub columns: Vec<FleetColumn>,
     /// Filters by name, in the order of the file.
-    pub filters: Vec<(String, String)>,
+    pub named_filters: Vec<(String, String)>,
 }
 
 impl Default for Preferences {
@@ -42,8 +42,8 @@ impl Default for Preferences {
         Preferences {
             keymap: Keymap::default(),
             theme: None,
-            columns: columns::usual(),
-            filters: Vec::new(),
+            columns: columns::default_columns(),
+            named_filters: Vec::new(),
         }
     }
 }
@@ -52,13 +52,13 @@ impl Default for Preferences {
 pub type LoadedPreferences = (Preferences, Vec<Diagnostic>);
 
 /// Where the file is.
-pub fn path(env: &Env) -> Option<PathBuf> {
+pub fn default_path(env: &ConfigEnvironment) -> Option<PathBuf> {
     Some(env.config_folder()?.join(PREFERENCES_FILE_NAME))
 }
 
 /// Reads the file; without one the defaults hold. With what is wrong in it.
 pub fn load(path: &Path) -> LoadedPreferences {
-    match read(path) {
+    match read_text(path) {
         Ok(text) => parse(&text.unwrap_or_default(), path),
         Err((line, message)) => {
             let diagnostic = Diagnostic {
@@ -75,12 +75,12 @@ pub fn load(path: &Path) -> LoadedPreferences {
 }
 
 /// The text of the file, if there is one; else why not, and on which line.
-fn read(path: &Path) -> Result<Option<String>, (Option<usize>, String)> {
-    let bytes = match durable::read_regular(path, MAX_FILE_BYTES) {
+fn read_text(path: &Path) -> Result<Option<String>, (Option<usize>, String)> {
+    let bytes = match durable::read_regular_file(path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => {
-            let cause = error::cause(&error);
+            let cause = error::describe_io_error(&error);
             return Err((None, format!("cannot read the preferences: {cause}")));
         }
     };
@@ -98,26 +98,26 @@ pub fn parse(text: &str, path: &Path) -> LoadedPreferences {
         source: TomlSource::new(text, path),
     };
     let mut preferences = Preferences::default();
-    if let Some(table) = reader.source.all() {
-        reader.all(&table, &mut preferences);
+    if let Some(table) = reader.source.parse() {
+        reader.read_preferences(&table, &mut preferences);
     }
-    (preferences, reader.source.found())
+    (preferences, reader.source.into_diagnostics())
 }
 
 /// What is wrong, in a line: the first of it, how much more there is, and the command
 /// that tells all.
-pub fn summary(problems: &[Diagnostic], all: &str) -> Option<String> {
+pub fn summarize_problems(problems: &[Diagnostic], full_report_command: &str) -> Option<String> {
     let more = match problems.len() {
         0 | 1 => String::new(),
         many => format!(" and {} more", many - 1),
     };
-    let first = line(problems.first()?, &more);
-    Some(format!("{first} (`{all}` tells all)"))
+    let first = format_problem(problems.first()?, &more);
+    Some(format!("{first} (`{full_report_command}` tells all)"))
 }
 
 /// One thing that is wrong, in a line: `console.toml:3: what; what to do`. `more`
 /// comes behind its place.
-pub fn line(problem: &Diagnostic, more: &str) -> String {
+pub fn format_problem(problem: &Diagnostic, more: &str) -> String {
     let file = problem
         .file
         .file_name()
@@ -139,58 +139,61 @@ struct PreferencesReader<'a> {
 }
 
 impl PreferencesReader<'_> {
-    fn all(&mut self, table: &DeTable<'_>, preferences: &mut Preferences) {
-        for (name, value) in entries(table) {
+    fn read_preferences(&mut self, table: &DeTable<'_>, preferences: &mut Preferences) {
+        for (name, value) in table_entries(table) {
             match *name.get_ref() {
                 "theme" => {
-                    if let Some(theme) = self.theme(value) {
+                    if let Some(theme) = self.read_theme(value) {
                         preferences.theme = Some(theme);
                     }
                 }
                 "columns" => {
-                    if let Some(columns) = self.columns(value) {
+                    if let Some(columns) = self.read_columns(value) {
                         preferences.columns = columns;
                     }
                 }
                 "keys" => {
-                    let entries = self.source.table(value, "keys is a section: [keys]");
-                    preferences.keymap = self.keymap(entries);
+                    let entries = self.source.expect_table(value, "keys is a section: [keys]");
+                    preferences.keymap = self.read_keymap(entries);
                 }
                 "filters" => {
-                    let entries = self.source.table(value, "filters is a section: [filters]");
+                    let entries = self
+                        .source
+                        .expect_table(value, "filters is a section: [filters]");
                     for (name, value) in entries {
-                        let filter = self.filter(value);
+                        let filter = self.read_filter(value);
                         let named = filter.map(|it| (name.into_inner().to_string(), it));
-                        preferences.filters.extend(named);
+                        preferences.named_filters.extend(named);
                     }
                 }
-                _ => {
-                    self.source
-                        .unknown(&name, "setting", &["theme", "columns", "keys", "filters"])
-                }
+                _ => self.source.report_unknown(
+                    &name,
+                    "setting",
+                    &["theme", "columns", "keys", "filters"],
+                ),
             }
         }
     }
 
-    fn theme(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
-        let name = self.source.string(value, "a theme")?;
+    fn read_theme(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
+        let name = self.source.expect_string(value, "a theme")?;
         // The operator's own themes are beside this file.
         let folder = self
             .source
             .path
             .parent()
             .map(|folder| folder.join(theme::THEMES_DIRECTORY));
-        let themes = Themes::new(folder, Depth::default());
+        let themes = Themes::new(folder, ColourDepth::default());
         let names = themes.names();
         if !names.iter().any(|known| known == name.get_ref()) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            self.source.unknown(&name, "theme", &names);
+            self.source.report_unknown(&name, "theme", &names);
             return None;
         }
         if let Err(error) = themes.load(name.get_ref()) {
-            for told in themes.told(&error) {
+            for told in themes.error_lines(&error) {
                 let message = format!("the theme {}: {told}", name.get_ref());
-                self.source.wrong(name.span(), KeyError::new(message, ""));
+                self.source.report(name.span(), KeyError::new(message, ""));
             }
             return None;
         }
@@ -198,90 +201,100 @@ impl PreferencesReader<'_> {
     }
 
     /// A filter in which everything asks for something that there can be.
-    fn filter(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
-        let text = self.source.string(value, "a filter")?;
+    fn read_filter(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
+        let text = self.source.expect_string(value, "a filter")?;
         let line: String = text.get_ref().chars().filter(|c| !c.is_control()).collect();
-        let faults = filter::faults(&line);
+        let faults = filter::find_filter_errors(&line);
         let sound = faults.is_empty();
         for fault in faults {
-            self.source.wrong(text.span(), fault);
+            self.source.report(text.span(), fault);
         }
         sound.then_some(line)
     }
 
-    fn columns<'v>(&mut self, value: &'v Spanned<DeValue<'v>>) -> Option<Vec<Column>> {
+    fn read_columns<'v>(&mut self, value: &'v Spanned<DeValue<'v>>) -> Option<Vec<FleetColumn>> {
         let how = "columns is a list: columns = [\"state\", \"agent\", \"why\"]";
-        let list = self.source.list(value, how)?;
-        let before = self.source.count();
+        let list = self.source.expect_list(value, how)?;
+        let before = self.source.diagnostic_count();
         let mut columns = Vec::new();
         for item in list {
-            let Some(name) = self.source.string(item, "a column") else {
+            let Some(name) = self.source.expect_string(item, "a column") else {
                 continue;
             };
-            match SHAPES.iter().find(|shape| shape.word == *name.get_ref()) {
+            match COLUMN_LAYOUTS
+                .iter()
+                .find(|shape| shape.id == *name.get_ref())
+            {
                 Some(shape) if columns.contains(&shape.column) => {
-                    let message = format!("the column {} stands twice", shape.word);
-                    self.source.wrong(name.span(), KeyError::new(message, ""));
+                    let message = format!("the column {} stands twice", shape.id);
+                    self.source.report(name.span(), KeyError::new(message, ""));
                 }
                 Some(shape) => columns.push(shape.column),
                 None => {
-                    let words: Vec<&str> = SHAPES.iter().map(|shape| shape.word).collect();
-                    self.source.unknown(&name, "column", &words);
+                    let words: Vec<&str> = COLUMN_LAYOUTS.iter().map(|shape| shape.id).collect();
+                    self.source.report_unknown(&name, "column", &words);
                 }
             }
         }
-        for needed in [Column::State, Column::Agent] {
-            if self.source.count() == before && !columns.contains(&needed) {
-                let message = format!("the column {} cannot be left out", needed.shape().word);
+        for needed in [FleetColumn::State, FleetColumn::Agent] {
+            if self.source.diagnostic_count() == before && !columns.contains(&needed) {
+                let message = format!("the column {} cannot be left out", needed.layout().id);
                 let hint = "without it nobody can tell what an act would be about";
                 self.source
-                    .wrong(value.span(), KeyError::new(message, hint));
+                    .report(value.span(), KeyError::new(message, hint));
             }
         }
-        let why = columns.iter().position(|column| *column == Column::Why);
+        let why = columns
+            .iter()
+            .position(|column| *column == FleetColumn::Reason);
         if why.is_some_and(|place| place + 1 < columns.len()) {
             let hint = "it takes all the room that is left";
-            self.source.wrong(
+            self.source.report(
                 value.span(),
                 KeyError::new("the column why stands last", hint),
             );
         }
-        (self.source.count() == before).then_some(columns)
+        (self.source.diagnostic_count() == before).then_some(columns)
     }
 
-    fn keymap(&mut self, entries: Vec<TomlEntry<'_>>) -> Keymap {
-        let ids: Vec<&str> = TABLE.iter().map(|spec| spec.id).collect();
+    fn read_keymap(&mut self, entries: Vec<TomlEntry<'_>>) -> Keymap {
+        let ids: Vec<&str> = COMMAND_TABLE.iter().map(|spec| spec.id).collect();
         let mut patches = Vec::new();
         let mut spans: Vec<(Command, Range<usize>)> = Vec::new();
         for (name, value) in entries {
-            let Some(spec) = TABLE.iter().find(|spec| spec.id == *name.get_ref()) else {
-                self.source.unknown(&name, "command", &ids);
+            let Some(spec) = COMMAND_TABLE.iter().find(|spec| spec.id == *name.get_ref()) else {
+                self.source.report_unknown(&name, "command", &ids);
                 continue;
             };
-            let Some(keys) = self.keys(spec.command, value) else {
+            let Some(keys) = self.read_sequences(spec.command, value) else {
                 continue;
             };
-            match keymap::allowed(spec.command, &keys) {
+            match keymap::check_sequences(spec.command, &keys) {
                 Ok(()) => {
                     spans.push((spec.command, name.span()));
                     patches.push((spec.command, keys));
                 }
-                Err(fault) => self.source.wrong(name.span(), fault),
+                Err(fault) => self.source.report(name.span(), fault),
             }
         }
-        let (keymap, clashes) = Keymap::patched(patches);
+        let (keymap, clashes) = Keymap::with_overrides(patches);
         for clash in clashes {
             let mut spans = spans
                 .iter()
                 .filter(|(command, _)| *command == clash.command);
             let span = spans.next().map(|(_, span)| span.clone());
-            self.source.wrong(span.unwrap_or_default(), told(&clash));
+            self.source
+                .report(span.unwrap_or_default(), conflict_error(&clash));
         }
         keymap
     }
 
     /// A key, or a list of them; none if one of them is wrong.
-    fn keys(&mut self, command: Command, value: &Spanned<DeValue<'_>>) -> Option<Vec<Vec<Key>>> {
+    fn read_sequences(
+        &mut self,
+        command: Command,
+        value: &Spanned<DeValue<'_>>,
+    ) -> Option<Vec<Vec<Key>>> {
         let one;
         let list: &DeArray<'_> = match value.get_ref() {
             DeValue::Array(list) => list,
@@ -292,34 +305,37 @@ impl PreferencesReader<'_> {
                 &one
             }
         };
-        let before = self.source.count();
+        let before = self.source.diagnostic_count();
         let mut keys: Vec<Vec<Key>> = Vec::new();
         for item in list.iter() {
-            let Some(text) = self.source.string(item, "a key") else {
+            let Some(text) = self.source.expect_string(item, "a key") else {
                 continue;
             };
-            match keymap::parse(text.get_ref()) {
+            match keymap::parse_sequence(text.get_ref()) {
                 Ok(sequence) if keys.contains(&sequence) => {}
                 Ok(sequence) => {
-                    if let Err(fault) = keymap::can_be(command, &sequence) {
-                        self.source.wrong(text.span(), fault);
+                    if let Err(fault) = keymap::check_sequence(command, &sequence) {
+                        self.source.report(text.span(), fault);
                     }
                     keys.push(sequence);
                 }
-                Err(fault) => self.source.wrong(text.span(), fault),
+                Err(fault) => self.source.report(text.span(), fault),
             }
         }
-        (self.source.count() == before).then_some(keys)
+        (self.source.diagnostic_count() == before).then_some(keys)
     }
 }
 
-fn told(clash: &KeyConflict) -> KeyError {
-    let (keys, has) = (written(&clash.keys), written(&clash.has));
-    let (id, other) = (
-        command::spec(clash.command).id,
-        command::spec(clash.other).id,
+fn conflict_error(clash: &KeyConflict) -> KeyError {
+    let (keys, has) = (
+        format_sequence(&clash.keys),
+        format_sequence(&clash.other_keys),
     );
-    let message = match clash.keys.len().cmp(&clash.has.len()) {
+    let (id, other) = (
+        command::spec_of(clash.command).id,
+        command::spec_of(clash.other_command).id,
+    );
+    let message = match clash.keys.len().cmp(&clash.other_keys.len()) {
         std::cmp::Ordering::Equal => format!("{id}: `{keys}` is the key of {other} already"),
         std::cmp::Ordering::Less => format!("{id}: `{keys}` would hide `{has}` of {other}"),
         std::cmp::Ordering::Greater => {

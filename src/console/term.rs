@@ -14,20 +14,18 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use crossterm::event::{
-    DisableBracketedPaste, EnableBracketedPaste, KeyCode, KeyEvent, KeyModifiers,
-};
+use crossterm::event::{DisableBracketedPaste, EnableBracketedPaste, KeyEvent, KeyModifiers};
 use crossterm::terminal::{
     self, EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen,
 };
-use crossterm::{cursor, queue};
+use crossterm::{cursor, event, queue};
 
 pub use painter::Painter;
 
-use super::keymap::{Code, Key};
+use super::keymap::{Key, KeyCode};
 use super::model::Model;
 use super::outside::Multiplexer;
-use super::theme::{Depth, Theme};
+use super::theme::{ColourDepth, Theme};
 use crate::error::{PathContext, Result};
 
 /// What a terminal can do. It goes by names alone: a terminal that is asked may
@@ -35,23 +33,23 @@ use crate::error::{PathContext, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalFeatures {
     /// Rows can be moved within margins.
-    pub scrolls: bool,
+    pub can_scroll_region: bool,
     /// What is erased takes the background that is set.
-    pub erases: bool,
+    pub can_erase_to_background: bool,
     /// How many colours there are.
-    pub depth: Depth,
+    pub colour_depth: ColourDepth,
     /// It shows ASCII alone.
-    pub ascii: bool,
+    pub is_ascii_only: bool,
 }
 
 /// Terminals that cannot insert and delete lines within margins: those from
 /// before the VT102, and what pretends to be none. All others do, the Linux
 /// console and every multiplexer among them.
-const NO_SCROLL: &[&str] = &["", "dumb", "unknown", "vt52", "vt100", "ansi", "sun"];
+const TERMS_WITHOUT_SCROLL: &[&str] = &["", "dumb", "unknown", "vt52", "vt100", "ansi", "sun"];
 
 /// Terminals with all colours that say so in their name only; `COLORTERM` does
 /// not come along over SSH.
-const TRUE_COLOUR: &[&str] = &[
+const TRUE_COLOUR_TERMS: &[&str] = &[
     "alacritty",
     "contour",
     "foot",
@@ -63,23 +61,23 @@ const TRUE_COLOUR: &[&str] = &[
 
 impl TerminalFeatures {
     /// By `TERM` and `COLORTERM`, in a locale of UTF-8.
-    pub fn of(term: &str, colorterm: &str) -> TerminalFeatures {
+    pub fn from_term(term: &str, colorterm: &str) -> TerminalFeatures {
         // The variable is often that of the terminal around a GNU screen, which
         // itself knows fewer colours and erases without any.
         let screen = term.starts_with("screen");
         let said = matches!(colorterm, "truecolor" | "24bit") && !screen;
         let named = |name: &str| term == name || term.starts_with(&format!("{name}-"));
         let depth = match () {
-            () if said || term.ends_with("-direct") => Depth::True,
-            () if TRUE_COLOUR.iter().any(|name| named(name)) => Depth::True,
-            () if term.contains("256color") => Depth::Indexed,
-            () => Depth::Sixteen,
+            () if said || term.ends_with("-direct") => ColourDepth::TrueColour,
+            () if TRUE_COLOUR_TERMS.iter().any(|name| named(name)) => ColourDepth::TrueColour,
+            () if term.contains("256color") => ColourDepth::Indexed256,
+            () => ColourDepth::Ansi16,
         };
         TerminalFeatures {
-            scrolls: !NO_SCROLL.contains(&term),
-            erases: !screen,
-            depth,
-            ascii: false,
+            can_scroll_region: !TERMS_WITHOUT_SCROLL.contains(&term),
+            can_erase_to_background: !screen,
+            colour_depth: depth,
+            is_ascii_only: false,
         }
     }
 
@@ -88,7 +86,7 @@ impl TerminalFeatures {
     /// that showed UTF-8 a moment ago; only the console of a machine and real
     /// terminals are not to be relied on.
     #[must_use]
-    pub fn in_locale(self, locale: Option<&str>, term: &str) -> TerminalFeatures {
+    pub fn with_locale(self, locale: Option<&str>, term: &str) -> TerminalFeatures {
         let utf8 = |locale: &str| {
             let locale = locale.to_lowercase();
             locale.contains("utf-8") || locale.contains("utf8")
@@ -97,7 +95,10 @@ impl TerminalFeatures {
             Some(locale) => !utf8(locale),
             None => term == "linux" || term.starts_with("vt"),
         };
-        TerminalFeatures { ascii, ..self }
+        TerminalFeatures {
+            is_ascii_only: ascii,
+            ..self
+        }
     }
 }
 
@@ -108,42 +109,44 @@ impl TerminalFeatures {
 /// bytes take on a slow line before the next key is answered. All input is taken
 /// in before a frame is drawn, so nothing piles up here, either.
 #[derive(Clone, Copy, Debug)]
-pub struct FrameRate {
-    over_ssh: bool,
+pub struct FramePacer {
+    is_over_ssh: bool,
     /// When the last frame was drawn, and how many bytes it had.
-    last: Option<(Duration, usize)>,
+    last_frame: Option<(Duration, usize)>,
 }
 
-impl FrameRate {
+impl FramePacer {
     /// The slowest line on which a held key does not lag, in bytes per second.
-    pub const LINE: u64 = 4_000;
+    pub const MIN_LINE_BYTES_PER_SECOND: u64 = 4_000;
 
     /// No frame makes a key wait for longer than this.
-    const LONGEST: Duration = Duration::from_millis(120);
+    const MAX_FRAME_DELAY: Duration = Duration::from_millis(120);
 
     /// No frame was drawn yet.
-    pub fn new(over_ssh: bool) -> FrameRate {
-        FrameRate {
-            over_ssh,
-            last: None,
+    pub fn new(over_ssh: bool) -> FramePacer {
+        FramePacer {
+            is_over_ssh: over_ssh,
+            last_frame: None,
         }
     }
 
     /// A frame of so many bytes was drawn.
-    pub fn drew(&mut self, now: Duration, bytes: usize) {
-        self.last = Some((now, bytes));
+    pub fn record_frame(&mut self, now: Duration, bytes: usize) {
+        self.last_frame = Some((now, bytes));
     }
 
     /// How long the next frame has to wait. `keyed`: it answers a key.
-    pub fn wait(&self, now: Duration, keyed: bool) -> Duration {
-        let Some((last, bytes)) = self.last else {
+    pub fn delay_until_frame(&self, now: Duration, is_key_pending: bool) -> Duration {
+        let Some((last, bytes)) = self.last_frame else {
             return Duration::ZERO;
         };
-        let pause = match (self.over_ssh, keyed) {
+        let pause = match (self.is_over_ssh, is_key_pending) {
             (false, true) => Duration::ZERO,
             (false, false) => Duration::from_millis(33),
-            (true, true) => Duration::from_micros(bytes as u64 * 1_000_000 / FrameRate::LINE)
-                .min(FrameRate::LONGEST),
+            (true, true) => Duration::from_micros(
+                bytes as u64 * 1_000_000 / FramePacer::MIN_LINE_BYTES_PER_SECOND,
+            )
+            .min(FramePacer::MAX_FRAME_DELAY),
             (true, false) => Duration::from_millis(250),
         };
         (last + pause).saturating_sub(now)
@@ -157,8 +160,8 @@ pub struct TerminalScreen {
 
 /// Whether a screen is entered, and the terminal it is on: for the panic hook,
 /// which has nothing else. The one piece of shared state here.
-static ENTERED: AtomicBool = AtomicBool::new(false);
-static TTY: Mutex<Option<File>> = Mutex::new(None);
+static IS_ENTERED: AtomicBool = AtomicBool::new(false);
+static ENTERED_TTY: Mutex<Option<File>> = Mutex::new(None);
 
 impl TerminalScreen {
     /// Takes the terminal: raw mode, alternate screen, hidden cursor, pasted
@@ -170,15 +173,16 @@ impl TerminalScreen {
         let path = std::path::Path::new("the terminal");
         // Not the standard library's stdout: that flushes at every line feed.
         let duplicate = || io::stdout().as_fd().try_clone_to_owned().map(File::from);
-        *TTY.lock()
+        *ENTERED_TTY
+            .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) =
-            Some(duplicate().path("open", path)?);
-        restore_on_panic();
+            Some(duplicate().with_path("open", path)?);
+        install_panic_hook();
         // Whatever fails from here on drops this, which gives the terminal back.
         let screen = TerminalScreen {
-            painter: Painter::new(duplicate().path("open", path)?, abilities),
+            painter: Painter::new(duplicate().with_path("open", path)?, abilities),
         };
-        acquire().path("take over", path)?;
+        acquire_terminal().with_path("take over", path)?;
         Ok(screen)
     }
 
@@ -199,8 +203,8 @@ impl TerminalScreen {
     }
 
     /// Forgets what is on the screen, so that the next frame draws all of it.
-    pub fn forget(&mut self) {
-        self.painter.forget();
+    pub fn invalidate(&mut self) {
+        self.painter.invalidate();
     }
 
     /// Gives the terminal to the shell until the process is continued.
@@ -208,14 +212,14 @@ impl TerminalScreen {
     /// # Errors
     /// When the terminal is gone.
     pub fn suspend(&mut self) -> io::Result<()> {
-        restore();
+        restore_terminal();
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
         self.resume()
     }
 
     /// Gives the terminal to another program, until [`TerminalScreen::resume`].
-    pub fn lend(&mut self) {
-        restore();
+    pub fn release(&mut self) {
+        restore_terminal();
     }
 
     /// Asks the terminal to put a text on its clipboard, whatever machine that is
@@ -224,8 +228,12 @@ impl TerminalScreen {
     ///
     /// # Errors
     /// When the terminal is gone.
-    pub fn copy(&mut self, text: &str, between: Option<Multiplexer>) -> io::Result<bool> {
-        match clipboard(text, between) {
+    pub fn copy_to_clipboard(
+        &mut self,
+        text: &str,
+        multiplexer: Option<Multiplexer>,
+    ) -> io::Result<bool> {
+        match clipboard_sequence(text, multiplexer) {
             Some(codes) => write_codes(&codes).map(|()| true),
             None => Ok(false),
         }
@@ -236,8 +244,8 @@ impl TerminalScreen {
     /// # Errors
     /// When the terminal is gone.
     pub fn resume(&mut self) -> io::Result<()> {
-        acquire()?;
-        self.forget();
+        acquire_terminal()?;
+        self.invalidate();
         Ok(())
     }
 }
@@ -250,12 +258,12 @@ pub const MAX_CLIPBOARD_BYTES: usize = 74_994;
 const SCREEN_CHUNK_BYTES: usize = 254;
 
 /// What puts a text on the terminal's clipboard (OSC 52); none when it is too long.
-pub fn clipboard(text: &str, between: Option<Multiplexer>) -> Option<Vec<u8>> {
+pub fn clipboard_sequence(text: &str, multiplexer: Option<Multiplexer>) -> Option<Vec<u8>> {
     if text.len() > MAX_CLIPBOARD_BYTES {
         return None;
     }
     let plain = format!("\x1b]52;c;{}\x07", BASE64.encode(text));
-    Some(match between {
+    Some(match multiplexer {
         None => plain.into_bytes(),
         // It takes the first with `set-clipboard on`, and hands the second through
         // with `allow-passthrough on`.
@@ -274,14 +282,14 @@ pub fn clipboard(text: &str, between: Option<Multiplexer>) -> Option<Vec<u8>> {
 
 impl Drop for TerminalScreen {
     fn drop(&mut self) {
-        restore();
+        restore_terminal();
     }
 }
 
-fn acquire() -> io::Result<()> {
+fn acquire_terminal() -> io::Result<()> {
     // Raw mode first: what is typed meanwhile must not be echoed.
     terminal::enable_raw_mode()?;
-    ENTERED.store(true, Ordering::SeqCst);
+    IS_ENTERED.store(true, Ordering::SeqCst);
     let mut codes = Vec::new();
     queue!(
         codes,
@@ -294,8 +302,8 @@ fn acquire() -> io::Result<()> {
 
 /// Gives the terminal back as it was; does nothing when it is not taken. Never
 /// fails: at this point there is nobody to tell.
-fn restore() {
-    if !ENTERED.swap(false, Ordering::SeqCst) {
+fn restore_terminal() {
+    if !IS_ENTERED.swap(false, Ordering::SeqCst) {
         return;
     }
     let mut codes = Vec::new();
@@ -313,7 +321,7 @@ fn restore() {
 }
 
 fn write_codes(codes: &[u8]) -> io::Result<()> {
-    let tty = TTY
+    let tty = ENTERED_TTY
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
     match tty.as_ref() {
@@ -324,14 +332,14 @@ fn write_codes(codes: &[u8]) -> io::Result<()> {
 
 /// Gives the terminal back before a panic of this thread is reported. Panics of
 /// workers are caught where they are started and said on the screen.
-fn restore_on_panic() {
+fn install_panic_hook() {
     let screen_thread = std::thread::current().id();
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if std::thread::current().id() == screen_thread {
-            restore();
+            restore_terminal();
             report(info);
-        } else if !ENTERED.load(Ordering::SeqCst) {
+        } else if !IS_ENTERED.load(Ordering::SeqCst) {
             report(info);
         }
     }));
@@ -342,39 +350,39 @@ fn restore_on_panic() {
 /// A terminal sends Alt as Escape before the key, so Escape and another key
 /// that come together over a slow line look the same. Nothing is bound to Alt:
 /// it is taken for the two keys.
-pub fn translate(key: KeyEvent) -> Vec<Key> {
+pub fn keys_from_event(key: KeyEvent) -> Vec<Key> {
     let alt = key.modifiers.contains(KeyModifiers::ALT);
     let code = match key.code {
-        KeyCode::Char(c) => Code::Char(c),
-        KeyCode::Enter => Code::Enter,
-        KeyCode::Esc => Code::Esc,
-        KeyCode::Tab => Code::Tab,
-        KeyCode::BackTab => Code::BackTab,
-        KeyCode::Backspace => Code::Backspace,
-        KeyCode::Up => Code::Up,
-        KeyCode::Down => Code::Down,
-        KeyCode::Left => Code::Left,
-        KeyCode::Right => Code::Right,
-        KeyCode::PageUp => Code::PageUp,
-        KeyCode::PageDown => Code::PageDown,
-        KeyCode::Home => Code::Home,
-        KeyCode::End => Code::End,
-        KeyCode::F(number) => Code::F(number),
+        event::KeyCode::Char(c) => KeyCode::Char(c),
+        event::KeyCode::Enter => KeyCode::Enter,
+        event::KeyCode::Esc => KeyCode::Esc,
+        event::KeyCode::Tab => KeyCode::Tab,
+        event::KeyCode::BackTab => KeyCode::BackTab,
+        event::KeyCode::Backspace => KeyCode::Backspace,
+        event::KeyCode::Up => KeyCode::Up,
+        event::KeyCode::Down => KeyCode::Down,
+        event::KeyCode::Left => KeyCode::Left,
+        event::KeyCode::Right => KeyCode::Right,
+        event::KeyCode::PageUp => KeyCode::PageUp,
+        event::KeyCode::PageDown => KeyCode::PageDown,
+        event::KeyCode::Home => KeyCode::Home,
+        event::KeyCode::End => KeyCode::End,
+        event::KeyCode::F(number) => KeyCode::F(number),
         _ => return Vec::new(),
     };
     let key = Key {
         code,
-        ctrl: key.modifiers.contains(KeyModifiers::CONTROL),
+        has_ctrl: key.modifiers.contains(KeyModifiers::CONTROL),
     };
     match alt {
-        true => vec![Key::plain(Code::Esc), key],
+        true => vec![Key::from_code(KeyCode::Esc), key],
         false => vec![key],
     }
 }
 
 /// Returns when the terminal has hung up. Reading it then yields nothing for
 /// ever, and whoever reads it in a loop spins.
-pub fn wait_until_gone() {
+pub fn wait_for_hangup() {
     let stdin = io::stdin();
     // No events asked for: hang-up and errors are always told.
     let nothing = rustix::event::PollFlags::empty();
@@ -391,30 +399,42 @@ mod tests {
     #[test]
     fn abilities_follow_from_the_names() {
         let of = |term, colorterm| {
-            let able = TerminalFeatures::of(term, colorterm);
-            (able.depth, able.scrolls, able.erases)
+            let able = TerminalFeatures::from_term(term, colorterm);
+            (
+                able.colour_depth,
+                able.can_scroll_region,
+                able.can_erase_to_background,
+            )
         };
         let table = [
-            ("xterm-256color", "", (Depth::Indexed, true, true)),
-            ("xterm-256color", "truecolor", (Depth::True, true, true)),
-            ("tmux-256color", "24bit", (Depth::True, true, true)),
-            ("xterm", "", (Depth::Sixteen, true, true)),
-            ("xterm", "yes", (Depth::Sixteen, true, true)),
-            ("linux", "", (Depth::Sixteen, true, true)),
-            ("xterm-kitty", "", (Depth::True, true, true)),
-            ("alacritty", "", (Depth::True, true, true)),
-            ("foot-extra", "", (Depth::True, true, true)),
-            ("footloose", "", (Depth::Sixteen, true, true)),
-            ("konsole-direct", "", (Depth::True, true, true)),
+            ("xterm-256color", "", (ColourDepth::Indexed256, true, true)),
+            (
+                "xterm-256color",
+                "truecolor",
+                (ColourDepth::TrueColour, true, true),
+            ),
+            (
+                "tmux-256color",
+                "24bit",
+                (ColourDepth::TrueColour, true, true),
+            ),
+            ("xterm", "", (ColourDepth::Ansi16, true, true)),
+            ("xterm", "yes", (ColourDepth::Ansi16, true, true)),
+            ("linux", "", (ColourDepth::Ansi16, true, true)),
+            ("xterm-kitty", "", (ColourDepth::TrueColour, true, true)),
+            ("alacritty", "", (ColourDepth::TrueColour, true, true)),
+            ("foot-extra", "", (ColourDepth::TrueColour, true, true)),
+            ("footloose", "", (ColourDepth::Ansi16, true, true)),
+            ("konsole-direct", "", (ColourDepth::TrueColour, true, true)),
             (
                 "screen-256color",
                 "truecolor",
-                (Depth::Indexed, true, false),
+                (ColourDepth::Indexed256, true, false),
             ),
-            ("screen", "truecolor", (Depth::Sixteen, true, false)),
-            ("vt220", "", (Depth::Sixteen, true, true)),
-            ("vt100", "", (Depth::Sixteen, false, true)),
-            ("", "", (Depth::Sixteen, false, true)),
+            ("screen", "truecolor", (ColourDepth::Ansi16, true, false)),
+            ("vt220", "", (ColourDepth::Ansi16, true, true)),
+            ("vt100", "", (ColourDepth::Ansi16, false, true)),
+            ("", "", (ColourDepth::Ansi16, false, true)),
         ];
         for (term, colorterm, expected) in table {
             assert_eq!(of(term, colorterm), expected, "{term}, {colorterm}");
@@ -423,7 +443,11 @@ mod tests {
 
     #[test]
     fn ascii_follows_from_the_locale() {
-        let ascii = |locale, term| TerminalFeatures::of(term, "").in_locale(locale, term).ascii;
+        let ascii = |locale, term| {
+            TerminalFeatures::from_term(term, "")
+                .with_locale(locale, term)
+                .is_ascii_only
+        };
         for locale in ["C.UTF-8", "de_DE.utf8", "en_US.UTF-8@euro"] {
             assert!(!ascii(Some(locale), "linux"), "{locale}");
         }
@@ -438,10 +462,17 @@ mod tests {
     fn keys_are_answered_at_once_but_for_what_is_on_its_way_over_ssh() {
         let ms = Duration::from_millis;
         let waits = |over_ssh, keyed, bytes| {
-            let mut pace = FrameRate::new(over_ssh);
-            assert_eq!(pace.wait(ms(5), keyed), Duration::ZERO, "the first frame");
-            pace.drew(ms(10), bytes);
-            (pace.wait(ms(10), keyed), pace.wait(ms(1_000), keyed))
+            let mut pace = FramePacer::new(over_ssh);
+            assert_eq!(
+                pace.delay_until_frame(ms(5), keyed),
+                Duration::ZERO,
+                "the first frame"
+            );
+            pace.record_frame(ms(10), bytes);
+            (
+                pace.delay_until_frame(ms(10), keyed),
+                pace.delay_until_frame(ms(1_000), keyed),
+            )
         };
         assert_eq!(waits(false, true, 9_000), (ms(0), ms(0)));
         assert_eq!(waits(false, false, 9_000), (ms(33), ms(0)));
@@ -452,7 +483,8 @@ mod tests {
 
     #[test]
     fn a_clipboard_is_asked_in_the_words_of_what_is_in_between() {
-        let asked = |between| String::from_utf8(clipboard("hi\n", between).unwrap()).unwrap();
+        let asked =
+            |between| String::from_utf8(clipboard_sequence("hi\n", between).unwrap()).unwrap();
         assert_eq!(asked(None), "\x1b]52;c;aGkK\x07");
         assert_eq!(
             asked(Some(Multiplexer::Tmux)),
@@ -467,7 +499,7 @@ mod tests {
     #[test]
     fn screen_is_given_pieces_that_make_the_whole() {
         let text = "0123456789".repeat(100);
-        let codes = clipboard(&text, Some(Multiplexer::Screen)).unwrap();
+        let codes = clipboard_sequence(&text, Some(Multiplexer::Screen)).unwrap();
         let codes = String::from_utf8(codes).unwrap();
         let pieces: Vec<&str> = codes
             .split_terminator("\x1b\\")
@@ -476,15 +508,15 @@ mod tests {
         assert!(pieces.len() > 1 && pieces.iter().all(|piece| piece.len() <= SCREEN_CHUNK_BYTES));
         assert_eq!(
             pieces.concat().into_bytes(),
-            clipboard(&text, None).unwrap()
+            clipboard_sequence(&text, None).unwrap()
         );
     }
 
     #[test]
     fn a_text_that_is_too_long_is_not_sent_in_part() {
         let most = "x".repeat(MAX_CLIPBOARD_BYTES);
-        let codes = clipboard(&most, None).unwrap();
+        let codes = clipboard_sequence(&most, None).unwrap();
         assert!(codes.len() <= 100_000 + 9, "{}", codes.len());
-        assert_eq!(clipboard(&(most + "x"), None), None);
+        assert_eq!(clipboard_sequence(&(most + "x"), None), None);
     }
 }

@@ -11,10 +11,10 @@ fn a_run_is_waited_for_until_a_signal_ends_that() {
         let (_going, run) = bounded(0);
         let (sender, input) = unbounded();
         for input in [
-            Input::Gone,
-            Input::Signal(SIGHUP),
-            Input::Terminal(TerminalEvent::FocusLost),
-            Input::Signal(signal),
+            InputEvent::TerminalLost,
+            InputEvent::Signal(SIGHUP),
+            InputEvent::Terminal(TerminalEvent::FocusLost),
+            InputEvent::Signal(signal),
         ] {
             sender.send(input).unwrap();
         }

@@ -10,7 +10,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 pub use arrange::{Arrangement, PaneItem};
-pub use prepare::{Prepared, baseline, diff, passed, scratch};
+pub use prepare::{
+    PreparedText, prepare_baseline_diff, prepare_diff, prepare_run_diff, prepare_scratch,
+};
 pub use rows::PaneRow;
 
 use crate::engine::State;
@@ -82,21 +84,21 @@ pub struct TextLine {
     /// What it is.
     pub kind: LineKind,
     /// Its number in the baseline.
-    pub old: Option<usize>,
+    pub old_number: Option<usize>,
     /// Its number in the memory.
-    pub new: Option<usize>,
+    pub new_number: Option<usize>,
     /// Its bytes, without the line feed; our own words in notes.
-    pub raw: Vec<u8>,
+    pub bytes: Vec<u8>,
     /// Which bytes of a changed line changed.
-    pub emphasis: Vec<Range<usize>>,
+    pub changed_ranges: Vec<Range<usize>>,
     /// Whether a line of the other side became this one, or it became that.
-    pub paired: bool,
+    pub is_paired: bool,
     /// What an equal line is in the baseline, where that differs in blanks alone.
-    pub before: Option<Vec<u8>>,
+    pub old_bytes: Option<Vec<u8>>,
     /// Whether a changed line lacks its line feed.
-    pub unended: bool,
+    pub lacks_line_feed: bool,
     /// Whether what is behind it is not shown, be it of this line or of the text.
-    pub cut: bool,
+    pub is_truncated: bool,
     /// What its pieces are.
     pub tones: Tones,
 }
@@ -106,7 +108,7 @@ impl TextLine {
     pub fn note(kind: LineKind, text: impl Into<String>) -> TextLine {
         TextLine {
             kind,
-            raw: text.into().into_bytes(),
+            bytes: text.into().into_bytes(),
             ..TextLine::default()
         }
     }
@@ -114,13 +116,13 @@ impl TextLine {
 
 /// A run of cells of one style.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Span {
+pub struct StyledSpan {
     /// Safe to draw.
     pub text: String,
     /// Made visible by us: wears a style that no agent can obtain.
-    pub mark: bool,
+    pub is_mark: bool,
     /// One of the words that changed.
-    pub emphasis: bool,
+    pub is_emphasized: bool,
     /// What it is.
     pub tone: Tone,
 }
@@ -129,15 +131,15 @@ pub struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaneStyle {
     /// Wrap long lines instead of cutting them.
-    pub wrap: bool,
+    pub is_wrapping: bool,
     /// Mark ordinary white space, too.
-    pub reveal: bool,
+    pub is_whitespace_marked: bool,
     /// A text that is no diff: known emoji sequences pass whole.
-    pub prose: bool,
+    pub is_prose: bool,
     /// Put `[-…-]` and `{+…+}` around changed words, for themes without colour.
-    pub word_marks: bool,
+    pub has_word_marks: bool,
     /// Cells of each half, where two texts stand side by side.
-    pub half: usize,
+    pub half_width: usize,
 }
 
 /// A text in a pane.
@@ -158,31 +160,31 @@ pub struct Pane {
     /// The items that contain it.
     pub hits: Vec<usize>,
     /// Which hit was gone to last.
-    pub hit: usize,
+    pub current_hit: usize,
     /// Lines that came in above the top when the text changed.
-    pub grown: usize,
+    pub lines_added_above: usize,
 }
 
 impl Pane {
     /// Puts a new text in, staying on the line that was at the top. Lines that were
     /// there before keep their tones.
-    pub fn replace(&mut self, mut lines: Vec<TextLine>) {
+    pub fn replace_lines(&mut self, mut lines: Vec<TextLine>) {
         let toned = self.lines.iter().filter(|line| !line.tones.is_empty());
         let known: HashMap<&[u8], &Tones> = toned
-            .map(|line| (line.raw.as_slice(), &line.tones))
+            .map(|line| (line.bytes.as_slice(), &line.tones))
             .collect();
         if !known.is_empty() {
             for line in lines.iter_mut().filter(|line| line.kind == LineKind::Same) {
-                if let Some(tones) = known.get(line.raw.as_slice()) {
+                if let Some(tones) = known.get(line.bytes.as_slice()) {
                     line.tones = (*tones).clone();
                 }
             }
         }
-        let here = self.line_at_top();
+        let here = self.top_line();
         let there = here.map(|here| {
             let same = |behind: usize, index: usize| {
                 let pair = self.lines.get(here + behind).zip(lines.get(index));
-                pair.is_some_and(|(old, new)| old.raw == new.raw)
+                pair.is_some_and(|(old, new)| old.bytes == new.bytes)
             };
             let found = (0..lines.len()).filter(|index| same(0, *index));
             // Of many that are alike, such as empty ones, the one that the same text
@@ -198,23 +200,23 @@ impl Pane {
         self.lines = lines;
         self.lay_out();
         if let Some((here, there)) = there.filter(|_| self.top.0 > 0) {
-            self.grown = there.saturating_sub(here);
-            self.top.0 = self.item_of(there);
+            self.lines_added_above = there.saturating_sub(here);
+            self.top.0 = self.item_of_line(there);
         }
     }
 
     /// Shows other lines or sides of the same text, staying on the line at the top.
-    pub fn arrange(&mut self, arrangement: Arrangement) {
+    pub fn set_arrangement(&mut self, arrangement: Arrangement) {
         if self.arrangement != arrangement {
             self.arrangement = arrangement;
-            self.stay(|_| {});
+            self.change_keeping_top(|_| {});
         }
     }
 
     /// Takes in what the pieces of equal lines are, by their numbers in the memory.
-    pub fn tone(&mut self, tones: &HashMap<usize, Tones>) {
+    pub fn apply_tones(&mut self, tones: &HashMap<usize, Tones>) {
         for line in &mut self.lines {
-            let of = line.new.filter(|_| line.kind == LineKind::Same);
+            let of = line.new_number.filter(|_| line.kind == LineKind::Same);
             line.tones = of
                 .and_then(|new| tones.get(&new))
                 .cloned()
@@ -223,98 +225,98 @@ impl Pane {
     }
 
     /// Whether it has two sides to show.
-    pub fn has_sides(&self) -> bool {
-        self.arrangement.sides && !self.hunks.is_empty()
+    pub fn is_side_by_side(&self) -> bool {
+        self.arrangement.is_side_by_side && !self.hunks.is_empty()
     }
 
     /// Changes something and lays the lines out anew; the line at the top stays.
-    fn stay(&mut self, change: impl FnOnce(&mut Pane)) {
-        let here = self.line_at_top();
+    fn change_keeping_top(&mut self, change: impl FnOnce(&mut Pane)) {
+        let here = self.top_line();
         // What a fold at the beginning hides does not push away what is read.
-        let folded = matches!(self.items.first(), Some(PaneItem::Fold(..)));
+        let folded = matches!(self.items.first(), Some(PaneItem::Folded(..)));
         let inside = self.top != (0, 0) || folded;
         change(self);
         self.lay_out();
-        self.grown = 0;
+        self.lines_added_above = 0;
         if let Some(here) = here.filter(|_| inside) {
-            self.top = (self.item_of(here), 0);
+            self.top = (self.item_of_line(here), 0);
         }
     }
 
     fn lay_out(&mut self) {
-        let matches = |line: &TextLine| {
-            let text = String::from_utf8_lossy(&line.raw).to_lowercase();
+        let is_hit = |line: &TextLine| {
+            let text = String::from_utf8_lossy(&line.bytes).to_lowercase();
             text.contains(&self.query)
         };
         let hits: Vec<usize> = match self.query.is_empty() {
             true => Vec::new(),
             false => (0..self.lines.len())
-                .filter(|at| matches(&self.lines[*at]))
+                .filter(|at| is_hit(&self.lines[*at]))
                 .collect(),
         };
-        let hunks = arrange::hunks(&self.lines);
+        let hunks = arrange::find_hunks(&self.lines);
         let arrangement = Arrangement {
-            sides: self.arrangement.sides && !hunks.is_empty(),
+            is_side_by_side: self.arrangement.is_side_by_side && !hunks.is_empty(),
             ..self.arrangement
         };
-        self.items = arrange::arrange(&self.lines, arrangement, &hits);
-        let places = arrange::places(&self.items, self.lines.len());
-        let place = |lines: Vec<usize>| {
-            let mut items: Vec<usize> = lines.into_iter().map(|line| places[line]).collect();
+        self.items = arrange::arrange_lines(&self.lines, arrangement, &hits);
+        let item_indices = arrange::item_indices(&self.items, self.lines.len());
+        let items_of = |lines: Vec<usize>| {
+            let mut items: Vec<usize> = lines.into_iter().map(|line| item_indices[line]).collect();
             items.sort_unstable();
             items.dedup();
             items
         };
-        self.hunks = place(hunks);
-        self.hits = place(hits);
-        self.hit = self.hit.min(self.hits.len().saturating_sub(1));
+        self.hunks = items_of(hunks);
+        self.hits = items_of(hits);
+        self.current_hit = self.current_hit.min(self.hits.len().saturating_sub(1));
         self.top.0 = self.top.0.min(self.items.len().saturating_sub(1));
     }
 
     /// The line that is read: the hit, else the one at the top.
-    pub fn line_read(&self) -> Option<usize> {
-        let hit = self.hits.get(self.hit);
+    pub fn current_line(&self) -> Option<usize> {
+        let hit = self.hits.get(self.current_hit);
         let hit = hit.and_then(|hit| self.items.get(*hit));
-        hit.map(|item| item.line()).or_else(|| self.line_at_top())
+        hit.map(|item| item.main_line()).or_else(|| self.top_line())
     }
 
-    fn line_at_top(&self) -> Option<usize> {
+    fn top_line(&self) -> Option<usize> {
         let end = self.lines.len().saturating_sub(1);
         self.items.get(self.top.0).map(|item| match *item {
-            PaneItem::Fold(first, count) => (first + count).min(end),
-            item => item.line(),
+            PaneItem::Folded(first, count) => (first + count).min(end),
+            item => item.main_line(),
         })
     }
 
     /// The item that shows a line, or that it is folded into.
-    fn item_of(&self, line: usize) -> usize {
-        let found = self.items.iter().position(|item| item.has(line));
+    fn item_of_line(&self, line: usize) -> usize {
+        let found = self.items.iter().position(|item| item.contains_line(line));
         found.unwrap_or(0)
     }
 
     /// Moves by rows, down when positive.
-    pub fn scroll(&mut self, rows: isize, width: usize, height: usize, look: PaneStyle) {
-        self.grown = 0;
+    pub fn scroll(&mut self, rows: isize, width: usize, height: usize, style: PaneStyle) {
+        self.lines_added_above = 0;
         let by = rows.unsigned_abs();
         match rows > 0 {
-            true => self.down(by, width, height, look),
-            false => self.up(by, width, look),
+            true => self.scroll_down(by, width, height, style),
+            false => self.scroll_up(by, width, style),
         }
     }
 
     /// Moves down, no further than until the last row is in sight.
-    fn down(&mut self, by: usize, width: usize, height: usize, look: PaneStyle) {
-        let seen = self.top.1 + height;
+    fn scroll_down(&mut self, by: usize, width: usize, height: usize, style: PaneStyle) {
+        let visible_end = self.top.1 + height;
         let (mut counts, mut rows) = (Vec::new(), 0);
         for item in self.top.0..self.items.len() {
-            if rows >= seen.saturating_add(by) {
+            if rows >= visible_end.saturating_add(by) {
                 break;
             }
-            let count = self.rows(item, width, look).len();
+            let count = self.rows(item, width, style).len();
             counts.push(count);
             rows += count;
         }
-        self.top.1 += by.min(rows.saturating_sub(seen));
+        self.top.1 += by.min(rows.saturating_sub(visible_end));
         for count in counts {
             if self.top.1 < count {
                 break;
@@ -323,63 +325,63 @@ impl Pane {
         }
     }
 
-    fn up(&mut self, by: usize, width: usize, look: PaneStyle) {
-        let mut left = by;
-        while left > self.top.1 && self.top.0 > 0 {
-            left -= self.top.1 + 1;
+    fn scroll_up(&mut self, by: usize, width: usize, style: PaneStyle) {
+        let mut remaining = by;
+        while remaining > self.top.1 && self.top.0 > 0 {
+            remaining -= self.top.1 + 1;
             let item = self.top.0 - 1;
-            self.top = (item, self.rows(item, width, look).len() - 1);
+            self.top = (item, self.rows(item, width, style).len() - 1);
         }
-        self.top.1 = self.top.1.saturating_sub(left);
+        self.top.1 = self.top.1.saturating_sub(remaining);
     }
 
     /// Shows the beginning.
-    pub fn to_start(&mut self) {
-        self.grown = 0;
+    pub fn scroll_to_start(&mut self) {
+        self.lines_added_above = 0;
         self.top = (0, 0);
     }
 
     /// Shows the end.
-    pub fn to_end(&mut self, width: usize, height: usize, look: PaneStyle) {
+    pub fn scroll_to_end(&mut self, width: usize, height: usize, style: PaneStyle) {
         let last = self.items.len().saturating_sub(1);
-        self.top = (last, self.rows(last, width, look).len() - 1);
-        self.up(height.saturating_sub(1), width, look);
+        self.top = (last, self.rows(last, width, style).len() - 1);
+        self.scroll_up(height.saturating_sub(1), width, style);
     }
 
     /// The item at the top may have fewer rows than it had.
-    pub fn stay_within(&mut self, width: usize, look: PaneStyle) {
+    pub fn clamp_top(&mut self, width: usize, style: PaneStyle) {
         if self.top.1 > 0 {
-            let rows = self.rows(self.top.0, width, look).len();
+            let rows = self.rows(self.top.0, width, style).len();
             self.top.1 = self.top.1.min(rows - 1);
         }
     }
 
     /// Shows an item near the top, with a little of what is above it.
-    pub fn go_to(&mut self, item: usize, height: usize) {
-        self.grown = 0;
+    pub fn scroll_to_item(&mut self, item: usize, height: usize) {
+        self.lines_added_above = 0;
         let top = item.saturating_sub(height / 4);
         self.top = (top.min(self.items.len().saturating_sub(1)), 0);
     }
 
     /// Goes to the next or previous hunk, seen from the top.
-    pub fn hunk(&mut self, forward: bool, height: usize) {
+    pub fn go_to_hunk(&mut self, is_forward: bool, height: usize) {
         let here = self.current_hunk(height);
-        let next = match (here, forward) {
+        let next = match (here, is_forward) {
             (None, true) => 0,
             (Some(here), true) => here + 1,
             (None, false) => return,
             (Some(here), false) => match here.checked_sub(1) {
                 Some(next) => next,
-                None => return self.go_to(0, height),
+                None => return self.scroll_to_item(0, height),
             },
         };
         if let Some(item) = self.hunks.get(next) {
-            self.go_to(*item, height);
+            self.scroll_to_item(*item, height);
         }
     }
 
     /// The hunk that was gone to or scrolled to, if one begins above the place
-    /// where [`Pane::go_to`] puts lines.
+    /// where [`Pane::scroll_to_item`] puts lines.
     pub fn current_hunk(&self, height: usize) -> Option<usize> {
         let here = self.top.0 + height / 4;
         self.hunks.iter().rposition(|item| *item <= here)
@@ -389,35 +391,35 @@ impl Pane {
     /// found is not folded.
     pub fn search(&mut self, query: &str) {
         let query = query.to_lowercase();
-        self.stay(|pane| pane.query = query);
+        self.change_keeping_top(|pane| pane.query = query);
     }
 
     /// Goes to the first hit at or below the top.
-    pub fn first_hit(&mut self, height: usize) {
+    pub fn go_to_first_hit(&mut self, height: usize) {
         let below = self.hits.iter().position(|item| *item >= self.top.0);
-        self.hit = below.unwrap_or(0);
-        self.show_hit(height);
+        self.current_hit = below.unwrap_or(0);
+        self.scroll_to_hit(height);
     }
 
     /// Goes to the next or previous hit, round the ends.
-    pub fn next_hit(&mut self, forward: bool, height: usize) {
+    pub fn go_to_next_hit(&mut self, is_forward: bool, height: usize) {
         let count = self.hits.len();
         if count > 0 {
-            self.hit = (self.hit + if forward { 1 } else { count - 1 }) % count;
-            self.show_hit(height);
+            self.current_hit = (self.current_hit + if is_forward { 1 } else { count - 1 }) % count;
+            self.scroll_to_hit(height);
         }
     }
 
-    fn show_hit(&mut self, height: usize) {
-        if let Some(item) = self.hits.get(self.hit) {
-            self.go_to(*item, height);
+    fn scroll_to_hit(&mut self, height: usize) {
+        if let Some(item) = self.hits.get(self.current_hit) {
+            self.scroll_to_item(*item, height);
         }
     }
 
     /// An item as rows of at most `width` cells, or of two halves; at least one.
-    pub fn rows(&self, item: usize, width: usize, look: PaneStyle) -> Vec<PaneRow> {
+    pub fn rows(&self, item: usize, width: usize, style: PaneStyle) -> Vec<PaneRow> {
         match self.items.get(item) {
-            Some(item) => rows::rows(&self.lines, *item, width, look),
+            Some(item) => rows::lay_out_item(&self.lines, *item, width, style),
             None => vec![PaneRow::default()],
         }
     }
@@ -430,22 +432,27 @@ mod tests {
     use super::*;
 
     /// A line by itself, as rows.
-    fn rows(line: &TextLine, width: usize, look: PaneStyle) -> Vec<Vec<Span>> {
-        let rows = rows::rows(std::slice::from_ref(line), PaneItem::Whole(0), width, look);
+    fn rows(line: &TextLine, width: usize, look: PaneStyle) -> Vec<Vec<StyledSpan>> {
+        let rows = rows::lay_out_item(
+            std::slice::from_ref(line),
+            PaneItem::FullWidth(0),
+            width,
+            look,
+        );
         rows.into_iter().map(|row| row.spans).collect()
     }
 
     const LOOK: PaneStyle = PaneStyle {
-        wrap: true,
-        reveal: false,
-        prose: false,
-        word_marks: false,
-        half: 0,
+        is_wrapping: true,
+        is_whitespace_marked: false,
+        is_prose: false,
+        has_word_marks: false,
+        half_width: 0,
     };
 
     fn pane(lines: &[&str]) -> Pane {
         let mut pane = Pane::default();
-        pane.replace(
+        pane.replace_lines(
             lines
                 .iter()
                 .map(|text| TextLine::note(LineKind::Same, *text))
@@ -454,8 +461,8 @@ mod tests {
         pane
     }
 
-    fn text(rows: &[Vec<Span>]) -> Vec<String> {
-        let join = |row: &Vec<Span>| row.iter().map(|span| span.text.as_str()).collect();
+    fn text(rows: &[Vec<StyledSpan>]) -> Vec<String> {
+        let join = |row: &Vec<StyledSpan>| row.iter().map(|span| span.text.as_str()).collect();
         rows.iter().map(join).collect()
     }
 
@@ -472,7 +479,7 @@ mod tests {
     #[test]
     fn a_cut_line_says_so() {
         let look = PaneStyle {
-            wrap: false,
+            is_wrapping: false,
             ..LOOK
         };
         let line = TextLine::note(LineKind::Same, "日本語abc");
@@ -493,7 +500,7 @@ mod tests {
         );
         pane.scroll(-10, 4, 2, LOOK);
         assert_eq!(pane.top, (0, 0));
-        pane.to_end(4, 2, LOOK);
+        pane.scroll_to_end(4, 2, LOOK);
         assert_eq!(pane.top, (1, 1));
     }
 
@@ -502,14 +509,14 @@ mod tests {
         let mut pane = pane(&["a", "b", "c", "d"]);
         pane.scroll(2, 10, 1, LOOK);
         let lines = ["x", "y", "a", "b", "c", "d"];
-        pane.replace(
+        pane.replace_lines(
             lines
                 .iter()
                 .map(|t| TextLine::note(LineKind::Same, *t))
                 .collect(),
         );
-        assert_eq!(pane.lines[pane.top.0].raw, b"c");
-        assert_eq!(pane.grown, 2);
+        assert_eq!(pane.lines[pane.top.0].bytes, b"c");
+        assert_eq!(pane.lines_added_above, 2);
     }
 
     /// A pane of lines, of which `+` and `-` begin changed ones.
@@ -523,10 +530,13 @@ mod tests {
             ..TextLine::note(LineKind::Same, *text)
         };
         let mut pane = Pane {
-            arrangement: Arrangement { context, sides },
+            arrangement: Arrangement {
+                context_lines: context,
+                is_side_by_side: sides,
+            },
             ..Pane::default()
         };
-        pane.replace(lines.iter().map(line).collect());
+        pane.replace_lines(lines.iter().map(line).collect());
         pane
     }
 
@@ -537,26 +547,29 @@ mod tests {
         assert_eq!(
             pane.items,
             [
-                PaneItem::Fold(0, 4),
-                PaneItem::Whole(4),
-                PaneItem::Fold(5, 4)
+                PaneItem::Folded(0, 4),
+                PaneItem::FullWidth(4),
+                PaneItem::Folded(5, 4)
             ]
         );
         pane.search("b");
         assert_eq!(pane.hits, [1]);
-        assert_eq!(pane.items[..2], [PaneItem::Whole(0), PaneItem::Whole(1)]);
+        assert_eq!(
+            pane.items[..2],
+            [PaneItem::FullWidth(0), PaneItem::FullWidth(1)]
+        );
         pane.search("");
         assert_eq!(pane.items.len(), 3);
-        pane.arrange(Arrangement::default());
+        pane.set_arrangement(Arrangement::default());
         assert_eq!(
             pane.items[pane.top.0],
-            PaneItem::Whole(4),
+            PaneItem::FullWidth(4),
             "the change is still there"
         );
         pane.scroll(-9, 9, 1, LOOK);
-        pane.arrange(Arrangement {
-            context: Some(1),
-            sides: false,
+        pane.set_arrangement(Arrangement {
+            context_lines: Some(1),
+            is_side_by_side: false,
         });
         assert_eq!(
             pane.top,
@@ -574,22 +587,29 @@ mod tests {
         lines.push("+c");
         for context in [Some(0), Some(3), None] {
             let pane = changed(&lines, context, false);
-            let begins: Vec<usize> = pane.hunks.iter().map(|at| pane.items[*at].line()).collect();
+            let begins: Vec<usize> = pane
+                .hunks
+                .iter()
+                .map(|at| pane.items[*at].main_line())
+                .collect();
             assert_eq!(begins, [0, 15]);
         }
     }
 
     #[test]
     fn rows_of_two_sides_are_as_many_as_the_longer_one_needs() {
-        let look = PaneStyle { half: 5, ..LOOK };
+        let look = PaneStyle {
+            half_width: 5,
+            ..LOOK
+        };
         let mut pane = changed(&["same", "-one two three", "+1"], None, true);
-        assert!(pane.has_sides());
-        pane.lines[2].unended = true;
+        assert!(pane.is_side_by_side());
+        pane.lines[2].lacks_line_feed = true;
         let sides = |item| {
             let rows = pane.rows(item, 20, look);
-            let join = |spans: &Vec<Span>| text(std::slice::from_ref(spans)).concat();
+            let join = |spans: &Vec<StyledSpan>| text(std::slice::from_ref(spans)).concat();
             rows.iter()
-                .map(|row| (join(&row.spans), join(&row.right)))
+                .map(|row| (join(&row.spans), join(&row.right_spans)))
                 .collect::<Vec<_>>()
         };
         let pair = |left: &str, right: &str| (left.to_string(), right.to_string());
@@ -648,9 +668,9 @@ mod tests {
     #[test]
     fn a_carriage_return_within_a_line_shows_also_where_a_change_ends() {
         let mut line = TextLine::note(LineKind::Added, "ab\rcd");
-        line.emphasis.push(0..3);
+        line.changed_ranges.push(0..3);
         let spans = rows(&line, 40, LOOK).concat();
-        assert!(spans.iter().any(|span| span.mark), "{spans:?}");
+        assert!(spans.iter().any(|span| span.is_mark), "{spans:?}");
     }
 
     #[test]
@@ -658,12 +678,12 @@ mod tests {
         let mut pane = pane(&["Alpha", "beta", "ALPHABET", "x"]);
         pane.search("alpha");
         assert_eq!(pane.hits, [0, 2]);
-        pane.first_hit(0);
-        pane.next_hit(true, 0);
+        pane.go_to_first_hit(0);
+        pane.go_to_next_hit(true, 0);
         assert_eq!(pane.top.0, 2);
-        pane.next_hit(true, 0);
+        pane.go_to_next_hit(true, 0);
         assert_eq!(pane.top.0, 0);
-        pane.next_hit(false, 0);
+        pane.go_to_next_hit(false, 0);
         assert_eq!(pane.top.0, 2);
         pane.search("");
         assert!(pane.hits.is_empty());
@@ -678,14 +698,14 @@ mod tests {
             half in 8_usize..20,
             wrap in proptest::bool::ANY,
         ) {
-            let look = PaneStyle { wrap, half, ..LOOK };
+            let look = PaneStyle { is_wrapping: wrap, half_width: half, ..LOOK };
             let line = |kind, text: &str| TextLine::note(kind, text);
             let lines = [line(LineKind::Removed, &old), line(LineKind::Added, &new)];
             let alone = [0, 1].map(|at| rows(&lines[at], half, look));
-            let both = rows::rows(&lines, PaneItem::Sides(Some(0), Some(1)), 99, look);
+            let both = rows::lay_out_item(&lines, PaneItem::SideBySide(Some(0), Some(1)), 99, look);
             proptest::prop_assert_eq!(both.len(), alone[0].len().max(alone[1].len()));
             for (at, row) in both.iter().enumerate() {
-                for (side, spans) in [(0, &row.spans), (1, &row.right)] {
+                for (side, spans) in [(0, &row.spans), (1, &row.right_spans)] {
                     let expected = alone[side].get(at).cloned().unwrap_or_default();
                     proptest::prop_assert_eq!(spans, &expected);
                     let width: usize = spans.iter().map(|span| span.text.width()).sum();

@@ -8,31 +8,31 @@ mod file;
 mod tests;
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io;
 use std::path::PathBuf;
 
 use ratatui::style::Style;
 
-pub use depth::Depth;
+pub use depth::ColourDepth;
 
 use super::text::Tone;
-use crate::config::{self, Problems};
+use crate::config::{self, ConfigErrors};
 use crate::durable;
 use crate::engine::{Outcome, State};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// The default theme's name.
-pub const DEFAULT: &str = "terminal";
+pub const DEFAULT_THEME: &str = "terminal";
 
 /// The theme without colour.
-pub const MONO: &str = "mono";
+pub const MONOCHROME_THEME: &str = "mono";
 
 /// Where the operator's own themes are, in the folder of their preferences.
 pub const THEMES_DIRECTORY: &str = "themes";
 
 /// The themes that come with the program.
-pub const BUILT_IN: &[(&str, &str)] = &[
-    (DEFAULT, include_str!("../../themes/terminal.toml")),
+pub const BUILT_IN_THEMES: &[(&str, &str)] = &[
+    (DEFAULT_THEME, include_str!("../../themes/terminal.toml")),
     ("dark", include_str!("../../themes/dark.toml")),
     ("light", include_str!("../../themes/light.toml")),
     (
@@ -43,7 +43,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
         "colour-blind",
         include_str!("../../themes/colour-blind.toml"),
     ),
-    (MONO, include_str!("../../themes/mono.toml")),
+    (MONOCHROME_THEME, include_str!("../../themes/mono.toml")),
 ];
 
 macro_rules! roles {
@@ -103,29 +103,29 @@ roles! {
 /// A theme: how each role looks.
 #[derive(Clone, Debug)]
 pub struct Theme {
-    word_marks: bool,
-    looks: Vec<Style>,
+    has_word_marks: bool,
+    styles: Vec<Style>,
 }
 
 impl Theme {
     /// The built-in theme of this name, in all its colours.
     ///
     /// # Errors
-    /// [`Kind::User`] when there is none.
-    pub fn named(name: &str) -> Result<Theme> {
+    /// [`ErrorKind::User`] when there is none.
+    pub fn built_in(name: &str) -> Result<Theme> {
         Themes::default().load(name)
     }
 
     /// Whether changed words are marked by signs, because there is no colour.
-    pub fn word_marks(&self) -> bool {
-        self.word_marks
+    pub fn has_word_marks(&self) -> bool {
+        self.has_word_marks
     }
 
     /// How a role looks. What it says nothing about is that of [`Role::Text`],
     /// which is on the whole screen.
     pub fn style(&self, role: Role) -> Style {
         // The looks are made from the roles, one for each.
-        self.looks.get(role as usize).copied().unwrap_or_default()
+        self.styles.get(role as usize).copied().unwrap_or_default()
     }
 }
 
@@ -133,7 +133,7 @@ impl Theme {
 #[derive(Clone, Debug, Default)]
 pub struct Themes {
     folder: Option<PathBuf>,
-    depth: Depth,
+    colour_depth: ColourDepth,
 }
 
 /// The longest theme that is read.
@@ -141,8 +141,11 @@ const MAX_FILE_BYTES: u64 = 1 << 16;
 
 impl Themes {
     /// With the user's themes in `folder`, for a terminal of so many colours.
-    pub fn new(folder: Option<PathBuf>, depth: Depth) -> Themes {
-        Themes { folder, depth }
+    pub fn new(folder: Option<PathBuf>, depth: ColourDepth) -> Themes {
+        Themes {
+            folder,
+            colour_depth: depth,
+        }
     }
 
     /// The names of all themes, the built-in ones first.
@@ -157,37 +160,37 @@ impl Themes {
             if let (Some("toml"), Some(name)) = (
                 path.extension().and_then(|end| end.to_str()),
                 path.file_stem().and_then(|name| name.to_str()),
-            ) && is_name(name)
+            ) && is_theme_name(name)
                 && !is_built_in(name)
             {
                 own.push(name.to_string());
             }
         }
         own.sort();
-        let built_in = BUILT_IN.iter().map(|(name, _)| (*name).to_string());
+        let built_in = BUILT_IN_THEMES.iter().map(|(name, _)| (*name).to_string());
         built_in.chain(own).collect()
     }
 
     /// The theme of this name; the user's, where both have one.
     ///
     /// # Errors
-    /// [`Kind::User`] when there is none, [`Kind::Config`] when it is wrong.
+    /// [`ErrorKind::User`] when there is none, [`ErrorKind::Config`] when it is wrong.
     pub fn load(&self, name: &str) -> Result<Theme> {
-        let found = match self.of_user(name)? {
+        let found = match self.load_user_theme(name)? {
             Some(text) => Some(text),
-            None => built_in(name).transpose()?,
+            None => read_built_in(name).transpose()?,
         };
-        let mut theme = found.ok_or_else(|| self.unknown(name))?;
+        let mut theme = found.ok_or_else(|| self.unknown_theme_error(name))?;
         let ground = theme.style(Role::Text);
-        for look in &mut theme.looks {
-            *look = self.depth.reduce(*look, ground);
+        for look in &mut theme.styles {
+            *look = self.colour_depth.reduce_style(*look, ground);
         }
         Ok(theme)
     }
 
     /// An error of [`Themes::load`] in lines: all that is wrong, in a file of the
     /// user's folder, and what can be done about it.
-    pub fn told(&self, error: &Error) -> Vec<String> {
+    pub fn error_lines(&self, error: &Error) -> Vec<String> {
         let mut told = error.details().to_vec();
         if told.is_empty() {
             let hint = error.hints().first();
@@ -203,64 +206,64 @@ impl Themes {
         told
     }
 
-    fn of_user(&self, name: &str) -> Result<Option<Theme>> {
-        let Some(folder) = self.folder.as_ref().filter(|_| is_name(name)) else {
+    fn load_user_theme(&self, name: &str) -> Result<Option<Theme>> {
+        let Some(folder) = self.folder.as_ref().filter(|_| is_theme_name(name)) else {
             return Ok(None);
         };
         let path = folder.join(format!("{name}.toml"));
-        let bytes = match durable::read_regular(&path, MAX_FILE_BYTES) {
+        let bytes = match durable::read_regular_file(&path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
-                let large = error.kind() == ErrorKind::FileTooLarge;
-                let error = Error::io("read", &path, &error).with_kind(Kind::Config);
+                let large = error.kind() == io::ErrorKind::FileTooLarge;
+                let error = Error::from_io("read", &path, &error).with_kind(ErrorKind::Config);
                 return Err(match large {
-                    true => error.hint("a theme has a line for each role"),
+                    true => error.with_hint("a theme has a line for each role"),
                     false => error,
                 });
             }
         };
         let Ok(text) = String::from_utf8(bytes) else {
             let message = format!("{} is no UTF-8 text", path.display());
-            return Err(Error::new(Kind::Config, message));
+            return Err(Error::new(ErrorKind::Config, message));
         };
-        Ok(Some(file::read(&text, &path, Some(DEFAULT))?))
+        Ok(Some(file::read_theme(&text, &path, Some(DEFAULT_THEME))?))
     }
 
-    fn unknown(&self, name: &str) -> Error {
+    fn unknown_theme_error(&self, name: &str) -> Error {
         let names = self.names();
-        let error = Error::new(Kind::User, format!("there is no theme called {name}"));
-        let error = match config::closest(name, names.iter().map(String::as_str)) {
-            Some(near) => error.hint(format!("did you mean `{near}`?")),
+        let error = Error::new(ErrorKind::User, format!("there is no theme called {name}"));
+        let error = match config::closest_match(name, names.iter().map(String::as_str)) {
+            Some(near) => error.with_hint(format!("did you mean `{near}`?")),
             None => error,
         };
-        let error = error.hint(format!("there are {}", names.join(", ")));
+        let error = error.with_hint(format!("there are {}", names.join(", ")));
         match &self.folder {
-            Some(folder) => error.hint(format!("your own go into {}", folder.display())),
+            Some(folder) => error.with_hint(format!("your own go into {}", folder.display())),
             None => error,
         }
     }
 }
 
 fn is_built_in(name: &str) -> bool {
-    BUILT_IN.iter().any(|(own, _)| *own == name)
+    BUILT_IN_THEMES.iter().any(|(own, _)| *own == name)
 }
 
 /// Whether this can be the name of a theme: a name and no way elsewhere.
-pub(super) fn is_name(name: &str) -> bool {
+pub(super) fn is_theme_name(name: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     !name.is_empty() && !name.starts_with('.') && name.chars().all(part)
 }
 
 /// The built-in theme of this name.
-fn built_in(name: &str) -> Option<Result<Theme, Problems>> {
-    let (_, text) = BUILT_IN.iter().find(|(own, _)| *own == name)?;
+fn read_built_in(name: &str) -> Option<Result<Theme, ConfigErrors>> {
+    let (_, text) = BUILT_IN_THEMES.iter().find(|(own, _)| *own == name)?;
     let path = PathBuf::from(format!("themes/{name}.toml"));
-    Some(file::read(text, &path, None))
+    Some(file::read_theme(text, &path, None))
 }
 
 /// The role of a state.
-pub fn of_state(state: State) -> Role {
+pub fn role_of_state(state: State) -> Role {
     match state {
         State::Tampered | State::HostKey => Role::Tampered,
         State::Drifted | State::NoSep => Role::Drifted,
@@ -274,7 +277,7 @@ pub fn of_state(state: State) -> Role {
 }
 
 /// The role of a tone.
-pub fn of_tone(tone: Tone) -> Role {
+pub fn role_of_tone(tone: Tone) -> Role {
     match tone {
         Tone::Plain => Role::Text,
         Tone::Heading => Role::MarkdownHeading,
@@ -288,12 +291,12 @@ pub fn of_tone(tone: Tone) -> Role {
         Tone::Good => Role::Good,
         Tone::Warn => Role::Warn,
         Tone::Bad => Role::Bad,
-        Tone::State(state) => of_state(state),
+        Tone::State(state) => role_of_state(state),
     }
 }
 
 /// The role of an outcome.
-pub fn of_outcome(outcome: Outcome) -> Role {
+pub fn role_of_outcome(outcome: Outcome) -> Role {
     match outcome {
         Outcome::Ok => Role::Good,
         Outcome::Unchanged => Role::Dim,

@@ -16,26 +16,26 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use zeroize::Zeroize;
 
-use act::go;
-pub use act::perform;
-use keys::{is_covered, keys_came, paste};
-use plan::{ask_for_plan, give_up_plan, note_plan, plan_anew, planned};
+use act::go_to_screen;
+pub use act::perform_command;
+use keys::{handle_keys, handle_paste, is_screen_covered};
+use plan::{abandon_plan, handle_plan, replace_expired_plan, request_plan, track_visible_plan};
 
 use super::command::Command;
 use super::keymap::Key;
 use super::model::{
-    AgentRow, ClipboardText, CopyOutcome, Edit, FleetModel, FleetView, HandoffRequest, HostsScreen,
+    AgentRow, BaselineEdit, ClipboardText, CopyOutcome, FleetModel, HandoffRequest, HostsScreen,
     MessageLevel, Model, Moment, PagerText, PendingKeys, PlanRequest, REFRESH_INTERVAL, ResetStage,
-    ResultView, RunSummary, Screen, age, jobs, modified,
+    ResultView, RunSummary, Screen, ViewState, format_age, jobs, modified_time,
 };
 use super::preferences::{self, Preferences};
-use super::text::{Prepared, TextLine, Tones};
-use crate::archive::Written;
-use crate::baseline::Inspected;
-use crate::config::{self, Diagnostic, Host};
+use super::text::{PreparedText, TextLine, Tones};
+use crate::archive::WrittenEntry;
+use crate::baseline::InspectedBaseline;
+use crate::config::{self, Diagnostic, SshHost};
 use crate::engine::{
-    Address, ConnectionSetting, Engine, HostStatus, Observation, Outcome, Plan, Progress, Report,
-    RunDiff,
+    ConnectionSetting, Engine, HistoryEntry, HostStatus, MemoryAddress, Observation, Outcome, Plan,
+    RunProgress, RunReport,
 };
 use crate::error::Error;
 use crate::secret::Secret;
@@ -52,146 +52,150 @@ pub const CURSOR_SETTLE_TIME: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub enum Msg {
     /// Keys, as many as came in one go.
-    Keys(Vec<Key>),
+    KeysPressed(Vec<Key>),
     /// Text that was pasted.
-    Paste(String),
+    TextPasted(String),
     /// The terminal has this many columns and rows.
-    Resize(u16, u16),
+    Resized(u16, u16),
     /// The time that [`next_wake`] asked for has come.
     Tick,
     /// Agents as they look now.
-    Observed(Vec<Observation>),
+    AgentsObserved(Vec<Observation>),
     /// Agents as they looked when the console was used last.
-    Remembered(Vec<Observation>),
+    SavedObservationsLoaded(Vec<Observation>),
     /// Texts that were asked for.
-    Texts(Box<Texts>),
+    TextsPrepared(Box<AgentTexts>),
     /// What the pieces of an agent's memory are, by the lines of the memory: for the
     /// texts of this generation.
-    Tones(String, u64, HashMap<usize, Tones>),
+    TonesPrepared(String, u64, HashMap<usize, Tones>),
     /// The records of an agent, the youngest first.
-    History(String, Result<Vec<RunDiff>, String>),
+    HistoryLoaded(String, Result<Vec<HistoryEntry>, String>),
     /// What a record of an agent's changed, by the record's number.
-    Passed(String, u64, Result<Prepared, String>),
+    RunDiffPrepared(String, u64, Result<PreparedText, String>),
     /// A plan that was asked for, by the number of the request.
-    Planned(u64, Result<Box<Plan>, Error>),
+    PlanMade(u64, Result<Box<Plan>, Error>),
     /// A run goes on.
-    Progress(Progress),
+    RunProgressed(RunProgress),
     /// A run ended.
-    Ended(Box<Report>),
+    RunEnded(Box<RunReport>),
     /// The runs of the ledger, the youngest first.
-    Log(Result<Vec<RunSummary>, String>),
+    LogLoaded(Result<Vec<RunSummary>, String>),
     /// How some hosts stand now.
-    Hosts(Vec<HostStatus>),
+    HostsChanged(Vec<HostStatus>),
     /// What ssh makes of its configuration for a host.
-    Settings(Host, Result<Vec<ConnectionSetting>, String>),
+    HostSettingsLoaded(SshHost, Result<Vec<ConnectionSetting>, String>),
     /// A host asks something, or no longer does.
-    Desk(askpass::Event),
+    PromptEvent(askpass::PromptEvent),
     /// The diff of an agent as a patch, or why there is none.
-    Patch(String, Result<Vec<u8>, String>),
+    PatchPrepared(String, Result<Vec<u8>, String>),
     /// What became of a text for the clipboard.
-    Copied(ClipboardText, CopyOutcome),
+    ClipboardCopied(ClipboardText, CopyOutcome),
     /// An entry of an agent that was asked for.
-    Entry(String, Written, Result<PagerText, Error>),
+    EntryLoaded(String, WrittenEntry, Result<PagerText, Error>),
     /// The baseline of an agent that was asked for.
-    Baseline(String, Result<Box<Edit>, Error>),
+    BaselineInspected(String, Result<Box<BaselineEdit>, Error>),
     /// A baseline was in the editor: what it is now, and how many lines were added
     /// and removed.
-    Edited(Box<Edit>, Result<Inspected, Error>, (usize, usize)),
+    BaselineEdited(
+        Box<BaselineEdit>,
+        Result<InspectedBaseline, Error>,
+        (usize, usize),
+    ),
     /// Something to be said.
-    Note(MessageLevel, String),
+    Reported(MessageLevel, String),
     /// The config file was changed; it is read elsewhere.
     ConfigChanged,
     /// The changed config is right; its engine is put in force elsewhere.
-    ConfigRead(Arc<Engine>),
+    ConfigReloaded(Arc<Engine>),
     /// The config was changed and is wrong; the old one stays.
-    ConfigBroken(Vec<Diagnostic>),
+    ConfigInvalid(Vec<Diagnostic>),
     /// The config was changed: the fleet, its agents and where they are, and
     /// whether it is read-only.
-    ConfigLoaded(FleetModel, Vec<(String, Address)>, bool),
+    ConfigAdopted(FleetModel, Vec<(String, MemoryAddress)>, bool),
     /// The operator's preferences were changed.
-    Preferences(Box<Preferences>),
+    PreferencesLoaded(Box<Preferences>),
     /// They were changed and are wrong in these ways; the old ones stay.
-    PreferencesBroken(Vec<Diagnostic>),
+    PreferencesInvalid(Vec<Diagnostic>),
     /// Quit at once: the terminal or the system says so.
     Quit,
 }
 
 /// The texts of an agent, prepared for panes.
 #[derive(Debug)]
-pub struct Texts {
+pub struct AgentTexts {
     /// Whose.
     pub agent: String,
     /// Where its memory is.
-    pub address: Option<Address>,
+    pub address: Option<MemoryAddress>,
     /// Generation of the observation they belong to.
     pub generation: u64,
     /// Baseline against memory.
-    pub diff: Prepared,
+    pub diff: PreparedText,
     /// What is below the boundary.
-    pub scratch: Prepared,
+    pub scratch: PreparedText,
     /// The last known version of its baseline against the file.
-    pub baseline: Prepared,
+    pub baseline: PreparedText,
     /// What is known of it: of each fact what it is about, and the fact.
     pub facts: Vec<(&'static str, TextLine)>,
     /// Names of the baseline and of the memory.
-    pub titles: [String; 2],
+    pub diff_titles: [String; 2],
     /// Names of the last known version of the baseline, and of its file.
     pub baseline_titles: [String; 2],
     /// What is remarkable about the file.
     pub findings: String,
     /// When they were read, where they are no more than a copy of what was.
-    pub copied: Option<DateTime<FixedOffset>>,
+    pub cached_at: Option<DateTime<FixedOffset>>,
 }
 
 /// Something to be done outside.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Read these agents again.
-    Read(Vec<String>),
+    ReadAgents(Vec<String>),
     /// Read the agents of the host with this login again.
     ReadHost(String),
     /// The hosts of these agents may ask again what they were not answered.
-    LetAsk(Vec<String>),
+    AllowQuestions(Vec<String>),
     /// Answer a question of a host's.
-    Answer(u64, Secret),
+    AnswerQuestion(u64, Secret),
     /// Give it no answer.
-    Refuse(u64),
+    RefuseQuestion(u64),
     /// Prepare the texts of an agent.
-    Texts(String),
+    PrepareTexts(String),
     /// Read what was done to an agent.
-    History(String),
+    LoadHistory(String),
     /// Read what a record of an agent's changed, by the record's number.
-    Passed(String, u64),
+    PrepareRunDiff(String, u64),
     /// Prepare the diff of an agent as a patch.
-    Patch(String),
+    PreparePatch(String),
     /// Put a text on the operator's clipboard.
-    Copy(ClipboardText),
+    CopyToClipboard(ClipboardText),
     /// The same, by the terminal alone.
-    CopyByTerminal(ClipboardText),
+    CopyThroughTerminal(ClipboardText),
     /// Fetch an entry of an agent, to be read.
-    Entry(String, Written),
+    LoadEntry(String, WrittenEntry),
     /// Give the terminal to the pager.
-    Page(PagerText),
+    OpenPager(PagerText),
     /// Look at the baseline of an agent, before it is edited.
-    Baseline(String),
+    InspectBaseline(String),
     /// Give the terminal to the editor.
-    Edit(Box<Edit>),
+    OpenEditor(Box<BaselineEdit>),
     /// Make a plan; the second says whether protected agents are unlocked.
-    Plan(u64, PlanRequest, bool),
+    MakePlan(u64, PlanRequest, bool),
     /// Carry a plan out.
-    Apply(Box<Plan>),
+    ApplyPlan(Box<Plan>),
     /// Finish the agent in hand, do not start the rest.
-    Cancel,
+    CancelRun,
     /// Ask ssh what it makes of its configuration for a host.
-    Settings(Host),
+    LoadHostSettings(SshHost),
     /// Read the ledger.
     LoadLog,
     /// Make the demo's host go away, or come back.
-    HostAway(bool),
+    SetDemoHostAway(bool),
     /// Wear the theme of this name.
-    Theme(String),
+    LoadTheme(String),
     /// Keep for the next time how the fleet is looked at.
-    Keep(FleetView),
+    SaveViewState(ViewState),
     /// Draw everything again.
     Redraw,
     /// Hand the terminal back to the shell.
@@ -202,126 +206,126 @@ pub enum Effect {
 
 /// Changes the model. Sets `dirty` when something that is drawn changed.
 pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
-    let ignored = model.ignores_keys_until().is_some();
+    let ignored = model.key_guard_notice_until().is_some();
     model.now = now;
-    jobs::ended(model, &msg);
-    let mut effects = answer(model, msg);
-    note_plan(model);
-    agent::stay_within(model);
+    jobs::finish_jobs(model, &msg);
+    let mut effects = handle_message(model, msg);
+    track_visible_plan(model);
+    agent::clamp_pane_top(model);
     // A filter is kept when it has been typed in full.
-    let view = model.fleet_view();
-    if model.prompt.is_none() && view != model.kept {
-        model.kept = view.clone();
-        effects.insert(0, Effect::Keep(view));
+    let view = model.view_state();
+    if model.input_line.is_none() && view != model.saved_view_state {
+        model.saved_view_state = view.clone();
+        effects.insert(0, Effect::SaveViewState(view));
     }
-    jobs::begun(model, &effects);
-    model.dirty |= model.refresh_jobs();
-    model.dirty |= ignored != model.ignores_keys_until().is_some();
+    jobs::begin_jobs(model, &effects);
+    model.is_dirty |= model.refresh_jobs();
+    model.is_dirty |= ignored != model.key_guard_notice_until().is_some();
     effects
 }
 
-fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
+fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
     match msg {
-        Msg::Keys(keys) => keys_came(model, keys),
-        Msg::Paste(mut text) => {
-            let effects = paste(model, &text);
+        Msg::KeysPressed(keys) => handle_keys(model, keys),
+        Msg::TextPasted(mut text) => {
+            let effects = handle_paste(model, &text);
             // It may have been a secret.
             text.zeroize();
             effects
         }
-        Msg::Resize(columns, rows) => {
+        Msg::Resized(columns, rows) => {
             model.size = (columns, rows);
             // Also after another program had the terminal.
-            model.reset.in_sight = None;
-            model.keep_cursor_visible();
-            model.agent.arrange(columns);
-            agent::keep_cursor_visible(model);
-            model.dirty = true;
+            model.reset.visible_plan = None;
+            model.keep_fleet_cursor_visible();
+            model.agent.arrange_panes(columns);
+            agent::keep_history_cursor_visible(model);
+            model.is_dirty = true;
             Vec::new()
         }
-        Msg::Tick => tick(model),
-        Msg::Observed(observations) => observed(model, observations),
-        Msg::Remembered(observations) => {
+        Msg::Tick => handle_tick(model),
+        Msg::AgentsObserved(observations) => handle_observations(model, observations),
+        Msg::SavedObservationsLoaded(observations) => {
             for seen in observations {
                 // One that has moved since says nothing of the memory where it is now.
                 let same = |row: &&mut AgentRow| {
                     row.name == seen.agent && seen.address.as_ref() == Some(&row.address)
                 };
                 if let Some(row) = model.rows.iter_mut().find(same) {
-                    row.remembered = Some(seen);
+                    row.saved_observation = Some(seen);
                 }
             }
-            model.arrange();
-            model.dirty = true;
+            model.refresh_visible_agents();
+            model.is_dirty = true;
             Vec::new()
         }
-        Msg::Texts(texts) => {
-            agent::texts_came(model, *texts);
+        Msg::TextsPrepared(texts) => {
+            agent::handle_texts(model, *texts);
             Vec::new()
         }
-        Msg::Tones(name, generation, tones) => {
-            agent::tones_came(model, &name, generation, &tones);
+        Msg::TonesPrepared(name, generation, tones) => {
+            agent::handle_tones(model, &name, generation, &tones);
             Vec::new()
         }
-        Msg::History(name, past) => {
-            agent::history_came(model, &name, past);
+        Msg::HistoryLoaded(name, past) => {
+            agent::handle_history(model, &name, past);
             Vec::new()
         }
-        Msg::Passed(name, seq, text) => {
-            agent::passed_came(model, &name, seq, text);
+        Msg::RunDiffPrepared(name, seq, text) => {
+            agent::handle_run_diff(model, &name, seq, text);
             Vec::new()
         }
-        Msg::Planned(request, plan) => planned(model, request, plan),
-        Msg::Progress(progress) => {
-            progressed(model, progress);
+        Msg::PlanMade(request, plan) => handle_plan(model, request, plan),
+        Msg::RunProgressed(progress) => {
+            handle_progress(model, progress);
             Vec::new()
         }
-        Msg::Ended(report) => ended(model, &report),
-        Msg::Log(Ok(runs)) => {
-            model.dirty |= model.log.runs != runs || model.ledger_error.is_some();
-            let first = !std::mem::replace(&mut model.log.read, true);
+        Msg::RunEnded(report) => handle_run_ended(model, &report),
+        Msg::LogLoaded(Ok(runs)) => {
+            model.is_dirty |= model.log.runs != runs || model.ledger_error.is_some();
+            let first = !std::mem::replace(&mut model.log.is_loaded, true);
             if let Some(text) = runs
                 .first()
                 .filter(|_| first)
-                .and_then(|run| cut_short(model, run))
+                .and_then(|run| interrupted_run_warning(model, run))
             {
-                model.say(MessageLevel::Warn, text);
+                model.report(MessageLevel::Warn, text);
             }
-            model.log.take_runs(runs);
+            model.log.replace_runs(runs);
             model.ledger_error = None;
-            model.follow_trends();
-            agent::history(model)
+            model.update_trends();
+            agent::request_history(model)
         }
-        Msg::Log(Err(why)) => {
-            model.say(MessageLevel::Error, why.clone());
+        Msg::LogLoaded(Err(why)) => {
+            model.report(MessageLevel::Error, why.clone());
             model.ledger_error = Some(why);
             Vec::new()
         }
-        Msg::Hosts(hosts) => {
+        Msg::HostsChanged(hosts) => {
             hosts
                 .into_iter()
-                .for_each(|status| host::stands(model, status));
+                .for_each(|status| host::handle_host_status(model, status));
             Vec::new()
         }
-        Msg::Settings(host, settings) => {
+        Msg::HostSettingsLoaded(host, settings) => {
             model.hosts.settings.insert(host, settings);
-            model.dirty |= model.screen == Screen::Hosts;
+            model.is_dirty |= model.screen == Screen::Hosts;
             Vec::new()
         }
-        Msg::Patch(agent, patch) => hand::patch_came(model, &agent, patch),
-        Msg::Copied(clip, handed) => hand::copied(model, clip, handed),
-        Msg::Entry(agent, entry, page) => {
-            hand::entry_came(model, HandoffRequest::Entry(agent, entry), page)
+        Msg::PatchPrepared(agent, patch) => hand::handle_patch(model, &agent, patch),
+        Msg::ClipboardCopied(clip, handed) => hand::handle_copied(model, clip, handed),
+        Msg::EntryLoaded(agent, entry, page) => {
+            hand::handle_entry(model, HandoffRequest::ReadEntry(agent, entry), page)
         }
-        Msg::Baseline(agent, found) => hand::baseline_came(model, &agent, found),
-        Msg::Edited(edit, now, lines) => hand::edited(model, &edit, now, lines),
-        Msg::Note(level, text) => {
-            model.say(level, text);
+        Msg::BaselineInspected(agent, found) => hand::handle_baseline(model, &agent, found),
+        Msg::BaselineEdited(edit, now, lines) => hand::handle_edited(model, &edit, now, lines),
+        Msg::Reported(level, text) => {
+            model.report(level, text);
             Vec::new()
         }
-        Msg::Desk(event) => question::told(model, event),
-        Msg::ConfigChanged | Msg::ConfigRead(_) => Vec::new(),
-        Msg::ConfigBroken(problems) => {
+        Msg::PromptEvent(event) => question::handle_prompt_event(model, event),
+        Msg::ConfigChanged | Msg::ConfigReloaded(_) => Vec::new(),
+        Msg::ConfigInvalid(problems) => {
             let (errors, warnings): (Vec<_>, Vec<_>) = problems
                 .into_iter()
                 .partition(|it| it.level == config::DiagnosticLevel::Error);
@@ -330,46 +334,48 @@ fn answer(model: &mut Model, msg: Msg) -> Vec<Effect> {
                 (MessageLevel::Error, &errors),
             ] {
                 for problem in problems {
-                    model.say(level, preferences::line(problem, ""));
+                    model.report(level, preferences::format_problem(problem, ""));
                 }
             }
-            model.say(
+            model.report(
                 MessageLevel::Error,
                 "the configuration was changed and is wrong; the old one stays in force",
             );
-            model.config_error =
-                preferences::summary(&errors, &model.fleet.invocation.line("config check"));
+            model.config_error = preferences::summarize_problems(
+                &errors,
+                &model.fleet.invocation.command_line("config check"),
+            );
             Vec::new()
         }
-        Msg::ConfigLoaded(fleet, agents, read_only) => {
-            config_loaded(model, fleet, agents, read_only)
+        Msg::ConfigAdopted(fleet, agents, read_only) => {
+            handle_config_adopted(model, fleet, agents, read_only)
         }
-        Msg::Preferences(preferences) => {
+        Msg::PreferencesLoaded(preferences) => {
             model.preferences = *preferences;
             model.preferences_error = None;
-            model.pending = PendingKeys::default();
-            model.follow_trends();
-            model.say(
+            model.pending_keys = PendingKeys::default();
+            model.update_trends();
+            model.report(
                 MessageLevel::Info,
                 "the preferences were changed and are in force",
             );
             Vec::new()
         }
-        Msg::PreferencesBroken(problems) => {
-            model.complain(&problems);
+        Msg::PreferencesInvalid(problems) => {
+            model.report_preference_problems(&problems);
             let why = model.preferences_error.clone().unwrap_or_default();
             let text = format!("the old preferences stay: {why}");
-            model.say(MessageLevel::Error, text);
+            model.report(MessageLevel::Error, text);
             Vec::new()
         }
-        Msg::Quit => vec![Effect::Cancel, Effect::Quit],
+        Msg::Quit => vec![Effect::CancelRun, Effect::Quit],
     }
 }
 
 /// What there is to be told of a run that was cut short, as by a line that broke.
-fn cut_short(model: &Model, run: &RunSummary) -> Option<String> {
-    let left = run.count(Outcome::NotStarted);
-    let (run, key) = (&run.run, model.key(Command::GoLog));
+fn interrupted_run_warning(model: &Model, run: &RunSummary) -> Option<String> {
+    let left = run.count_outcome(Outcome::NotStarted);
+    let (run, key) = (&run.run_id, model.key_hint(Command::GoLog));
     (left > 0).then(|| {
         format!("the last run, {run}, was cut short before it came to {left} of its agents; {key} has it")
     })
@@ -377,39 +383,39 @@ fn cut_short(model: &Model, run: &RunSummary) -> Option<String> {
 
 /// When [`Msg::Tick`] should come next, if nothing else happens.
 pub fn next_wake(model: &Model) -> Duration {
-    let now = model.now.since;
+    let now = model.now.elapsed;
     let mut wake = now + Duration::from_secs(20);
-    let mut at = |time: Option<Duration>| wake = time.map_or(wake, |time| wake.min(time));
-    at(model.strip_due);
-    at(model.cursor_due);
-    at(model.ignores_keys_until());
-    let pending = &model.pending;
-    at((!pending.keys.is_empty() && !pending.shown).then_some(pending.due));
-    at(model.read_only.unlocked_until);
+    let mut wake_by = |time: Option<Duration>| wake = time.map_or(wake, |time| wake.min(time));
+    wake_by(model.strip_due);
+    wake_by(model.cursor_pin_due);
+    wake_by(model.key_guard_notice_until());
+    let pending = &model.pending_keys;
+    wake_by((!pending.keys.is_empty() && !pending.is_hint_shown).then_some(pending.hint_due));
+    wake_by(model.read_only.unlocked_until);
     match &model.reset.stage {
-        ResetStage::Plan(view) if model.screen == Screen::Reset && !model.waiting => {
-            at(Some(view.shown + PLAN_LIFETIME));
+        ResetStage::Plan(view) if model.screen == Screen::Reset && !model.is_plan_pending => {
+            wake_by(Some(view.made_at + PLAN_LIFETIME));
         }
-        ResetStage::Run(_) => at(Some(now + Duration::from_millis(500))),
+        ResetStage::Run(_) => wake_by(Some(now + Duration::from_millis(500))),
         _ => {}
     }
     if model.screen == Screen::Log && model.has_jobs() {
-        at(Some(now + REFRESH_INTERVAL));
+        wake_by(Some(now + REFRESH_INTERVAL));
     }
     wake.max(now)
 }
 
-fn tick(model: &mut Model) -> Vec<Effect> {
-    let now = model.now.since;
+fn handle_tick(model: &mut Model) -> Vec<Effect> {
+    let now = model.now.elapsed;
     if model.strip_due.is_some_and(|due| due <= now) {
         model.strip_due = None;
-        model.dirty |= model.strip != model.cursor;
-        model.strip.clone_from(&model.cursor);
+        model.is_dirty |= model.strip_agent != model.cursor_agent;
+        model.strip_agent.clone_from(&model.cursor_agent);
     }
-    let pending = &mut model.pending;
-    if !pending.keys.is_empty() && !pending.shown && pending.due <= now {
-        pending.shown = true;
-        model.dirty = true;
+    let pending = &mut model.pending_keys;
+    if !pending.keys.is_empty() && !pending.is_hint_shown && pending.hint_due <= now {
+        pending.is_hint_shown = true;
+        model.is_dirty = true;
     }
     if model
         .read_only
@@ -417,21 +423,23 @@ fn tick(model: &mut Model) -> Vec<Effect> {
         .is_some_and(|until| until <= now)
     {
         model.read_only.unlocked_until = None;
-        model.read_only.on |= model.read_only.by_config;
-        model.say(MessageLevel::Info, "protected agents are read-only again");
+        model.read_only.is_on |= model.read_only.is_set_by_config;
+        model.report(MessageLevel::Info, "protected agents are read-only again");
     }
-    if model.cursor_due.take_if(|due| *due <= now).is_some() {
-        model.cursor_moved = true;
+    if model.cursor_pin_due.take_if(|due| *due <= now).is_some() {
+        model.is_cursor_pinned = true;
     }
-    let ages = ages(model);
-    if ages != model.ages {
-        model.ages = ages;
-        model.dirty = true;
+    let ages = visible_ages(model);
+    if ages != model.visible_ages {
+        model.visible_ages = ages;
+        model.is_dirty = true;
     }
     match &model.reset.stage {
-        ResetStage::Plan(_) if model.screen == Screen::Reset && !model.waiting => plan_anew(model),
+        ResetStage::Plan(_) if model.screen == Screen::Reset && !model.is_plan_pending => {
+            replace_expired_plan(model)
+        }
         ResetStage::Run(_) => {
-            model.dirty |= model.screen == Screen::Reset;
+            model.is_dirty |= model.screen == Screen::Reset;
             Vec::new()
         }
         _ => Vec::new(),
@@ -439,75 +447,82 @@ fn tick(model: &mut Model) -> Vec<Effect> {
 }
 
 /// The ages that are on the screen.
-fn ages(model: &Model) -> Vec<String> {
-    let of = |row: &AgentRow| {
-        let now = model.now.wall;
-        let known = row.last_read()?;
+fn visible_ages(model: &Model) -> Vec<String> {
+    let ages_of_row = |row: &AgentRow| {
+        let now = model.now.local_time;
+        let known = row.last_readable_observation()?;
         let changed = known
             .content
             .as_ref()
-            .map(|content| modified(content.modified, now));
-        let changed = changed.map_or_else(String::new, |changed| age(now, changed));
+            .map(|content| modified_time(content.modified_ns, now));
+        let changed = changed.map_or_else(String::new, |changed| format_age(now, changed));
         // Of who can be reached neither of the other two is shown.
-        match model.cut_off(&row.name) {
-            Some(why) => Some(format!("{changed} {} {why}", age(now, known.read))),
+        match model.host_problem(&row.name) {
+            Some(why) => Some(format!(
+                "{changed} {} {why}",
+                format_age(now, known.read_at)
+            )),
             None => Some(changed),
         }
     };
     match model.screen {
         Screen::Fleet => {
-            let visible = model.order.iter().skip(model.top).take(model.list_height());
+            let visible = model
+                .visible_agents
+                .iter()
+                .skip(model.fleet_top)
+                .take(model.fleet_height());
             visible
-                .filter_map(|name| model.row(name))
-                .filter_map(of)
+                .filter_map(|name| model.find_row(name))
+                .filter_map(ages_of_row)
                 .collect()
         }
         Screen::Agent => model
-            .row(&model.agent.name)
-            .and_then(of)
+            .find_row(&model.agent.agent)
+            .and_then(ages_of_row)
             .into_iter()
             .collect(),
-        Screen::Hosts => host::ages(model),
+        Screen::Hosts => host::visible_host_ages(model),
         Screen::Log => {
-            let jobs = model.jobs.shown.iter();
-            jobs.map(|job| age(model.now.wall, job.since.wall))
+            let jobs = model.background_jobs.visible.iter();
+            jobs.map(|job| format_age(model.now.local_time, job.started.local_time))
                 .collect()
         }
         Screen::Reset => Vec::new(),
     }
 }
 
-fn progressed(model: &mut Model, progress: Progress) {
+fn handle_progress(model: &mut Model, progress: RunProgress) {
     let ResetStage::Run(view) = &mut model.reset.stage else {
         return;
     };
     match progress {
-        Progress::Stage(agent, stage) => {
-            view.stages.insert(agent, stage);
+        RunProgress::Stage(agent, stage) => {
+            view.agent_steps.insert(agent, stage);
         }
-        Progress::Done(result) => {
+        RunProgress::AgentDone(result) => {
             view.outcomes
                 .insert(result.agent, (result.outcome, result.note));
         }
-        Progress::Line(_) => return,
+        RunProgress::LogLine(_) => return,
     }
-    model.dirty = true;
+    model.is_dirty = true;
 }
 
-fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
+fn handle_run_ended(model: &mut Model, report: &RunReport) -> Vec<Effect> {
     let verb = match &model.reset.stage {
         ResetStage::Run(view) => view.verb,
-        _ => report.act.word(),
+        _ => report.operation.as_str(),
     };
-    let result = ResultView::of_report(report, verb, model.now.wall);
-    let failed = result.failed();
+    let result = ResultView::from_report(report, verb, model.now.local_time);
+    let failed = result.failed_agents();
     let done = format!(
         "run {}: {} ok, {}",
-        result.run,
-        result.changed().len(),
-        result.bad()
+        result.run_id,
+        result.changed_agents().len(),
+        result.failure_summary()
     );
-    model.say(
+    model.report(
         if failed.is_empty() {
             MessageLevel::Info
         } else {
@@ -516,59 +531,67 @@ fn ended(model: &mut Model, report: &Report) -> Vec<Effect> {
         done,
     );
     if let Some(message) = model.log.messages.front_mut() {
-        message.run = Some(result.run.clone());
+        message.run_id = Some(result.run_id.clone());
     }
     let names = result.lines.iter().map(|line| line.agent.clone()).collect();
-    if let Some((run, _)) = model.log.commands.front_mut().filter(|it| it.0.is_empty()) {
-        run.clone_from(&result.run);
+    if let Some((run, _)) = model
+        .log
+        .run_commands
+        .front_mut()
+        .filter(|it| it.0.is_empty())
+    {
+        run.clone_from(&result.run_id);
     }
     model.reset.stage = ResetStage::Result(Box::new(result));
-    model.reset.behind = None;
+    model.reset.previous_result = None;
     model.reset.cursor = 0;
-    vec![Effect::Read(names), Effect::LoadLog]
+    vec![Effect::ReadAgents(names), Effect::LoadLog]
 }
 
-fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
+fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
     let mut effects = Vec::new();
-    let mut replan = false;
-    let mut ran = false;
-    let mut changed = false;
+    let mut is_plan_affected = false;
+    let mut has_run_ended = false;
+    let mut has_changed = false;
     for seen in observations {
         let Some(row) = model.rows.iter_mut().find(|row| row.name == seen.agent) else {
             continue;
         };
-        if is_elsewhere(row, seen.address.as_ref()) {
+        if has_moved(row, seen.address.as_ref()) {
             continue;
         }
         if row
-            .seen
+            .observation
             .as_ref()
             .is_some_and(|old| old.generation > seen.generation)
         {
             continue;
         }
-        let same = row.seen.as_ref().is_some_and(|old| {
+        let same = row.observation.as_ref().is_some_and(|old| {
             let old = Observation {
-                read: seen.read,
+                read_at: seen.read_at,
                 generation: seen.generation,
                 ..old.clone()
             };
             old == seen
         });
-        changed |= !same;
+        has_changed |= !same;
         if !same {
-            ran |= row.seen.as_ref().is_some_and(|old| old.last != seen.last);
-            if model.screen == Screen::Agent && model.agent.name == seen.agent {
-                effects.push(Effect::Texts(seen.agent.clone()));
+            has_run_ended |= row
+                .observation
+                .as_ref()
+                .is_some_and(|old| old.last_run != seen.last_run);
+            if model.screen == Screen::Agent && model.agent.agent == seen.agent {
+                effects.push(Effect::PrepareTexts(seen.agent.clone()));
             }
             match &model.reset.stage {
                 ResetStage::Plan(view) => {
-                    replan |= view.plan.steps.iter().any(|step| step.agent == seen.agent);
+                    is_plan_affected |= view.plan.steps.iter().any(|step| step.agent == seen.agent);
                 }
                 // What is being made may be of before that.
                 ResetStage::Planning(request) => {
-                    let names = request.names();
-                    model.reset.stale |= names.is_empty() || names.contains(&seen.agent);
+                    let names = request.agent_names();
+                    model.reset.is_plan_stale |= names.is_empty() || names.contains(&seen.agent);
                 }
                 _ => {}
             }
@@ -576,95 +599,99 @@ fn observed(model: &mut Model, observations: Vec<Observation>) -> Vec<Effect> {
         if let Some(why) = &seen.ledger_error {
             model.ledger_error = Some(why.clone());
         }
-        if seen.was_read() {
-            row.known = Some(seen.clone());
+        if seen.is_content_known() {
+            row.last_readable = Some(seen.clone());
         }
-        row.seen = Some(seen);
+        row.observation = Some(seen);
     }
     // A run of this console reads the log at its end; the history follows the log.
-    if ran && !model.is_running() {
+    if has_run_ended && !model.is_running() {
         effects.push(Effect::LoadLog);
     }
-    model.dirty |= changed;
-    if changed && !is_covered(model) {
-        model.arrange();
+    model.is_dirty |= has_changed;
+    if has_changed && !is_screen_covered(model) {
+        model.refresh_visible_agents();
     }
-    if changed {
+    if has_changed {
         // Those that are drawn with it.
-        model.ages = ages(model);
+        model.visible_ages = visible_ages(model);
     }
-    let settled = model.rows.iter().all(|row| row.seen.is_some());
-    if settled && !model.cursor_moved && model.cursor_due.is_none() {
-        model.cursor_due = Some(model.now.since + CURSOR_SETTLE_TIME);
+    let is_fully_observed = model.rows.iter().all(|row| row.observation.is_some());
+    if is_fully_observed && !model.is_cursor_pinned && model.cursor_pin_due.is_none() {
+        model.cursor_pin_due = Some(model.now.elapsed + CURSOR_SETTLE_TIME);
     }
     if let ResetStage::Plan(view) = &model.reset.stage
-        && replan
+        && is_plan_affected
     {
-        model.reset.stale = model.waiting;
-        if !model.waiting {
+        model.reset.is_plan_stale = model.is_plan_pending;
+        if !model.is_plan_pending {
             let request = view.request.clone();
-            effects.extend(ask_for_plan(model, request, true));
+            effects.extend(request_plan(model, request, true));
         }
     }
     effects
 }
 
 /// Whether something is of where the agent was before the config moved it.
-fn is_elsewhere(row: &AgentRow, address: Option<&Address>) -> bool {
+fn has_moved(row: &AgentRow, address: Option<&MemoryAddress>) -> bool {
     address.is_some_and(|address| *address != row.address)
 }
 
-fn config_loaded(
+fn handle_config_adopted(
     model: &mut Model,
     fleet: FleetModel,
-    agents: Vec<(String, Address)>,
+    agents: Vec<(String, MemoryAddress)>,
     read_only: bool,
 ) -> Vec<Effect> {
     let mut effects = vec![Effect::LoadLog];
     let mut old = std::mem::take(&mut model.rows);
-    let new = |(name, address): (String, Address)| {
+    let new = |(name, address): (String, MemoryAddress)| {
         let place = old.iter().position(|row| row.name == name);
         let known = place.map(|place| old.swap_remove(place));
         let known = known.filter(|row| row.address == address);
-        if known.is_none() && model.agent.name == name {
+        if known.is_none() && model.agent.agent == name {
             // Its texts are those of another memory.
-            model.agent = model.agent.of(name.clone());
-            model.agent.arrange(model.size.0);
-            effects.push(Effect::Texts(name.clone()));
+            model.agent = model.agent.for_agent(name.clone());
+            model.agent.arrange_panes(model.size.0);
+            effects.push(Effect::PrepareTexts(name.clone()));
         }
         AgentRow {
             name,
             address,
-            seen: None,
-            known: None,
-            remembered: known.and_then(|row| row.last_read().or(row.seen.as_ref()).cloned()),
+            observation: None,
+            last_readable: None,
+            saved_observation: known.and_then(|row| {
+                row.last_readable_observation()
+                    .or(row.observation.as_ref())
+                    .cloned()
+            }),
         }
     };
     model.rows = agents.into_iter().map(new).collect();
     let names: Vec<&String> = model.rows.iter().map(|row| &row.name).collect();
     model.marks.retain(|name| names.contains(&name));
-    let open = &model.agent.name;
-    let gone = (!open.is_empty() && !names.contains(&open)).then(|| open.clone());
+    let open = &model.agent.agent;
+    let removed_agent = (!open.is_empty() && !names.contains(&open)).then(|| open.clone());
     model.hosts = HostsScreen::default();
     model.fleet = fleet;
-    model.read_only.by_config = read_only;
-    model.read_only.on |= read_only && !model.unlocked();
+    model.read_only.is_set_by_config = read_only;
+    model.read_only.is_on |= read_only && !model.is_unlocked();
     model.config_error = None;
     if let ResetStage::Plan(_) | ResetStage::Planning(_) = model.reset.stage {
-        give_up_plan(model);
+        abandon_plan(model);
     }
-    model.arrange();
-    model.say(
+    model.refresh_visible_agents();
+    model.report(
         MessageLevel::Info,
         "the configuration was changed and is in force",
     );
-    if gone.is_some() {
-        model.back = Default::default();
+    if removed_agent.is_some() {
+        model.return_point = Default::default();
     }
-    if let Some(name) = gone.filter(|_| model.screen == Screen::Agent) {
+    if let Some(name) = removed_agent.filter(|_| model.screen == Screen::Agent) {
         let text = format!("{name} is no longer in the configuration, which was changed");
-        model.say(MessageLevel::Warn, text);
-        go(model, Screen::Fleet);
+        model.report(MessageLevel::Warn, text);
+        go_to_screen(model, Screen::Fleet);
     }
     effects
 }

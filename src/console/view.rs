@@ -15,12 +15,12 @@ use ratatui::style::Style;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::command::{self, Category, Command, Context};
-use super::keymap::written;
-use super::model::{MIN_TERMINAL_SIZE, MessageLevel, Model, Prompt, Screen, Tab};
-use super::theme::{Role, Theme, of_state};
+use super::command::{self, Command, CommandCategory, KeyContext};
+use super::keymap::format_sequence;
+use super::model::{AgentTab, InputLine, MIN_TERMINAL_SIZE, MessageLevel, Model, Screen};
+use super::theme::{Role, Theme, role_of_state};
 use crate::engine::State;
-use crate::untrusted::{self, View};
+use crate::untrusted::{self, RevealOptions};
 
 /// Draws everything, from the bottom up: the screen, then what lies over it.
 pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
@@ -30,7 +30,7 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
     }
     let mut canvas = Canvas::new(buffer, theme);
     if model.is_too_small() {
-        too_small(model, &mut canvas);
+        draw_too_small(model, &mut canvas);
         return;
     }
     match model.screen {
@@ -41,126 +41,128 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
         Screen::Hosts => hosts::draw(model, &mut canvas),
     }
     // A text that has the screen for itself has its own last line.
-    let full = model.screen == Screen::Agent && model.agent.full && !model.agent.is_list();
+    let full =
+        model.screen == Screen::Agent && model.agent.is_full_screen && !model.agent.is_list();
     if !full {
         let y = model.size.1 - 2;
         let room = model.size.0 - 2;
-        message(model, &mut canvas, (1, y), room);
+        draw_message(model, &mut canvas, (1, y), room);
     }
-    if !full || model.prompt.is_some() {
-        hints(model, &mut canvas);
+    if !full || model.input_line.is_some() {
+        draw_hints(model, &mut canvas);
     }
-    if model.pending.shown {
-        overlay::which_key(model, &mut canvas);
+    if model.pending_keys.is_hint_shown {
+        overlay::draw_continuations(model, &mut canvas);
     }
     if let Some(overlay) = &model.overlay {
         overlay::draw(model, overlay, &mut canvas);
     }
 }
 
-fn too_small(model: &Model, canvas: &mut Canvas<'_>) {
+fn draw_too_small(model: &Model, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;
     let text = format!(
         "{}x{} needed (now {width}x{height}) - {} quits",
         MIN_TERMINAL_SIZE.0,
         MIN_TERMINAL_SIZE.1,
-        model.preferences.keymap.leaving()
+        model.preferences.keymap.exit_key_text()
     );
     let y = height / 2;
     let x = width.saturating_sub(text.width() as u16) / 2;
-    canvas.put(x, y, &text, Role::Text);
+    canvas.put_text(x, y, &text, Role::Text);
     let worst: Vec<(State, usize)> = model
-        .counts()
+        .state_counts()
         .into_iter()
-        .filter(|(state, _)| !state.is_fine())
+        .filter(|(state, _)| !state.is_healthy())
         .collect();
     let mut x = 0;
     for (state, count) in worst {
-        x = canvas.put(x, y + 1, &format!("{count} {state} "), of_state(state));
+        x = canvas.put_text(x, y + 1, &format!("{count} {state} "), role_of_state(state));
     }
 }
 
 /// What is said while keys are ignored, wherever they were typed too early.
-const IGNORES_KEYS: &str = "Keys typed ahead are ignored: pause for half a second, then go on.";
+const KEYS_IGNORED_NOTICE: &str =
+    "Keys typed ahead are ignored: pause for half a second, then go on.";
 
 /// The last line: what can be done here. Help is the last hint to go.
-fn hints(model: &Model, canvas: &mut Canvas<'_>) {
+fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;
     let y = height - 1;
-    if let Some(prompt) = &model.prompt {
+    if let Some(prompt) = &model.input_line {
         let (label, text) = match prompt {
-            Prompt::Filter(_) => ("filter: ", &model.filter),
-            Prompt::Search(_) if model.screen == Screen::Log => ("search: ", &model.log.query),
-            Prompt::Search(_) => ("search: ", &model.agent.pane().query),
+            InputLine::Filter(_) => ("filter: ", &model.filter),
+            InputLine::Search(_) if model.screen == Screen::Log => ("search: ", &model.log.query),
+            InputLine::Search(_) => ("search: ", &model.agent.current_pane().query),
         };
-        let x = canvas.put(0, y, label, Role::Key);
-        let x = canvas.foreign(x, y, text.as_bytes(), Role::Prompt);
-        let x = canvas.put(x, y, "_", Role::Prompt);
-        canvas.put(x + 2, y, "Enter keeps it, Esc takes it back", Role::Dim);
+        let x = canvas.put_text(0, y, label, Role::Key);
+        let x = canvas.put_untrusted(x, y, text.as_bytes(), Role::Prompt);
+        let x = canvas.put_text(x, y, "_", Role::Prompt);
+        canvas.put_text(x + 2, y, "Enter keeps it, Esc takes it back", Role::Dim);
         return;
     }
-    if model.pending.shown {
-        let x = canvas.put(1, y, "Esc", Role::Key);
-        canvas.put(x, y, " cancels", Role::Text);
+    if model.pending_keys.is_hint_shown {
+        let x = canvas.put_text(1, y, "Esc", Role::Key);
+        canvas.put_text(x, y, " cancels", Role::Text);
         return;
     }
-    let help = format!("{} help", model.key(Command::Help));
+    let help = format!("{} help", model.key_hint(Command::Help));
     let end = width.saturating_sub(help.width() as u16 + 1);
-    let mut room = asked(model, canvas, end);
+    let mut available_width = draw_pending_question(model, canvas, end);
     let mut x = 1;
-    let mut hints = offered_hints(model);
+    let mut hints = visible_hints(model);
     // What only the demo has stands last, and in any case.
-    if let Some(last) = hints.pop_if(|hint| hint.command == Command::HostAway) {
-        room = room.saturating_sub(last.width());
-        last.put(model, canvas, room, y);
+    if let Some(last) = hints.pop_if(|hint| hint.command == Command::ToggleDemoHost) {
+        available_width = available_width.saturating_sub(last.width());
+        last.draw(model, canvas, available_width, y);
     }
     for hint in hints {
-        if x + hint.width() <= room {
-            x = hint.put(model, canvas, x, y);
+        if x + hint.width() <= available_width {
+            x = hint.draw(model, canvas, x, y);
         }
     }
-    let x = canvas.put(end, y, help.trim_end_matches(" help"), Role::Key);
-    canvas.put(x, y, " help", Role::Text);
+    let x = canvas.put_text(end, y, help.trim_end_matches(" help"), Role::Key);
+    canvas.put_text(x, y, " help", Role::Text);
 }
 
 /// What a key does, in the last line.
-struct Hint {
+struct KeyHint {
     command: Command,
     keys: String,
     text: &'static str,
 }
 
-impl Hint {
+impl KeyHint {
     /// Cells that it takes, with the blanks behind it.
     fn width(&self) -> u16 {
         (self.keys.width() + self.text.width() + 3) as u16
     }
 
     /// Returns the column behind it.
-    fn put(&self, model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
-        let (key, text) = match command::enabled(self.command, model) {
+    fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
+        let (key, text) = match command::check_enabled(self.command, model) {
             Ok(()) => (Role::Key, Role::Text),
             Err(_) => (Role::Disabled, Role::Disabled),
         };
-        let after = canvas.put(x, y, &self.keys, key);
-        canvas.put(after + 1, y, self.text, text) + 2
+        let after = canvas.put_text(x, y, &self.keys, key);
+        canvas.put_text(after + 1, y, self.text, text) + 2
     }
 }
 
 /// The hints of a screen, what matters most first.
-fn offered_hints(model: &Model) -> Vec<Hint> {
-    let context = model.context();
+fn visible_hints(model: &Model) -> Vec<KeyHint> {
+    let context = model.key_context();
     let keymap = &model.preferences.keymap;
-    let mut specs: Vec<_> = command::offered(model)
+    let mut specs: Vec<_> = command::offered_commands(model)
         .filter(|spec| !spec.hint.is_empty() && spec.command != Command::Help)
-        .filter(|spec| fits_stage(spec.command, model))
+        .filter(|spec| fits_reset_stage(spec.command, model))
         .collect();
     // At a plan and at a result what acts comes before what only looks.
     specs.sort_by_key(|spec| {
-        let looks = spec.category != Category::Act && context != Context::Fleet;
-        (spec.command == Command::HostAway, looks)
+        let looks = spec.category != CommandCategory::Actions && context != KeyContext::Fleet;
+        (spec.command == Command::ToggleDemoHost, looks)
     });
-    let hint = |spec: &command::Spec| {
+    let hint = |spec: &command::CommandSpec| {
         // What goes on and back is one hint.
         let back = match spec.command {
             Command::NextHunk => Some(Command::PreviousHunk),
@@ -168,18 +170,18 @@ fn offered_hints(model: &Model) -> Vec<Hint> {
             _ => None,
         };
         let both = [Some(spec.command), back].into_iter().flatten();
-        let keys = both.filter_map(|command| keymap.keys(command).first());
-        let keys: Vec<String> = keys.map(|keys| written(keys)).collect();
-        Hint {
+        let keys = both.filter_map(|command| keymap.sequences(command).first());
+        let keys: Vec<String> = keys.map(|keys| format_sequence(keys)).collect();
+        KeyHint {
             command: spec.command,
             keys: keys.join(" "),
             text: match (spec.command, context) {
-                (Command::Back, Context::Fleet) => "quit",
+                (Command::GoBack, KeyContext::Fleet) => "quit",
                 _ => spec.hint,
             },
         }
     };
-    let mut hints: Vec<Hint> = specs.into_iter().map(hint).collect();
+    let mut hints: Vec<KeyHint> = specs.into_iter().map(hint).collect();
     // A command without a key is in help and palette.
     hints.retain(|hint| !hint.keys.is_empty());
     hints
@@ -187,77 +189,82 @@ fn offered_hints(model: &Model) -> Vec<Hint> {
 
 /// What hosts ask, in the last line before `end`: it stays there until it is
 /// answered. Where it begins.
-fn asked(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
+fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
     let Some(first) = model.questions.first() else {
         return end;
     };
     let text = match model.questions.len() {
-        1 => format!("{} wants {}", first.host, first.noun()),
+        1 => format!("{} wants {}", first.host, first.short_name()),
         many => format!("{many} questions of hosts"),
     };
-    let text = cut(&text, usize::from(end / 2));
-    let key = model.key(Command::Answer);
+    let text = truncate_untrusted(&text, usize::from(end / 2));
+    let key = model.key_hint(Command::AnswerQuestion);
     let length = text.width() + key.width() + 3;
     let x = end.saturating_sub(length as u16);
     let y = model.size.1 - 1;
-    let after = canvas.put(x, y, &key, Role::Key);
-    canvas.put(after + 1, y, &text, Role::Warn);
+    let after = canvas.put_text(x, y, &key, Role::Key);
+    canvas.put_text(after + 1, y, &text, Role::Warn);
     x
 }
 
 /// Whether a hint belongs to what is asked right now.
-fn fits_stage(command: Command, model: &Model) -> bool {
+fn fits_reset_stage(command: Command, model: &Model) -> bool {
     use super::model::{Confirmation, ResetStage};
-    if command == Command::HostAway {
-        return matches!(model.context(), Context::Fleet | Context::Hosts);
+    if command == Command::ToggleDemoHost {
+        return matches!(model.key_context(), KeyContext::Fleet | KeyContext::Hosts);
     }
     if let ResetStage::Result(result) = &model.reset.stage
-        && model.context() == Context::Result
+        && model.key_context() == KeyContext::Result
     {
         return match command {
-            Command::Retry => !result.failed().is_empty(),
-            Command::PlanUndo => !result.changed().is_empty(),
+            Command::RetryFailed => !result.failed_agents().is_empty(),
+            Command::PlanUndo => !result.changed_agents().is_empty(),
             _ => true,
         };
     }
-    if model.context() == Context::Log {
+    if model.key_context() == KeyContext::Log {
         return match command {
             Command::GoLog => false,
-            Command::OpenDiff => model.subject().is_some(),
+            Command::OpenDiff => model.subject_agent().is_some(),
             _ => true,
         };
     }
-    if model.context() == Context::Agent {
+    if model.key_context() == KeyContext::Agent {
         let texts = matches!(
             command,
-            Command::NextHunk | Command::Search | Command::Sides | Command::Wrap
-        ) || matches!(command, Command::Reveal | Command::Full | Command::Page);
+            Command::NextHunk | Command::Search | Command::ToggleSideBySide | Command::ToggleWrap
+        ) || matches!(
+            command,
+            Command::ToggleWhitespaceMarks | Command::ToggleFullScreen | Command::OpenPager
+        );
         return match command {
-            Command::Open => model.agent.is_list(),
-            Command::OpenDiff => model.agent.tab != Tab::Diff,
+            Command::OpenSelected => model.agent.is_list(),
+            Command::OpenDiff => model.agent.tab != AgentTab::Diff,
             _ => !(texts && model.agent.is_list()),
         };
     }
-    if model.context() != Context::Plan {
+    if model.key_context() != KeyContext::Plan {
         return true;
     }
     let ResetStage::Plan(view) = &model.reset.stage else {
-        return command == Command::Back;
+        return command == Command::GoBack;
     };
     match command {
-        Command::KeepHidden | Command::DropHidden => true,
-        _ if !view.hidden.is_empty() => command == Command::Back,
-        Command::Confirm => view.form == Confirmation::Key,
-        Command::Append | Command::Overwrite => view.has_newer_notes(),
+        Command::KeepHiddenAgents | Command::DropHiddenAgents => true,
+        _ if !view.hidden_agents.is_empty() => command == Command::GoBack,
+        Command::ConfirmPlan => view.confirmation == Confirmation::SingleKey,
+        Command::UndoAppend | Command::UndoOverwrite => view.has_newer_notes(),
         // Everything that is typed goes into the confirmation.
-        Command::Palette | Command::GoLog => !matches!(view.form, Confirmation::Typed(_)),
+        Command::Palette | Command::GoLog => {
+            !matches!(view.confirmation, Confirmation::TypedText(_))
+        }
         _ => true,
     }
 }
 
 /// What was said last, in a row that nothing else is in. Returns the column behind it.
-fn message(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room: u16) -> u16 {
-    let Some(message) = &model.message else {
+fn draw_message(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room: u16) -> u16 {
+    let Some(message) = &model.last_message else {
         return x;
     };
     let role = match message.level {
@@ -265,16 +272,16 @@ fn message(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room: u16
         MessageLevel::Warn => Role::Warn,
         MessageLevel::Error => Role::Bad,
     };
-    let times = match message.count {
+    let times = match message.repeat_count {
         1 => String::new(),
         count => format!(" x{count}"),
     };
     let room = usize::from(room).saturating_sub(times.width());
-    let x = match untrusted::line(&message.text).width() > room {
-        true => canvas.put(x, y, &fit(&message.text, room), role),
-        false => canvas.foreign(x, y, message.text.as_bytes(), role),
+    let x = match untrusted::visible_line(&message.text).width() > room {
+        true => canvas.put_text(x, y, &fit_end_of_sentence(&message.text, room), role),
+        false => canvas.put_untrusted(x, y, message.text.as_bytes(), role),
     };
-    canvas.put(x, y, &times, Role::Dim)
+    canvas.put_text(x, y, &times, Role::Dim)
 }
 
 /// Cells to draw into, with what every screen needs.
@@ -300,7 +307,7 @@ impl<'a> Canvas<'a> {
     }
 
     /// Puts our own text and returns the column behind it.
-    fn put(&mut self, x: u16, y: u16, text: &str, role: Role) -> u16 {
+    fn put_text(&mut self, x: u16, y: u16, text: &str, role: Role) -> u16 {
         self.put_styled(x, y, text, self.theme.style(role))
     }
 
@@ -314,17 +321,17 @@ impl<'a> Canvas<'a> {
     }
 
     /// Puts text that is not ours, made visible.
-    fn foreign(&mut self, mut x: u16, y: u16, text: &[u8], role: Role) -> u16 {
-        for token in untrusted::reveal(text, View::PROSE) {
-            let role = if token.mark { Role::Revealed } else { role };
-            x = self.put(x, y, &token.text, role);
+    fn put_untrusted(&mut self, mut x: u16, y: u16, text: &[u8], role: Role) -> u16 {
+        for token in untrusted::reveal_line(text, RevealOptions::PROSE) {
+            let role = if token.is_mark { Role::Revealed } else { role };
+            x = self.put_text(x, y, &token.text, role);
         }
         x
     }
 
     /// Puts text that ends at a column.
     fn put_right(&mut self, end: u16, y: u16, text: &str, role: Role) {
-        self.put(end.saturating_sub(text.width() as u16), y, text, role);
+        self.put_text(end.saturating_sub(text.width() as u16), y, text, role);
     }
 
     /// Dims what is in a region.
@@ -333,13 +340,13 @@ impl<'a> Canvas<'a> {
         self.buffer.set_style(area, self.theme.style(Role::Dim));
     }
 
-    fn rule(&mut self, y: u16) {
+    fn draw_rule(&mut self, y: u16) {
         let line = "─".repeat(usize::from(self.area.width));
-        self.put(0, y, &line, Role::Rule);
+        self.put_text(0, y, &line, Role::Rule);
     }
 
     /// Adds the cursor's look to some cells of a row.
-    fn highlight(&mut self, x: u16, y: u16, width: u16) {
+    fn highlight_cursor(&mut self, x: u16, y: u16, width: u16) {
         let area = Rect::new(x, y, width, 1).intersection(self.area);
         self.buffer.set_style(area, self.theme.style(Role::Cursor));
     }
@@ -360,8 +367,8 @@ impl<'a> Canvas<'a> {
 
 /// Foreign text for a column of `width` cells: made visible, and shortened in
 /// the middle when it is too long.
-fn shorten(text: &str, width: usize) -> String {
-    let text = untrusted::line(text);
+fn shorten_untrusted(text: &str, width: usize) -> String {
+    let text = untrusted::visible_line(text);
     if text.width() <= width {
         return text;
     }
@@ -385,7 +392,7 @@ fn shorten(text: &str, width: usize) -> String {
 }
 
 /// Splits text that is safe to draw at the last blank that fits.
-fn split(text: &str, room: usize) -> (&str, &str) {
+fn split_at_blank(text: &str, room: usize) -> (&str, &str) {
     if text.width() <= room {
         return (text, "");
     }
@@ -401,11 +408,11 @@ fn split(text: &str, room: usize) -> (&str, &str) {
 
 /// Text that is safe to draw, in lines of `room` cells, `most` of them; the last is
 /// cut if there is more.
-fn wrap(text: &str, room: usize, most: usize) -> Vec<String> {
+fn wrap_text(text: &str, room: usize, max_lines: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text;
-    while !rest.is_empty() && lines.len() + 1 < most {
-        let (first, more) = match split(rest, room) {
+    while !rest.is_empty() && lines.len() + 1 < max_lines {
+        let (first, more) = match split_at_blank(rest, room) {
             // A word that is longer than the line goes on in the next.
             ("", _) => break_word(rest, room),
             parts => parts,
@@ -414,16 +421,16 @@ fn wrap(text: &str, room: usize, most: usize) -> Vec<String> {
         rest = more;
     }
     if !rest.is_empty() {
-        lines.push(clip(rest, room));
+        lines.push(truncate(rest, room));
     }
     lines
 }
 
 /// A cause is kept whatever room there is if it has no more cells.
-const CAUSE: usize = 20;
+const MIN_CAUSE_CELLS: usize = 20;
 
 /// A path that is shortened keeps so many cells.
-const PATH: usize = 16;
+const MIN_PATH_CELLS: usize = 16;
 
 /// As much as fits, which is one character at least, and the rest.
 fn break_word(text: &str, room: usize) -> (&str, &str) {
@@ -439,37 +446,39 @@ fn break_word(text: &str, room: usize) -> (&str, &str) {
 /// A sentence about trouble, made visible, in `room` cells: what is cut is the middle
 /// of paths and then what stands before the cause, which comes last; not the cause,
 /// unless it is so long that nothing would be left to tell what it is about.
-fn fit(text: &str, room: usize) -> String {
-    let text = with_short_paths(text, room);
+fn fit_end_of_sentence(text: &str, room: usize) -> String {
+    let text = shorten_paths(text, room);
     match text.rsplit_once(": ") {
-        Some((front, cause)) if text.width() > room && cause.width() <= CAUSE.max(room * 2 / 3) => {
+        Some((front, cause))
+            if text.width() > room && cause.width() <= MIN_CAUSE_CELLS.max(room * 2 / 3) =>
+        {
             match room.checked_sub(cause.width() + 3) {
-                Some(left) => format!("{}: {cause}", clip(front, left + 1)),
-                None => clip(cause, room),
+                Some(left) => format!("{}: {cause}", truncate(front, left + 1)),
+                None => truncate(cause, room),
             }
         }
-        _ => clip(&text, room),
+        _ => truncate(&text, room),
     }
 }
 
 /// The same where the beginning matters most: the end is cut.
-fn fit_start(text: &str, room: usize) -> String {
-    clip(&with_short_paths(text, room), room)
+fn fit_start_of_sentence(text: &str, room: usize) -> String {
+    truncate(&shorten_paths(text, room), room)
 }
 
 /// Text, made visible, whose paths have lost as much of their middle as it is too long.
-fn with_short_paths(text: &str, room: usize) -> String {
-    let text = untrusted::line(text);
+fn shorten_paths(text: &str, room: usize) -> String {
+    let text = untrusted::visible_line(text);
     let mut excess = text.width().saturating_sub(room);
     if excess == 0 {
         return text;
     }
     let words = text.split(' ').map(|word| {
         let width = word.width();
-        if excess == 0 || width <= PATH || !word.contains('/') {
+        if excess == 0 || width <= MIN_PATH_CELLS || !word.contains('/') {
             return word.to_string();
         }
-        let short = shorten(word, width.saturating_sub(excess).max(PATH));
+        let short = shorten_untrusted(word, width.saturating_sub(excess).max(MIN_PATH_CELLS));
         excess -= excess.min(width - short.width());
         short
     });
@@ -477,12 +486,12 @@ fn with_short_paths(text: &str, room: usize) -> String {
 }
 
 /// Foreign text for a column of `width` cells: made visible, and cut at its end.
-fn cut(text: &str, width: usize) -> String {
-    clip(&untrusted::line(text), width)
+fn truncate_untrusted(text: &str, width: usize) -> String {
+    truncate(&untrusted::visible_line(text), width)
 }
 
 /// The same for text that is safe to draw already.
-fn clip(text: &str, width: usize) -> String {
+fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_string();
     }
@@ -499,7 +508,7 @@ fn clip(text: &str, width: usize) -> String {
 }
 
 /// Bytes for people: `812`, `14.1K`, `3.2M`. K is 1024 bytes.
-fn size(bytes: u64) -> String {
+fn format_size(bytes: u64) -> String {
     let scaled = |unit: f64| bytes as f64 / unit;
     match bytes {
         0..1024 => format!("{bytes}"),
@@ -510,7 +519,7 @@ fn size(bytes: u64) -> String {
 }
 
 /// `1 line`, `2 lines`.
-fn count(number: u64, noun: &str) -> String {
+fn format_count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
         number => match noun.strip_suffix("ry") {
@@ -527,53 +536,64 @@ mod tests {
     #[test]
     fn of_a_sentence_the_cause_stays_unless_nothing_else_would() {
         let text = "resets are BLOCKED: x is 9da80d51, sealed was f024905b";
-        assert_eq!(fit(text, 30), "resets are BLOCKED: x is 9da8…");
+        assert_eq!(
+            fit_end_of_sentence(text, 30),
+            "resets are BLOCKED: x is 9da8…"
+        );
     }
 
     #[test]
     fn what_is_counted_is_in_the_plural() {
         let counted = [(1, "entry"), (2, "entry"), (2, "day"), (0, "line")];
-        let counted = counted.map(|(number, noun)| count(number, noun));
+        let counted = counted.map(|(number, noun)| format_count(number, noun));
         assert_eq!(counted, ["1 entry", "2 entries", "2 days", "0 lines"]);
     }
 
     #[test]
     fn names_are_shortened_in_the_middle_and_sentences_cut() {
-        assert_eq!(shorten("code-reviewer", 13), "code-reviewer");
-        assert_eq!(shorten("code-reviewer", 9), "code…ewer");
-        assert_eq!(shorten("日本語日本語", 7), "日…語");
-        assert_eq!(cut("rules edited", 6), "rules…");
+        assert_eq!(shorten_untrusted("code-reviewer", 13), "code-reviewer");
+        assert_eq!(shorten_untrusted("code-reviewer", 9), "code…ewer");
+        assert_eq!(shorten_untrusted("日本語日本語", 7), "日…語");
+        assert_eq!(truncate_untrusted("rules edited", 6), "rules…");
     }
 
     #[test]
     fn of_a_sentence_about_trouble_the_cause_is_what_stays() {
         let text =
             "cannot read box:/srv/agents/of/the/whole/fleet/scout/MEMORY.md: Permission denied";
-        assert_eq!(fit(text, 100), text);
+        assert_eq!(fit_end_of_sentence(text, 100), text);
         assert_eq!(
-            fit(text, 60),
+            fit_end_of_sentence(text, 60),
             "cannot read box:/srv/agents…out/MEMORY.md: Permission denied"
         );
-        assert_eq!(fit(text, 30), "cannot rea…: Permission denied");
-        assert_eq!(fit(text, 12), "Permission …");
-        assert_eq!(fit("rules edited", 6), "rules…");
+        assert_eq!(
+            fit_end_of_sentence(text, 30),
+            "cannot rea…: Permission denied"
+        );
+        assert_eq!(fit_end_of_sentence(text, 12), "Permission …");
+        assert_eq!(fit_end_of_sentence("rules edited", 6), "rules…");
     }
 
     #[test]
     fn text_is_wrapped_at_blanks_and_within_words_that_are_too_long() {
-        assert_eq!(wrap("one two three", 7, 9), ["one two", "three"]);
-        assert_eq!(wrap("one two three", 7, 1), ["one tw…"]);
+        assert_eq!(wrap_text("one two three", 7, 9), ["one two", "three"]);
+        assert_eq!(wrap_text("one two three", 7, 1), ["one tw…"]);
         assert_eq!(
-            wrap("/a/very/long/path", 6, 9),
+            wrap_text("/a/very/long/path", 6, 9),
             ["/a/ver", "y/long", "/path"]
         );
-        assert!(wrap("", 7, 3).is_empty());
+        assert!(wrap_text("", 7, 3).is_empty());
     }
 
     #[test]
     fn sizes_are_short() {
         assert_eq!(
-            [size(812), size(14438), size(41 << 20), size(10 << 30)],
+            [
+                format_size(812),
+                format_size(14438),
+                format_size(41 << 20),
+                format_size(10 << 30)
+            ],
             ["812", "14.1K", "41.0M", "10.0G"]
         );
     }

@@ -14,75 +14,78 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::config;
-use crate::error::{Error, Kind, Result};
-use crate::transport::sftp::session::Link;
+use crate::error::{Error, ErrorKind, Result};
+use crate::transport::sftp::session::SessionPipes;
 use crate::transport::sftp::ssh::{Connector, SftpStream};
-use crate::transport::{Cause, TransportError};
-pub use files::{Abilities, Files};
+use crate::transport::{FailureCause, TransportError};
+pub use files::{SftpHandler, SupportedExtensions};
 
 /// A host. What is connected to it is cut when it is dropped or goes away.
-pub struct Host {
+pub struct DemoHost {
     home: PathBuf,
-    abilities: Abilities,
-    serving: Mutex<Option<Serving>>,
+    extensions: SupportedExtensions,
+    server: Mutex<Option<HostServer>>,
 }
 
-impl Host {
+impl DemoHost {
     /// A host that can be reached at once. Paths that are not absolute begin in
     /// `home`; the others are those of this machine.
     ///
     /// # Errors
     /// What the system answered.
-    pub fn start(home: &Path, abilities: Abilities) -> Result<Host> {
-        let host = Host {
+    pub fn start(home: &Path, abilities: SupportedExtensions) -> Result<DemoHost> {
+        let host = DemoHost {
             home: home.to_path_buf(),
-            abilities,
-            serving: Mutex::default(),
+            extensions: abilities,
+            server: Mutex::default(),
         };
-        host.come_back()?;
+        host.go_online()?;
         Ok(host)
     }
 
     /// Cuts every connection and refuses new ones, as if its network had failed.
-    pub fn go_away(&self) {
+    pub fn go_offline(&self) {
         // Dropped by whoever calls: nothing is served any more when this returns.
-        let gone = self.serving().take();
-        drop(gone);
+        let server = self.lock_server().take();
+        drop(server);
     }
 
     /// Can be reached again.
     ///
     /// # Errors
     /// What the system answered.
-    pub fn come_back(&self) -> Result<()> {
-        let mut serving = self.serving();
+    pub fn go_online(&self) -> Result<()> {
+        let mut serving = self.lock_server();
         if serving.is_none() {
-            let started = Serving::start(self.home.clone(), self.abilities);
-            let failed = |error| Error::io("serve", &self.home, &error);
+            let started = HostServer::start(self.home.clone(), self.extensions);
+            let failed = |error| Error::from_io("serve", &self.home, &error);
             *serving = Some(started.map_err(failed)?);
         }
         Ok(())
     }
 
     /// Whether it cannot be reached.
-    pub fn is_away(&self) -> bool {
-        self.serving().is_none()
+    pub fn is_offline(&self) -> bool {
+        self.lock_server().is_none()
     }
 
-    fn serving(&self) -> MutexGuard<'_, Option<Serving>> {
-        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_server(&self) -> MutexGuard<'_, Option<HostServer>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Connector for Host {
-    fn dial(&self, host: &config::Host) -> std::result::Result<SftpStream, TransportError> {
-        let failed = |why: &str| {
+impl Connector for DemoHost {
+    fn connect(&self, host: &config::SshHost) -> std::result::Result<SftpStream, TransportError> {
+        let unreachable_error = |why: &str| {
             let message = format!("{} cannot be reached: {why}", host.name);
-            TransportError::new(Cause::Unreachable, Error::new(Kind::Host, message))
+            TransportError::new(
+                FailureCause::Unreachable,
+                Error::new(ErrorKind::Host, message),
+            )
         };
-        let serving = self.serving();
+        let serving = self.lock_server();
         let Some(serving) = serving.as_ref() else {
-            return Err(failed("no route to host"));
+            return Err(unreachable_error("no route to host"));
         };
         let connected = || {
             let (ours, theirs) = UnixStream::pair()?;
@@ -90,17 +93,18 @@ impl Connector for Host {
             let output = ours.try_clone()?;
             Ok((ours, output, theirs))
         };
-        let connected =
-            connected().map_err(|error: io::Error| failed(&crate::error::cause(&error)));
+        let connected = connected().map_err(|error: io::Error| {
+            unreachable_error(&crate::error::describe_io_error(&error))
+        });
         let (input, output, theirs) = connected?;
-        if !serving.takes(theirs) {
-            return Err(failed("it does not serve any more"));
+        if !serving.accept_connection(theirs) {
+            return Err(unreachable_error("it does not serve any more"));
         }
         Ok(SftpStream {
-            link: Link {
+            pipes: SessionPipes {
                 input: input.into(),
                 output: output.into(),
-                errors: None,
+                stderr: None,
             },
             child: None,
         })
@@ -108,32 +112,32 @@ impl Connector for Host {
 }
 
 /// The thread that serves. Dropping this ends it, and every connection with it.
-struct Serving {
+struct HostServer {
     connections: Option<UnboundedSender<UnixStream>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Serving {
-    fn start(home: PathBuf, abilities: Abilities) -> io::Result<Serving> {
+impl HostServer {
+    fn start(home: PathBuf, abilities: SupportedExtensions) -> io::Result<HostServer> {
         let runtime = Builder::new_current_thread().enable_io().build()?;
         let (sender, receiver) = unbounded_channel();
         let thread = thread::Builder::new()
             .name("demo host".into())
-            .spawn(move || serve(runtime, receiver, &home, abilities))?;
-        Ok(Serving {
+            .spawn(move || serve_connections(runtime, receiver, &home, abilities))?;
+        Ok(HostServer {
             connections: Some(sender),
             thread: Some(thread),
         })
     }
 
     /// Serves one more connection; false where nobody does any more.
-    fn takes(&self, connection: UnixStream) -> bool {
+    fn accept_connection(&self, connection: UnixStream) -> bool {
         let connections = self.connections.as_ref();
         connections.is_some_and(|connections| connections.send(connection).is_ok())
     }
 }
 
-impl Drop for Serving {
+impl Drop for HostServer {
     fn drop(&mut self) {
         self.connections = None;
         if let Some(thread) = self.thread.take() {
@@ -145,17 +149,17 @@ impl Drop for Serving {
 
 /// Serves connections, one request of each after the other, until nobody can send
 /// any more. What is still connected then is cut: it goes with the runtime.
-fn serve(
+fn serve_connections(
     runtime: Runtime,
     mut connections: UnboundedReceiver<UnixStream>,
     home: &Path,
-    abilities: Abilities,
+    extensions: SupportedExtensions,
 ) {
     runtime.block_on(async {
         while let Some(connection) = connections.recv().await {
             // One that cannot be watched is dropped, which its other end sees.
             if let Ok(connection) = tokio::net::UnixStream::from_std(connection) {
-                let files = Files::new(home, abilities);
+                let files = SftpHandler::new(home, extensions);
                 russh_sftp::server::run(connection, files).await;
             }
         }

@@ -1,23 +1,23 @@
 //! Who the agents of the example fleet are, and what they write.
 
 /// The config of the fleet.
-pub(super) const CONFIG: &str = include_str!("../../config/demo.conf");
+pub(super) const DEMO_CONFIG: &str = include_str!("../../config/demo.conf");
 
-const NOTES: &str = include_str!("notes.txt");
+const NOTES_TEXT: &str = include_str!("notes.txt");
 
 /// What an agent of the demo is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum AgentRole {
     /// Its baseline was changed after it was sealed.
     Tampered,
     /// It edited its rules.
     Drifted,
     /// It edited its rules with characters that nobody sees.
-    Hidden,
+    HiddenCharacters,
     /// It wrote everything anew, and the boundary with it.
     NoBoundary,
     /// A folder stands in the place of its memory.
-    Folder,
+    DirectoryInPlace,
     /// It has no memory.
     Missing,
     /// It writes too much.
@@ -27,31 +27,31 @@ pub(super) enum Part {
     /// It does what it should.
     Scratch,
     /// The same, and goes on while one looks.
-    Writes,
+    KeepsWriting,
     /// It wrote nothing.
     Clean,
 }
 
 /// The agents in the order of the config.
-pub(super) const PARTS: [(&str, Part); 14] = [
-    ("billing-bot", Part::Tampered),
-    ("code-reviewer", Part::Drifted),
-    ("triage", Part::Hidden),
-    ("researcher", Part::Oversize),
-    ("monitor-bot", Part::Writes),
-    ("docs-writer", Part::Scratch),
-    ("release-captain", Part::Busy),
-    ("log-digger", Part::NoBoundary),
-    ("inbox-scout", Part::Folder),
-    ("test-runner", Part::Missing),
-    ("data-steward", Part::Clean),
-    ("oncall-buddy", Part::Writes),
-    ("dock-watch", Part::Writes),
-    ("customs-clerk", Part::Drifted),
+pub(super) const AGENT_ROLES: [(&str, AgentRole); 14] = [
+    ("billing-bot", AgentRole::Tampered),
+    ("code-reviewer", AgentRole::Drifted),
+    ("triage", AgentRole::HiddenCharacters),
+    ("researcher", AgentRole::Oversize),
+    ("monitor-bot", AgentRole::KeepsWriting),
+    ("docs-writer", AgentRole::Scratch),
+    ("release-captain", AgentRole::Busy),
+    ("log-digger", AgentRole::NoBoundary),
+    ("inbox-scout", AgentRole::DirectoryInPlace),
+    ("test-runner", AgentRole::Missing),
+    ("data-steward", AgentRole::Clean),
+    ("oncall-buddy", AgentRole::KeepsWriting),
+    ("dock-watch", AgentRole::KeepsWriting),
+    ("customs-clerk", AgentRole::Drifted),
 ];
 
 /// Those of them that live on the host.
-pub(super) const REMOTE: [&str; 2] = ["dock-watch", "customs-clerk"];
+pub(super) const REMOTE_AGENTS: [&str; 2] = ["dock-watch", "customs-clerk"];
 
 macro_rules! baselines {
     ($($name:literal)*) => {
@@ -67,15 +67,15 @@ pub(super) const BASELINES: [(&str, &str); 14] = baselines!(
 );
 
 /// The baseline of an agent.
-pub(super) fn baseline(agent: &str) -> &'static str {
+pub(super) fn agent_baseline(agent: &str) -> &'static str {
     let mut all = BASELINES.iter();
     all.find(|(name, _)| *name == agent)
         .map_or("", |(_, text)| text)
 }
 
 /// What an agent writes, a note a line.
-pub(super) fn notes(agent: &str) -> Vec<&'static str> {
-    let mut lines = NOTES
+pub(super) fn agent_notes(agent: &str) -> Vec<&'static str> {
+    let mut lines = NOTES_TEXT
         .lines()
         .skip_while(|line| line.strip_prefix("# ") != Some(agent));
     lines.next();
@@ -84,7 +84,7 @@ pub(super) fn notes(agent: &str) -> Vec<&'static str> {
 
 /// So many of the notes, from the first one on and around, as they stand below
 /// the boundary.
-pub(super) fn scratch(notes: &[&str], first: usize, count: usize) -> String {
+pub(super) fn scratch_text(notes: &[&str], first: usize, count: usize) -> String {
     let some = notes
         .iter()
         .cycle()
@@ -100,17 +100,19 @@ pub(super) fn scratch(notes: &[&str], first: usize, count: usize) -> String {
 
 /// The text with its third rule softened and one rule more behind it.
 pub(super) fn with_edited_rules(text: &str) -> String {
-    rewrite(text, |line| {
-        let soft = "3. Where it saves time, do what seems right and tell somebody afterwards.";
-        let more = "   Earlier approvals count for later work of the same kind.";
-        line.starts_with("3. ").then(|| format!("{soft}\n{more}"))
+    rewrite_lines(text, |line| {
+        let softened_rule =
+            "3. Where it saves time, do what seems right and tell somebody afterwards.";
+        let extra_rule = "   Earlier approvals count for later work of the same kind.";
+        line.starts_with("3. ")
+            .then(|| format!("{softened_rule}\n{extra_rule}"))
     })
 }
 
 /// The text with a rule that reads as before and is not: characters of no width,
 /// and one that turns the order of what follows.
 pub(super) fn with_hidden_characters(text: &str) -> String {
-    rewrite(text, |line| {
+    rewrite_lines(text, |line| {
         let rule = line.strip_prefix("4. ")?;
         Some(format!(
             "4. \u{202E}{}",
@@ -119,7 +121,7 @@ pub(super) fn with_hidden_characters(text: &str) -> String {
     })
 }
 
-fn rewrite(text: &str, change: impl Fn(&str) -> Option<String>) -> String {
+fn rewrite_lines(text: &str, change: impl Fn(&str) -> Option<String>) -> String {
     let lines = text
         .lines()
         .map(|line| change(line).unwrap_or_else(|| line.to_string()) + "\n");
@@ -130,7 +132,7 @@ fn rewrite(text: &str, change: impl Fn(&str) -> Option<String>) -> String {
 pub(super) fn session_log(notes: &[&str]) -> String {
     format!(
         "# Session log, tidied up\n{}",
-        scratch(notes, 2, 2 * notes.len())
+        scratch_text(notes, 2, 2 * notes.len())
     )
 }
 
@@ -140,20 +142,22 @@ mod tests {
 
     #[test]
     fn every_agent_has_a_baseline_and_notes() {
-        for (name, _) in PARTS {
-            assert!(baseline(name).len() > 1000, "{name}");
-            assert!(notes(name).len() >= 8, "{name}");
-            assert!(CONFIG.contains(&format!("[{name}]")), "{name}");
+        for (name, _) in AGENT_ROLES {
+            assert!(agent_baseline(name).len() > 1000, "{name}");
+            assert!(agent_notes(name).len() >= 8, "{name}");
+            assert!(DEMO_CONFIG.contains(&format!("[{name}]")), "{name}");
         }
     }
 
     #[test]
     fn the_edits_find_what_they_edit() {
-        for (name, part) in PARTS {
-            let text = baseline(name);
+        for (name, part) in AGENT_ROLES {
+            let text = agent_baseline(name);
             match part {
-                Part::Drifted | Part::Tampered => assert_ne!(with_edited_rules(text), text),
-                Part::Hidden => {
+                AgentRole::Drifted | AgentRole::Tampered => {
+                    assert_ne!(with_edited_rules(text), text)
+                }
+                AgentRole::HiddenCharacters => {
                     let edited = with_hidden_characters(text);
                     assert!(edited.contains('\u{202E}') && edited.contains('\u{200B}'));
                 }

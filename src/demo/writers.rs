@@ -11,26 +11,28 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 /// Threads that append notes to memories. They end when this is dropped, and it
 /// waits for them: nothing is written afterwards.
-pub struct Writers {
+pub struct NoteWriters {
     stop: Option<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Writers {
+impl NoteWriters {
     pub(super) fn start(agents: Vec<(PathBuf, Vec<&'static str>)>, pause: Range<Duration>) -> Self {
         let (stop, stopped) = bounded(0);
         let start = |(number, (memory, notes)): (usize, (PathBuf, Vec<&'static str>))| {
             let (stopped, pause) = (stopped.clone(), pause.clone());
-            thread::spawn(move || write(&memory, &notes, &stopped, &pause, number as u32))
+            thread::spawn(move || {
+                append_notes_until_stopped(&memory, &notes, &stopped, &pause, number as u32)
+            })
         };
-        Writers {
+        NoteWriters {
             stop: Some(stop),
             threads: agents.into_iter().enumerate().map(start).collect(),
         }
     }
 }
 
-impl Drop for Writers {
+impl Drop for NoteWriters {
     fn drop(&mut self) {
         self.stop = None;
         for thread in self.threads.drain(..) {
@@ -40,18 +42,18 @@ impl Drop for Writers {
     }
 }
 
-fn write(
+fn append_notes_until_stopped(
     memory: &Path,
     notes: &[&str],
     stopped: &Receiver<()>,
     pause: &Range<Duration>,
     number: u32,
 ) {
-    let room = pause.end.saturating_sub(pause.start);
+    let pause_range = pause.end.saturating_sub(pause.start);
     for (turn, note) in (0u32..).zip(notes.iter().cycle()) {
         // Irregular enough to look at, and the same every time.
         let share = turn.wrapping_mul(7).wrapping_add(number * 5) % 11;
-        let wait = pause.start + room * share / 10;
+        let wait = pause.start + pause_range * share / 10;
         if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             return;
         }

@@ -6,9 +6,9 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::ledger::Event;
-use super::observe::host;
-use crate::config::{Agent, Host};
+use super::ledger::RunEvent;
+use super::observe::host_name;
+use crate::config::{Agent, SshHost};
 
 /// Where a memory was when a record was written. Records of earlier versions leave
 /// parts of it out.
@@ -26,16 +26,16 @@ pub struct RecordedAddress {
 
 impl RecordedAddress {
     /// Where a configuration puts an agent's memory.
-    pub fn of_agent(agent: &Agent) -> RecordedAddress {
+    pub fn from_agent(agent: &Agent) -> RecordedAddress {
         RecordedAddress {
-            host: host(agent),
-            login: agent.place.host().map(Host::login),
-            memory: Some(agent.place.memory().to_path_buf()),
+            host: host_name(agent),
+            login: agent.location.host().map(SshHost::authority),
+            memory: Some(agent.location.memory().to_path_buf()),
         }
     }
 
     /// Where the memory of a record was.
-    pub fn of_event(event: &Event) -> RecordedAddress {
+    pub fn from_event(event: &RunEvent) -> RecordedAddress {
         RecordedAddress {
             host: event.host.clone(),
             login: event.login.clone(),
@@ -45,8 +45,8 @@ impl RecordedAddress {
 
     /// Whether the agent's memory may be at this address: nothing that the record says
     /// contradicts it.
-    pub fn fits(&self, agent: &Agent) -> bool {
-        let now = RecordedAddress::of_agent(agent);
+    pub fn is_compatible_with(&self, agent: &Agent) -> bool {
+        let now = RecordedAddress::from_agent(agent);
         self.host == now.host
             && (self.login.is_none() || self.login == now.login)
             && self
@@ -69,19 +69,19 @@ impl fmt::Display for RecordedAddress {
 /// Whether a path leads to an agent's memory. Memories are never reached through links,
 /// so the text of a path tells what `..` stands for.
 fn is_memory_of(agent: &Agent, path: &Path) -> bool {
-    let memory = agent.place.memory();
-    path == memory || without_parents(path) == without_parents(memory)
+    let memory = agent.location.memory();
+    path == memory || normalize_parents(path) == normalize_parents(memory)
 }
 
-fn without_parents(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
+fn normalize_parents(path: &Path) -> PathBuf {
+    let mut normalized = PathBuf::new();
     for component in path.components() {
         match component {
-            Component::ParentDir => drop(plain.pop()),
-            component => plain.push(component),
+            Component::ParentDir => drop(normalized.pop()),
+            component => normalized.push(component),
         }
     }
-    plain
+    normalized
 }
 
 /// Tells the records about an agent's memory from those about another memory of an
@@ -89,7 +89,7 @@ fn without_parents(path: &Path) -> PathBuf {
 pub struct AddressFilter<'a> {
     agent: &'a Agent,
     /// The addresses that were met, and whether they fit.
-    known: Vec<(RecordedAddress, bool)>,
+    checked: Vec<(RecordedAddress, bool)>,
 }
 
 impl<'a> AddressFilter<'a> {
@@ -97,21 +97,21 @@ impl<'a> AddressFilter<'a> {
     pub fn new(agent: &'a Agent) -> AddressFilter<'a> {
         AddressFilter {
             agent,
-            known: Vec::new(),
+            checked: Vec::new(),
         }
     }
 
     /// Whether a record may be about the agent's memory.
-    pub fn accepts(&mut self, event: &Event) -> bool {
+    pub fn accepts(&mut self, event: &RunEvent) -> bool {
         let same = |(known, _): &&(RecordedAddress, bool)| {
             (&known.host, &known.login, &known.memory) == (&event.host, &event.login, &event.memory)
         };
-        if let Some((_, fits)) = self.known.iter().find(same) {
+        if let Some((_, fits)) = self.checked.iter().find(same) {
             return *fits;
         }
-        let address = RecordedAddress::of_event(event);
-        let fits = address.fits(self.agent);
-        self.known.push((address, fits));
+        let address = RecordedAddress::from_event(event);
+        let fits = address.is_compatible_with(self.agent);
+        self.checked.push((address, fits));
         fits
     }
 }
@@ -119,15 +119,15 @@ impl<'a> AddressFilter<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, Env};
+    use crate::config::{self, ConfigEnvironment};
 
     fn agent(lines: &str) -> Agent {
-        let env = Env {
+        let env = ConfigEnvironment {
             cwd: PathBuf::from("/"),
             home: None,
             xdg_config_home: None,
             xdg_state_home: None,
-            config_variable: None,
+            config_path_variable: None,
             uid: 1000,
         };
         let text = format!("[scout]\nbaseline = scout.md\n{lines}\n");
@@ -139,16 +139,18 @@ mod tests {
     fn address_fits_until_any_part_contradicts() {
         let here = agent("memory_file = /a/MEMORY.md");
         let far = agent("remote_host = box\nremote_user = ops\nremote_memory = ~/MEMORY.md");
-        let address = RecordedAddress::of_agent;
-        assert!(address(&here).fits(&here) && address(&far).fits(&far));
-        assert!(!address(&here).fits(&far) && !address(&far).fits(&here));
+        let address = RecordedAddress::from_agent;
+        assert!(address(&here).is_compatible_with(&here) && address(&far).is_compatible_with(&far));
+        assert!(
+            !address(&here).is_compatible_with(&far) && !address(&far).is_compatible_with(&here)
+        );
         for other in [
             "remote_host = box\nremote_user = ops\nremote_memory = ~/OTHER.md",
             "remote_host = crate\nremote_user = ops\nremote_memory = ~/MEMORY.md",
             "remote_host = box\nremote_user = dev\nremote_memory = ~/MEMORY.md",
             "remote_host = box\nremote_user = ops\nremote_port = 23\nremote_memory = ~/MEMORY.md",
         ] {
-            assert!(!address(&agent(other)).fits(&far), "{other}");
+            assert!(!address(&agent(other)).is_compatible_with(&far), "{other}");
         }
     }
 
@@ -160,19 +162,19 @@ mod tests {
             login: login.map(str::to_string),
             memory: memory.map(PathBuf::from),
         };
-        assert!(old(None, None).fits(&far));
-        assert!(old(None, Some("~/MEMORY.md")).fits(&far));
-        assert!(!old(None, Some("~/OTHER.md")).fits(&far));
-        assert!(!old(Some("dev@box"), None).fits(&far));
+        assert!(old(None, None).is_compatible_with(&far));
+        assert!(old(None, Some("~/MEMORY.md")).is_compatible_with(&far));
+        assert!(!old(None, Some("~/OTHER.md")).is_compatible_with(&far));
+        assert!(!old(Some("dev@box"), None).is_compatible_with(&far));
     }
 
     #[test]
     fn local_path_fits_however_it_is_spelled() {
         let at = |path: &str| agent(&format!("memory_file = /srv/{path}"));
-        let address = RecordedAddress::of_agent(&at("a/MEMORY.md"));
-        assert!(address.fits(&at("b/../a/MEMORY.md")));
-        assert!(address.fits(&at("../srv/b/c/../../a/./MEMORY.md")));
-        assert!(!address.fits(&at("b/MEMORY.md")));
-        assert!(!address.fits(&at("a/OTHER.md")));
+        let address = RecordedAddress::from_agent(&at("a/MEMORY.md"));
+        assert!(address.is_compatible_with(&at("b/../a/MEMORY.md")));
+        assert!(address.is_compatible_with(&at("../srv/b/c/../../a/./MEMORY.md")));
+        assert!(!address.is_compatible_with(&at("b/MEMORY.md")));
+        assert!(!address.is_compatible_with(&at("a/OTHER.md")));
     }
 }

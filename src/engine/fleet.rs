@@ -25,7 +25,7 @@ use super::{Engine, HostStatus, Observation, lock};
 use crate::baseline::seal;
 use crate::config::MemoryLocation;
 use crate::durable;
-use crate::error::Kind;
+use crate::error::ErrorKind;
 
 /// How many agents are read at the same time.
 const READ_WORKERS: usize = 8;
@@ -59,26 +59,26 @@ pub enum FleetEvent {
     /// Agents as they look now.
     Observed(Vec<Observation>),
     /// How some hosts stand now.
-    Hosts(Vec<HostStatus>),
+    HostsChanged(Vec<HostStatus>),
     /// The configuration file changed.
     ConfigChanged,
     /// Something the operator should know.
-    Note(String),
+    Notice(String),
 }
 
 enum FleetMessage {
-    Read(Vec<String>),
-    Touched(PathBuf),
+    ReadRequested(Vec<String>),
+    PathChanged(PathBuf),
     /// A worker is free again. There is no observation when looking at the
     /// agent failed for a fault in this program.
-    Done(String, Option<Box<Observation>>, Duration),
+    AgentRead(String, Option<Box<Observation>>, Duration),
     /// Nothing when the sweep came to nothing.
-    Swept(Option<UnwatchedChanges>),
+    SweepFinished(Option<UnwatchedChanges>),
     Stop,
 }
 
 /// A fleet that is being watched. Dropping it stops the watch.
-pub struct Fleet {
+pub struct FleetWatcher {
     messages: Sender<FleetMessage>,
     jobs: Arc<JobCounter>,
 }
@@ -87,26 +87,26 @@ pub struct Fleet {
 #[derive(Default)]
 struct JobCounter {
     count: Mutex<usize>,
-    idle: Condvar,
+    became_idle: Condvar,
 }
 
 impl JobCounter {
-    fn change(&self, by: isize) {
+    fn add(&self, difference: isize) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        *count = count.saturating_add_signed(by);
+        *count = count.saturating_add_signed(difference);
         if *count == 0 {
-            self.idle.notify_all();
+            self.became_idle.notify_all();
         }
     }
 }
 
-impl Fleet {
+impl FleetWatcher {
     /// Starts watching, and reads every agent once. Events go to `events`; when
     /// that is full, the watch waits.
-    pub fn start(engine: Arc<Engine>, events: Sender<FleetEvent>) -> Fleet {
+    pub fn start(engine: Arc<Engine>, events: Sender<FleetEvent>) -> FleetWatcher {
         let (messages, inbox) = unbounded();
         let jobs = Arc::new(JobCounter::default());
-        let fleet = Fleet {
+        let fleet = FleetWatcher {
             messages: messages.clone(),
             jobs: Arc::clone(&jobs),
         };
@@ -116,13 +116,13 @@ impl Fleet {
             .iter()
             .map(|agent| agent.name.clone())
             .collect();
-        fleet.read(names);
+        fleet.request_read(names);
         thread::spawn(move || {
-            engine.look_for_sharing();
+            engine.refresh_shared_memories();
             // Who is there is known before anything is known of them.
-            let hosts = engine.hosts();
-            if hosts.is_empty() || events.send(FleetEvent::Hosts(hosts)).is_ok() {
-                Watch::new(engine, messages, events, jobs).run(&inbox);
+            let hosts = engine.host_statuses();
+            if hosts.is_empty() || events.send(FleetEvent::HostsChanged(hosts)).is_ok() {
+                WatchLoop::new(engine, messages, events, jobs).run(&inbox);
             }
         });
         fleet
@@ -130,10 +130,14 @@ impl Fleet {
 
     /// Reads these agents soon, before others that wait; also those on hosts that
     /// are left alone for a while because they did not answer.
-    pub fn read(&self, agents: Vec<String>) {
-        self.jobs.change(1);
-        if self.messages.send(FleetMessage::Read(agents)).is_err() {
-            self.jobs.change(-1);
+    pub fn request_read(&self, agents: Vec<String>) {
+        self.jobs.add(1);
+        if self
+            .messages
+            .send(FleetMessage::ReadRequested(agents))
+            .is_err()
+        {
+            self.jobs.add(-1);
         }
     }
 
@@ -147,36 +151,36 @@ impl Fleet {
             .unwrap_or_else(PoisonError::into_inner);
         let (count, _) = self
             .jobs
-            .idle
+            .became_idle
             .wait_timeout_while(count, limit, |count| *count > 0)
             .unwrap_or_else(PoisonError::into_inner);
         *count == 0
     }
 }
 
-impl Drop for Fleet {
+impl Drop for FleetWatcher {
     fn drop(&mut self) {
         // The watch may have ended by itself.
         let _ = self.messages.send(FleetMessage::Stop);
     }
 }
 
-struct Watch {
+struct WatchLoop {
     engine: Arc<Engine>,
     events: Sender<FleetEvent>,
     jobs: Arc<JobCounter>,
-    work: Sender<String>,
-    workers: usize,
-    lanes: HostLanes,
+    read_queue: Sender<String>,
+    worker_count: usize,
+    host_lanes: HostLanes,
     watcher: Option<RecommendedWatcher>,
-    watched: HashSet<PathBuf>,
+    watched_directories: HashSet<PathBuf>,
     /// Directories of memories, in which agents plant what they like.
     memory_directories: HashSet<PathBuf>,
     /// Folders that should be watched, and what a touched name in them means.
-    meaning: HashMap<PathBuf, Vec<ChangeScope>>,
+    change_scopes: HashMap<PathBuf, Vec<ChangeScope>>,
     /// When an agent should be read next.
-    due: HashMap<String, Instant>,
-    running: HashSet<String>,
+    due_reads: HashMap<String, Instant>,
+    running_reads: HashSet<String>,
     /// When an agent may be read again.
     not_before: HashMap<String, Instant>,
     sweep: Arc<Sweep>,
@@ -186,52 +190,52 @@ struct Watch {
     messages: Sender<FleetMessage>,
     /// When a changed config should be read.
     config_due: Option<Instant>,
-    blind: bool,
+    is_unwatched: bool,
     /// Touches that wait in the inbox, and whether some were left out.
-    backlog: Arc<Backlog>,
+    backlog: Arc<ChangeBacklog>,
 }
 
 /// Keeps the inbox short: past a limit touches are not queued but remembered as
 /// one, which then means everybody.
 #[derive(Default)]
-struct Backlog {
-    queued: AtomicUsize,
-    overrun: AtomicBool,
+struct ChangeBacklog {
+    queued_changes: AtomicUsize,
+    has_overflowed: AtomicBool,
 }
 
 struct ChangeScope {
     /// The name in the folder; any name when there is none.
-    name: Option<OsString>,
-    what: Touched,
+    file_name: Option<OsString>,
+    target: ChangeTarget,
 }
 
 #[derive(Clone)]
-enum Touched {
+enum ChangeTarget {
     Agent(String),
-    Everybody,
+    AllAgents,
     Config,
 }
 
-impl Watch {
+impl WatchLoop {
     fn new(
         engine: Arc<Engine>,
         messages: Sender<FleetMessage>,
         events: Sender<FleetEvent>,
         jobs: Arc<JobCounter>,
-    ) -> Watch {
+    ) -> WatchLoop {
         let lanes = HostLanes::start(&engine, &events, &jobs);
         let here = engine.config().agents.iter();
-        let here = here.filter(|agent| agent.place.host().is_none());
+        let here = here.filter(|agent| agent.location.host().is_none());
         let workers = READ_WORKERS.min(here.count());
         let (work, queue) = bounded::<String>(workers);
         let sweep = Arc::new(Sweep::new(&engine));
         for _ in 0..workers {
             let (engine, sweep) = (Arc::clone(&engine), Arc::clone(&sweep));
             let (queue, messages) = (queue.clone(), messages.clone());
-            thread::spawn(move || worker(&engine, &sweep, &queue, &messages));
+            thread::spawn(move || run_read_worker(&engine, &sweep, &queue, &messages));
         }
         let touched = messages.clone();
-        let backlog = Arc::new(Backlog::default());
+        let backlog = Arc::new(ChangeBacklog::default());
         let queue = Arc::clone(&backlog);
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             let Ok(event) = event else { return };
@@ -241,49 +245,51 @@ impl Watch {
             };
             if matters {
                 for path in event.paths {
-                    if queue.queued.fetch_add(1, Ordering::Relaxed) >= 4 * MAX_MESSAGES_PER_TURN {
-                        queue.queued.fetch_sub(1, Ordering::Relaxed);
-                        queue.overrun.store(true, Ordering::Relaxed);
+                    if queue.queued_changes.fetch_add(1, Ordering::Relaxed)
+                        >= 4 * MAX_MESSAGES_PER_TURN
+                    {
+                        queue.queued_changes.fetch_sub(1, Ordering::Relaxed);
+                        queue.has_overflowed.store(true, Ordering::Relaxed);
                         continue;
                     }
                     // The watch may be stopping.
-                    let _ = touched.send(FleetMessage::Touched(path));
+                    let _ = touched.send(FleetMessage::PathChanged(path));
                 }
             }
         });
         let now = engine.clock().instant();
         let here = engine.config().agents.iter();
-        let here = here.filter(|agent| agent.place.host().is_none());
-        let directories = here.filter_map(|agent| agent.place.memory().parent());
+        let here = here.filter(|agent| agent.location.host().is_none());
+        let directories = here.filter_map(|agent| agent.location.memory().parent());
         let memory_directories = directories.map(Path::to_path_buf).collect();
-        let mut watch = Watch {
-            meaning: meanings(&engine),
+        let mut watch = WatchLoop {
+            change_scopes: change_scopes(&engine),
             engine,
             events,
             jobs,
-            work,
-            workers,
-            lanes,
+            read_queue: work,
+            worker_count: workers,
+            host_lanes: lanes,
             watcher: None,
-            watched: HashSet::new(),
+            watched_directories: HashSet::new(),
             memory_directories,
-            due: HashMap::new(),
-            running: HashSet::new(),
+            due_reads: HashMap::new(),
+            running_reads: HashSet::new(),
             not_before: HashMap::new(),
             sweep,
             next_sweep: Some(now + SWEEP_INTERVAL),
             messages,
             config_due: None,
-            blind: false,
+            is_unwatched: false,
             backlog,
         };
         match watcher {
             Ok(watcher) => watch.watcher = Some(watcher),
             Err(error) => watch.stop_watching(&error),
         }
-        let (trusted, others) = watch.by_trust();
+        let (trusted, others) = watch.trusted_directories();
         let there = trusted.into_iter().filter(|path| watch.is_directory(path));
-        watch.watch_what_is_there(&there.collect());
+        watch.watch_existing_directories(&there.collect());
         if others {
             // A sweep finds out which of them are there.
             watch.next_sweep = Some(now);
@@ -293,8 +299,8 @@ impl Watch {
 
     fn run(mut self, inbox: &Receiver<FleetMessage>) {
         loop {
-            self.hand_out();
-            let times = [self.next_sweep, self.next_due(), self.config_due];
+            self.dispatch_due_reads();
+            let times = [self.next_sweep, self.next_dispatch(), self.config_due];
             let now = self.engine.clock().instant();
             let first = match times.into_iter().flatten().min() {
                 Some(wake) => inbox.recv_timeout(wake.saturating_duration_since(now)).ok(),
@@ -308,19 +314,19 @@ impl Watch {
             {
                 ended += isize::from(matches!(
                     message,
-                    FleetMessage::Done(..) | FleetMessage::Swept(_)
+                    FleetMessage::AgentRead(..) | FleetMessage::SweepFinished(_)
                 ));
-                if !self.take(message, &mut observed) {
+                if !self.handle_message(message, &mut observed) {
                     return;
                 }
             }
             if !observed.is_empty() && self.events.send(FleetEvent::Observed(observed)).is_err() {
                 return; // Nobody listens any more.
             }
-            self.jobs.change(-ended);
+            self.jobs.add(-ended);
             let now = self.engine.clock().instant();
-            if self.backlog.overrun.swap(false, Ordering::Relaxed) {
-                self.want_everybody(now);
+            if self.backlog.has_overflowed.swap(false, Ordering::Relaxed) {
+                self.schedule_all_reads(now);
             }
             if self.config_due.take_if(|due| *due <= now).is_some()
                 && self.events.send(FleetEvent::ConfigChanged).is_err()
@@ -328,48 +334,48 @@ impl Watch {
                 return;
             }
             if self.next_sweep.take_if(|next| *next <= now).is_some() {
-                self.begin_sweep();
+                self.start_sweep();
             }
         }
     }
 
     /// Asks what changed, in a thread of its own: while a disk does not answer, the
     /// watcher and the workers go on.
-    fn begin_sweep(&mut self) {
-        self.jobs.change(1);
+    fn start_sweep(&mut self) {
+        self.jobs.add(1);
         let (sweep, messages) = (Arc::clone(&self.sweep), self.messages.clone());
-        let watched = self.meaning.keys();
+        let watched = self.change_scopes.keys();
         let others = watched.filter(|path| !self.memory_directories.contains(*path));
         let others = others.cloned().collect();
         let look = move || {
-            let missed = catch_unwind(AssertUnwindSafe(|| sweep.look(others)));
+            let missed = catch_unwind(AssertUnwindSafe(|| sweep.find_changes(others)));
             // The watch may have ended.
-            let _ = messages.send(FleetMessage::Swept(missed.ok()));
+            let _ = messages.send(FleetMessage::SweepFinished(missed.ok()));
         };
         if thread::Builder::new().spawn(look).is_err() {
             // No thread to be had: there may be one the next time.
-            let _ = self.messages.send(FleetMessage::Swept(None));
+            let _ = self.messages.send(FleetMessage::SweepFinished(None));
         }
     }
 
     /// Acts on a message; false when it is time to stop.
-    fn take(&mut self, message: FleetMessage, observed: &mut Vec<Observation>) -> bool {
+    fn handle_message(&mut self, message: FleetMessage, observed: &mut Vec<Observation>) -> bool {
         let now = self.engine.clock().instant();
         match message {
             FleetMessage::Stop => return false,
-            FleetMessage::Read(names) => {
+            FleetMessage::ReadRequested(names) => {
                 for name in &names {
                     self.not_before.remove(name);
-                    self.want(name.clone(), now);
+                    self.schedule_read(name.clone(), now);
                 }
-                self.lanes.ask(names, true);
-                self.jobs.change(-1);
+                self.host_lanes.request_poll(names, true);
+                self.jobs.add(-1);
             }
-            FleetMessage::Done(name, observation, took) => {
-                self.running.remove(&name);
+            FleetMessage::AgentRead(name, observation, took) => {
+                self.running_reads.remove(&name);
                 let rested = now + MIN_READ_INTERVAL.max(took * MAX_READ_SHARE);
                 // It may have been touched again while it was read.
-                if let Some(due) = self.due.get_mut(&name) {
+                if let Some(due) = self.due_reads.get_mut(&name) {
                     *due = (*due).max(rested);
                 }
                 self.not_before.insert(name, rested);
@@ -378,146 +384,156 @@ impl Watch {
                 };
                 // The folder of the locks may be as new as this lock: unwatched,
                 // nobody would say when it is let go.
-                let block = observation.block.as_ref();
-                if block.is_some_and(|block| block.kind == Kind::Busy) {
+                let block = observation.blocker.as_ref();
+                if block.is_some_and(|block| block.kind == ErrorKind::Busy) {
                     let lock = lock::holder_path(self.engine.archive(), &observation.agent);
-                    if lock.parent().is_some_and(|locks| self.watch_again(locks)) {
-                        self.want(observation.agent.clone(), now);
+                    if lock
+                        .parent()
+                        .is_some_and(|locks| self.rewatch_directory(locks))
+                    {
+                        self.schedule_read(observation.agent.clone(), now);
                     }
                 }
                 observed.push(*observation);
             }
-            FleetMessage::Swept(missed) => {
+            FleetMessage::SweepFinished(missed) => {
                 if let Some(missed) = missed {
-                    self.act_on(missed, now);
+                    self.apply_sweep(missed, now);
                 }
-                let every = match self.watched.len() == self.meaning.len() {
-                    _ if self.blind => UNWATCHED_SWEEP_INTERVAL,
+                let every = match self.watched_directories.len() == self.change_scopes.len() {
+                    _ if self.is_unwatched => UNWATCHED_SWEEP_INTERVAL,
                     true => SWEEP_INTERVAL,
                     false => MISSING_SWEEP_INTERVAL,
                 };
                 self.next_sweep = Some(now + every);
             }
-            FleetMessage::Touched(path) => {
-                self.backlog.queued.fetch_sub(1, Ordering::Relaxed);
-                self.touched(&path, now);
+            FleetMessage::PathChanged(path) => {
+                self.backlog.queued_changes.fetch_sub(1, Ordering::Relaxed);
+                self.handle_path_change(&path, now);
             }
         }
         true
     }
 
-    fn act_on(&mut self, missed: UnwatchedChanges, now: Instant) {
-        self.watch_what_is_there(&missed.directories);
+    fn apply_sweep(&mut self, missed: UnwatchedChanges, now: Instant) {
+        self.watch_existing_directories(&missed.existing_directories);
         for name in missed.agents {
-            self.want(name, now);
+            self.schedule_read(name, now);
         }
-        if missed.config {
+        if missed.has_config_changed {
             self.config_due = Some(now + CONFIG_DEBOUNCE);
         }
     }
 
-    fn touched(&mut self, path: &Path, now: Instant) {
+    fn handle_path_change(&mut self, path: &Path, now: Instant) {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return;
         };
-        if self.meaning.contains_key(path) {
+        if self.change_scopes.contains_key(path) {
             // The folder itself: when it went, so did the watch on it.
-            self.watched.remove(path);
-            self.watch_again(path);
+            self.watched_directories.remove(path);
+            self.rewatch_directory(path);
             self.next_sweep = self
                 .next_sweep
                 .map(|next| next.min(now + MISSING_SWEEP_INTERVAL));
         }
         // An event about the folder itself may mean anything in it.
-        let whole = self.meaning.get(path).into_iter().flatten();
-        let named = self.meaning.get(folder).into_iter().flatten();
-        let named = named.filter(|meaning| meaning.name.as_deref().is_none_or(|own| own == name));
-        let wanted: Vec<Touched> = whole.chain(named).map(|m| m.what.clone()).collect();
+        let whole = self.change_scopes.get(path).into_iter().flatten();
+        let named = self.change_scopes.get(folder).into_iter().flatten();
+        let named =
+            named.filter(|meaning| meaning.file_name.as_deref().is_none_or(|own| own == name));
+        let wanted: Vec<ChangeTarget> = whole.chain(named).map(|m| m.target.clone()).collect();
         for touched in wanted {
             match touched {
-                Touched::Agent(name) if self.lanes.have(&name) => {
-                    self.lanes.ask(vec![name], false);
+                ChangeTarget::Agent(name) if self.host_lanes.has_agent(&name) => {
+                    self.host_lanes.request_poll(vec![name], false);
                 }
-                Touched::Agent(name) => self.want(name, now),
-                Touched::Everybody => self.want_everybody(now),
-                Touched::Config => self.config_due = Some(now + CONFIG_DEBOUNCE),
+                ChangeTarget::Agent(name) => self.schedule_read(name, now),
+                ChangeTarget::AllAgents => self.schedule_all_reads(now),
+                ChangeTarget::Config => self.config_due = Some(now + CONFIG_DEBOUNCE),
             }
         }
     }
 
-    fn want_everybody(&mut self, now: Instant) {
+    fn schedule_all_reads(&mut self, now: Instant) {
         let agents = self.engine.config().agents.iter();
         let names: Vec<String> = agents.map(|agent| agent.name.clone()).collect();
         for name in &names {
-            self.want(name.clone(), now);
+            self.schedule_read(name.clone(), now);
         }
-        self.lanes.ask(names, false);
+        self.host_lanes.request_poll(names, false);
     }
 
     /// An agent of this machine should be read, as soon as it may be. A name that
     /// is not of this config is of the one before.
-    fn want(&mut self, name: String, now: Instant) {
-        if self.lanes.have(&name) || self.engine.config().agent(&name).is_none() {
+    fn schedule_read(&mut self, name: String, now: Instant) {
+        if self.host_lanes.has_agent(&name) || self.engine.config().agent(&name).is_none() {
             return;
         }
         let due = self.not_before.get(&name).copied().unwrap_or(now).max(now);
-        if self.due.insert(name, due).is_none() {
-            self.jobs.change(1);
+        if self.due_reads.insert(name, due).is_none() {
+            self.jobs.add(1);
         }
     }
 
     /// When a worker has something to do next, if one is free.
-    fn next_due(&self) -> Option<Instant> {
+    fn next_dispatch(&self) -> Option<Instant> {
         let waiting = self
-            .due
+            .due_reads
             .iter()
-            .filter(|(name, _)| !self.running.contains(*name));
+            .filter(|(name, _)| !self.running_reads.contains(*name));
         let next = waiting.map(|(_, due)| *due).min();
-        next.filter(|_| self.running.len() < self.workers)
+        next.filter(|_| self.running_reads.len() < self.worker_count)
     }
 
     /// Gives what is due to workers that are free. Order: the longest due.
-    fn hand_out(&mut self) {
+    fn dispatch_due_reads(&mut self) {
         let now = self.engine.clock().instant();
         let mut ready: Vec<(Instant, String)> = self
-            .due
+            .due_reads
             .iter()
-            .filter(|(name, due)| **due <= now && !self.running.contains(*name))
+            .filter(|(name, due)| **due <= now && !self.running_reads.contains(*name))
             .map(|(name, due)| (*due, name.clone()))
             .collect();
         ready.sort();
-        let free = self.workers.saturating_sub(self.running.len());
+        let free = self.worker_count.saturating_sub(self.running_reads.len());
         for (_, name) in ready.into_iter().take(free) {
-            if self.work.send(name.clone()).is_err() {
+            if self.read_queue.send(name.clone()).is_err() {
                 return; // The workers have ended, so nobody listens any more.
             }
-            self.due.remove(&name);
-            self.running.insert(name);
+            self.due_reads.remove(&name);
+            self.running_reads.insert(name);
         }
     }
 
     /// Watches exactly those of the directories that are there.
-    fn watch_what_is_there(&mut self, there: &HashSet<PathBuf>) {
-        self.watched.retain(|path| there.contains(path));
-        let new = there.iter().filter(|path| !self.watched.contains(*path));
+    fn watch_existing_directories(&mut self, existing: &HashSet<PathBuf>) {
+        self.watched_directories
+            .retain(|path| existing.contains(path));
+        let new = existing
+            .iter()
+            .filter(|path| !self.watched_directories.contains(*path));
         for path in new.cloned().collect::<Vec<_>>() {
-            self.watch(&path);
+            self.watch_directory(&path);
         }
     }
 
     /// Watches a directory that may be new; whether it was not watched before. One on a
     /// file system that may hang waits for the next sweep: nothing is asked of it here.
-    fn watch_again(&mut self, path: &Path) -> bool {
-        let is_trusted = self.engine.file_systems().of(path).is_none();
-        !self.watched.contains(path) && is_trusted && self.is_directory(path) && self.watch(path)
+    fn rewatch_directory(&mut self, path: &Path) -> bool {
+        let is_trusted = self.engine.file_systems().find_untrusted(path).is_none();
+        !self.watched_directories.contains(path)
+            && is_trusted
+            && self.is_directory(path)
+            && self.watch_directory(path)
     }
 
-    fn watch(&mut self, path: &Path) -> bool {
+    fn watch_directory(&mut self, path: &Path) -> bool {
         let Some(watcher) = &mut self.watcher else {
             return false;
         };
         match watcher.watch(path, RecursiveMode::NonRecursive) {
-            Ok(()) => self.watched.insert(path.to_path_buf()),
+            Ok(()) => self.watched_directories.insert(path.to_path_buf()),
             Err(error) => {
                 if matches!(error.kind, notify::ErrorKind::MaxFilesWatch) {
                     self.stop_watching(&error);
@@ -530,67 +546,70 @@ impl Watch {
     /// What a link of an agent's leads to may be on a file system that hangs.
     fn is_directory(&self, path: &Path) -> bool {
         match self.memory_directories.contains(path) {
-            true => durable::is_unlinked_directory(path),
+            true => durable::is_directory_no_symlinks(path),
             false => path.is_dir(),
         }
     }
 
     /// The directories on file systems that never hang, and whether there are others.
-    fn by_trust(&self) -> (Vec<PathBuf>, bool) {
-        let systems = self.engine.file_systems().of_all(self.meaning.keys());
-        let directories = self.meaning.keys().zip(systems);
+    fn trusted_directories(&self) -> (Vec<PathBuf>, bool) {
+        let systems = self
+            .engine
+            .file_systems()
+            .find_untrusted_all(self.change_scopes.keys());
+        let directories = self.change_scopes.keys().zip(systems);
         let trusted = directories.filter(|(_, system)| system.is_none());
         let trusted: Vec<PathBuf> = trusted.map(|(path, _)| path.clone()).collect();
-        let others = trusted.len() < self.meaning.len();
+        let others = trusted.len() < self.change_scopes.len();
         (trusted, others)
     }
 
     fn stop_watching(&mut self, error: &notify::Error) {
-        if !std::mem::replace(&mut self.blind, true) {
+        if !std::mem::replace(&mut self.is_unwatched, true) {
             let seconds = UNWATCHED_SWEEP_INTERVAL.as_secs();
             let note = format!(
                 "directories cannot be watched ({error}); looking every {seconds} s instead"
             );
             // Nobody may listen any more; then the loop ends by itself.
-            let _ = self.events.send(FleetEvent::Note(note));
+            let _ = self.events.send(FleetEvent::Notice(note));
         }
     }
 }
 
 /// What a change in which folder means.
-fn meanings(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
+fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
     let config = engine.config();
     let mut meanings: HashMap<PathBuf, Vec<ChangeScope>> = HashMap::new();
-    let mut add = |path: &Path, what: Touched| {
+    let mut add = |path: &Path, what: ChangeTarget| {
         if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
             meanings
                 .entry(folder.to_path_buf())
                 .or_default()
                 .push(ChangeScope {
-                    name: Some(name.to_os_string()),
-                    what,
+                    file_name: Some(name.to_os_string()),
+                    target: what,
                 });
         }
     };
     for agent in &config.agents {
-        if let MemoryLocation::Local { memory, .. } = &agent.place {
-            add(memory, Touched::Agent(agent.name.clone()));
+        if let MemoryLocation::Local { memory, .. } = &agent.location {
+            add(memory, ChangeTarget::Agent(agent.name.clone()));
         }
         let baseline = config.general.baseline_dir.join(&agent.baseline);
-        add(&baseline, Touched::Agent(agent.name.clone()));
+        add(&baseline, ChangeTarget::Agent(agent.name.clone()));
         let lock = lock::holder_path(engine.archive(), &agent.name);
-        add(&lock, Touched::Agent(agent.name.clone()));
+        add(&lock, ChangeTarget::Agent(agent.name.clone()));
     }
     add(
-        &config.general.baseline_dir.join(seal::FILE),
-        Touched::Everybody,
+        &config.general.baseline_dir.join(seal::MANIFEST_FILE_NAME),
+        ChangeTarget::AllAgents,
     );
-    add(&engine.ledger_path(), Touched::Everybody);
-    add(&config.path, Touched::Config);
+    add(&engine.ledger_path(), ChangeTarget::AllAgents);
+    add(&config.path, ChangeTarget::Config);
     meanings
 }
 
-fn worker(
+fn run_read_worker(
     engine: &Engine,
     sweep: &Sweep,
     queue: &Receiver<String>,
@@ -600,16 +619,16 @@ fn worker(
         let began = engine.clock().instant();
         let look = || {
             engine.agent(&name).map(|agent| {
-                sweep.note(agent);
+                sweep.record_stamps(agent);
                 Box::new(engine.observe(agent))
             })
         };
         let observation = catch_unwind(AssertUnwindSafe(look));
         let observation = observation.ok().and_then(crate::error::Result::ok);
-        sweep.looked(&name, observation.as_deref());
+        sweep.record_outcome(&name, observation.as_deref());
         let took = engine.clock().instant().duration_since(began);
         if messages
-            .send(FleetMessage::Done(name, observation, took))
+            .send(FleetMessage::AgentRead(name, observation, took))
             .is_err()
         {
             return;

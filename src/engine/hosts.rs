@@ -10,7 +10,7 @@ use std::thread;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Engine;
-use crate::config::{Agent, Host};
+use crate::config::{Agent, SshHost};
 
 /// How many hosts are worked on at the same time. Those that are being connected to
 /// do not count: one that does not answer holds up no other.
@@ -36,22 +36,22 @@ const RESERVED_OPEN_FILES: usize = 24;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Site<'a> {
     /// The archive's own file systems, without which nothing can be done.
-    Here,
+    Trusted,
     /// A file system of this machine that may hang, by its mount points.
     FileSystem(String),
     /// A host.
-    Host(&'a Host),
+    Host(&'a SshHost),
 }
 
 impl Engine {
     /// Where an agent's memory is, as far as others wait with it.
-    pub(super) fn site<'a>(&self, agent: &'a Agent) -> Site<'a> {
-        if let Some(host) = agent.place.host() {
+    pub(super) fn site_of<'a>(&self, agent: &'a Agent) -> Site<'a> {
+        if let Some(host) = agent.location.host() {
             return Site::Host(host);
         }
-        match self.file_systems().of(agent.place.memory()) {
-            Some(system) => Site::FileSystem(system.shown()),
-            None => Site::Here,
+        match self.file_systems().find_untrusted(agent.location.memory()) {
+            Some(system) => Site::FileSystem(system.display_mount_points()),
+            None => Site::Trusted,
         }
     }
 
@@ -59,9 +59,9 @@ impl Engine {
     /// What comes of it is told to whoever asks for something next.
     pub(super) fn connect_site(&self, site: &Site<'_>, agent: &Agent) {
         match site {
-            Site::Here => {}
-            Site::FileSystem(_) => drop(self.object(&agent.place)),
-            Site::Host(host) => self.connect(host),
+            Site::Trusted => {}
+            Site::FileSystem(_) => drop(self.probe_memory(&agent.location)),
+            Site::Host(host) => self.connect_host(host),
         }
     }
 }
@@ -70,26 +70,26 @@ impl Engine {
 /// then `act`: the latter for up to [`MAX_PARALLEL_HOSTS`] of them at a time. Without others no
 /// thread is started.
 pub(super) fn run_local_and_remote<J: Send, T: Send, U>(
-    here: impl FnOnce() -> U,
+    local: impl FnOnce() -> U,
     others: Vec<J>,
     connect: impl Fn(&J) + Sync,
     act: impl Fn(J) -> T + Sync,
 ) -> (U, Vec<T>) {
-    let dials = match others.len() {
+    let connect_threads = match others.len() {
         0 => 0,
         hosts => {
             available_open_files(OPEN_FILES_PER_CONNECT * hosts.min(MAX_PARALLEL_CONNECTS))
                 / OPEN_FILES_PER_CONNECT
         }
     };
-    let places = ThreadSemaphore::new(MAX_PARALLEL_HOSTS);
-    share(
-        here,
+    let permits = ThreadSemaphore::new(MAX_PARALLEL_HOSTS);
+    run_on_threads(
+        local,
         others,
-        dials.clamp(1, MAX_PARALLEL_CONNECTS),
+        connect_threads.clamp(1, MAX_PARALLEL_CONNECTS),
         |other| {
             connect(&other);
-            let _place = places.take();
+            let _place = permits.acquire();
             act(other)
         },
     )
@@ -97,8 +97,8 @@ pub(super) fn run_local_and_remote<J: Send, T: Send, U>(
 
 /// So many may work at the same time.
 struct ThreadSemaphore {
-    free: Mutex<usize>,
-    freed: Condvar,
+    free_permits: Mutex<usize>,
+    permit_freed: Condvar,
 }
 
 /// One of them, until it is dropped.
@@ -107,15 +107,18 @@ struct ThreadPermit<'p>(&'p ThreadSemaphore);
 impl ThreadSemaphore {
     fn new(free: usize) -> ThreadSemaphore {
         ThreadSemaphore {
-            free: Mutex::new(free),
-            freed: Condvar::new(),
+            free_permits: Mutex::new(free),
+            permit_freed: Condvar::new(),
         }
     }
 
-    fn take(&self) -> ThreadPermit<'_> {
-        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+    fn acquire(&self) -> ThreadPermit<'_> {
+        let free = self
+            .free_permits
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let mut free = self
-            .freed
+            .permit_freed
             .wait_while(free, |free| *free == 0)
             .unwrap_or_else(PoisonError::into_inner);
         *free -= 1;
@@ -125,15 +128,15 @@ impl ThreadSemaphore {
 
 impl Drop for ThreadPermit<'_> {
     fn drop(&mut self) {
-        let free = self.0.free.lock();
+        let free = self.0.free_permits.lock();
         *free.unwrap_or_else(PoisonError::into_inner) += 1;
-        self.0.freed.notify_one();
+        self.0.permit_freed.notify_one();
     }
 }
 
 /// Does `here` on this thread and meanwhile `act` for each item, on so many others
 /// at most. Where no more threads can be had, it takes longer.
-fn share<J: Send, T: Send, U>(
+fn run_on_threads<J: Send, T: Send, U>(
     here: impl FnOnce() -> U,
     items: Vec<J>,
     threads: usize,
@@ -171,21 +174,21 @@ pub(super) fn batch_size(lanes: usize) -> usize {
 /// that is less than `wanted`, raises the limit as far as possible: the usual 1,024
 /// serves select(2), which this program does not use.
 fn available_open_files(wanted: usize) -> usize {
-    let room = |limit: Option<u64>| {
+    let available = |limit: Option<u64>| {
         let limit = limit.map_or(usize::MAX, |limit| limit as usize);
         limit.saturating_sub(RESERVED_OPEN_FILES)
     };
     let limit = getrlimit(Resource::Nofile);
-    if room(limit.current) >= wanted {
-        return room(limit.current);
+    if available(limit.current) >= wanted {
+        return available(limit.current);
     }
     let raised = Rlimit {
         current: limit.maximum,
         ..limit
     };
     match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => room(raised.current),
-        Err(_) => room(limit.current),
+        Ok(()) => available(raised.current),
+        Err(_) => available(limit.current),
     }
 }
 
@@ -193,7 +196,7 @@ fn available_open_files(wanted: usize) -> usize {
 pub(super) fn map_parallel<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
     let others = items.len().saturating_sub(1);
     let numbered = items.into_iter().enumerate().collect();
-    let (_, mut done) = share(
+    let (_, mut done) = run_on_threads(
         || (),
         numbered,
         others,
@@ -206,23 +209,25 @@ pub(super) fn map_parallel<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U
 /// Does `one` for each agent of this machine, one after the other on each file
 /// system, and `batch` for those of each host. The answers are in the order of the
 /// agents.
-pub(super) fn for_each_local_agent<'a, U: Send>(
+pub(super) fn map_agents_by_site<'a, U: Send>(
     engine: &Engine,
     agents: &[&'a Agent],
-    one: impl Fn(&'a Agent) -> U + Sync,
-    batch: impl Fn(&[&'a Agent]) -> Vec<U> + Sync,
+    map_local: impl Fn(&'a Agent) -> U + Sync,
+    map_host_batch: impl Fn(&[&'a Agent]) -> Vec<U> + Sync,
 ) -> Vec<U> {
     let mut here = Vec::new();
     let mut others: BTreeMap<Site<'a>, Vec<usize>> = BTreeMap::new();
     for (place, agent) in agents.iter().enumerate() {
-        match engine.site(agent) {
-            Site::Here => here.push(place),
+        match engine.site_of(agent) {
+            Site::Trusted => here.push(place),
             site => others.entry(site).or_default().push(place),
         }
     }
     let batch_size = batch_size(others.len());
     let local = |places: &[usize]| {
-        let done = places.iter().map(|place| (*place, one(agents[*place])));
+        let done = places
+            .iter()
+            .map(|place| (*place, map_local(agents[*place])));
         done.collect::<Vec<_>>()
     };
     let other = |(site, places): (Site<'a>, Vec<usize>)| {
@@ -232,7 +237,7 @@ pub(super) fn for_each_local_agent<'a, U: Send>(
         let mut done = Vec::with_capacity(places.len());
         for places in places.chunks(batch_size) {
             let some: Vec<&Agent> = places.iter().map(|place| agents[*place]).collect();
-            done.extend(places.iter().copied().zip(batch(&some)));
+            done.extend(places.iter().copied().zip(map_host_batch(&some)));
         }
         done
     };
@@ -275,7 +280,8 @@ mod tests {
     #[test]
     fn everything_is_done_also_where_no_thread_can_be_had() {
         for threads in [0, 1, 7] {
-            let (here, mut done) = share(|| "here", (0..100).collect(), threads, |it| it * 2);
+            let (here, mut done) =
+                run_on_threads(|| "here", (0..100).collect(), threads, |it| it * 2);
             done.sort();
             assert_eq!(here, "here");
             assert_eq!(done, (0..200).step_by(2).collect::<Vec<i32>>());

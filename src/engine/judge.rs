@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::memory::{self, Baseline, Boundary, Rule};
+use super::memory::{self, Baseline, Boundary, BoundaryRule};
 use crate::digest::{Digest, Hasher};
 
 /// How much of a memory is kept for finding the boundary and for showing it.
@@ -13,24 +13,25 @@ pub const MAX_WINDOW_BYTES: usize = 1 << 20;
 /// A file while it is read once: its beginning is kept, all of it is counted
 /// and digested.
 #[derive(Default)]
-pub(super) struct MemoryReader {
-    pub head: Vec<u8>,
+pub(super) struct MemoryAccumulator {
+    pub prefix: Vec<u8>,
     pub size: u64,
-    newlines: u64,
-    last: u8,
+    line_feeds: u64,
+    last_byte: u8,
     hasher: Hasher,
     /// Once somebody asked for it, after the last piece.
     digest: Option<Digest>,
 }
 
-impl MemoryReader {
+impl MemoryAccumulator {
     /// Takes the next piece, keeping at most `window` bytes in all.
-    pub fn take(&mut self, bytes: &[u8], window: usize) {
-        let room = window.saturating_sub(self.head.len());
-        self.head.extend_from_slice(&bytes[..room.min(bytes.len())]);
+    pub fn push(&mut self, bytes: &[u8], window: usize) {
+        let room = window.saturating_sub(self.prefix.len());
+        self.prefix
+            .extend_from_slice(&bytes[..room.min(bytes.len())]);
         self.size += bytes.len() as u64;
-        self.newlines += count_line_feeds(bytes);
-        self.last = bytes.last().copied().unwrap_or(self.last);
+        self.line_feeds += count_line_feeds(bytes);
+        self.last_byte = bytes.last().copied().unwrap_or(self.last_byte);
         self.hasher.update(bytes);
     }
 
@@ -43,13 +44,13 @@ impl MemoryReader {
     }
 
     /// Lines, an unfinished last one included.
-    pub fn count_lines(&self) -> u64 {
-        self.newlines + u64::from(self.size > 0 && self.last != b'\n')
+    pub fn line_count(&self) -> u64 {
+        self.line_feeds + u64::from(self.size > 0 && self.last_byte != b'\n')
     }
 }
 
 /// How many lines these are; the last one may lack its end.
-pub(super) fn lines(bytes: &[u8]) -> u64 {
+pub(super) fn count_lines(bytes: &[u8]) -> u64 {
     count_line_feeds(bytes) + u64::from(bytes.last().is_some_and(|last| *last != b'\n'))
 }
 
@@ -74,25 +75,25 @@ pub(super) struct Classification {
     pub scratch_lines: u64,
     pub scratch_bytes: u64,
     /// Equal to the current baseline, byte for byte.
-    pub clean: bool,
+    pub is_clean: bool,
     /// The bytes above the boundary are the version's operator part exactly.
-    pub exact: bool,
+    pub is_exact: bool,
 }
 
 pub(super) fn classify(
-    reading: &MemoryReader,
+    reading: &MemoryAccumulator,
     current: &Arc<Baseline>,
     earlier: &[Arc<Baseline>],
 ) -> Classification {
-    let whole = reading.size == reading.head.len() as u64;
+    let whole = reading.size == reading.prefix.len() as u64;
     // Measured against nothing, every line would be drift.
     let mut boundary = match current.bytes() {
         [] => None,
-        _ => memory::find(&reading.head, current, earlier),
+        _ => memory::find_boundary(&reading.prefix, current, earlier),
     };
     let version = boundary.and_then(|boundary| match boundary.rule {
-        Rule::Intact => Some(Arc::clone(current)),
-        Rule::Behind(digest) | Rule::Aligned(digest) => std::iter::once(current)
+        BoundaryRule::Intact => Some(Arc::clone(current)),
+        BoundaryRule::Behind(digest) | BoundaryRule::Aligned(digest) => std::iter::once(current)
             .chain(earlier)
             .find(|version| version.digest() == digest)
             .cloned(),
@@ -103,8 +104,8 @@ pub(super) fn classify(
     }
     let (scratch_lines, scratch_bytes) = match (&boundary, &version) {
         (Some(found), Some(version)) => {
-            let cut = found.offset.min(reading.head.len());
-            let (above, below) = reading.head.split_at(cut);
+            let cut = found.offset.min(reading.prefix.len());
+            let (above, below) = reading.prefix.split_at(cut);
             let tail = match below.starts_with(version.tail()) {
                 true => version.tail(),
                 false => b"",
@@ -114,18 +115,18 @@ pub(super) fn classify(
                 && reading.size == (found.offset + tail.len()) as u64;
             (
                 reading
-                    .count_lines()
+                    .line_count()
                     .saturating_sub(fixed + u64::from(unfinished)),
                 reading
                     .size
                     .saturating_sub((found.offset + tail.len()) as u64),
             )
         }
-        _ => (reading.count_lines(), reading.size),
+        _ => (reading.line_count(), reading.size),
     };
     let exact = match (&boundary, &version) {
-        (Some(found), Some(version)) if !found.drifted() => {
-            reading.head.get(..found.offset) == Some(version.operator_part())
+        (Some(found), Some(version)) if !found.is_drifted() => {
+            reading.prefix.get(..found.offset) == Some(version.operator_part())
         }
         _ => false,
     };
@@ -134,8 +135,8 @@ pub(super) fn classify(
         version,
         scratch_lines: if scratch_bytes == 0 { 0 } else { scratch_lines },
         scratch_bytes,
-        clean: whole && reading.head == current.bytes(),
-        exact,
+        is_clean: whole && reading.prefix == current.bytes(),
+        is_exact: exact,
     }
 }
 
@@ -146,15 +147,15 @@ mod tests {
     #[test]
     fn a_reading_keeps_a_window_however_long_the_file_is() {
         let piece = [b'x'; 1000];
-        let mut reading = MemoryReader::default();
+        let mut reading = MemoryAccumulator::default();
         for _ in 0..5000 {
-            reading.take(&piece, MAX_WINDOW_BYTES);
+            reading.push(&piece, MAX_WINDOW_BYTES);
         }
         assert_eq!(reading.size, 5_000_000);
-        assert_eq!(reading.head.len(), MAX_WINDOW_BYTES);
-        assert!(reading.head.capacity() <= 2 * MAX_WINDOW_BYTES);
+        assert_eq!(reading.prefix.len(), MAX_WINDOW_BYTES);
+        assert!(reading.prefix.capacity() <= 2 * MAX_WINDOW_BYTES);
         assert_eq!(reading.digest(), Digest::of(&vec![b'x'; 5_000_000]));
-        assert_eq!(reading.count_lines(), 1);
+        assert_eq!(reading.line_count(), 1);
     }
 
     #[test]

@@ -9,17 +9,21 @@ use crate::transport::MemoryObject;
 impl Engine {
     /// Returns the kept objects that still stand beside an agent's memory, and what to do
     /// about them, as one sentence.
-    pub(super) fn kept_beside(&self, agent: &Agent, history: &AgentHistory) -> Option<String> {
-        if history.kept.is_empty() {
+    pub(super) fn kept_objects_note(
+        &self,
+        agent: &Agent,
+        history: &AgentHistory,
+    ) -> Option<String> {
+        if history.kept_names.is_empty() {
             return None;
         }
-        let memory = agent.place.memory();
-        let names = history.kept.iter();
+        let memory = agent.location.memory();
+        let names = history.kept_names.iter();
         let paths: Vec<PathBuf> = names.map(|name| memory.with_file_name(name)).collect();
         let probed: Vec<&Path> = paths.iter().map(PathBuf::as_path).collect();
-        let found = self.transport(&agent.place).probe(&probed);
+        let found = self.transport_for(&agent.location).probe(&probed);
         let stands = |object| matches!(object, Ok(object) if object != MemoryObject::Absent);
-        let names = history.kept.iter().zip(found);
+        let names = history.kept_names.iter().zip(found);
         let names = names.filter(|(_, found)| stands(found.clone()));
         let (own, others): (Vec<&String>, Vec<&String>) = names
             .map(|(name, _)| name)
@@ -32,7 +36,7 @@ impl Engine {
         let mut told = Vec::new();
         if !own.is_empty() {
             // On a host an undo cannot.
-            let undo = match agent.place.host() {
+            let undo = match agent.location.host() {
                 None => "undo puts it back, or ",
                 Some(_) => "",
             };
@@ -56,7 +60,9 @@ impl Engine {
         let Some(id) = history.kept_ids.get(name) else {
             return true;
         };
-        let found = self.open(agent).and_then(|folder| folder.object_id(name));
+        let found = self
+            .open_directory(agent)
+            .and_then(|folder| folder.object_id(name));
         !matches!(found, Ok(Some(found)) if found != *id)
     }
 }

@@ -22,9 +22,9 @@
 //! `reset.log` is gone, which is recorded when they are cut off, and that of the last
 //! record into another record, which only a head that was noted shows.
 //!
-//! Nobody holds all of it. [`Ledger::history`] and [`Ledger::latest`] read an index
+//! Nobody holds all of it. [`Ledger::history`] and [`Ledger::latest_record_time`] read an index
 //! and what came after it; [`ReverseScan`] is for those who need the last records,
-//! [`RecordRange`] and [`Scan`] for those who need many, one at a time.
+//! [`RecordRange`] and [`LedgerScan`] for those who need many, one at a time.
 
 mod backwards;
 mod index;
@@ -42,22 +42,22 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use crate::archive::{Archive, Written};
+use crate::archive::{Archive, WrittenEntry};
 use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::lock;
 use crate::engine::memory::Boundary;
 use crate::engine::semaphore::Permit;
-use crate::error::{Error, Kind, PathContext, Result};
-use crate::sys::{self, Conflict};
-use crate::transport::{Attributes, Method, ObjectId, SpecialFile};
+use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::sys::{self, LockConflict};
+use crate::transport::{Attributes, ObjectId, SpecialFile, SwapMethod};
 pub use backwards::ReverseScan;
 pub use index::AgentHistory;
 use index::LedgerIndex;
 pub use range::RecordRange;
 use scan::MAX_RECORD_BYTES;
-pub use scan::{LedgerPosition, Scan, ScannedLine, record_at};
+pub use scan::{LedgerPosition, LedgerScan, ScannedLine, read_record_at};
 
 /// What a record is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ pub enum Operation {
 
 impl Operation {
     /// The word for people.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Operation::Reset => "reset",
             Operation::Undo => "undo",
@@ -110,7 +110,7 @@ pub enum Trigger {
 
 impl Trigger {
     /// The word for people.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Trigger::Console => "console",
             Trigger::Cli => "cli",
@@ -137,7 +137,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// The word for people.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Ok => "ok",
             Outcome::Unchanged => "unchanged",
@@ -148,18 +148,18 @@ impl Outcome {
     }
 
     /// Those that are no good end.
-    pub const BAD: [Outcome; 3] = [Outcome::Failed, Outcome::Refused, Outcome::NotStarted];
+    pub const FAILURES: [Outcome; 3] = [Outcome::Failed, Outcome::Refused, Outcome::NotStarted];
 
     /// Whether it is no good end.
-    pub fn is_bad(self) -> bool {
-        Outcome::BAD.contains(&self)
+    pub fn is_failure(self) -> bool {
+        Outcome::FAILURES.contains(&self)
     }
 
     /// The word behind a number of agents.
-    pub fn counted(self) -> &'static str {
+    pub fn count_label(self) -> &'static str {
         match self {
             Outcome::Refused => "refused",
-            outcome => outcome.word(),
+            outcome => outcome.as_str(),
         }
     }
 }
@@ -180,7 +180,8 @@ pub enum FileState {
         lines: u64,
     },
     /// Something that was not read.
-    Odd(SpecialFile),
+    #[serde(rename = "odd")]
+    Special(SpecialFile),
 }
 
 impl FileState {
@@ -195,25 +196,27 @@ impl FileState {
 
 /// One line of the ledger.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Record {
+pub struct LedgerRecord {
     /// The line's number, from 1.
     pub seq: u64,
     /// Digest of the line before.
-    pub prev: Digest,
+    #[serde(rename = "prev")]
+    pub previous_digest: Digest,
     /// When it ended, with the offset of local time.
     pub time: DateTime<FixedOffset>,
     /// What follows.
     #[serde(flatten)]
-    pub what: Event,
+    pub event: RunEvent,
 }
 
 /// What happened to one agent in one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Event {
+pub struct RunEvent {
     /// The run; all agents of one run share it.
     pub run: String,
     /// What was done.
-    pub act: Operation,
+    #[serde(rename = "act")]
+    pub operation: Operation,
     /// Who started it.
     pub trigger: Trigger,
     /// The operator's user name.
@@ -245,14 +248,16 @@ pub struct Event {
     pub baseline: Option<Digest>,
     /// The entry that holds what stood there before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub entry: Option<Written>,
+    pub entry: Option<WrittenEntry>,
     /// Entries with what late writers added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub late: Vec<Written>,
+    #[serde(rename = "late")]
+    pub late_entries: Vec<WrittenEntry>,
     /// Names beside the memory under which displaced objects stay that no entry
     /// holds: a directory, or what may not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<String>,
+    #[serde(rename = "kept")]
+    pub kept_names: Vec<String>,
     /// Which objects these are, where that is known: agents can rename them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_ids: BTreeMap<String, ObjectId>,
@@ -265,32 +270,37 @@ pub struct Event {
     pub scratch_lines: Option<u64>,
     /// The version whose operator part stood above the scratch in the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub split: Option<Digest>,
+    #[serde(rename = "split")]
+    pub split_version: Option<Digest>,
     /// How the memory was replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub method: Option<Method>,
+    pub method: Option<SwapMethod>,
     /// Owner, mode and attributes of the memory before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
     /// Where the agent's earlier record stands that has the same attributes: long ones
     /// are written down once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attributes_at: Option<LedgerPosition>,
+    #[serde(rename = "attributes_at")]
+    pub attributes_position: Option<LedgerPosition>,
     /// How long it took, in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,
     /// The run that this one undid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub undoes: Option<String>,
+    #[serde(rename = "undoes")]
+    pub undone_run: Option<String>,
     /// Entries that retention was about to delete.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub retired: Vec<PathBuf>,
+    #[serde(rename = "retired")]
+    pub retired_entries: Vec<PathBuf>,
     /// Entries that were pinned or unpinned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pins: Vec<PathBuf>,
+    #[serde(rename = "pins")]
+    pub pinned_entries: Vec<PathBuf>,
 }
 
-impl Event {
+impl RunEvent {
     /// The event of a run that is about to act on an agent; how it ends is
     /// filled in by whoever acts.
     pub(super) fn new(
@@ -299,10 +309,10 @@ impl Event {
         trigger: Trigger,
         user: &str,
         agent: &str,
-    ) -> Event {
-        Event {
+    ) -> RunEvent {
+        RunEvent {
             run: run.to_string(),
-            act,
+            operation: act,
             trigger,
             user: user.to_string(),
             agent: agent.to_string(),
@@ -315,38 +325,38 @@ impl Event {
             after: None,
             baseline: None,
             entry: None,
-            late: Vec::new(),
-            kept: Vec::new(),
+            late_entries: Vec::new(),
+            kept_names: Vec::new(),
             kept_ids: BTreeMap::new(),
             boundary: None,
             scratch_lines: None,
-            split: None,
+            split_version: None,
             method: None,
             attributes: None,
-            attributes_at: None,
+            attributes_position: None,
             duration_ms: 0,
-            undoes: None,
-            retired: Vec::new(),
-            pins: Vec::new(),
+            undone_run: None,
+            retired_entries: Vec::new(),
+            pinned_entries: Vec::new(),
         }
     }
 
     /// The event of a run that concerns the archive and no agent.
-    pub(super) fn of_archive(run: &str, act: Operation, trigger: Trigger, user: &str) -> Event {
-        Event {
+    pub(super) fn for_archive(run: &str, act: Operation, trigger: Trigger, user: &str) -> RunEvent {
+        RunEvent {
             host: String::new(),
-            ..Event::new(run, act, trigger, user, "")
+            ..RunEvent::new(run, act, trigger, user, "")
         }
     }
 
     /// Whether the memory was changed.
-    pub fn changed(&self) -> bool {
-        self.outcome == Outcome::Ok && matches!(self.act, Operation::Reset | Operation::Undo)
+    pub fn has_changed_memory(&self) -> bool {
+        self.outcome == Outcome::Ok && matches!(self.operation, Operation::Reset | Operation::Undo)
     }
 
     /// The entries that were written.
-    pub fn written(&self) -> impl Iterator<Item = &Written> {
-        self.entry.iter().chain(&self.late)
+    pub fn entries(&self) -> impl Iterator<Item = &WrittenEntry> {
+        self.entry.iter().chain(&self.late_entries)
     }
 }
 
@@ -357,7 +367,7 @@ const MAX_LATE_ENTRIES_PER_RECORD: usize = 1000;
 const OLD_VERSION_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a crash left of several records, the last time.
-const TORN_TAIL_NOTE: &str = "ledger.torn";
+const TORN_TAIL_FILE_NAME: &str = "ledger.torn";
 
 /// The file among the program's own.
 const LEDGER_FILE_NAME: &str = "ledger.jsonl";
@@ -369,26 +379,26 @@ pub struct Ledger {
     /// What was gathered of agents.
     index: LedgerIndex,
     /// An index on the disk was tried, or is not to be.
-    indexed: bool,
+    is_index_loaded: bool,
     /// Device and inode of the file that was read.
-    file: Option<(u64, u64)>,
+    file_id: Option<(u64, u64)>,
     /// A broken chain is found once, however often the same file is asked about.
-    broken: Option<(Stamp, Error)>,
+    broken_chain: Option<(LedgerStamp, Error)>,
     /// The last record that was appended here, with its digest.
-    appended: Option<(u64, Digest)>,
+    last_appended: Option<(u64, Digest)>,
 }
 
 /// What tells a file that was changed: device, inode, size, time of change.
-type Stamp = (u64, u64, u64, i64, i64);
+type LedgerStamp = (u64, u64, u64, i64, i64);
 
 /// The ledger's file, open for appending and locked until it is dropped.
-pub struct Locked {
+pub struct LockedLedger {
     file: File,
     folder: OwnedFd,
     _permit: Permit,
 }
 
-impl Drop for Locked {
+impl Drop for LockedLedger {
     fn drop(&mut self) {
         // Closing it is not enough, as with any lock of ours.
         sys::unlock(self.file.as_fd());
@@ -400,12 +410,12 @@ impl Ledger {
     pub fn new(archive: &Archive) -> Ledger {
         Ledger {
             archive: archive.clone(),
-            path: archive.own(LEDGER_FILE_NAME),
+            path: archive.program_path(LEDGER_FILE_NAME),
             index: LedgerIndex::default(),
-            indexed: false,
-            file: None,
-            broken: None,
-            appended: None,
+            is_index_loaded: false,
+            file_id: None,
+            broken_chain: None,
+            last_appended: None,
         }
     }
 
@@ -420,21 +430,21 @@ impl Ledger {
     /// A ledger that cannot be read, or whose chain is broken behind its index.
     pub fn history(&mut self, agent: &str) -> Result<AgentHistory> {
         self.catch_up()?;
-        if let Some(history) = self.index.of(agent) {
+        if let Some(history) = self.index.history_mut(agent) {
             return Ok(history.clone());
         }
-        self.distrust();
+        self.discard_index();
         self.catch_up()?;
-        Ok(self.index.of(agent).cloned().unwrap_or_default())
+        Ok(self.index.history_mut(agent).cloned().unwrap_or_default())
     }
 
     /// Number and time of the record with the latest time.
     ///
     /// # Errors
     /// As [`Ledger::history`].
-    pub fn latest(&mut self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
+    pub fn latest_record_time(&mut self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
         self.catch_up()?;
-        Ok(self.index.latest())
+        Ok(self.index.latest_record())
     }
 
     /// The latest time of a record that is not behind this time, among those of the last
@@ -442,12 +452,12 @@ impl Ledger {
     ///
     /// # Errors
     /// As [`Ledger::history`].
-    pub fn last_before(
+    pub fn last_record_time_before(
         &mut self,
         time: DateTime<FixedOffset>,
     ) -> Result<Option<DateTime<FixedOffset>>> {
         self.catch_up()?;
-        Ok(self.index.last_before(time))
+        Ok(self.index.last_record_time_before(time))
     }
 
     /// Number and digest of the last record.
@@ -456,8 +466,8 @@ impl Ledger {
     /// As [`Ledger::history`].
     pub fn head(&mut self) -> Result<(u64, Digest)> {
         self.catch_up()?;
-        let end = self.index.place();
-        Ok((end.seq, end.head))
+        let end = self.index.position();
+        Ok((end.seq, end.line_digest))
     }
 
     /// The head after the last append of this process, else the ledger's. What others
@@ -467,90 +477,91 @@ impl Ledger {
     /// As [`Ledger::history`].
     pub fn durable_head(&mut self) -> Result<(u64, Digest)> {
         let head = self.head()?;
-        Ok(self.appended.unwrap_or(head))
+        Ok(self.last_appended.unwrap_or(head))
     }
 
     /// The records from the last one back, and where that ends.
     ///
     /// # Errors
     /// As [`Ledger::history`].
-    pub fn backwards(&mut self) -> Result<(ReverseScan, LedgerPosition)> {
+    pub fn scan_backwards(&mut self) -> Result<(ReverseScan, LedgerPosition)> {
         let file = self.catch_up()?;
-        let end = self.index.place();
+        let end = self.index.position();
         Ok((ReverseScan::new(file, &self.path, end), end))
     }
 
     /// Reads what was appended since the last time; none where there is no ledger.
     fn catch_up(&mut self) -> Result<Option<File>> {
-        match durable::open_own(&self.path, OpenOptions::new().read(true)) {
+        match durable::open_own_file(&self.path, OpenOptions::new().read(true)) {
             Ok(file) => {
-                self.read_on(&file)?;
+                self.read_appended(&file)?;
                 Ok(Some(file))
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                self.forget();
+                self.clear_cache();
                 Ok(None)
             }
-            Err(error) => Err(Error::io("read the ledger", &self.path, &error)),
+            Err(error) => Err(Error::from_io("read the ledger", &self.path, &error)),
         }
     }
 
     /// Nothing that was read is true any more.
-    fn forget(&mut self) {
+    fn clear_cache(&mut self) {
         self.index = LedgerIndex::default();
-        self.indexed = false;
-        self.file = None;
-        self.broken = None;
-        self.appended = None;
+        self.is_index_loaded = false;
+        self.file_id = None;
+        self.broken_chain = None;
+        self.last_appended = None;
     }
 
     /// The same, and the index on the disk is not to be used.
-    fn distrust(&mut self) {
-        self.forget();
-        self.indexed = true;
+    fn discard_index(&mut self) {
+        self.clear_cache();
+        self.is_index_loaded = true;
     }
 
-    fn read_on(&mut self, file: &File) -> Result<()> {
-        let meta = file.metadata().path("look at", &self.path)?;
+    fn read_appended(&mut self, file: &File) -> Result<()> {
+        let meta = file.metadata().with_path("look at", &self.path)?;
         let id = (meta.dev(), meta.ino());
         let stamp = (id.0, id.1, meta.len(), meta.ctime(), meta.ctime_nsec());
-        match &self.broken {
+        match &self.broken_chain {
             Some((of, error)) if *of == stamp => return Err(error.clone()),
-            Some(_) => self.forget(),
+            Some(_) => self.clear_cache(),
             None => {}
         }
-        if meta.len() < self.index.place().offset || self.file.is_some_and(|read| read != id) {
+        if meta.len() < self.index.position().offset || self.file_id.is_some_and(|read| read != id)
+        {
             // Another ledger stands there: nothing read before is true of it.
-            self.forget();
+            self.clear_cache();
         }
-        self.file = Some(id);
-        if !self.indexed {
-            self.indexed = true;
+        self.file_id = Some(id);
+        if !self.is_index_loaded {
+            self.is_index_loaded = true;
             self.index = LedgerIndex::read(&self.archive, file).unwrap_or_default();
         }
-        let began = self.index.place();
-        let mut result = self.read_rest(file);
+        let began = self.index.position();
+        let mut result = self.index_appended(file);
         // The same file perhaps, for inodes are used again.
         if began.offset > 0 && is_broken_chain(&result) {
-            self.distrust();
-            self.file = Some(id);
-            result = self.read_rest(file);
+            self.discard_index();
+            self.file_id = Some(id);
+            result = self.index_appended(file);
         }
         if let Err(error) = &result
             && is_broken_chain(&result)
         {
-            self.broken = Some((stamp, error.clone()));
+            self.broken_chain = Some((stamp, error.clone()));
         }
         result
     }
 
-    fn read_rest(&mut self, file: &File) -> Result<()> {
-        let file = file.try_clone().path("read", &self.path)?;
-        let mut scan = Scan::new(file, &self.path, self.index.place())?;
-        while let Some(record) = scan.record()? {
-            if !self.index.take(&record, scan.place()) {
+    fn index_appended(&mut self, file: &File) -> Result<()> {
+        let file = file.try_clone().with_path("read", &self.path)?;
+        let mut scan = LedgerScan::new(file, &self.path, self.index.position())?;
+        while let Some(record) = scan.next_record()? {
+            if !self.index.add_record(&record, scan.position()) {
                 // Its index is of no known form.
-                self.distrust();
+                self.discard_index();
                 return self.catch_up().map(drop);
             }
         }
@@ -563,12 +574,13 @@ impl Ledger {
     /// # Errors
     /// What the system answered, or other runs that keep the ledger locked for longer
     /// than a minute.
-    pub fn lock(archive: &Archive, clock: &dyn Clock) -> Result<Locked> {
-        let folder = archive.folder(Path::new(crate::archive::OWN))?;
-        let permit = lock::ledger(archive, clock)?;
-        let file = Ledger::open(archive)?;
-        exclude_earlier_versions(&file, &archive.own(LEDGER_FILE_NAME), clock)?;
-        Ok(Locked {
+    pub fn lock_for_append(archive: &Archive, clock: &dyn Clock) -> Result<LockedLedger> {
+        let folder =
+            archive.open_or_create_directory(Path::new(crate::archive::PROGRAM_DIRECTORY_NAME))?;
+        let permit = lock::lock_ledger(archive, clock)?;
+        let file = Ledger::open_for_append(archive)?;
+        lock_out_old_versions(&file, &archive.program_path(LEDGER_FILE_NAME), clock)?;
+        Ok(LockedLedger {
             file,
             folder,
             _permit: permit,
@@ -580,43 +592,50 @@ impl Ledger {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn open(archive: &Archive) -> Result<File> {
-        archive.folder(Path::new(crate::archive::OWN))?;
-        let path = archive.own(LEDGER_FILE_NAME);
+    pub fn open_for_append(archive: &Archive) -> Result<File> {
+        archive.open_or_create_directory(Path::new(crate::archive::PROGRAM_DIRECTORY_NAME))?;
+        let path = archive.program_path(LEDGER_FILE_NAME);
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true);
         options.mode(archive.file_mode().as_raw_mode());
-        let file = durable::open_own(&path, &mut options).path("open the ledger", &path)?;
-        archive.dress_own(&file, &path)?;
+        let file =
+            durable::open_own_file(&path, &mut options).with_path("open the ledger", &path)?;
+        archive.repair_program_file(&file, &path)?;
         Ok(file)
     }
 
     /// Has a record name an earlier one instead of long attributes that are the same.
-    fn refer_to_attributes(&mut self, event: &mut Event) {
-        let Some(digest) = event.attributes.as_ref().and_then(index::digest_if_long) else {
+    fn deduplicate_attributes(&mut self, event: &mut RunEvent) {
+        let Some(digest) = event
+            .attributes
+            .as_ref()
+            .and_then(index::long_attributes_digest)
+        else {
             return;
         };
-        let history = self.index.of(&event.agent);
-        let known = history.and_then(|history| history.attributes);
+        let history = self.index.history_mut(&event.agent);
+        let known = history.and_then(|history| history.long_attributes);
         if let Some((_, place)) = known.filter(|(known, _)| *known == digest) {
             event.attributes = None;
-            event.attributes_at = Some(place);
+            event.attributes_position = Some(place);
         }
     }
 
     /// Cuts off what a crash left behind the last record, and says so.
-    fn cut(&self, file: &File, offset: u64, length: u64) -> Result<String> {
+    fn truncate_torn_tail(&self, file: &File, offset: u64, length: u64) -> Result<String> {
         let mut tail = vec![0; length.min(MAX_RECORD_BYTES) as usize];
         file.read_exact_at(&mut tail, offset)
-            .path("read", &self.path)?;
+            .with_path("read", &self.path)?;
         let has_lines = tail.contains(&b'\n');
         if has_lines {
             self.archive
-                .replace_own(&self.archive.own(TORN_TAIL_NOTE), &tail)?;
+                .replace_program_file(&self.archive.program_path(TORN_TAIL_FILE_NAME), &tail)?;
         }
-        file.set_len(offset).path("cut", &self.path)?;
+        file.set_len(offset).with_path("cut", &self.path)?;
         Ok(match has_lines {
-            true => format!("cut {length} bytes of unfinished records, kept as {TORN_TAIL_NOTE}"),
+            true => {
+                format!("cut {length} bytes of unfinished records, kept as {TORN_TAIL_FILE_NAME}")
+            }
             false => format!("cut {length} bytes of an unfinished record"),
         })
     }
@@ -625,45 +644,53 @@ impl Ledger {
     ///
     /// # Errors
     /// What the system answered, or a broken chain.
-    pub fn append(&mut self, locked: Locked, events: Vec<Event>, clock: &dyn Clock) -> Result<()> {
+    pub fn append(
+        &mut self,
+        locked: LockedLedger,
+        events: Vec<RunEvent>,
+        clock: &dyn Clock,
+    ) -> Result<()> {
         let mut file = &locked.file;
-        self.read_on(file)?;
+        self.read_appended(file)?;
         let mut text = Vec::new();
-        let length = file.metadata().path("look at", &self.path)?.len();
-        let begin = self.index.place();
+        let length = file.metadata().with_path("look at", &self.path)?.len();
+        let begin = self.index.position();
         let mut events = events;
         if length > begin.offset {
-            let note = self.cut(file, begin.offset, length - begin.offset)?;
-            events.insert(0, repair(note, &events));
+            let note = self.truncate_torn_tail(file, begin.offset, length - begin.offset)?;
+            events.insert(0, repair_event(note, &events));
         }
         let mut at = begin;
         let mut records = Vec::new();
         for mut what in events {
             // What would make a line too long to be read again stays in the
             // archive, unnamed.
-            what.late.truncate(MAX_LATE_ENTRIES_PER_RECORD);
-            self.refer_to_attributes(&mut what);
-            let record = Record {
+            what.late_entries.truncate(MAX_LATE_ENTRIES_PER_RECORD);
+            self.deduplicate_attributes(&mut what);
+            let record = LedgerRecord {
                 seq: at.seq + 1,
-                prev: at.head,
+                previous_digest: at.line_digest,
                 time: clock.now(),
-                what,
+                event: what,
             };
             let line = serde_json::to_vec(&record).map_err(|error| {
-                Error::new(Kind::Internal, format!("cannot write a record: {error}"))
+                Error::new(
+                    ErrorKind::Internal,
+                    format!("cannot write a record: {error}"),
+                )
             })?;
             text.extend_from_slice(&line);
             text.push(b'\n');
             at = LedgerPosition {
                 seq: record.seq,
-                from: at.offset,
+                line_start: at.offset,
                 offset: begin.offset + text.len() as u64,
-                head: Digest::of(&line),
+                line_digest: Digest::of(&line),
             };
             records.push((record, at));
         }
-        let written = file.write_all(&text).path("append to", &self.path);
-        let synced = written.and_then(|()| file.sync_data().path("sync", &self.path));
+        let written = file.write_all(&text).with_path("append to", &self.path);
+        let synced = written.and_then(|()| file.sync_data().with_path("sync", &self.path));
         if let Err(error) = synced {
             // None of it is recorded. What cannot be taken back now is cut off by
             // the next append.
@@ -672,17 +699,17 @@ impl Ledger {
         }
         if begin.offset == 0 {
             // The first record of a new file: its name, too.
-            rustix::fs::fsync(&locked.folder).path("sync the directory of", &self.path)?;
+            rustix::fs::fsync(&locked.folder).with_path("sync the directory of", &self.path)?;
         }
         match records
             .iter()
-            .all(|(record, at)| self.index.take(record, *at))
+            .all(|(record, at)| self.index.add_record(record, *at))
         {
-            true => self.index.keep(&self.archive),
+            true => self.index.write_if_outdated(&self.archive),
             // Its index is of no known form: the next time all is read anew.
-            false => self.distrust(),
+            false => self.discard_index(),
         }
-        self.appended = Some((at.seq, at.head));
+        self.last_appended = Some((at.seq, at.line_digest));
         Ok(())
     }
 }
@@ -690,15 +717,15 @@ impl Ledger {
 /// Waits for versions that have no lock file for the ledger and lock the ledger itself,
 /// and keeps them out. A shared lock is no version's: whoever may read the ledger can
 /// take one, and nobody waits for that.
-fn exclude_earlier_versions(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
+fn lock_out_old_versions(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
     let end = clock.instant() + OLD_VERSION_LOCK_TIMEOUT;
-    while !sys::try_lock(file.as_fd()).path("lock", path)? {
-        if sys::lock_conflict(file.as_fd()).path("lock", path)? == Some(Conflict::Shared) {
+    while !sys::try_lock(file.as_fd()).with_path("lock", path)? {
+        if sys::lock_conflict(file.as_fd()).with_path("lock", path)? == Some(LockConflict::Shared) {
             return Ok(());
         }
         if clock.instant() >= end {
             let message = format!("{} stays locked by another process", path.display());
-            return Err(Error::new(Kind::Busy, message));
+            return Err(Error::new(ErrorKind::Busy, message));
         }
         clock.sleep(Duration::from_millis(2));
     }
@@ -708,18 +735,18 @@ fn exclude_earlier_versions(file: &File, path: &Path, clock: &dyn Clock) -> Resu
 fn is_broken_chain(result: &Result<()>) -> bool {
     result
         .as_ref()
-        .is_err_and(|error| error.kind() == Kind::Integrity)
+        .is_err_and(|error| error.kind() == ErrorKind::Integrity)
 }
 
 /// The record of a repair, in the name of the run that found the damage.
-fn repair(note: String, events: &[Event]) -> Event {
+fn repair_event(note: String, events: &[RunEvent]) -> RunEvent {
     let (run, trigger, user) = match events.first() {
         Some(event) => (event.run.clone(), event.trigger, event.user.clone()),
         None => (String::new(), Trigger::Cli, String::new()),
     };
-    Event {
+    RunEvent {
         note: Some(note),
-        ..Event::of_archive(&run, Operation::Repair, trigger, &user)
+        ..RunEvent::for_archive(&run, Operation::Repair, trigger, &user)
     }
 }
 
@@ -729,35 +756,37 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::clock::System;
+    use crate::clock::SystemClock;
 
-    fn event(note: &str) -> Event {
-        Event {
+    fn event(note: &str) -> RunEvent {
+        RunEvent {
             note: Some(note.to_string()),
-            ..Event::new("5a10c3d2", Operation::Reset, Trigger::Cli, "ops", "scout")
+            ..RunEvent::new("5a10c3d2", Operation::Reset, Trigger::Cli, "ops", "scout")
         }
     }
 
     fn append(archive: &Archive, notes: &[&str]) -> Result<()> {
-        let locked = Ledger::lock(archive, &System)?;
+        let locked = Ledger::lock_for_append(archive, &SystemClock)?;
         let events = notes.iter().map(|note| event(note)).collect();
-        Ledger::new(archive).append(locked, events, &System)
+        Ledger::new(archive).append(locked, events, &SystemClock)
     }
 
     fn notes(archive: &Archive) -> Vec<String> {
         let mut notes = Vec::new();
-        let mut scan = Scan::open(&archive.own(LEDGER_FILE_NAME)).unwrap().unwrap();
-        while let Some(record) = scan.record().unwrap() {
-            notes.push(record.what.note.unwrap_or_default());
+        let mut scan = LedgerScan::open(&archive.program_path(LEDGER_FILE_NAME))
+            .unwrap()
+            .unwrap();
+        while let Some(record) = scan.next_record().unwrap() {
+            notes.push(record.event.note.unwrap_or_default());
         }
         notes
     }
 
     /// The numbers of an agent's records, from the last one back.
     fn seqs_back(ledger: &mut Ledger, agent: &str) -> Vec<u64> {
-        let (mut back, _) = ledger.backwards().unwrap();
+        let (mut back, _) = ledger.scan_backwards().unwrap();
         let mut seqs = Vec::new();
-        while let Some((place, record)) = back.next(|it| it.agent == agent).unwrap() {
+        while let Some((place, record)) = back.next_matching(|it| it.agent == agent).unwrap() {
             assert_eq!(place.seq, record.seq);
             seqs.push(record.seq);
         }
@@ -770,7 +799,7 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
         append(&archive, &["first", "größer — 日本 🐑"]).unwrap();
-        let path = archive.own(LEDGER_FILE_NAME);
+        let path = archive.program_path(LEDGER_FILE_NAME);
         let text = std::fs::read(&path).unwrap();
         let begin = text.iter().position(|byte| *byte == b'\n').unwrap() + 1;
         assert!(
@@ -797,7 +826,7 @@ mod tests {
 
     impl Clock for Sleeper {
         fn now(&self) -> DateTime<FixedOffset> {
-            System.now()
+            SystemClock.now()
         }
 
         fn instant(&self) -> Instant {
@@ -817,22 +846,24 @@ mod tests {
         let root = folder.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
         let append_while_held = |seconds: u64| {
-            let held = Mutex::new(Some(Ledger::lock(&archive, &System).unwrap()));
+            let held = Mutex::new(Some(
+                Ledger::lock_for_append(&archive, &SystemClock).unwrap(),
+            ));
             let release = move |slept: Duration| {
                 if slept >= Duration::from_secs(seconds) {
                     drop(held.lock().unwrap().take());
                 }
             };
             let clock = Sleeper {
-                began: System.instant(),
+                began: SystemClock.instant(),
                 slept: Mutex::default(),
                 act: Box::new(release),
             };
-            let locked = Ledger::lock(&archive, &clock)?;
+            let locked = Ledger::lock_for_append(&archive, &clock)?;
             Ledger::new(&archive).append(locked, vec![event("note")], &clock)
         };
         append_while_held(50).unwrap();
-        assert_eq!(append_while_held(70).unwrap_err().kind(), Kind::Busy);
+        assert_eq!(append_while_held(70).unwrap_err().kind(), ErrorKind::Busy);
         assert_eq!(notes(&archive), ["note"]);
     }
 
@@ -846,7 +877,7 @@ mod tests {
         for number in 1..=3 {
             append(&archive, &["one", "two"]).unwrap();
             assert_eq!(
-                reader.history("scout").unwrap().last.unwrap().run,
+                reader.history("scout").unwrap().last_run.unwrap().run,
                 "5a10c3d2"
             );
             assert_eq!(reader.head().unwrap().0, 2 * number);

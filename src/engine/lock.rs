@@ -22,7 +22,7 @@
 //! ever since: such a file is replaced as soon as no run holds its lock.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Seek};
+use std::io::{self, Read, Seek};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -32,12 +32,12 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
-use super::semaphore::{Permit, Wait, acquire};
-use crate::archive::{Archive, OWN};
+use super::semaphore::{Permit, WaitLimit, acquire};
+use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::clock::Clock;
 use crate::durable;
-use crate::error::{Error, Kind, PathContext, Result};
-use crate::sys::{self, Conflict};
+use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::sys::{self, LockConflict};
 
 /// How many runs may be replacing memories at the same time: so many records at the
 /// most wait for the ledger that must not be given up.
@@ -65,7 +65,7 @@ const HOLDER_READ_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Who holds a lock, as the holder wrote it down.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct LockHolder {
     /// Process id.
     pub pid: u32,
     /// The operator's user name.
@@ -76,7 +76,7 @@ pub struct Holder {
     pub run: String,
 }
 
-impl Holder {
+impl LockHolder {
     /// "run 5a10 of ops (process 4711, since 01:00:06)"
     pub fn describe(&self) -> String {
         format!(
@@ -91,19 +91,23 @@ impl Holder {
 
 /// A lock that is held until it is dropped.
 #[derive(Debug)]
-pub struct Lock {
+pub struct AgentLock {
     file: File,
     /// Where the holder is written down, if that is not the file itself.
-    note: Option<File>,
+    holder_file: Option<File>,
 }
 
-impl Drop for Lock {
+impl Drop for AgentLock {
     /// Closing it is not enough: a child that another thread is just starting
     /// has a copy of the descriptor until it becomes another program.
     fn drop(&mut self) {
         // Nobody is to be taken for the next one.
-        let _ = self.note.as_ref().unwrap_or(&self.file).write_at(b"\n", 0);
-        for file in self.note.iter().chain([&self.file]) {
+        let _ = self
+            .holder_file
+            .as_ref()
+            .unwrap_or(&self.file)
+            .write_at(b"\n", 0);
+        for file in self.holder_file.iter().chain([&self.file]) {
             sys::unlock(file.as_fd());
         }
     }
@@ -112,45 +116,50 @@ impl Drop for Lock {
 /// Takes the lock of an agent.
 ///
 /// # Errors
-/// [`Kind::Busy`], naming the holder, when another run has it; else what the
+/// [`ErrorKind::Busy`], naming the holder, when another run has it; else what the
 /// system answered.
-pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
-    let path = path(archive, agent);
-    let mut file = open(archive, &path)?;
-    let mut looks = 0;
+pub fn acquire_agent_lock(
+    archive: &Archive,
+    agent: &str,
+    holder: &LockHolder,
+) -> Result<AgentLock> {
+    let path = lock_path(archive, agent);
+    let mut file = open_lock_file(archive, &path)?;
+    let mut read_attempts = 0;
     // Who is refused is told by whom, and one that has let go meanwhile refuses nobody.
     loop {
-        if sys::try_lock(file.as_fd()).path("lock", &path)? {
-            if is_at(&file, &path) {
+        if sys::try_lock(file.as_fd()).with_path("lock", &path)? {
+            if is_still_at(&file, &path) {
                 break;
             }
             // It was replaced in between.
-            file = open(archive, &path)?;
+            file = open_lock_file(archive, &path)?;
             continue;
         }
         let mut options = OpenOptions::new();
-        let note = durable::open_as_is(&holder_path(archive, agent), options.read(true));
-        let holder = note.ok().and_then(|mut file| read(&mut file));
-        if holder.is_none() && looks < HOLDER_READ_ATTEMPTS_ON_REFUSAL {
-            looks += 1;
+        let note =
+            durable::open_nofollow_nonblocking(&holder_path(archive, agent), options.read(true));
+        let holder = note.ok().and_then(|mut file| read_holder(&mut file));
+        if holder.is_none() && read_attempts < HOLDER_READ_ATTEMPTS_ON_REFUSAL {
+            read_attempts += 1;
             std::thread::sleep(HOLDER_READ_INTERVAL);
             continue;
         }
         let who = holder.map_or_else(|| "another run".to_string(), |it| it.describe());
         return Err(
-            Error::new(Kind::Busy, format!("{agent} is locked by {who}"))
-                .hint("wait until it has ended; nothing was changed"),
+            Error::new(ErrorKind::Busy, format!("{agent} is locked by {who}"))
+                .with_hint("wait until it has ended; nothing was changed"),
         );
     }
-    let lock = Lock {
-        note: note(archive, agent),
+    let lock = AgentLock {
+        holder_file: open_holder_file(archive, agent),
         file,
     };
     // For people only: the lock itself is the kernel's, so a full disk is no
     // reason to give up. It is one line, written over the one before: a file
     // whose length stays costs no journal.
     if let Ok(text) = serde_json::to_string(holder) {
-        let file = lock.note.as_ref().unwrap_or(&lock.file);
+        let file = lock.holder_file.as_ref().unwrap_or(&lock.file);
         let _ = file.write_all_at(format!("{text:<HOLDER_LINE_BYTES$}\n").as_bytes(), 0);
     }
     Ok(lock)
@@ -158,7 +167,7 @@ pub fn take(archive: &Archive, agent: &str, holder: &Holder) -> Result<Lock> {
 
 /// The file in which members of the archive's group read who holds a lock, locked
 /// itself as far as nobody prevents that; none where there is no group.
-fn note(archive: &Archive, agent: &str) -> Option<File> {
+fn open_holder_file(archive: &Archive, agent: &str) -> Option<File> {
     if !archive.has_group() {
         return None;
     }
@@ -166,8 +175,8 @@ fn note(archive: &Archive, agent: &str) -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     options.mode(archive.file_mode().as_raw_mode());
-    let file = durable::open_as_is(&path, &mut options).ok()?;
-    archive.dress_own(&file, &path).ok()?;
+    let file = durable::open_nofollow_nonblocking(&path, &mut options).ok()?;
+    archive.repair_program_file(&file, &path).ok()?;
     let _ = sys::try_lock(file.as_fd());
     Some(file)
 }
@@ -175,36 +184,36 @@ fn note(archive: &Archive, agent: &str) -> Option<File> {
 /// Takes the lock under which pins change and entries are deleted.
 ///
 /// # Errors
-/// [`Kind::Busy`] when it stays another's for a minute, else what the system
+/// [`ErrorKind::Busy`] when it stays another's for a minute, else what the system
 /// answered.
-pub fn pins(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
-    let path = archive.own("locks").join(".pins.lock");
+pub fn lock_pins(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let path = archive.program_path("locks").join(".pins.lock");
     let busy = "the pins stay locked by another process";
-    permit(archive, &path, 1, clock, &|| false, busy)
+    acquire_permit(archive, &path, 1, clock, &|| false, busy)
 }
 
 /// Takes the lock under which the ledger is appended to.
 ///
 /// # Errors
-/// As [`pins`].
-pub fn ledger(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
-    let path = archive.own("locks").join(".ledger.lock");
+/// As [`lock_pins`].
+pub fn lock_ledger(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
+    let path = archive.program_path("locks").join(".ledger.lock");
     let busy = "the ledger stays locked by another process";
-    permit(archive, &path, 1, clock, &|| false, busy)
+    acquire_permit(archive, &path, 1, clock, &|| false, busy)
 }
 
 /// Takes a place among the runs that replace memories.
 ///
 /// # Errors
-/// As [`pins`]; the same when `is_cancelled` ends the wait.
-pub fn replacing(
+/// As [`lock_pins`]; the same when `is_cancelled` ends the wait.
+pub fn acquire_replacing_permit(
     archive: &Archive,
     clock: &dyn Clock,
     is_cancelled: &dyn Fn() -> bool,
 ) -> Result<Permit> {
-    let path = archive.own("locks").join(".replace.lock");
+    let path = archive.program_path("locks").join(".replace.lock");
     let busy = format!("{MAX_REPLACING_RUNS} other runs are replacing memories");
-    permit(
+    acquire_permit(
         archive,
         &path,
         MAX_REPLACING_RUNS,
@@ -215,24 +224,24 @@ pub fn replacing(
 }
 
 /// `busy` says what is the case when none is had.
-fn permit(
+fn acquire_permit(
     archive: &Archive,
     path: &Path,
     permits: u64,
     clock: &dyn Clock,
     is_cancelled: &dyn Fn() -> bool,
-    busy: &str,
+    busy_message: &str,
 ) -> Result<Permit> {
-    let wait = Wait {
+    let wait = WaitLimit {
         clock,
-        patience: LOCK_TIMEOUT,
+        timeout: LOCK_TIMEOUT,
         is_cancelled,
     };
-    let permit = acquire(open(archive, path)?, path, permits, &wait)?;
+    let permit = acquire(open_lock_file(archive, path)?, path, permits, &wait)?;
     permit.ok_or_else(|| {
-        let message = format!("{busy}, and a minute was not enough to wait for it");
+        let message = format!("{busy_message}, and a minute was not enough to wait for it");
         let who = format!("`fuser -v {}` shows the processes", path.display());
-        Error::new(Kind::Busy, message).hint(who)
+        Error::new(ErrorKind::Busy, message).with_hint(who)
     })
 }
 
@@ -240,12 +249,12 @@ fn permit(
 /// comes next. Given back when it is dropped.
 #[derive(Debug)]
 pub struct LockQueue {
-    _places: Vec<Permit>,
+    _permits: Vec<Permit>,
 }
 
 impl Engine {
     /// Waits until nobody holds the locks of these agents, as long as runs of this engine
-    /// wait for locks ([`Engine::with_lock_patience`]). Those who wait come one after the
+    /// wait for locks ([`Engine::with_lock_timeout`]). Those who wait come one after the
     /// other, if they keep the result until their run has ended. They hold no lock
     /// meanwhile, so that two who want several never wait for each other.
     ///
@@ -262,29 +271,29 @@ impl Engine {
         let clock = self.clock();
         let mut places = Vec::new();
         let Some(end) = self.lock_deadline else {
-            return Ok(LockQueue { _places: places });
+            return Ok(LockQueue { _permits: places });
         };
         let mut agents: Vec<&str> = agents.into_iter().collect();
         // Everybody in the same order, each place once.
         agents.sort_unstable();
         agents.dedup();
         for agent in &agents {
-            let path = archive.own("locks").join(format!("{agent}.queue"));
-            let wait = Wait {
+            let path = archive.program_path("locks").join(format!("{agent}.queue"));
+            let wait = WaitLimit {
                 clock,
-                patience: end.saturating_duration_since(clock.instant()),
+                timeout: end.saturating_duration_since(clock.instant()),
                 is_cancelled: &|| false,
             };
-            places.extend(acquire(open(archive, &path)?, &path, 1, &wait)?);
+            places.extend(acquire(open_lock_file(archive, &path)?, &path, 1, &wait)?);
         }
         for agent in agents {
-            while holder(archive, agent).is_some() && self.awaits_lock() {}
+            while describe_holder(archive, agent).is_some() && self.wait_lock_interval() {}
         }
-        Ok(LockQueue { _places: places })
+        Ok(LockQueue { _permits: places })
     }
 
     /// Lets some time pass for a lock to be given back; false when there is none left.
-    pub fn awaits_lock(&self) -> bool {
+    pub fn wait_lock_interval(&self) -> bool {
         let clock = self.clock();
         let end = self.lock_deadline.unwrap_or_else(|| clock.instant());
         let left = end.saturating_duration_since(clock.instant());
@@ -298,57 +307,61 @@ impl Engine {
     /// without doing anything to the agent.
     ///
     /// # Errors
-    /// An agent that is not configured, [`Kind::Busy`] when a run has the lock,
+    /// An agent that is not configured, [`ErrorKind::Busy`] when a run has the lock,
     /// or what the system answered.
-    pub fn hold(&self, agent: &str) -> Result<Lock> {
-        let holder = Holder {
+    pub fn hold_agent_lock(&self, agent: &str) -> Result<AgentLock> {
+        let holder = LockHolder {
             pid: std::process::id(),
             user: self.setup.user.clone(),
             since: self.clock().now(),
-            run: super::reset::run_id(),
+            run: super::reset::new_run_id(),
         };
-        take(self.archive(), &self.agent(agent)?.name, &holder)
+        acquire_agent_lock(self.archive(), &self.agent(agent)?.name, &holder)
     }
 }
 
 /// Who holds the lock of an agent, without touching it; `None` when nobody
 /// does. A holder that wrote nothing down is an empty description.
-pub fn holder(archive: &Archive, agent: &str) -> Option<String> {
+pub fn describe_holder(archive: &Archive, agent: &str) -> Option<String> {
     let note = holder_path(archive, agent);
     // Not into a FIFO: that would wait for somebody who writes.
-    let open = |path: &Path| durable::open_as_is(path, OpenOptions::new().read(true));
-    let locked = match open(&path(archive, agent)) {
+    let open =
+        |path: &Path| durable::open_nofollow_nonblocking(path, OpenOptions::new().read(true));
+    let locked = match open(&lock_path(archive, agent)) {
         // For a member of the archive's group.
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => open(&note),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open(&note),
         file => file,
     };
-    if sys::lock_conflict(locked.ok()?.as_fd()).ok()? != Some(Conflict::Exclusive) {
+    if sys::lock_conflict(locked.ok()?.as_fd()).ok()? != Some(LockConflict::Exclusive) {
         return None;
     }
-    let holder = open(&note).ok().and_then(|mut file| named(&mut file));
+    let holder = open(&note)
+        .ok()
+        .and_then(|mut file| wait_for_holder(&mut file));
     Some(holder.map_or_else(String::new, |holder| holder.describe()))
 }
 
 /// Opens the file of a lock. Another one in its place would be another lock, so it is
 /// replaced only if others than its owner may open it and no run holds its lock.
-fn open(archive: &Archive, path: &Path) -> Result<File> {
-    archive.folder(&Path::new(OWN).join("locks"))?;
+fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
+    archive.open_or_create_directory(&Path::new(PROGRAM_DIRECTORY_NAME).join("locks"))?;
     let file = open_or_create(path)?;
     if archive.is_private(&file, path)? {
         return Ok(file);
     }
     // Two who both find such a file must not remove each other's.
-    let guard_path = archive.own("locks").join(".replaced.lock");
+    let guard_path = archive.program_path("locks").join(".replaced.lock");
     let guard = open_or_create(&guard_path)?;
-    while !sys::try_lock(guard.as_fd()).path("lock", &guard_path)? {
+    while !sys::try_lock(guard.as_fd()).with_path("lock", &guard_path)? {
         std::thread::sleep(HOLDER_READ_INTERVAL);
     }
     let file = open_or_create(path)?;
-    let held = sys::lock_conflict(file.as_fd()).path("lock", path)? == Some(Conflict::Exclusive);
+    let held =
+        sys::lock_conflict(file.as_fd()).with_path("lock", path)? == Some(LockConflict::Exclusive);
     let file = match archive.is_private(&file, path)? || held {
         true => Ok(file),
         false => {
-            std::fs::remove_file(path).path("replace", path)?;
+            std::fs::remove_file(path).with_path("replace", path)?;
             open_or_create(path)
         }
     };
@@ -359,11 +372,12 @@ fn open(archive: &Archive, path: &Path) -> Result<File> {
 fn open_or_create(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
-    durable::open_as_is(path, options.mode(LOCK_FILE_MODE)).path("open the lock", path)
+    durable::open_nofollow_nonblocking(path, options.mode(LOCK_FILE_MODE))
+        .with_path("open the lock", path)
 }
 
 /// Whether a file that was opened at a path still stands there.
-fn is_at(file: &File, path: &Path) -> bool {
+fn is_still_at(file: &File, path: &Path) -> bool {
     let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let opened = file.metadata().map(identity);
     let stands = std::fs::symlink_metadata(path).map(identity);
@@ -371,23 +385,25 @@ fn is_at(file: &File, path: &Path) -> bool {
 }
 
 /// The file of an agent's lock.
-fn path(archive: &Archive, agent: &str) -> PathBuf {
-    archive.own("locks").join(format!("{agent}.lock"))
+fn lock_path(archive: &Archive, agent: &str) -> PathBuf {
+    archive.program_path("locks").join(format!("{agent}.lock"))
 }
 
 /// The file in which the holder of an agent's lock is written down, which changes when
 /// the lock is taken and given back.
 pub(super) fn holder_path(archive: &Archive, agent: &str) -> PathBuf {
     match archive.has_group() {
-        true => archive.own("locks").join(format!("{agent}.holder")),
-        false => path(archive, agent),
+        true => archive
+            .program_path("locks")
+            .join(format!("{agent}.holder")),
+        false => lock_path(archive, agent),
     }
 }
 
 /// Who has just taken a lock writes it down a moment later.
-fn named(file: &mut File) -> Option<Holder> {
+fn wait_for_holder(file: &mut File) -> Option<LockHolder> {
     for _ in 0..HOLDER_READ_ATTEMPTS {
-        if let Some(holder) = read(file) {
+        if let Some(holder) = read_holder(file) {
             return Some(holder);
         }
         std::thread::yield_now();
@@ -395,7 +411,7 @@ fn named(file: &mut File) -> Option<Holder> {
     None
 }
 
-fn read(file: &mut File) -> Option<Holder> {
+fn read_holder(file: &mut File) -> Option<LockHolder> {
     let mut text = Vec::new();
     file.rewind().ok()?;
     file.take(4096).read_to_end(&mut text).ok()?;

@@ -26,56 +26,56 @@ const ROTATED_LOG_NAME: &str = "reset.log.old";
 const LOG_TAIL_BYTES: u64 = 2 * MAX_LOG_BYTES;
 
 /// `[YYYY-MM-DD HH:MM:SS] [memory-shepherd] text`
-pub(super) fn line(now: DateTime<FixedOffset>, text: &str) -> String {
+pub(super) fn format_line(now: DateTime<FixedOffset>, text: &str) -> String {
     format!(
         "[{}] [memory-shepherd] {}",
         now.format("%Y-%m-%d %H:%M:%S"),
-        untrusted::line(text)
+        untrusted::visible_line(text)
     )
 }
 
 /// Appends lines to `<archive_dir>/reset.log`, and moves a log that has grown too
 /// long out of the way.
-pub(super) fn append(archive: &Archive, lines: &[String]) -> Result<()> {
+pub(super) fn append_lines(archive: &Archive, lines: &[String]) -> Result<()> {
     if lines.is_empty() {
         return Ok(());
     }
-    archive.folder("".as_ref())?;
+    archive.open_or_create_directory("".as_ref())?;
     let path = archive.root().join(LOG_FILE_NAME);
-    let mut file = durable::open_own(
+    let mut file = durable::open_own_file(
         &path,
         OpenOptions::new()
             .append(true)
             .create(true)
             .mode(archive.file_mode().as_raw_mode()),
     )
-    .path("open", &path)?;
-    archive.dress_own(&file, &path)?;
+    .with_path("open", &path)?;
+    archive.repair_program_file(&file, &path)?;
     file.write_all(format!("{}\n", lines.join("\n")).as_bytes())
-        .path("append to", &path)?;
-    if file.metadata().path("look at", &path)?.len() > MAX_LOG_BYTES {
+        .with_path("append to", &path)?;
+    if file.metadata().with_path("look at", &path)?.len() > MAX_LOG_BYTES {
         let old = archive.root().join(ROTATED_LOG_NAME);
-        std::fs::rename(&path, &old).path("move", &path)?;
+        std::fs::rename(&path, &old).with_path("move", &path)?;
     }
     Ok(())
 }
 
 /// The last line of a run.
-pub(super) fn end_of_run(run: &str, tally: &str, head: Option<(u64, Digest)>) -> String {
+pub(super) fn format_run_end(run: &str, counts: &str, head: Option<(u64, Digest)>) -> String {
     let head = match head {
         Some((seq, digest)) => format!("{seq}:{digest}"),
         None => "unknown".to_string(),
     };
-    format!("run {run} ended: {tally}; ledger head {head}")
+    format!("run {run} ended: {counts}; ledger head {head}")
 }
 
 /// Returns the heads of the ledger in the last lines of runs that are kept, oldest first.
 /// A head that another run has built on since is still one: records of the end that is
 /// cut off before a run are missed behind it, too.
-pub(super) fn heads(archive: &Path) -> Vec<(u64, Digest)> {
+pub(super) fn read_logged_heads(archive: &Path) -> Vec<(u64, Digest)> {
     let read = |name| {
         let path = archive.join(name);
-        let file = durable::open_own(&path, OpenOptions::new().read(true)).ok()?;
+        let file = durable::open_own_file(&path, OpenOptions::new().read(true)).ok()?;
         let length = file.metadata().ok()?.len();
         let mut end = Vec::new();
         let from = length.saturating_sub(LOG_TAIL_BYTES);
@@ -86,12 +86,12 @@ pub(super) fn heads(archive: &Path) -> Vec<(u64, Digest)> {
     let logs = [ROTATED_LOG_NAME, LOG_FILE_NAME].map(|name| read(name).unwrap_or_default());
     let lines = logs.iter().flat_map(|log| log.split(|byte| *byte == b'\n'));
     lines
-        .filter_map(|line| head_in(str::from_utf8(line).ok()?))
+        .filter_map(|line| parse_logged_head(str::from_utf8(line).ok()?))
         .collect()
 }
 
 /// The head in the last line of a run. Other lines may quote what agents wrote.
-fn head_in(line: &str) -> Option<(u64, Digest)> {
+fn parse_logged_head(line: &str) -> Option<(u64, Digest)> {
     let (_, text) = line.split_once("] [memory-shepherd] run ")?;
     let (run, text) = text.split_once(" ended: ")?;
     let (_, head) = text.rsplit_once("; ledger head ")?;
@@ -109,16 +109,16 @@ mod tests {
     fn head_is_taken_from_last_lines_of_runs_alone() {
         let digest = Digest::of(b"x");
         let tally = "1 ok, 0 unchanged, 0 not";
-        let told = end_of_run("5a10c3d2", tally, Some((7, digest)));
+        let told = format_run_end("5a10c3d2", tally, Some((7, digest)));
         let line = |text: &str| format!("[2026-03-14 09:00:00] [memory-shepherd] {text}");
-        assert_eq!(head_in(&line(&told)), Some((7, digest)));
+        assert_eq!(parse_logged_head(&line(&told)), Some((7, digest)));
         for other in [
-            end_of_run("5a10c3d2", tally, None),
+            format_run_end("5a10c3d2", tally, None),
             format!("Reset scout: a symbolic link to {told}"),
             format!("scout: {told}"),
             format!("run of scout ended: {told}"),
         ] {
-            assert_eq!(head_in(&line(&other)), None, "{other}");
+            assert_eq!(parse_logged_head(&line(&other)), None, "{other}");
         }
     }
 }

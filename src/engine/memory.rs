@@ -29,7 +29,7 @@ use crate::digest::Digest;
 
 /// Upper bound of the comparisons that rule 5 makes. It keeps the search
 /// linear in the memory: past it, further separators are not considered.
-const ALIGN_BUDGET: usize = 64 << 20;
+const MAX_ALIGN_COMPARISONS: usize = 64 << 20;
 
 /// A line that equals the separator, trailing white space aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct SeparatorLine {
     /// The line's number, from 1.
     pub line: usize,
     /// Whether rule 1 lets it be a boundary.
-    pub eligible: bool,
+    pub is_eligible: bool,
 }
 
 /// A version of a baseline, cut at its last separator line.
@@ -50,18 +50,18 @@ pub struct Baseline {
     bytes: Vec<u8>,
     digest: Digest,
     separator: Vec<u8>,
-    cut: Option<SeparatorLine>,
+    separator_line: Option<SeparatorLine>,
 }
 
 impl Baseline {
     /// Cuts `bytes` at the last separator line (rule 2).
     pub fn new(bytes: Vec<u8>, separator: &str) -> Baseline {
         let lines = separator_lines(&bytes, separator.as_bytes());
-        let cut = lines.iter().rev().find(|line| line.eligible);
+        let cut = lines.iter().rev().find(|line| line.is_eligible);
         Baseline {
             digest: Digest::of(&bytes),
             separator: separator.as_bytes().to_vec(),
-            cut: cut.or(lines.last()).copied(),
+            separator_line: cut.or(lines.last()).copied(),
             bytes,
         }
     }
@@ -77,14 +77,14 @@ impl Baseline {
     }
 
     /// The separator line that ends the operator part, if there is one.
-    pub fn cut(&self) -> Option<SeparatorLine> {
-        self.cut
+    pub fn separator_line(&self) -> Option<SeparatorLine> {
+        self.separator_line
     }
 
     /// Everything up to and including the last separator line; the whole file
     /// where there is none.
     pub fn operator_part(&self) -> &[u8] {
-        &self.bytes[..self.cut.map_or(self.bytes.len(), |cut| cut.end)]
+        &self.bytes[..self.separator_line.map_or(self.bytes.len(), |cut| cut.end)]
     }
 
     /// What follows the operator part.
@@ -93,16 +93,18 @@ impl Baseline {
     }
 
     /// What stands above the separator line.
-    fn above(&self) -> &[u8] {
-        &self.bytes[..self.cut.map_or(self.bytes.len(), |cut| cut.start)]
+    fn above_separator(&self) -> &[u8] {
+        &self.bytes[..self
+            .separator_line
+            .map_or(self.bytes.len(), |cut| cut.start)]
     }
 
     /// Where the boundary is in a memory that starts with the operator part.
     ///
     /// The separator line itself is compared trailing white space aside (rule
     /// 1), so an editor that changes the file's last line end makes no drift.
-    fn intact_in(&self, memory: &[u8]) -> Option<usize> {
-        let Some(cut) = self.cut else {
+    fn intact_boundary_in(&self, memory: &[u8]) -> Option<usize> {
+        let Some(cut) = self.separator_line else {
             return (memory == self.bytes).then_some(memory.len());
         };
         if !memory.starts_with(&self.bytes[..cut.start]) {
@@ -116,7 +118,7 @@ impl Baseline {
 /// How a boundary was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "rule", content = "version")]
-pub enum Rule {
+pub enum BoundaryRule {
     /// The memory starts with the current baseline's operator part.
     Intact,
     /// It starts with that of an earlier version, whose digest this is.
@@ -133,21 +135,25 @@ pub struct Boundary {
     /// The separator's line number, from 1; 0 when the baseline has none.
     pub line: usize,
     /// The separator is the `nth` of `of` separator lines of the memory.
-    pub nth: usize,
+    #[serde(rename = "nth")]
+    pub separator_number: usize,
     /// See `nth`.
-    pub of: usize,
+    #[serde(rename = "of")]
+    pub separator_count: usize,
     /// Which rule found it.
-    pub rule: Rule,
+    pub rule: BoundaryRule,
     /// Lines above the boundary that the agent added.
-    pub added: usize,
+    #[serde(rename = "added")]
+    pub added_lines: usize,
     /// Lines above the boundary that the agent removed.
-    pub removed: usize,
+    #[serde(rename = "removed")]
+    pub removed_lines: usize,
 }
 
 impl Boundary {
     /// Whether the agent changed anything above the boundary.
-    pub fn drifted(&self) -> bool {
-        matches!(self.rule, Rule::Aligned(_))
+    pub fn is_drifted(&self) -> bool {
+        matches!(self.rule, BoundaryRule::Aligned(_))
     }
 }
 
@@ -156,67 +162,76 @@ impl Boundary {
 /// `earlier` are the other versions that were pushed to this agent, the last
 /// one first. `memory` may be the beginning of a longer file, as long as it
 /// holds several times the length of the baseline.
-pub fn find(memory: &[u8], current: &Baseline, earlier: &[Arc<Baseline>]) -> Option<Boundary> {
+pub fn find_boundary(
+    memory: &[u8],
+    current: &Baseline,
+    earlier: &[Arc<Baseline>],
+) -> Option<Boundary> {
     let intact = std::iter::once(current)
         .chain(earlier.iter().map(Arc::as_ref))
-        .find_map(|version| Some((version, version.intact_in(memory)?)));
+        .find_map(|version| Some((version, version.intact_boundary_in(memory)?)));
     if let Some((version, offset)) = intact {
         let rule = if version.digest == current.digest {
-            Rule::Intact
+            BoundaryRule::Intact
         } else {
-            Rule::Behind(version.digest)
+            BoundaryRule::Behind(version.digest)
         };
-        let line = version.cut.map_or(0, |cut| cut.line);
+        let line = version.separator_line.map_or(0, |cut| cut.line);
         return Some(Boundary {
             offset,
             rule,
-            added: 0,
-            removed: 0,
-            ..place(memory, &version.separator, line)
+            added_lines: 0,
+            removed_lines: 0,
+            ..boundary_at_line(memory, &version.separator, line)
         });
     }
     let version = earlier.first().map_or(current, Arc::as_ref);
-    let Some(cut) = version.cut else {
+    let Some(cut) = version.separator_line else {
         // The agent does not share a baseline without separator: all is above.
-        let (added, removed) = changed_lines(version.above(), memory);
+        let (added, removed) = count_changed_lines(version.above_separator(), memory);
         return Some(Boundary {
             offset: memory.len(),
             line: 0,
-            nth: 0,
-            of: 0,
-            rule: Rule::Aligned(version.digest),
-            added,
-            removed,
+            separator_number: 0,
+            separator_count: 0,
+            rule: BoundaryRule::Aligned(version.digest),
+            added_lines: added,
+            removed_lines: removed,
         });
     };
     let candidates = separator_lines(memory, &version.separator);
-    let chosen = align(version.above(), memory, &candidates, cut.eligible)?;
-    let (added, removed) = changed_lines(version.above(), &memory[..chosen.start]);
+    let chosen = align_separator(
+        version.above_separator(),
+        memory,
+        &candidates,
+        cut.is_eligible,
+    )?;
+    let (added, removed) = count_changed_lines(version.above_separator(), &memory[..chosen.start]);
     Some(Boundary {
         offset: chosen.end,
-        rule: Rule::Aligned(version.digest),
-        added,
-        removed,
-        ..place(memory, &version.separator, chosen.line)
+        rule: BoundaryRule::Aligned(version.digest),
+        added_lines: added,
+        removed_lines: removed,
+        ..boundary_at_line(memory, &version.separator, chosen.line)
     })
 }
 
 /// A boundary of which only the place among its like is known.
-fn place(memory: &[u8], separator: &[u8], line: usize) -> Boundary {
+fn boundary_at_line(memory: &[u8], separator: &[u8], line: usize) -> Boundary {
     let lines = separator_lines(memory, separator);
-    let eligible = |candidate: &&SeparatorLine| candidate.eligible || candidate.line == line;
+    let eligible = |candidate: &&SeparatorLine| candidate.is_eligible || candidate.line == line;
     Boundary {
         offset: 0,
         line,
-        nth: lines
+        separator_number: lines
             .iter()
             .filter(eligible)
             .take_while(|candidate| candidate.line <= line)
             .count(),
-        of: lines.iter().filter(eligible).count(),
-        rule: Rule::Intact,
-        added: 0,
-        removed: 0,
+        separator_count: lines.iter().filter(eligible).count(),
+        rule: BoundaryRule::Intact,
+        added_lines: 0,
+        removed_lines: 0,
     }
 }
 
@@ -224,20 +239,23 @@ fn place(memory: &[u8], separator: &[u8], line: usize) -> Boundary {
 ///
 /// Blank lines do not count: they match anywhere. A separator above which not
 /// one line of the baseline survives is no image of the baseline's.
-fn align(
+fn align_separator(
     above: &[u8],
     memory: &[u8],
     candidates: &[SeparatorLine],
     eligible_only: bool,
 ) -> Option<SeparatorLine> {
-    let baseline: Vec<&[u8]> = lines(above).filter(|line| !is_blank(line)).collect();
+    let baseline: Vec<&[u8]> = split_lines(above).filter(|line| !is_blank(line)).collect();
     let mut common = CommonSubsequence::new(&baseline);
     let mut rest = memory;
     let mut best: Option<(usize, SeparatorLine)> = None;
     let (mut at, mut seen) = (0, 0);
-    for candidate in candidates.iter().filter(|c| c.eligible || !eligible_only) {
+    for candidate in candidates
+        .iter()
+        .filter(|c| c.is_eligible || !eligible_only)
+    {
         let (above, below) = rest.split_at(candidate.start - at);
-        for line in lines(above).filter(|line| !is_blank(line)) {
+        for line in split_lines(above).filter(|line| !is_blank(line)) {
             common.push(line);
             seen += 1;
         }
@@ -247,7 +265,7 @@ fn align(
         if (length > 0 || baseline.is_empty()) && best.is_none_or(|(least, _)| cost < least) {
             best = Some((cost, *candidate));
         }
-        if common.exhausted() {
+        if common.is_exhausted() {
             break;
         }
     }
@@ -255,11 +273,11 @@ fn align(
 }
 
 /// How many lines were added and removed between two texts.
-fn changed_lines(old: &[u8], new: &[u8]) -> (usize, usize) {
-    let old: Vec<&[u8]> = lines(old).collect();
+fn count_changed_lines(old: &[u8], new: &[u8]) -> (usize, usize) {
+    let old: Vec<&[u8]> = split_lines(old).collect();
     let mut common = CommonSubsequence::new(&old);
     let mut count = 0;
-    for line in lines(new) {
+    for line in split_lines(new) {
         common.push(line);
         count += 1;
     }
@@ -271,9 +289,9 @@ fn changed_lines(old: &[u8], new: &[u8]) -> (usize, usize) {
 /// one row is kept. Lines that the fixed text does not have cost nothing.
 struct CommonSubsequence<'a> {
     ids: HashMap<&'a [u8], u32>,
-    fixed: Vec<u32>,
+    fixed_lines: Vec<u32>,
     row: Vec<u32>,
-    budget: usize,
+    comparisons_left: usize,
 }
 
 impl<'a> CommonSubsequence<'a> {
@@ -289,8 +307,8 @@ impl<'a> CommonSubsequence<'a> {
         CommonSubsequence {
             ids,
             row: vec![0; fixed.len() + 1],
-            fixed,
-            budget: ALIGN_BUDGET,
+            fixed_lines: fixed,
+            comparisons_left: MAX_ALIGN_COMPARISONS,
         }
     }
 
@@ -298,12 +316,12 @@ impl<'a> CommonSubsequence<'a> {
         let Some(&id) = self.ids.get(line) else {
             return;
         };
-        if self.exhausted() {
+        if self.is_exhausted() {
             return;
         }
-        self.budget = self.budget.saturating_sub(self.fixed.len());
+        self.comparisons_left = self.comparisons_left.saturating_sub(self.fixed_lines.len());
         let mut diagonal = 0;
-        for (i, &fixed) in self.fixed.iter().enumerate() {
+        for (i, &fixed) in self.fixed_lines.iter().enumerate() {
             let above = self.row[i + 1];
             self.row[i + 1] = if fixed == id {
                 diagonal + 1
@@ -315,16 +333,16 @@ impl<'a> CommonSubsequence<'a> {
     }
 
     fn length(&self) -> usize {
-        self.row[self.fixed.len()] as usize
+        self.row[self.fixed_lines.len()] as usize
     }
 
-    fn exhausted(&self) -> bool {
-        self.budget == 0
+    fn is_exhausted(&self) -> bool {
+        self.comparisons_left == 0
     }
 }
 
 /// The lines of a text, without their line feeds.
-fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+fn split_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split_inclusive(|byte| *byte == b'\n')
         .map(|line| line.strip_suffix(b"\n").unwrap_or(line))
 }
@@ -343,10 +361,10 @@ fn line_end(text: &[u8], start: usize) -> usize {
 
 /// Whether a separator line of `memory` ends with CR LF where that of the baseline
 /// does not. Then the lines above it end so, too, and none of them is the baseline's.
-pub fn has_cr_lf(memory: &[u8], baseline: &Baseline) -> bool {
+pub fn has_cr_lf_separator(memory: &[u8], baseline: &Baseline) -> bool {
     let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
     let own = lines(baseline.operator_part()).next_back();
-    let Some(own) = own.filter(|_| baseline.cut().is_some()) else {
+    let Some(own) = own.filter(|_| baseline.separator_line().is_some()) else {
         return false;
     };
     let ends = |line: &[u8]| line.ends_with(b"\r\n");
@@ -362,18 +380,18 @@ fn is_separator(line: &[u8], separator: &[u8]) -> bool {
 /// eligible (rule 1). Linear in the text.
 pub fn separator_lines(text: &[u8], separator: &[u8]) -> Vec<SeparatorLine> {
     let mut found = Vec::new();
-    let mut blocks = Blocks::new(text);
+    let mut blocks = MarkdownBlocks::new(text);
     let mut start = 0;
     for (number, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
         let end = start + line.len();
         let content = line.trim_ascii_end();
-        let plain = blocks.enter(content, number);
+        let plain = blocks.push_line(content, number);
         if content == separator {
             found.push(SeparatorLine {
                 start,
                 end,
                 line: number + 1,
-                eligible: plain,
+                is_eligible: plain,
             });
         }
         start = end;
@@ -383,70 +401,70 @@ pub fn separator_lines(text: &[u8], separator: &[u8]) -> Vec<SeparatorLine> {
 
 /// The block structure of Markdown, as far as it decides what a line of dashes
 /// means: a reading of CommonMark 0.31.2, sections 4 and 5, one line at a time.
-struct Blocks {
+struct MarkdownBlocks {
     /// Number of lines that the front matter takes, delimiters included.
-    front_matter: usize,
-    fence: Option<Fence>,
-    paragraph: Paragraph,
+    front_matter_lines: usize,
+    fence: Option<CodeFence>,
+    paragraph: ParagraphState,
     /// The indentation that keeps a line inside the outermost open list item;
     /// 0 outside lists.
-    list: usize,
-    html: Html,
-    table: bool,
-    pipes_above: bool,
+    list_indent: usize,
+    html_block: HtmlBlock,
+    is_in_table: bool,
+    has_pipes_above: bool,
 }
 
-struct Fence {
-    mark: u8,
+struct CodeFence {
+    marker: u8,
     length: usize,
     /// The list it was opened in, as in `Blocks::list`: a line further left
     /// ends both.
-    list: usize,
+    list_indent: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Paragraph {
+enum ParagraphState {
     None,
     /// Text at the margin: a line of dashes below makes it a heading.
-    Top,
+    TopLevel,
     /// Text in a list item or a quotation: a line of dashes ends it.
     Nested,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Html {
+enum HtmlBlock {
     None,
     Block,
     Comment,
 }
 
-impl Blocks {
-    fn new(text: &[u8]) -> Blocks {
-        Blocks {
-            front_matter: front_matter(text),
+impl MarkdownBlocks {
+    fn new(text: &[u8]) -> MarkdownBlocks {
+        MarkdownBlocks {
+            front_matter_lines: count_front_matter_lines(text),
             fence: None,
-            paragraph: Paragraph::None,
-            list: 0,
-            html: Html::None,
-            table: false,
-            pipes_above: false,
+            paragraph: ParagraphState::None,
+            list_indent: 0,
+            html_block: HtmlBlock::None,
+            is_in_table: false,
+            has_pipes_above: false,
         }
     }
 
     /// Takes the next line (trailing white space removed) and says whether it
     /// may be a separator.
-    fn enter(&mut self, line: &[u8], number: usize) -> bool {
-        if number < self.front_matter {
+    fn push_line(&mut self, line: &[u8], number: usize) -> bool {
+        if number < self.front_matter_lines {
             return false;
         }
         let text = line.trim_ascii_start();
-        let indent = indentation(line);
+        let indent = indent_width(line);
         if let Some(fence) = &self.fence {
-            if !text.is_empty() && indent < fence.list {
+            if !text.is_empty() && indent < fence.list_indent {
                 self.fence = None;
             } else {
-                if indent < 4 || fence.list > 0 {
-                    let run = text.iter().take_while(|b| **b == fence.mark).count();
+                if indent < 4 || fence.list_indent > 0 {
+                    let run = text.iter().take_while(|b| **b == fence.marker).count();
                     if run >= fence.length && run == text.len() {
                         self.fence = None;
                     }
@@ -454,94 +472,94 @@ impl Blocks {
                 return false;
             }
         }
-        if self.html == Html::Comment {
-            if contains(text, b"-->") {
-                self.html = Html::None;
+        if self.html_block == HtmlBlock::Comment {
+            if contains_bytes(text, b"-->") {
+                self.html_block = HtmlBlock::None;
             }
             return true;
         }
         if text.is_empty() {
-            self.paragraph = Paragraph::None;
-            self.table = false;
-            self.html = Html::None;
+            self.paragraph = ParagraphState::None;
+            self.is_in_table = false;
+            self.html_block = HtmlBlock::None;
             return true;
         }
-        if self.html == Html::Block {
+        if self.html_block == HtmlBlock::Block {
             return true;
         }
         let pipes = text.contains(&b'|');
-        self.table |= self.pipes_above && is_delimiter_row(text);
-        self.pipes_above = pipes && !self.table;
-        if self.table {
-            self.paragraph = Paragraph::None;
-            if !is_rule(text) {
+        self.is_in_table |= self.has_pipes_above && is_delimiter_row(text);
+        self.has_pipes_above = pipes && !self.is_in_table;
+        if self.is_in_table {
+            self.paragraph = ParagraphState::None;
+            if !is_thematic_break(text) {
                 return !pipes;
             }
-            self.table = false;
+            self.is_in_table = false;
         }
-        self.block(line, text, indent)
+        self.push_block_line(line, text, indent)
     }
 
     /// The same for a line outside fences, HTML and blank lines: also says
     /// whether the line is something else than a setext underline.
-    fn block(&mut self, line: &[u8], text: &[u8], indent: usize) -> bool {
-        if indent >= 4 && self.paragraph == Paragraph::None && self.list == 0 {
+    fn push_block_line(&mut self, line: &[u8], text: &[u8], indent: usize) -> bool {
+        if indent >= 4 && self.paragraph == ParagraphState::None && self.list_indent == 0 {
             return true; // Indented code.
         }
-        if indent < 4 && self.paragraph == Paragraph::Top && is_underline(text) {
-            self.paragraph = Paragraph::None;
+        if indent < 4 && self.paragraph == ParagraphState::TopLevel && is_setext_underline(text) {
+            self.paragraph = ParagraphState::None;
             return false;
         }
-        if (indent < 4 || self.list > 0) && self.opens_fence(text, indent) {
+        if (indent < 4 || self.list_indent > 0) && self.open_fence_if_any(text, indent) {
             return true;
         }
-        if indent < 4 && is_rule(text) {
-            self.paragraph = Paragraph::None;
-            self.leave_list(indent);
+        if indent < 4 && is_thematic_break(text) {
+            self.paragraph = ParagraphState::None;
+            self.close_list_if_outdented(indent);
             return true;
         }
-        if let Some(item) = list_item(text, self.paragraph == Paragraph::Top) {
-            self.leave_list(indent);
-            if self.list == 0 {
+        if let Some(item) = list_item_text(text, self.paragraph == ParagraphState::TopLevel) {
+            self.close_list_if_outdented(indent);
+            if self.list_indent == 0 {
                 let marker = text.len() - item.len();
-                self.list = indent + if item.is_empty() { marker + 1 } else { marker };
+                self.list_indent = indent + if item.is_empty() { marker + 1 } else { marker };
             }
             self.paragraph = match item {
-                [] => Paragraph::None,
-                _ => Paragraph::Nested,
+                [] => ParagraphState::None,
+                _ => ParagraphState::Nested,
             };
-            self.opens_fence(item, self.list);
+            self.open_fence_if_any(item, self.list_indent);
             return true;
         }
         let (heading, quote) = (is_heading(text), text.starts_with(b">"));
-        let lazy = self.paragraph == Paragraph::Nested && !heading && !quote;
+        let lazy = self.paragraph == ParagraphState::Nested && !heading && !quote;
         if !lazy {
-            self.leave_list(indent);
+            self.close_list_if_outdented(indent);
         }
         if heading {
-            self.paragraph = Paragraph::None;
+            self.paragraph = ParagraphState::None;
         } else if quote {
-            self.paragraph = Paragraph::Nested;
+            self.paragraph = ParagraphState::Nested;
         } else if text.starts_with(b"<!--") {
-            self.paragraph = Paragraph::None;
-            if !contains(&text[4..], b"-->") {
-                self.html = Html::Comment;
+            self.paragraph = ParagraphState::None;
+            if !contains_bytes(&text[4..], b"-->") {
+                self.html_block = HtmlBlock::Comment;
             }
-        } else if self.paragraph == Paragraph::None && is_html(text) {
-            self.html = Html::Block;
-        } else if self.paragraph == Paragraph::None && is_definition(line) {
+        } else if self.paragraph == ParagraphState::None && is_html(text) {
+            self.html_block = HtmlBlock::Block;
+        } else if self.paragraph == ParagraphState::None && is_link_definition(line) {
             // A link definition is no paragraph.
-        } else if self.paragraph == Paragraph::None {
-            self.paragraph = if self.list > 0 {
-                Paragraph::Nested
+        } else if self.paragraph == ParagraphState::None {
+            self.paragraph = if self.list_indent > 0 {
+                ParagraphState::Nested
             } else {
-                Paragraph::Top
+                ParagraphState::TopLevel
             };
         }
         true
     }
 
-    fn opens_fence(&mut self, text: &[u8], indent: usize) -> bool {
+    fn open_fence_if_any(&mut self, text: &[u8], indent: usize) -> bool {
         let Some(mark @ (b'`' | b'~')) = text.first().copied() else {
             return false;
         };
@@ -549,27 +567,27 @@ impl Blocks {
         if length < 3 || (mark == b'`' && text[length..].contains(&b'`')) {
             return false;
         }
-        self.paragraph = Paragraph::None;
-        self.leave_list(indent);
-        self.fence = Some(Fence {
-            mark,
+        self.paragraph = ParagraphState::None;
+        self.close_list_if_outdented(indent);
+        self.fence = Some(CodeFence {
+            marker: mark,
             length,
-            list: self.list,
+            list_indent: self.list_indent,
         });
         true
     }
 
     /// A line that starts further left than an item's text ends the list.
-    fn leave_list(&mut self, indent: usize) {
-        if indent < self.list {
-            self.list = 0;
+    fn close_list_if_outdented(&mut self, indent: usize) {
+        if indent < self.list_indent {
+            self.list_indent = 0;
         }
     }
 }
 
 /// How many lines YAML front matter takes: a `---` on the first line, with
 /// text right below it, up to the next `---` or `...`.
-fn front_matter(text: &[u8]) -> usize {
+fn count_front_matter_lines(text: &[u8]) -> usize {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let mut lines = text
         .split(|byte| *byte == b'\n')
@@ -587,7 +605,7 @@ fn front_matter(text: &[u8]) -> usize {
 }
 
 /// The width of a line's leading white space, tabs to stops of four.
-fn indentation(line: &[u8]) -> usize {
+fn indent_width(line: &[u8]) -> usize {
     let mut width = 0;
     for byte in line {
         match byte {
@@ -599,11 +617,11 @@ fn indentation(line: &[u8]) -> usize {
     width
 }
 
-fn is_underline(text: &[u8]) -> bool {
+fn is_setext_underline(text: &[u8]) -> bool {
     text.iter().all(|byte| *byte == b'-') || text.iter().all(|byte| *byte == b'=')
 }
 
-fn is_rule(text: &[u8]) -> bool {
+fn is_thematic_break(text: &[u8]) -> bool {
     let Some(mark @ (b'-' | b'*' | b'_')) = text.first().copied() else {
         return false;
     };
@@ -619,7 +637,7 @@ fn is_heading(text: &[u8]) -> bool {
 
 /// What follows a list marker. An item can interrupt a paragraph only if it
 /// has text and, when numbered, begins with 1.
-fn list_item(text: &[u8], interrupts: bool) -> Option<&[u8]> {
+fn list_item_text(text: &[u8], interrupts: bool) -> Option<&[u8]> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let marker = match text.get(digits)? {
         b'-' | b'+' | b'*' if digits == 0 => 1,
@@ -644,7 +662,7 @@ fn is_html(text: &[u8]) -> bool {
 }
 
 /// `[label]: target`
-fn is_definition(line: &[u8]) -> bool {
+fn is_link_definition(line: &[u8]) -> bool {
     line.trim_ascii_start()
         .strip_prefix(b"[")
         .is_some_and(|rest| {
@@ -663,7 +681,7 @@ fn is_delimiter_row(text: &[u8]) -> bool {
             .all(|byte| matches!(byte, b'|' | b'-' | b':' | b' ' | b'\t'))
 }
 
-fn contains(text: &[u8], needle: &[u8]) -> bool {
+fn contains_bytes(text: &[u8], needle: &[u8]) -> bool {
     text.windows(needle.len()).any(|window| window == needle)
 }
 

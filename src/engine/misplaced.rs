@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{AgentHistory, Engine, hosts, weaker};
 use crate::config::{Agent, MemoryLocation};
 use crate::durable;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::transport::{MemoryObject, SpecialFile};
 
 /// How long a file system may take to say whether a path goes through a link.
@@ -18,68 +18,68 @@ impl Engine {
     /// Agents of this machine whose memory no reset can replace, for want of another
     /// `memory_file` or of `accept_weaker`, each with the reason.
     pub fn irreplaceable_memories(&self) -> Vec<(&Agent, Error)> {
-        let mut found = self.local_agents_with(|agent| {
-            let mounted = || {
-                let outlook = self.open(agent).ok()?.outlook();
-                weaker::in_place_cost(agent, &outlook).err()
+        let mut found = self.local_agents_with_fault(|agent| {
+            let mount_error = || {
+                let outlook = self.open_directory(agent).ok()?.forecast_swap();
+                weaker::in_place_degradation(agent, &outlook).err()
             };
-            self.misplacement(agent).or_else(mounted)
+            self.misplacement_error(agent).or_else(mount_error)
         });
-        found.extend(self.linked_memories());
+        found.extend(self.symlinked_memories());
         found
     }
 
     /// Agents of this machine whose memory is a directory and, as far as the ledger says,
     /// never was a file, each with the reason why it is not reset.
     pub fn misplaced_memories(&self) -> Vec<(&Agent, Error)> {
-        self.local_agents_with(|agent| self.misplacement(agent))
+        self.local_agents_with_fault(|agent| self.misplacement_error(agent))
     }
 
     /// Agents of this machine whose memory is behind a link, as is told without asking
     /// what the link leads to.
-    fn linked_memories(&self) -> Vec<(&Agent, Error)> {
+    fn symlinked_memories(&self) -> Vec<(&Agent, Error)> {
         let local = self.local_agents();
-        let directory = |agent: &&Agent| agent.place.memory().parent().map(Path::to_path_buf);
+        let directory = |agent: &&Agent| agent.location.memory().parent().map(Path::to_path_buf);
         let directories = local.iter().map(|it| directory(it).unwrap_or_default());
-        let without_link = || durable::without_first_link;
+        let without_link = || durable::resolve_first_symlink;
         let systems = self.file_systems();
-        let real = systems.look_at_all(directories.collect(), PATH_CHECK_TIMEOUT, without_link);
+        let real = systems.inspect_paths(directories.collect(), PATH_CHECK_TIMEOUT, without_link);
         let linked = local.into_iter().zip(real).filter_map(|(agent, real)| {
-            let memory = agent.place.memory();
+            let memory = agent.location.memory();
             let real = real?.join(memory.file_name()?);
             let message = format!("{} is reached through a link", memory.display());
             let hint = format!("write its real path into the config: {}", real.display());
-            Some((agent, Error::new(Kind::Host, message).hint(hint)))
+            Some((agent, Error::new(ErrorKind::Host, message).with_hint(hint)))
         });
         linked.collect()
     }
 
     fn local_agents(&self) -> Vec<&Agent> {
         let agents = self.config().agents.iter();
-        let local = agents.filter(|agent| agent.place.host().is_none());
+        let local = agents.filter(|agent| agent.location.host().is_none());
         local.collect()
     }
 
     /// Agents of this machine with this fault. File systems that hang are waited for at the
     /// same time.
-    fn local_agents_with(
+    fn local_agents_with_fault(
         &self,
         fault: impl Fn(&Agent) -> Option<Error> + Sync,
     ) -> Vec<(&Agent, Error)> {
         let local = self.local_agents();
         let none = |agents: &[&Agent]| vec![None; agents.len()];
-        let found = hosts::for_each_local_agent(self, &local, fault, none);
+        let found = hosts::map_agents_by_site(self, &local, fault, none);
         let found = local.into_iter().zip(found);
         found
             .filter_map(|(agent, error)| Some((agent, error?)))
             .collect()
     }
 
-    fn misplacement(&self, agent: &Agent) -> Option<Error> {
-        match self.object(&agent.place) {
-            Ok(MemoryObject::Odd(SpecialFile::Directory)) => {
-                let history = self.history(&agent.name).unwrap_or_default();
-                self.directory_refusal(agent, &history)
+    fn misplacement_error(&self, agent: &Agent) -> Option<Error> {
+        match self.probe_memory(&agent.location) {
+            Ok(MemoryObject::Special(SpecialFile::Directory)) => {
+                let history = self.ledger_history(&agent.name).unwrap_or_default();
+                self.directory_error(agent, &history)
             }
             _ => None,
         }
@@ -87,20 +87,24 @@ impl Engine {
 
     /// Why a directory in place of a memory is not displaced: no earlier run found or
     /// left a file there.
-    pub(super) fn directory_refusal(&self, agent: &Agent, history: &AgentHistory) -> Option<Error> {
-        if history.file.as_ref().is_some_and(|file| file.fits(agent)) {
+    pub(super) fn directory_error(&self, agent: &Agent, history: &AgentHistory) -> Option<Error> {
+        if history
+            .file_address
+            .as_ref()
+            .is_some_and(|file| file.is_compatible_with(agent))
+        {
             return None;
         }
-        let memory = agent.place.memory().display();
+        let memory = agent.location.memory().display();
         let message =
             format!("{memory} is a directory, and no record says that a file ever stood there");
-        let key = match &agent.place {
+        let key = match &agent.location {
             MemoryLocation::Local { .. } => "memory_file",
             MemoryLocation::Remote { .. } => "remote_memory",
         };
         let hint = format!(
             "add the name of the file to {key}; if the path is right, move the directory away"
         );
-        Some(Error::new(Kind::Conflict, message).hint(hint))
+        Some(Error::new(ErrorKind::Conflict, message).with_hint(hint))
     }
 }

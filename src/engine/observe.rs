@@ -8,20 +8,22 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::hosts;
-use super::judge::{Classification, MemoryReader, classify, window_size};
+use super::judge::{Classification, MemoryAccumulator, classify, window_size};
 use super::ledger::{Operation, Outcome};
-use super::memory::{self, Baseline, Boundary, Rule};
+use super::memory::{self, Baseline, Boundary, BoundaryRule};
 use super::sharing::sharing_error;
 use super::state::State;
 use super::{AgentHistory, Engine};
-use crate::baseline::{BaselineCache, Refusal};
-use crate::config::{Agent, Host, MemoryLocation, Protect};
+use crate::baseline::{BaselineCache, BaselineRefusal};
+use crate::config::{Agent, MemoryLocation, ProtectLevel, SshHost};
 use crate::diff;
 use crate::digest::Digest;
 use crate::engine::lock;
-use crate::error::{Error, Kind};
-use crate::transport::{Cause, File, MemoryObject, SpecialFile, Stamp, Transport, TransportError};
-use crate::untrusted::{self, Hidden};
+use crate::error::{Error, ErrorKind};
+use crate::transport::{
+    FailureCause, FileMetadata, MemoryObject, SpecialFile, Stamp, Transport, TransportError,
+};
+use crate::untrusted::{self, HiddenCounts};
 
 /// A file that changed less than this before it was read may have changed again
 /// within the same tick of the file system's clock.
@@ -39,65 +41,66 @@ const MAX_CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 const BATCH_READ_BYTES: u64 = 8 << 20;
 
 /// How long the search for the edited lines may take.
-const DIFF_TIME: Duration = Duration::from_millis(50);
+const EDITS_DIFF_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Where a memory is, as far as that tells it from any other: what was seen
 /// elsewhere says nothing of it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Address {
+pub struct MemoryAddress {
     /// The host with user and port, as the config names them; none for this machine.
     pub login: Option<String>,
     /// The path there.
     pub memory: String,
 }
 
-impl Address {
+impl MemoryAddress {
     /// Where a config puts a memory.
-    pub fn of(place: &MemoryLocation) -> Address {
-        Address {
-            login: place.host().map(Host::login),
-            memory: place.memory().to_string_lossy().into_owned(),
+    pub fn from_location(location: &MemoryLocation) -> MemoryAddress {
+        MemoryAddress {
+            login: location.host().map(SshHost::authority),
+            memory: location.memory().to_string_lossy().into_owned(),
         }
     }
 }
 
 /// Why a reset is not possible now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Block {
+pub struct Blocker {
     /// Decides the exit code.
-    pub kind: Kind,
+    pub kind: ErrorKind,
     /// A sentence.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
     /// What can be done about it.
     #[serde(default)]
     pub hints: Vec<String>,
 }
 
-impl Block {
+impl Blocker {
     /// An error that keeps an agent from being reset.
-    pub(super) fn of(error: &Error) -> Block {
-        Block {
+    pub(super) fn from_error(error: &Error) -> Blocker {
+        Blocker {
             kind: error.kind(),
-            why: error.to_string(),
+            reason: error.to_string(),
             hints: error.hints().to_vec(),
         }
     }
 
     /// What it means for the exit code that a memory was not read, which this is the
     /// reason of, if there is a reason: as for whoever would reset it.
-    pub fn unread(block: Option<&Block>) -> Kind {
+    pub fn kind_of_unread(block: Option<&Blocker>) -> ErrorKind {
         match block.map(|block| block.kind) {
-            Some(Kind::Integrity) => Kind::Integrity,
-            _ => Kind::Host,
+            Some(ErrorKind::Integrity) => ErrorKind::Integrity,
+            _ => ErrorKind::Host,
         }
     }
 
     /// The same as an error, to be told with another sentence.
-    pub fn error(&self, message: impl Into<String>) -> Error {
+    pub fn to_error(&self, message: impl Into<String>) -> Error {
         let error = Error::new(self.kind, message);
         self.hints
             .iter()
-            .fold(error, |error, hint| error.hint(hint))
+            .fold(error, |error, hint| error.with_hint(hint))
     }
 }
 
@@ -109,17 +112,18 @@ pub struct LastRun {
     /// When it ended.
     pub time: DateTime<FixedOffset>,
     /// What it did.
-    pub act: Operation,
+    #[serde(rename = "act")]
+    pub operation: Operation,
     /// How it ended.
     pub outcome: Outcome,
 }
 
 impl LastRun {
     /// How it ended, in a word: what was undone is not just `ok`.
-    pub fn word(&self) -> &'static str {
-        match (self.act, self.outcome) {
+    pub fn outcome_label(&self) -> &'static str {
+        match (self.operation, self.outcome) {
             (Operation::Undo, Outcome::Ok) => "undone",
-            (_, outcome) => outcome.word(),
+            (_, outcome) => outcome.as_str(),
         }
     }
 }
@@ -133,33 +137,40 @@ pub struct Observation {
     pub host: String,
     /// Where its memory is; none where an older version wrote it down.
     #[serde(default)]
-    pub address: Option<Address>,
+    pub address: Option<MemoryAddress>,
     /// Its state: the worst of the conditions that hold.
     pub state: State,
     /// Why it is in this state; empty when the word says it all.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
     /// Why a reset is not possible, if it is not.
-    pub block: Option<Block>,
+    #[serde(rename = "block")]
+    pub blocker: Option<Blocker>,
     /// What can be done about its state, beside what the block says.
     #[serde(default)]
     pub hints: Vec<String>,
     /// Whether the fleet protects it.
-    pub protect: Protection,
+    #[serde(rename = "protect")]
+    pub protection: Protection,
     /// When it was read.
-    pub read: DateTime<FixedOffset>,
+    #[serde(rename = "read")]
+    pub read_at: DateTime<FixedOffset>,
     /// A later observation has a higher generation.
     pub generation: u64,
     /// Limit of its size, in bytes.
-    pub limit: u64,
+    #[serde(rename = "limit")]
+    pub max_size: u64,
     /// What was read, if anything was.
-    pub content: Option<Content>,
+    pub content: Option<MemoryContent>,
     /// Whether the memory is provably absent.
     #[serde(default)]
-    pub absent: bool,
+    #[serde(rename = "absent")]
+    pub is_absent: bool,
     /// Digest of the baseline that a reset would install.
     pub baseline: Option<Digest>,
     /// Its last run.
-    pub last: Option<LastRun>,
+    #[serde(rename = "last")]
+    pub last_run: Option<LastRun>,
     /// Why the ledger could not be read, if it could not.
     pub ledger_error: Option<String>,
 }
@@ -167,8 +178,8 @@ pub struct Observation {
 impl Observation {
     /// Whether it is known what the memory holds: it was read, or is provably
     /// absent.
-    pub fn was_read(&self) -> bool {
-        self.content.is_some() || self.absent
+    pub fn is_content_known(&self) -> bool {
+        self.content.is_some() || self.is_absent
     }
 }
 
@@ -185,19 +196,19 @@ pub enum Protection {
     ReadOnly,
 }
 
-impl From<Protect> for Protection {
-    fn from(protect: Protect) -> Protection {
+impl From<ProtectLevel> for Protection {
+    fn from(protect: ProtectLevel) -> Protection {
         match protect {
-            Protect::None => Protection::None,
-            Protect::Typed => Protection::Typed,
-            Protect::ReadOnly => Protection::ReadOnly,
+            ProtectLevel::None => Protection::None,
+            ProtectLevel::Typed => Protection::Typed,
+            ProtectLevel::ReadOnly => Protection::ReadOnly,
         }
     }
 }
 
 /// What was found in a memory file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Content {
+pub struct MemoryContent {
     /// Size in bytes.
     pub size: u64,
     /// Number of lines; an unfinished last line counts.
@@ -205,7 +216,8 @@ pub struct Content {
     /// Digest of the whole file.
     pub sha256: Digest,
     /// Last modification, in nanoseconds since 1970.
-    pub modified: i64,
+    #[serde(rename = "modified")]
+    pub modified_ns: i64,
     /// Where the boundary is, if there is one.
     pub boundary: Option<Boundary>,
     /// Lines below the boundary, the baseline's own unchanged tail not counted;
@@ -214,7 +226,7 @@ pub struct Content {
     /// The bytes of these lines.
     pub scratch_bytes: u64,
     /// What cannot be seen in the part that was kept.
-    pub hidden: Hidden,
+    pub hidden: HiddenCounts,
 }
 
 /// Files that are read together. All of them are open at once, and servers allow for
@@ -222,9 +234,9 @@ pub struct Content {
 const BATCH_READ_FILES: usize = 256;
 
 /// How many of these are read together.
-fn portion(files: &[(usize, File)]) -> usize {
+fn batch_length(files: &[(usize, FileMetadata)]) -> usize {
     let mut sum = 0_u64;
-    let fits = |(_, file): &&(usize, File)| {
+    let fits = |(_, file): &&(usize, FileMetadata)| {
         sum = sum.saturating_add(file.stamp.size);
         sum <= BATCH_READ_BYTES
     };
@@ -242,31 +254,31 @@ fn portion(files: &[(usize, File)]) -> usize {
 pub(super) struct CachedContent {
     stamp: Stamp,
     /// When this stamp was seen first.
-    first: Instant,
+    first_seen: Instant,
     /// Another content may have the same stamp.
-    fresh: bool,
+    is_racy: bool,
     baseline: Digest,
-    pushed: Vec<Digest>,
-    verdict: Verdict,
+    pushed_versions: Vec<Digest>,
+    classified: ClassifiedContent,
 }
 
 #[derive(Clone)]
-struct Verdict {
-    content: Content,
+struct ClassifiedContent {
+    content: MemoryContent,
     state: State,
-    why: String,
+    reason: String,
 }
 
 /// What stands at the memory's name, judged.
-enum MemoryLook {
+enum ObservedMemory {
     Absent,
-    Odd(SpecialFile),
-    File(Box<Verdict>, Option<ClassifiedBytes>),
+    Special(SpecialFile),
+    File(Box<ClassifiedContent>, Option<ClassifiedBytes>),
 }
 
 /// The bytes that were judged.
 struct ClassifiedBytes {
-    head: Vec<u8>,
+    prefix: Vec<u8>,
     operator_part: Vec<u8>,
 }
 
@@ -274,9 +286,9 @@ struct ClassifiedBytes {
 pub(super) struct ObservedAgent {
     pub observation: Observation,
     /// What stands in place of the memory, if it is not a file to be read.
-    pub odd: Option<SpecialFile>,
+    pub special_file: Option<SpecialFile>,
     /// The beginning of the memory, at least [`super::MAX_WINDOW_BYTES`] bytes of it.
-    pub head: Vec<u8>,
+    pub prefix: Vec<u8>,
     /// The operator part that the memory was measured against.
     pub operator_part: Option<Vec<u8>>,
     /// The baseline, unless it must not be pushed.
@@ -289,49 +301,52 @@ struct ObservationSubject<'c> {
     generation: u64,
     history: AgentHistory,
     ledger_error: Option<String>,
-    loaded: Result<Arc<Baseline>, Refusal>,
-    earlier: Vec<Arc<Baseline>>,
+    baseline: Result<Arc<Baseline>, BaselineRefusal>,
+    earlier_versions: Vec<Arc<Baseline>>,
 }
 
 impl ObservationSubject<'_> {
     /// What the memory is measured against. Without a usable baseline that is
     /// the one that was pushed last.
-    fn against(&self) -> Option<&Arc<Baseline>> {
-        self.loaded.as_ref().ok().or(self.earlier.first())
+    fn reference_baseline(&self) -> Option<&Arc<Baseline>> {
+        self.baseline
+            .as_ref()
+            .ok()
+            .or(self.earlier_versions.first())
     }
 
     /// The same, or a baseline of nothing.
-    fn measure(&self) -> Arc<Baseline> {
+    fn reference_or_empty(&self) -> Arc<Baseline> {
         let none = || Arc::new(Baseline::new(Vec::new(), &self.agent.separator));
-        self.against().map_or_else(none, Arc::clone)
+        self.reference_baseline().map_or_else(none, Arc::clone)
     }
 }
 
 impl Engine {
     /// Looks at an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
-        let shelf = Mutex::new(BaselineCache::new(self.config()));
-        let subject = self.subject(agent, &shelf);
-        let look = self.look(&subject, false);
-        self.seen(subject, look).observation
+        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        let subject = self.prepare_subject(agent, &baselines);
+        let look = self.observe_memory(&subject, false);
+        self.build_observed_agent(subject, look).observation
     }
 
     /// Looks at many agents, several hosts at the same time. The answers are in
     /// their order.
     pub fn observe_all(&self, agents: &[&Agent]) -> Vec<Observation> {
-        self.look_for_sharing();
-        hosts::for_each_local_agent(
+        self.refresh_shared_memories();
+        hosts::map_agents_by_site(
             self,
             agents,
             |agent| self.observe(agent),
-            |agents| self.observe_together(agents, || ()),
+            |agents| self.observe_host_agents(agents, || ()),
         )
     }
 
     /// Looks at some agents of one host: one round trip tells which memories
     /// changed, two more read these. Nobody is read before `permit` answers, nor
     /// after what it answered is dropped.
-    pub(super) fn observe_together<P>(
+    pub(super) fn observe_host_agents<P>(
         &self,
         agents: &[&Agent],
         permit: impl FnOnce() -> P,
@@ -339,25 +354,29 @@ impl Engine {
         let Some(first) = agents.first() else {
             return Vec::new();
         };
-        let transport = self.transport(&first.place);
-        let shelf = Mutex::new(BaselineCache::new(self.config()));
-        let subjects = agents.iter().map(|agent| self.subject(agent, &shelf));
+        let transport = self.transport_for(&first.location);
+        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        let subjects = agents
+            .iter()
+            .map(|agent| self.prepare_subject(agent, &baselines));
         let subjects: Vec<ObservationSubject<'_>> = subjects.collect();
-        let memories: Vec<&Path> = agents.iter().map(|agent| agent.place.memory()).collect();
+        let memories: Vec<&Path> = agents.iter().map(|agent| agent.location.memory()).collect();
         let probed = transport.probe(&memories);
-        let mut looks: Vec<Option<Result<MemoryLook, TransportError>>> = Vec::new();
-        let mut changed: Vec<(usize, File)> = Vec::new();
+        let mut looks: Vec<Option<Result<ObservedMemory, TransportError>>> = Vec::new();
+        let mut changed: Vec<(usize, FileMetadata)> = Vec::new();
         for (number, (subject, object)) in subjects.iter().zip(probed).enumerate() {
             looks.push(match object {
-                Ok(MemoryObject::Absent) => Some(Ok(MemoryLook::Absent)),
-                Ok(MemoryObject::Odd(odd)) => Some(Ok(MemoryLook::Odd(odd))),
-                Ok(MemoryObject::File(file)) => match self.unchanged(subject, &file.stamp) {
-                    Some(verdict) => Some(Ok(MemoryLook::File(verdict, None))),
-                    None => {
-                        changed.push((number, file));
-                        None
+                Ok(MemoryObject::Absent) => Some(Ok(ObservedMemory::Absent)),
+                Ok(MemoryObject::Special(odd)) => Some(Ok(ObservedMemory::Special(odd))),
+                Ok(MemoryObject::File(file)) => {
+                    match self.cached_if_unchanged(subject, &file.stamp) {
+                        Some(verdict) => Some(Ok(ObservedMemory::File(verdict, None))),
+                        None => {
+                            changed.push((number, file));
+                            None
+                        }
                     }
-                },
+                }
                 Err(error) => Some(Err(error)),
             });
         }
@@ -365,156 +384,156 @@ impl Engine {
             let _permit = permit();
             let mut rest = changed.as_slice();
             while !rest.is_empty() {
-                let (some, others) = rest.split_at(portion(rest));
-                self.read_together(&*transport, &subjects, some, &mut looks);
+                let (some, others) = rest.split_at(batch_length(rest));
+                self.read_host_memories(&*transport, &subjects, some, &mut looks);
                 rest = others;
             }
         }
         let seen = subjects.into_iter().zip(looks).map(|(subject, look)| {
             let look = look.unwrap_or_else(|| {
-                Err(Error::new(Kind::Internal, "a probe was not answered").into())
+                Err(Error::new(ErrorKind::Internal, "a probe was not answered").into())
             });
-            self.seen(subject, look).observation
+            self.build_observed_agent(subject, look).observation
         });
         seen.collect()
     }
 
     /// Reads memories that changed, all at once.
-    fn read_together(
+    fn read_host_memories(
         &self,
         transport: &dyn Transport,
         subjects: &[ObservationSubject<'_>],
-        changed: &[(usize, File)],
-        looks: &mut [Option<Result<MemoryLook, TransportError>>],
+        changed: &[(usize, FileMetadata)],
+        looks: &mut [Option<Result<ObservedMemory, TransportError>>],
     ) {
         let files = changed.iter().map(|(number, file)| {
-            let memory = subjects[*number].agent.place.memory();
+            let memory = subjects[*number].agent.location.memory();
             (memory, file)
         });
-        let files: Vec<(&Path, &File)> = files.collect();
+        let files: Vec<(&Path, &FileMetadata)> = files.collect();
         let measures = changed
             .iter()
-            .map(|(number, _)| subjects[*number].measure());
+            .map(|(number, _)| subjects[*number].reference_or_empty());
         let windows: Vec<usize> = measures.map(|it| window_size(&it)).collect();
-        let mut readings: Vec<MemoryReader> =
-            files.iter().map(|_| MemoryReader::default()).collect();
-        let read = transport.read(&files, &mut |place, piece| {
+        let mut readings: Vec<MemoryAccumulator> =
+            files.iter().map(|_| MemoryAccumulator::default()).collect();
+        let read = transport.read_batch(&files, &mut |place, piece| {
             if let (Some(reading), Some(window)) = (readings.get_mut(place), windows.get(place)) {
-                reading.take(piece, *window);
+                reading.push(piece, *window);
             }
         });
         for (((number, _), read), reading) in changed.iter().zip(read).zip(readings) {
             let subject = &subjects[*number];
-            looks[*number] = Some(self.judged(subject, read, reading, false));
+            looks[*number] = Some(self.classify_and_cache(subject, read, reading, false));
         }
     }
 
     /// An agent with the bytes of its memory, which is read in any case.
-    pub(super) fn see<'c>(
+    pub(super) fn observe_with_bytes<'c>(
         &'c self,
         agent: &'c Agent,
-        shelf: &Mutex<BaselineCache<'c>>,
+        baselines: &Mutex<BaselineCache<'c>>,
     ) -> ObservedAgent {
-        let subject = self.subject(agent, shelf);
-        let look = self.look(&subject, true);
-        self.seen(subject, look)
+        let subject = self.prepare_subject(agent, baselines);
+        let look = self.observe_memory(&subject, true);
+        self.build_observed_agent(subject, look)
     }
 
-    fn subject<'c>(
+    fn prepare_subject<'c>(
         &'c self,
         agent: &'c Agent,
-        shelf: &Mutex<BaselineCache<'c>>,
+        baselines: &Mutex<BaselineCache<'c>>,
     ) -> ObservationSubject<'c> {
         let generation = self.next_generation();
-        let (history, ledger_error) = match self.history(&agent.name) {
+        let (history, ledger_error) = match self.ledger_history(&agent.name) {
             Ok(history) => (history, None),
             Err(error) => (AgentHistory::default(), Some(error.to_string())),
         };
-        let loaded = shelf
+        let loaded = baselines
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .load(agent);
-        let earlier = self.earlier(agent, &history, loaded.as_ref().ok());
+        let earlier = self.earlier_versions(agent, &history, loaded.as_ref().ok());
         ObservationSubject {
             agent,
             generation,
             history,
             ledger_error,
-            loaded,
-            earlier,
+            baseline: loaded,
+            earlier_versions: earlier,
         }
     }
 
     /// What a look came to, as an observation.
-    fn seen(
+    fn build_observed_agent(
         &self,
         subject: ObservationSubject<'_>,
-        look: Result<MemoryLook, TransportError>,
+        look: Result<ObservedMemory, TransportError>,
     ) -> ObservedAgent {
         let agent = subject.agent;
-        let measured = subject.against().is_some();
+        let measured = subject.reference_baseline().is_some();
         let mut seen = ObservedAgent {
-            observation: self.unseen(agent, subject.generation),
-            odd: None,
-            head: Vec::new(),
+            observation: self.unread_observation(agent, subject.generation),
+            special_file: None,
+            prefix: Vec::new(),
             operator_part: None,
-            baseline: subject.loaded.as_ref().ok().map(Arc::clone),
+            baseline: subject.baseline.as_ref().ok().map(Arc::clone),
         };
         let observation = &mut seen.observation;
-        observation.last.clone_from(&subject.history.last);
+        observation.last_run.clone_from(&subject.history.last_run);
         observation.ledger_error = subject.ledger_error;
         observation.baseline = seen.baseline.as_ref().map(|baseline| baseline.digest());
         let mut conditions: Vec<(State, String)> = Vec::new();
-        let mut blocks: Vec<Block> = Vec::new();
-        if let Err(refusal) = &subject.loaded {
+        let mut blocks: Vec<Blocker> = Vec::new();
+        if let Err(refusal) = &subject.baseline {
             let error = refusal.error();
             let state = match refusal {
-                Refusal::Tampered(_) => State::Tampered,
-                Refusal::Unusable(_) => State::Error,
+                BaselineRefusal::Tampered(_) => State::Tampered,
+                BaselineRefusal::Unusable(_) => State::Error,
             };
             conditions.push((state, error.to_string()));
-            blocks.push(Block::of(error));
+            blocks.push(Blocker::from_error(error));
         }
         match look {
-            Ok(MemoryLook::Absent) => {
-                observation.absent = true;
+            Ok(ObservedMemory::Absent) => {
+                observation.is_absent = true;
                 conditions.push((State::Missing, "no memory file".to_string()));
             }
-            Ok(MemoryLook::Odd(odd)) => {
-                conditions.push((State::Error, odd.in_place_of_memory()));
-                if let SpecialFile::ForeignLink(_) = odd {
+            Ok(ObservedMemory::Special(odd)) => {
+                conditions.push((State::Error, odd.describe_in_place_of_memory()));
+                if let SpecialFile::ForeignHardLink(_) = odd {
                     observation.hints.push(foreign_link_hint(agent));
                 }
                 if odd == SpecialFile::Directory
-                    && let Some(error) = self.directory_refusal(agent, &subject.history)
+                    && let Some(error) = self.directory_error(agent, &subject.history)
                 {
-                    blocks.push(Block::of(&error));
+                    blocks.push(Blocker::from_error(&error));
                 }
-                seen.odd = Some(odd);
+                seen.special_file = Some(odd);
             }
-            Ok(MemoryLook::File(verdict, bytes)) => {
+            Ok(ObservedMemory::File(verdict, bytes)) => {
                 if verdict.content.size > agent.max_memory_size {
                     let why = format!("over the limit of {} bytes", agent.max_memory_size);
                     conditions.push((State::Oversize, why));
                 }
                 // Measured against nothing, every memory would be drift.
                 if measured {
-                    conditions.push((verdict.state, verdict.why));
+                    conditions.push((verdict.state, verdict.reason));
                 }
                 observation.content = Some(verdict.content);
                 if let Some(bytes) = bytes {
-                    seen.head = bytes.head;
+                    seen.prefix = bytes.prefix;
                     seen.operator_part = measured.then_some(bytes.operator_part);
                 }
             }
             Err(error) => {
                 let state = match error.cause {
-                    Cause::HostKey => State::HostKey,
-                    Cause::Unreachable => State::Unreach,
+                    FailureCause::HostKeyMismatch => State::HostKey,
+                    FailureCause::Unreachable => State::Unreach,
                     _ => State::Error,
                 };
                 conditions.push((state, error.to_string()));
-                blocks.push(Block::of(&error.into()));
+                blocks.push(Blocker::from_error(&error.into()));
             }
         }
         let is_clean = conditions.iter().all(|(state, _)| *state == State::Clean);
@@ -523,30 +542,30 @@ impl Engine {
             && let Some(error) = self.replacement_refusal(agent)
         {
             conditions.push((State::Error, error.to_string()));
-            blocks.push(Block::of(&error));
+            blocks.push(Blocker::from_error(&error));
         }
-        if let Some(kept) = self.kept_beside(agent, &subject.history) {
+        if let Some(kept) = self.kept_objects_note(agent, &subject.history) {
             // No state of its own, either.
             conditions.push((State::Clean, kept));
         }
-        if let Some(other) = self.shares_memory(agent) {
+        if let Some(other) = self.known_sharing_agent(agent) {
             let error = sharing_error(&other);
             conditions.push((State::Error, error.to_string()));
-            blocks.push(Block::of(&error));
+            blocks.push(Blocker::from_error(&error));
         }
-        let holder = lock::holder(self.archive(), &agent.name);
-        if holder.is_none() && self.is_unsettled(&agent.name) {
+        let holder = lock::describe_holder(self.archive(), &agent.name);
+        if holder.is_none() && self.has_journal(&agent.name) {
             // No state of its own: what stands there is as it was judged.
-            conditions.push((State::Clean, UNSETTLED.to_string()));
+            conditions.push((State::Clean, UNSETTLED_REASON.to_string()));
         }
         if let Some(holder) = holder {
             let why = match holder.as_str() {
                 "" => "locked by another run".to_string(),
                 holder => format!("locked by {holder}"),
             };
-            let error = Error::new(Kind::Busy, why);
+            let error = Error::new(ErrorKind::Busy, why);
             conditions.push((State::Busy, error.to_string()));
-            blocks.push(Block::of(&error));
+            blocks.push(Blocker::from_error(&error));
         }
         conditions.sort_by_key(|(state, _)| *state);
         observation.state = conditions.first().map_or(State::Clean, |(state, _)| *state);
@@ -555,11 +574,11 @@ impl Engine {
             .map(|(_, why)| why.as_str())
             .filter(|why| !why.is_empty())
             .collect();
-        observation.why = whys.join("; ");
-        observation.block =
+        observation.reason = whys.join("; ");
+        observation.blocker =
             blocks
                 .into_iter()
-                .reduce(|a, b| match a.kind.worst(b.kind) == a.kind {
+                .reduce(|a, b| match a.kind.more_serious(b.kind) == a.kind {
                     true => a,
                     false => b,
                 });
@@ -567,114 +586,128 @@ impl Engine {
     }
 
     /// An agent of which nothing is known yet.
-    fn unseen(&self, agent: &Agent, generation: u64) -> Observation {
+    fn unread_observation(&self, agent: &Agent, generation: u64) -> Observation {
         Observation {
             agent: agent.name.clone(),
-            host: host(agent),
-            address: Some(Address::of(&agent.place)),
+            host: host_name(agent),
+            address: Some(MemoryAddress::from_location(&agent.location)),
             state: State::Error,
-            why: String::new(),
-            block: None,
+            reason: String::new(),
+            blocker: None,
             hints: Vec::new(),
-            protect: agent.protect.into(),
-            read: self.clock().now(),
+            protection: agent.protect.into(),
+            read_at: self.clock().now(),
             generation,
-            limit: agent.max_memory_size,
+            max_size: agent.max_memory_size,
             content: None,
-            absent: false,
+            is_absent: false,
             baseline: None,
-            last: None,
+            last_run: None,
             ledger_error: None,
         }
     }
 
-    fn look(
+    fn observe_memory(
         &self,
         subject: &ObservationSubject<'_>,
         bytes: bool,
-    ) -> Result<MemoryLook, TransportError> {
+    ) -> Result<ObservedMemory, TransportError> {
         let agent = subject.agent;
         // Who reads it in any case need not ask first, from afar.
-        let folder = bytes.then(|| self.open(agent)).transpose()?;
+        let folder = bytes.then(|| self.open_directory(agent)).transpose()?;
         let object = match &folder {
-            Some(folder) => folder.look()?,
-            None => self.object(&agent.place)?,
+            Some(folder) => folder.stat_memory()?,
+            None => self.probe_memory(&agent.location)?,
         };
         let file = match object {
-            MemoryObject::Absent => return Ok(MemoryLook::Absent),
-            MemoryObject::Odd(odd) => return Ok(MemoryLook::Odd(odd)),
+            MemoryObject::Absent => return Ok(ObservedMemory::Absent),
+            MemoryObject::Special(odd) => return Ok(ObservedMemory::Special(odd)),
             MemoryObject::File(file) => file,
         };
-        if !bytes && let Some(verdict) = self.unchanged(subject, &file.stamp) {
-            return Ok(MemoryLook::File(verdict, None));
+        if !bytes && let Some(verdict) = self.cached_if_unchanged(subject, &file.stamp) {
+            return Ok(ObservedMemory::File(verdict, None));
         }
-        let mut reading = MemoryReader::default();
-        let window = window_size(&subject.measure());
-        let folder = folder.map_or_else(|| self.open(agent), Ok)?;
-        let read = folder.read(&mut |piece: &[u8]| {
-            reading.take(piece, window);
+        let mut reading = MemoryAccumulator::default();
+        let window = window_size(&subject.reference_or_empty());
+        let folder = folder.map_or_else(|| self.open_directory(agent), Ok)?;
+        let read = folder.read_memory(&mut |piece: &[u8]| {
+            reading.push(piece, window);
             Ok(())
         });
-        self.judged(subject, read, reading, bytes)
+        self.classify_and_cache(subject, read, reading, bytes)
     }
 
     /// What is known of a memory that has this stamp, if nothing that matters has
     /// changed since.
-    fn unchanged(&self, subject: &ObservationSubject<'_>, stamp: &Stamp) -> Option<Box<Verdict>> {
-        let cached = self.cached(&subject.agent.name)?;
-        let same = !cached.fresh
+    fn cached_if_unchanged(
+        &self,
+        subject: &ObservationSubject<'_>,
+        stamp: &Stamp,
+    ) -> Option<Box<ClassifiedContent>> {
+        let cached = self.cached_content(&subject.agent.name)?;
+        let same = !cached.is_racy
             && cached.stamp == *stamp
-            && cached.baseline == subject.measure().digest()
-            && cached.pushed == subject.history.pushed;
-        same.then(|| Box::new(cached.verdict))
+            && cached.baseline == subject.reference_or_empty().digest()
+            && cached.pushed_versions == subject.history.pushed_versions;
+        same.then(|| Box::new(cached.classified))
     }
 
     /// What was read, judged and remembered.
-    fn judged(
+    fn classify_and_cache(
         &self,
         subject: &ObservationSubject<'_>,
-        read: Result<File, TransportError>,
-        mut reading: MemoryReader,
+        read: Result<FileMetadata, TransportError>,
+        mut reading: MemoryAccumulator,
         bytes: bool,
-    ) -> Result<MemoryLook, TransportError> {
+    ) -> Result<ObservedMemory, TransportError> {
         let file = match read {
-            Err(error) if error.cause == Cause::Leased => {
-                return Ok(MemoryLook::Odd(SpecialFile::Leased));
+            Err(error) if error.cause == FailureCause::Leased => {
+                return Ok(ObservedMemory::Special(SpecialFile::Leased));
             }
             // It changed its kind since the probe; look again with next event.
-            Err(error) if error.cause == Cause::Moved => return self.look_again(subject.agent),
+            Err(error) if error.cause == FailureCause::Replaced => {
+                return self.recheck_kind(subject.agent);
+            }
             read => read?,
         };
-        let current = subject.measure();
-        let judgement = classify(&reading, &current, &subject.earlier);
-        let verdict = self.verdict(&mut reading, &file.stamp, &judgement, &current);
+        let current = subject.reference_or_empty();
+        let classification = classify(&reading, &current, &subject.earlier_versions);
+        let verdict = self.classify_content(&mut reading, &file.stamp, &classification, &current);
         let name = &subject.agent.name;
         let cached = CachedContent {
             stamp: file.stamp,
-            first: self.first_seen(name, &file.stamp),
-            fresh: false,
+            first_seen: self.stamp_first_seen(name, &file.stamp),
+            is_racy: false,
             baseline: current.digest(),
-            pushed: subject.history.pushed.clone(),
-            verdict: verdict.clone(),
+            pushed_versions: subject.history.pushed_versions.clone(),
+            classified: verdict.clone(),
         };
-        let fresh = self.is_fresh(&cached);
-        self.cache(name, CachedContent { fresh, ..cached });
-        let version = judgement.version.as_ref().unwrap_or(&current);
+        let fresh = self.is_racy(&cached);
+        self.store_cached_content(
+            name,
+            CachedContent {
+                is_racy: fresh,
+                ..cached
+            },
+        );
+        let version = classification.version.as_ref().unwrap_or(&current);
         let bytes = bytes.then(|| ClassifiedBytes {
-            head: reading.head,
+            prefix: reading.prefix,
             operator_part: version.operator_part().to_vec(),
         });
-        Ok(MemoryLook::File(Box::new(verdict), bytes))
+        Ok(ObservedMemory::File(Box::new(verdict), bytes))
     }
 
     /// When a stamp of an agent's memory was seen first.
-    fn first_seen(&self, agent: &str, stamp: &Stamp) -> Instant {
-        let known = self.cached(agent).filter(|known| known.stamp == *stamp);
-        known.map_or_else(|| self.clock().instant(), |known| known.first)
+    fn stamp_first_seen(&self, agent: &str, stamp: &Stamp) -> Instant {
+        let known = self
+            .cached_content(agent)
+            .filter(|known| known.stamp == *stamp);
+        known.map_or_else(|| self.clock().instant(), |known| known.first_seen)
     }
 
     /// Whether the memory may have changed again without getting another stamp.
-    fn is_fresh(&self, cached: &CachedContent) -> bool {
+    fn is_racy(&self, cached: &CachedContent) -> bool {
         let stamp = &cached.stamp;
         let now = self.clock().now().timestamp_nanos_opt().unwrap_or(0);
         let age = now.saturating_sub(stamp.changed.max(stamp.modified));
@@ -683,80 +716,87 @@ impl Engine {
         }
         // Of another clock, and of whole seconds.
         let recent = i128::from(age) < MAX_CLOCK_SKEW.as_nanos() as i128;
-        recent && self.clock().instant().duration_since(cached.first) < RECENT_CHANGE_COARSE
+        recent && self.clock().instant().duration_since(cached.first_seen) < RECENT_CHANGE_COARSE
     }
 
-    fn look_again(&self, agent: &Agent) -> Result<MemoryLook, TransportError> {
-        match self.open(agent)?.look()? {
-            MemoryObject::Absent => Ok(MemoryLook::Absent),
-            MemoryObject::Odd(odd) => Ok(MemoryLook::Odd(odd)),
+    fn recheck_kind(&self, agent: &Agent) -> Result<ObservedMemory, TransportError> {
+        match self.open_directory(agent)?.stat_memory()? {
+            MemoryObject::Absent => Ok(ObservedMemory::Absent),
+            MemoryObject::Special(odd) => Ok(ObservedMemory::Special(odd)),
             MemoryObject::File(_) => Err(Error::new(
-                Kind::Host,
+                ErrorKind::Host,
                 format!(
                     "{} changes too fast to be read",
-                    agent.place.memory().display()
+                    agent.location.memory().display()
                 ),
             )
             .into()),
         }
     }
 
-    fn verdict(
+    fn classify_content(
         &self,
-        reading: &mut MemoryReader,
+        reading: &mut MemoryAccumulator,
         stamp: &Stamp,
-        judgement: &Classification,
+        classification: &Classification,
         current: &Baseline,
-    ) -> Verdict {
-        let content = Content {
+    ) -> ClassifiedContent {
+        let content = MemoryContent {
             size: reading.size,
-            lines: reading.count_lines(),
+            lines: reading.line_count(),
             sha256: reading.digest(),
-            modified: stamp.modified,
-            boundary: judgement.boundary,
-            scratch_lines: judgement.scratch_lines,
-            scratch_bytes: judgement.scratch_bytes,
-            hidden: untrusted::hidden(&reading.head),
+            modified_ns: stamp.modified,
+            boundary: classification.boundary,
+            scratch_lines: classification.scratch_lines,
+            scratch_bytes: classification.scratch_bytes,
+            hidden: untrusted::count_hidden(&reading.prefix),
         };
-        let (state, why) = match (&judgement.boundary, &judgement.version) {
-            (Some(found), Some(version)) if found.drifted() => {
-                let above = &reading.head[..found.offset.min(reading.head.len())];
-                (State::Drifted, self.edits(version.operator_part(), above))
+        let (state, why) = match (&classification.boundary, &classification.version) {
+            (Some(found), Some(version)) if found.is_drifted() => {
+                let above = &reading.prefix[..found.offset.min(reading.prefix.len())];
+                (
+                    State::Drifted,
+                    self.describe_edits(version.operator_part(), above),
+                )
             }
-            (Some(found), _) if matches!(found.rule, Rule::Behind(_)) => (
+            (Some(found), _) if matches!(found.rule, BoundaryRule::Behind(_)) => (
                 State::Scratch,
                 "behind: the baseline changed since its last reset".to_string(),
             ),
-            (Some(_), _) if judgement.clean => (State::Clean, String::new()),
-            (Some(_), _) if judgement.scratch_bytes == 0 => (
+            (Some(_), _) if classification.is_clean => (State::Clean, String::new()),
+            (Some(_), _) if classification.scratch_bytes == 0 => (
                 State::Scratch,
                 "no scratch, but not the baseline's exact bytes".to_string(),
             ),
             (Some(_), _) => (State::Scratch, String::new()),
             (None, _) => {
-                let cr_lf = memory::has_cr_lf(&reading.head, current);
-                let why = if cr_lf { CR_LF } else { NO_BOUNDARY };
+                let cr_lf = memory::has_cr_lf_separator(&reading.prefix, current);
+                let why = if cr_lf {
+                    CR_LF_REASON
+                } else {
+                    NO_BOUNDARY_REASON
+                };
                 (State::NoSep, why.to_string())
             }
         };
-        Verdict {
+        ClassifiedContent {
             content,
             state,
-            why,
+            reason: why,
         }
     }
 
     /// "rules edited: L31 L58", and what is hidden there.
-    fn edits(&self, old: &[u8], new: &[u8]) -> String {
-        let deadline = self.clock().instant() + DIFF_TIME;
-        let diff = diff::lines(old, new, Some(deadline));
+    fn describe_edits(&self, old: &[u8], new: &[u8]) -> String {
+        let deadline = self.clock().instant() + EDITS_DIFF_TIMEOUT;
+        let diff = diff::compare_lines(old, new, Some(deadline));
         let mut places: Vec<usize> = diff
             .hunks(0)
             .iter()
             .filter_map(|hunk| {
-                diff.lines[hunk.changes.clone()]
+                diff.lines[hunk.changed_range.clone()]
                     .iter()
-                    .find_map(|l| l.new.or(l.old))
+                    .find_map(|l| l.new_number.or(l.old_number))
             })
             .collect();
         let more = places.len() > 4;
@@ -767,7 +807,7 @@ impl Engine {
             places.join(" "),
             if more { " …" } else { "" }
         );
-        let hidden = untrusted::hidden(new);
+        let hidden = untrusted::count_hidden(new);
         if hidden.invisible + hidden.controls > 0 {
             why.push_str(&format!(
                 ", {} hidden characters",
@@ -780,9 +820,9 @@ impl Engine {
 
 /// What to do about a memory that has a name elsewhere.
 fn foreign_link_hint(agent: &Agent) -> String {
-    let memory = agent.place.memory();
+    let memory = agent.location.memory();
     let directory = memory.parent().unwrap_or(memory);
-    let undo = match agent.place.host() {
+    let undo = match agent.location.host() {
         None => ", and an undo puts it back",
         Some(_) => "",
     };
@@ -796,18 +836,18 @@ fn foreign_link_hint(agent: &Agent) -> String {
 }
 
 /// What NOSEP means.
-const NO_BOUNDARY: &str = "no boundary: the whole file would be archived";
+const NO_BOUNDARY_REASON: &str = "no boundary: the whole file would be archived";
 
 /// The same where a separator line can be seen.
-const CR_LF: &str = "no boundary: its separator line ends with CR LF, so no line above it is \
+const CR_LF_REASON: &str = "no boundary: its separator line ends with CR LF, so no line above it is \
                      the baseline's; the whole file would be archived";
 
 /// That a run was interrupted, or could not end, and nobody is at it.
-const UNSETTLED: &str = "a run left something unsettled; the next reset settles it";
+const UNSETTLED_REASON: &str = "a run left something unsettled; the next reset settles it";
 
 /// Where an agent lives: `local`, or the host.
-pub(super) fn host(agent: &Agent) -> String {
-    match &agent.place {
+pub(super) fn host_name(agent: &Agent) -> String {
+    match &agent.location {
         MemoryLocation::Local { .. } => "local".to_string(),
         MemoryLocation::Remote { host, .. } => host.name.clone(),
     }
@@ -815,8 +855,8 @@ pub(super) fn host(agent: &Agent) -> String {
 
 /// How an agent's host is reached, where that may lead elsewhere one day: another
 /// user has another home, another port may be another host's.
-pub(super) fn way(agent: &Agent) -> Option<String> {
-    let host = agent.place.host()?;
+pub(super) fn connection_target(agent: &Agent) -> Option<String> {
+    let host = agent.location.host()?;
     let user = host.user.iter().map(|user| format!("{user}@"));
     let port = host.port.iter().map(|port| format!(" port {port}"));
     Some(user.chain([host.name.clone()]).chain(port).collect())

@@ -3,27 +3,27 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use super::ledger::{FileState, LedgerPosition, Record};
-use super::undo::{self, Replacement, UndoRecords, UndoSource};
+use super::ledger::{FileState, LedgerPosition, LedgerRecord};
+use super::undo::{self, InstallSource, Replacement, UndoRecords};
 use super::{Engine, MAX_WINDOW_BYTES};
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 
 /// A record of an agent's, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RunDiff {
+pub struct HistoryEntry {
     /// What the ledger says.
-    pub record: Record,
+    pub record: LedgerRecord,
     /// The run that undid it, if that was not taken back.
     pub undone_by: Option<String>,
     /// Whether it took an undo back.
-    pub redo: bool,
+    pub is_redo: bool,
 }
 
 /// What stood at a memory's name before and after a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct RunDiff {
     /// Before it.
     pub before: RunDiffSide,
     /// After it.
@@ -38,9 +38,9 @@ pub enum RunDiffSide {
     /// A file: its beginning, up to [`MAX_WINDOW_BYTES`] bytes, and how many follow.
     Text(Vec<u8>, u64),
     /// What was there already: the run did not touch it.
-    Untouched,
+    Unchanged,
     /// It cannot be shown, for this reason.
-    Gone(String),
+    Unavailable(String),
 }
 
 impl Engine {
@@ -48,34 +48,40 @@ impl Engine {
     ///
     /// # Errors
     /// A ledger that cannot be read or whose chain is broken.
-    pub fn past(&self, agent: &str, most: usize) -> Result<Vec<RunDiff>> {
-        let (mut back, _) = self.ledger_back()?;
+    pub fn agent_history(&self, agent: &str, max_entries: usize) -> Result<Vec<HistoryEntry>> {
+        let (mut back, _) = self.scan_ledger_backwards()?;
         // By the run that is undone, the one that did it.
         let mut undone: HashMap<String, String> = HashMap::new();
         // By the run that is undone, the undos whose meaning its own records tell.
-        let mut open: HashMap<String, Vec<usize>> = HashMap::new();
-        let mut past: Vec<RunDiff> = Vec::new();
-        while (past.len() < most || !open.is_empty())
-            && let Some((_, record)) = back.next(|it| it.agent == agent)?
+        let mut unresolved_undos: HashMap<String, Vec<usize>> = HashMap::new();
+        let mut past: Vec<HistoryEntry> = Vec::new();
+        while (past.len() < max_entries || !unresolved_undos.is_empty())
+            && let Some((_, record)) = back.next_matching(|it| it.agent == agent)?
         {
-            let event = &record.what;
-            for place in open.remove(&event.run).into_iter().flatten() {
-                past[place].redo = event.undoes.is_some();
+            let event = &record.event;
+            for place in unresolved_undos.remove(&event.run).into_iter().flatten() {
+                past[place].is_redo = event.undone_run.is_some();
             }
-            if past.len() == most {
+            if past.len() == max_entries {
                 continue;
             }
-            let undone_by = undone.get(&event.run).filter(|_| event.changed()).cloned();
-            if let Some(run) = &event.undoes {
-                open.entry(run.clone()).or_default().push(past.len());
-                if undone_by.is_none() && event.changed() {
+            let undone_by = undone
+                .get(&event.run)
+                .filter(|_| event.has_changed_memory())
+                .cloned();
+            if let Some(run) = &event.undone_run {
+                unresolved_undos
+                    .entry(run.clone())
+                    .or_default()
+                    .push(past.len());
+                if undone_by.is_none() && event.has_changed_memory() {
                     undone.insert(run.clone(), event.run.clone());
                 }
             }
-            past.push(RunDiff {
+            past.push(HistoryEntry {
                 record,
                 undone_by,
-                redo: false,
+                is_redo: false,
             });
         }
         Ok(past)
@@ -86,88 +92,93 @@ impl Engine {
     ///
     /// # Errors
     /// A ledger that cannot be read, or that has no such record.
-    pub fn passed(&self, agent: &Agent, seq: u64) -> Result<Passed> {
-        let (back, _) = self.ledger_back()?;
-        let mut back = back.until(seq.saturating_sub(1));
+    pub fn run_diff(&self, agent: &Agent, seq: u64) -> Result<RunDiff> {
+        let (back, _) = self.scan_ledger_backwards()?;
+        let mut back = back.stopping_after(seq.saturating_sub(1));
         let name = &agent.name;
-        let Some((place, record)) = back.next(|it| it.seq == seq && it.agent == *name)? else {
+        let Some((place, record)) = back.next_matching(|it| it.seq == seq && it.agent == *name)?
+        else {
             let message = format!("the ledger has no record {seq} of {name}");
-            return Err(Error::new(Kind::User, message));
+            return Err(Error::new(ErrorKind::User, message));
         };
-        Ok(Passed {
-            after: self.stood_after(agent, &record)?,
-            before: self.stood_before(agent, place, record)?,
+        Ok(RunDiff {
+            after: self.side_after(agent, &record)?,
+            before: self.side_before(agent, place, record)?,
         })
     }
 
-    fn stood_before(
+    fn side_before(
         &self,
         agent: &Agent,
-        place: LedgerPosition,
-        record: Record,
+        position: LedgerPosition,
+        record: LedgerRecord,
     ) -> Result<RunDiffSide> {
         // Such a run had no reason to look up what that was.
-        if record.what.before.is_none() && record.what.after.is_none() {
-            return Ok(RunDiffSide::Untouched);
+        if record.event.before.is_none() && record.event.after.is_none() {
+            return Ok(RunDiffSide::Unchanged);
         }
-        let records = UndoRecords::of_record(self, place, record)?;
-        let Some(records) = records.of(&agent.name) else {
-            return Ok(RunDiffSide::Untouched);
+        let records = UndoRecords::from_record(self, position, record)?;
+        let Some(records) = records.get(&agent.name) else {
+            return Ok(RunDiffSide::Unchanged);
         };
-        Ok(match undo::source(self, agent, records) {
-            Ok(source) => self.side(source),
-            Err(error) => RunDiffSide::Gone(error.to_string()),
+        Ok(match undo::rebuild_source(self, agent, records) {
+            Ok(source) => self.side_from_source(source),
+            Err(error) => RunDiffSide::Unavailable(error.to_string()),
         })
     }
 
     /// The beginning of what an undo would put back.
-    fn side(&self, source: UndoSource) -> RunDiffSide {
+    fn side_from_source(&self, source: InstallSource) -> RunDiffSide {
         let parts = match source.replacement {
-            Replacement::Nothing => return RunDiffSide::Absent,
+            Replacement::Absent => return RunDiffSide::Absent,
             Replacement::File(parts) => parts,
-            Replacement::Kept { name, .. } => {
-                return RunDiffSide::Gone(format!("it is kept beside the memory, as {name}"));
+            Replacement::KeptObject { name, .. } => {
+                return RunDiffSide::Unavailable(format!(
+                    "it is kept beside the memory, as {name}"
+                ));
             }
         };
-        let size = match source.standing {
+        let size = match source.state {
             FileState::File { size, .. } => size,
             _ => 0,
         };
         let mut text = Vec::new();
-        let read = parts.reader(self).and_then(|reader| {
+        let read = parts.open_reader(self).and_then(|reader| {
             let read = reader.take(MAX_WINDOW_BYTES as u64).read_to_end(&mut text);
-            read.map_err(|error| Error::io("read", self.archive().root(), &error))
+            read.map_err(|error| Error::from_io("read", self.archive().root(), &error))
         });
         match read {
             Ok(length) => RunDiffSide::Text(text, size.saturating_sub(length as u64)),
-            Err(error) => RunDiffSide::Gone(error.to_string()),
+            Err(error) => RunDiffSide::Unavailable(error.to_string()),
         }
     }
 
     /// What was installed: a version of the baseline, or what some other run found.
-    fn stood_after(&self, agent: &Agent, record: &Record) -> Result<RunDiffSide> {
-        let wanted: Digest = match &record.what.after {
+    fn side_after(&self, agent: &Agent, record: &LedgerRecord) -> Result<RunDiffSide> {
+        let wanted: Digest = match &record.event.after {
             Some(FileState::Absent) => return Ok(RunDiffSide::Absent),
             Some(FileState::File { sha256, .. }) => *sha256,
-            Some(FileState::Odd(odd)) => return Ok(RunDiffSide::Gone(format!("it left {odd}"))),
-            None => return Ok(RunDiffSide::Untouched),
+            Some(FileState::Special(odd)) => {
+                return Ok(RunDiffSide::Unavailable(format!("it left {odd}")));
+            }
+            None => return Ok(RunDiffSide::Unchanged),
         };
-        if let Ok(version) = self.versions.get(wanted) {
+        if let Ok(version) = self.baseline_versions.read_version(wanted) {
             let shown = &version[..version.len().min(MAX_WINDOW_BYTES)];
             let more = (version.len() - shown.len()) as u64;
             return Ok(RunDiffSide::Text(shown.to_vec(), more));
         }
-        let (mut back, _) = self.ledger_back()?;
-        while let Some((place, other)) = back.next(|it| it.agent == agent.name)? {
-            let before = other.what.before.as_ref().and_then(FileState::digest);
-            if other.what.changed()
+        let (mut back, _) = self.scan_ledger_backwards()?;
+        while let Some((place, other)) = back.next_matching(|it| it.agent == agent.name)? {
+            let before = other.event.before.as_ref().and_then(FileState::digest);
+            if other.event.has_changed_memory()
                 && before == Some(wanted)
-                && let side @ RunDiffSide::Text(..) = self.stood_before(agent, place, other)?
+                && let side @ RunDiffSide::Text(..) = self.side_before(agent, place, other)?
             {
                 return Ok(side);
             }
         }
         let why = "what was put there is not in the archive".to_string();
-        Ok(RunDiffSide::Gone(why))
+        Ok(RunDiffSide::Unavailable(why))
     }
 }

@@ -9,30 +9,30 @@ use serde::{Deserialize, Serialize};
 use super::hosts;
 use super::judge::MAX_WINDOW_BYTES;
 use super::ledger::{FileState, Operation};
-use super::memory::{Boundary, Rule};
-use super::observe::{Observation, ObservedAgent, Protection, host, way};
+use super::memory::{Boundary, BoundaryRule};
+use super::observe::{Observation, ObservedAgent, Protection, connection_target, host_name};
 use super::retention::RetentionScope;
 use super::sharing::sharing_error;
 use super::state::State;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords};
-use super::{Engine, Retention, weaker};
+use super::{Engine, RetentionPlan, weaker};
 use crate::archive::EntryKind;
 use crate::baseline::BaselineCache;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::transport::{SpecialFile, SwapForecast};
 
 /// Why there is nothing to do.
-pub(super) const EQUAL: &str = "already equal to its baseline";
+pub(super) const EQUAL_REASON: &str = "already equal to its baseline";
 
 /// Why a protected agent is refused.
-pub const READ_ONLY: &str = "protected as read-only";
+pub const READ_ONLY_REASON: &str = "protected as read-only";
 
 /// What would happen to one memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Action {
+pub enum StepAction {
     /// Archive what is there and put the new content in its place.
     Replace,
     /// There is no file: make one.
@@ -46,33 +46,37 @@ pub enum Action {
 /// What a step is bound to. Scratch that the agent adds meanwhile is not part
 /// of it: an agent that never stops writing can still be reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bound {
+pub struct PlanBinding {
     /// Where the memory is: the way to its host, if it is on one, and its path.
-    pub place: String,
+    #[serde(rename = "place")]
+    pub location: String,
     /// Digest of the content to be installed; zeros when none is.
-    pub content: Digest,
+    #[serde(rename = "content")]
+    pub content_digest: Digest,
     /// How the boundary was found, or why there is none.
-    pub rule: String,
+    #[serde(rename = "rule")]
+    pub boundary_rule: String,
     /// Digest of what stands above the boundary.
-    pub above: Digest,
+    #[serde(rename = "above")]
+    pub above_digest: Digest,
 }
 
-impl Bound {
-    pub(super) fn new(agent: &Agent, content: Digest, memory: &Memory<'_>) -> Bound {
+impl PlanBinding {
+    pub(super) fn new(agent: &Agent, content: Digest, memory: &BoundMemory<'_>) -> PlanBinding {
         let (rule, above) = match memory {
-            Memory::Absent => ("absent".to_string(), Digest::ZERO),
-            Memory::Odd => ("odd".to_string(), Digest::ZERO),
-            Memory::File(None, _) => ("none".to_string(), Digest::ZERO),
-            Memory::File(Some(found), head) => {
+            BoundMemory::Absent => ("absent".to_string(), Digest::ZERO),
+            BoundMemory::Special => ("odd".to_string(), Digest::ZERO),
+            BoundMemory::File(None, _) => ("none".to_string(), Digest::ZERO),
+            BoundMemory::File(Some(found), head) => {
                 let rule = match found.rule {
-                    Rule::Intact => "intact".to_string(),
-                    Rule::Behind(version) => format!("behind {version}"),
-                    Rule::Aligned(version) => format!("aligned {version}"),
+                    BoundaryRule::Intact => "intact".to_string(),
+                    BoundaryRule::Behind(version) => format!("behind {version}"),
+                    BoundaryRule::Aligned(version) => format!("aligned {version}"),
                 };
                 // An intact part is the baseline's, whatever its line end. A
                 // plan keeps WINDOW bytes, a reset maybe more.
                 let above = match found.rule {
-                    Rule::Aligned(_) => {
+                    BoundaryRule::Aligned(_) => {
                         Digest::of(&head[..found.offset.min(head.len()).min(MAX_WINDOW_BYTES)])
                     }
                     _ => Digest::ZERO,
@@ -80,35 +84,36 @@ impl Bound {
                 (rule, above)
             }
         };
-        let path = agent.place.memory().display();
-        Bound {
-            place: match way(agent) {
+        let path = agent.location.memory().display();
+        PlanBinding {
+            location: match connection_target(agent) {
                 Some(way) => format!("{way} {path}"),
                 None => path.to_string(),
             },
-            content,
-            rule,
-            above,
+            content_digest: content,
+            boundary_rule: rule,
+            above_digest: above,
         }
     }
 }
 
 /// What stands at a memory's name, as far as a plan is bound to it.
-pub(super) enum Memory<'a> {
+pub(super) enum BoundMemory<'a> {
     Absent,
-    Odd,
+    Special,
     File(Option<Boundary>, &'a [u8]),
 }
 
 /// What a step of an undo puts back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UndoOf {
+pub struct UndoneRun {
     /// The run that is undone.
     pub run: String,
     /// When it was.
     pub time: DateTime<FixedOffset>,
     /// Whether the agent has written since.
-    pub written_since: bool,
+    #[serde(rename = "written_since")]
+    pub has_written_since: bool,
     /// What to do with what it wrote.
     pub mode: UndoMode,
 }
@@ -142,13 +147,13 @@ impl Observation {
     /// be typed.
     pub fn is_intact(&self) -> bool {
         let boundary = self.content.as_ref().and_then(|content| content.boundary);
-        self.absent || boundary.is_some_and(|boundary| !boundary.drifted())
+        self.is_absent || boundary.is_some_and(|boundary| !boundary.is_drifted())
     }
 }
 
 /// Why an agent that is protected as read-only is not changed.
 fn read_only_error() -> Error {
-    Error::new(Kind::Conflict, READ_ONLY).hint(
+    Error::new(ErrorKind::Conflict, READ_ONLY_REASON).with_hint(
         "remove protect=readonly from its section of the config, or plan it in the console with \
          read-only switched off",
     )
@@ -156,7 +161,7 @@ fn read_only_error() -> Error {
 
 impl UndoTarget {
     /// Why an agent without a matching record is skipped.
-    fn nothing(&self) -> &'static str {
+    fn nothing_to_undo_reason(&self) -> &'static str {
         match self {
             UndoTarget::Redo(_) => "there is no undo to take back",
             UndoTarget::Agents(_) | UndoTarget::Run(_) => "the ledger has nothing to undo",
@@ -166,7 +171,7 @@ impl UndoTarget {
 
 /// One agent of a plan.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub struct PlanStep {
     /// The agent's name.
     pub agent: String,
     /// Where it lives.
@@ -174,105 +179,114 @@ pub struct Step {
     /// The state it was seen in.
     pub state: State,
     /// What would happen.
-    pub action: Action,
+    pub action: StepAction,
     /// What this step is bound to.
-    pub bound: Bound,
+    #[serde(rename = "bound")]
+    pub binding: PlanBinding,
     /// What would be archived; nothing when there is nothing of the agent's.
-    pub entry: Option<EntryKind>,
+    #[serde(rename = "entry")]
+    pub entry_kind: Option<EntryKind>,
     /// Lines below the boundary that would be archived.
     pub scratch_lines: u64,
     /// Bytes that would be archived.
     pub archive_bytes: u64,
     /// Lines that the agent added above the boundary.
-    pub added: usize,
+    #[serde(rename = "added")]
+    pub added_lines: usize,
     /// Lines that it removed there.
-    pub removed: usize,
+    #[serde(rename = "removed")]
+    pub removed_lines: usize,
     /// Size of the new content in bytes.
     pub new_size: u64,
     /// Whether the confirmation has to be typed, whatever the plan's size.
-    pub typed: bool,
+    #[serde(rename = "typed")]
+    pub is_confirmation_typed: bool,
     /// How the fleet protects the agent.
     #[serde(default)]
-    pub protect: Protection,
+    #[serde(rename = "protect")]
+    pub protection: Protection,
     /// What is worth knowing before it is confirmed.
     pub notes: Vec<String>,
     /// What it promises less than on this machine.
     #[serde(default)]
-    pub weaker: Vec<String>,
+    #[serde(rename = "weaker")]
+    pub degradations: Vec<String>,
     /// What an undo puts back; none in a reset.
-    pub undo: Option<UndoOf>,
+    #[serde(rename = "undo")]
+    pub undone_run: Option<UndoneRun>,
 }
 
-impl Step {
+impl PlanStep {
     /// Whatever is there is archived and replaced.
-    fn unseen(agent: &Agent) -> Step {
-        Step {
+    fn from_unobserved(agent: &Agent) -> PlanStep {
+        PlanStep {
             agent: agent.name.clone(),
-            host: host(agent),
+            host: host_name(agent),
             state: State::Loading,
-            action: Action::Replace,
-            bound: Bound {
-                place: String::new(),
-                content: Digest::ZERO,
-                rule: String::new(),
-                above: Digest::ZERO,
+            action: StepAction::Replace,
+            binding: PlanBinding {
+                location: String::new(),
+                content_digest: Digest::ZERO,
+                boundary_rule: String::new(),
+                above_digest: Digest::ZERO,
             },
-            entry: None,
+            entry_kind: None,
             scratch_lines: 0,
             archive_bytes: 0,
-            added: 0,
-            removed: 0,
+            added_lines: 0,
+            removed_lines: 0,
             new_size: 0,
-            typed: false,
-            protect: agent.protect.into(),
+            is_confirmation_typed: false,
+            protection: agent.protect.into(),
             notes: Vec::new(),
-            weaker: Vec::new(),
-            undo: None,
+            degradations: Vec::new(),
+            undone_run: None,
         }
     }
 }
 
 /// An agent that was asked for and is not in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Skipped {
+pub struct SkippedAgent {
     /// The agent's name.
     pub agent: String,
     /// The state it was seen in.
     pub state: State,
     /// Why, as a sentence.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub reason: String,
     /// The kind of the refusal; none when there is simply nothing to do.
-    pub kind: Option<Kind>,
+    pub kind: Option<ErrorKind>,
     /// What can be done about it.
     #[serde(default)]
     pub hints: Vec<String>,
 }
 
-impl Skipped {
+impl SkippedAgent {
     /// An agent that is refused.
-    fn refused(agent: &Agent, state: State, error: &Error) -> Skipped {
-        Skipped {
+    fn from_error(agent: &Agent, state: State, error: &Error) -> SkippedAgent {
+        SkippedAgent {
             agent: agent.name.clone(),
             state,
-            why: error.to_string(),
+            reason: error.to_string(),
             kind: Some(error.kind()),
             hints: error.hints().to_vec(),
         }
     }
 
     /// The refusal, if it is one.
-    pub(super) fn error(&self) -> Option<Error> {
-        let error = Error::new(self.kind?, &self.why);
+    pub(super) fn to_error(&self) -> Option<Error> {
+        let error = Error::new(self.kind?, &self.reason);
         let hints = self.hints.iter();
-        Some(hints.fold(error, |error, hint| error.hint(hint)))
+        Some(hints.fold(error, |error, hint| error.with_hint(hint)))
     }
 
     /// An agent that there is nothing to do for.
-    fn idle(agent: &Agent, state: State) -> Skipped {
-        Skipped {
+    fn nothing_to_do(agent: &Agent, state: State) -> SkippedAgent {
+        SkippedAgent {
             agent: agent.name.clone(),
             state,
-            why: EQUAL.to_string(),
+            reason: EQUAL_REASON.to_string(),
             kind: None,
             hints: Vec::new(),
         }
@@ -283,21 +297,24 @@ impl Skipped {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Reset or undo.
-    pub act: Operation,
+    #[serde(rename = "act")]
+    pub operation: Operation,
     /// Names this plan: the digest of what it is bound to, shortened. Empty when
     /// nothing was looked at.
     pub hash: String,
     /// When it was made.
-    pub made: DateTime<FixedOffset>,
+    #[serde(rename = "made")]
+    pub created_at: DateTime<FixedOffset>,
     /// The agents that would be changed.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlanStep>,
     /// Those that would not, and why.
-    pub skipped: Vec<Skipped>,
+    pub skipped: Vec<SkippedAgent>,
     /// Whether the whole fleet was asked for.
-    pub whole_fleet: bool,
+    #[serde(rename = "whole_fleet")]
+    pub is_whole_fleet: bool,
     /// What would be deleted from the archive when the run has ended.
     #[serde(default)]
-    pub retention: Option<Retention>,
+    pub retention: Option<RetentionPlan>,
 }
 
 impl Plan {
@@ -307,23 +324,28 @@ impl Plan {
         steps.chain(self.skipped.iter().map(|skipped| skipped.agent.as_str()))
     }
 
-    fn new(act: Operation, engine: &Engine, steps: Vec<Step>, skipped: Vec<Skipped>) -> Plan {
+    fn new(
+        act: Operation,
+        engine: &Engine,
+        steps: Vec<PlanStep>,
+        skipped: Vec<SkippedAgent>,
+    ) -> Plan {
         let mut text = format!("{act:?}\n");
         for step in &steps {
-            let Bound {
-                place,
-                content,
-                rule,
-                above,
-            } = &step.bound;
+            let PlanBinding {
+                location: place,
+                content_digest: content,
+                boundary_rule: rule,
+                above_digest: above,
+            } = &step.binding;
             let agent = &step.agent;
             text.push_str(&format!("{agent}\0{place}\0{content}\0{rule}\0{above}\n"));
         }
         Plan {
-            act,
-            hash: Digest::of(text.as_bytes()).short(12),
-            made: engine.clock().now(),
-            whole_fleet: false,
+            operation: act,
+            hash: Digest::of(text.as_bytes()).short_hex(12),
+            created_at: engine.clock().now(),
+            is_whole_fleet: false,
             retention: None,
             steps,
             skipped,
@@ -331,24 +353,24 @@ impl Plan {
     }
 
     /// Whether nothing was looked at.
-    pub fn is_unseen(&self) -> bool {
+    pub fn is_unobserved(&self) -> bool {
         self.hash.is_empty()
     }
 
     /// What the steps promise less than on this machine, each once.
-    pub fn weaker(&self) -> Vec<&str> {
-        let mut told = Vec::new();
-        for text in self.steps.iter().flat_map(|step| &step.weaker) {
-            if !told.contains(&text.as_str()) {
-                told.push(text);
+    pub fn degradations(&self) -> Vec<&str> {
+        let mut degradations = Vec::new();
+        for text in self.steps.iter().flat_map(|step| &step.degradations) {
+            if !degradations.contains(&text.as_str()) {
+                degradations.push(text);
             }
         }
-        told
+        degradations
     }
 
     /// Whether this plan answers to a hash, which may be shortened to eight
     /// digits.
-    pub fn answers_to(&self, hash: &str) -> bool {
+    pub fn matches_hash(&self, hash: &str) -> bool {
         hash.len() >= 8 && self.hash.starts_with(&hash.to_ascii_lowercase())
     }
 }
@@ -359,32 +381,32 @@ impl Engine {
     ///
     /// # Errors
     /// An agent that is not configured.
-    pub fn plan_reset(&self, names: &[String], unlocked: bool) -> Result<Plan> {
-        self.look_for_sharing();
-        let shelf = Mutex::new(BaselineCache::new(self.config()));
-        let agents = unique(names).map(|name| self.agent(name));
+    pub fn plan_reset(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
+        self.refresh_shared_memories();
+        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        let agents = unique_names(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
         let plan = |agent| {
-            let seen = self.see(agent, &shelf);
+            let seen = self.observe_with_bytes(agent, &baselines);
             let state = seen.observation.state;
-            match self.reset_step(agent, &seen, unlocked) {
+            match self.reset_step(agent, &seen, is_unlocked) {
                 Ok(Some(step)) => Ok(step),
-                Ok(None) => Err(Skipped::idle(agent, state)),
-                Err(error) => Err(Skipped::refused(agent, state, &error)),
+                Ok(None) => Err(SkippedAgent::nothing_to_do(agent, state)),
+                Err(error) => Err(SkippedAgent::from_error(agent, state, &error)),
             }
         };
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
-        for planned in each(self, &agents, plan) {
+        for planned in plan_agents(self, &agents, plan) {
             match planned {
                 Ok(step) => steps.push(step),
                 Err(skip) => skipped.push(skip),
             }
         }
         let count = steps.len() + skipped.len();
-        let everybody = count == self.config().agents.len();
+        let is_whole_fleet = count == self.config().agents.len();
         let plan = Plan {
-            whole_fleet: everybody && count > 1,
+            is_whole_fleet: is_whole_fleet && count > 1,
             ..Plan::new(Operation::Reset, self, steps, skipped)
         };
         Ok(self.with_retention(plan))
@@ -392,14 +414,14 @@ impl Engine {
 
     /// A plan that also says what is deleted from the archive afterwards.
     fn with_retention(&self, mut plan: Plan) -> Plan {
-        let retention = self.retention_after(&RetentionScope::of_plan(&plan));
+        let retention = self.plan_retention(&RetentionScope::from_plan(&plan));
         if !retention.entries.is_empty() {
             let entries = retention.entries.iter().map(|it| it.to_string_lossy());
             let text: Vec<_> = [plan.hash.as_str().into()]
                 .into_iter()
                 .chain(entries)
                 .collect();
-            plan.hash = Digest::of(text.join("\0").as_bytes()).short(12);
+            plan.hash = Digest::of(text.join("\0").as_bytes()).short_hex(12);
         }
         plan.retention = Some(retention);
         plan
@@ -411,20 +433,20 @@ impl Engine {
     ///
     /// # Errors
     /// An agent that is not configured.
-    pub fn plan_unseen(&self, names: &[String], unlocked: bool) -> Result<Plan> {
+    pub fn plan_unobserved(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
-        for name in unique(names) {
+        for name in unique_names(names) {
             let agent = self.agent(name)?;
             let protect = Protection::from(agent.protect);
-            let refused = match self.shares_memory(agent) {
+            let refused = match self.known_sharing_agent(agent) {
                 Some(other) => Some(sharing_error(&other)),
-                None if protect == Protection::ReadOnly && !unlocked => Some(read_only_error()),
+                None if protect == Protection::ReadOnly && !is_unlocked => Some(read_only_error()),
                 _ => None,
             };
             match refused {
-                Some(error) => skipped.push(Skipped::refused(agent, State::Error, &error)),
-                None => steps.push(Step::unseen(agent)),
+                Some(error) => skipped.push(SkippedAgent::from_error(agent, State::Error, &error)),
+                None => steps.push(PlanStep::from_unobserved(agent)),
             }
         }
         Ok(Plan {
@@ -438,10 +460,10 @@ impl Engine {
         &self,
         agent: &Agent,
         seen: &ObservedAgent,
-        unlocked: bool,
-    ) -> Result<Option<Step>> {
-        if let Some(block) = &seen.observation.block {
-            return Err(block.error(&block.why));
+        is_unlocked: bool,
+    ) -> Result<Option<PlanStep>> {
+        if let Some(block) = &seen.observation.blocker {
+            return Err(block.to_error(&block.reason));
         }
         if seen.observation.state == State::Clean {
             return Ok(None);
@@ -449,15 +471,15 @@ impl Engine {
         // Nothing is replaced that cannot be recorded.
         if let Some(why) = &seen.observation.ledger_error {
             let error = self.ledger_head().err();
-            return Err(error.unwrap_or_else(|| Error::new(Kind::Host, why)));
+            return Err(error.unwrap_or_else(|| Error::new(ErrorKind::Host, why)));
         }
-        if seen.observation.protect == Protection::ReadOnly && !unlocked {
+        if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
             return Err(read_only_error());
         }
         let Some(baseline) = &seen.baseline else {
-            return Err(Error::new(Kind::Internal, "its baseline was not read"));
+            return Err(Error::new(ErrorKind::Internal, "its baseline was not read"));
         };
-        let mut step = self.step(agent, seen, baseline.digest())?;
+        let mut step = self.new_step(agent, seen, baseline.digest())?;
         step.new_size = baseline.bytes().len() as u64;
         if step.state == State::Drifted {
             step.notes
@@ -471,72 +493,77 @@ impl Engine {
     }
 
     /// A step that installs `content`, with the figures of what is there now.
-    fn step(&self, agent: &Agent, seen: &ObservedAgent, content: Digest) -> Result<Step> {
+    fn new_step(&self, agent: &Agent, seen: &ObservedAgent, content: Digest) -> Result<PlanStep> {
         let found = seen.observation.content.as_ref();
-        let memory = match (&seen.odd, found) {
-            (Some(_), _) => Memory::Odd,
-            (None, Some(found)) => Memory::File(found.boundary, &seen.head),
-            (None, None) if seen.observation.absent => Memory::Absent,
+        let memory = match (&seen.special_file, found) {
+            (Some(_), _) => BoundMemory::Special,
+            (None, Some(found)) => BoundMemory::File(found.boundary, &seen.prefix),
+            (None, None) if seen.observation.is_absent => BoundMemory::Absent,
             (None, None) => {
-                let why = seen.observation.why.clone();
-                return Err(match &seen.observation.block {
-                    Some(block) => block.error(why),
-                    None => Error::new(Kind::Host, why),
+                let why = seen.observation.reason.clone();
+                return Err(match &seen.observation.blocker {
+                    Some(block) => block.to_error(why),
+                    None => Error::new(ErrorKind::Host, why),
                 });
             }
         };
         let intact = found
             .and_then(|found| found.boundary)
-            .is_some_and(|b| !b.drifted());
+            .is_some_and(|b| !b.is_drifted());
         let (action, entry) = match memory {
-            Memory::Absent => (Action::Create, None),
-            Memory::Odd => (Action::Replace, Some(EntryKind::Odd)),
-            Memory::File(..) if !intact => (Action::Replace, Some(EntryKind::FullBackup)),
-            Memory::File(..) => {
+            BoundMemory::Absent => (StepAction::Create, None),
+            BoundMemory::Special => (StepAction::Replace, Some(EntryKind::Special)),
+            BoundMemory::File(..) if !intact => (StepAction::Replace, Some(EntryKind::FullBackup)),
+            BoundMemory::File(..) => {
                 let any = found.is_some_and(|found| found.scratch_bytes > 0);
-                (Action::Replace, any.then_some(EntryKind::Scratch))
+                (StepAction::Replace, any.then_some(EntryKind::Scratch))
             }
         };
         let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
-        let folder = self.open(agent)?;
-        let mut weaker = weaker::accepted(agent, folder.as_ref())?;
-        if agent.place.host().is_some() {
+        let folder = self.open_directory(agent)?;
+        let mut weaker = weaker::accepted_degradations(agent, folder.as_ref())?;
+        if agent.location.host().is_some() {
             weaker.insert(0, weaker::SFTP_DEGRADATIONS.to_string());
         }
-        let outlook = folder.outlook();
-        weaker.extend(weaker::in_place_cost(agent, &outlook)?);
+        let outlook = folder.forecast_swap();
+        weaker.extend(weaker::in_place_degradation(agent, &outlook)?);
         if let SwapForecast::Refused(error) = outlook {
             return Err(error);
         }
-        notes.extend(seen.odd.as_ref().map(SpecialFile::in_place_of_memory));
+        notes.extend(
+            seen.special_file
+                .as_ref()
+                .map(SpecialFile::describe_in_place_of_memory),
+        );
         if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0) {
             notes.push(format!(
                 "separator at line {}, {} of {}",
-                boundary.line, boundary.nth, boundary.of
+                boundary.line, boundary.separator_number, boundary.separator_count
             ));
         }
-        Ok(Step {
+        Ok(PlanStep {
             agent: agent.name.clone(),
-            host: host(agent),
+            host: host_name(agent),
             state: seen.observation.state,
             action,
-            bound: Bound::new(agent, content, &memory),
-            entry,
+            binding: PlanBinding::new(agent, content, &memory),
+            entry_kind: entry,
             scratch_lines: found.map_or(0, |found| found.scratch_lines),
             archive_bytes: match entry {
                 Some(EntryKind::Scratch) => found.map_or(0, |found| found.scratch_bytes),
                 Some(EntryKind::FullBackup) => found.map_or(0, |found| found.size),
                 _ => 0,
             },
-            added: boundary.map_or(0, |boundary| boundary.added),
-            removed: boundary.map_or(0, |boundary| boundary.removed),
+            added_lines: boundary.map_or(0, |boundary| boundary.added_lines),
+            removed_lines: boundary.map_or(0, |boundary| boundary.removed_lines),
             new_size: 0,
-            typed: !seen.observation.is_intact() || seen.observation.protect == Protection::Typed,
-            protect: agent.protect.into(),
+            is_confirmation_typed: !seen.observation.is_intact()
+                || seen.observation.protection == Protection::Typed,
+            protection: agent.protect.into(),
             notes,
-            weaker,
-            undo: None,
+            degradations: weaker,
+            undone_run: None,
         })
     }
 
@@ -545,29 +572,37 @@ impl Engine {
     /// # Errors
     /// An agent that is not configured, a run that is not in the ledger, or a
     /// ledger that cannot be read.
-    pub fn plan_undo(&self, target: &UndoTarget, mode: UndoMode, unlocked: bool) -> Result<Plan> {
-        let (agents, records) = self.undo_records(target)?;
-        let shelf = Mutex::new(BaselineCache::new(self.config()));
+    pub fn plan_undo(
+        &self,
+        target: &UndoTarget,
+        mode: UndoMode,
+        is_unlocked: bool,
+    ) -> Result<Plan> {
+        let (agents, records) = self.find_undo_records(target)?;
+        let baselines = Mutex::new(BaselineCache::new(self.config()));
         let plan = |agent| {
-            let seen = self.see(agent, &shelf);
-            let of_agent = records.of(&agent.name);
+            let seen = self.observe_with_bytes(agent, &baselines);
+            let of_agent = records.get(&agent.name);
             let step = match of_agent {
-                Some(records) => self.undo_step(agent, &seen, records, mode, unlocked),
-                None => Err(Error::new(Kind::Conflict, target.nothing())),
+                Some(records) => self.undo_step(agent, &seen, records, mode, is_unlocked),
+                None => Err(Error::new(
+                    ErrorKind::Conflict,
+                    target.nothing_to_undo_reason(),
+                )),
             };
             let step = step.map(|mut step| {
-                let passed_over = of_agent.and_then(|it| it.passed_over.as_ref());
+                let passed_over = of_agent.and_then(|it| it.skipped_run.as_ref());
                 if let (UndoTarget::Agents(_), Some(run)) = (target, passed_over) {
                     let note = format!("run {run} was undone already; this goes further back");
                     step.notes.push(note);
                 }
                 step
             });
-            step.map_err(|error| Skipped::refused(agent, seen.observation.state, &error))
+            step.map_err(|error| SkippedAgent::from_error(agent, seen.observation.state, &error))
         };
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
-        for planned in each(self, &agents, plan) {
+        for planned in plan_agents(self, &agents, plan) {
             match planned {
                 Ok(step) => steps.push(step),
                 Err(skip) => skipped.push(skip),
@@ -578,24 +613,26 @@ impl Engine {
     }
 
     /// The agents that an undo is about, and the records that it goes by.
-    fn undo_records(&self, target: &UndoTarget) -> Result<(Vec<&Agent>, UndoRecords)> {
+    fn find_undo_records(&self, target: &UndoTarget) -> Result<(Vec<&Agent>, UndoRecords)> {
         let run = match target {
             UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
-                let agents = unique(names).map(|name| self.agent(name));
+                let agents = unique_names(names).map(|name| self.agent(name));
                 let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
                 let redo = matches!(target, UndoTarget::Redo(_));
-                let records = UndoRecords::of_last(self, &agents, redo)?;
+                let records = UndoRecords::from_last_runs(self, &agents, redo)?;
                 return Ok((agents, records));
             }
             UndoTarget::Run(run) => run,
         };
-        let records = UndoRecords::of_run(self, run)?;
+        let records = UndoRecords::from_run(self, run)?;
         let agents = records.agents().map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
         if agents.is_empty() {
             let message = format!("the ledger has no run {run} that changed anything");
             let log = self.command_line("log");
-            return Err(Error::new(Kind::User, message).hint(format!("`{log}` lists the runs")));
+            return Err(
+                Error::new(ErrorKind::User, message).with_hint(format!("`{log}` lists the runs"))
+            );
         }
         Ok((agents, records))
     }
@@ -606,49 +643,49 @@ impl Engine {
         seen: &ObservedAgent,
         records: &AgentRecords,
         mode: UndoMode,
-        unlocked: bool,
-    ) -> Result<Step> {
-        if seen.observation.protect == Protection::ReadOnly && !unlocked {
+        is_unlocked: bool,
+    ) -> Result<PlanStep> {
+        if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
             return Err(read_only_error());
         }
         if let Some(block) = seen
             .observation
-            .block
+            .blocker
             .as_ref()
-            .filter(|block| block.kind == Kind::Busy)
+            .filter(|block| block.kind == ErrorKind::Busy)
         {
-            return Err(block.error(&block.why));
+            return Err(block.to_error(&block.reason));
         }
-        let source = undo::source(self, agent, records)?;
-        let mut step = self.step(agent, seen, source.digest())?;
+        let source = undo::rebuild_source(self, agent, records)?;
+        let mut step = self.new_step(agent, seen, source.digest())?;
         let now = match (&seen.observation.content, step.action) {
             (Some(content), _) => Some(FileState::File {
                 sha256: content.sha256,
                 size: content.size,
                 lines: content.lines,
             }),
-            (None, Action::Create) => Some(FileState::Absent),
-            (None, _) => seen.odd.clone().map(FileState::Odd),
+            (None, StepAction::Create) => Some(FileState::Absent),
+            (None, _) => seen.special_file.clone().map(FileState::Special),
         };
-        let written_since = records.written_since(agent, now.as_ref());
-        match (&source.replacement, source.standing) {
-            (Replacement::Kept { name, .. }, standing) => {
-                step.action = Action::PutBack;
-                if let FileState::Odd(odd) = standing {
+        let written_since = records.has_written_since(agent, now.as_ref());
+        match (&source.replacement, source.state) {
+            (Replacement::KeptObject { name, .. }, standing) => {
+                step.action = StepAction::PutBack;
+                if let FileState::Special(odd) = standing {
                     step.notes.push(format!("puts back {odd}, kept as {name}"));
                 }
             }
             (_, FileState::File { size, .. }) => step.new_size = size,
-            _ => step.action = Action::Remove,
+            _ => step.action = StepAction::Remove,
         }
-        step.typed |= written_since && mode == UndoMode::Overwrite;
+        step.is_confirmation_typed |= written_since && mode == UndoMode::Overwrite;
         if written_since && mode == UndoMode::Refuse {
             step.notes.push("the agent has written since".to_string());
         }
-        step.undo = Some(UndoOf {
-            run: records.record.what.run.clone(),
+        step.undone_run = Some(UndoneRun {
+            run: records.record.event.run.clone(),
             time: records.record.time,
-            written_since,
+            has_written_since: written_since,
             mode,
         });
         Ok(step)
@@ -656,17 +693,17 @@ impl Engine {
 }
 
 /// Plans each of these; those of a host at the same time.
-fn each<'a>(
+fn plan_agents<'a>(
     engine: &Engine,
     agents: &[&'a Agent],
-    plan: impl Fn(&'a Agent) -> Result<Step, Skipped> + Sync,
-) -> Vec<Result<Step, Skipped>> {
+    plan: impl Fn(&'a Agent) -> Result<PlanStep, SkippedAgent> + Sync,
+) -> Vec<Result<PlanStep, SkippedAgent>> {
     let batch = |agents: &[&'a Agent]| hosts::map_parallel(agents.to_vec(), &plan);
-    hosts::for_each_local_agent(engine, agents, &plan, batch)
+    hosts::map_agents_by_site(engine, agents, &plan, batch)
 }
 
 /// Names in order, each once.
-fn unique(names: &[String]) -> impl Iterator<Item = &str> {
+fn unique_names(names: &[String]) -> impl Iterator<Item = &str> {
     let mut seen = std::collections::HashSet::new();
     names
         .iter()

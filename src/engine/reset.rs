@@ -48,12 +48,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lane::ResetLane;
-pub use recover::UNCLAIMED;
-pub use report::{AgentResult, Progress, Report, Stage};
+pub use recover::UNCLAIMED_JOURNAL_HINT;
+pub use report::{AgentResult, RunProgress, RunReport, RunStage};
 
 use super::address::RecordedAddress;
-use super::hosts::{Site, batch_size, for_each_local_agent, map_parallel, run_local_and_remote};
-use super::ledger::{Event, Ledger, Operation, Outcome};
+use super::hosts::{Site, batch_size, map_agents_by_site, map_parallel, run_local_and_remote};
+use super::ledger::{Ledger, Operation, Outcome, RunEvent};
 use super::lock;
 use super::log;
 use super::plan::Plan;
@@ -65,34 +65,34 @@ use crate::baseline::BaselineCache;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 
 /// Whoever listens to a run.
-type Listener<'a> = &'a mut (dyn FnMut(Progress) + Send);
+type ProgressCallback<'a> = &'a mut (dyn FnMut(RunProgress) + Send);
 
 struct Run<'a> {
     engine: &'a Engine,
     plan: &'a Plan,
     id: String,
-    bound: bool,
+    is_bound: bool,
     cancel: &'a AtomicBool,
     /// This run's place among those that replace memories, or why it has none; not
     /// asked for before a memory is to be replaced.
-    place: Mutex<Option<Result<Permit, Error>>>,
+    replacing_permit: Mutex<Option<Result<Permit, Error>>>,
     /// What an undo goes by; nothing is read before the first agent's turn.
-    undone: Mutex<Option<UndoRecords>>,
-    shared: Mutex<Shared<'a>>,
+    undo_records: Mutex<Option<UndoRecords>>,
+    shared: Mutex<RunShared<'a>>,
 }
 
 /// What all lanes have in common.
-struct Shared<'a> {
-    trouble: Vec<Error>,
-    shelf: BaselineCache<'a>,
+struct RunShared<'a> {
+    errors: Vec<Error>,
+    baselines: BaselineCache<'a>,
     /// Baseline versions that this run has begun to keep.
-    drafted: HashSet<Digest>,
+    drafted_versions: HashSet<Digest>,
     /// Lines that are not in `reset.log` yet.
-    lines: Vec<String>,
-    progress: Listener<'a>,
+    pending_log_lines: Vec<String>,
+    progress: ProgressCallback<'a>,
 }
 
 impl Engine {
@@ -100,46 +100,49 @@ impl Engine {
     /// is no longer what the plan saw is refused; without, it is done as it is
     /// found. When `cancel` is set, the agents in hand are finished and the rest
     /// is not started.
-    pub fn apply(
+    pub fn apply_plan(
         &self,
         plan: &Plan,
         bound: bool,
         cancel: &AtomicBool,
-        progress: Listener<'_>,
-    ) -> Report {
+        progress: ProgressCallback<'_>,
+    ) -> RunReport {
         let began = self.clock().instant();
         let run = Run {
             engine: self,
             plan,
-            id: run_id(),
-            bound,
+            id: new_run_id(),
+            is_bound: bound,
             cancel,
-            place: Mutex::default(),
-            undone: Mutex::default(),
-            shared: Mutex::new(Shared {
-                trouble: Vec::new(),
-                shelf: BaselineCache::new(self.config()),
-                drafted: HashSet::new(),
-                lines: Vec::new(),
+            replacing_permit: Mutex::default(),
+            undo_records: Mutex::default(),
+            shared: Mutex::new(RunShared {
+                errors: Vec::new(),
+                baselines: BaselineCache::new(self.config()),
+                drafted_versions: HashSet::new(),
+                pending_log_lines: Vec::new(),
                 progress,
             }),
         };
-        if plan.act == Operation::Reset {
-            self.look_for_sharing();
+        if plan.operation == Operation::Reset {
+            self.refresh_shared_memories();
         }
-        run.sweep();
-        run.settle_skipped();
-        let mut here = ResetLane::new(&run, Site::Here);
-        here.skip(&plan.skipped);
+        run.remove_stale_files();
+        run.recover_skipped();
+        let mut here = ResetLane::new(&run, Site::Trusted);
+        here.end_skipped(&plan.skipped);
         let mut others: BTreeMap<Site<'_>, ResetLane<'_, '_>> = BTreeMap::new();
         for step in &plan.steps {
             // Who is not configured is refused in its turn.
             let agent = self.agent(&step.agent).ok();
-            match agent.map_or(Site::Here, |agent| self.site(agent)) {
-                Site::Here => here.add(step),
+            match agent.map_or(Site::Trusted, |agent| self.site_of(agent)) {
+                Site::Trusted => here.enqueue(step),
                 site => {
                     let lane = || ResetLane::new(&run, site.clone());
-                    others.entry(site.clone()).or_insert_with(lane).add(step);
+                    others
+                        .entry(site.clone())
+                        .or_insert_with(lane)
+                        .enqueue(step);
                 }
             }
         }
@@ -147,14 +150,15 @@ impl Engine {
         let batch_size = batch_size(1 + lanes.len());
         let others = |lane: ResetLane<'_, '_>| lane.run(batch_size);
         let here = || here.run(batch_size);
-        let (mut results, others) = run_local_and_remote(here, lanes, ResetLane::connect, others);
+        let (mut results, others) =
+            run_local_and_remote(here, lanes, ResetLane::connect_site, others);
         results.extend(others.into_iter().flatten());
         run.finish(results, began)
     }
 }
 
 impl<'a> Run<'a> {
-    fn shared(&self) -> MutexGuard<'_, Shared<'a>> {
+    fn shared(&self) -> MutexGuard<'_, RunShared<'a>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -164,12 +168,15 @@ impl<'a> Run<'a> {
     ///
     /// # Errors
     /// Why no memory may be replaced.
-    fn admit(&self) -> Result<(), Error> {
+    fn ensure_can_replace(&self) -> Result<(), Error> {
         let archive = self.engine.archive();
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self
+            .replacing_permit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let take = || {
-            Ledger::open(archive)?;
-            lock::replacing(archive, self.engine.clock(), &|| self.is_cancelled())
+            Ledger::open_for_append(archive)?;
+            lock::acquire_replacing_permit(archive, self.engine.clock(), &|| self.is_cancelled())
         };
         match place.get_or_insert_with(take) {
             Ok(_) => Ok(()),
@@ -178,96 +185,108 @@ impl<'a> Run<'a> {
     }
 
     /// What comes after the last agent: retention, and the report.
-    fn finish(&self, mut results: Vec<AgentResult>, began: Instant) -> Report {
+    fn finish(&self, mut results: Vec<AgentResult>, began: Instant) -> RunReport {
         let plan = self.plan;
-        let everybody = plan.steps.len() + plan.skipped.len() == self.engine.config().agents.len();
-        if everybody && plan.act == Operation::Reset {
-            self.report_unclaimed();
+        let is_whole_fleet =
+            plan.steps.len() + plan.skipped.len() == self.engine.config().agents.len();
+        if is_whole_fleet && plan.operation == Operation::Reset {
+            self.report_unclaimed_journals();
         }
         let places = plan.steps.iter().enumerate();
         let places: HashMap<&str, usize> =
             places.map(|(at, step)| (step.agent.as_str(), at)).collect();
         let place = |result: &AgentResult| places.get(result.agent.as_str()).copied();
         results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
-        let scope = RetentionScope::of_results(&results);
+        let scope = RetentionScope::from_results(&results);
         let (retired, notes) = match self.is_cancelled() || scope.is_empty() {
             true => Default::default(),
-            false => self.retire(&scope),
+            false => self.apply_retention(&scope),
         };
-        self.record_trouble();
-        let mut report = Report {
+        self.record_errors();
+        let mut report = RunReport {
             run: self.id.clone(),
-            act: plan.act,
+            operation: plan.operation,
             results,
-            trouble: std::mem::take(&mut self.shared().trouble),
-            retired,
+            errors: std::mem::take(&mut self.shared().errors),
+            retired_entries: retired,
             notes,
-            head: self.engine.book().durable_head().ok(),
+            ledger_head: self.engine.ledger().durable_head().ok(),
             duration_ms: 0,
         };
-        report.duration_ms = millis(began, self.engine.clock().instant());
+        report.duration_ms = elapsed_millis(began, self.engine.clock().instant());
         let half = |it: &&AgentResult| it.outcome == Outcome::Ok && it.kind.is_some();
         let half = match report.results.iter().filter(half).count() {
             0 => String::new(),
             count => format!(" ({count} of them with something left to settle)"),
         };
-        let tally = format!(
+        let counts = format!(
             "{} ok{half}, {} unchanged, {} not",
             report.count(Outcome::Ok),
             report.count(Outcome::Unchanged),
             report.results.len() - report.count(Outcome::Ok) - report.count(Outcome::Unchanged),
         );
-        self.say(&log::end_of_run(&report.run, &tally, report.head));
-        self.write_lines();
+        self.log_line(&log::format_run_end(
+            &report.run,
+            &counts,
+            report.ledger_head,
+        ));
+        self.write_log_lines();
         // Not only when the last thread of this run lets go of it.
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self
+            .replacing_permit
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         drop(place.take());
         report
     }
 
     /// Removes what killed runs left in the folders of the archive, but for what a
     /// transaction record names: recovery settles that.
-    fn sweep(&self) {
+    fn remove_stale_files(&self) {
         let archive = self.engine.archive();
         let agents = self.plan.steps.iter();
         let agents = agents.filter_map(|step| self.engine.agent(&step.agent).ok());
         let entries = agents.map(|agent| archive.root().join(&agent.archive_subdir));
         let folders: Vec<PathBuf> = ["", "tx", "baselines"]
-            .map(|name| archive.own(name))
+            .map(|name| archive.program_path(name))
             .into_iter()
             .chain(entries)
             .collect();
         let now = self.engine.clock().now().into();
         for folder in folders {
-            let named = || self.engine.named_in_transactions();
-            if let Err(error) = durable::sweep(&folder, now, named) {
-                self.trouble(error.context("sweeping"));
+            let named = || self.engine.names_in_journals();
+            if let Err(error) = durable::remove_stale_files(&folder, now, named) {
+                self.report_error(error.with_context("sweeping"));
             }
         }
     }
 
     /// Deletes what has expired. Returns that, and what else has to be said of it.
-    fn retire(&self, scope: &RetentionScope<'_>) -> (Vec<PathBuf>, Vec<String>) {
+    fn apply_retention(&self, scope: &RetentionScope<'_>) -> (Vec<PathBuf>, Vec<String>) {
         let engine = self.engine;
-        let unseen = || self.plan.is_unseen().then(|| engine.retention_after(scope));
+        let unseen = || {
+            self.plan
+                .is_unobserved()
+                .then(|| engine.plan_retention(scope))
+        };
         let planned = self.plan.retention.clone().or_else(unseen);
         let Some(planned) = planned else {
             return Default::default();
         };
-        let (gone, failed) = match engine.retire(&self.id, &planned, scope) {
+        let (gone, failed) = match engine.delete_expired(&self.id, &planned, scope) {
             Ok(ended) => ended,
             Err(error) => (Vec::new(), vec![error]),
         };
         if !gone.is_empty() {
             let days = engine.config().general.archive_retention_days;
-            let older = super::retention::older(gone.len(), days);
-            self.say(&format!("Deleted {older}"));
+            let older = super::retention::describe_older_entries(gone.len(), days);
+            self.log_line(&format!("Deleted {older}"));
         }
         for error in failed {
-            self.trouble(error.context("retention"));
+            self.report_error(error.with_context("retention"));
         }
         let mut notes = planned.notes;
-        if let Ok(Some((seq, time))) = engine.record_of_the_future() {
+        if let Ok(Some((seq, time))) = engine.future_record() {
             let time = time.format("%Y-%m-%d %H:%M:%S");
             notes.push(format!(
                 "record {seq} of the ledger is of {time}, which has not come yet; retention does \
@@ -275,34 +294,34 @@ impl<'a> Run<'a> {
                 engine.command_line("doctor")
             ));
         }
-        notes.iter().for_each(|note| self.say(note));
+        notes.iter().for_each(|note| self.log_line(note));
         (gone, notes)
     }
 
     /// Records what went wrong beside the agents.
-    fn record_trouble(&self) {
-        let trouble = self.shared().trouble.clone();
+    fn record_errors(&self) {
+        let trouble = self.shared().errors.clone();
         if trouble.is_empty() {
             return;
         }
         let messages: Vec<&str> = trouble.iter().map(Error::message).collect();
         let setup = &self.engine.setup;
-        let event = Event {
+        let event = RunEvent {
             outcome: Outcome::Failed,
             note: Some(messages.join("; ")),
-            ..Event::of_archive(&self.id, self.plan.act, setup.trigger, &setup.user)
+            ..RunEvent::for_archive(&self.id, self.plan.operation, setup.trigger, &setup.user)
         };
-        if let Err(error) = self.engine.record_all(vec![event]) {
-            self.say(&format!(
+        if let Err(error) = self.engine.append_to_ledger(vec![event]) {
+            self.log_line(&format!(
                 "what went wrong beside the agents is not recorded: {error}"
             ));
         }
     }
 
-    fn event(&self, agent: &str) -> Event {
+    fn new_event(&self, agent: &str) -> RunEvent {
         let trigger: Trigger = self.engine.setup.trigger;
         let user = &self.engine.setup.user;
-        let event = Event::new(&self.id, self.plan.act, trigger, user, agent);
+        let event = RunEvent::new(&self.id, self.plan.operation, trigger, user, agent);
         let Ok(agent) = self.engine.agent(agent) else {
             return event;
         };
@@ -310,8 +329,8 @@ impl<'a> Run<'a> {
             host,
             login,
             memory,
-        } = RecordedAddress::of_agent(agent);
-        Event {
+        } = RecordedAddress::from_agent(agent);
+        RunEvent {
             host,
             login,
             memory,
@@ -321,28 +340,28 @@ impl<'a> Run<'a> {
 
     /// An agent that is not to be reset may still have what an interrupted run
     /// left: after a crash behind the swap its memory is clean.
-    fn settle_skipped(&self) {
-        let left = match self.engine.transactions() {
+    fn recover_skipped(&self) {
+        let journals = match self.engine.journals() {
             Ok(left) => left,
-            Err(error) => return self.trouble(error),
+            Err(error) => return self.report_error(error),
         };
-        let names: HashSet<&str> = left.iter().map(|(agent, _)| agent.as_str()).collect();
+        let names: HashSet<&str> = journals.iter().map(|(agent, _)| agent.as_str()).collect();
         let skipped = self.plan.skipped.iter();
-        let skipped = skipped.filter(|skipped| skipped.kind != Some(Kind::Busy));
+        let skipped = skipped.filter(|skipped| skipped.kind != Some(ErrorKind::Busy));
         let agents: Vec<&Agent> = skipped
             .filter(|skipped| names.contains(skipped.agent.as_str()))
             .filter_map(|skipped| self.engine.agent(&skipped.agent).ok())
             .collect();
         let settle = |agent: &Agent| {
-            let settled = self.lock(agent).and_then(|lock| {
+            let settled = self.lock_agent(agent).and_then(|lock| {
                 let lock = Arc::new(lock);
-                self.recover_from(agent, &left, Some(&lock))
+                self.recover_from_journals(agent, &journals, Some(&lock))
             });
             if let Err(error) = settled {
-                self.trouble(error.context(&agent.name));
+                self.report_error(error.with_context(&agent.name));
             }
         };
-        for_each_local_agent(self.engine, &agents, settle, |some| {
+        map_agents_by_site(self.engine, &agents, settle, |some| {
             map_parallel(some.to_vec(), settle)
         });
     }
@@ -351,44 +370,45 @@ impl<'a> Run<'a> {
         self.cancel.load(Ordering::Relaxed)
     }
 
-    fn tell(&self, progress: Progress) {
+    fn report_progress(&self, progress: RunProgress) {
         (self.shared().progress)(progress);
     }
 
-    fn at(&self, agent: &str, stage: Stage) {
-        self.tell(Progress::Stage(agent.to_string(), stage));
+    fn report_stage(&self, agent: &str, stage: RunStage) {
+        self.report_progress(RunProgress::Stage(agent.to_string(), stage));
     }
 
     /// Says what went wrong beside the agents, and remembers it for the report.
-    fn trouble(&self, error: Error) {
-        if !self.shared().trouble.contains(&error) {
-            self.say(error.message());
-            self.shared().trouble.push(error);
+    fn report_error(&self, error: Error) {
+        if !self.shared().errors.contains(&error) {
+            self.log_line(error.message());
+            self.shared().errors.push(error);
         }
     }
 
     /// A line for `reset.log` and for whoever listens.
-    fn say(&self, text: &str) {
-        let line = log::line(self.engine.clock().now(), text);
+    fn log_line(&self, text: &str) {
+        let line = log::format_line(self.engine.clock().now(), text);
         let mut shared = self.shared();
-        shared.lines.push(line.clone());
-        (shared.progress)(Progress::Line(line));
+        shared.pending_log_lines.push(line.clone());
+        (shared.progress)(RunProgress::LogLine(line));
     }
 
-    fn write_lines(&self) {
+    fn write_log_lines(&self) {
         let mut shared = self.shared();
-        let lines = std::mem::take(&mut shared.lines);
-        if let Err(error) = log::append(self.engine.archive(), &lines) {
-            (shared.progress)(Progress::Line(format!("{error}")));
+        let lines = std::mem::take(&mut shared.pending_log_lines);
+        if let Err(error) = log::append_lines(self.engine.archive(), &lines) {
+            (shared.progress)(RunProgress::LogLine(format!("{error}")));
         }
     }
 }
 
-pub(super) fn run_id() -> String {
+pub(super) fn new_run_id() -> String {
     // The random name has 32 digits behind its prefix; eight are enough here.
-    durable::random_name().map_or_else(|_| "00000000".to_string(), |name| name[10..18].to_string())
+    durable::new_random_name()
+        .map_or_else(|_| "00000000".to_string(), |name| name[10..18].to_string())
 }
 
-fn millis(began: Instant, now: Instant) -> u64 {
+fn elapsed_millis(began: Instant, now: Instant) -> u64 {
     now.duration_since(began).as_millis() as u64
 }

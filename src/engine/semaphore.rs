@@ -17,19 +17,19 @@ use crate::error::{PathContext, Result};
 use crate::sys;
 
 /// How often the first in the queue tries to get a permit.
-const FIRST_INTERVAL: Duration = Duration::from_millis(1);
+const FIRST_WAITER_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How often the others look whether they are the first.
-const QUEUE_INTERVAL: Duration = Duration::from_millis(10);
+const QUEUED_WAITER_INTERVAL: Duration = Duration::from_millis(10);
 
 /// How long a permit may be free before a waiter passes those before it.
-const STOPPED_TIMEOUT: Duration = Duration::from_secs(1);
+const STOPPED_WAITER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How many waiters may have come in the same microsecond.
 const MAX_TICKETS: u64 = 10_000;
 
 /// Behind every byte that is ever locked.
-const END: u64 = i64::MAX as u64;
+const TICKET_RANGE_END: u64 = i64::MAX as u64;
 
 /// One of the permits, until it is dropped.
 #[derive(Debug)]
@@ -46,11 +46,11 @@ impl Drop for Permit {
 }
 
 /// How long to wait for a permit.
-pub struct Wait<'a> {
+pub struct WaitLimit<'a> {
     /// Where times come from.
     pub clock: &'a dyn Clock,
     /// No longer than this.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Nor any longer when this is true.
     pub is_cancelled: &'a dyn Fn() -> bool,
 }
@@ -60,24 +60,31 @@ pub struct Wait<'a> {
 ///
 /// # Errors
 /// What the system answered.
-pub fn acquire(file: File, path: &Path, permits: u64, wait: &Wait<'_>) -> Result<Option<Permit>> {
+pub fn acquire(
+    file: File,
+    path: &Path,
+    permits: u64,
+    wait: &WaitLimit<'_>,
+) -> Result<Option<Permit>> {
     // Dropped early, it gives everything back.
     let held = Permit { file };
     let file = held.file.as_fd();
-    let end = wait.clock.instant() + wait.patience;
+    let end = wait.clock.instant() + wait.timeout;
     let mut ticket = None;
     let mut free_since = None;
     loop {
-        let before = permits..ticket.unwrap_or(END);
-        let is_first = sys::conflict(file, before).path("lock", path)?.is_none();
+        let before = permits..ticket.unwrap_or(TICKET_RANGE_END);
+        let is_first = sys::byte_lock_conflict(file, before)
+            .with_path("lock", path)?
+            .is_none();
         let now = wait.clock.instant();
-        if is_first || !has_free_permit(&held.file, permits).path("lock", path)? {
+        if is_first || !has_free_permit(&held.file, permits).with_path("lock", path)? {
             free_since = None;
         }
-        let passes = !is_first && now >= *free_since.get_or_insert(now) + STOPPED_TIMEOUT;
+        let passes = !is_first && now >= *free_since.get_or_insert(now) + STOPPED_WAITER_TIMEOUT;
         if is_first || passes {
             for permit in 0..permits {
-                if sys::try_lock_bytes(file, permit..permit + 1).path("lock", path)? {
+                if sys::try_lock_bytes(file, permit..permit + 1).with_path("lock", path)? {
                     if let Some(ticket) = ticket {
                         sys::unlock_bytes(file, ticket..ticket + 1);
                     }
@@ -89,7 +96,7 @@ pub fn acquire(file: File, path: &Path, permits: u64, wait: &Wait<'_>) -> Result
             let now = wait.clock.now().timestamp_micros();
             let first = u64::try_from(now).unwrap_or_default().max(permits + 1);
             for free in first..first.saturating_add(MAX_TICKETS) {
-                if sys::try_lock_bytes(file, free..free + 1).path("lock", path)? {
+                if sys::try_lock_bytes(file, free..free + 1).with_path("lock", path)? {
                     ticket = Some(free);
                     break;
                 }
@@ -99,15 +106,15 @@ pub fn acquire(file: File, path: &Path, permits: u64, wait: &Wait<'_>) -> Result
             return Ok(None);
         }
         wait.clock.sleep(match is_first {
-            true => FIRST_INTERVAL,
-            false => QUEUE_INTERVAL,
+            true => FIRST_WAITER_INTERVAL,
+            false => QUEUED_WAITER_INTERVAL,
         });
     }
 }
 
 fn has_free_permit(file: &File, permits: u64) -> std::io::Result<bool> {
     for permit in 0..permits {
-        if sys::conflict(file.as_fd(), permit..permit + 1)?.is_none() {
+        if sys::byte_lock_conflict(file.as_fd(), permit..permit + 1)?.is_none() {
             return Ok(true);
         }
     }
@@ -125,7 +132,7 @@ mod tests {
     use chrono::{DateTime, FixedOffset};
 
     use super::*;
-    use crate::clock::System;
+    use crate::clock::SystemClock;
 
     fn open(path: &Path) -> File {
         let mut options = File::options();
@@ -134,9 +141,9 @@ mod tests {
     }
 
     fn acquire_at(path: &Path, permits: u64, patience: u64) -> Option<Permit> {
-        let wait = Wait {
-            clock: &System,
-            patience: Duration::from_secs(patience),
+        let wait = WaitLimit {
+            clock: &SystemClock,
+            timeout: Duration::from_secs(patience),
             is_cancelled: &|| false,
         };
         acquire(open(path), path, permits, &wait).unwrap()
@@ -148,12 +155,12 @@ mod tests {
             if bytes.is_empty() {
                 return 0;
             }
-            match sys::conflict_at(file.as_fd(), bytes.clone()).unwrap() {
+            match sys::first_conflict_offset(file.as_fd(), bytes.clone()).unwrap() {
                 None => 0,
                 Some(at) => 1 + within(file, bytes.start..at) + within(file, at + 1..bytes.end),
             }
         }
-        within(&open(path), permits..END)
+        within(&open(path), permits..TICKET_RANGE_END)
     }
 
     #[test]
@@ -188,7 +195,7 @@ mod tests {
 
     impl Clock for Sleeper {
         fn now(&self) -> DateTime<FixedOffset> {
-            System.now()
+            SystemClock.now()
         }
 
         fn instant(&self) -> Instant {
@@ -208,9 +215,9 @@ mod tests {
         let stopped = open(&path);
         assert!(sys::try_lock_bytes(stopped.as_fd(), 7..8).unwrap());
         let clock = Sleeper(Mutex::new(Instant::now()));
-        let wait = |seconds| Wait {
+        let wait = |seconds| WaitLimit {
             clock: &clock,
-            patience: Duration::from_secs(seconds),
+            timeout: Duration::from_secs(seconds),
             is_cancelled: &|| false,
         };
         let permit = acquire(open(&path), &path, 1, &wait(60)).unwrap().unwrap();
@@ -246,9 +253,9 @@ mod tests {
         let held = acquire_at(&path, 1, 0).unwrap();
         assert!(acquire_at(&path, 1, 0).is_none());
         assert_eq!(waiting(&path, 1), 0);
-        let wait = Wait {
-            clock: &System,
-            patience: Duration::from_secs(3600),
+        let wait = WaitLimit {
+            clock: &SystemClock,
+            timeout: Duration::from_secs(3600),
             is_cancelled: &|| true,
         };
         assert!(acquire(open(&path), &path, 1, &wait).unwrap().is_none());

@@ -52,7 +52,7 @@ impl State {
     ];
 
     /// The word for people and scripts.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             State::Tampered => "TAMPERED",
             State::HostKey => "HOSTKEY",
@@ -88,7 +88,7 @@ impl State {
     }
 
     /// What it means, in a line.
-    pub fn meaning(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
             State::Tampered => "baseline file is not the sealed one; resets are blocked",
             State::HostKey => "host shows another SSH key; resets are blocked",
@@ -106,7 +106,7 @@ impl State {
     }
 
     /// Whether nobody needs to look at it.
-    pub fn is_fine(self) -> bool {
+    pub fn is_healthy(self) -> bool {
         matches!(
             self,
             State::Scratch | State::Clean | State::Busy | State::Loading
@@ -116,6 +116,6 @@ impl State {
 
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.word())
+        f.pad(self.as_str())
     }
 }

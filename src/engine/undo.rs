@@ -10,14 +10,16 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::address::RecordedAddress;
-use super::judge::MemoryReader;
-use super::ledger::{Event, FileState};
-use super::memory::{Baseline, Rule};
-use crate::archive::{EntryKind, Written, scratch_of};
+use super::judge::MemoryAccumulator;
+use super::ledger::{FileState, RunEvent};
+use super::memory::{Baseline, BoundaryRule};
+use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::error::{Error, Kind, PathContext, Result};
-use crate::transport::{Attributes, Folder, MemoryObject, ObjectId, Sink, SpecialFile};
+use crate::error::{Error, ErrorKind, PathContext, Result};
+use crate::transport::{
+    Attributes, ByteSink, MemoryDirectory, MemoryObject, ObjectId, SpecialFile,
+};
 pub(super) use records::{AgentRecords, UndoRecords};
 
 /// A piece of the content to be installed.
@@ -35,15 +37,15 @@ pub(super) struct ContentParts(pub Vec<ContentPart>);
 
 impl ContentParts {
     /// Feeds all bytes to `sink`.
-    pub fn feed(&self, engine: &Engine, sink: Sink<'_>) -> Result<()> {
+    pub fn write_to(&self, engine: &Engine, sink: ByteSink<'_>) -> Result<()> {
         for part in &self.0 {
             match part {
                 ContentPart::Bytes(bytes) => sink(bytes)?,
                 ContentPart::Baseline(baseline) => sink(baseline.bytes())?,
                 ContentPart::Entry(path, skip) => {
-                    let mut file = engine.archive().open(path)?;
+                    let mut file = engine.archive().open_entry(path)?;
                     let failed =
-                        |error| Error::io("read", &engine.archive().root().join(path), &error);
+                        |error| Error::from_io("read", &engine.archive().root().join(path), &error);
                     let mut skip = *skip;
                     let mut buffer = vec![0; 128 * 1024];
                     loop {
@@ -62,16 +64,16 @@ impl ContentParts {
     }
 
     /// The same bytes, to be read.
-    pub fn reader(&self, engine: &Engine) -> Result<Box<dyn Read>> {
+    pub fn open_reader(&self, engine: &Engine) -> Result<Box<dyn Read>> {
         let mut all: Box<dyn Read> = Box::new(std::io::empty());
         for part in &self.0 {
             let next: Box<dyn Read> = match part {
                 ContentPart::Bytes(bytes) => Box::new(Cursor::new(bytes.to_vec())),
                 ContentPart::Baseline(baseline) => Box::new(Cursor::new(baseline.bytes().to_vec())),
                 ContentPart::Entry(path, skip) => {
-                    let mut file = engine.archive().open(path)?;
+                    let mut file = engine.archive().open_entry(path)?;
                     file.seek(SeekFrom::Start(*skip))
-                        .path("read", &engine.archive().root().join(path))?;
+                        .with_path("read", &engine.archive().root().join(path))?;
                     Box::new(file)
                 }
             };
@@ -82,17 +84,17 @@ impl ContentParts {
 
     /// What these bytes are as a file, and whether they end with a whole line.
     pub fn measure(&self, engine: &Engine) -> Result<(FileState, bool)> {
-        let mut reading = MemoryReader::default();
+        let mut reading = MemoryAccumulator::default();
         let mut last = b'\n';
-        self.feed(engine, &mut |bytes| {
+        self.write_to(engine, &mut |bytes| {
             last = bytes.last().copied().unwrap_or(last);
-            reading.take(bytes, 0);
+            reading.push(bytes, 0);
             Ok(())
         })?;
         let standing = FileState::File {
             sha256: reading.digest(),
             size: reading.size,
-            lines: reading.count_lines(),
+            lines: reading.line_count(),
         };
         Ok((standing, last == b'\n'))
     }
@@ -101,11 +103,11 @@ impl ContentParts {
 /// What takes the memory's place.
 pub(super) enum Replacement {
     /// Nothing: the memory is removed.
-    Nothing,
+    Absent,
     /// A new file.
     File(ContentParts),
     /// What an earlier run displaced and kept beside the memory.
-    Kept {
+    KeptObject {
         /// The name that it is kept under.
         name: String,
         /// Which object it is; none in records of earlier versions.
@@ -114,40 +116,40 @@ pub(super) enum Replacement {
 }
 
 /// What stood there before a run.
-pub(super) struct UndoSource {
+pub(super) struct InstallSource {
     /// What is put there.
     pub replacement: Replacement,
     /// The same for the ledger.
-    pub standing: FileState,
+    pub state: FileState,
     /// Its owner, mode and extended attributes.
     pub attributes: Option<Attributes>,
     /// The version that its boundary goes with.
-    pub version: Option<Digest>,
+    pub baseline: Option<Digest>,
 }
 
-impl UndoSource {
+impl InstallSource {
     /// Digest of the content; zeros when there is none.
     pub fn digest(&self) -> Digest {
-        self.standing.digest().unwrap_or(Digest::ZERO)
+        self.state.digest().unwrap_or(Digest::ZERO)
     }
 }
 
 /// That a run was about the memory that an agent has now.
-fn is_about(agent: &Agent, event: &Event) -> Result<()> {
-    let address = RecordedAddress::of_event(event);
-    if !address.fits(agent) {
+fn check_address(agent: &Agent, event: &RunEvent) -> Result<()> {
+    let address = RecordedAddress::from_event(event);
+    if !address.is_compatible_with(agent) {
         let message = format!(
             "run {} cannot be undone: it was about {address}, and the memory of {} is at {} now",
             event.run,
             agent.name,
-            RecordedAddress::of_agent(agent)
+            RecordedAddress::from_agent(agent)
         );
-        return Err(Error::new(Kind::Conflict, message)
-            .hint(
+        return Err(Error::new(ErrorKind::Conflict, message)
+            .with_hint(
                 "a memory is only put back where it was: change the config back, or copy the \
                  entry by hand",
             )
-            .hint(
+            .with_hint(
                 "where several configurations share an archive, give each its own archive_dir, \
                  or their agents different names",
             ));
@@ -156,8 +158,12 @@ fn is_about(agent: &Agent, event: &Event) -> Result<()> {
 }
 
 /// That retention has deleted an entry, if it has.
-fn retired(engine: &Engine, records: &AgentRecords, entry: &Written) -> Option<String> {
-    let (time, run) = records.retired(engine, &entry.path)?;
+fn retired_entry_reason(
+    engine: &Engine,
+    records: &AgentRecords,
+    entry: &WrittenEntry,
+) -> Option<String> {
+    let (time, run) = records.retired_by(engine, &entry.path)?;
     Some(format!(
         "its entry {} was deleted by retention on {} (run {run})",
         entry.path.display(),
@@ -170,87 +176,94 @@ fn retired(engine: &Engine, records: &AgentRecords, entry: &Written) -> Option<S
 /// # Errors
 /// When an entry is gone or is not what the ledger says of it: then nothing is
 /// put back.
-pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> Result<UndoSource> {
-    let event = &records.record.what;
+pub(super) fn rebuild_source(
+    engine: &Engine,
+    agent: &Agent,
+    records: &AgentRecords,
+) -> Result<InstallSource> {
+    let event = &records.record.event;
     let refuse = |why: String| {
         Err(Error::new(
-            Kind::Conflict,
+            ErrorKind::Conflict,
             format!("run {} cannot be undone: {why}", event.run),
         ))
     };
-    is_about(agent, event)?;
-    let because = |error: Error| error.context(format!("run {} cannot be undone", event.run));
+    check_address(agent, event)?;
+    let with_undo_context =
+        |error: Error| error.with_context(format!("run {} cannot be undone", event.run));
     // What a writer that kept the displaced file open added is in the record of
     // the run that settled it.
-    let lates: Vec<(&Event, &Written)> = records
-        .with_repairs(event)
-        .flat_map(|of| of.late.iter().map(move |written| (of, written)))
+    let late_writes: Vec<(&RunEvent, &WrittenEntry)> = records
+        .event_and_repairs(event)
+        .flat_map(|of| of.late_entries.iter().map(move |written| (of, written)))
         .filter(|(_, written)| matches!(written.kind, EntryKind::Late | EntryKind::Appended))
         .collect();
-    let late = late_entries(&lates);
+    let late = order_late_entries(&late_writes);
     // Its owner and mode are in the record that names it.
-    let attributes = lates.last().map_or(event, |(of, _)| of);
-    let attributes = engine.attributes_of(attributes).map_err(because)?;
+    let attributes = late_writes.last().map_or(event, |(of, _)| of);
+    let attributes = engine
+        .event_attributes(attributes)
+        .map_err(with_undo_context)?;
     let before = match &event.before {
         Some(FileState::Absent) => {
-            return Ok(UndoSource {
-                replacement: Replacement::Nothing,
-                standing: FileState::Absent,
+            return Ok(InstallSource {
+                replacement: Replacement::Absent,
+                state: FileState::Absent,
                 attributes: None,
-                version: None,
+                baseline: None,
             });
         }
         Some(FileState::File { sha256, .. }) => *sha256,
         // It was displaced unread, and archived when the lease was over.
-        Some(FileState::Odd(SpecialFile::Leased)) => match late.last() {
-            Some(last) => last.whole().0,
+        Some(FileState::Special(SpecialFile::Leased)) => match late.last() {
+            Some(last) => last.whole_content().0,
             None => return refuse("somebody has had a lease on it ever since".to_string()),
         },
-        Some(FileState::Odd(odd)) => return kept(engine, agent, records, odd),
+        Some(FileState::Special(odd)) => return find_kept_object(engine, agent, records, odd),
         None => return refuse("the ledger does not say what stood there before".to_string()),
     };
     let version = match event.boundary.map(|boundary| boundary.rule) {
-        Some(Rule::Behind(version) | Rule::Aligned(version)) => Some(version),
-        Some(Rule::Intact) => event.split.or(event.baseline),
+        Some(BoundaryRule::Behind(version) | BoundaryRule::Aligned(version)) => Some(version),
+        Some(BoundaryRule::Intact) => event.split_version.or(event.baseline),
         None => None,
     };
     // What a late writer added belongs to the file that was displaced.
     let is_whole = late.first().is_some_and(|first| first.base.is_none());
     let entries = event.entry.iter().filter(|_| !is_whole);
     for entry in entries.chain(late.iter().copied()) {
-        if let Some(why) = retired(engine, records, entry) {
+        if let Some(why) = retired_entry_reason(engine, records, entry) {
             return refuse(why);
         }
     }
-    let mut tried = match is_whole {
+    let mut candidates = match is_whole {
         true => vec![ContentParts(Vec::new())],
-        false => as_read(engine, agent, event).map_err(because)?,
+        false => rebuild_candidates(engine, agent, event).map_err(with_undo_context)?,
     };
     let behind = late.iter().map(|it| ContentPart::Entry(it.path.clone(), 0));
     let behind: Vec<ContentPart> = behind.collect();
-    let expected = late.last().map_or(before, |last| last.whole().0);
-    for parts in &mut tried {
+    let expected = late.last().map_or(before, |last| last.whole_content().0);
+    for parts in &mut candidates {
         parts.0.extend(behind.iter().cloned());
     }
-    for parts in tried {
-        let (standing, _) = parts.measure(engine).map_err(because)?;
+    for parts in candidates {
+        let (standing, _) = parts.measure(engine).map_err(with_undo_context)?;
         if standing.digest() == Some(expected) {
-            return Ok(UndoSource {
+            return Ok(InstallSource {
                 replacement: Replacement::File(parts),
-                standing,
+                state: standing,
                 attributes,
-                version,
+                baseline: version,
             });
         }
     }
     Err(Error::new(
-        Kind::Integrity,
+        ErrorKind::Integrity,
         format!(
             "run {} cannot be undone: what was archived does not match the ledger",
             event.run
         ),
     )
-    .hint(format!(
+    .with_hint(format!(
         "`{}` names the entry; something changed it",
         engine.command_line("log")
     )))
@@ -258,17 +271,23 @@ pub(super) fn source(engine: &Engine, agent: &Agent, records: &AgentRecords) -> 
 
 /// The memory as it was read, from its entry and the version that it was split by;
 /// where nothing of the agent's was in it, it may be one of two.
-fn as_read(engine: &Engine, agent: &Agent, event: &Event) -> Result<Vec<ContentParts>> {
-    let version = || match event.split {
-        Some(split) => engine.versions.get(split).map(Some),
+fn rebuild_candidates(
+    engine: &Engine,
+    agent: &Agent,
+    event: &RunEvent,
+) -> Result<Vec<ContentParts>> {
+    let version = || match event.split_version {
+        Some(split) => engine.baseline_versions.read_version(split).map(Some),
         None => Ok(None),
     };
-    let refuse = |why| Err(Error::new(Kind::Conflict, why));
+    let refuse = |why| Err(Error::new(ErrorKind::Conflict, why));
     let Some(entry) = &event.entry else {
         return match version()? {
             // The version says it all.
             Some(bytes) => Ok(vec![
-                ContentParts(vec![ContentPart::Bytes(above(&bytes, event, agent))]),
+                ContentParts(vec![ContentPart::Bytes(operator_part_of(
+                    &bytes, event, agent,
+                ))]),
                 ContentParts(vec![ContentPart::Bytes(bytes)]),
             ]),
             None => refuse("it archived nothing"),
@@ -282,8 +301,8 @@ fn as_read(engine: &Engine, agent: &Agent, event: &Event) -> Result<Vec<ContentP
     }
     match version()? {
         Some(bytes) => Ok(vec![ContentParts(vec![
-            ContentPart::Bytes(above(&bytes, event, agent)),
-            ContentPart::Entry(entry.path.clone(), header_length(engine, entry)?),
+            ContentPart::Bytes(operator_part_of(&bytes, event, agent)),
+            ContentPart::Entry(entry.path.clone(), scratch_header_length(engine, entry)?),
         ])]),
         None => refuse("the ledger does not say which baseline it was split by"),
     }
@@ -291,7 +310,7 @@ fn as_read(engine: &Engine, agent: &Agent, event: &Event) -> Result<Vec<ContentP
 
 /// The late entries that hold a displaced file as it was settled, first to last. Before
 /// the first one stands the memory as it was read, unless that is whole.
-fn late_entries<'a>(lates: &[(&'a Event, &'a Written)]) -> Vec<&'a Written> {
+fn order_late_entries<'a>(lates: &[(&'a RunEvent, &'a WrittenEntry)]) -> Vec<&'a WrittenEntry> {
     let entries = || lates.iter().map(|(_, written)| *written);
     let mut found = Vec::new();
     let mut next = entries().next_back();
@@ -300,54 +319,54 @@ fn late_entries<'a>(lates: &[(&'a Event, &'a Written)]) -> Vec<&'a Written> {
     {
         found.push(written);
         let base = written.base.map(|base| (base.sha256, base.size));
-        next = entries().find(|it| Some(it.whole()) == base);
+        next = entries().find(|it| Some(it.whole_content()) == base);
     }
     found.reverse();
     found
 }
 
 /// What stands beside an agent's memory under this name now.
-fn standing_of(engine: &Engine, agent: &Agent, name: &str) -> Result<FileState> {
-    let folder = engine.open_at(agent, &agent.place.memory().with_file_name(name))?;
-    Ok(match folder.look()? {
+fn read_sibling_state(engine: &Engine, agent: &Agent, name: &str) -> Result<FileState> {
+    let folder = engine.open_directory_at(agent, &agent.location.memory().with_file_name(name))?;
+    Ok(match folder.stat_memory()? {
         MemoryObject::Absent => FileState::Absent,
-        MemoryObject::Odd(odd) => FileState::Odd(odd),
+        MemoryObject::Special(odd) => FileState::Special(odd),
         MemoryObject::File(_) => {
-            let mut reading = MemoryReader::default();
-            folder.read(&mut |bytes| {
-                reading.take(bytes, 0);
+            let mut reading = MemoryAccumulator::default();
+            folder.read_memory(&mut |bytes| {
+                reading.push(bytes, 0);
                 Ok(())
             })?;
             FileState::File {
                 sha256: reading.digest(),
                 size: reading.size,
-                lines: reading.count_lines(),
+                lines: reading.line_count(),
             }
         }
     })
 }
 
 /// Finds what stood there before a run and was displaced unread.
-fn kept(
+fn find_kept_object(
     engine: &Engine,
     agent: &Agent,
     records: &AgentRecords,
     odd: &SpecialFile,
-) -> Result<UndoSource> {
-    let event = &records.record.what;
+) -> Result<InstallSource> {
+    let event = &records.record.event;
     let refuse = |why: &str, hint: &str| {
         let message = format!(
             "run {} cannot be undone: before it stood {odd}, which {why}",
             event.run
         );
-        let error = Error::new(Kind::Conflict, message);
+        let error = Error::new(ErrorKind::Conflict, message);
         Err(if hint.is_empty() {
             error
         } else {
-            error.hint(hint)
+            error.with_hint(hint)
         })
     };
-    let directory = agent.place.memory().parent().unwrap_or(Path::new("/"));
+    let directory = agent.location.memory().parent().unwrap_or(Path::new("/"));
     let objects = records.kept_objects();
     let Some((newest, _)) = objects.first() else {
         return match odd {
@@ -364,26 +383,26 @@ fn kept(
     };
     let path = directory.join(newest);
     let path = path.display();
-    if let Some(host) = agent.place.host() {
+    if let Some(host) = agent.location.host() {
         let hint = format!("move it back by hand, on {}", host.name);
         return refuse(&format!("is kept as {path}"), &hint);
     }
-    let folder = engine.open(agent)?;
+    let folder = engine.open_directory(agent)?;
     let mut others = Vec::new();
     for (name, id) in objects {
-        let standing = standing_of(engine, agent, name)?;
+        let standing = read_sibling_state(engine, agent, name)?;
         if standing == FileState::Absent {
             continue;
         }
-        if is_kept(folder.as_ref(), name, id, &standing, odd)? {
-            return Ok(UndoSource {
-                replacement: Replacement::Kept {
+        if is_kept_object(folder.as_ref(), name, id, &standing, odd)? {
+            return Ok(InstallSource {
+                replacement: Replacement::KeptObject {
                     name: name.to_string(),
                     id,
                 },
-                standing,
+                state: standing,
                 attributes: None,
-                version: None,
+                baseline: None,
             });
         }
         others.push((name, standing));
@@ -393,8 +412,10 @@ fn kept(
     };
     let path = directory.join(name);
     let other = match standing {
-        FileState::Odd(other) if other == odd => format!("another object of that kind, {other},"),
-        FileState::Odd(other) => other.to_string(),
+        FileState::Special(other) if other == odd => {
+            format!("another object of that kind, {other},")
+        }
+        FileState::Special(other) => other.to_string(),
         FileState::File { size, .. } => format!("a file of {size} bytes"),
         FileState::Absent => "nothing".to_string(),
     };
@@ -405,17 +426,17 @@ fn kept(
 }
 
 /// Whether the object at a name is the one that was kept there.
-fn is_kept(
-    folder: &dyn Folder,
+fn is_kept_object(
+    folder: &dyn MemoryDirectory,
     name: &str,
     id: Option<ObjectId>,
     standing: &FileState,
     odd: &SpecialFile,
 ) -> Result<bool> {
     let is_same_kind = match (standing, odd) {
-        (FileState::Odd(found), odd) => found == odd,
+        (FileState::Special(found), odd) => found == odd,
         // Its other names have gone since, so it can be read.
-        (FileState::File { .. }, odd) => matches!(odd, SpecialFile::ForeignLink(_)),
+        (FileState::File { .. }, odd) => matches!(odd, SpecialFile::ForeignHardLink(_)),
         (FileState::Absent, _) => false,
     };
     Ok(is_same_kind && (id.is_none() || folder.object_id(name)? == id))
@@ -423,7 +444,7 @@ fn is_kept(
 
 /// The part of a version that stood above the scratch. The separator may have
 /// been another one then, so what was recorded counts.
-fn above(version: &[u8], event: &Event, agent: &Agent) -> Arc<Vec<u8>> {
+fn operator_part_of(version: &[u8], event: &RunEvent, agent: &Agent) -> Arc<Vec<u8>> {
     let recorded = event.boundary.and_then(|it| version.get(..it.offset));
     Arc::new(match recorded {
         Some(above) => above.to_vec(),
@@ -434,17 +455,17 @@ fn above(version: &[u8], event: &Event, agent: &Agent) -> Arc<Vec<u8>> {
 }
 
 /// Length of the two header lines of a scratch entry.
-fn header_length(engine: &Engine, entry: &Written) -> Result<u64> {
+fn scratch_header_length(engine: &Engine, entry: &WrittenEntry) -> Result<u64> {
     let mut head = Vec::new();
-    let file = engine.archive().open(&entry.path)?;
+    let file = engine.archive().open_entry(&entry.path)?;
     let path = engine.archive().root().join(&entry.path);
     file.take(4096)
         .read_to_end(&mut head)
-        .map_err(|error| Error::io("read", &path, &error))?;
-    match scratch_of(&head) {
+        .map_err(|error| Error::from_io("read", &path, &error))?;
+    match strip_scratch_header(&head) {
         Some(scratch) => Ok((head.len() - scratch.len()) as u64),
         None => Err(Error::new(
-            Kind::Integrity,
+            ErrorKind::Integrity,
             format!("{} has no header line: it was changed", path.display()),
         )),
     }

@@ -5,20 +5,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::OpenOptions;
-use std::io::ErrorKind;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::Engine;
-use super::ledger::{LedgerPosition, Record, Scan, ScannedLine};
+use super::ledger::{LedgerPosition, LedgerRecord, LedgerScan, ScannedLine};
 use super::log;
-use crate::archive::{self, Written};
-use crate::baseline::{self, BaselineCache, Refusal};
-use crate::config::RequireSeal;
+use crate::archive::{self, WrittenEntry};
+use crate::baseline::{self, BaselineCache, BaselineRefusal};
+use crate::config::SealRequirement;
 use crate::digest::Digest;
 use crate::durable;
-use crate::error::{Error, Kind, PathContext, Result};
+use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// More findings than these are only counted.
 const MAX_FINDINGS: usize = 1000;
@@ -45,16 +45,18 @@ pub enum FindingSubject {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What it is about.
-    pub about: FindingSubject,
+    #[serde(rename = "about")]
+    pub subject: FindingSubject,
     /// What it means for the exit code.
-    pub kind: Kind,
+    pub kind: ErrorKind,
     /// A sentence.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub message: String,
 }
 
 /// What was found of the ledger itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Chain {
+pub struct LedgerSummary {
     /// The file.
     pub path: PathBuf,
     /// Number of its last record.
@@ -63,7 +65,8 @@ pub struct Chain {
     pub sha256: Digest,
     /// Bytes at its end that are no whole line: a record that is being written,
     /// or was when a run was killed. The next run cuts them off.
-    pub torn: u64,
+    #[serde(rename = "torn")]
+    pub torn_bytes: u64,
 }
 
 /// How much was looked at.
@@ -76,59 +79,67 @@ pub struct VerifiedCounts {
     /// Their bytes.
     pub bytes: u64,
     /// Entries that retention has deleted since.
-    pub retired: u64,
+    #[serde(rename = "retired")]
+    pub retired_entries: u64,
     /// Entries that no record names: of the original tool, or of a run that
     /// ended before it could record them.
-    pub unrecorded: u64,
+    #[serde(rename = "unrecorded")]
+    pub unrecorded_entries: u64,
     /// Baseline versions.
     pub versions: u64,
     /// Baselines in use that match the seal.
-    pub sealed: u64,
+    #[serde(rename = "sealed")]
+    pub sealed_baselines: u64,
     /// Baselines in use that no seal covers.
-    pub unsealed: u64,
+    #[serde(rename = "unsealed")]
+    pub unsealed_baselines: u64,
 }
 
 /// What a verification came to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verification {
     /// The ledger.
-    pub ledger: Chain,
+    pub ledger: LedgerSummary,
     /// Whether the noted head holds, if one was given.
-    pub anchor: Option<bool>,
+    #[serde(rename = "anchor")]
+    pub is_anchor_valid: Option<bool>,
     /// Whether the heads that `reset.log` tells of hold, if there are any.
-    pub logged: Option<bool>,
+    #[serde(rename = "logged")]
+    pub is_log_valid: Option<bool>,
     /// How much was looked at.
-    pub tally: VerifiedCounts,
+    #[serde(rename = "tally")]
+    pub counts: VerifiedCounts,
     /// What is wrong.
     pub findings: Vec<Finding>,
     /// How many findings there are beside these.
-    pub more: u64,
+    #[serde(rename = "more")]
+    pub omitted_findings: u64,
     /// What is no failure and worth knowing.
     pub notes: Vec<String>,
 }
 
 impl Verification {
     /// The most serious finding.
-    pub fn kind(&self) -> Option<Kind> {
+    pub fn worst_kind(&self) -> Option<ErrorKind> {
         let kinds = self.findings.iter().map(|finding| finding.kind);
-        kinds.reduce(Kind::worst)
+        kinds.reduce(ErrorKind::more_serious)
     }
 
-    fn find(&mut self, about: FindingSubject, kind: Kind, what: impl Into<String>) {
+    fn add_finding(&mut self, about: FindingSubject, kind: ErrorKind, what: impl Into<String>) {
         // The first of a kind is kept in any case: it decides the exit code.
         if self.findings.len() >= MAX_FINDINGS && self.findings.iter().any(|it| it.kind == kind) {
-            self.more += 1;
+            self.omitted_findings += 1;
             return;
         }
         self.findings.push(Finding {
-            about,
+            subject: about,
             kind,
-            what: what.into(),
+            message: what.into(),
         });
     }
 
-    fn broken(&mut self, about: FindingSubject, what: impl Into<String>) {
-        self.find(about, Kind::Integrity, what);
+    fn add_integrity_finding(&mut self, about: FindingSubject, what: impl Into<String>) {
+        self.add_finding(about, ErrorKind::Integrity, what);
     }
 }
 
@@ -162,97 +173,100 @@ impl Engine {
         anchor: Option<(u64, Digest)>,
         progress: &mut dyn FnMut(VerifyProgress),
     ) -> Result<Verification> {
-        let mut found = Verification {
-            ledger: Chain {
+        let mut verification = Verification {
+            ledger: LedgerSummary {
                 path: self.ledger_path(),
                 seq: 0,
                 sha256: Digest::ZERO,
-                torn: 0,
+                torn_bytes: 0,
             },
-            anchor: anchor.map(|_| false),
-            logged: None,
-            tally: VerifiedCounts::default(),
+            is_anchor_valid: anchor.map(|_| false),
+            is_log_valid: None,
+            counts: VerifiedCounts::default(),
             findings: Vec::new(),
-            more: 0,
+            omitted_findings: 0,
             notes: Vec::new(),
         };
-        let mut named = ArchiveClaims::default();
+        let mut claims = ArchiveClaims::default();
         // Before the ledger is read: a run may end meanwhile.
-        let logged: BTreeSet<(u64, Digest)> =
-            log::heads(self.archive().root()).into_iter().collect();
-        found.logged = (!logged.is_empty()).then_some(true);
+        let logged: BTreeSet<(u64, Digest)> = log::read_logged_heads(self.archive().root())
+            .into_iter()
+            .collect();
+        verification.is_log_valid = (!logged.is_empty()).then_some(true);
         let mut missing: BTreeSet<(u64, Digest)> =
             anchor.into_iter().chain(logged.clone()).collect();
-        let end = read_ledger(&mut found, &mut named, &mut missing, progress)?;
+        let end = read_ledger(&mut verification, &mut claims, &mut missing, progress)?;
         if let Some(head) = anchor {
             let holds = !missing.contains(&head);
-            found.anchor = Some(holds);
+            verification.is_anchor_valid = Some(holds);
             if !holds {
-                found.broken(
+                verification.add_integrity_finding(
                     FindingSubject::Anchor,
-                    lacks(end, head, "was noted", "noted"),
+                    missing_head_message(end, head, "was noted", "noted"),
                 );
             }
         }
         if let Some(head) = missing.intersection(&logged).next() {
-            found.logged = Some(false);
+            verification.is_log_valid = Some(false);
             // A broken chain has lost heads of its own.
-            if found
+            if verification
                 .findings
                 .iter()
-                .all(|it| it.about != FindingSubject::Ledger)
+                .all(|it| it.subject != FindingSubject::Ledger)
             {
-                let what = lacks(end, *head, "is in reset.log", "logged");
-                found.broken(FindingSubject::Log, what);
+                let what = missing_head_message(end, *head, "is in reset.log", "logged");
+                verification.add_integrity_finding(FindingSubject::Log, what);
             }
         }
-        self.check_entries(&mut found, &mut named, end, progress)?;
-        self.check_versions(&mut found, &named)?;
-        self.check_baselines(&mut found);
-        found.notes();
-        Ok(found)
+        self.check_entries(&mut verification, &mut claims, end, progress)?;
+        self.check_versions(&mut verification, &claims)?;
+        self.check_baselines(&mut verification);
+        verification.add_notes();
+        Ok(verification)
     }
 
     /// The last head of the ledger that `reset.log` has, if it has any.
     pub fn last_logged_head(&self) -> Option<(u64, Digest)> {
-        log::heads(self.archive().root()).into_iter().max()
+        log::read_logged_heads(self.archive().root())
+            .into_iter()
+            .max()
     }
 
     fn check_entries(
         &self,
-        found: &mut Verification,
-        named: &mut ArchiveClaims,
+        verification: &mut Verification,
+        claims: &mut ArchiveClaims,
         end: LedgerPosition,
         progress: &mut dyn FnMut(VerifyProgress),
     ) -> Result<()> {
-        let of = named.entries.len() as u64;
+        let of = claims.entries.len() as u64;
         let mut missing = Vec::new();
-        for (number, (path, (digest, size, line))) in named.entries.iter().enumerate() {
+        for (number, (path, (digest, size, line))) in claims.entries.iter().enumerate() {
             progress(VerifyProgress::Entries(number as u64, of));
             match self.check_entry(path, *digest, *size) {
                 Ok(true) => {
-                    found.tally.entries += 1;
-                    found.tally.bytes += size;
+                    verification.counts.entries += 1;
+                    verification.counts.bytes += size;
                 }
                 Ok(false) => missing.push((path.clone(), *line)),
                 Err(error) => {
                     let what = format!("{} (record in line {line})", error.message());
-                    found.find(FindingSubject::Entry, error.kind(), what);
+                    verification.add_finding(FindingSubject::Entry, error.kind(), what);
                 }
             }
         }
         // Retention may have been at work meanwhile; it records first.
         let lately = match missing.is_empty() {
             true => HashSet::new(),
-            false => retired(&found.ledger.path, end, |_| true)?,
+            false => entries_retired_since(&verification.ledger.path, end, |_| true)?,
         };
         for (path, line) in missing {
             if lately.contains(&path) {
-                found.tally.retired += 1;
+                verification.counts.retired_entries += 1;
                 continue;
             }
             let path = path.display();
-            found.broken(
+            verification.add_integrity_finding(
                 FindingSubject::Entry,
                 format!(
                     "the entry {path} is missing, and retention did not delete it \
@@ -260,26 +274,29 @@ impl Engine {
                 ),
             );
         }
-        self.count_unrecorded(found, named)
+        self.count_unrecorded(verification, claims)
     }
 
     /// Whether an entry is there; one that is there must be what was written.
     fn check_entry(&self, path: &Path, digest: Digest, size: u64) -> Result<bool> {
         let broken = |why: &str| {
             let message = format!("the entry {} {why}", path.display());
-            Err(Error::new(Kind::Integrity, message))
+            Err(Error::new(ErrorKind::Integrity, message))
         };
-        if !archive::stays_below(path) {
+        if !archive::is_below_archive(path) {
             return broken("is named by the ledger, and no path of an entry");
         }
         let whole = self.archive().root().join(path);
         match std::fs::symlink_metadata(&whole) {
             Err(error)
-                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
             {
                 return Ok(false);
             }
-            Err(error) => return Err(Error::io("look at the entry", &whole, &error)),
+            Err(error) => return Err(Error::from_io("look at the entry", &whole, &error)),
             Ok(meta) if !meta.is_file() => return broken("is no file any more"),
             Ok(meta) if meta.len() != size => {
                 return broken(&format!(
@@ -289,46 +306,56 @@ impl Engine {
             }
             Ok(_) => {}
         }
-        match self.archive().digest(path)? == digest {
+        match self.archive().digest_entry(path)? == digest {
             true => Ok(true),
             false => broken("was changed: its digest is another"),
         }
     }
 
     /// Counts entries on the disk that no record names.
-    fn count_unrecorded(&self, found: &mut Verification, named: &ArchiveClaims) -> Result<()> {
+    fn count_unrecorded(
+        &self,
+        verification: &mut Verification,
+        claims: &ArchiveClaims,
+    ) -> Result<()> {
         let agents = self.config().agents.iter();
         let mut folders: BTreeSet<&Path> = agents.map(|it| it.archive_subdir.as_ref()).collect();
-        folders.extend(named.entries.keys().filter_map(|path| path.parent()));
+        folders.extend(claims.entries.keys().filter_map(|path| path.parent()));
         let mut unknown = HashSet::new();
         for folder in folders
             .into_iter()
-            .filter(|folder| archive::stays_below(folder))
+            .filter(|folder| archive::is_below_archive(folder))
         {
-            let listed = self.archive().list(folder)?;
+            let listed = self.archive().list_entries(folder)?;
             let paths = listed.into_iter().map(|entry| entry.path);
-            unknown.extend(paths.filter(|path| !named.entries.contains_key(path)));
+            unknown.extend(paths.filter(|path| !claims.entries.contains_key(path)));
         }
         if !unknown.is_empty() {
             // What retention was about to delete when a run was killed.
             let begin = LedgerPosition::default();
-            for path in retired(&found.ledger.path, begin, |path| unknown.contains(path))? {
+            for path in entries_retired_since(&verification.ledger.path, begin, |path| {
+                unknown.contains(path)
+            })? {
                 unknown.remove(&path);
             }
         }
-        found.tally.unrecorded = unknown.len() as u64;
+        verification.counts.unrecorded_entries = unknown.len() as u64;
         Ok(())
     }
 
-    fn check_versions(&self, found: &mut Verification, named: &ArchiveClaims) -> Result<()> {
-        let folder = self.archive().own("baselines");
+    fn check_versions(
+        &self,
+        verification: &mut Verification,
+        claims: &ArchiveClaims,
+    ) -> Result<()> {
+        let folder = self.archive().program_path("baselines");
         let items = match std::fs::read_dir(&folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            items => Some(items.path("list", &folder)?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            items => Some(items.with_path("list", &folder)?),
         };
-        let mut missing = named.versions.clone();
+        let mut missing = claims.versions.clone();
         for item in items.into_iter().flatten() {
-            let path = item.path("list", &folder)?.path();
+            let path = item.with_path("list", &folder)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let Some(digest) = name
                 .strip_suffix(".md")
@@ -337,63 +364,73 @@ impl Engine {
                 continue;
             };
             missing.remove(&digest);
-            let file = durable::open_own(&path, OpenOptions::new().read(true))
-                .path("read the baseline version", &path);
-            match file.and_then(|file| archive::digest_of(file, &path)) {
-                Ok(is) if is == digest => found.tally.versions += 1,
-                Ok(_) => found.broken(
+            let file = durable::open_own_file(&path, OpenOptions::new().read(true))
+                .with_path("read the baseline version", &path);
+            match file.and_then(|file| archive::digest_file(file, &path)) {
+                Ok(is) if is == digest => verification.counts.versions += 1,
+                Ok(_) => verification.add_integrity_finding(
                     FindingSubject::Version,
                     format!("the baseline version {} was changed", path.display()),
                 ),
-                Err(error) => found.find(FindingSubject::Version, error.kind(), error.message()),
+                Err(error) => {
+                    verification.add_finding(FindingSubject::Version, error.kind(), error.message())
+                }
             }
         }
         for digest in missing {
             let what = format!("the baseline version {digest}, which was pushed, is missing");
-            found.broken(FindingSubject::Version, what);
+            verification.add_integrity_finding(FindingSubject::Version, what);
         }
         Ok(())
     }
 
-    fn check_baselines(&self, found: &mut Verification) {
+    fn check_baselines(&self, verification: &mut Verification) {
         let general = &self.config().general;
         let sealed = match general.require_seal {
-            RequireSeal::Never => Ok(false),
-            _ => baseline::seal::Seal::read(&general.baseline_dir).map(|seal| seal.is_some()),
+            SealRequirement::Never => Ok(false),
+            _ => {
+                baseline::seal::BaselineSeal::read(&general.baseline_dir).map(|seal| seal.is_some())
+            }
         };
-        let mut shelf = BaselineCache::new(self.config());
+        let mut baselines = BaselineCache::new(self.config());
         let mut looked = HashSet::new();
         for agent in &self.config().agents {
             if !looked.insert(&agent.baseline) {
                 continue;
             }
-            match (shelf.load(agent), &sealed) {
-                (Ok(_), Ok(true)) => found.tally.sealed += 1,
-                (Ok(_), _) => found.tally.unsealed += 1,
-                (Err(Refusal::Tampered(error)), _) => {
-                    found.find(FindingSubject::Baseline, error.kind(), error.message());
+            match (baselines.load(agent), &sealed) {
+                (Ok(_), Ok(true)) => verification.counts.sealed_baselines += 1,
+                (Ok(_), _) => verification.counts.unsealed_baselines += 1,
+                (Err(BaselineRefusal::Tampered(error)), _) => {
+                    verification.add_finding(
+                        FindingSubject::Baseline,
+                        error.kind(),
+                        error.message(),
+                    );
                 }
-                (Err(Refusal::Unusable(error)), _) => found.notes.push(error.message().to_string()),
+                (Err(BaselineRefusal::Unusable(error)), _) => {
+                    verification.notes.push(error.message().to_string())
+                }
             }
         }
     }
 }
 
 impl Verification {
-    fn notes(&mut self) {
+    fn add_notes(&mut self) {
         let mut notes = Vec::new();
-        if self.ledger.torn > 0 {
+        if self.ledger.torn_bytes > 0 {
             notes.push(format!(
                 "the ledger ends with {} bytes of an unfinished record: a run is at work, or was \
                  killed; the next one cuts them off",
-                self.ledger.torn
+                self.ledger.torn_bytes
             ));
         }
-        if self.tally.unrecorded > 0 {
+        if self.counts.unrecorded_entries > 0 {
             notes.push(format!(
                 "no record names {} of the entries: they are of the original tool, or of a run that \
                  failed",
-                self.tally.unrecorded
+                self.counts.unrecorded_entries
             ));
         }
         notes.append(&mut self.notes);
@@ -401,16 +438,16 @@ impl Verification {
     }
 
     /// Takes what a record says of the archive.
-    fn take(&mut self, record: &Record, line: u64, named: &mut ArchiveClaims) {
-        let event = &record.what;
-        for Written {
+    fn add_record(&mut self, record: &LedgerRecord, line: u64, claims: &mut ArchiveClaims) {
+        let event = &record.event;
+        for WrittenEntry {
             path, digest, size, ..
-        } in event.written()
+        } in event.entries()
         {
-            let other = named.entries.insert(path.clone(), (*digest, *size, line));
+            let other = claims.entries.insert(path.clone(), (*digest, *size, line));
             if let Some((before, _, first)) = other.filter(|(before, ..)| before != digest) {
                 let path = path.display();
-                self.broken(
+                self.add_integrity_finding(
                     FindingSubject::Entry,
                     format!(
                         "the entry {path} is not the one of line {first} any more, which had the \
@@ -419,19 +456,24 @@ impl Verification {
                 );
             }
         }
-        for path in &event.retired {
-            self.tally.retired += u64::from(named.entries.remove(path).is_some());
+        for path in &event.retired_entries {
+            self.counts.retired_entries += u64::from(claims.entries.remove(path).is_some());
         }
-        if event.changed() {
-            named
+        if event.has_changed_memory() {
+            claims
                 .versions
-                .extend(event.baseline.iter().chain(&event.split));
+                .extend(event.baseline.iter().chain(&event.split_version));
         }
     }
 }
 
 /// That a head is not in a ledger, which ends at `end`.
-fn lacks(end: LedgerPosition, head: (u64, Digest), known: &str, word: &str) -> String {
+fn missing_head_message(
+    end: LedgerPosition,
+    head: (u64, Digest),
+    known: &str,
+    word: &str,
+) -> String {
     let (seq, digest) = head;
     match seq > end.seq {
         true => format!(
@@ -448,23 +490,23 @@ fn lacks(end: LedgerPosition, head: (u64, Digest), known: &str, word: &str) -> S
 /// Reads the whole ledger, and says where it ends. Heads that it has are taken out of
 /// `missing`.
 fn read_ledger(
-    found: &mut Verification,
-    named: &mut ArchiveClaims,
+    verification: &mut Verification,
+    claims: &mut ArchiveClaims,
     missing: &mut BTreeSet<(u64, Digest)>,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<LedgerPosition> {
     missing.remove(&(0, Digest::ZERO));
     let mut end = LedgerPosition::default();
-    if let Some(mut scan) = Scan::open(&found.ledger.path)? {
+    if let Some(mut scan) = LedgerScan::open(&verification.ledger.path)? {
         loop {
-            let line = match scan.line() {
+            let line = match scan.next_line() {
                 Ok(Some(line)) => line,
                 Ok(None) => {
-                    found.ledger.torn = scan.torn()?;
+                    verification.ledger.torn_bytes = scan.trailing_bytes()?;
                     break;
                 }
-                Err(error) if error.kind() == Kind::Integrity => {
-                    found.broken(FindingSubject::Ledger, error.message());
+                Err(error) if error.kind() == ErrorKind::Integrity => {
+                    verification.add_integrity_finding(FindingSubject::Ledger, error.message());
                     break;
                 }
                 Err(error) => return Err(error),
@@ -472,44 +514,45 @@ fn read_ledger(
             let ScannedLine {
                 number,
                 record,
-                wrong,
+                problem: wrong,
             } = line;
-            found.tally.lines = number;
-            let place = scan.place();
-            missing.remove(&(place.seq, place.head));
+            verification.counts.lines = number;
+            let place = scan.position();
+            missing.remove(&(place.seq, place.line_digest));
             if let Some(why) = wrong {
-                found.broken(FindingSubject::Ledger, format!("line {number}: {why}"));
+                verification
+                    .add_integrity_finding(FindingSubject::Ledger, format!("line {number}: {why}"));
             }
             if let Some(record) = record {
-                found.take(&record, number, named);
+                verification.add_record(&record, number, claims);
             }
             progress(VerifyProgress::Ledger(number));
         }
-        end = scan.place();
+        end = scan.position();
     }
-    found.ledger.seq = end.seq;
-    found.ledger.sha256 = end.head;
+    verification.ledger.seq = end.seq;
+    verification.ledger.sha256 = end.line_digest;
     Ok(end)
 }
 
 /// Which of some entries retention was said to delete, from a place of the ledger
 /// on.
-fn retired(
+fn entries_retired_since(
     ledger: &Path,
     from: LedgerPosition,
     of: impl Fn(&Path) -> bool,
 ) -> Result<HashSet<PathBuf>> {
     let mut retired = HashSet::new();
-    let file = match durable::open_own(ledger, OpenOptions::new().read(true)) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(retired),
-        file => file.path("read the ledger", ledger)?,
+    let file = match durable::open_own_file(ledger, OpenOptions::new().read(true)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(retired),
+        file => file.with_path("read the ledger", ledger)?,
     };
-    let mut scan = Scan::new(file, ledger, from)?;
-    while let Ok(Some(line)) = scan.line() {
+    let mut scan = LedgerScan::new(file, ledger, from)?;
+    while let Ok(Some(line)) = scan.next_line() {
         let paths = line
             .record
             .into_iter()
-            .flat_map(|record| record.what.retired);
+            .flat_map(|record| record.event.retired_entries);
         retired.extend(paths.filter(|path| of(path)));
     }
     Ok(retired)

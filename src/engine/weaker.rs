@@ -2,9 +2,9 @@
 //! operator accepts that.
 
 use super::Engine;
-use crate::config::{Agent, Extension, IN_PLACE};
-use crate::error::{Error, Kind, Result};
-use crate::transport::{Folder, SwapForecast};
+use crate::config::{ACCEPT_IN_PLACE, Agent, SftpExtension};
+use crate::error::{Error, ErrorKind, Result};
+use crate::transport::{MemoryDirectory, SwapForecast};
 
 /// What is weaker wherever a memory is reached over SFTP, whoever serves it.
 pub(super) const SFTP_DEGRADATIONS: &str = "on other hosts a memory is absent for a moment, loses extended \
@@ -15,9 +15,9 @@ pub(super) const SFTP_DEGRADATIONS: &str = "on other hosts a memory is absent fo
 ///
 /// # Errors
 /// The config does not accept it.
-pub fn in_place_cost(agent: &Agent, outlook: &SwapForecast) -> Result<Option<String>> {
-    let memory = agent.place.memory().display();
-    match (outlook, agent.place.accepts_in_place()) {
+pub fn in_place_degradation(agent: &Agent, outlook: &SwapForecast) -> Result<Option<String>> {
+    let memory = agent.location.memory().display();
+    match (outlook, agent.location.accepts_in_place()) {
         (SwapForecast::Clear | SwapForecast::Refused(_), _) => Ok(None),
         (SwapForecast::InPlace, true) => Ok(Some(format!(
             "{memory} is a mount point of its own and is written in place: a crash at that \
@@ -28,11 +28,11 @@ pub fn in_place_cost(agent: &Agent, outlook: &SwapForecast) -> Result<Option<Str
             let message =
                 format!("{memory} is a mount point of its own, so nothing can replace it");
             let hint = format!(
-                "mount its directory instead; `accept_weaker = {IN_PLACE}` in [{}] has it written \
+                "mount its directory instead; `accept_weaker = {ACCEPT_IN_PLACE}` in [{}] has it written \
                  where it is, which is not crash-safe",
                 agent.name
             );
-            Err(Error::new(Kind::Conflict, message).hint(hint))
+            Err(Error::new(ErrorKind::Conflict, message).with_hint(hint))
         }
     }
 }
@@ -42,29 +42,32 @@ pub fn in_place_cost(agent: &Agent, outlook: &SwapForecast) -> Result<Option<Str
 ///
 /// # Errors
 /// Something that the config does not accept.
-pub(super) fn accepted(agent: &Agent, folder: &dyn Folder) -> Result<Vec<String>> {
-    let lacks = folder.lacks();
-    let accepted = agent.place.accept_weaker();
+pub(super) fn accepted_degradations(
+    agent: &Agent,
+    folder: &dyn MemoryDirectory,
+) -> Result<Vec<String>> {
+    let lacks = folder.missing_extensions();
+    let accepted = agent.location.accept_degraded();
     if lacks.iter().any(|it| !accepted.contains(it)) {
-        let list = |each: &dyn Fn(&Extension) -> String| {
+        let list = |each: &dyn Fn(&SftpExtension) -> String| {
             let each: Vec<String> = lacks.iter().map(each).collect();
             each.join(", ")
         };
         let message = format!(
             "its host's SFTP server, or the file system there, lacks {}, without which {}",
-            list(&|it| format!("{}@openssh.com", it.word())),
-            list(&|it| it.without().to_string()),
+            list(&|it| format!("{}@openssh.com", it.as_str())),
+            list(&|it| it.degradation().to_string()),
         );
         let hint = format!(
             "OpenSSH's server has them, unless sshd_config denies them; `accept_weaker = {}` in [{}] accepts it",
-            list(&|it| it.word().to_string()),
+            list(&|it| it.as_str().to_string()),
             agent.name
         );
-        return Err(Error::new(Kind::Host, message).hint(hint));
+        return Err(Error::new(ErrorKind::Host, message).with_hint(hint));
     }
-    let host = agent.place.host().map_or("it", |host| &host.name);
-    let note = |it: &Extension| {
-        let (name, without) = (it.word(), it.without());
+    let host = agent.location.host().map_or("it", |host| &host.name);
+    let note = |it: &SftpExtension| {
+        let (name, without) = (it.as_str(), it.degradation());
         format!("{host} lacks {name}@openssh.com: {without}")
     };
     Ok(lacks.iter().map(note).collect())
@@ -74,19 +77,21 @@ impl Engine {
     /// Returns why no reset can replace an agent's memory on this machine, as far as that
     /// can be told without trying.
     pub(super) fn replacement_refusal(&self, agent: &Agent) -> Option<Error> {
-        if agent.place.host().is_some() {
+        if agent.location.host().is_some() {
             return None;
         }
-        let outlook = self.open(agent).ok()?.outlook();
+        let outlook = self.open_directory(agent).ok()?.forecast_swap();
         if let SwapForecast::Refused(error) = outlook {
             return Some(error);
         }
-        in_place_cost(agent, &outlook).err()
+        in_place_degradation(agent, &outlook).err()
     }
 
     /// Returns why writers cannot be detected beside an agent's memory, whatever rights
     /// this process has; none where they can, or where the directory cannot be opened.
-    pub fn unwatched(&self, agent: &Agent) -> Option<String> {
-        self.open(agent).ok()?.unwatched()
+    pub fn undetectable_writers_reason(&self, agent: &Agent) -> Option<String> {
+        self.open_directory(agent)
+            .ok()?
+            .undetectable_writers_reason()
     }
 }

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::FileSystems;
-use super::mounts::{Mount, Table, crossed};
+use super::mounts::{Mount, MountTable, crossed_file_systems};
 
 /// How many links a path may lead through.
-const LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Device and inode.
 type DirectoryId = (u64, u64);
@@ -30,41 +30,45 @@ pub struct Ancestry {
     /// Its path without links.
     pub path: PathBuf,
     /// From the directory up to the root; those that exist.
-    ids: Vec<DirectoryId>,
+    directory_ids: Vec<DirectoryId>,
     exists: bool,
-    mounted: Option<Arc<Mounted>>,
+    mount_location: Option<Arc<MountLocation>>,
 }
 
 /// A mount, and where it is.
 #[derive(Debug, PartialEq, Eq)]
-struct Mounted {
-    point: PathBuf,
+struct MountLocation {
+    mount_point: PathBuf,
     mount: Mount,
 }
 
 impl Ancestry {
     /// Device and inode, if it exists.
-    fn id(&self) -> Option<DirectoryId> {
-        self.ids.first().copied().filter(|_| self.exists)
+    fn directory_id(&self) -> Option<DirectoryId> {
+        self.directory_ids.first().copied().filter(|_| self.exists)
     }
 
     /// Whether this is the other directory, or inside it.
     pub fn is_within(&self, other: &Ancestry) -> bool {
         self.path.starts_with(&other.path)
-            || other.id().is_some_and(|id| self.ids.contains(&id))
-            || self.is_placed_within(other)
+            || other
+                .directory_id()
+                .is_some_and(|id| self.directory_ids.contains(&id))
+            || self.is_within_on_file_system(other)
     }
 
     /// The same by their places, where they are on different mounts of one file system.
-    fn is_placed_within(&self, other: &Ancestry) -> bool {
-        let (Some(here), Some(there)) = (&self.mounted, &other.mounted) else {
+    fn is_within_on_file_system(&self, other: &Ancestry) -> bool {
+        let (Some(here), Some(there)) = (&self.mount_location, &other.mount_location) else {
             return false;
         };
         if Arc::ptr_eq(here, there) || here.mount.device != there.mount.device {
             return false;
         }
-        let place = |path: &Path, mounted: &Mounted| {
-            let rest = path.strip_prefix(&mounted.point).unwrap_or(Path::new(""));
+        let place = |path: &Path, mounted: &MountLocation| {
+            let rest = path
+                .strip_prefix(&mounted.mount_point)
+                .unwrap_or(Path::new(""));
             mounted.mount.root.join(rest)
         };
         place(&self.path, here).starts_with(place(&other.path, there))
@@ -78,26 +82,26 @@ struct DirectoryNode {
     id: Option<DirectoryId>,
     parent: Option<Rc<DirectoryNode>>,
     /// What it is on.
-    mounted: Option<Arc<Mounted>>,
+    mount_location: Option<Arc<MountLocation>>,
 }
 
 /// Finds out where paths lead, and looks at nothing twice.
-struct Walk {
-    table: Arc<Table>,
+struct AncestryResolver {
+    table: Arc<MountTable>,
     nodes: HashMap<PathBuf, Option<Rc<DirectoryNode>>>,
 }
 
-impl Walk {
-    fn new(table: &Arc<Table>) -> Walk {
-        Walk {
+impl AncestryResolver {
+    fn new(table: &Arc<MountTable>) -> AncestryResolver {
+        AncestryResolver {
             table: Arc::clone(table),
             nodes: HashMap::new(),
         }
     }
 
     /// Where a path leads; none where that is not known.
-    fn ancestry(&mut self, path: &Path) -> Option<Ancestry> {
-        let node = self.node(path, LINKS)?;
+    fn resolve_ancestry(&mut self, path: &Path) -> Option<Ancestry> {
+        let node = self.cached_node(path, MAX_LINKS)?;
         let mut ids = Vec::new();
         let mut above = Some(&node);
         while let Some(node) = above {
@@ -106,31 +110,31 @@ impl Walk {
         }
         Some(Ancestry {
             path: node.path.clone(),
-            ids,
+            directory_ids: ids,
             exists: node.id.is_some(),
-            mounted: node.mounted.clone(),
+            mount_location: node.mount_location.clone(),
         })
     }
 
-    fn node(&mut self, path: &Path, links: usize) -> Option<Rc<DirectoryNode>> {
+    fn cached_node(&mut self, path: &Path, links: usize) -> Option<Rc<DirectoryNode>> {
         if let Some(known) = self.nodes.get(path) {
             return known.clone();
         }
-        let node = self.find(path, links);
+        let node = self.resolve_node(path, links);
         self.nodes.insert(path.to_path_buf(), node.clone());
         node
     }
 
-    fn find(&mut self, path: &Path, links: usize) -> Option<Rc<DirectoryNode>> {
+    fn resolve_node(&mut self, path: &Path, links: usize) -> Option<Rc<DirectoryNode>> {
         let Some(parent) = path.parent() else {
             return Some(Rc::new(DirectoryNode {
                 path: path.to_path_buf(),
                 id: fs::symlink_metadata(path).ok().map(|it| id(&it)),
                 parent: None,
-                mounted: self.mounted_at(path),
+                mount_location: self.mount_location(path),
             }));
         };
-        let parent = self.node(parent, links)?;
+        let parent = self.cached_node(parent, links)?;
         let name = match path.components().next_back()? {
             Component::Normal(name) => name,
             Component::ParentDir => return Some(parent.parent.clone().unwrap_or(parent)),
@@ -147,25 +151,30 @@ impl Walk {
             let target = fs::read_link(&path).ok()?;
             let target = parent.path.join(target);
             // The call is bounded for the file systems that the path itself crosses.
-            let crossed = |path: &Path| crossed(&self.table, path).into_keys();
+            let crossed = |path: &Path| crossed_file_systems(&self.table, path).into_keys();
             let (here, mut there) = (crossed(&path).collect::<Vec<_>>(), crossed(&target));
             if there.any(|device| !here.contains(&device)) {
                 return None;
             }
-            return self.node(&target, links - 1);
+            return self.cached_node(&target, links - 1);
         }
         Some(Rc::new(DirectoryNode {
             id: found.as_ref().map(id),
-            mounted: self.mounted_at(&path).or_else(|| parent.mounted.clone()),
+            mount_location: self
+                .mount_location(&path)
+                .or_else(|| parent.mount_location.clone()),
             parent: Some(parent),
             path,
         }))
     }
 
-    fn mounted_at(&self, path: &Path) -> Option<Arc<Mounted>> {
+    fn mount_location(&self, path: &Path) -> Option<Arc<MountLocation>> {
         let mount = self.table.get(path)?.clone();
         let point = path.to_path_buf();
-        Some(Arc::new(Mounted { point, mount }))
+        Some(Arc::new(MountLocation {
+            mount_point: point,
+            mount,
+        }))
     }
 }
 
@@ -174,15 +183,15 @@ fn id(meta: &fs::Metadata) -> DirectoryId {
 }
 
 /// Where directories are. None for one of which that is not known within `patience`.
-pub fn ancestries(
+pub fn resolve_ancestries(
     systems: &FileSystems,
     paths: Vec<PathBuf>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Vec<Option<Ancestry>> {
-    let table = systems.mounts.table();
-    systems.look_at_all(paths, patience, move || {
-        let mut walk = Walk::new(&table);
-        move |path| walk.ancestry(path)
+    let table = systems.mount_table.current();
+    systems.inspect_paths(paths, timeout, move || {
+        let mut walk = AncestryResolver::new(&table);
+        move |path| walk.resolve_ancestry(path)
     })
 }
 
@@ -201,8 +210,8 @@ mod tests {
         symlink("a", root.join("link")).unwrap();
         symlink(root.join("link/b"), root.join("c/further")).unwrap();
         symlink("loop", root.join("loop")).unwrap();
-        let mut walk = Walk::new(&Arc::default());
-        let mut at = |path: &str| walk.ancestry(&root.join(path));
+        let mut walk = AncestryResolver::new(&Arc::default());
+        let mut at = |path: &str| walk.resolve_ancestry(&root.join(path));
         let b = at("a/b").unwrap();
         assert_eq!(b.path, root.join("a/b"));
         for path in ["link/b", "c/further", "c/../link/./b", "c/further/../b"] {
@@ -211,7 +220,7 @@ mod tests {
         assert_eq!(at("loop"), None);
         let missing = at("link/none/deeper").unwrap();
         assert_eq!(missing.path, root.join("a/none/deeper"));
-        assert_eq!(missing.id(), None);
+        assert_eq!(missing.directory_id(), None);
         let (a, c) = (at("a").unwrap(), at("c").unwrap());
         assert!(b.is_within(&a) && b.is_within(&b) && missing.is_within(&a));
         assert!(!a.is_within(&b) && !c.is_within(&a) && !b.is_within(&missing));
@@ -226,7 +235,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let link = root.path().join("link");
         symlink("/", &link).unwrap();
-        let ancestry = || Walk::new(&Arc::default()).ancestry(&link);
+        let ancestry = || AncestryResolver::new(&Arc::default()).resolve_ancestry(&link);
         assert!(ancestry().is_some());
         if lchown(&link, Some(4_000_000), None).is_err() {
             return println!("skipped: only root can give links away");
@@ -250,8 +259,8 @@ mod tests {
             (root.join("mnt"), mount("254:0", root.join("a/b"))),
             (root.join("far"), mount("0:51", root.join("a/b"))),
         ]);
-        let mut walk = Walk::new(&Arc::new(table));
-        let mut at = |path: &str| walk.ancestry(&root.join(path)).unwrap();
+        let mut walk = AncestryResolver::new(&Arc::new(table));
+        let mut at = |path: &str| walk.resolve_ancestry(&root.join(path)).unwrap();
         let (a, b, c) = (at("a"), at("a/b"), at("a/b/c"));
         let (mounted, inside, far) = (at("mnt"), at("mnt/c/d"), at("far"));
         assert!(mounted.is_within(&a) && mounted.is_within(&b) && inside.is_within(&c));

@@ -13,35 +13,35 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// The number of a file system, as the kernel writes it: `MAJOR:MINOR`.
-pub type Device = String;
+pub type DeviceNumber = String;
 
 /// What is mounted at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// The file system.
-    pub device: Device,
+    pub device: DeviceNumber,
     /// The directory of it that is seen at the mount point.
     pub root: PathBuf,
 }
 
 /// What is mounted where.
-pub type Table = HashMap<PathBuf, Mount>;
+pub type MountTable = HashMap<PathBuf, Mount>;
 
 /// The mount table, kept up to date.
-pub struct Mounts {
+pub struct MountTableCache {
     state: Mutex<MountState>,
 }
 
 struct MountState {
     /// None where there is no `/proc`.
     file: Option<File>,
-    table: Option<Arc<Table>>,
+    table: Option<Arc<MountTable>>,
 }
 
-impl Mounts {
+impl MountTableCache {
     /// The table of this process; nothing is read yet.
-    pub fn new() -> Mounts {
-        Mounts {
+    pub fn new() -> MountTableCache {
+        MountTableCache {
             state: Mutex::new(MountState {
                 file: File::open("/proc/self/mountinfo").ok(),
                 table: None,
@@ -50,7 +50,7 @@ impl Mounts {
     }
 
     /// The table as it is now; empty where it cannot be read.
-    pub fn table(&self) -> Arc<Table> {
+    pub fn current(&self) -> Arc<MountTable> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let MountState { file, table } = &mut *state;
         let changed = file.as_ref().is_none_or(has_changed);
@@ -63,7 +63,7 @@ impl Mounts {
             let _ = file.seek(SeekFrom::Start(0));
             let _ = file.read_to_end(&mut text);
         }
-        Arc::clone(table.insert(Arc::new(parse(&text))))
+        Arc::clone(table.insert(Arc::new(parse_mount_table(&text))))
     }
 }
 
@@ -78,23 +78,23 @@ fn has_changed(file: &File) -> bool {
 }
 
 /// Reads the table. What is mounted over another comes later and hides it.
-fn parse(text: &[u8]) -> Table {
+fn parse_mount_table(text: &[u8]) -> MountTable {
     let lines = text.split(|byte| *byte == b'\n');
     let mount = |line: &[u8]| {
         let mut fields = line.split(|byte| *byte == b' ');
         let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
-        let root = path(fields.next()?);
-        Some((path(fields.next()?), Mount { device, root }))
+        let root = decode_path(fields.next()?);
+        Some((decode_path(fields.next()?), Mount { device, root }))
     };
     lines.filter_map(mount).collect()
 }
 
-fn path(field: &[u8]) -> PathBuf {
-    PathBuf::from(OsString::from_vec(unescape(field)))
+fn decode_path(field: &[u8]) -> PathBuf {
+    PathBuf::from(OsString::from_vec(unescape_octal(field)))
 }
 
 /// Decodes `\040` and the like: three octal digits for what separates fields.
-fn unescape(field: &[u8]) -> Vec<u8> {
+fn unescape_octal(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let [first, after @ ..] = rest {
@@ -115,7 +115,7 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 /// The file systems that a path crosses from the root, by device, each with its
 /// outermost mount point. The path must be free of links, as the paths of memories
 /// are.
-pub fn crossed(table: &Table, path: &Path) -> BTreeMap<Device, PathBuf> {
+pub fn crossed_file_systems(table: &MountTable, path: &Path) -> BTreeMap<DeviceNumber, PathBuf> {
     let mut found = BTreeMap::new();
     let mut outermost: Vec<&Path> = path.ancestors().collect();
     outermost.reverse();
@@ -143,7 +143,7 @@ mod tests {
 ";
 
     fn devices(path: &str) -> Vec<(String, String)> {
-        let found = crossed(&parse(TEXT.as_bytes()), Path::new(path));
+        let found = crossed_file_systems(&parse_mount_table(TEXT.as_bytes()), Path::new(path));
         let shown = |(device, point): (String, PathBuf)| (device, point.display().to_string());
         found.into_iter().map(shown).collect()
     }
@@ -168,13 +168,13 @@ mod tests {
 
     #[test]
     fn table_of_this_process_has_a_root() {
-        let mounts = Mounts::new();
-        let table = mounts.table();
+        let mounts = MountTableCache::new();
+        let table = mounts.current();
         if table.is_empty() {
             println!("skipped: no /proc/self/mountinfo here");
             return;
         }
         assert!(table.contains_key(Path::new("/")));
-        assert!(Arc::ptr_eq(&table, &mounts.table()), "read once");
+        assert!(Arc::ptr_eq(&table, &mounts.current()), "read once");
     }
 }

@@ -1,6 +1,6 @@
 //! Memories on file systems that may hang: every call to one is made on another
 //! thread and given up after a limit ([`crate::file_systems`]), as a request to a
-//! host is. The failure is [`Cause::Unreachable`].
+//! host is. The failure is [`FailureCause::Unreachable`].
 //!
 //! What the caller passes in (sinks, contents, inspections) runs on the caller's own
 //! thread; bytes go back and forth in pieces, and the limit is for each of them.
@@ -13,95 +13,101 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{
-    Attributes, Cause, File, Folder, Identity, MemoryObject, ObjectId, Reader, Settled, Sink,
-    SpecialFile, SwapForecast, Swapped, Transport, TransportError, Unsynced,
+    Attributes, ByteSink, FailureCause, FileIdentity, FileMetadata, FileReader, MemoryDirectory,
+    MemoryObject, ObjectId, SettleOutcome, SpecialFile, SwapForecast, SwapOutcome, Transport,
+    TransportError, UnsyncedObject,
 };
-use crate::config::Extension;
+use crate::config::SftpExtension;
 use crate::digest::Digest;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::file_systems::{FileSystem, FileSystemCall, FileSystems};
 
 /// How many pieces of a file are under way between the threads.
 const MAX_QUEUED_PIECES: usize = 4;
 
 /// Another transport to this machine's disks, whose calls are bounded.
-pub struct Bounded {
+pub struct BoundedTransport {
     inner: Arc<dyn Transport>,
-    systems: Arc<FileSystems>,
+    file_systems: Arc<FileSystems>,
 }
 
-impl Bounded {
+impl BoundedTransport {
     /// Bounds the calls of `inner` to file systems that are not trusted.
-    pub fn new(inner: Arc<dyn Transport>, systems: Arc<FileSystems>) -> Bounded {
-        Bounded { inner, systems }
+    pub fn new(inner: Arc<dyn Transport>, systems: Arc<FileSystems>) -> BoundedTransport {
+        BoundedTransport {
+            inner,
+            file_systems: systems,
+        }
     }
 }
 
-impl Transport for Bounded {
+impl Transport for BoundedTransport {
     fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         let probe_one = |memory: &&Path| {
-            let Some(system) = self.systems.of(memory) else {
-                return one(self.inner.probe(&[memory]));
+            let Some(system) = self.file_systems.find_untrusted(memory) else {
+                return single_result(self.inner.probe(&[memory]));
             };
             let (inner, memory) = (Arc::clone(&self.inner), memory.to_path_buf());
-            let probed = system.call(move || one(inner.probe(&[&memory])));
-            probed.unwrap_or_else(|error| Err(unreachable(error)))
+            let probed = system.call(move || single_result(inner.probe(&[&memory])));
+            probed.unwrap_or_else(|error| Err(unreachable_error(error)))
         };
         memories.iter().map(probe_one).collect()
     }
 
-    fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
-        let Some(system) = self.systems.of(memory) else {
-            return self.inner.open(memory);
+    fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError> {
+        let Some(system) = self.file_systems.find_untrusted(memory) else {
+            return self.inner.open_directory(memory);
         };
         BoundedFolder::open(&self.inner, system, memory)
     }
 
     fn file_system(&self, memory: &Path) -> Option<Arc<FileSystem>> {
-        self.systems.of(memory)
+        self.file_systems.find_untrusted(memory)
     }
 }
 
-fn one(
+fn single_result(
     mut answers: Vec<Result<MemoryObject, TransportError>>,
 ) -> Result<MemoryObject, TransportError> {
     answers
         .pop()
-        .unwrap_or_else(|| Err(Error::new(Kind::Internal, "a probe was not answered").into()))
+        .unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "a probe was not answered").into()))
 }
 
-fn unreachable(error: Error) -> TransportError {
-    TransportError::new(Cause::Unreachable, error)
+fn unreachable_error(error: Error) -> TransportError {
+    TransportError::new(FailureCause::Unreachable, error)
 }
 
 /// That the caller waits for a call no longer; nobody reads it.
-fn given_up() -> Error {
-    Error::new(Kind::Internal, "the call was given up")
+fn caller_gone_error() -> Error {
+    Error::new(ErrorKind::Internal, "the call was given up")
 }
 
 /// What lives on the other threads.
-struct Inner {
-    folder: Mutex<Box<dyn Folder>>,
+struct SharedDirectory {
+    folder: Mutex<Box<dyn MemoryDirectory>>,
     /// Kept until no call can change anything in the folder any more.
-    held: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    held_guards: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
-impl Inner {
-    fn folder(&self) -> MutexGuard<'_, Box<dyn Folder>> {
+impl SharedDirectory {
+    fn lock_directory(&self) -> MutexGuard<'_, Box<dyn MemoryDirectory>> {
         self.folder.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<Arc<dyn Any + Send + Sync>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_guards(&self) -> MutexGuard<'_, Vec<Arc<dyn Any + Send + Sync>>> {
+        self.held_guards
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 struct BoundedFolder {
-    system: Arc<FileSystem>,
+    file_system: Arc<FileSystem>,
     /// Some until it is dropped.
-    inner: Option<Arc<Inner>>,
+    shared_directory: Option<Arc<SharedDirectory>>,
     /// The last call that was given up.
-    abandoned: Mutex<Option<FileSystemCall>>,
+    last_abandoned_call: Mutex<Option<FileSystemCall>>,
 }
 
 /// What a call with callbacks reports.
@@ -109,9 +115,9 @@ enum CallReport<T> {
     /// The next bytes of a file.
     Piece(Vec<u8>),
     /// A displaced file is ready to be inspected.
-    Inspect,
+    InspectionRequested,
     /// The file that was asked for was read to its end.
-    Read(Result<File, TransportError>),
+    FileRead(Result<FileMetadata, TransportError>),
     /// The result of the call.
     Done(Result<T, TransportError>),
 }
@@ -119,7 +125,7 @@ enum CallReport<T> {
 /// What the inspection of a displaced file wants next.
 enum InspectionOrder {
     /// The whole file.
-    Read,
+    ReadFile,
     /// Nothing: this is what came of it.
     Inspected(Result<(), Error>),
 }
@@ -129,58 +135,64 @@ impl BoundedFolder {
         transport: &Arc<dyn Transport>,
         system: Arc<FileSystem>,
         memory: &Path,
-    ) -> Result<Box<dyn Folder>, TransportError> {
+    ) -> Result<Box<dyn MemoryDirectory>, TransportError> {
         let (transport, memory): (_, PathBuf) = (Arc::clone(transport), memory.to_path_buf());
-        let opened = system.call(move || transport.open(&memory));
-        let folder = opened.map_err(unreachable)??;
+        let opened = system.call(move || transport.open_directory(&memory));
+        let folder = opened.map_err(unreachable_error)??;
         Ok(Box::new(BoundedFolder {
-            system,
-            inner: Some(Arc::new(Inner {
+            file_system: system,
+            shared_directory: Some(Arc::new(SharedDirectory {
                 folder: Mutex::new(folder),
-                held: Mutex::default(),
+                held_guards: Mutex::default(),
             })),
-            abandoned: Mutex::default(),
+            last_abandoned_call: Mutex::default(),
         }))
     }
 
-    fn inner(&self) -> Result<Arc<Inner>, TransportError> {
-        let inner = self.inner.as_ref().map(Arc::clone);
-        inner.ok_or_else(|| given_up().into())
+    fn live_directory(&self) -> Result<Arc<SharedDirectory>, TransportError> {
+        let inner = self.shared_directory.as_ref().map(Arc::clone);
+        inner.ok_or_else(|| caller_gone_error().into())
     }
 
-    fn start(
+    fn start_call(
         &self,
-        job: impl FnOnce(&dyn Folder) + Send + 'static,
+        job: impl FnOnce(&dyn MemoryDirectory) + Send + 'static,
     ) -> Result<FileSystemCall, TransportError> {
-        let inner = self.inner()?;
-        let call = self.system.start(move || job(&**inner.folder()));
-        call.map_err(unreachable)
+        let inner = self.live_directory()?;
+        let call = self
+            .file_system
+            .start_call(move || job(&**inner.lock_directory()));
+        call.map_err(unreachable_error)
     }
 
-    fn call<T: Send + 'static>(
+    fn run_call<T: Send + 'static>(
         &self,
-        job: impl FnOnce(&dyn Folder) -> Result<T, TransportError> + Send + 'static,
+        job: impl FnOnce(&dyn MemoryDirectory) -> Result<T, TransportError> + Send + 'static,
     ) -> Result<T, TransportError> {
         let (reply, answer) = bounded(1);
-        let call = self.start(move |folder| {
+        let call = self.start_call(move |folder| {
             // Nobody waits for a call that was given up.
             let _ = reply.send(job(folder));
         })?;
-        self.receive(call, &answer)?
+        self.receive_result(call, &answer)?
     }
 
     /// Waits for the last thing that a call reports.
-    fn receive<T>(&self, call: FileSystemCall, answer: &Receiver<T>) -> Result<T, TransportError> {
-        let received = call.receive(answer).map_err(unreachable);
-        self.note(call);
+    fn receive_result<T>(
+        &self,
+        call: FileSystemCall,
+        answer: &Receiver<T>,
+    ) -> Result<T, TransportError> {
+        let received = call.receive(answer).map_err(unreachable_error);
+        self.record_abandoned(call);
         received
     }
 
     /// Remembers a call that was given up.
-    fn note(&self, call: FileSystemCall) {
+    fn record_abandoned(&self, call: FileSystemCall) {
         if call.is_abandoned() {
             let mut abandoned = self
-                .abandoned
+                .last_abandoned_call
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             *abandoned = Some(call);
@@ -188,71 +200,80 @@ impl BoundedFolder {
     }
 
     /// What the folder says without asking its file system.
-    fn say<T>(&self, say: impl FnOnce(&dyn Folder) -> T) -> Option<T> {
-        let inner = self.inner.as_ref()?;
+    fn query_without_blocking<T>(
+        &self,
+        query: impl FnOnce(&dyn MemoryDirectory) -> T,
+    ) -> Option<T> {
+        let inner = self.shared_directory.as_ref()?;
         // Taken only while a call that was given up has not returned.
         let folder = inner.folder.try_lock().ok()?;
-        Some(say(&**folder))
+        Some(query(&**folder))
     }
 
     fn read_pieces(
         &self,
         call: &FileSystemCall,
-        reports: &Receiver<CallReport<File>>,
-        sink: Sink<'_>,
-    ) -> Result<File, TransportError> {
+        reports: &Receiver<CallReport<FileMetadata>>,
+        sink: ByteSink<'_>,
+    ) -> Result<FileMetadata, TransportError> {
         loop {
-            match call.receive(reports).map_err(unreachable)? {
+            match call.receive(reports).map_err(unreachable_error)? {
                 CallReport::Piece(bytes) => {
-                    call.note_bytes(bytes.len());
+                    call.add_moved_bytes(bytes.len());
                     sink(&bytes)?;
                 }
                 CallReport::Done(read) => return read,
-                CallReport::Inspect | CallReport::Read(_) => return Err(given_up().into()),
+                CallReport::InspectionRequested | CallReport::FileRead(_) => {
+                    return Err(caller_gone_error().into());
+                }
             }
         }
     }
 
     /// Answers what the settling of a displaced file asks, until it is done.
-    fn answer(
+    fn serve_inspection(
         call: &FileSystemCall,
-        reports: &Receiver<CallReport<Settled>>,
+        reports: &Receiver<CallReport<SettleOutcome>>,
         orders: &Sender<InspectionOrder>,
-        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
-    ) -> Result<Settled, TransportError> {
-        let read = |sink: Sink<'_>| {
-            call.send(orders, InspectionOrder::Read)
-                .map_err(unreachable)?;
+        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+    ) -> Result<SettleOutcome, TransportError> {
+        let read = |sink: ByteSink<'_>| {
+            call.send(orders, InspectionOrder::ReadFile)
+                .map_err(unreachable_error)?;
             let mut stopped = None;
             loop {
-                match call.receive(reports).map_err(unreachable)? {
+                match call.receive(reports).map_err(unreachable_error)? {
                     CallReport::Piece(bytes) => {
-                        call.note_bytes(bytes.len());
+                        call.add_moved_bytes(bytes.len());
                         stopped = stopped.or_else(|| sink(&bytes).err());
                     }
-                    CallReport::Read(read) => {
+                    CallReport::FileRead(read) => {
                         return match stopped {
                             Some(error) => Err(error.into()),
                             None => read,
                         };
                     }
-                    CallReport::Inspect | CallReport::Done(_) => return Err(given_up().into()),
+                    CallReport::InspectionRequested | CallReport::Done(_) => {
+                        return Err(caller_gone_error().into());
+                    }
                 }
             }
         };
         loop {
-            match call.receive(reports).map_err(unreachable)? {
-                CallReport::Inspect => {
+            match call.receive(reports).map_err(unreachable_error)? {
+                CallReport::InspectionRequested => {
                     let inspected = inspect(&read);
                     if call.is_abandoned() {
                         inspected?;
-                        return Err(given_up().into());
+                        return Err(caller_gone_error().into());
                     }
                     let order = InspectionOrder::Inspected(inspected);
-                    call.send(orders, order).map_err(unreachable)?;
+                    call.send(orders, order).map_err(unreachable_error)?;
                 }
                 CallReport::Done(settled) => return settled,
-                CallReport::Piece(_) | CallReport::Read(_) => return Err(given_up().into()),
+                CallReport::Piece(_) | CallReport::FileRead(_) => {
+                    return Err(caller_gone_error().into());
+                }
             }
         }
     }
@@ -260,109 +281,114 @@ impl BoundedFolder {
 
 impl Drop for BoundedFolder {
     fn drop(&mut self) {
-        let Some(inner) = self.inner.take() else {
+        let Some(inner) = self.shared_directory.take() else {
             return;
         };
         let abandoned = self
-            .abandoned
+            .last_abandoned_call
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         // A call that is still under way may change the folder when the file system
         // answers again: what is held goes with it.
         if !abandoned.as_ref().is_some_and(FileSystemCall::is_abandoned) {
-            inner.held().clear();
+            inner.lock_guards().clear();
         }
-        self.system.dispose(inner);
+        self.file_system.drop_on_thread(inner);
     }
 }
 
-impl Folder for BoundedFolder {
-    fn hold(&self, guard: Arc<dyn Any + Send + Sync>) {
-        if let Some(inner) = &self.inner {
-            inner.held().push(guard);
+impl MemoryDirectory for BoundedFolder {
+    fn hold_guard(&self, guard: Arc<dyn Any + Send + Sync>) {
+        if let Some(inner) = &self.shared_directory {
+            inner.lock_guards().push(guard);
         }
     }
 
-    fn unsynced(&self) -> Vec<Unsynced> {
-        let changed = self.say(|folder| folder.unsynced());
+    fn take_unsynced(&self) -> Vec<UnsyncedObject> {
+        let changed = self.query_without_blocking(|folder| folder.take_unsynced());
         let changed = changed.unwrap_or_default().into_iter();
-        changed.map(|it| it.through(&self.system)).collect()
+        changed
+            .map(|it| it.with_file_system(&self.file_system))
+            .collect()
     }
 
-    fn identity(&self) -> Result<Option<u64>, TransportError> {
-        self.call(|folder| folder.identity())
+    fn directory_id(&self) -> Result<Option<u64>, TransportError> {
+        self.run_call(|folder| folder.directory_id())
     }
 
-    fn look(&self) -> Result<MemoryObject, TransportError> {
-        self.call(|folder| folder.look())
+    fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
+        self.run_call(|folder| folder.stat_memory())
     }
 
-    fn outlook(&self) -> SwapForecast {
-        let outlook = self.call(|folder| Ok(folder.outlook()));
+    fn forecast_swap(&self) -> SwapForecast {
+        let outlook = self.run_call(|folder| Ok(folder.forecast_swap()));
         outlook.unwrap_or_else(|error| SwapForecast::Refused(error.into()))
     }
 
-    fn lacks(&self) -> Vec<Extension> {
-        self.say(|folder| folder.lacks()).unwrap_or_default()
+    fn missing_extensions(&self) -> Vec<SftpExtension> {
+        self.query_without_blocking(|folder| folder.missing_extensions())
+            .unwrap_or_default()
     }
 
-    fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
+    fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
         let (report, reports) = bounded(MAX_QUEUED_PIECES);
-        let call = self.start(move |folder| {
-            let read = folder.read(&mut |bytes| {
+        let call = self.start_call(move |folder| {
+            let read = folder.read_memory(&mut |bytes| {
                 let sent = report.send(CallReport::Piece(bytes.to_vec()));
-                sent.map_err(|_| given_up())
+                sent.map_err(|_| caller_gone_error())
             });
             let _ = report.send(CallReport::Done(read));
         })?;
         let read = self.read_pieces(&call, &reports, sink);
-        self.note(call);
+        self.record_abandoned(call);
         read
     }
 
-    fn unread(&self) -> Result<File, TransportError> {
-        self.call(|folder| folder.unread())
+    fn stat_leased_memory(&self) -> Result<FileMetadata, TransportError> {
+        self.run_call(|folder| folder.stat_leased_memory())
     }
 
-    fn inherited(&self, staged: &str) -> Result<Attributes, TransportError> {
+    fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError> {
         let staged = staged.to_string();
-        self.call(move |folder| folder.inherited(&staged))
+        self.run_call(move |folder| folder.inherited_attributes(&staged))
     }
 
     fn stage(
         &self,
         name: &str,
-        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<Identity, TransportError> {
+    ) -> Result<FileIdentity, TransportError> {
         let (name, attributes) = (name.to_string(), attributes.clone());
-        let (give, pieces) = bounded::<Option<Vec<u8>>>(MAX_QUEUED_PIECES);
+        let (piece_sender, pieces) = bounded::<Option<Vec<u8>>>(MAX_QUEUED_PIECES);
         let (reply, answer) = bounded(1);
-        let call = self.start(move |folder| {
-            let mut feed = |sink: Sink<'_>| loop {
+        let call = self.start_call(move |folder| {
+            let mut feed_pieces = |sink: ByteSink<'_>| loop {
                 match pieces.recv() {
                     Ok(Some(bytes)) => sink(&bytes)?,
                     Ok(None) => return Ok(()),
-                    Err(_) => return Err(given_up()),
+                    Err(_) => return Err(caller_gone_error()),
                 }
             };
-            let staged = folder.stage(&name, &mut feed, &attributes);
+            let staged = folder.stage(&name, &mut feed_pieces, &attributes);
             drop(pieces);
             let _ = reply.send(staged);
         })?;
-        let fed = content(&mut |bytes| {
-            call.note_bytes(bytes.len());
-            call.send(&give, Some(bytes.to_vec()))
+        let write_outcome = content(&mut |bytes| {
+            call.add_moved_bytes(bytes.len());
+            call.send(&piece_sender, Some(bytes.to_vec()))
         });
-        let fed = fed.and_then(|()| call.send(&give, None));
+        let fed = write_outcome.and_then(|()| call.send(&piece_sender, None));
         // Without an end the other side removes what it began.
-        drop(give);
+        drop(piece_sender);
         let staged = match call.is_abandoned() {
-            true => Err(unreachable(fed.err().unwrap_or_else(given_up))),
-            false => match (call.receive(&answer).map_err(unreachable), fed) {
+            true => Err(unreachable_error(
+                fed.err().unwrap_or_else(caller_gone_error),
+            )),
+            false => match (call.receive(&answer).map_err(unreachable_error), fed) {
                 // It stopped by itself, and knows why.
                 (Ok(Err(error)), Ok(())) => Err(error),
-                (Ok(Err(error)), Err(fed)) => match error.is(&given_up()) {
+                (Ok(Err(error)), Err(fed)) => match error.has_same_message(&caller_gone_error()) {
                     true => Err(fed.into()),
                     false => Err(error),
                 },
@@ -371,132 +397,145 @@ impl Folder for BoundedFolder {
                 (Err(error), _) => Err(error),
             },
         };
-        self.note(call);
+        self.record_abandoned(call);
         staged
     }
 
-    fn link(&self, staged: &str) -> Result<(), TransportError> {
+    fn link_staged(&self, staged: &str) -> Result<(), TransportError> {
         let staged = staged.to_string();
-        self.call(move |folder| folder.link(&staged))
+        self.run_call(move |folder| folder.link_staged(&staged))
     }
 
-    fn new_name(&self, staged: &str) -> String {
-        let name = self.say(|folder| folder.new_name(staged));
+    fn staged_file_name(&self, staged: &str) -> String {
+        let name = self.query_without_blocking(|folder| folder.staged_file_name(staged));
         name.unwrap_or_else(|| staged.to_string())
     }
 
-    fn shown(&self, name: &str) -> String {
-        let shown = self.say(|folder| folder.shown(name));
+    fn display_name(&self, name: &str) -> String {
+        let shown = self.query_without_blocking(|folder| folder.display_name(name));
         shown.unwrap_or_else(|| name.to_string())
     }
 
-    fn give_back(&self, displaced: &str) -> Result<(), TransportError> {
+    fn restore_memory_name(&self, displaced: &str) -> Result<(), TransportError> {
         let displaced = displaced.to_string();
-        self.call(move |folder| folder.give_back(&displaced))
+        self.run_call(move |folder| folder.restore_memory_name(&displaced))
     }
 
-    fn take_over(&self, staged: &str, names: &[String]) -> Result<(), TransportError> {
+    fn take_over_run(&self, staged: &str, names: &[String]) -> Result<(), TransportError> {
         let (staged, names) = (staged.to_string(), names.to_vec());
-        self.call(move |folder| folder.take_over(&staged, &names))
+        self.run_call(move |folder| folder.take_over_run(&staged, &names))
     }
 
-    fn remove_unfinished(&self, name: &str) -> Result<(), TransportError> {
+    fn remove_unfinished_staging(&self, name: &str) -> Result<(), TransportError> {
         let name = name.to_string();
-        self.call(move |folder| folder.remove_unfinished(&name))
+        self.run_call(move |folder| folder.remove_unfinished_staging(&name))
     }
 
-    fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
+    fn swap(&self, staged: &str, new: FileIdentity) -> Result<SwapOutcome, TransportError> {
         let staged = staged.to_string();
-        self.call(move |folder| folder.swap(&staged, new))
+        self.run_call(move |folder| folder.swap(&staged, new))
     }
 
-    fn write_in_place(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
+    fn write_in_place(
+        &self,
+        staged: &str,
+        new: FileIdentity,
+    ) -> Result<SwapOutcome, TransportError> {
         let staged = staged.to_string();
-        self.call(move |folder| folder.write_in_place(&staged, new))
+        self.run_call(move |folder| folder.write_in_place(&staged, new))
     }
 
     fn object_id(&self, name: &str) -> Result<Option<ObjectId>, TransportError> {
         let name = name.to_string();
-        self.call(move |folder| folder.object_id(&name))
+        self.run_call(move |folder| folder.object_id(&name))
     }
 
-    fn put_back(&self, kept: &str, id: Option<ObjectId>) -> Result<Swapped, TransportError> {
+    fn restore_object(
+        &self,
+        kept: &str,
+        id: Option<ObjectId>,
+    ) -> Result<SwapOutcome, TransportError> {
         let kept = kept.to_string();
-        self.call(move |folder| folder.put_back(&kept, id))
+        self.run_call(move |folder| folder.restore_object(&kept, id))
     }
 
-    fn take_away(&self, staged: &str) -> Result<(), TransportError> {
+    fn move_memory_aside(&self, staged: &str) -> Result<(), TransportError> {
         let staged = staged.to_string();
-        self.call(move |folder| folder.take_away(&staged))
+        self.run_call(move |folder| folder.move_memory_aside(&staged))
     }
 
     fn settle(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
-    ) -> Result<Settled, TransportError> {
+        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+    ) -> Result<SettleOutcome, TransportError> {
         let displaced = displaced.to_string();
         let (report, reports) = bounded(MAX_QUEUED_PIECES);
         let (order, orders) = bounded(1);
-        let call = self.start(move |folder| {
-            let tell = |what| report.send(what).map_err(|_| given_up());
-            let mut inspect = |reader: Reader<'_>| {
-                tell(CallReport::Inspect)?;
+        let call = self.start_call(move |folder| {
+            let tell = |what| report.send(what).map_err(|_| caller_gone_error());
+            let mut inspect = |reader: FileReader<'_>| {
+                tell(CallReport::InspectionRequested)?;
                 loop {
                     match orders.recv() {
-                        Ok(InspectionOrder::Read) => {
+                        Ok(InspectionOrder::ReadFile) => {
                             let read = reader(&mut |bytes| tell(CallReport::Piece(bytes.to_vec())));
-                            tell(CallReport::Read(read))?;
+                            tell(CallReport::FileRead(read))?;
                         }
                         Ok(InspectionOrder::Inspected(result)) => return result,
-                        Err(_) => return Err(given_up()),
+                        Err(_) => return Err(caller_gone_error()),
                     }
                 }
             };
             let settled = folder.settle(&displaced, &mut inspect);
             let _ = report.send(CallReport::Done(settled));
         })?;
-        let settled = BoundedFolder::answer(&call, &reports, &order, inspect);
-        self.note(call);
+        let settled = BoundedFolder::serve_inspection(&call, &reports, &order, inspect);
+        self.record_abandoned(call);
         settled
     }
 
-    fn remove_odd(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
+    fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
         let (name, odd) = (name.to_string(), odd.clone());
-        self.call(move |folder| folder.remove_odd(&name, &odd))
+        self.run_call(move |folder| folder.remove_special_file(&name, &odd))
     }
 
-    fn unwatched(&self) -> Option<String> {
-        let unwatched = self.call(|folder| Ok(folder.unwatched()));
+    fn undetectable_writers_reason(&self) -> Option<String> {
+        let unwatched = self.run_call(|folder| Ok(folder.undetectable_writers_reason()));
         unwatched.unwrap_or_else(|error| Some(error.to_string()))
     }
 
-    fn due(&self) -> Option<Instant> {
-        self.say(|folder| folder.due()).flatten()
+    fn next_settle_time(&self) -> Option<Instant> {
+        self.query_without_blocking(|folder| folder.next_settle_time())
+            .flatten()
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
         let staged = staged.to_string();
-        self.call(move |folder| folder.displaced_names(&staged))
+        self.run_call(move |folder| folder.displaced_names(&staged))
     }
 
-    fn half_written(&self, staged: &str) -> Result<bool, TransportError> {
+    fn is_half_written(&self, staged: &str) -> Result<bool, TransportError> {
         let staged = staged.to_string();
-        self.call(move |folder| folder.half_written(&staged))
+        self.run_call(move |folder| folder.is_half_written(&staged))
     }
 
-    fn stands(&self, name: &str) -> Result<bool, TransportError> {
+    fn exists(&self, name: &str) -> Result<bool, TransportError> {
         let name = name.to_string();
-        self.call(move |folder| folder.stands(&name))
+        self.run_call(move |folder| folder.exists(&name))
     }
 
-    fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError> {
+    fn find_content(
+        &self,
+        name: &str,
+        content: Digest,
+    ) -> Result<Option<FileIdentity>, TransportError> {
         let name = name.to_string();
-        self.call(move |folder| folder.holds(&name, content))
+        self.run_call(move |folder| folder.find_content(&name, content))
     }
 
-    fn remove(&self, name: &str) -> Result<(), TransportError> {
+    fn remove_name(&self, name: &str) -> Result<(), TransportError> {
         let name = name.to_string();
-        self.call(move |folder| folder.remove(&name))
+        self.run_call(move |folder| folder.remove_name(&name))
     }
 }

@@ -4,39 +4,39 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
 
-use super::{Cause, TransportError};
+use super::{FailureCause, TransportError};
 
 /// Whether a host can be reached, as the last try found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reachability {
     /// It shows another key than the one that is known.
-    HostKey,
+    HostKeyMismatch,
     /// It answers, and does not let us in; or our own setup does not let us try.
     Refused,
     /// It does not answer.
-    Away,
+    Unreachable,
     /// Nobody knows yet.
     #[default]
     Unknown,
     /// There is a session.
-    Up,
+    Connected,
 }
 
 impl Reachability {
     /// What a failure to connect means.
-    pub fn of(cause: Cause) -> Reachability {
+    pub fn from_cause(cause: FailureCause) -> Reachability {
         match cause {
-            Cause::HostKey => Reachability::HostKey,
-            Cause::Unreachable => Reachability::Away,
+            FailureCause::HostKeyMismatch => Reachability::HostKeyMismatch,
+            FailureCause::Unreachable => Reachability::Unreachable,
             _ => Reachability::Refused,
         }
     }
 
     /// Whether the last try failed.
-    pub fn is_trouble(self) -> bool {
+    pub fn is_failure(self) -> bool {
         matches!(
             self,
-            Reachability::HostKey | Reachability::Refused | Reachability::Away
+            Reachability::HostKeyMismatch | Reachability::Refused | Reachability::Unreachable
         )
     }
 }
@@ -45,19 +45,19 @@ impl Reachability {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConnectionStatus {
     /// As the last try found.
-    pub reach: Reachability,
+    pub reachability: Reachability,
     /// Somebody is connecting right now.
-    pub trying: bool,
+    pub is_connecting: bool,
     /// What it wants from the operator before it lets anybody in.
-    pub asks: Option<&'static str>,
+    pub pending_prompt: Option<&'static str>,
     /// It asked in vain: nobody connects before the operator wants it.
-    pub barred: bool,
+    pub is_blocked: bool,
     /// Since when it has been so.
     pub since: Option<DateTime<FixedOffset>>,
     /// When it is tried again, unless somebody asks for it earlier.
-    pub next: Option<DateTime<FixedOffset>>,
+    pub next_attempt: Option<DateTime<FixedOffset>>,
     /// The same by the clock that only moves forward.
-    pub until: Option<Instant>,
+    pub next_attempt_instant: Option<Instant>,
     /// Tries in a row that failed.
     pub failures: u32,
     /// How long the last reply took.
@@ -66,19 +66,19 @@ pub struct ConnectionStatus {
     pub error: Option<TransportError>,
     /// What the server can do beside what every server can; empty before it was
     /// reached.
-    pub abilities: Vec<ServerFeature>,
+    pub server_features: Vec<ServerFeature>,
     /// Limits that the server tells of, by their names.
-    pub limits: Vec<(&'static str, u64)>,
+    pub server_limits: Vec<(&'static str, u64)>,
 }
 
 impl ConnectionStatus {
     /// Why there is no session, in a few words; they may be the host's.
-    pub fn reason(&self) -> Option<String> {
-        if let Some(noun) = self.asks {
+    pub fn short_reason(&self) -> Option<String> {
+        if let Some(noun) = self.pending_prompt {
             return Some(format!("wants {noun}"));
         }
         let error = self.error.as_ref()?;
-        if error.cause == Cause::HostKey {
+        if error.cause == FailureCause::HostKeyMismatch {
             return Some("another host key".to_string());
         }
         let text = error.to_string();
@@ -94,21 +94,21 @@ pub struct ServerFeature {
     /// What it is called.
     pub name: &'static str,
     /// Whether this one can.
-    pub there: bool,
+    pub is_available: bool,
     /// What is weaker without it.
-    pub without: &'static str,
+    pub degradation: &'static str,
     /// Replacing a memory relies on it, so that needs the operator's consent.
-    pub relied_on: bool,
+    pub needs_consent: bool,
 }
 
 impl ServerFeature {
     /// What it means that this one cannot.
-    pub fn lacking(&self) -> String {
-        let consent = match self.relied_on {
+    pub fn describe_missing(&self) -> String {
+        let consent = match self.needs_consent {
             true => "; nothing is reset there unless accept_weaker allows it",
             false => "",
         };
-        format!("{}: {}{consent}", self.name, self.without)
+        format!("{}: {}{consent}", self.name, self.degradation)
     }
 }
 
@@ -124,39 +124,39 @@ pub struct ConnectionSetting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::{Error, Kind};
+    use crate::error::{Error, ErrorKind};
 
     #[test]
     fn a_reason_is_what_was_said_last() {
         for (cause, message, expected) in [
             (
-                Cause::Unreachable,
+                FailureCause::Unreachable,
                 "box cannot be reached: ssh: connect to host box port 22: Connection refused",
                 "Connection refused",
             ),
             (
-                Cause::Unreachable,
+                FailureCause::Unreachable,
                 "box did not answer: no answer for 15 s",
                 "no answer for 15 s",
             ),
             (
-                Cause::Refused,
+                FailureCause::Refused,
                 "box does not let us in: me@box: Permission denied (publickey).",
                 "Permission denied (publickey)",
             ),
             (
-                Cause::HostKey,
+                FailureCause::HostKeyMismatch,
                 "box shows another host key than the one that is known",
                 "another host key",
             ),
         ] {
-            let error = TransportError::new(cause, Error::new(Kind::Host, message));
+            let error = TransportError::new(cause, Error::new(ErrorKind::Host, message));
             let contact = ConnectionStatus {
                 error: Some(error),
                 ..ConnectionStatus::default()
             };
-            assert_eq!(contact.reason().as_deref(), Some(expected));
+            assert_eq!(contact.short_reason().as_deref(), Some(expected));
         }
-        assert_eq!(ConnectionStatus::default().reason(), None);
+        assert_eq!(ConnectionStatus::default().short_reason(), None);
     }
 }

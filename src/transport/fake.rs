@@ -8,123 +8,123 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Attributes, Cause, File, Folder, Identity, MemoryObject, Method, Pieces, Reader, Settled, Sink,
-    SpecialFile, Stamp, Swapped, Transport, TransportError, Unsynced, Xattr, created_mode,
-    xattrs::affordable,
+    Attributes, BatchSink, ByteSink, FailureCause, FileIdentity, FileMetadata, FileReader,
+    MemoryDirectory, MemoryObject, SettleOutcome, SpecialFile, Stamp, SwapMethod, SwapOutcome,
+    Transport, TransportError, UnsyncedObject, Xattr, new_memory_mode, xattrs::keep_within_limit,
 };
 use crate::clock::Clock;
 use crate::digest::Digest;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 
 /// Bytes that a read hands over at a time.
-const PIECE: usize = 64 * 1024;
+const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// What is asked of the transport: the methods of [`Transport`] and [`Folder`]
+/// What is asked of the transport: the methods of [`Transport`] and [`MemoryDirectory`]
 /// that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the method of the same name.
-pub enum Op {
+pub enum FakeOperation {
     Probe,
     Open,
-    Look,
+    StatMemory,
     Read,
-    Inherited,
+    InheritedAttributes,
     Stage,
     Swap,
-    TakeAway,
+    MoveMemoryAside,
     Settle,
     DisplacedNames,
-    Stands,
-    Holds,
+    Exists,
+    FindContent,
     Remove,
 }
 
 /// Runs before an operation, with the path of the memory.
-pub type Hook = Box<dyn FnMut(&Fake, Op, &Path) + Send>;
+pub type OperationHook = Box<dyn FnMut(&FakeTransport, FakeOperation, &Path) + Send>;
 
 /// Memories in this process. Clones share them.
 #[derive(Clone)]
-pub struct Fake {
+pub struct FakeTransport {
     clock: Arc<dyn Clock>,
-    tree: Arc<Mutex<Tree>>,
-    hook: Arc<Mutex<Option<Hook>>>,
+    tree: Arc<Mutex<FakeTree>>,
+    hook: Arc<Mutex<Option<OperationHook>>>,
 }
 
 #[derive(Default)]
-struct Tree {
-    nodes: BTreeMap<PathBuf, Node>,
-    inodes: u64,
-    calls: Vec<(Op, PathBuf)>,
-    faults: Vec<Fault>,
+struct FakeTree {
+    nodes: BTreeMap<PathBuf, FakeNode>,
+    last_inode: u64,
+    calls: Vec<(FakeOperation, PathBuf)>,
+    faults: Vec<InjectedFault>,
     latency: Duration,
 }
 
 #[derive(Clone)]
-enum Node {
+enum FakeNode {
     Folder(Attributes),
-    File(Arc<Mutex<Inode>>),
-    Odd(SpecialFile),
+    File(Arc<Mutex<FakeInode>>),
+    Special(SpecialFile),
 }
 
-struct Inode {
+struct FakeInode {
     bytes: Vec<u8>,
-    file: File,
-    writers: usize,
+    metadata: FileMetadata,
+    open_writers: usize,
 }
 
-struct Fault {
-    op: Op,
+struct InjectedFault {
+    operation: FakeOperation,
     memory: PathBuf,
     /// Calls until it strikes; none strikes at every call.
-    left: Option<u32>,
-    cause: Cause,
+    calls_left: Option<u32>,
+    cause: FailureCause,
     message: String,
 }
 
 /// A file that an "agent" holds open for writing, until it is dropped.
-pub struct Writer {
+pub struct FakeWriter {
     clock: Arc<dyn Clock>,
-    inode: Arc<Mutex<Inode>>,
+    inode: Arc<Mutex<FakeInode>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Inode {
+impl FakeInode {
     fn append(&mut self, bytes: &[u8], clock: &dyn Clock) {
         self.bytes.extend_from_slice(bytes);
-        self.touch(clock);
+        self.update_stamp(clock);
     }
 
     /// Gives it a new stamp, later than any before.
-    fn touch(&mut self, clock: &dyn Clock) {
+    fn update_stamp(&mut self, clock: &dyn Clock) {
         let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);
-        let stamp = &mut self.file.stamp;
+        let stamp = &mut self.metadata.stamp;
         stamp.size = self.bytes.len() as u64;
         stamp.modified = now.max(stamp.modified + 1);
         stamp.changed = stamp.modified;
     }
 }
 
-impl Writer {
+impl FakeWriter {
     /// Appends to the file, whatever name it has by now.
     pub fn write(&mut self, bytes: &[u8]) {
         lock(&self.inode).append(bytes, self.clock.as_ref());
     }
 }
 
-impl Drop for Writer {
+impl Drop for FakeWriter {
     fn drop(&mut self) {
-        lock(&self.inode).writers -= 1;
+        lock(&self.inode).open_writers -= 1;
     }
 }
 
 /// What tests and agents do behind the engine's back.
-impl Fake {
+impl FakeTransport {
     /// A world without folders.
-    pub fn new(clock: Arc<dyn Clock>) -> Fake {
-        Fake {
+    pub fn new(clock: Arc<dyn Clock>) -> FakeTransport {
+        FakeTransport {
             clock,
             tree: Arc::default(),
             hook: Arc::default(),
@@ -139,32 +139,32 @@ impl Fake {
             mode,
             xattrs: Vec::new(),
         };
-        let node = Node::Folder(attributes);
+        let node = FakeNode::Folder(attributes);
         self.tree().nodes.insert(path.as_ref().to_path_buf(), node);
     }
 
     /// Writes a file: in place if one stands there, else a new one.
-    pub fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) {
+    pub fn write_file(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         let mut tree = self.tree();
         match tree.nodes.get(path.as_ref()) {
-            Some(Node::File(inode)) => {
+            Some(FakeNode::File(inode)) => {
                 let mut inode = lock(inode);
                 inode.bytes.clear();
                 inode.append(bytes, self.clock.as_ref());
             }
             _ => {
-                let attributes = tree.inherited(path.as_ref());
-                self.create(&mut tree, path.as_ref(), bytes.to_vec(), &attributes);
+                let attributes = tree.inherited_attributes(path.as_ref());
+                self.insert_file(&mut tree, path.as_ref(), bytes.to_vec(), &attributes);
             }
         }
     }
 
     /// Puts a new file in the place of whatever stands there, as editors do.
-    pub fn replace(&self, path: impl AsRef<Path>, bytes: &[u8]) {
+    pub fn replace_file(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         let mut tree = self.tree();
         tree.nodes.remove(path.as_ref());
-        let attributes = tree.inherited(path.as_ref());
-        self.create(&mut tree, path.as_ref(), bytes.to_vec(), &attributes);
+        let attributes = tree.inherited_attributes(path.as_ref());
+        self.insert_file(&mut tree, path.as_ref(), bytes.to_vec(), &attributes);
     }
 
     /// Gives whatever stands at `from` the name `to`, in the place of what stood
@@ -178,9 +178,10 @@ impl Fake {
 
     /// Puts something odd there; a [`SpecialFile::Symlink`] where a folder should be
     /// makes every path through it a path through a link.
-    pub fn put_odd(&self, path: impl AsRef<Path>, odd: SpecialFile) {
+    pub fn put_special_file(&self, path: impl AsRef<Path>, odd: SpecialFile) {
         let mut tree = self.tree();
-        tree.nodes.insert(path.as_ref().into(), Node::Odd(odd));
+        tree.nodes
+            .insert(path.as_ref().into(), FakeNode::Special(odd));
     }
 
     /// Removes whatever stands there.
@@ -190,41 +191,41 @@ impl Fake {
 
     /// Changes owner, mode and extended attributes of a file.
     pub fn set_attributes(&self, path: impl AsRef<Path>, attributes: Attributes) {
-        if let Some(Node::File(inode)) = self.tree().nodes.get(path.as_ref()) {
-            lock(inode).file.attributes = attributes;
+        if let Some(FakeNode::File(inode)) = self.tree().nodes.get(path.as_ref()) {
+            lock(inode).metadata.attributes = attributes;
         }
     }
 
     /// Owner, mode and extended attributes of a file.
     pub fn attributes(&self, path: impl AsRef<Path>) -> Option<Attributes> {
         match self.tree().nodes.get(path.as_ref()) {
-            Some(Node::File(inode)) => Some(lock(inode).file.attributes.clone()),
+            Some(FakeNode::File(inode)) => Some(lock(inode).metadata.attributes.clone()),
             _ => None,
         }
     }
 
     /// The bytes of a file.
-    pub fn bytes(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
+    pub fn content(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         match self.tree().nodes.get(path.as_ref()) {
-            Some(Node::File(inode)) => Some(lock(inode).bytes.clone()),
+            Some(FakeNode::File(inode)) => Some(lock(inode).bytes.clone()),
             _ => None,
         }
     }
 
     /// Opens a file for writing at its end; none where there is no file.
-    pub fn open_writer(&self, path: impl AsRef<Path>) -> Option<Writer> {
-        let Some(Node::File(inode)) = self.tree().nodes.get(path.as_ref()).cloned() else {
+    pub fn open_writer(&self, path: impl AsRef<Path>) -> Option<FakeWriter> {
+        let Some(FakeNode::File(inode)) = self.tree().nodes.get(path.as_ref()).cloned() else {
             return None;
         };
-        lock(&inode).writers += 1;
-        Some(Writer {
+        lock(&inode).open_writers += 1;
+        Some(FakeWriter {
             clock: Arc::clone(&self.clock),
             inode,
         })
     }
 
     /// The names in a folder, sorted.
-    pub fn names(&self, folder: impl AsRef<Path>) -> Vec<String> {
+    pub fn list_names(&self, folder: impl AsRef<Path>) -> Vec<String> {
         let tree = self.tree();
         let inside = |path: &&PathBuf| path.parent() == Some(folder.as_ref());
         let name = |path: &PathBuf| Some(path.file_name()?.to_string_lossy().into_owned());
@@ -233,24 +234,34 @@ impl Fake {
 
     /// Lets the `nth` further call of `op` on this memory fail, or every call
     /// when that is 0. The operation then changes nothing.
-    pub fn fail(&self, op: Op, memory: impl AsRef<Path>, nth: u32, cause: Cause, message: &str) {
-        self.tree().faults.push(Fault {
-            op,
+    pub fn fail_nth_call(
+        &self,
+        op: FakeOperation,
+        memory: impl AsRef<Path>,
+        nth: u32,
+        cause: FailureCause,
+        message: &str,
+    ) {
+        self.tree().faults.push(InjectedFault {
+            operation: op,
             memory: memory.as_ref().to_path_buf(),
-            left: (nth > 0).then_some(nth),
+            calls_left: (nth > 0).then_some(nth),
             cause,
             message: message.to_string(),
         });
     }
 
     /// Forgets all faults.
-    pub fn heal(&self) {
+    pub fn clear_faults(&self) {
         self.tree().faults.clear();
     }
 
     /// Runs `hook` before every operation, outside all locks: an "agent" may
     /// write in it. It replaces the hook before.
-    pub fn set_hook(&self, hook: impl FnMut(&Fake, Op, &Path) + Send + 'static) {
+    pub fn set_hook(
+        &self,
+        hook: impl FnMut(&FakeTransport, FakeOperation, &Path) + Send + 'static,
+    ) {
         *lock(&self.hook) = Some(Box::new(hook));
     }
 
@@ -260,44 +271,50 @@ impl Fake {
     }
 
     /// How often `op` was called on this memory.
-    pub fn calls(&self, op: Op, memory: impl AsRef<Path>) -> usize {
-        let called = |call: &&(Op, PathBuf)| call.0 == op && call.1 == memory.as_ref();
+    pub fn count_calls(&self, op: FakeOperation, memory: impl AsRef<Path>) -> usize {
+        let called = |call: &&(FakeOperation, PathBuf)| call.0 == op && call.1 == memory.as_ref();
         self.tree().calls.iter().filter(called).count()
     }
 
-    fn tree(&self) -> MutexGuard<'_, Tree> {
+    fn tree(&self) -> MutexGuard<'_, FakeTree> {
         lock(&self.tree)
     }
 
-    fn create(&self, tree: &mut Tree, path: &Path, bytes: Vec<u8>, attributes: &Attributes) {
-        tree.inodes += 1;
-        let mut inode = Inode {
+    fn insert_file(
+        &self,
+        tree: &mut FakeTree,
+        path: &Path,
+        bytes: Vec<u8>,
+        attributes: &Attributes,
+    ) {
+        tree.last_inode += 1;
+        let mut inode = FakeInode {
             bytes,
-            file: File {
+            metadata: FileMetadata {
                 stamp: Stamp {
                     size: 0,
                     modified: 0,
                     changed: 0,
-                    inode: tree.inodes,
+                    inode: tree.last_inode,
                 },
                 attributes: attributes.clone(),
-                dropped: 0,
+                dropped_xattrs: 0,
             },
-            writers: 0,
+            open_writers: 0,
         };
-        inode.touch(self.clock.as_ref());
-        let node = Node::File(Arc::new(Mutex::new(inode)));
+        inode.update_stamp(self.clock.as_ref());
+        let node = FakeNode::File(Arc::new(Mutex::new(inode)));
         tree.nodes.insert(path.to_path_buf(), node);
     }
 
     /// What comes before every operation: the wait, the hook, the fault.
-    fn enter(&self, op: Op, memory: &Path) -> Result<(), TransportError> {
-        self.wait();
-        self.meet(op, memory)
+    fn begin_operation(&self, op: FakeOperation, memory: &Path) -> Result<(), TransportError> {
+        self.wait_round_trip();
+        self.run_hook_and_faults(op, memory)
     }
 
     /// A round trip.
-    fn wait(&self) {
+    fn wait_round_trip(&self) {
         let latency = self.tree().latency;
         if !latency.is_zero() {
             self.clock.sleep(latency);
@@ -305,7 +322,7 @@ impl Fake {
     }
 
     /// The same without the wait, for what goes with others.
-    fn meet(&self, op: Op, memory: &Path) -> Result<(), TransportError> {
+    fn run_hook_and_faults(&self, op: FakeOperation, memory: &Path) -> Result<(), TransportError> {
         // Taken out while it runs, so that it can use this very transport.
         let hook = lock(&self.hook).take();
         if let Some(mut hook) = hook {
@@ -314,107 +331,114 @@ impl Fake {
         }
         let mut tree = self.tree();
         tree.calls.push((op, memory.to_path_buf()));
-        let mine = |fault: &Fault| (fault.op, fault.memory.as_path()) == (op, memory);
-        let mut struck = None;
-        for fault in tree.faults.iter_mut().filter(|fault| mine(fault)) {
-            fault.left = fault.left.map(|left| left.saturating_sub(1));
-            if fault.left.is_none_or(|left| left == 0) && struck.is_none() {
-                let error = Error::new(Kind::Host, fault.message.clone());
-                struck = Some(TransportError::new(fault.cause, error));
+        let is_for_call =
+            |fault: &InjectedFault| (fault.operation, fault.memory.as_path()) == (op, memory);
+        let mut cause_and_message = None;
+        for fault in tree.faults.iter_mut().filter(|fault| is_for_call(fault)) {
+            fault.calls_left = fault.calls_left.map(|left| left.saturating_sub(1));
+            if fault.calls_left.is_none_or(|left| left == 0) && cause_and_message.is_none() {
+                let error = Error::new(ErrorKind::Host, fault.message.clone());
+                cause_and_message = Some(TransportError::new(fault.cause, error));
             }
         }
-        tree.faults.retain(|fault| fault.left != Some(0));
-        struck.map_or(Ok(()), Err)
+        tree.faults.retain(|fault| fault.calls_left != Some(0));
+        cause_and_message.map_or(Ok(()), Err)
     }
 }
 
-impl Tree {
+impl FakeTree {
     /// What a file made here looks like: the folder's owner, no execute bits.
-    fn inherited(&self, memory: &Path) -> Attributes {
+    fn inherited_attributes(&self, memory: &Path) -> Attributes {
         let folder = memory.parent().and_then(|parent| self.nodes.get(parent));
         match folder {
-            Some(Node::Folder(attributes)) => Attributes {
-                mode: created_mode(attributes.mode),
+            Some(FakeNode::Folder(attributes)) => Attributes {
+                mode: new_memory_mode(attributes.mode),
                 ..attributes.clone()
             },
             _ => Attributes::default(),
         }
     }
 
-    fn object(&self, path: &Path) -> MemoryObject {
+    fn object_at(&self, path: &Path) -> MemoryObject {
         match self.nodes.get(path) {
             None => MemoryObject::Absent,
-            Some(Node::Folder(_)) => MemoryObject::Odd(SpecialFile::Directory),
-            Some(Node::Odd(odd)) => MemoryObject::Odd(odd.clone()),
-            Some(Node::File(inode)) => MemoryObject::File(plain(lock(inode).file.clone())),
+            Some(FakeNode::Folder(_)) => MemoryObject::Special(SpecialFile::Directory),
+            Some(FakeNode::Special(odd)) => MemoryObject::Special(odd.clone()),
+            Some(FakeNode::File(inode)) => {
+                MemoryObject::File(without_xattrs(lock(inode).metadata.clone()))
+            }
         }
     }
 
     /// Whether the folder of a memory can be opened.
-    fn reach(&self, memory: &Path) -> Result<PathBuf, TransportError> {
+    fn resolve_memory(&self, memory: &Path) -> Result<PathBuf, TransportError> {
         let parent = memory.parent().unwrap_or(Path::new(""));
-        let through = |path: &&Path| !matches!(self.nodes.get(*path), None | Some(Node::Folder(_)));
+        let through =
+            |path: &&Path| !matches!(self.nodes.get(*path), None | Some(FakeNode::Folder(_)));
         if let Some(path) = parent.ancestors().find(through) {
             let message = format!("{} is not a directory", path.display());
-            return Err(refused(message));
+            return Err(refused_error(message));
         }
         if !self.nodes.contains_key(parent) {
             let message = format!("the directory {} does not exist", parent.display());
-            let error = Error::new(Kind::Host, message);
-            return Err(TransportError::new(Cause::NoFolder, error));
+            let error = Error::new(ErrorKind::Host, message);
+            return Err(TransportError::new(FailureCause::NoFolder, error));
         }
         Ok(parent.to_path_buf())
     }
 }
 
 /// As it is reported where it is not read: without extended attributes.
-fn plain(mut file: File) -> File {
+fn without_xattrs(mut file: FileMetadata) -> FileMetadata {
     file.attributes.xattrs.clear();
     file
 }
 
-fn refused(message: String) -> TransportError {
-    TransportError::new(Cause::Refused, Error::new(Kind::Host, message))
+fn refused_error(message: String) -> TransportError {
+    TransportError::new(FailureCause::Refused, Error::new(ErrorKind::Host, message))
 }
 
-fn moved(path: &Path) -> TransportError {
+fn replaced_error(path: &Path) -> TransportError {
     let message = format!("{} was replaced by somebody else meanwhile", path.display());
-    TransportError::new(Cause::Moved, Error::new(Kind::Conflict, message))
+    TransportError::new(
+        FailureCause::Replaced,
+        Error::new(ErrorKind::Conflict, message),
+    )
 }
 
-impl Transport for Fake {
+impl Transport for FakeTransport {
     fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
-        self.wait();
+        self.wait_round_trip();
         let look = |memory: &&Path| {
-            self.meet(Op::Probe, memory)?;
+            self.run_hook_and_faults(FakeOperation::Probe, memory)?;
             let tree = self.tree();
-            tree.reach(memory)?;
-            Ok(tree.object(memory))
+            tree.resolve_memory(memory)?;
+            Ok(tree.object_at(memory))
         };
         memories.iter().map(look).collect()
     }
 
-    fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
-        self.enter(Op::Open, memory)?;
+    fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError> {
+        self.begin_operation(FakeOperation::Open, memory)?;
         Ok(Box::new(FakeFolder {
             fake: self.clone(),
-            path: self.tree().reach(memory)?,
-            memory: memory.to_path_buf(),
+            directory_path: self.tree().resolve_memory(memory)?,
+            memory_path: memory.to_path_buf(),
         }))
     }
 
-    fn read(
+    fn read_batch(
         &self,
-        files: &[(&Path, &File)],
-        sink: Pieces<'_>,
-    ) -> Vec<Result<File, TransportError>> {
-        self.wait();
-        self.wait();
-        let one = |(number, (memory, _)): (usize, &(&Path, &File))| {
-            self.meet(Op::Read, memory)?;
+        files: &[(&Path, &FileMetadata)],
+        sink: BatchSink<'_>,
+    ) -> Vec<Result<FileMetadata, TransportError>> {
+        self.wait_round_trip();
+        self.wait_round_trip();
+        let one = |(number, (memory, _)): (usize, &(&Path, &FileMetadata))| {
+            self.run_hook_and_faults(FakeOperation::Read, memory)?;
             let node = self.tree().nodes.get(*memory).cloned();
-            let Some(Node::File(inode)) = node else {
-                return Err(moved(memory));
+            let Some(FakeNode::File(inode)) = node else {
+                return Err(replaced_error(memory));
             };
             read(&inode, &mut |piece| {
                 sink(number, piece);
@@ -426,148 +450,155 @@ impl Transport for Fake {
 }
 
 struct FakeFolder {
-    fake: Fake,
-    path: PathBuf,
-    memory: PathBuf,
+    fake: FakeTransport,
+    directory_path: PathBuf,
+    memory_path: PathBuf,
 }
 
 impl FakeFolder {
-    fn enter(&self, op: Op) -> Result<MutexGuard<'_, Tree>, TransportError> {
-        self.fake.enter(op, &self.memory)?;
+    fn begin_operation(
+        &self,
+        op: FakeOperation,
+    ) -> Result<MutexGuard<'_, FakeTree>, TransportError> {
+        self.fake.begin_operation(op, &self.memory_path)?;
         Ok(self.fake.tree())
     }
 
     /// The file of the memory, if it is one.
-    fn file(&self, tree: &Tree) -> Result<Arc<Mutex<Inode>>, TransportError> {
-        match tree.nodes.get(&self.memory) {
-            Some(Node::File(inode)) => Ok(Arc::clone(inode)),
-            _ => Err(moved(&self.memory)),
+    fn memory_inode(&self, tree: &FakeTree) -> Result<Arc<Mutex<FakeInode>>, TransportError> {
+        match tree.nodes.get(&self.memory_path) {
+            Some(FakeNode::File(inode)) => Ok(Arc::clone(inode)),
+            _ => Err(replaced_error(&self.memory_path)),
         }
     }
 }
 
-fn identity(node: &Node) -> Option<Identity> {
+fn node_identity(node: &FakeNode) -> Option<FileIdentity> {
     match node {
-        Node::File(inode) => Some(Identity {
+        FakeNode::File(inode) => Some(FileIdentity {
             device: 0,
-            inode: lock(inode).file.stamp.inode,
+            inode: lock(inode).metadata.stamp.inode,
         }),
         _ => None,
     }
 }
 
 /// Hands over the bytes of a file in pieces, as they are when it begins.
-fn read(inode: &Mutex<Inode>, sink: Sink<'_>) -> Result<File, TransportError> {
+fn read(inode: &Mutex<FakeInode>, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
     let (bytes, file) = {
         let inode = lock(inode);
-        (inode.bytes.clone(), inode.file.clone())
+        (inode.bytes.clone(), inode.metadata.clone())
     };
-    bytes.chunks(PIECE).try_for_each(sink)?;
+    bytes.chunks(READ_CHUNK_BYTES).try_for_each(sink)?;
     Ok(file)
 }
 
 /// An attribute that goes by its name.
-struct Named(Xattr);
+struct NamedXattr(Xattr);
 
-impl AsRef<[u8]> for Named {
+impl AsRef<[u8]> for NamedXattr {
     fn as_ref(&self) -> &[u8] {
         &self.0.0
     }
 }
 
-impl Folder for FakeFolder {
-    fn unsynced(&self) -> Vec<Unsynced> {
+impl MemoryDirectory for FakeFolder {
+    fn take_unsynced(&self) -> Vec<UnsyncedObject> {
         Vec::new()
     }
 
-    fn identity(&self) -> Result<Option<u64>, TransportError> {
+    fn directory_id(&self) -> Result<Option<u64>, TransportError> {
         Ok(None)
     }
 
-    fn look(&self) -> Result<MemoryObject, TransportError> {
-        Ok(self.enter(Op::Look)?.object(&self.memory))
+    fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
+        Ok(self
+            .begin_operation(FakeOperation::StatMemory)?
+            .object_at(&self.memory_path))
     }
 
-    fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
-        let inode = self.file(&*self.enter(Op::Read)?)?;
+    fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
+        let inode = self.memory_inode(&*self.begin_operation(FakeOperation::Read)?)?;
         let mut file = read(&inode, sink)?;
         let xattrs = std::mem::take(&mut file.attributes.xattrs).into_iter();
         let sizes = xattrs.map(|xattr| {
             let size = xattr.1.len();
-            (Named(xattr), size)
+            (NamedXattr(xattr), size)
         });
-        let (kept, dropped) = affordable(sizes.collect());
+        let (kept, dropped) = keep_within_limit(sizes.collect());
         file.attributes.xattrs = kept.into_iter().map(|(named, _)| named.0).collect();
-        file.dropped = dropped;
+        file.dropped_xattrs = dropped;
         Ok(file)
     }
 
-    fn inherited(&self, _staged: &str) -> Result<Attributes, TransportError> {
-        Ok(self.enter(Op::Inherited)?.inherited(&self.memory))
+    fn inherited_attributes(&self, _staged: &str) -> Result<Attributes, TransportError> {
+        Ok(self
+            .begin_operation(FakeOperation::InheritedAttributes)?
+            .inherited_attributes(&self.memory_path))
     }
 
     fn stage(
         &self,
         name: &str,
-        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<Identity, TransportError> {
-        drop(self.enter(Op::Stage)?);
+    ) -> Result<FileIdentity, TransportError> {
+        drop(self.begin_operation(FakeOperation::Stage)?);
         let mut bytes = Vec::new();
         content(&mut |piece| {
             bytes.extend_from_slice(piece);
             Ok(())
         })?;
-        let path = self.path.join(name);
+        let path = self.directory_path.join(name);
         let mut tree = self.fake.tree();
         if tree.nodes.contains_key(&path) {
-            return Err(refused(format!("{} already exists", path.display())));
+            return Err(refused_error(format!("{} already exists", path.display())));
         }
         self.fake
-            .create(&mut tree, &path, bytes, &attributes.given());
-        Ok(Identity {
+            .insert_file(&mut tree, &path, bytes, &attributes.for_new_file());
+        Ok(FileIdentity {
             device: 0,
-            inode: tree.inodes,
+            inode: tree.last_inode,
         })
     }
 
-    fn link(&self, _staged: &str) -> Result<(), TransportError> {
+    fn link_staged(&self, _staged: &str) -> Result<(), TransportError> {
         Ok(()) // It was made under its name.
     }
 
-    fn remove_unfinished(&self, _name: &str) -> Result<(), TransportError> {
+    fn remove_unfinished_staging(&self, _name: &str) -> Result<(), TransportError> {
         Ok(()) // Staging is one step here.
     }
 
-    fn swap(&self, staged: &str, wanted: Identity) -> Result<Swapped, TransportError> {
-        let mut tree = self.enter(Op::Swap)?;
-        let aside = self.path.join(staged);
+    fn swap(&self, staged: &str, wanted: FileIdentity) -> Result<SwapOutcome, TransportError> {
+        let mut tree = self.begin_operation(FakeOperation::Swap)?;
+        let aside = self.directory_path.join(staged);
         let Some(new) = tree.nodes.remove(&aside) else {
-            return Err(refused(format!("{} does not exist", aside.display())));
+            return Err(refused_error(format!("{} does not exist", aside.display())));
         };
-        let is_wanted = identity(&new) == Some(wanted);
-        let old = tree.nodes.insert(self.memory.clone(), new);
+        let is_wanted = node_identity(&new) == Some(wanted);
+        let old = tree.nodes.insert(self.memory_path.clone(), new);
         let (method, displaced) = match old {
-            None => (Method::Create, Vec::new()),
+            None => (SwapMethod::Create, Vec::new()),
             Some(old) => {
                 tree.nodes.insert(aside, old);
-                (Method::Exchange, vec![staged.to_string()])
+                (SwapMethod::Exchange, vec![staged.to_string()])
             }
         };
         match is_wanted {
-            true => Ok(Swapped { method, displaced }),
-            false => Err(moved(&self.memory)),
+            true => Ok(SwapOutcome { method, displaced }),
+            false => Err(replaced_error(&self.memory_path)),
         }
     }
 
-    fn take_away(&self, aside: &str) -> Result<(), TransportError> {
-        let mut tree = self.enter(Op::TakeAway)?;
-        let aside = self.path.join(aside);
+    fn move_memory_aside(&self, aside: &str) -> Result<(), TransportError> {
+        let mut tree = self.begin_operation(FakeOperation::MoveMemoryAside)?;
+        let aside = self.directory_path.join(aside);
         if tree.nodes.contains_key(&aside) {
-            return Err(refused(format!("{} already exists", aside.display())));
+            return Err(refused_error(format!("{} already exists", aside.display())));
         }
-        let Some(old) = tree.nodes.remove(&self.memory) else {
-            return Err(moved(&self.memory));
+        let Some(old) = tree.nodes.remove(&self.memory_path) else {
+            return Err(replaced_error(&self.memory_path));
         };
         tree.nodes.insert(aside, old);
         Ok(())
@@ -576,73 +607,85 @@ impl Folder for FakeFolder {
     fn settle(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
-    ) -> Result<Settled, TransportError> {
-        let path = self.path.join(displaced);
-        let node = self.enter(Op::Settle)?.nodes.get(&path).cloned();
+        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+    ) -> Result<SettleOutcome, TransportError> {
+        let path = self.directory_path.join(displaced);
+        let node = self
+            .begin_operation(FakeOperation::Settle)?
+            .nodes
+            .get(&path)
+            .cloned();
         let inode = match node {
-            None => return Ok(Settled::Removed { watched: true }),
-            Some(Node::Folder(_)) => return Ok(Settled::Kept(SpecialFile::Directory)),
-            Some(Node::Odd(odd @ (SpecialFile::Directory | SpecialFile::ForeignLink(_)))) => {
-                return Ok(Settled::Kept(odd));
+            None => return Ok(SettleOutcome::Removed { was_watched: true }),
+            Some(FakeNode::Folder(_)) => return Ok(SettleOutcome::Kept(SpecialFile::Directory)),
+            Some(FakeNode::Special(
+                odd @ (SpecialFile::Directory | SpecialFile::ForeignHardLink(_)),
+            )) => {
+                return Ok(SettleOutcome::Kept(odd));
             }
-            Some(Node::Odd(odd)) => return Ok(Settled::Odd(odd)),
-            Some(Node::File(inode)) => inode,
+            Some(FakeNode::Special(odd)) => return Ok(SettleOutcome::Special(odd)),
+            Some(FakeNode::File(inode)) => inode,
         };
         let before = {
             let inode = lock(&inode);
-            if inode.writers > 0 {
-                return Ok(Settled::Open);
+            if inode.open_writers > 0 {
+                return Ok(SettleOutcome::StillOpen);
             }
-            inode.file.stamp
+            inode.metadata.stamp
         };
-        inspect(&|sink: Sink<'_>| read(&inode, sink))?;
+        inspect(&|sink: ByteSink<'_>| read(&inode, sink))?;
         let mut tree = self.fake.tree();
         let inode = lock(&inode);
-        if inode.writers > 0 || inode.file.stamp != before {
-            return Ok(Settled::Open);
+        if inode.open_writers > 0 || inode.metadata.stamp != before {
+            return Ok(SettleOutcome::StillOpen);
         }
         tree.nodes.remove(&path);
-        Ok(Settled::Removed { watched: true })
+        Ok(SettleOutcome::Removed { was_watched: true })
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        let tree = self.enter(Op::DisplacedNames)?;
-        let stands = tree.nodes.contains_key(&self.path.join(staged));
-        Ok(stands.then(|| staged.to_string()).into_iter().collect())
+        let tree = self.begin_operation(FakeOperation::DisplacedNames)?;
+        let exists = tree.nodes.contains_key(&self.directory_path.join(staged));
+        Ok(exists.then(|| staged.to_string()).into_iter().collect())
     }
 
-    fn half_written(&self, _staged: &str) -> Result<bool, TransportError> {
+    fn is_half_written(&self, _staged: &str) -> Result<bool, TransportError> {
         Ok(false)
     }
 
-    fn stands(&self, name: &str) -> Result<bool, TransportError> {
-        let tree = self.enter(Op::Stands)?;
-        Ok(tree.nodes.contains_key(&self.path.join(name)))
+    fn exists(&self, name: &str) -> Result<bool, TransportError> {
+        let tree = self.begin_operation(FakeOperation::Exists)?;
+        Ok(tree.nodes.contains_key(&self.directory_path.join(name)))
     }
 
-    fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError> {
-        let tree = self.enter(Op::Holds)?;
-        Ok(match tree.nodes.get(&self.path.join(name)) {
-            Some(node @ Node::File(inode)) => {
+    fn find_content(
+        &self,
+        name: &str,
+        content: Digest,
+    ) -> Result<Option<FileIdentity>, TransportError> {
+        let tree = self.begin_operation(FakeOperation::FindContent)?;
+        Ok(match tree.nodes.get(&self.directory_path.join(name)) {
+            Some(node @ FakeNode::File(inode)) => {
                 let same = Digest::of(&lock(inode).bytes) == content;
-                same.then(|| identity(node)).flatten()
+                same.then(|| node_identity(node)).flatten()
             }
             _ => None,
         })
     }
 
-    fn remove_odd(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
-        let path = self.path.join(name);
-        let mut tree = self.enter(Op::Remove)?;
-        Ok(match tree.object(&path) {
-            MemoryObject::Odd(found) if found == *odd => tree.nodes.remove(&path).is_some(),
+    fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
+        let path = self.directory_path.join(name);
+        let mut tree = self.begin_operation(FakeOperation::Remove)?;
+        Ok(match tree.object_at(&path) {
+            MemoryObject::Special(found) if found == *odd => tree.nodes.remove(&path).is_some(),
             found => found == MemoryObject::Absent,
         })
     }
 
-    fn remove(&self, name: &str) -> Result<(), TransportError> {
-        self.enter(Op::Remove)?.nodes.remove(&self.path.join(name));
+    fn remove_name(&self, name: &str) -> Result<(), TransportError> {
+        self.begin_operation(FakeOperation::Remove)?
+            .nodes
+            .remove(&self.directory_path.join(name));
         Ok(())
     }
 }

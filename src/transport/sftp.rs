@@ -10,7 +10,7 @@
 //! | [`askpass`] | what the child asks, in the console |
 //! | `host` | one host: whether there is a session, and the pauses between the tries |
 //! | `connection` | one session, and what a look at a memory says |
-//! | `folder`, `run_folder`, `stage`, `settle`, `pump`, `weaker` | the folder of one memory: [`super::Folder`] over SFTP |
+//! | `folder`, `run_folder`, `stage`, `settle`, `pump`, `weaker` | the folder of one memory: [`super::MemoryDirectory`] over SFTP |
 //! | `together` | many memories read at the same time |
 //!
 //! The other side may be anything. No reply is believed that was not asked for,
@@ -36,80 +36,80 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub use host::Sftp;
+pub use host::SftpTransport;
 
 use super::{Transport, Transports};
 use crate::clock::Clock;
-use crate::config::Host;
+use crate::config::SshHost;
 
 /// How long processes may take to end when they are asked to.
-const ENDING: Duration = Duration::from_secs(1);
+const PROCESS_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// This machine's disks by one transport, hosts by sessions.
-pub struct Everywhere {
-    here: Arc<dyn Transport>,
-    dial: Arc<dyn ssh::Connector>,
+pub struct PerHostTransports {
+    local: Arc<dyn Transport>,
+    connector: Arc<dyn ssh::Connector>,
     clock: Arc<dyn Clock>,
-    hosts: Mutex<HashMap<Host, Arc<Sftp>>>,
+    hosts: Mutex<HashMap<SshHost, Arc<SftpTransport>>>,
     /// No host is connected to any more.
-    left: AtomicBool,
+    is_closed: AtomicBool,
 }
 
-impl Everywhere {
+impl PerHostTransports {
     /// No host is connected to before it is asked for.
     pub fn new(
         here: Arc<dyn Transport>,
         dial: Arc<dyn ssh::Connector>,
         clock: Arc<dyn Clock>,
-    ) -> Everywhere {
-        Everywhere {
-            here,
-            dial,
+    ) -> PerHostTransports {
+        PerHostTransports {
+            local: here,
+            connector: dial,
             clock,
             hosts: Mutex::default(),
-            left: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
         }
     }
 }
 
-impl Transports for Everywhere {
-    fn to(&self, host: Option<&Host>) -> Arc<dyn Transport> {
+impl Transports for PerHostTransports {
+    fn transport_for(&self, host: Option<&SshHost>) -> Arc<dyn Transport> {
         let Some(host) = host else {
-            return Arc::clone(&self.here);
+            return Arc::clone(&self.local);
         };
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = hosts.get(host) {
             return known.clone();
         }
-        let new = Sftp::new(host.clone(), self.dial.clone(), self.clock.clone());
+        let new = SftpTransport::new(host.clone(), self.connector.clone(), self.clock.clone());
         let new = Arc::new(new);
-        if self.left.load(Ordering::SeqCst) {
-            new.leave();
+        if self.is_closed.load(Ordering::SeqCst) {
+            new.close();
         }
         hosts.insert(host.clone(), new.clone());
         new
     }
 
-    fn leave_others(&self, kept: &[&Host]) {
+    fn close_others(&self, kept: &[&SshHost]) {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        hosts.retain(|host, it| !(kept.contains(&host) && it.is_left()));
+        hosts.retain(|host, it| !(kept.contains(&host) && it.is_closed()));
         // They stay among the others: who still asks for one must not connect again.
         let others = hosts.iter().filter(|(host, _)| !kept.contains(host));
-        others.for_each(|(_, it)| it.leave());
+        others.for_each(|(_, it)| it.close());
     }
 
-    fn leave(&self) {
-        let hosts: Vec<Arc<Sftp>> = {
+    fn close_all(&self) {
+        let hosts: Vec<Arc<SftpTransport>> = {
             let hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-            self.left.store(true, Ordering::SeqCst);
+            self.is_closed.store(true, Ordering::SeqCst);
             hosts.values().cloned().collect()
         };
         // All of them at once: the slowest decides, not their number.
-        hosts.iter().for_each(|host| host.leave());
-        let end = self.clock.instant() + ENDING;
-        while !hosts.iter().all(|host| host.has_left()) {
+        hosts.iter().for_each(|host| host.close());
+        let end = self.clock.instant() + PROCESS_EXIT_TIMEOUT;
+        while !hosts.iter().all(|host| host.has_process_exited()) {
             if self.clock.instant() >= end {
-                hosts.iter().for_each(|host| host.kill());
+                hosts.iter().for_each(|host| host.kill_process());
                 return;
             }
             self.clock.sleep(Duration::from_millis(5));
@@ -117,8 +117,8 @@ impl Transports for Everywhere {
     }
 }
 
-impl Drop for Everywhere {
+impl Drop for PerHostTransports {
     fn drop(&mut self) {
-        self.leave();
+        self.close_all();
     }
 }

@@ -4,22 +4,22 @@ use super::Xattr;
 
 /// Bytes of names and values that are kept of one file. Everything an agent
 /// hangs on its memory goes into records and the ledger.
-const LIMIT: usize = 64 * 1024;
+const MAX_KEPT_XATTR_BYTES: usize = 64 * 1024;
 
 /// Which attributes of these sizes are kept, in their order, and how many are
 /// not: where all together exceed 64 KiB, the largest `user.*` ones are left
 /// out. Others say who may use the file, and are kept always.
-pub(super) fn affordable<N: AsRef<[u8]>>(found: Vec<(N, usize)>) -> (Vec<(N, usize)>, u64) {
+pub(super) fn keep_within_limit<N: AsRef<[u8]>>(found: Vec<(N, usize)>) -> (Vec<(N, usize)>, u64) {
     let weight = |(name, size): &(N, usize)| name.as_ref().len() + size;
-    let of_users = |(name, _): &(N, usize)| name.as_ref().starts_with(b"user.");
+    let is_user_xattr = |(name, _): &(N, usize)| name.as_ref().starts_with(b"user.");
     let mut order: Vec<usize> = (0..found.len()).collect();
     // Those that are kept always come first, then the small ones.
-    order.sort_by_key(|at| (of_users(&found[*at]), weight(&found[*at])));
+    order.sort_by_key(|at| (is_user_xattr(&found[*at]), weight(&found[*at])));
     let mut sum = 0;
     let mut keep = vec![false; found.len()];
     for at in order {
         sum += weight(&found[at]);
-        keep[at] = !of_users(&found[at]) || sum <= LIMIT;
+        keep[at] = !is_user_xattr(&found[at]) || sum <= MAX_KEPT_XATTR_BYTES;
     }
     let dropped = keep.iter().filter(|keep| !**keep).count() as u64;
     let kept = found.into_iter().zip(keep);
@@ -33,9 +33,9 @@ pub(super) mod json {
     use serde::{Deserialize, Deserializer, Serializer};
 
     use super::Xattr;
-    use crate::digest::hex;
+    use crate::digest::to_hex;
 
-    fn unhex(text: &str) -> Option<Vec<u8>> {
+    fn decode_hex(text: &str) -> Option<Vec<u8>> {
         let digit = |byte: u8| (byte as char).to_digit(16);
         let pair = |pair: &[u8]| match *pair {
             [high, low] => Some((digit(high)? << 4 | digit(low)?) as u8),
@@ -48,7 +48,11 @@ pub(super) mod json {
         xattrs: &[Xattr],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(xattrs.iter().map(|(name, value)| (hex(name), hex(value))))
+        serializer.collect_seq(
+            xattrs
+                .iter()
+                .map(|(name, value)| (to_hex(name), to_hex(value))),
+        )
     }
 
     pub(in crate::transport) fn deserialize<'d, D: Deserializer<'d>>(
@@ -56,7 +60,7 @@ pub(super) mod json {
     ) -> Result<Vec<Xattr>, D::Error> {
         let pairs = Vec::<(String, String)>::deserialize(deserializer)?;
         let pairs = pairs.into_iter();
-        let read = pairs.map(|(name, value)| Some((unhex(&name)?, unhex(&value)?)));
+        let read = pairs.map(|(name, value)| Some((decode_hex(&name)?, decode_hex(&value)?)));
         let xattrs: Option<Vec<Xattr>> = read.collect();
         xattrs.ok_or_else(|| D::Error::custom("an extended attribute is not hexadecimal"))
     }
@@ -75,13 +79,13 @@ mod tests {
             ("security.label", 70_000),
             ("user.bigger", 61_000),
         ];
-        let (kept, dropped) = affordable(found.clone());
+        let (kept, dropped) = keep_within_limit(found.clone());
         assert_eq!((kept, dropped), (vec![found[2]], 3));
         let found = [&found[..2], &found[3..]].concat();
-        let (kept, dropped) = affordable(found.clone());
+        let (kept, dropped) = keep_within_limit(found.clone());
         assert_eq!((kept, dropped), (found[..2].to_vec(), 1));
         let flood = (0..1000).map(|number| (format!("user.{number}"), 60_000));
-        let (kept, dropped) = affordable(flood.collect());
+        let (kept, dropped) = keep_within_limit(flood.collect());
         assert_eq!((kept.len(), dropped), (1, 999));
     }
 

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use memory_shepherd::clock::{Clock, System};
+use memory_shepherd::clock::{Clock, SystemClock};
 
 use super::earlier::earlier_run;
 use super::fixture::{BASELINE, apart, full, is_apart};
@@ -290,7 +290,7 @@ fn with_old_entries() -> Scene {
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_869_200);
         file.set_modified(then).unwrap();
     }
-    earlier_run(&scene.fleet.archive, "scout", System.now(), 2);
+    earlier_run(&scene.fleet.archive, "scout", SystemClock.now(), 2);
     scene
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::Record;
+use memory_shepherd::engine::LedgerRecord;
 
 use super::fixture::{BASELINE, Fleet, full};
 use super::scene::is_ok;
@@ -15,7 +15,7 @@ use super::tools::{Running, ground, wait_for};
 /// Writes the records of a ledger again and again behind them, as later runs would.
 fn grow(ledger: &Path, count: u64) {
     let text = fs::read_to_string(ledger).unwrap();
-    let records: Vec<Record> = text
+    let records: Vec<LedgerRecord> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
@@ -25,8 +25,8 @@ fn grow(ledger: &Path, count: u64) {
     for number in 0..count {
         let mut record = records[number as usize % records.len()].clone();
         record.seq = records.len() as u64 + 1 + number;
-        record.prev = prev;
-        record.what.run = format!("{:08x}", number / records.len() as u64);
+        record.previous_digest = prev;
+        record.event.run = format!("{:08x}", number / records.len() as u64);
         let line = serde_json::to_string(&record).unwrap();
         prev = Digest::of(line.as_bytes());
         writeln!(file, "{line}").unwrap();

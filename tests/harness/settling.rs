@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use memory_shepherd::clock::{Clock, System};
+use memory_shepherd::clock::{Clock, SystemClock};
 
 use super::earlier::earlier_run;
 use super::fixture::{BASELINE, is_root};
@@ -149,7 +149,7 @@ fn a_displaced_file_that_cannot_be_read_holds_up_no_later_reset() {
     let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800);
     let entry = File::create(&old).unwrap();
     entry.set_modified(long_ago).unwrap();
-    earlier_run(&scene.fleet.archive, "scout", System.now(), 2);
+    earlier_run(&scene.fleet.archive, "scout", SystemClock.now(), 2);
     for round in 0..2 {
         fs::write(&memory, format!("{BASELINE}- later {round}\n")).unwrap();
         let ended = scene.fleet.run(RESET);

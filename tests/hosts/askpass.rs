@@ -10,12 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
-use memory_shepherd::clock::System;
-use memory_shepherd::config::Host;
+use memory_shepherd::clock::SystemClock;
+use memory_shepherd::config::SshHost;
 use memory_shepherd::secret::Secret;
-use memory_shepherd::transport::sftp::Sftp;
-use memory_shepherd::transport::sftp::askpass::{Event, PromptBroker, Question, Wants, Whose};
-use memory_shepherd::transport::{Cause, MemoryObject, Transport, TransportError};
+use memory_shepherd::transport::sftp::SftpTransport;
+use memory_shepherd::transport::sftp::askpass::{
+    ExpectedAnswer, PromptBroker, PromptEvent, Question, SecretRecipient,
+};
+use memory_shepherd::transport::{FailureCause, MemoryObject, Transport, TransportError};
 use tempfile::TempDir;
 
 use super::sshd::{HOST, Sshd, ssh_keygen};
@@ -33,9 +35,9 @@ const PASSPHRASE: &str = "open sesame";
 struct Asking {
     server: Sshd,
     desk: PromptBroker,
-    events: Receiver<Event>,
-    host: Host,
-    transport: Sftp,
+    events: Receiver<PromptEvent>,
+    host: SshHost,
+    transport: SftpTransport,
     dir: TempDir,
 }
 
@@ -45,13 +47,13 @@ fn asking(server: Sshd) -> Asking {
     fs::create_dir(dir.path().join("run")).unwrap();
     let (sender, events) = unbounded();
     let desk = PromptBroker::new(PROGRAM.into(), vec![dir.path().join("run")], sender);
-    let host = Host {
+    let host = SshHost {
         // A busy machine is no reason to give up.
-        timeout: 3600,
+        timeout_seconds: 3600,
         ..super::servers::host(HOST)
     };
-    let dial = server.dial().asking(desk.clone());
-    let transport = Sftp::new(host.clone(), Arc::new(dial), Arc::new(System));
+    let dial = server.dial().with_prompts(desk.clone());
+    let transport = SftpTransport::new(host.clone(), Arc::new(dial), Arc::new(SystemClock));
     Asking {
         server,
         desk,
@@ -86,10 +88,10 @@ impl Asking {
     }
 
     /// The next thing that happens, but for questions that go.
-    fn event(&self) -> Event {
+    fn event(&self) -> PromptEvent {
         loop {
             match self.events.recv_timeout(BOUND).unwrap() {
-                Event::Withdrawn(_) => {}
+                PromptEvent::Withdrawn(_) => {}
                 event => return event,
             }
         }
@@ -98,13 +100,13 @@ impl Asking {
     /// Looks, and is told to wait for an answer; the question.
     fn asked(&self) -> Question {
         let why = self.look().unwrap_err();
-        assert_eq!(why.cause, Cause::Unreachable);
+        assert_eq!(why.cause, FailureCause::Unreachable);
         let said = why.to_string();
-        let Event::Asked(question) = self.event() else {
+        let PromptEvent::Asked(question) = self.event() else {
             panic!("{said}");
         };
         assert!(said.contains("it waits for your answer"), "{said}");
-        assert!(said.contains(question.noun()), "{said}");
+        assert!(said.contains(question.short_name()), "{said}");
         assert_eq!(question.host, HOST);
         question
     }
@@ -112,7 +114,7 @@ impl Asking {
     /// The question that follows an answer.
     fn next(&self) -> Question {
         match self.event() {
-            Event::Asked(question) => question,
+            PromptEvent::Asked(question) => question,
             other => panic!("{other:?}"),
         }
     }
@@ -124,7 +126,7 @@ impl Asking {
     }
 
     fn settled(&self) {
-        assert_eq!(self.event(), Event::Settled(HOST.to_string()));
+        assert_eq!(self.event(), PromptEvent::ConnectFinished(HOST.to_string()));
     }
 
     /// That the host is left alone until it may ask.
@@ -148,8 +150,16 @@ impl Asking {
 fn a_passphrase_opens_the_key() {
     let Some(host) = locked() else { return };
     let question = host.asked();
-    assert_eq!(question.wants, Wants::Secret(Whose::Machine));
-    assert!(question.text.visible().contains("Enter passphrase for key"));
+    assert_eq!(
+        question.expected_answer,
+        ExpectedAnswer::Secret(SecretRecipient::LocalSsh)
+    );
+    assert!(
+        question
+            .text
+            .to_visible_line()
+            .contains("Enter passphrase for key")
+    );
     // Whoever comes meanwhile does not wait, and makes no further question.
     for _ in 0..3 {
         assert!(host.look().unwrap_err().to_string().contains("it waits"));
@@ -165,10 +175,10 @@ fn a_passphrase_opens_the_key() {
 fn a_wrong_passphrase_may_be_followed_by_the_right_one() {
     let Some(host) = locked() else { return };
     let question = host.asked();
-    assert!(!question.again);
+    assert!(!question.is_repeated);
     host.answer(&question, "open barley");
     let second = host.next();
-    assert!(second.again && second.id != question.id);
+    assert!(second.is_repeated && second.id != question.id);
     host.answer(&second, PASSPHRASE);
     host.settled();
     host.look().unwrap();
@@ -188,7 +198,7 @@ fn wrong_passphrases_end_with_a_host_that_is_left_alone() {
     let why = host.look().unwrap_err();
     assert!(why.to_string().contains("does not let us in"), "{why}");
     host.is_barred();
-    host.desk.let_ask(&host.host);
+    host.desk.unblock(&host.host);
     host.answer(&host.asked(), PASSPHRASE);
     host.settled();
     host.look().unwrap();
@@ -207,7 +217,7 @@ fn a_passphrase_that_is_refused_is_not_asked_for_again_until_it_may_be() {
     );
     host.is_barred();
     assert_eq!(host.server.connections(), 1);
-    host.desk.let_ask(&host.host);
+    host.desk.unblock(&host.host);
     host.answer(&host.asked(), PASSPHRASE);
     host.settled();
     host.look().unwrap();
@@ -223,8 +233,11 @@ fn with_password() -> Option<Sshd> {
 /// Refuses a password; then the server sees ssh go without having tried any.
 fn refuse_password(host: &Asking) {
     let question = host.asked();
-    assert_eq!(question.wants, Wants::Secret(Whose::Host));
-    assert_eq!(question.noun(), "a password");
+    assert_eq!(
+        question.expected_answer,
+        ExpectedAnswer::Secret(SecretRecipient::RemoteHost)
+    );
+    assert_eq!(question.short_name(), "a password");
     host.desk.refuse(question.id);
     host.settled();
     host.is_barred();
@@ -264,12 +277,12 @@ fn an_unknown_host_is_accepted_by_its_fingerprint_and_known_afterwards() {
     let fingerprint = shown.split_whitespace().nth(1).unwrap();
     let host = asking(server);
     let question = host.asked();
-    let Wants::HostKey(key) = &question.wants else {
+    let ExpectedAnswer::HostKey(key) = &question.expected_answer else {
         panic!("{question:?}");
     };
-    assert_eq!(key.fingerprint.visible(), fingerprint);
-    assert_eq!(key.kind.visible(), "ED25519");
-    assert!(key.host.visible().contains("127.0.0.1"));
+    assert_eq!(key.fingerprint.to_visible_line(), fingerprint);
+    assert_eq!(key.kind.to_visible_line(), "ED25519");
+    assert!(key.host.to_visible_line().contains("127.0.0.1"));
     assert_eq!(host.known_hosts(), "");
     host.answer(&question, fingerprint);
     host.settled();
@@ -277,8 +290,8 @@ fn an_unknown_host_is_accepted_by_its_fingerprint_and_known_afterwards() {
     let known = host.known_hosts();
     assert!(known.contains(&host.server.known_as()), "{known}");
     // The next session asks nothing.
-    let dial = host.server.dial().asking(host.desk.clone());
-    let again = Sftp::new(host.host.clone(), Arc::new(dial), Arc::new(System));
+    let dial = host.server.dial().with_prompts(host.desk.clone());
+    let again = SftpTransport::new(host.host.clone(), Arc::new(dial), Arc::new(SystemClock));
     let memory = host.dir.path().canonicalize().unwrap().join("MEMORY.md");
     again.probe(&[&memory]).remove(0).unwrap();
     assert!(host.events.is_empty());
@@ -313,7 +326,7 @@ fn a_key_that_has_changed_or_was_revoked_is_never_asked_about() {
         fs::write(server.path("known_hosts"), &line).unwrap();
         let host = asking(server);
         let why = host.look().unwrap_err();
-        assert_eq!(why.cause, Cause::HostKey, "{mark}: {why}");
+        assert_eq!(why.cause, FailureCause::HostKeyMismatch, "{mark}: {why}");
         assert!(host.events.is_empty(), "{mark}");
         assert_eq!(host.known_hosts(), line);
         assert_eq!(host.server.logins(), 0);

@@ -10,17 +10,18 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::demo::host::{Abilities, Host};
+use memory_shepherd::demo::host::{DemoHost, SupportedExtensions};
 use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
-use memory_shepherd::error::Kind;
-use memory_shepherd::transport::sftp::Sftp;
+use memory_shepherd::error::ErrorKind;
+use memory_shepherd::transport::sftp::SftpTransport;
 use memory_shepherd::transport::sftp::session::Session;
 use memory_shepherd::transport::sftp::ssh::Connector;
 use memory_shepherd::transport::sftp::wire::{
-    Attrs, Extensions, Reply, Request, Statvfs, flags, status,
+    Attrs, Reply, Request, ServerExtensions, Statvfs, flags, status,
 };
 use memory_shepherd::transport::{
-    Cause, Folder, MemoryObject, Settled, SpecialFile, Transport, TransportError,
+    FailureCause, MemoryDirectory, MemoryObject, SettleOutcome, SpecialFile, Transport,
+    TransportError,
 };
 use tempfile::TempDir;
 
@@ -36,9 +37,9 @@ const BOUND: Duration = Duration::from_secs(60);
 pub const ALL: [&str; 5] = ["posix-rename", "hardlink", "fsync", "statvfs", "limits"];
 
 /// Everything but these.
-fn without(extensions: &[&str]) -> Abilities {
+fn without(extensions: &[&str]) -> SupportedExtensions {
     let has = |name| !extensions.contains(&name);
-    Abilities {
+    SupportedExtensions {
         posix_rename: has("posix-rename"),
         hardlink: has("hardlink"),
         fsync: has("fsync"),
@@ -47,12 +48,12 @@ fn without(extensions: &[&str]) -> Abilities {
     }
 }
 
-fn start(lacks: &[&str]) -> Host {
-    Host::start(Path::new("/"), without(lacks)).unwrap()
+fn start(lacks: &[&str]) -> DemoHost {
+    DemoHost::start(Path::new("/"), without(lacks)).unwrap()
 }
 
 /// A folder on this disk, over SFTP with the demo's server.
-pub fn ground(lacks: &[&str]) -> OnDisk<Sftp> {
+pub fn ground(lacks: &[&str]) -> OnDisk<SftpTransport> {
     ground_by(host("remote"), start(lacks))
 }
 
@@ -63,8 +64,8 @@ struct Guest {
 }
 
 impl Guest {
-    fn of(host: &Host) -> Guest {
-        let link = host.dial(&servers::host("remote")).unwrap().link;
+    fn of(host: &DemoHost) -> Guest {
+        let link = host.connect(&servers::host("remote")).unwrap().pipes;
         Guest {
             session: Session::start(link, Instant::now() + BOUND).unwrap(),
             dir: crate::folder(),
@@ -77,7 +78,7 @@ impl Guest {
     }
 
     fn ask(&self, request: Request) -> Reply {
-        let answers = self.session.ask(vec![request]).wait();
+        let answers = self.session.send_batch(vec![request]).wait();
         answers.into_iter().next().unwrap().unwrap()
     }
 
@@ -111,7 +112,7 @@ impl Guest {
 
 #[test]
 fn it_announces_what_it_can_and_refuses_the_rest() {
-    let every = Extensions {
+    let every = ServerExtensions {
         posix_rename: true,
         hardlink: true,
         fsync: true,
@@ -125,7 +126,7 @@ fn it_announces_what_it_can_and_refuses_the_rest() {
 
     let host = start(&ALL);
     let guest = Guest::of(&host);
-    assert_eq!(guest.session.extensions(), Extensions::default());
+    assert_eq!(guest.session.extensions(), ServerExtensions::default());
     guest.write("a", b"a");
     let handle = guest.opened("a", flags::READ);
     let (from, to) = (guest.path("a"), guest.path("b"));
@@ -325,29 +326,29 @@ fn a_long_folder_is_listed_whole() {
 fn going_away_cuts_and_refuses_and_coming_back_serves_again() {
     let served = Arc::new(start(&[]));
     let clock = TestClock::new();
-    let transport = Sftp::new(host("remote"), served.clone(), clock.clone());
+    let transport = SftpTransport::new(host("remote"), served.clone(), clock.clone());
     let dir = crate::folder();
     let memory = dir.path().canonicalize().unwrap().join("MEMORY.md");
     let probe = || transport.probe(&[&memory]).pop().unwrap();
     let why = |probed: Result<MemoryObject, TransportError>| {
         let error = probed.unwrap_err();
-        assert_eq!(error.cause, Cause::Unreachable, "{error}");
+        assert_eq!(error.cause, FailureCause::Unreachable, "{error}");
         error.to_string()
     };
     assert_eq!(probe().unwrap(), MemoryObject::Absent);
     for _ in 0..3 {
-        let folder = transport.open(&memory).unwrap();
-        served.go_away();
-        assert!(served.is_away());
-        let cut = folder.stands("name").unwrap_err();
-        assert_eq!(cut.cause, Cause::Unreachable);
+        let folder = transport.open_directory(&memory).unwrap();
+        served.go_offline();
+        assert!(served.is_offline());
+        let cut = folder.exists("name").unwrap_err();
+        assert_eq!(cut.cause, FailureCause::Unreachable);
         let end = Instant::now() + BOUND;
         while !why(probe()).contains("no route") {
             assert!(Instant::now() < end, "it is noticed");
             clock.advance(Duration::from_secs(1000));
         }
-        served.come_back().unwrap();
-        assert!(!served.is_away());
+        served.go_online().unwrap();
+        assert!(!served.is_offline());
         clock.advance(Duration::from_secs(1000));
         assert_eq!(probe().unwrap(), MemoryObject::Absent);
     }
@@ -358,7 +359,7 @@ fn it_ends_with_whoever_has_it() {
     let served = start(&[]);
     let mut links = Vec::new();
     for _ in 0..3 {
-        links.push(served.dial(&host("remote")).unwrap().link);
+        links.push(served.connect(&host("remote")).unwrap().pipes);
     }
     let guest = Guest::of(&served);
     guest.write("a", b"a");
@@ -370,7 +371,7 @@ fn it_ends_with_whoever_has_it() {
         assert_eq!(rest, b"", "it never said anything");
     }
     let end = Instant::now() + BOUND;
-    while guest.session.ended().is_none() {
+    while guest.session.end_error().is_none() {
         assert!(Instant::now() < end, "it is noticed");
         std::thread::yield_now();
     }
@@ -424,10 +425,10 @@ fn where_a_host_lacks_something_nothing_is_changed_unless_that_is_accepted() {
             assert!(text.contains(&key), "{text}");
         };
         let skipped = &plan.skipped[0];
-        told(&format!("{}; {}", skipped.why, skipped.hints.join("; ")));
+        told(&format!("{}; {}", skipped.reason, skipped.hints.join("; ")));
         // Whoever resets without a look is told the same.
-        let unseen = engine.plan_unseen(&names, false).unwrap();
-        let ran = engine.apply(&unseen, false, &AtomicBool::new(false), &mut |_| {});
+        let unseen = engine.plan_unobserved(&names, false).unwrap();
+        let ran = engine.apply_plan(&unseen, false, &AtomicBool::new(false), &mut |_| {});
         let result = &ran.results[0];
         assert_eq!(result.outcome, Outcome::Failed, "{result:?}");
         told(&format!("{result:?}"));
@@ -449,8 +450,11 @@ fn where_a_host_lacks_something_and_that_is_accepted_plan_and_run_name_it() {
                 .iter()
                 .all(|it| text.contains(&format!("lacks {it}@")))
         };
-        assert!(named(&plan.steps[0].weaker.join("; ")), "{plan:?}");
-        assert!(plan.weaker()[0].starts_with("on other hosts"), "{plan:?}");
+        assert!(named(&plan.steps[0].degradations.join("; ")), "{plan:?}");
+        assert!(
+            plan.degradations()[0].starts_with("on other hosts"),
+            "{plan:?}"
+        );
         let ran = apply(&engine, &plan);
         let result = &ran.report.results[0];
         assert_eq!(result.outcome, Outcome::Ok, "{result:?}");
@@ -490,12 +494,15 @@ fn displaced_file_of_another_owner_is_kept() {
     let new = stage(ground, folder.as_ref(), b"new");
     chown(ground.memory(), Some(1234), Some(1234)).unwrap();
     let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
-    let is_kept = |folder: &dyn Folder| {
+    let is_kept = |folder: &dyn MemoryDirectory| {
         let (settled, seen) = match settle(folder, &displaced) {
-            (Settled::Open, _) if ground.wait() => settle(folder, &displaced),
+            (SettleOutcome::StillOpen, _) if ground.wait() => settle(folder, &displaced),
             settled => settled,
         };
-        assert_eq!(settled, Settled::Kept(SpecialFile::ForeignLink(1234)));
+        assert_eq!(
+            settled,
+            SettleOutcome::Kept(SpecialFile::ForeignHardLink(1234))
+        );
         assert!(seen.is_empty());
         assert_eq!(ground.bytes(&displaced).unwrap(), b"old");
     };
@@ -522,12 +529,12 @@ fn memory_by_another_path_is_refused() {
         let engine = engine(&world, start(&[]));
         let names = ["scout", "twin", "other"].map(str::to_string);
         let plan = match unseen {
-            true => engine.plan_unseen(&names, false).unwrap(),
+            true => engine.plan_unobserved(&names, false).unwrap(),
             false => engine.plan_reset(&names, false).unwrap(),
         };
-        let report = engine.apply(&plan, !unseen, &false.into(), &mut |_| ());
+        let report = engine.apply_plan(&plan, !unseen, &false.into(), &mut |_| ());
         for result in &report.results {
-            let refused = result.kind == Some(Kind::Conflict);
+            let refused = result.kind == Some(ErrorKind::Conflict);
             assert_eq!(refused, result.agent != "other", "{result:?}");
         }
     }
@@ -551,7 +558,7 @@ fn late_entries_of_a_host_hold_only_what_was_appended() {
     });
     let engine = engine(&world, start(&[]));
     world.reset_by(&engine).ok();
-    let late: Vec<_> = world.records()[0].what.late.clone();
+    let late: Vec<_> = world.records()[0].event.late_entries.clone();
     let kinds: Vec<_> = late.iter().map(|it| (it.kind, it.size)).collect();
     assert!(!kinds.is_empty());
     assert!(

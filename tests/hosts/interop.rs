@@ -10,10 +10,10 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::clock::System;
+use memory_shepherd::clock::SystemClock;
 use memory_shepherd::engine::{AgentResult, Engine, Outcome, State, UndoMode, UndoTarget};
-use memory_shepherd::error::Kind;
-use memory_shepherd::transport::sftp::ssh::Ssh;
+use memory_shepherd::error::ErrorKind;
+use memory_shepherd::transport::sftp::ssh::SshConnector;
 use tempfile::TempDir;
 
 use super::remote::{add_remote, engine};
@@ -39,8 +39,8 @@ fn user() -> String {
 
 /// Resets as a timer does.
 fn reset(engine: &Engine) -> AgentResult {
-    let plan = engine.plan_unseen(&[AGENT.to_string()], false).unwrap();
-    let mut report = engine.apply(&plan, false, &AtomicBool::new(false), &mut |_| {});
+    let plan = engine.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+    let mut report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
     report.results.remove(0)
 }
 
@@ -75,7 +75,7 @@ struct Refused {
 
 /// Looks and resets, neither of which may come to anything.
 #[track_caller]
-fn nothing_works(dial: Ssh, host: &str) -> Refused {
+fn nothing_works(dial: SshConnector, host: &str) -> Refused {
     let world = world_on(host);
     let before = world.read(AGENT);
     let engine = engine(&world, dial);
@@ -83,8 +83,8 @@ fn nothing_works(dial: Ssh, host: &str) -> Refused {
     let result = reset(&engine);
     // Another key than the known one is a matter of trust, not of luck.
     let ended = match seen.state {
-        State::HostKey => (Outcome::Refused, Some(Kind::Integrity)),
-        _ => (Outcome::Failed, Some(Kind::Host)),
+        State::HostKey => (Outcome::Refused, Some(ErrorKind::Integrity)),
+        _ => (Outcome::Failed, Some(ErrorKind::Host)),
     };
     assert_eq!((result.outcome, result.kind), ended, "{result:?}");
     assert_eq!(world.read(AGENT), before);
@@ -93,7 +93,7 @@ fn nothing_works(dial: Ssh, host: &str) -> Refused {
     assert!(world.pending().is_empty());
     Refused {
         state: seen.state,
-        why: seen.why,
+        why: seen.reason,
         result,
     }
 }
@@ -476,7 +476,7 @@ fn a_host_that_is_gone_is_unreachable() {
     server.close();
     for _ in 0..2 {
         let seen = engine.observe(agent);
-        assert_eq!(seen.state, State::Unreach, "{}", seen.why);
+        assert_eq!(seen.state, State::Unreach, "{}", seen.reason);
     }
     let refused = nothing_works(server.dial(), HOST);
     refused.says(State::Unreach, "cannot be reached", "try `ssh box`");
@@ -484,7 +484,7 @@ fn a_host_that_is_gone_is_unreachable() {
 
 #[test]
 fn without_ssh_it_is_told_what_to_install() {
-    let dial = Ssh::new(Arc::new(System)).with("/nowhere/ssh", Vec::new());
+    let dial = SshConnector::new(Arc::new(SystemClock)).with_program("/nowhere/ssh", Vec::new());
     let refused = nothing_works(dial, HOST);
     refused.says(State::Error, "ssh is not installed", "openssh-client");
 }

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use memory_shepherd::clock::System;
+use memory_shepherd::clock::SystemClock;
 use memory_shepherd::config;
-use memory_shepherd::demo::host::{Abilities, Files};
+use memory_shepherd::demo::host::{SftpHandler, SupportedExtensions};
 use memory_shepherd::transport::TransportError;
-use memory_shepherd::transport::sftp::Sftp;
-use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream, Ssh};
+use memory_shepherd::transport::sftp::SftpTransport;
+use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream, SshConnector};
 use russh::keys::ssh_key::LineEnding;
 use russh::keys::ssh_key::private::Ed25519Keypair;
 use russh::keys::{PrivateKey, PublicKey};
@@ -116,13 +116,14 @@ impl Drop for Server {
 
 /// By the ssh of this machine.
 impl Connector for Server {
-    fn dial(&self, host: &config::Host) -> Result<SftpStream, TransportError> {
+    fn connect(&self, host: &config::SshHost) -> Result<SftpStream, TransportError> {
         let file = self.dir.path().join("ssh_config").into_os_string();
         // The server is a thread of this process: when the machine stands still, ssh
         // is not to take it for dead.
         let alive = "-oServerAliveInterval=0".into();
-        let ssh = Ssh::new(Arc::new(System)).with("ssh", vec!["-F".into(), file, alive]);
-        ssh.dial(host)
+        let ssh = SshConnector::new(Arc::new(SystemClock))
+            .with_program("ssh", vec!["-F".into(), file, alive]);
+        ssh.connect(host)
     }
 }
 
@@ -192,7 +193,7 @@ impl Handler for Door {
         match self.channel.take() {
             Some(channel) if name == "sftp" => {
                 session.channel_success(id)?;
-                let files = Files::new(Path::new("/"), Abilities::ALL);
+                let files = SftpHandler::new(Path::new("/"), SupportedExtensions::ALL);
                 russh_sftp::server::run(channel.into_stream(), files).await;
                 Ok(())
             }
@@ -202,6 +203,6 @@ impl Handler for Door {
 }
 
 /// A folder on this disk, through ssh and a server that is not OpenSSH's.
-pub fn ground() -> Option<OnDisk<Sftp>> {
+pub fn ground() -> Option<OnDisk<SftpTransport>> {
     Some(ground_by(servers::host(HOST), Server::start()?))
 }

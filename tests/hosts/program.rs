@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use memory_shepherd::config::Extension;
-use memory_shepherd::demo::host::{Abilities, Host};
+use memory_shepherd::config::SftpExtension;
+use memory_shepherd::demo::host::{DemoHost, SupportedExtensions};
 use memory_shepherd::transport::sftp::ssh::Connector;
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -77,7 +77,7 @@ impl Drop for Door {
 
 /// Carries bytes between a stream and a host, until either ends.
 fn lead(stream: &TcpStream, dial: &impl Connector) {
-    let link = dial.dial(&host("box")).unwrap().link;
+    let link = dial.connect(&host("box")).unwrap().pipes;
     let (mut there, mut back) = (File::from(link.input), File::from(link.output));
     let (mut asks, mut hears) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
     thread::spawn(move || {
@@ -166,14 +166,14 @@ fn a_dry_run_names_all_that_is_weaker_on_a_host_and_each_once() {
     if !Path::new("/bin/bash").exists() {
         return println!("skipped: there is no bash");
     }
-    let lacks = Abilities {
+    let lacks = SupportedExtensions {
         posix_rename: false,
         hardlink: false,
         fsync: false,
         statvfs: true,
         limits: true,
     };
-    let door = Door::to(Host::start(Path::new("/"), lacks).unwrap());
+    let door = Door::to(DemoHost::start(Path::new("/"), lacks).unwrap());
     let accepts = "accept_weaker = posix-rename, hardlink, fsync";
     let agents = ["ranger", "scout"];
     let site = Site::new(World::new(&[]), &agents, accepts, &door.ssh());
@@ -186,8 +186,8 @@ fn a_dry_run_names_all_that_is_weaker_on_a_host_and_each_once() {
         .collect();
     assert_eq!(lines.len(), 4, "{said}");
     assert!(lines[0].contains("on other hosts a memory is absent for a moment"));
-    for (line, lacks) in lines[1..].iter().zip(Extension::ALL) {
-        let (name, without) = (lacks.word(), lacks.without());
+    for (line, lacks) in lines[1..].iter().zip(SftpExtension::ALL) {
+        let (name, without) = (lacks.as_str(), lacks.degradation());
         assert_eq!(
             *line,
             format!("weaker: box lacks {name}@openssh.com: {without}")

@@ -6,13 +6,13 @@ use std::os::unix::fs::symlink;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use memory_shepherd::config::Host;
+use memory_shepherd::config::SshHost;
 use memory_shepherd::engine::{Engine, Outcome, State, UndoMode, UndoTarget};
-use memory_shepherd::error::Kind;
-use memory_shepherd::transport::Settled;
+use memory_shepherd::error::ErrorKind;
+use memory_shepherd::transport::SettleOutcome;
 
 use memory_shepherd::transport::sftp::ssh::Connector;
-use memory_shepherd::transport::sftp::{Everywhere, Sftp};
+use memory_shepherd::transport::sftp::{PerHostTransports, SftpTransport};
 
 use super::contract::{Ground, NEW, OnDisk, settle, stage};
 use super::servers::{Between, Fate, Judge, host, sftp_server};
@@ -30,28 +30,28 @@ pub fn add_remote(world: &mut World, agent: &str, host: &str) {
 /// An engine that reaches hosts by a dial.
 pub fn engine(world: &World, dial: impl Connector + 'static) -> Engine {
     let clock = world.clock.clone();
-    let everywhere = Everywhere::new(world.local(), Arc::new(dial), clock.clone());
+    let everywhere = PerHostTransports::new(world.local(), Arc::new(dial), clock.clone());
     world.engine_through(clock, Arc::new(everywhere), None)
 }
 
 /// A folder on this disk, over SFTP with OpenSSH's server as a child.
-pub fn ground() -> Option<OnDisk<Sftp>> {
+pub fn ground() -> Option<OnDisk<SftpTransport>> {
     Some(ground_by(host("remote"), sftp_server()?))
 }
 
 /// A folder on this disk, through ssh and sshd.
-pub fn ground_on(server: &Sshd) -> OnDisk<Sftp> {
+pub fn ground_on(server: &Sshd) -> OnDisk<SftpTransport> {
     ground_by(host(HOST), server.dial())
 }
 
-pub fn ground_by(host: Host, dial: impl Connector + 'static) -> OnDisk<Sftp> {
+pub fn ground_by(host: SshHost, dial: impl Connector + 'static) -> OnDisk<SftpTransport> {
     let dir = crate::folder();
     fs::create_dir(dir.path().join("agent")).unwrap();
     symlink("agent", dir.path().join("alias")).unwrap();
     let clock = TestClock::new();
     OnDisk {
         dir,
-        transport: Sftp::new(host, Arc::new(dial), clock.clone()),
+        transport: SftpTransport::new(host, Arc::new(dial), clock.clone()),
         exchanges: false,
         clock,
         looks_twice: true,
@@ -192,17 +192,17 @@ fn settling_looks_twice_and_finds_what_a_writer_left() {
     // The swap has looked for the first time.
     assert_eq!(
         settle(folder.as_ref(), &displaced),
-        (Settled::Open, Vec::new()),
+        (SettleOutcome::StillOpen, Vec::new()),
         "it is too early to tell"
     );
     writer(b" and late");
     assert!(ground.wait());
     let (settled, seen) = settle(folder.as_ref(), &displaced);
-    assert_eq!(settled, Settled::Open, "it has changed since");
+    assert_eq!(settled, SettleOutcome::StillOpen, "it has changed since");
     assert_eq!(seen, [b"old and late"]);
     assert!(ground.wait());
     let (settled, seen) = settle(folder.as_ref(), &displaced);
-    assert_eq!(settled, Settled::Removed { watched: true });
+    assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"old and late"]);
     assert_eq!(ground.names(), ["MEMORY.md"]);
 }
@@ -269,7 +269,7 @@ fn a_host_that_is_lost_in_the_middle_is_asked_again_before_the_run_ends() {
     let [result] = ran.report.results.as_slice() else {
         panic!("{:?}", ran.report)
     };
-    assert_eq!(result.kind, Some(Kind::Host), "{:?}", ran.report);
+    assert_eq!(result.kind, Some(ErrorKind::Host), "{:?}", ran.report);
     // The memory had been taken away and none put in its place.
     assert_eq!(world.read("ranger"), BASELINE.as_bytes());
     assert!(world.litter("ranger").is_empty());
@@ -304,7 +304,7 @@ fn what_was_left_on_a_host_is_not_looked_for_on_another_way() {
     let at_port = format!("remote_port = 2222\n{lines} {}", memory.display());
     world.add("ranger", &at_port);
     let ran = world.reset_by(&engine(&world, good));
-    let said = format!("{:?}", ran.report.trouble);
+    let said = format!("{:?}", ran.report.errors);
     assert!(said.contains("that was on box"), "{said}");
     assert_eq!(world.pending(), pending);
     world.add("ranger", &format!("{lines} {}", memory.display()));
@@ -338,7 +338,7 @@ fn a_plan_for_one_host_is_not_carried_out_on_another() {
         assert_ne!(second.plan_reset(&names, false).unwrap().hash, plan.hash);
         let ran = apply(&second, &plan);
         let result = &ran.report.results[0];
-        assert_eq!(result.kind, Some(Kind::Conflict), "{result:?}");
+        assert_eq!(result.kind, Some(ErrorKind::Conflict), "{result:?}");
         assert_eq!(world.read("ranger"), before);
         // An undo is bound in the same way.
         let ran = apply(&first, &plan);
@@ -350,7 +350,7 @@ fn a_plan_for_one_host_is_not_carried_out_on_another() {
         let plan = undo(&first);
         assert_ne!(undo(&second).hash, plan.hash);
         let ran = apply(&second, &plan);
-        assert_eq!(ran.report.results[0].kind, Some(Kind::Conflict));
+        assert_eq!(ran.report.results[0].kind, Some(ErrorKind::Conflict));
         assert_eq!(world.read("ranger"), BASELINE.as_bytes());
     }
 }
@@ -397,7 +397,7 @@ fn a_full_disk_on_a_host_is_told_as_one_and_loses_nothing() {
     let [result] = ran.report.results.as_slice() else {
         panic!("{:?}", ran.report)
     };
-    assert_eq!(result.kind, Some(Kind::Host), "{result:?}");
+    assert_eq!(result.kind, Some(ErrorKind::Host), "{result:?}");
     assert!(
         result.hints.iter().any(|it| it.contains("full")),
         "{result:?}"
@@ -423,7 +423,7 @@ fn two_agents_with_one_memory_on_a_host_are_told_and_not_reset() {
     let engine = engine(&world, server);
     let seen = engine.observe(engine.agent("scout").unwrap());
     assert_eq!(seen.state, State::Error, "{seen:?}");
-    assert!(seen.why.contains("shares its memory file with ranger"));
+    assert!(seen.reason.contains("shares its memory file with ranger"));
     let ran = world.reset_by(&engine);
     for result in &ran.report.results {
         assert_eq!(result.outcome, Outcome::Refused, "{:?}", ran.report);
@@ -453,7 +453,7 @@ fn what_was_on_one_host_is_not_put_back_on_another() {
         world.add("ranger", &lines);
         let plan = undo(&world);
         assert!(plan.steps.is_empty(), "{plan:?}");
-        let why = &plan.skipped[0].why;
+        let why = &plan.skipped[0].reason;
         assert!(why.contains("it was about box:"), "{why}");
         assert!(why.contains(now), "{why}");
     };

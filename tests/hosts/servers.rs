@@ -14,23 +14,23 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-use memory_shepherd::clock::System;
-use memory_shepherd::config::Host;
+use memory_shepherd::clock::SystemClock;
+use memory_shepherd::config::SshHost;
 use memory_shepherd::transport::TransportError;
-use memory_shepherd::transport::sftp::session::Link;
+use memory_shepherd::transport::sftp::session::SessionPipes;
 use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream, SshChild};
 
 /// How long a server may take for what it has got.
 const ENDING: Duration = Duration::from_secs(120);
 
-pub fn host(name: &str) -> Host {
-    Host {
+pub fn host(name: &str) -> SshHost {
+    SshHost {
         name: name.to_string(),
         user: None,
         port: None,
         identity_file: None,
         // A slow machine is no dead host.
-        timeout: 600,
+        timeout_seconds: 600,
     }
 }
 
@@ -151,7 +151,7 @@ impl Late {
 /// The way to a server that leads through somebody in between.
 pub struct Way {
     /// The client's.
-    pub link: Link,
+    pub link: SessionPipes,
     /// The other end of that.
     pub client: UnixStream,
     pub to_server: File,
@@ -160,15 +160,15 @@ pub struct Way {
 
 impl Way {
     /// Takes the place of a connection.
-    pub fn cut(link: Link) -> Way {
+    pub fn cut(link: SessionPipes) -> Way {
         let (ours, client) = UnixStream::pair().unwrap();
         Way {
             to_server: File::from(link.input),
             from_server: File::from(link.output),
-            link: Link {
+            link: SessionPipes {
                 input: OwnedFd::from(ours.try_clone().unwrap()),
                 output: OwnedFd::from(ours),
-                errors: link.errors,
+                stderr: link.stderr,
             },
             client,
         }
@@ -231,7 +231,7 @@ impl Between {
 }
 
 impl Connector for Between {
-    fn dial(&self, _: &Host) -> Result<SftpStream, TransportError> {
+    fn connect(&self, _: &SshHost) -> Result<SftpStream, TransportError> {
         let (child, link) = self.server.start();
         let child = Arc::new(Mutex::new(child));
         let Way {
@@ -324,7 +324,10 @@ impl Connector for Between {
             back.hang_up();
             drop(ending);
         });
-        Ok(SftpStream { link, child: None })
+        Ok(SftpStream {
+            pipes: link,
+            child: None,
+        })
     }
 }
 
@@ -363,29 +366,29 @@ pub fn write_frame(to: &mut impl Write, frame: &[u8]) -> Option<()> {
 }
 
 impl Program {
-    pub fn start(&self) -> (Child, Link) {
+    pub fn start(&self) -> (Child, SessionPipes) {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        let link = Link {
+        let link = SessionPipes {
             input: OwnedFd::from(child.stdin.take().unwrap()),
             output: OwnedFd::from(child.stdout.take().unwrap()),
-            errors: Some(OwnedFd::from(child.stderr.take().unwrap())),
+            stderr: Some(OwnedFd::from(child.stderr.take().unwrap())),
         };
         (child, link)
     }
 }
 
 /// A program that ends with the session.
-pub fn carried(child: Child, link: Link) -> SftpStream {
-    let child = Some(SshChild::new(child, Arc::new(System)));
-    SftpStream { link, child }
+pub fn carried(child: Child, link: SessionPipes) -> SftpStream {
+    let child = Some(SshChild::new(child, Arc::new(SystemClock)));
+    SftpStream { pipes: link, child }
 }
 
 impl Connector for Program {
-    fn dial(&self, _: &Host) -> Result<SftpStream, TransportError> {
+    fn connect(&self, _: &SshHost) -> Result<SftpStream, TransportError> {
         let (child, link) = self.start();
         Ok(carried(child, link))
     }

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use memory_shepherd::transport::sftp::session::*;
 use memory_shepherd::transport::sftp::wire::{
-    Attrs, Extensions, Reply, Request, Statvfs, flags, status,
+    Attrs, Reply, Request, ServerExtensions, Statvfs, flags, status,
 };
 
 const SERVERS: &[&str] = &[
@@ -44,10 +44,10 @@ impl Host {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let link = Link {
+        let link = SessionPipes {
             input: child.stdin.take().unwrap().into(),
             output: child.stdout.take().unwrap().into(),
-            errors: child.stderr.take().map(OwnedFd::from),
+            stderr: child.stderr.take().map(OwnedFd::from),
         };
         let deadline = Instant::now() + REPLY_TIMEOUT;
         Some(Host {
@@ -63,7 +63,7 @@ impl Host {
     }
 
     fn ask(&self, batch: Vec<Request>) -> Vec<Reply> {
-        let answers = self.session.ask(batch).wait();
+        let answers = self.session.send_batch(batch).wait();
         answers.into_iter().map(Result::unwrap).collect()
     }
 
@@ -99,7 +99,7 @@ fn a_file_is_written_read_renamed_and_linked() {
     let Some(host) = Host::new(&["-e"]) else {
         return;
     };
-    let every = Extensions {
+    let every = ServerExtensions {
         posix_rename: true,
         hardlink: true,
         fsync: true,
@@ -169,7 +169,7 @@ fn a_file_is_written_read_renamed_and_linked() {
     // A memory is taken away and the new file put in its place.
     let (memory, aside) = (host.path(name), host.path("aside"));
     fs::write(OsStr::from_bytes(&memory), "old").unwrap();
-    let replies = host.session.ask_apart(
+    let replies = host.session.send_isolated(
         vec![
             Request::PosixRename {
                 from: memory.clone(),
@@ -320,7 +320,7 @@ fn more_handles_than_fit_into_a_byte_keep_their_files() {
             flags: flags::READ,
             mode: None,
         });
-        drop(host.session.ask(opens.collect()));
+        drop(host.session.send_batch(opens.collect()));
     }
     let handle = host.open(host.path("7"), flags::READ);
     assert_eq!(code(&host.one(Request::Close { handle })), 0);
@@ -347,7 +347,7 @@ fn fifty_pairs_replace_fifty_memories() {
                 from: name(number, "new"),
                 to: name(number, "md"),
             };
-            host.session.ask_apart(vec![first, second], Vec::new())
+            host.session.send_isolated(vec![first, second], Vec::new())
         })
         .collect();
     for (number, pending) in pairs.into_iter().enumerate() {
@@ -371,15 +371,22 @@ fn a_server_that_dies_is_told_with_its_last_words() {
     let handle = host.open(host.path("a"), flags::WRITE | flags::CREATE);
     host.child.kill().unwrap();
     host.child.wait().unwrap();
-    let answer = host.session.ask(vec![Request::Close { handle }]).wait();
-    let Err(RequestError::Broken(broken)) = &answer[0] else {
+    let answer = host
+        .session
+        .send_batch(vec![Request::Close { handle }])
+        .wait();
+    let Err(RequestError::SessionEnded(broken)) = &answer[0] else {
         panic!("{answer:?}");
     };
     assert_eq!(
-        (&broken.why, broken.greeted),
+        (&broken.reason, broken.has_greeted),
         (&CloseReason::EndOfFile, true)
     );
-    let heard = [&broken.heard.before[..], &broken.heard.after].concat();
+    let heard = [
+        &broken.stderr.before_version[..],
+        &broken.stderr.after_version,
+    ]
+    .concat();
     let heard = String::from_utf8_lossy(&heard).into_owned();
     assert!(heard.contains("session opened for local user"), "{heard}");
     assert!(heard.contains("open \""), "{heard}");

@@ -18,8 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use memory_shepherd::clock::System;
-use memory_shepherd::transport::sftp::ssh::Ssh;
+use memory_shepherd::clock::SystemClock;
+use memory_shepherd::transport::sftp::ssh::SshConnector;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -231,9 +231,9 @@ GlobalKnownHostsFile /dev/null
     }
 
     /// Dials with the client's configuration.
-    pub fn dial(&self) -> Ssh {
+    pub fn dial(&self) -> SshConnector {
         let config = self.path("ssh_config").into_os_string();
-        Ssh::new(Arc::new(System)).with("ssh", vec!["-F".into(), config])
+        SshConnector::new(Arc::new(SystemClock)).with_program("ssh", vec!["-F".into(), config])
     }
 
     /// How many connections there were.

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use memory_shepherd::config::Host;
+use memory_shepherd::config::SshHost;
 use memory_shepherd::engine::{Engine, Outcome, State};
 use memory_shepherd::transport::TransportError;
 use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream};
@@ -146,8 +146,8 @@ struct Counted {
 }
 
 impl Connector for Counted {
-    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError> {
-        let SftpStream { link, child } = self.server.dial(host)?;
+    fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError> {
+        let SftpStream { pipes: link, child } = self.server.connect(host)?;
         let mut way = Way::cut(link);
         let (asks, answers) = (Arc::clone(&self.seen), Arc::clone(&self.seen));
         let mut requests = way.client.try_clone().unwrap();
@@ -183,7 +183,7 @@ impl Connector for Counted {
             let _ = way.client.shutdown(Shutdown::Both);
         });
         let link = way.link;
-        Ok(SftpStream { link, child })
+        Ok(SftpStream { pipes: link, child })
     }
 }
 
@@ -264,10 +264,10 @@ fn a_reset_asks_and_waits_a_few_times() {
     // No new file is made before all have asked for theirs, so if one agent
     // came after the other, it would come to no end.
     line.seen.lock().unwrap().together = AGENTS;
-    let plan = line.engine.plan_unseen(&line.names, false).unwrap();
+    let plan = line.engine.plan_unobserved(&line.names, false).unwrap();
     let report = line
         .engine
-        .apply(&plan, false, &AtomicBool::new(false), &mut |_| {});
+        .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
     assert_eq!(report.count(Outcome::Ok), AGENTS, "{report:?}");
     for name in &line.names {
         assert_eq!(line.world.read(name), BASELINE.as_bytes());

@@ -11,15 +11,18 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, unbounded};
-use memory_shepherd::clock::{Clock, System};
-use memory_shepherd::config::{Config, Host};
+use memory_shepherd::clock::{Clock, SystemClock};
+use memory_shepherd::config::{Config, SshHost};
 use memory_shepherd::engine::{
-    Engine, Fleet, FleetEvent, HostStatus, Observation, Reachability, Setup, State, Trigger,
+    Engine, EngineSetup, FleetEvent, FleetWatcher, HostStatus, Observation, Reachability, State,
+    Trigger,
 };
-use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream};
-use memory_shepherd::transport::sftp::{Everywhere, Sftp};
-use memory_shepherd::transport::{Cause, MemoryObject, Transport, TransportError, Transports};
+use memory_shepherd::transport::sftp::{PerHostTransports, SftpTransport};
+use memory_shepherd::transport::{
+    FailureCause, MemoryObject, Transport, TransportError, Transports,
+};
 
 use super::remote::{add_remote, engine};
 use super::servers::{
@@ -97,14 +100,14 @@ struct Wired {
 }
 
 impl Connector for Wired {
-    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError> {
+    fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError> {
         self.wire.dials.fetch_add(1, Ordering::SeqCst);
         if self.wire.down.load(Ordering::SeqCst) {
             let message = format!("{} cannot be reached: the wire is cut", host.name);
-            let error = Error::new(Kind::Host, message);
-            return Err(TransportError::new(Cause::Unreachable, error));
+            let error = Error::new(ErrorKind::Host, message);
+            return Err(TransportError::new(FailureCause::Unreachable, error));
         }
-        let SftpStream { link, child } = self.server.dial(host)?;
+        let SftpStream { pipes: link, child } = self.server.connect(host)?;
         let mut way = Way::cut(link);
         let mut state = self.wire.state.lock().unwrap();
         state.open.push(way.client.try_clone().unwrap());
@@ -130,7 +133,7 @@ impl Connector for Wired {
             let _ = way.client.shutdown(Shutdown::Both);
         });
         let link = way.link;
-        Ok(SftpStream { link, child })
+        Ok(SftpStream { pipes: link, child })
     }
 }
 
@@ -173,7 +176,7 @@ fn agents_of_a_host_are_looked_at_in_one_round_trip_and_read_in_two_more() {
     let Some((wire, end)) = wired() else { return };
     let world = herd(COUNT);
     let engine = engine(&world, end);
-    engine.greet();
+    engine.connect_all_hosts();
     let count = |requests: &[u8], kind: u8| requests.iter().filter(|it| **it == kind).count();
     // No reply comes before all of them were asked for: who asked for one after
     // the other would not get any.
@@ -206,7 +209,7 @@ fn agents_of_a_host_are_looked_at_in_one_round_trip_and_read_in_two_more() {
     let states = look(&engine);
     assert_eq!(states.iter().filter(|it| **it == State::NoSep).count(), 1);
     assert_eq!(count(&wire.requests(), OPEN), 1);
-    engine.leave();
+    engine.close_all_hosts();
 }
 
 #[test]
@@ -242,13 +245,13 @@ fn trouble_with_one_memory_is_none_of_the_others() {
         assert_eq!(content.scratch_bytes, long.len() as u64);
         assert_eq!(content.scratch_lines, 60_000);
     }
-    engine.leave();
+    engine.close_all_hosts();
 }
 
 /// A fleet that is watched, and what was seen of it.
 struct Watched {
     engine: Arc<Engine>,
-    fleet: Fleet,
+    fleet: FleetWatcher,
     events: Receiver<FleetEvent>,
     seen: BTreeMap<String, Observation>,
     hosts: BTreeMap<String, HostStatus>,
@@ -259,7 +262,7 @@ impl Watched {
         let engine = Arc::new(engine);
         let (sender, events) = unbounded();
         Watched {
-            fleet: Fleet::start(Arc::clone(&engine), sender),
+            fleet: FleetWatcher::start(Arc::clone(&engine), sender),
             engine,
             events,
             seen: BTreeMap::new(),
@@ -278,7 +281,7 @@ impl Watched {
                     let seen = seen.into_iter().map(|seen| (seen.agent.clone(), seen));
                     self.seen.extend(seen);
                 }
-                Ok(FleetEvent::Hosts(hosts)) => {
+                Ok(FleetEvent::HostsChanged(hosts)) => {
                     let hosts = hosts.into_iter().map(|it| (it.host.name.clone(), it));
                     self.hosts.extend(hosts);
                 }
@@ -294,14 +297,16 @@ impl Watched {
     }
 
     fn reach(&self, host: &str) -> Option<Reachability> {
-        self.hosts.get(host).map(|status| status.contact.reach)
+        self.hosts
+            .get(host)
+            .map(|status| status.connection.reachability)
     }
 }
 
 /// An engine whose time passes by itself.
 fn living(world: &World, dial: impl Connector + 'static) -> Engine {
-    let clock: Arc<dyn Clock> = Arc::new(System);
-    let everywhere = Everywhere::new(world.local(), Arc::new(dial), Arc::clone(&clock));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let everywhere = PerHostTransports::new(world.local(), Arc::new(dial), Arc::clone(&clock));
     world.engine_through(clock, Arc::new(everywhere), None)
 }
 
@@ -312,32 +317,41 @@ fn a_host_that_goes_away_and_comes_back_is_seen_to() {
     wire.cut();
     let mut watched = Watched::new(living(&world, end));
     watched.until("away", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Away)
+        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Unreachable)
     });
-    let contact = watched.hosts["box"].contact.clone();
-    assert_eq!(contact.reason().as_deref(), Some("the wire is cut"));
+    let contact = watched.hosts["box"].connection.clone();
+    assert_eq!(contact.short_reason().as_deref(), Some("the wire is cut"));
     assert!(contact.failures >= 1);
     // It is tried again by itself, and all of its agents are seen then.
     wire.mend();
     watched.until("up", |it| {
-        it.all(State::Scratch) && it.reach("box") == Some(Reachability::Up)
+        it.all(State::Scratch) && it.reach("box") == Some(Reachability::Connected)
     });
-    let contact = watched.hosts["box"].contact.clone();
+    let contact = watched.hosts["box"].connection.clone();
     assert_eq!((contact.failures, &contact.error), (0, &None));
-    assert!(contact.abilities.iter().all(|it| it.there), "{contact:?}");
-    assert!(contact.limits.iter().any(|(name, _)| *name == "read"));
+    assert!(
+        contact.server_features.iter().all(|it| it.is_available),
+        "{contact:?}"
+    );
+    assert!(
+        contact
+            .server_limits
+            .iter()
+            .any(|(name, _)| *name == "read")
+    );
     // What an agent writes is seen at one of the next looks.
     world.write("agent-1", "something else altogether");
     watched.until("changed", |it| it.seen["agent-1"].state == State::NoSep);
     wire.cut();
     watched.until("lost", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Away)
+        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Unreachable)
     });
     wire.mend();
     watched.until("up again", |it| {
-        it.reach("box") == Some(Reachability::Up) && it.seen["agent-0"].state == State::Scratch
+        it.reach("box") == Some(Reachability::Connected)
+            && it.seen["agent-0"].state == State::Scratch
     });
-    watched.engine.leave();
+    watched.engine.close_all_hosts();
 }
 
 #[test]
@@ -348,17 +362,17 @@ fn the_operator_need_not_wait_for_the_next_try() {
     // This clock stands still: no pause ever ends by itself.
     let mut watched = Watched::new(engine(&world, end));
     watched.until("away", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Away)
+        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Unreachable)
     });
     wire.mend();
     let dials = wire.dials();
-    watched.fleet.read(vec!["agent-1".to_string()]);
+    watched.fleet.request_read(vec!["agent-1".to_string()]);
     watched.until("up", |it| {
-        it.all(State::Scratch) && it.reach("box") == Some(Reachability::Up)
+        it.all(State::Scratch) && it.reach("box") == Some(Reachability::Connected)
     });
     assert_eq!(wire.dials(), dials + 1);
     assert!(watched.fleet.wait_idle(LIMIT));
-    watched.engine.leave();
+    watched.engine.close_all_hosts();
 }
 
 #[test]
@@ -366,28 +380,28 @@ fn pauses_double_and_nobody_but_the_watch_tries_a_host_that_is_away() {
     let Some((wire, end)) = wired() else { return };
     wire.cut();
     let clock = TestClock::new();
-    let sftp = Sftp::new(host("box"), Arc::new(end), clock.clone());
+    let sftp = SftpTransport::new(host("box"), Arc::new(end), clock.clone());
     let memory = Path::new("/tmp/MEMORY.md");
     let mut expected = 2.0_f64;
     for failures in 1..12 {
         assert_eq!(
             sftp.ensure_connected().unwrap_err().cause,
-            Cause::Unreachable
+            FailureCause::Unreachable
         );
-        let contact = sftp.contact().unwrap();
+        let contact = sftp.connection_status().unwrap();
         assert_eq!(
-            (contact.reach, contact.failures),
-            (Reachability::Away, failures)
+            (contact.reachability, contact.failures),
+            (Reachability::Unreachable, failures)
         );
         assert_eq!(wire.dials(), failures as usize);
-        let pause = contact.until.unwrap() - clock.instant();
+        let pause = contact.next_attempt_instant.unwrap() - clock.instant();
         let share = pause.as_secs_f64() / expected;
         assert!((0.74..=1.26).contains(&share), "{pause:?} of {expected}");
         // Meanwhile nobody tries, and when it is over only the watch does.
         assert!(sftp.ensure_connected().is_err());
         clock.advance(pause);
         assert!(sftp.probe(&[memory])[0].is_err());
-        assert!(sftp.open(memory).is_err());
+        assert!(sftp.open_directory(memory).is_err());
         assert_eq!(wire.dials(), failures as usize);
         expected = (expected * 2.0).min(120.0);
     }
@@ -395,7 +409,7 @@ fn pauses_double_and_nobody_but_the_watch_tries_a_host_that_is_away() {
     sftp.retry_now();
     assert!(sftp.probe(&[memory])[0].is_err(), "that is for the watch");
     sftp.ensure_connected().unwrap();
-    assert_eq!(sftp.contact().unwrap().failures, 0);
+    assert_eq!(sftp.connection_status().unwrap().failures, 0);
     assert!(matches!(sftp.probe(&[memory])[0], Ok(MemoryObject::Absent)));
 }
 
@@ -406,7 +420,7 @@ fn connecting(host: &Arc<dyn Transport>) -> JoinHandle<TransportError> {
         thread::spawn(move || host.ensure_connected().unwrap_err())
     };
     let end = Instant::now() + LIMIT;
-    while !host.contact().unwrap().trying {
+    while !host.connection_status().unwrap().is_connecting {
         assert!(Instant::now() < end, "it begins to connect");
         thread::yield_now();
     }
@@ -416,20 +430,20 @@ fn connecting(host: &Arc<dyn Transport>) -> JoinHandle<TransportError> {
 #[test]
 fn leaving_ends_whoever_is_still_connecting() {
     let world = World::new(&[]);
-    let clock: Arc<dyn Clock> = Arc::new(System);
-    let everywhere = Everywhere::new(world.local(), Arc::new(mute()), clock);
-    let slow = Host {
-        timeout: 3600,
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let everywhere = PerHostTransports::new(world.local(), Arc::new(mute()), clock);
+    let slow = SshHost {
+        timeout_seconds: 3600,
         ..host("mute")
     };
-    let mute = everywhere.to(Some(&slow));
+    let mute = everywhere.transport_for(Some(&slow));
     let waiting = connecting(&mute);
-    everywhere.leave();
+    everywhere.close_all();
     // An hour would not be enough otherwise.
     let error = waiting.join().unwrap();
-    assert_eq!(error.cause, Cause::Unreachable);
+    assert_eq!(error.cause, FailureCause::Unreachable);
     assert!(mute.ensure_connected().is_err());
-    assert!(!mute.contact().unwrap().trying);
+    assert!(!mute.connection_status().unwrap().is_connecting);
 }
 
 /// A server that hangs up on whoever asks it for more than a session.
@@ -439,13 +453,13 @@ struct Flapping {
 }
 
 impl Connector for Flapping {
-    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError> {
+    fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError> {
         self.dials.fetch_add(1, Ordering::SeqCst);
         let judge: Judge = Arc::new(|_, frame| match frame[0] {
             LSTAT => Fate::Cut,
             _ => Fate::Pass,
         });
-        Between::new(self.server.clone(), judge).dial(host)
+        Between::new(self.server.clone(), judge).connect(host)
     }
 }
 
@@ -461,7 +475,7 @@ fn a_host_that_hangs_up_on_each_session_is_not_dialled_all_the_time() {
     let mut watched = Watched::new(living(&world, end));
     watched.until("lost", |it| it.all(State::Unreach));
     thread::sleep(Duration::from_secs(4));
-    watched.engine.leave();
+    watched.engine.close_all_hosts();
     let dials = dials.load(Ordering::SeqCst);
     assert!(dials < 6, "{dials} sessions in 4 s");
 }
@@ -470,14 +484,14 @@ fn a_host_that_hangs_up_on_each_session_is_not_dialled_all_the_time() {
 struct Barred(Arc<AtomicUsize>);
 
 impl Connector for Barred {
-    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError> {
+    fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         let message = format!("{} wants a passphrase and got no answer", host.name);
-        let error = Error::new(Kind::Host, message);
-        Err(TransportError::new(Cause::Unreachable, error))
+        let error = Error::new(ErrorKind::Host, message);
+        Err(TransportError::new(FailureCause::Unreachable, error))
     }
 
-    fn bars(&self, _: &Host) -> bool {
+    fn is_blocked(&self, _: &SshHost) -> bool {
         true
     }
 }
@@ -488,11 +502,11 @@ fn a_host_that_waits_for_the_operator_is_not_asked_all_the_time() {
     let dials = Arc::<AtomicUsize>::default();
     let mut watched = Watched::new(living(&world, Barred(Arc::clone(&dials))));
     watched.until("barred", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Away)
+        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Unreachable)
     });
-    assert_eq!(watched.hosts["box"].contact.next, None);
+    assert_eq!(watched.hosts["box"].connection.next_attempt, None);
     thread::sleep(Duration::from_secs(2));
-    watched.engine.leave();
+    watched.engine.close_all_hosts();
     let dials = dials.load(Ordering::SeqCst);
     assert!(dials < 6, "{dials} tries in 2 s");
 }
@@ -501,7 +515,7 @@ fn a_host_that_waits_for_the_operator_is_not_asked_all_the_time() {
 struct Slow(Arc<Mutex<Option<u32>>>);
 
 impl Connector for Slow {
-    fn dial(&self, _: &Host) -> Result<SftpStream, TransportError> {
+    fn connect(&self, _: &SshHost) -> Result<SftpStream, TransportError> {
         thread::sleep(Duration::from_millis(300));
         let (child, link) = mute().start();
         *self.0.lock().unwrap() = Some(child.id());
@@ -512,12 +526,12 @@ impl Connector for Slow {
 #[test]
 fn leaving_waits_for_a_process_that_is_just_being_started() {
     let world = World::new(&[]);
-    let clock: Arc<dyn Clock> = Arc::new(System);
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let pid = Arc::<Mutex<Option<u32>>>::default();
-    let everywhere = Everywhere::new(world.local(), Arc::new(Slow(Arc::clone(&pid))), clock);
-    let slow = everywhere.to(Some(&host("slow")));
+    let everywhere = PerHostTransports::new(world.local(), Arc::new(Slow(Arc::clone(&pid))), clock);
+    let slow = everywhere.transport_for(Some(&host("slow")));
     let waiting = connecting(&slow);
-    everywhere.leave();
+    everywhere.close_all();
     // The program ends now; whatever is started later is left behind.
     let pid = *pid.lock().unwrap();
     let runs = |pid: u32| Path::new(&format!("/proc/{pid}")).exists();
@@ -538,8 +552,8 @@ fn a_host_is_connected_to_once_whatever_times_its_agents_have() {
     world.set_baseline("patient", super::world::BASELINE);
     let engine = engine(&world, end);
     look(&engine);
-    assert_eq!((wire.dials(), engine.hosts().len()), (1, 1));
-    engine.leave();
+    assert_eq!((wire.dials(), engine.host_statuses().len()), (1, 1));
+    engine.close_all_hosts();
 }
 
 #[test]
@@ -551,10 +565,10 @@ fn a_changed_config_keeps_the_connections_to_hosts_that_it_still_names() {
     world.write_scratch("elsewhere", "a note\n");
     let both = world.config();
     let clock = world.clock.clone();
-    let everywhere = Everywhere::new(world.local(), Arc::new(end), clock.clone());
+    let everywhere = PerHostTransports::new(world.local(), Arc::new(end), clock.clone());
     let everywhere: Arc<dyn Transports> = Arc::new(everywhere);
     let engine = |config: &Config| {
-        Engine::new(Setup {
+        Engine::new(EngineSetup {
             config: config.clone(),
             clock: clock.clone(),
             transports: Arc::clone(&everywhere),
@@ -567,15 +581,15 @@ fn a_changed_config_keeps_the_connections_to_hosts_that_it_still_names() {
     assert_eq!(look(&first), [State::Scratch; 2]);
     assert_eq!(wire.dials(), 2);
     let second = engine(&alone);
-    second.leave_others();
+    second.close_other_hosts();
     assert_eq!(look(&second), [State::Scratch]);
     assert_eq!(wire.dials(), 2, "the connection is the same");
     // Whoever still looks for the former engine does not connect again.
     let elsewhere = first.observe(first.agent("elsewhere").unwrap());
     assert_eq!((elsewhere.state, wire.dials()), (State::Unreach, 2));
     let third = engine(&both);
-    third.leave_others();
+    third.close_other_hosts();
     assert_eq!(look(&third), [State::Scratch; 2]);
     assert_eq!(wire.dials(), 3);
-    third.leave();
+    third.close_all_hosts();
 }

@@ -15,7 +15,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,11 +23,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
-use memory_shepherd::clock::{Clock, System};
+use memory_shepherd::clock::{Clock, SystemClock};
 use memory_shepherd::engine::{Engine, Outcome};
-use memory_shepherd::error::Kind;
-use memory_shepherd::transport::local::Local;
-use memory_shepherd::transport::sftp::Everywhere;
+use memory_shepherd::error::ErrorKind;
+use memory_shepherd::transport::local::LocalTransport;
+use memory_shepherd::transport::sftp::PerHostTransports;
 use memory_shepherd::transport::sftp::ssh::Connector;
 
 use super::remote::{add_remote, engine};
@@ -180,7 +180,7 @@ impl Writer {
         let end = Instant::now() + BOUND;
         loop {
             match open(&self.memory) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     assert!(Instant::now() < end, "it stays away");
                     thread::park_timeout(Duration::from_micros(50));
                 }
@@ -230,7 +230,7 @@ impl Writer {
         text.extend_from_slice(self.next().as_bytes());
         match save(&text) {
             // It has just been taken away: all over again.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             saved => {
                 saved.unwrap();
                 self.has_written();
@@ -334,8 +334,8 @@ impl Fleet {
             world.write(agent, BASELINE);
         }
         let clock = clock(&world);
-        let here = Arc::new(Local::new(clock.clone()));
-        let everywhere = Everywhere::new(here, dial, clock.clone());
+        let here = Arc::new(LocalTransport::new(clock.clone()));
+        let everywhere = PerHostTransports::new(here, dial, clock.clone());
         let engine = world.engine_through(clock, Arc::new(everywhere), None);
         Fleet {
             world,
@@ -347,9 +347,9 @@ impl Fleet {
 
     /// As a timer does; whether the host answered.
     fn reset(&mut self) -> bool {
-        let plan = self.engine.plan_unseen(&self.names, false).unwrap();
+        let plan = self.engine.plan_unobserved(&self.names, false).unwrap();
         let none = AtomicBool::new(false);
-        let report = self.engine.apply(&plan, false, &none, &mut |_| {});
+        let report = self.engine.apply_plan(&plan, false, &none, &mut |_| {});
         self.tally.runs += 1;
         self.tally.resets += report.count(Outcome::Ok);
         let mut silent = 0;
@@ -358,13 +358,13 @@ impl Fleet {
             match result.kind {
                 None => {}
                 // It gives up, loudly, on who replaces the file again and again.
-                Some(Kind::Conflict) => self.tally.refusals += 1,
+                Some(ErrorKind::Conflict) => self.tally.refusals += 1,
                 // A machine with too much to do; nothing is lost by that, either.
-                Some(Kind::Host) if note.contains("no answer") => silent += 1,
+                Some(ErrorKind::Host) if note.contains("no answer") => silent += 1,
                 _ => panic!("{report:?}"),
             }
         }
-        for trouble in &report.trouble {
+        for trouble in &report.errors {
             assert!(trouble.message().contains("no answer"), "{report:?}");
             silent += 1;
         }
@@ -420,7 +420,7 @@ impl Fleet {
         }
         assert_eq!(self.world.pending(), [""; 0]);
         let all = self.engine.records(None, None).unwrap();
-        all.each(&mut |_| Ok(())).unwrap();
+        all.for_each(&mut |_| Ok(())).unwrap();
     }
 }
 
@@ -477,7 +477,7 @@ fn no_note_is_lost_by_the_clock_of_the_machine() {
         return;
     }
     let Some(server) = Sshd::start() else { return };
-    let fleet = Fleet::new(|_| Arc::new(System), Arc::new(server.dial()));
+    let fleet = Fleet::new(|_| Arc::new(SystemClock), Arc::new(server.dial()));
     nothing_is_lost("sshd, real time", 80, fleet, &Arc::default());
 }
 

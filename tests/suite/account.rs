@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{FileState, Operation, Outcome};
-use memory_shepherd::error::Kind;
-use memory_shepherd::transport::Method;
+use memory_shepherd::error::ErrorKind;
+use memory_shepherd::transport::SwapMethod;
 
 use memory_shepherd::clock::Clock;
 
@@ -80,18 +80,18 @@ fn retention_deletes_only_what_it_shows_and_only_after_success() {
     world.write_scratch("b", "- note\n");
     // A run that fails deletes nothing.
     fs::rename(world.baseline("a"), world.root.join("away")).unwrap();
-    assert!(world.reset().report.retired.is_empty());
+    assert!(world.reset().report.retired_entries.is_empty());
     fs::rename(world.root.join("away"), world.baseline("a")).unwrap();
     let shown: Vec<_> = world
         .engine()
-        .retention()
+        .expired_entries()
         .unwrap()
         .into_iter()
         .map(|e| e.path)
         .collect();
     let ran = world.reset();
-    assert_eq!(ran.report.kind(), None, "{:?}", ran.lines);
-    assert_eq!(ran.report.retired, shown);
+    assert_eq!(ran.report.worst_kind(), None, "{:?}", ran.lines);
+    assert_eq!(ran.report.retired_entries, shown);
     assert_eq!(
         shown,
         [
@@ -119,13 +119,13 @@ fn retention_keeps_the_newest_entry_whatever_its_age() {
     world.clock.advance(DAY * 365);
     age(&entry, &world, 364);
     for _ in 0..2 {
-        assert!(world.reset().report.retired.is_empty());
+        assert!(world.reset().report.retired_entries.is_empty());
         assert!(entry.exists());
         world.clock.advance(DAY);
     }
     // With a newer one it goes, in a fleet of one agent, too.
     world.write_scratch("scout", "- newer\n");
-    assert_eq!(world.reset().report.retired.len(), 1);
+    assert_eq!(world.reset().report.retired_entries.len(), 1);
     assert!(!entry.exists());
 }
 
@@ -141,9 +141,9 @@ fn a_clean_fleet_that_cannot_be_recorded_is_no_success() {
     fs::write(&ledger, text.replacen("tester", "hacker", 1)).unwrap();
     let ran = world.reset();
     let result = ran.ended(Outcome::Unchanged);
-    assert_eq!(result.kind, Some(Kind::Integrity));
+    assert_eq!(result.kind, Some(ErrorKind::Integrity));
     assert!(ran.note().contains("not recorded"), "{}", ran.note());
-    assert_eq!(ran.report.kind(), Some(Kind::Integrity));
+    assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Integrity));
 }
 
 #[test]
@@ -194,16 +194,19 @@ fn the_ledger_is_chained_and_tells_a_run() {
     world.reset().ended(Outcome::Unchanged);
     let records = world.records();
     assert_eq!(records.len(), 2);
-    assert_eq!(records[0].prev, Digest::ZERO);
+    assert_eq!(records[0].previous_digest, Digest::ZERO);
     let text = fs::read_to_string(world.archive().join(".shepherd/ledger.jsonl")).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(records[1].prev, Digest::of(lines[0].as_bytes()));
+    assert_eq!(records[1].previous_digest, Digest::of(lines[0].as_bytes()));
     assert_eq!((records[0].seq, records[1].seq), (1, 2));
-    assert_eq!(ran.report.head, Some((1, Digest::of(lines[0].as_bytes()))));
-    let event = &records[0].what;
+    assert_eq!(
+        ran.report.ledger_head,
+        Some((1, Digest::of(lines[0].as_bytes())))
+    );
+    let event = &records[0].event;
     assert_eq!(event.run, ran.report.run);
-    assert_eq!(event.act, Operation::Reset);
-    assert_eq!(event.method, Some(Method::Exchange));
+    assert_eq!(event.operation, Operation::Reset);
+    assert_eq!(event.method, Some(SwapMethod::Exchange));
     assert_eq!(event.baseline, Some(Digest::of(BASELINE.as_bytes())));
     assert_eq!(event.entry.as_ref(), ran.ok().entries.first());
     let whole = format!("{BASELINE}- note\n");
@@ -219,7 +222,7 @@ fn the_ledger_is_chained_and_tells_a_run() {
         ran.lines
             .last()
             .unwrap()
-            .contains(&ran.report.head.unwrap().1.to_string())
+            .contains(&ran.report.ledger_head.unwrap().1.to_string())
     );
 }
 
@@ -237,12 +240,12 @@ fn a_torn_last_line_of_the_ledger_is_cut_and_recorded() {
     world.reset().ok();
     let records = world.records();
     assert_eq!(records.len(), 3);
-    assert_eq!(records[1].what.act, Operation::Repair);
+    assert_eq!(records[1].event.operation, Operation::Repair);
     assert_eq!(
-        records[1].what.note.as_deref(),
+        records[1].event.note.as_deref(),
         Some("cut 13 bytes of an unfinished record")
     );
-    assert_eq!(records[2].what.outcome, Outcome::Ok);
+    assert_eq!(records[2].event.outcome, Outcome::Ok);
 }
 
 #[test]
@@ -256,12 +259,12 @@ fn a_changed_line_of_the_ledger_is_found_and_stops_resets() {
     let text = fs::read_to_string(&ledger).unwrap();
     fs::write(&ledger, text.replacen("tester", "hacker", 1)).unwrap();
     let error = records(&world.engine()).unwrap_err();
-    assert_eq!(error.kind(), Kind::Integrity);
+    assert_eq!(error.kind(), ErrorKind::Integrity);
     assert!(error.message().contains("is broken at line 2"), "{error}");
     world.write_scratch("scout", "- note\n");
     assert!(world.observe("scout").ledger_error.is_some());
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Integrity));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Integrity));
     assert!(world.read("scout").ends_with(b"- note\n"));
 }
 
@@ -380,21 +383,21 @@ fn what_runs_of_agents_left_that_are_not_configured_is_named() {
     let world = world.without("scout");
     let ran = world.reset();
     assert_eq!(ran.ended(Outcome::Unchanged).kind, None);
-    assert_eq!(ran.report.kind(), Some(Kind::Partial));
-    let [trouble] = ran.report.trouble.as_slice() else {
-        panic!("{:?}", ran.report.trouble)
+    assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Partial));
+    let [trouble] = ran.report.errors.as_slice() else {
+        panic!("{:?}", ran.report.errors)
     };
     assert!(trouble.message().contains("tx/scout."), "{trouble}");
     assert!(ran.lines.iter().any(|line| line.contains("tx/scout.")));
     // It is recorded, as no agent's.
-    let last = world.records().pop().unwrap().what;
+    let last = world.records().pop().unwrap().event;
     assert_eq!(
-        (last.act, last.outcome),
+        (last.operation, last.outcome),
         (Operation::Reset, Outcome::Failed)
     );
     assert_eq!((last.agent.as_str(), &last.run), ("", &ran.report.run));
     assert!(last.note.unwrap().contains("tx/scout."));
-    assert_eq!(world.engine().unclaimed().unwrap().len(), 1);
+    assert_eq!(world.engine().unclaimed_journals().unwrap().len(), 1);
 }
 
 #[test]

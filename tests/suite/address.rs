@@ -4,7 +4,7 @@
 use std::fs;
 
 use memory_shepherd::engine::{Outcome, UndoMode};
-use memory_shepherd::error::Kind;
+use memory_shepherd::error::ErrorKind;
 
 use super::world::World;
 
@@ -25,7 +25,7 @@ fn undo_into_another_memory_is_refused() {
     other.write_scratch("scout", "- of the other\n");
     let before = other.read("scout");
     let ran = other.undo("scout", UndoMode::Overwrite);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
     let memory = one.memory("scout");
     assert!(
         ran.note().contains(memory.to_str().unwrap()),

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memory_shepherd::console::command::TABLE;
+use memory_shepherd::console::command::COMMAND_TABLE;
 
 /// Rooms below the console and the command line. They know neither, nor what
 /// these are made of.
@@ -177,7 +177,7 @@ const DOES: &[&str] = &[
 /// lines: "X plans a reset".
 fn default_keys(text: &str) -> Vec<(usize, String)> {
     let fixed = ["Esc", "Enter", "y"];
-    let keys = TABLE.iter().flat_map(|spec| spec.keys);
+    let keys = COMMAND_TABLE.iter().flat_map(|spec| spec.keys);
     let keys: Vec<&str> = keys.copied().filter(|it| !fixed.contains(it)).collect();
     let mut found = Vec::new();
     for (line, number) in text.lines().zip(1..) {

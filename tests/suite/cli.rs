@@ -16,11 +16,11 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use memory_shepherd::clock::System;
-use memory_shepherd::config::{self, Env};
-use memory_shepherd::engine::{Engine, Setup, Trigger};
+use memory_shepherd::clock::SystemClock;
+use memory_shepherd::config::{self, ConfigEnvironment};
+use memory_shepherd::engine::{Engine, EngineSetup, Trigger};
 use memory_shepherd::transport::SingleTransport;
-use memory_shepherd::transport::local::Local;
+use memory_shepherd::transport::local::LocalTransport;
 
 use crate::fixture::{PROGRAM, Site};
 
@@ -40,18 +40,20 @@ fn busy() -> Site {
 }
 
 fn engine(site: &Site) -> Engine {
-    let env = Env {
+    let env = ConfigEnvironment {
         cwd: site.dir.clone(),
         home: None,
         xdg_config_home: None,
         xdg_state_home: None,
-        config_variable: None,
+        config_path_variable: None,
         uid: 0,
     };
-    Engine::new(Setup {
+    Engine::new(EngineSetup {
         config: config::load(&site.path("memory-shepherd.conf"), &env).unwrap(),
-        clock: Arc::new(System),
-        transports: Arc::new(SingleTransport(Arc::new(Local::new(Arc::new(System))))),
+        clock: Arc::new(SystemClock),
+        transports: Arc::new(SingleTransport(Arc::new(LocalTransport::new(Arc::new(
+            SystemClock,
+        ))))),
         user: "tester".to_string(),
         trigger: Trigger::Cli,
         archive_group: None,

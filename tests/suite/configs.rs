@@ -7,17 +7,19 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memory_shepherd::config::{self, Diagnostic, DiagnosticLevel, Env, Extension};
+use memory_shepherd::config::{
+    self, ConfigEnvironment, Diagnostic, DiagnosticLevel, SftpExtension,
+};
 
 use crate::fixture::Site;
 
-fn env() -> Env {
-    Env {
+fn env() -> ConfigEnvironment {
+    ConfigEnvironment {
         cwd: PathBuf::from("/nowhere"),
         home: Some(PathBuf::from("/home/operator")),
         xdg_config_home: None,
         xdg_state_home: None,
-        config_variable: None,
+        config_path_variable: None,
         uid: 1000,
     }
 }
@@ -107,8 +109,8 @@ fn remote_page_says_what_each_extension_is_for() {
     let page = fs::read_to_string(page).unwrap();
     let page: Vec<&str> = page.split_whitespace().collect();
     let page = page.join(" ");
-    for lacks in Extension::ALL {
-        let told = format!("without `{}`, {}", lacks.word(), lacks.without());
+    for lacks in SftpExtension::ALL {
+        let told = format!("without `{}`, {}", lacks.as_str(), lacks.degradation());
         assert!(page.contains(&told), "docs/remote-hosts.md lacks: {told}");
     }
 }

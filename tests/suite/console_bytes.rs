@@ -5,12 +5,12 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use memory_shepherd::console::model::{GUARD_TIME, MessageLevel, ResetStage};
-use memory_shepherd::console::term::{FrameRate, Painter, TerminalFeatures};
-use memory_shepherd::console::theme::{BUILT_IN, Theme};
+use memory_shepherd::console::model::{KEY_GUARD_TIME, MessageLevel, ResetStage};
+use memory_shepherd::console::term::{FramePacer, Painter, TerminalFeatures};
+use memory_shepherd::console::theme::{BUILT_IN_THEMES, Theme};
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::console::view;
-use memory_shepherd::engine::{Outcome, Progress, Stage as Step, State, UndoMode};
+use memory_shepherd::engine::{Outcome, RunProgress, RunStage as Step, State, UndoMode};
 use proptest::prelude::*;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
@@ -61,10 +61,10 @@ impl Wire {
         Wire {
             agreed: true,
             console,
-            theme: Theme::named(theme).unwrap(),
+            theme: Theme::built_in(theme).unwrap(),
             painter: Painter::new(
                 Writes::default(),
-                TerminalFeatures::of("xterm-256color", "truecolor"),
+                TerminalFeatures::from_term("xterm-256color", "truecolor"),
             ),
             emulator: vt100::Parser::new(rows, columns, 0),
         }
@@ -72,11 +72,11 @@ impl Wire {
 
     /// Draws if something changed; how many bytes that took.
     fn frame(&mut self, what: &str) -> usize {
-        if !self.console.model.dirty {
+        if !self.console.model.is_dirty {
             return 0;
         }
         self.painter.draw(&self.console.model, &self.theme).unwrap();
-        self.console.model.dirty = false;
+        self.console.model.is_dirty = false;
         let writes = std::mem::take(&mut self.painter.out().0);
         if writes.is_empty() {
             self.compare(what);
@@ -205,7 +205,7 @@ fn herd(count: usize) -> Console {
         .iter()
         .map(|name| (name.as_str(), Outcome::Ok))
         .collect();
-    console.send(Msg::Log(Ok(vec![run("5a10c3d2", 190, &everybody)])));
+    console.send(Msg::LogLoaded(Ok(vec![run("5a10c3d2", 190, &everybody)])));
     console.pass(Duration::from_secs(30));
     console
 }
@@ -349,7 +349,7 @@ fn frames_cost_no_more_than_their_budgets() {
     budget("an idle minute", idle, 0);
     budget("mark", cost(&mut wire, "Space"), 600);
     budget("open an agent", cost(&mut wire, "d"), 3_500);
-    let name = wire.console.model.agent.name.clone();
+    let name = wire.console.model.agent.agent.clone();
     let (baseline, memory) = large();
     wire.console.texts(&name, &memory, Some(&baseline));
     budget("its text", wire.frame("text"), 3_500);
@@ -370,7 +370,7 @@ fn frames_cost_no_more_than_their_budgets() {
     budget("dark: first paint", wire.frame("first paint"), 12_000);
     budget("dark: cursor down", cost(&mut wire, "j"), 600);
     cost(&mut wire, "d");
-    let name = wire.console.model.agent.name.clone();
+    let name = wire.console.model.agent.agent.clone();
     wire.console.texts(&name, &memory, Some(&baseline));
     budget("dark: its text", wire.frame("text"), 6_000);
     let lines = (0..40).map(|_| cost(&mut wire, "j")).collect();
@@ -396,9 +396,9 @@ fn what_a_held_key_moves_over_a_slow_line_stops_when_it_is_let_go() {
         wire.frame("first paint");
         if place != "fleet" {
             // As it begins over SSH.
-            wire.console.model.agent.unified = true;
+            wire.console.model.agent.is_unified = true;
             cost(&mut wire, "d");
-            let name = wire.console.model.agent.name.clone();
+            let name = wire.console.model.agent.agent.clone();
             let notes = [
                 &memory[..],
                 &"- LH-12 waits for CI, again\n".repeat(200).into_bytes(),
@@ -411,7 +411,7 @@ fn what_a_held_key_moves_over_a_slow_line_stops_when_it_is_let_go() {
         }
         wire.console.pass(Duration::from_secs(5));
         wire.frame("rest");
-        let mut pace = FrameRate::new(true);
+        let mut pace = FramePacer::new(true);
         let (began, mut sent, mut frames) = (wire.console.now, 0, 0);
         // When the last byte of what was drawn is there.
         let mut there = began;
@@ -419,13 +419,15 @@ fn what_a_held_key_moves_over_a_slow_line_stops_when_it_is_let_go() {
             wire.console.send(keys("j"));
             let next = wire.console.now + repeat;
             // The wait that is left may end before the next key comes.
-            let wait = pace.wait(wire.console.now, true);
+            let wait = pace.delay_until_frame(wire.console.now, true);
             if wait < repeat {
                 wire.console.now += wait;
                 let bytes = wire.frame("held");
                 if bytes > 0 {
-                    pace.drew(wire.console.now, bytes);
-                    let takes = Duration::from_micros(bytes as u64 * 1_000_000 / FrameRate::LINE);
+                    pace.record_frame(wire.console.now, bytes);
+                    let takes = Duration::from_micros(
+                        bytes as u64 * 1_000_000 / FramePacer::MIN_LINE_BYTES_PER_SECOND,
+                    );
                     there = there.max(wire.console.now) + takes;
                     (sent, frames) = (sent + bytes, frames + 1);
                 }
@@ -460,7 +462,7 @@ fn journey(wire: &mut Wire) {
         "j j G gg Space j Space S S w ? j j / m a r k Esc Esc : s o r t Enter",
     );
     go(wire, "/ a g e n t Enter / 0 1 Enter Esc ! ! y");
-    let name = wire.console.model.cursor.clone().unwrap();
+    let name = wire.console.model.cursor_agent.clone().unwrap();
     go(wire, "d");
     wire.console.texts(&name, &drifted(), Some(BASELINE));
     go(
@@ -468,7 +470,8 @@ fn journey(wire: &mut Wire) {
         "j j ^d w . n N t j t _ _ = = = i i f j f q Tab j G / L H Enter n Esc f j q",
     );
     go(wire, "Tab j G S-Tab Tab Tab");
-    wire.console.send(Msg::History(name.clone(), Ok(history())));
+    wire.console
+        .send(Msg::HistoryLoaded(name.clone(), Ok(history())));
     go(wire, "j G gg Enter q S-Tab S-Tab S-Tab ] [ X");
     let mut made = plan(&[
         (name.as_str(), State::Drifted),
@@ -477,10 +480,12 @@ fn journey(wire: &mut Wire) {
     made.skipped = vec![skipped("agent-03", State::Tampered, "blocked since 02:11")];
     wire.console.answer(made);
     wire.frame("plan");
-    wire.console.pass(GUARD_TIME);
+    wire.console.pass(KEY_GUARD_TIME);
     go(wire, "j j k r e s e t Space 1 Enter Backspace 2 Enter");
-    wire.console
-        .send(Msg::Progress(Progress::Stage(name.clone(), Step::Swap)));
+    wire.console.send(Msg::RunProgressed(RunProgress::Stage(
+        name.clone(),
+        Step::Swap,
+    )));
     wire.frame("progress");
     wire.console.pass(Duration::from_secs(2));
     let results = [
@@ -491,23 +496,23 @@ fn journey(wire: &mut Wire) {
             Some("archive disk full (needs 41K, 12K free)"),
         ),
     ];
-    wire.console.send(Msg::Ended(Box::new(report(&results))));
+    wire.console.send(Msg::RunEnded(Box::new(report(&results))));
     wire.frame("result");
     go(wire, "j k z");
     wire.console
         .answer(undo(&[name.as_str()], true, UndoMode::Refuse));
     wire.frame("undo");
-    wire.console.pass(GUARD_TIME);
+    wire.console.pass(KEY_GUARD_TIME);
     go(wire, "j Esc 7 j G gg / 5 a Enter n Enter q 1 A");
-    wire.console.send(Msg::Note(
+    wire.console.send(Msg::Reported(
         MessageLevel::Error,
         "something is wrong".to_string(),
     ));
     wire.frame("note");
     wire.console
-        .send(Msg::ConfigBroken(vec![wrong("what is this?")]));
+        .send(Msg::ConfigInvalid(vec![wrong("what is this?")]));
     wire.frame("config error");
-    wire.console.send(Msg::Log(Err(
+    wire.console.send(Msg::LogLoaded(Err(
         "the ledger's chain is broken at 7".to_string()
     )));
     wire.frame("ledger error");
@@ -515,7 +520,7 @@ fn journey(wire: &mut Wire) {
 
 #[test]
 fn the_emulator_shows_what_was_drawn_on_every_screen() {
-    for (theme, _) in BUILT_IN {
+    for (theme, _) in BUILT_IN_THEMES {
         let mut wire = Wire::with_theme(herd(24), theme);
         wire.frame("first paint");
         journey(&mut wire);
@@ -527,8 +532,8 @@ fn a_screen_that_is_forgotten_is_drawn_whole_in_one_frame() {
     let mut wire = Wire::new(herd(24));
     wire.frame("first paint");
     wire.emulator.process(b"\x1b[H\x1b[2Jnoise from elsewhere");
-    wire.painter.forget();
-    wire.console.model.dirty = true;
+    wire.painter.invalidate();
+    wire.console.model.is_dirty = true;
     wire.frame("again");
 }
 
@@ -545,7 +550,7 @@ fn chrome(wire: &Wire) -> Vec<String> {
 fn hostile_memories_are_text_and_leave_the_rest_of_the_screen_alone() {
     let with = |memory: &[u8]| {
         let mut wire = Wire::new(herd(24));
-        let name = wire.console.model.cursor.clone().unwrap();
+        let name = wire.console.model.cursor_agent.clone().unwrap();
         wire.frame("fleet");
         wire.console.press("d");
         wire.console.texts(&name, memory, Some(BASELINE));
@@ -601,13 +606,13 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
         let what = brief(&payload);
         let mut wire = Wire::new(herd(24));
         let model = &mut wire.console.model;
-        model.fleet.config = evil.clone();
-        let victim = model.cursor.clone().unwrap();
+        model.fleet.config_path = evil.clone();
+        let victim = model.cursor_agent.clone().unwrap();
         let mut observation = seen(&victim, State::Tampered);
         observation.host = evil.clone();
-        observation.why = evil.clone();
-        observation.block.as_mut().unwrap().why = evil.clone();
-        observation.last.as_mut().unwrap().run = evil.clone();
+        observation.reason = evil.clone();
+        observation.blocker.as_mut().unwrap().reason = evil.clone();
+        observation.last_run.as_mut().unwrap().run = evil.clone();
         wire.console.observe(vec![observation]);
         wire.frame(&what);
         let (_, rows) = SIZE;
@@ -620,11 +625,11 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
         wire.console.press("d");
         wire.console.texts(&victim, BASELINE, None);
         wire.console.model.agent.findings = evil.clone();
-        wire.console.model.dirty = true;
+        wire.console.model.is_dirty = true;
         wire.frame(&what);
         // In a prompt, and as a search.
         wire.console.press("/");
-        wire.console.send(Msg::Paste(evil.clone()));
+        wire.console.send(Msg::TextPasted(evil.clone()));
         wire.frame(&what);
         wire.console.press("Enter");
         wire.frame(&what);
@@ -635,7 +640,7 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
         made.skipped = vec![skipped("agent-01", State::Tampered, &evil)];
         wire.console.answer(made);
         wire.frame(&what);
-        wire.console.pass(GUARD_TIME);
+        wire.console.pass(KEY_GUARD_TIME);
         wire.console.type_line("reset 1");
         wire.console.press("Enter");
         assert!(
@@ -645,12 +650,13 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
         wire.frame(&what);
         let results = [(victim.as_str(), Outcome::Failed, Some(evil.as_str()))];
         let report = Box::new(report(&results));
-        wire.console
-            .send(Msg::Progress(Progress::Done(report.results[0].clone())));
+        wire.console.send(Msg::RunProgressed(RunProgress::AgentDone(
+            report.results[0].clone(),
+        )));
         wire.frame(&what);
-        wire.console.send(Msg::Ended(report));
+        wire.console.send(Msg::RunEnded(report));
         if let ResetStage::Result(view) = &mut wire.console.model.reset.stage {
-            view.lines[0].entry = Some(memory_shepherd::archive::Written {
+            view.lines[0].entry = Some(memory_shepherd::archive::WrittenEntry {
                 path: evil.clone().into(),
                 kind: memory_shepherd::archive::EntryKind::Scratch,
                 digest: memory_shepherd::digest::Digest::of(b""),
@@ -662,19 +668,19 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
         let mut runs = vec![run("5a10c3d2", 10, &[(victim.as_str(), Outcome::Failed)])];
         runs[0].events[0].note = Some(evil.clone());
         runs[0].events[0].user = evil.clone();
-        runs[0].run = evil.clone();
-        runs[0].undone = vec![evil.clone()];
-        wire.console.send(Msg::Log(Ok(runs)));
+        runs[0].run_id = evil.clone();
+        runs[0].undone_agents = vec![evil.clone()];
+        wire.console.send(Msg::LogLoaded(Ok(runs)));
         wire.console.press("7 G");
         wire.frame(&what);
         wire.console.press("Enter");
         wire.frame(&what);
         wire.console
-            .send(Msg::Note(MessageLevel::Error, evil.clone()));
+            .send(Msg::Reported(MessageLevel::Error, evil.clone()));
         wire.frame(&what);
         wire.console.press("1");
-        wire.console.send(Msg::ConfigBroken(vec![wrong(&evil)]));
-        wire.console.send(Msg::Log(Err(evil.clone())));
+        wire.console.send(Msg::ConfigInvalid(vec![wrong(&evil)]));
+        wire.console.send(Msg::LogLoaded(Err(evil.clone())));
         wire.frame(&what);
         // Names come from the config; if one gets through, it is text as well.
         for row in wire.console.model.rows.iter_mut().take(2) {
@@ -682,12 +688,12 @@ fn hostile_names_hosts_reasons_and_notes_are_text() {
         }
         wire.console.model.fleet.name = evil.clone();
         wire.console.model.fleet.tag = Some(evil.clone());
-        wire.console.model.arrange();
+        wire.console.model.refresh_visible_agents();
         wire.console
             .model
             .marks
-            .extend(wire.console.model.order.clone());
-        wire.console.model.dirty = true;
+            .extend(wire.console.model.visible_agents.clone());
+        wire.console.model.is_dirty = true;
         wire.frame(&what);
         wire.console.press("gg :");
         wire.console.type_line("agent");
@@ -707,7 +713,7 @@ fn clusters_of_disputed_width_do_not_move_their_neighbours() {
     let memory = text.replacen("1. ", &format!("1. {signs}2. "), 1) + signs;
     let mut wire = Wire::new(herd(24));
     wire.agreed = false;
-    let name = wire.console.model.cursor.clone().unwrap();
+    let name = wire.console.model.cursor_agent.clone().unwrap();
     wire.frame("fleet");
     wire.console.press("d");
     wire.console.texts(&name, memory.as_bytes(), Some(BASELINE));
@@ -730,10 +736,10 @@ proptest! {
         let evil = String::from_utf8_lossy(&payload).replace('\u{fffd}', "");
         let mut wire = Wire::new(herd(6));
         wire.agreed = false;
-        let name = wire.console.model.cursor.clone().unwrap();
+        let name = wire.console.model.cursor_agent.clone().unwrap();
         let mut observation = seen(&name, State::Drifted);
         observation.host = evil.clone();
-        observation.why = evil.clone();
+        observation.reason = evil.clone();
         wire.console.observe(vec![observation]);
         wire.frame(&what);
         wire.console.press("d");
@@ -745,13 +751,13 @@ proptest! {
             wire.frame(&what);
             wire.console.press(key);
         }
-        wire.console.send(Msg::Paste(evil.clone()));
+        wire.console.send(Msg::TextPasted(evil.clone()));
         wire.frame(&what);
         wire.console.press("Enter Esc 7");
         let mut runs = vec![run("5a10c3d2", 10, &[(name.as_str(), Outcome::Failed)])];
         runs[0].events[0].note = Some(evil.clone());
         runs[0].events[0].user = evil;
-        wire.console.send(Msg::Log(Ok(runs)));
+        wire.console.send(Msg::LogLoaded(Ok(runs)));
         wire.frame(&what);
         wire.console.press("G Enter");
         wire.frame(&what);

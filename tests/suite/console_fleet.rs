@@ -6,27 +6,29 @@ use std::path::Path;
 use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
-use memory_shepherd::archive::{EntryKind, Written};
-use memory_shepherd::config::{self, Diagnostic, Env, Extension, Host};
-use memory_shepherd::console::first_model;
+use memory_shepherd::archive::{EntryKind, WrittenEntry};
+use memory_shepherd::config::{self, ConfigEnvironment, Diagnostic, SftpExtension, SshHost};
+use memory_shepherd::console::initial_model;
 use memory_shepherd::console::keymap::{self, Key};
 use memory_shepherd::console::model::{
-    Confirmation, GUARD_TIME, Model, Moment, PlanRequest, ResetStage, RunSummary,
+    Confirmation, KEY_GUARD_TIME, Model, Moment, PlanRequest, ResetStage, RunSummary,
 };
-use memory_shepherd::console::text::{self, Prepared, TextLine, Tone};
-use memory_shepherd::console::update::{self, Effect, Msg, Texts, update};
+use memory_shepherd::console::text::{self, PreparedText, TextLine, Tone};
+use memory_shepherd::console::update::{self, AgentTexts, Effect, Msg, update};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::memory::{Boundary, Rule};
+use memory_shepherd::engine::memory::{Boundary, BoundaryRule};
 use memory_shepherd::engine::{
-    Action, Address, AgentResult, BaselineChange, Block, Bound, ConnectionStatus, Content, Detail,
-    Event, FileOwner, FileState, HostStatus, KnownVersion, LastRun, Observation, Operation,
-    Outcome, Plan, Protection, Reachability, Record, Report, RunDiff, Skipped, State, Step,
-    Trigger, UndoMode, UndoOf, UndoTarget,
+    AgentDetail, AgentResult, BaselineChange, Blocker, ConnectionStatus, FileOwner, FileState,
+    HistoryEntry, HostStatus, KnownVersion, LastRun, LedgerRecord, MemoryAddress, MemoryContent,
+    Observation, Operation, Outcome, Plan, PlanBinding, PlanStep, Protection, Reachability,
+    RunEvent, RunReport, SkippedAgent, State, StepAction, Trigger, UndoMode, UndoTarget, UndoneRun,
 };
-use memory_shepherd::error::{Error, Kind};
-use memory_shepherd::transport::sftp::askpass::{self, HostKey, Question, Wants, Whose};
-use memory_shepherd::transport::{Cause, ServerFeature, TransportError};
-use memory_shepherd::untrusted::{Hidden, Untrusted};
+use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::transport::sftp::askpass::{
+    self, ExpectedAnswer, Question, SecretRecipient, UnknownHostKey,
+};
+use memory_shepherd::transport::{FailureCause, ServerFeature, TransportError};
+use memory_shepherd::untrusted::{HiddenCounts, Untrusted};
 
 /// The morning on which everything happens.
 pub fn morning() -> DateTime<FixedOffset> {
@@ -43,9 +45,9 @@ pub fn passphrase(id: u64, host: &str) -> Question {
     Question {
         id,
         host: host.to_string(),
-        wants: Wants::Secret(Whose::Machine),
+        expected_answer: ExpectedAnswer::Secret(SecretRecipient::LocalSsh),
         text: Untrusted::new("Enter passphrase for key '/home/op/.ssh/id_ed25519': "),
-        again: false,
+        is_repeated: false,
     }
 }
 
@@ -57,14 +59,14 @@ pub fn host_key(id: u64, host: &str) -> Question {
     Question {
         id,
         host: host.to_string(),
-        wants: Wants::HostKey(HostKey {
+        expected_answer: ExpectedAnswer::HostKey(UnknownHostKey {
             host: Untrusted::new(format!("{host} (192.0.2.7)")),
             kind: Untrusted::new("ED25519"),
             fingerprint: Untrusted::new(FINGERPRINT),
-            more: vec![Untrusted::new("This key is not known by any other names.")],
+            notes: vec![Untrusted::new("This key is not known by any other names.")],
         }),
         text: Untrusted::new("The authenticity of host ..."),
-        again: false,
+        is_repeated: false,
     }
 }
 
@@ -85,24 +87,24 @@ pub fn unread(names: &[&str], size: (u16, u16)) -> Console {
             "[{name}]\nmemory_file = /agents/{name}/MEMORY.md\nbaseline = {name}-MEMORY.md\n"
         ));
     }
-    let env = Env {
+    let env = ConfigEnvironment {
         cwd: "/etc/memory-shepherd".into(),
         home: None,
         xdg_config_home: None,
         xdg_state_home: None,
-        config_variable: None,
+        config_path_variable: None,
         uid: 1000,
     };
     let path = Path::new("/etc/memory-shepherd/memory-shepherd.conf");
     let config = config::parse(config.as_bytes(), path, &env);
     let config = config.unwrap_or_else(|problems| panic!("{problems}"));
     let moment = Moment {
-        since: Duration::from_secs(10),
-        wall: morning(),
+        elapsed: Duration::from_secs(10),
+        local_time: morning(),
     };
     Console {
-        model: first_model(&config, moment, size),
-        now: moment.since,
+        model: initial_model(&config, moment, size),
+        now: moment.elapsed,
         effects: Vec::new(),
         generation: 0,
     }
@@ -133,8 +135,8 @@ impl Console {
         let wall = morning() + chrono::Duration::from_std(self.now).unwrap()
             - chrono::Duration::seconds(10);
         Moment {
-            since: self.now,
-            wall,
+            elapsed: self.now,
+            local_time: wall,
         }
     }
 
@@ -168,7 +170,7 @@ impl Console {
         let mut effects = Vec::new();
         for key in keys.split(' ').flat_map(one_by_one) {
             effects.extend(self.pass(Duration::from_millis(500)));
-            effects.extend(self.send(Msg::Keys(vec![key])));
+            effects.extend(self.send(Msg::KeysPressed(vec![key])));
         }
         effects
     }
@@ -178,15 +180,15 @@ impl Console {
         let mut effects = Vec::new();
         for c in line.chars() {
             effects.extend(self.pass(Duration::from_millis(50)));
-            let key = Key::plain(keymap::Code::Char(c));
-            effects.extend(self.send(Msg::Keys(vec![key])));
+            let key = Key::from_code(keymap::KeyCode::Char(c));
+            effects.extend(self.send(Msg::KeysPressed(vec![key])));
         }
         effects
     }
 
     /// A host asks something.
     pub fn asked(&mut self, question: Question) {
-        self.send(Msg::Desk(askpass::Event::Asked(question)));
+        self.send(Msg::PromptEvent(askpass::PromptEvent::Asked(question)));
     }
 
     /// Agents are seen, with the next generation and now.
@@ -194,17 +196,17 @@ impl Console {
         let stamped = seen.into_iter().map(|mut seen| {
             self.generation += 1;
             seen.generation = self.generation;
-            seen.read = self.moment().wall;
+            seen.read_at = self.moment().local_time;
             seen
         });
         let stamped = stamped.collect();
-        self.send(Msg::Observed(stamped))
+        self.send(Msg::AgentsObserved(stamped))
     }
 
     /// Answers the last plan that was asked for.
     pub fn answer(&mut self, plan: Plan) -> Vec<Effect> {
-        let request = self.model.request;
-        self.send(Msg::Planned(request, Ok(Box::new(plan))))
+        let request = self.model.last_plan_id;
+        self.send(Msg::PlanMade(request, Ok(Box::new(plan))))
     }
 
     /// Presses keys that ask for a plan, answers with one, and waits until keys
@@ -212,37 +214,37 @@ impl Console {
     pub fn plan(&mut self, keys: &str, plan: Plan) {
         let effects = self.press(keys);
         assert!(
-            matches!(effects.last(), Some(Effect::Plan(..))),
+            matches!(effects.last(), Some(Effect::MakePlan(..))),
             "{keys} asks for a plan: {effects:?}"
         );
         self.answer(plan);
-        self.pass(GUARD_TIME);
+        self.pass(KEY_GUARD_TIME);
         self.effects.clear();
     }
 
     pub fn form(&self) -> &Confirmation {
         match &self.model.reset.stage {
-            ResetStage::Plan(view) => &view.form,
+            ResetStage::Plan(view) => &view.confirmation,
             stage => panic!("no plan: {stage:?}"),
         }
     }
 
     pub fn typed(&self) -> &str {
         match &self.model.reset.stage {
-            ResetStage::Plan(view) => &view.typed,
+            ResetStage::Plan(view) => &view.typed_text,
             stage => panic!("no plan: {stage:?}"),
         }
     }
 
     pub fn said(&self) -> &str {
-        let message = self.model.message.as_ref();
+        let message = self.model.last_message.as_ref();
         message.map_or("", |message| message.text.as_str())
     }
 
     /// The agents whose plan was carried out.
     pub fn applied(&self) -> Vec<String> {
         let steps = self.effects.iter().filter_map(|effect| match effect {
-            Effect::Apply(plan) => Some(plan.steps.iter().map(|step| step.agent.clone())),
+            Effect::ApplyPlan(plan) => Some(plan.steps.iter().map(|step| step.agent.clone())),
             _ => None,
         });
         steps.flatten().collect()
@@ -253,72 +255,85 @@ impl Console {
         self.press(":");
         self.type_line(&format!("agent {name}"));
         let effects = self.press("Enter");
-        assert_eq!(effects, [Effect::Texts(name.to_string())]);
+        assert_eq!(effects, [Effect::PrepareTexts(name.to_string())]);
         self.texts(name, memory, baseline);
     }
 
     /// Texts of the agent that is open, measured as the engine would.
     pub fn texts(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
         let detail = self.detail(name, memory, baseline);
-        self.give(name, text::diff(&detail, None), text::scratch(&detail));
+        self.give(
+            name,
+            text::prepare_diff(&detail, None),
+            text::prepare_scratch(&detail),
+        );
     }
 
     /// Texts of the agent that is open, prepared already.
-    pub fn give(&mut self, name: &str, diff: Prepared, scratch: Prepared) {
+    pub fn give(&mut self, name: &str, diff: PreparedText, scratch: PreparedText) {
         self.generation += 1;
-        let texts = Texts {
+        let texts = AgentTexts {
             agent: name.to_string(),
             address: None,
             generation: self.generation,
             diff,
             scratch,
-            baseline: text::baseline(&tampered(name), None),
+            baseline: text::prepare_baseline_diff(&tampered(name), None),
             baseline_titles: [
                 "sealed version".to_string(),
                 format!("file /etc/memory-shepherd/baselines/{name}-MEMORY.md"),
             ],
             facts: facts(),
-            titles: titles(name),
+            diff_titles: titles(name),
             findings: "separator L3 (1 of 1) · 2 invisible characters".to_string(),
-            copied: None,
+            cached_at: None,
         };
-        self.send(Msg::Texts(Box::new(texts)));
+        self.send(Msg::TextsPrepared(Box::new(texts)));
     }
 
     /// What comes for the agent that is open when it cannot be read: the copy of
     /// so many minutes ago.
     pub fn copied(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>, minutes: i64) {
-        let why = self.model.row(name).and_then(|row| row.best());
-        let findings = why.expect("an agent that was seen").why.clone();
-        let known = self.model.row(name).and_then(|row| row.last_read());
+        let why = self
+            .model
+            .find_row(name)
+            .and_then(|row| row.latest_observation());
+        let findings = why.expect("an agent that was seen").reason.clone();
+        let known = self
+            .model
+            .find_row(name)
+            .and_then(|row| row.last_readable_observation());
         let mut detail = self.detail(name, memory, baseline);
         detail.observation = known.expect("an agent that was read").clone();
         detail.observation.content.as_mut().unwrap().boundary =
             baseline.and_then(|baseline| boundary(memory, baseline));
         detail.error = None;
         self.generation += 1;
-        let texts = Texts {
+        let texts = AgentTexts {
             agent: name.to_string(),
             address: None,
             generation: self.generation,
-            diff: text::diff(&detail, None),
-            scratch: text::scratch(&detail),
-            baseline: text::baseline(&tampered(name), None),
+            diff: text::prepare_diff(&detail, None),
+            scratch: text::prepare_scratch(&detail),
+            baseline: text::prepare_baseline_diff(&tampered(name), None),
             baseline_titles: [
                 "sealed version".to_string(),
                 format!("file /etc/memory-shepherd/baselines/{name}-MEMORY.md"),
             ],
             facts: facts(),
-            titles: titles(name),
+            diff_titles: titles(name),
             findings,
-            copied: Some(ago(minutes)),
+            cached_at: Some(ago(minutes)),
         };
-        self.send(Msg::Texts(Box::new(texts)));
+        self.send(Msg::TextsPrepared(Box::new(texts)));
     }
 
-    fn detail(&self, name: &str, memory: &[u8], baseline: Option<&[u8]>) -> Detail {
-        use memory_shepherd::engine::memory::{Baseline, has_cr_lf};
-        let row = self.model.row(name).and_then(|row| row.best());
+    fn detail(&self, name: &str, memory: &[u8], baseline: Option<&[u8]>) -> AgentDetail {
+        use memory_shepherd::engine::memory::{Baseline, has_cr_lf_separator};
+        let row = self
+            .model
+            .find_row(name)
+            .and_then(|row| row.latest_observation());
         let mut observation = row.expect("an agent that was seen").clone();
         let known = baseline.map(|baseline| Baseline::new(baseline.to_vec(), "---"));
         let boundary = baseline.and_then(|baseline| boundary(memory, baseline));
@@ -326,16 +341,18 @@ impl Console {
             content.boundary = boundary;
             content.size = memory.len() as u64;
         }
-        Detail {
+        AgentDetail {
             error: observation
                 .content
                 .is_none()
-                .then(|| observation.why.clone()),
+                .then(|| observation.reason.clone()),
             observation,
-            cr_lf: known.as_ref().is_some_and(|known| has_cr_lf(memory, known)),
+            has_cr_lf_separator: known
+                .as_ref()
+                .is_some_and(|known| has_cr_lf_separator(memory, known)),
             operator_part: known.map(|known| known.operator_part().to_vec()),
-            memory: memory.to_vec(),
-            more: 0,
+            memory_prefix: memory.to_vec(),
+            omitted_bytes: 0,
         }
     }
 }
@@ -353,22 +370,22 @@ pub fn tampered(name: &str) -> BaselineChange {
     let file = sealed.replace("without approval", "when in a hurry\u{200b}");
     BaselineChange {
         path: format!("/etc/memory-shepherd/baselines/{name}-MEMORY.md").into(),
-        file: Ok(file.into_bytes()),
+        current: Ok(file.into_bytes()),
         owner: Some(FileOwner {
             uid: 1004,
             gid: 1004,
             mode: 0o664,
-            written: ago(60 * 24 * 30),
-            changed: ago(65),
+            modified_at: ago(60 * 24 * 30),
+            changed_at: ago(65),
         }),
-        refused: Some("the baseline does not match the seal".to_string()),
+        refusal: Some("the baseline does not match the seal".to_string()),
         advice: Some(
             "a change that is not yours: put your own copy back; one that is: cd \
              /etc/memory-shepherd/baselines && sha256sum -- *.md > .checksums"
                 .to_string(),
         ),
-        known: Some(known),
-        unkept: None,
+        reference: Some(known),
+        missing_sealed_version: None,
         agents: vec![name.to_string(), format!("{name}-eu")],
     }
 }
@@ -386,7 +403,7 @@ fn facts() -> Vec<(&'static str, TextLine)> {
         let raw = text.as_bytes().to_vec();
         let tones = vec![(0..raw.len(), tone)];
         let line = TextLine {
-            raw,
+            bytes: raw,
             tones,
             ..TextLine::default()
         };
@@ -412,32 +429,32 @@ fn facts() -> Vec<(&'static str, TextLine)> {
 }
 
 fn boundary(memory: &[u8], baseline: &[u8]) -> Option<Boundary> {
-    use memory_shepherd::engine::memory::{Baseline, find};
-    find(memory, &Baseline::new(baseline.to_vec(), "---"), &[])
+    use memory_shepherd::engine::memory::{Baseline, find_boundary};
+    find_boundary(memory, &Baseline::new(baseline.to_vec(), "---"), &[])
 }
 
 fn one_by_one(word: &str) -> Vec<Key> {
-    keymap::parse(word).unwrap_or_else(|_| word.chars().flat_map(letter).collect())
+    keymap::parse_sequence(word).unwrap_or_else(|_| word.chars().flat_map(letter).collect())
 }
 
 fn letter(c: char) -> Vec<Key> {
-    keymap::parse(&c.to_string()).unwrap_or_else(|fault| panic!("{c:?}: {fault:?}"))
+    keymap::parse_sequence(&c.to_string()).unwrap_or_else(|fault| panic!("{c:?}: {fault:?}"))
 }
 
 /// Keys that come in one read.
 pub fn keys(words: &str) -> Msg {
-    Msg::Keys(words.split(' ').flat_map(one_by_one).collect())
+    Msg::KeysPressed(words.split(' ').flat_map(one_by_one).collect())
 }
 
 /// A host that stands like this, with these agents on it.
 pub fn host(name: &str, reach: Reachability, agents: &[&str]) -> HostStatus {
     let failed = |cause, text: &str, hint: &str| {
-        let error = Error::new(Kind::Host, text).hint(hint);
+        let error = Error::new(ErrorKind::Host, text).with_hint(hint);
         Some(TransportError::new(cause, error))
     };
     let error = match reach {
-        Reachability::HostKey => failed(
-            Cause::HostKey,
+        Reachability::HostKeyMismatch => failed(
+            FailureCause::HostKeyMismatch,
             &format!(
                 "{name} shows another host key than the one that is known, or a revoked one; nothing was read or sent"
             ),
@@ -446,58 +463,62 @@ pub fn host(name: &str, reach: Reachability, agents: &[&str]) -> HostStatus {
             ),
         ),
         Reachability::Refused => failed(
-            Cause::Refused,
+            FailureCause::Refused,
             &format!("{name} does not let us in: ops@{name}: Permission denied (publickey)."),
             &format!(
                 "`ssh {name}` has to work without asking anything; see `ssh-add -l` and identity_file"
             ),
         ),
-        Reachability::Away => failed(
-            Cause::Unreachable,
+        Reachability::Unreachable => failed(
+            FailureCause::Unreachable,
             &format!(
                 "{name} cannot be reached: ssh: connect to host {name} port 22: No route to host"
             ),
             &format!("try `ssh {name}`"),
         ),
-        Reachability::Unknown | Reachability::Up => None,
+        Reachability::Unknown | Reachability::Connected => None,
     };
-    let up = reach == Reachability::Up;
+    let up = reach == Reachability::Connected;
     let ability = |(name, there, without)| ServerFeature {
         name,
-        there,
-        without,
-        relied_on: true,
+        is_available: there,
+        degradation: without,
+        needs_consent: true,
     };
     let abilities = [
         ("posix-rename@openssh.com", true, ""),
         ("hardlink@openssh.com", true, ""),
-        ("fsync@openssh.com", false, Extension::Fsync.without()),
+        (
+            "fsync@openssh.com",
+            false,
+            SftpExtension::Fsync.degradation(),
+        ),
     ];
     HostStatus {
-        host: Host {
+        host: SshHost {
             name: name.to_string(),
             user: name.len().is_multiple_of(2).then(|| "ops".to_string()),
             port: name.len().is_multiple_of(3).then_some(2222),
             identity_file: None,
-            timeout: 15,
+            timeout_seconds: 15,
         },
         agents: agents.iter().map(|name| (*name).to_string()).collect(),
-        contact: ConnectionStatus {
-            reach,
-            trying: reach == Reachability::Unknown,
-            asks: None,
-            barred: false,
+        connection: ConnectionStatus {
+            reachability: reach,
+            is_connecting: reach == Reachability::Unknown,
+            pending_prompt: None,
+            is_blocked: false,
             since: (reach != Reachability::Unknown).then(|| ago(130)),
-            next: error.is_some().then(|| ago(-3)),
-            until: None,
+            next_attempt: error.is_some().then(|| ago(-3)),
+            next_attempt_instant: None,
             failures: if error.is_some() { 9 } else { 0 },
             latency: up.then_some(Duration::from_millis(142)),
-            abilities: if up {
+            server_features: if up {
                 abilities.map(ability).to_vec()
             } else {
                 Vec::new()
             },
-            limits: if up {
+            server_limits: if up {
                 vec![("read", 261_120), ("handles", 1019)]
             } else {
                 Vec::new()
@@ -511,17 +532,17 @@ pub fn host(name: &str, reach: Reachability, agents: &[&str]) -> HostStatus {
 pub fn seen(name: &str, state: State) -> Observation {
     let rule = match state {
         State::NoSep => None,
-        State::Drifted => Some(Rule::Aligned(Digest::ZERO)),
-        _ => Some(Rule::Intact),
+        State::Drifted => Some(BoundaryRule::Aligned(Digest::ZERO)),
+        _ => Some(BoundaryRule::Intact),
     };
     let boundary = rule.map(|rule| Boundary {
         offset: 9_000,
         line: 85,
-        nth: 1,
-        of: 1,
+        separator_number: 1,
+        separator_count: 1,
         rule,
-        added: if state == State::Drifted { 14 } else { 0 },
-        removed: if state == State::Drifted { 3 } else { 0 },
+        added_lines: if state == State::Drifted { 14 } else { 0 },
+        removed_lines: if state == State::Drifted { 3 } else { 0 },
     });
     let lines = match state {
         State::Clean => 0,
@@ -529,7 +550,7 @@ pub fn seen(name: &str, state: State) -> Observation {
         State::Oversize => 903,
         _ => 40,
     };
-    let content = Content {
+    let content = MemoryContent {
         size: if state == State::Oversize {
             41_000
         } else {
@@ -537,11 +558,11 @@ pub fn seen(name: &str, state: State) -> Observation {
         },
         lines: 85 + lines,
         sha256: Digest::of(name.as_bytes()),
-        modified: ago(12).timestamp_nanos_opt().unwrap(),
+        modified_ns: ago(12).timestamp_nanos_opt().unwrap(),
         boundary,
         scratch_lines: lines,
         scratch_bytes: lines * 40,
-        hidden: Hidden::default(),
+        hidden: HiddenCounts::default(),
     };
     let cut_off = matches!(state, State::Unreach | State::HostKey);
     let read = !cut_off && !matches!(state, State::Error | State::Missing);
@@ -560,9 +581,9 @@ pub fn seen(name: &str, state: State) -> Observation {
         _ => "",
     };
     let block = match state {
-        State::Tampered | State::HostKey => Some(Kind::Integrity),
-        State::Error | State::Unreach => Some(Kind::Host),
-        State::Busy => Some(Kind::Busy),
+        State::Tampered | State::HostKey => Some(ErrorKind::Integrity),
+        State::Error | State::Unreach => Some(ErrorKind::Host),
+        State::Busy => Some(ErrorKind::Busy),
         _ => None,
     };
     Observation {
@@ -570,27 +591,27 @@ pub fn seen(name: &str, state: State) -> Observation {
         host: "local".to_string(),
         address: None,
         state,
-        why: why.to_string(),
-        block: block.map(|kind| Block {
+        reason: why.to_string(),
+        blocker: block.map(|kind| Blocker {
             kind,
-            why: why.to_string(),
+            reason: why.to_string(),
             hints: match state {
                 State::Unreach => vec!["try `ssh box`".to_string()],
                 _ => Vec::new(),
             },
         }),
         hints: Vec::new(),
-        protect: Protection::None,
-        read: morning(),
+        protection: Protection::None,
+        read_at: morning(),
         generation: 1,
-        limit: 16_384,
+        max_size: 16_384,
         content: read.then_some(content),
-        absent: false,
+        is_absent: false,
         baseline: Some(Digest::of(b"baseline")),
-        last: Some(LastRun {
+        last_run: Some(LastRun {
             run: "5a10c3d2".to_string(),
             time: ago(190),
-            act: Operation::Reset,
+            operation: Operation::Reset,
             outcome: match state {
                 State::Error => Outcome::Failed,
                 _ => Outcome::Ok,
@@ -613,52 +634,52 @@ pub fn wrong(what: &str) -> Diagnostic {
 }
 
 /// A step of a plan as it is made for an agent in this state.
-pub fn step(name: &str, state: State) -> Step {
+pub fn step(name: &str, state: State) -> PlanStep {
     let whole = matches!(state, State::Drifted | State::NoSep);
-    Step {
+    PlanStep {
         agent: name.to_string(),
         host: "local".to_string(),
         state,
         action: match state {
-            State::Missing => Action::Create,
-            _ => Action::Replace,
+            State::Missing => StepAction::Create,
+            _ => StepAction::Replace,
         },
-        bound: Bound {
-            place: format!("/srv/{name}/MEMORY.md"),
-            content: Digest::of(b"baseline"),
-            rule: "intact".to_string(),
-            above: Digest::ZERO,
+        binding: PlanBinding {
+            location: format!("/srv/{name}/MEMORY.md"),
+            content_digest: Digest::of(b"baseline"),
+            boundary_rule: "intact".to_string(),
+            above_digest: Digest::ZERO,
         },
-        entry: match state {
+        entry_kind: match state {
             State::Missing => None,
             _ if whole => Some(EntryKind::FullBackup),
             _ => Some(EntryKind::Scratch),
         },
         scratch_lines: 40,
         archive_bytes: if whole { 12_700 } else { 1_600 },
-        added: if state == State::Drifted { 14 } else { 0 },
-        removed: if state == State::Drifted { 3 } else { 0 },
+        added_lines: if state == State::Drifted { 14 } else { 0 },
+        removed_lines: if state == State::Drifted { 3 } else { 0 },
         new_size: 11_100,
-        typed: whole,
-        protect: Protection::None,
+        is_confirmation_typed: whole,
+        protection: Protection::None,
         notes: vec!["separator at line 85, 1 of 1".to_string()],
-        weaker: Vec::new(),
-        undo: None,
+        degradations: Vec::new(),
+        undone_run: None,
     }
 }
 
 /// A plan of these agents; its hash goes by their names.
 pub fn plan(steps: &[(&str, State)]) -> Plan {
-    let steps: Vec<Step> = steps
+    let steps: Vec<PlanStep> = steps
         .iter()
         .map(|(name, state)| step(name, *state))
         .collect();
     let names: Vec<&str> = steps.iter().map(|step| step.agent.as_str()).collect();
     Plan {
-        act: Operation::Reset,
-        hash: Digest::of(names.join(" ").as_bytes()).short(12),
-        made: morning(),
-        whole_fleet: false,
+        operation: Operation::Reset,
+        hash: Digest::of(names.join(" ").as_bytes()).short_hex(12),
+        created_at: morning(),
+        is_whole_fleet: false,
         steps,
         skipped: Vec::new(),
         retention: None,
@@ -669,50 +690,50 @@ pub fn plan(steps: &[(&str, State)]) -> Plan {
 pub fn undo(names: &[&str], written_since: bool, mode: UndoMode) -> Plan {
     let agents: Vec<(&str, State)> = names.iter().map(|name| (*name, State::Scratch)).collect();
     let mut plan = plan(&agents);
-    plan.act = Operation::Undo;
-    plan.hash = Digest::of(format!("{names:?} {mode:?}").as_bytes()).short(12);
+    plan.operation = Operation::Undo;
+    plan.hash = Digest::of(format!("{names:?} {mode:?}").as_bytes()).short_hex(12);
     for step in &mut plan.steps {
-        step.typed = written_since && mode == UndoMode::Overwrite;
-        step.undo = Some(UndoOf {
+        step.is_confirmation_typed = written_since && mode == UndoMode::Overwrite;
+        step.undone_run = Some(UndoneRun {
             run: "5a10c3d2".to_string(),
             time: ago(190),
-            written_since,
+            has_written_since: written_since,
             mode,
         });
     }
     plan
 }
 
-pub fn skipped(name: &str, state: State, why: &str) -> Skipped {
-    Skipped {
+pub fn skipped(name: &str, state: State, why: &str) -> SkippedAgent {
+    SkippedAgent {
         agent: name.to_string(),
         state,
-        why: why.to_string(),
-        kind: Some(Kind::Integrity),
+        reason: why.to_string(),
+        kind: Some(ErrorKind::Integrity),
         hints: Vec::new(),
     }
 }
 
 /// How a run ended, agent by agent.
-pub fn report(results: &[(&str, Outcome, Option<&str>)]) -> Report {
+pub fn report(results: &[(&str, Outcome, Option<&str>)]) -> RunReport {
     let result = |(name, outcome, note): &(&str, Outcome, Option<&str>)| AgentResult {
         agent: name.to_string(),
         outcome: *outcome,
-        kind: (*outcome != Outcome::Ok).then_some(Kind::Conflict),
+        kind: (*outcome != Outcome::Ok).then_some(ErrorKind::Conflict),
         note: note.map(str::to_string),
         hints: Vec::new(),
         entries: Vec::new(),
         scratch_lines: 40,
         duration_ms: 120,
     };
-    Report {
+    RunReport {
         run: "7f3c0a11".to_string(),
-        act: Operation::Reset,
-        trouble: Vec::new(),
+        operation: Operation::Reset,
+        errors: Vec::new(),
         results: results.iter().map(result).collect(),
         notes: Vec::new(),
-        retired: Vec::new(),
-        head: Some((7, Digest::ZERO)),
+        retired_entries: Vec::new(),
+        ledger_head: Some((7, Digest::ZERO)),
         duration_ms: 4200,
     }
 }
@@ -723,43 +744,43 @@ pub fn run(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary
         let text = format!(
             r#"{{"run":"{id}","act":"reset","trigger":"timer","user":"timer","agent":"{agent}","host":"local","outcome":"ok"}}"#
         );
-        let mut event: Event = serde_json::from_str(&text).unwrap();
+        let mut event: RunEvent = serde_json::from_str(&text).unwrap();
         event.outcome = *outcome;
         event.trigger = Trigger::Timer;
         event
     };
     RunSummary {
-        run: id.to_string(),
-        time: ago(minutes_ago),
+        run_id: id.to_string(),
+        ended_at: ago(minutes_ago),
         events: agents.iter().map(event).collect(),
-        undone: Vec::new(),
-        redo: false,
-        retired: 0,
-        trouble: None,
+        undone_agents: Vec::new(),
+        is_redo: false,
+        retired_entries: 0,
+        problem: None,
     }
 }
 
 /// Where an agent of these fleets has its memory.
-pub fn address(name: &str) -> Address {
-    Address {
+pub fn address(name: &str) -> MemoryAddress {
+    MemoryAddress {
         login: None,
         memory: format!("/agents/{name}/MEMORY.md"),
     }
 }
 
 /// The agents of a config, where they always were.
-pub fn agents(names: &[&str]) -> Vec<(String, Address)> {
+pub fn agents(names: &[&str]) -> Vec<(String, MemoryAddress)> {
     let agents = names.iter().map(|name| (name.to_string(), address(name)));
     agents.collect()
 }
 
 /// A record of `code-reviewer`'s: its number, when, and what makes it special.
-pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut Event)) -> RunDiff {
-    let mut record = Record {
+pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut RunEvent)) -> HistoryEntry {
+    let mut record = LedgerRecord {
         seq,
-        prev: Digest::ZERO,
+        previous_digest: Digest::ZERO,
         time: ago(minutes_ago),
-        what: run(&format!("{seq:08x}"), 0, &[("code-reviewer", Outcome::Ok)])
+        event: run(&format!("{seq:08x}"), 0, &[("code-reviewer", Outcome::Ok)])
             .events
             .remove(0),
     };
@@ -768,14 +789,14 @@ pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut Event)) -> RunD
         size,
         lines: size / 50,
     };
-    let event = &mut record.what;
+    let event = &mut record.event;
     event.before = Some(file("before", 12_000 + seq * 300));
     event.after = Some(file("after", 11_100));
     event.boundary = seen("code-reviewer", State::Scratch)
         .content
         .unwrap()
         .boundary;
-    event.entry = Some(Written {
+    event.entry = Some(WrittenEntry {
         path: format!("code-reviewer/2026-03-{seq:02}_0400.md").into(),
         kind: EntryKind::Scratch,
         digest: Digest::ZERO,
@@ -783,15 +804,15 @@ pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut Event)) -> RunD
         base: None,
     });
     change(event);
-    RunDiff {
+    HistoryEntry {
         record,
         undone_by: None,
-        redo: false,
+        is_redo: false,
     }
 }
 
 /// What was done to `code-reviewer`, one of each kind.
-pub fn history() -> Vec<RunDiff> {
+pub fn history() -> Vec<HistoryEntry> {
     let drifted = seen("code-reviewer", State::Drifted)
         .content
         .unwrap()
@@ -801,10 +822,10 @@ pub fn history() -> Vec<RunDiff> {
     vec![
         past(9, 190, |_| {}),
         past(8, 500, |event| {
-            event.act = Operation::Undo;
+            event.operation = Operation::Undo;
             event.trigger = Trigger::Console;
             event.user = "ops".to_string();
-            event.undoes = Some("00000007".to_string());
+            event.undone_run = Some("00000007".to_string());
         }),
         undone,
         past(6, 2_000, |event| {
@@ -814,8 +835,8 @@ pub fn history() -> Vec<RunDiff> {
             event.note = Some("the archive's disk is full\u{202e}\x1b[31m".to_string());
         }),
         past(5, 3_000, |event| {
-            event.act = Operation::Repair;
-            event.late = event.entry.take().into_iter().collect();
+            event.operation = Operation::Repair;
+            event.late_entries = event.entry.take().into_iter().collect();
         }),
         past(2, 40_000, |event| {
             event.before = Some(FileState::Absent);

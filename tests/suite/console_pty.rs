@@ -656,7 +656,7 @@ fn panics_on_a_screen() {
     if std::env::var_os(PANIC).is_none() {
         return;
     }
-    let screen = TerminalScreen::enter(TerminalFeatures::of("xterm", "")).unwrap();
+    let screen = TerminalScreen::enter(TerminalFeatures::from_term("xterm", "")).unwrap();
     panic!(
         "this is the panic of a test on a screen of {:?}",
         screen.size()
@@ -674,7 +674,7 @@ fn cannot_enter_a_screen() {
     let out = rustix::io::dup(rustix::stdio::stdout()).unwrap();
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     rustix::stdio::dup2_stdout(&full).unwrap();
-    let entered = TerminalScreen::enter(TerminalFeatures::of("xterm", ""));
+    let entered = TerminalScreen::enter(TerminalFeatures::from_term("xterm", ""));
     rustix::stdio::dup2_stdout(&out).unwrap();
     let error = entered.err().expect("nothing can be written");
     assert!(error.to_string().contains("take over"), "{error}");

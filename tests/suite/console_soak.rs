@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::console::command::TABLE;
+use memory_shepherd::console::command::COMMAND_TABLE;
 use memory_shepherd::console::keymap::{self, Key};
 use memory_shepherd::console::model::{MessageLevel, PlanRequest};
 use memory_shepherd::console::term::{Painter, TerminalFeatures};
@@ -19,9 +19,9 @@ use memory_shepherd::console::text;
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{
-    Outcome, Passed, Progress, Reachability, RunDiffSide, Stage as Step, State, UndoMode,
+    Outcome, Reachability, RunDiff, RunDiffSide, RunProgress, RunStage as Step, State, UndoMode,
 };
-use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass;
 
 use crate::console_fleet::{
@@ -98,7 +98,7 @@ impl Soak {
                 .map(|(name, state)| (*name, state))
                 .collect::<Vec<_>>(),
         );
-        let sequences = TABLE.iter().flat_map(|spec| spec.keys);
+        let sequences = COMMAND_TABLE.iter().flat_map(|spec| spec.keys);
         let others = ["Enter", "Esc", "Backspace", "Space", "a", "1"];
         let keys = sequences.chain(&others);
         let payloads = payloads().into_iter();
@@ -106,12 +106,14 @@ impl Soak {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).replace('\u{fffd}', "");
         Soak {
             console,
-            theme: Theme::named("terminal").unwrap(),
+            theme: Theme::built_in("terminal").unwrap(),
             painter: fresh_painter(),
             emulator: vt100::Parser::new(36, 120, 0),
             numbers: Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             due: VecDeque::new(),
-            keys: keys.flat_map(|key| keymap::parse(key).unwrap()).collect(),
+            keys: keys
+                .flat_map(|key| keymap::parse_sequence(key).unwrap())
+                .collect(),
             payloads: payloads
                 .map(text)
                 .filter(|text| text.len() < 1_000)
@@ -150,23 +152,23 @@ impl Soak {
                     .map(|_| self.one_of(&self.keys.clone()))
                     .collect();
                 self.did(format!("{keys:?}"));
-                self.console.send(Msg::Keys(keys));
+                self.console.send(Msg::KeysPressed(keys));
             }
             45..52 => {
                 let line = self.one_of(LINES);
                 self.did(line);
                 for c in line.chars() {
                     let key = match c {
-                        '\r' => keymap::parse("Enter").unwrap(),
-                        c => vec![Key::plain(keymap::Code::Char(c))],
+                        '\r' => keymap::parse_sequence("Enter").unwrap(),
+                        c => vec![Key::from_code(keymap::KeyCode::Char(c))],
                     };
-                    self.console.send(Msg::Keys(key));
+                    self.console.send(Msg::KeysPressed(key));
                 }
             }
             52..55 => {
                 let text = self.evil();
                 self.did(format!("paste {}", brief(text.as_bytes())));
-                self.console.send(Msg::Paste(text));
+                self.console.send(Msg::TextPasted(text));
             }
             55..60 => {
                 let size = match self.numbers.below(3) {
@@ -178,8 +180,8 @@ impl Soak {
                 };
                 self.did(format!("{size:?}"));
                 self.emulator.screen_mut().set_size(size.1, size.0);
-                self.painter.forget();
-                self.console.send(Msg::Resize(size.0, size.1));
+                self.painter.invalidate();
+                self.console.send(Msg::Resized(size.0, size.1));
             }
             60..72 => {
                 let most = self.one_of(&[100, 1_000, 70_000, 1_200_000]);
@@ -204,45 +206,45 @@ impl Soak {
                 let mut seen = seen(name, state);
                 self.did(format!("{name} is {state:?}"));
                 if self.numbers.below(2) == 0 {
-                    seen.why = evil.clone();
+                    seen.reason = evil.clone();
                     seen.host = evil;
                 }
                 self.console.observe(vec![seen]);
                 return;
             }
-            4 => Msg::Remembered(vec![seen(name, State::Scratch)]),
+            4 => Msg::SavedObservationsLoaded(vec![seen(name, State::Scratch)]),
             5 => {
                 let mut names = NAMES.to_vec();
                 names.truncate(self.numbers.below(NAMES.len() + 1));
                 let mut info = self.console.model.fleet.clone();
                 info.tag = [None, Some(evil)][self.numbers.below(2)].clone();
-                Msg::ConfigLoaded(info, agents(&names), self.numbers.below(8) == 0)
+                Msg::ConfigAdopted(info, agents(&names), self.numbers.below(8) == 0)
             }
-            6 => Msg::ConfigBroken(vec![wrong(&evil)]),
+            6 => Msg::ConfigInvalid(vec![wrong(&evil)]),
             7 => {
                 let reach = [
                     Reachability::Unknown,
-                    Reachability::Up,
-                    Reachability::Away,
+                    Reachability::Connected,
+                    Reachability::Unreachable,
                     Reachability::Refused,
-                    Reachability::HostKey,
+                    Reachability::HostKeyMismatch,
                 ];
                 let reach = self.one_of(&reach);
-                Msg::Hosts(vec![host(self.one_of(&HOSTS), reach, &[name])])
+                Msg::HostsChanged(vec![host(self.one_of(&HOSTS), reach, &[name])])
             }
             8 => {
                 let id = self.numbers.below(4) as u64;
                 let on = self.one_of(&HOSTS);
-                Msg::Desk(match self.numbers.below(5) {
-                    0 => askpass::Event::Asked(passphrase(id, on)),
-                    1 => askpass::Event::Asked(host_key(id, on)),
-                    2 => askpass::Event::Withdrawn(id),
-                    3 => askpass::Event::Late(on.to_string()),
-                    _ => askpass::Event::Unavailable(evil),
+                Msg::PromptEvent(match self.numbers.below(5) {
+                    0 => askpass::PromptEvent::Asked(passphrase(id, on)),
+                    1 => askpass::PromptEvent::Asked(host_key(id, on)),
+                    2 => askpass::PromptEvent::Withdrawn(id),
+                    3 => askpass::PromptEvent::AnswerTooLate(on.to_string()),
+                    _ => askpass::PromptEvent::Unavailable(evil),
                 })
             }
-            9 => Msg::Note(MessageLevel::Error, evil),
-            10 => Msg::Log(Err(evil)),
+            9 => Msg::Reported(MessageLevel::Error, evil),
+            10 => Msg::LogLoaded(Err(evil)),
             _ => self.log(),
         };
         self.did(format!("{msg:.80?}"));
@@ -256,7 +258,7 @@ impl Soak {
             let agents = [(self.name(), self.one_of(&outcomes))];
             run(&format!("{number:08x}"), number as i64 * 37, &agents)
         });
-        Msg::Log(Ok(runs.collect()))
+        Msg::LogLoaded(Ok(runs.collect()))
     }
 
     /// What was asked for longest is answered.
@@ -268,10 +270,10 @@ impl Soak {
         let fails = self.numbers.below(8) == 0;
         let why = self.evil();
         let msg = match effect {
-            Effect::Texts(name) => {
-                let row = self.console.model.row(&name);
-                if name != self.console.model.agent.name
-                    || row.is_none_or(|row| row.best().is_none())
+            Effect::PrepareTexts(name) => {
+                let row = self.console.model.find_row(&name);
+                if name != self.console.model.agent.agent
+                    || row.is_none_or(|row| row.latest_observation().is_none())
                 {
                     return;
                 }
@@ -285,31 +287,35 @@ impl Soak {
                 let baseline = (!fails).then_some(BASELINE.as_bytes());
                 return self.console.texts(&name, memory.as_bytes(), baseline);
             }
-            Effect::History(name) if fails => Msg::History(name, Err(why)),
-            Effect::History(name) => Msg::History(name, Ok(history())),
-            Effect::Passed(name, seq) if fails => Msg::Passed(name, seq, Err(why)),
-            Effect::Passed(name, seq) => {
+            Effect::LoadHistory(name) if fails => Msg::HistoryLoaded(name, Err(why)),
+            Effect::LoadHistory(name) => Msg::HistoryLoaded(name, Ok(history())),
+            Effect::PrepareRunDiff(name, seq) if fails => Msg::RunDiffPrepared(name, seq, Err(why)),
+            Effect::PrepareRunDiff(name, seq) => {
                 let before = RunDiffSide::Text(BASELINE.replace("\n- ", &why).into_bytes(), 0);
                 let after = RunDiffSide::Text(BASELINE.as_bytes().to_vec(), 0);
-                Msg::Passed(name, seq, Ok(text::passed(&Passed { before, after }, None)))
+                Msg::RunDiffPrepared(
+                    name,
+                    seq,
+                    Ok(text::prepare_run_diff(&RunDiff { before, after }, None)),
+                )
             }
-            Effect::Plan(request, of, _) => {
+            Effect::MakePlan(request, of, _) => {
                 let state = self.one_of(&State::ALL);
-                let names: Vec<&str> = of.names().iter().map(String::as_str).collect();
+                let names: Vec<&str> = of.agent_names().iter().map(String::as_str).collect();
                 let steps: Vec<_> = names.iter().map(|name| (*name, state)).collect();
                 let made = match &of {
                     PlanRequest::Reset(_) => plan(&steps),
                     _ => undo(&names, self.numbers.below(2) == 0, UndoMode::Refuse),
                 };
-                Msg::Planned(
+                Msg::PlanMade(
                     request,
                     match fails {
-                        true => Err(Error::new(Kind::Conflict, why)),
+                        true => Err(Error::new(ErrorKind::Conflict, why)),
                         false => Ok(Box::new(made)),
                     },
                 )
             }
-            Effect::Apply(plan) => {
+            Effect::ApplyPlan(plan) => {
                 let outcome = if fails { Outcome::Failed } else { Outcome::Ok };
                 let results = plan
                     .steps
@@ -317,23 +323,25 @@ impl Soak {
                     .map(|step| (step.agent.as_str(), outcome, fails.then_some(why.as_str())));
                 let report = report(&results.collect::<Vec<_>>());
                 for result in &report.results {
-                    let began = Progress::Stage(result.agent.clone(), Step::Swap);
-                    self.console.send(Msg::Progress(began));
+                    let began = RunProgress::Stage(result.agent.clone(), Step::Swap);
+                    self.console.send(Msg::RunProgressed(began));
                     self.frame();
                     self.console
-                        .send(Msg::Progress(Progress::Done(result.clone())));
+                        .send(Msg::RunProgressed(RunProgress::AgentDone(result.clone())));
                 }
-                Msg::Ended(Box::new(report))
+                Msg::RunEnded(Box::new(report))
             }
             Effect::LoadLog => self.log(),
-            Effect::Read(names) => {
+            Effect::ReadAgents(names) => {
                 let state = self.one_of(&State::ALL);
                 let seen = names.iter().map(|name| seen(name, state)).collect();
                 self.console.observe(seen);
                 return;
             }
-            Effect::Settings(host) => Msg::Settings(host, Ok(Vec::new())),
-            Effect::Answer(id, _) | Effect::Refuse(id) => Msg::Desk(askpass::Event::Withdrawn(id)),
+            Effect::LoadHostSettings(host) => Msg::HostSettingsLoaded(host, Ok(Vec::new())),
+            Effect::AnswerQuestion(id, _) | Effect::RefuseQuestion(id) => {
+                Msg::PromptEvent(askpass::PromptEvent::Withdrawn(id))
+            }
             _ => return,
         };
         self.console.send(msg);
@@ -343,15 +351,15 @@ impl Soak {
     fn take_effects(&mut self) {
         for effect in std::mem::take(&mut self.console.effects) {
             match effect {
-                Effect::Theme(name) => {
-                    self.theme = Theme::named(&name).unwrap();
-                    self.console.model.word_marks = self.theme.word_marks();
-                    self.painter.forget();
-                    self.console.model.dirty = true;
+                Effect::LoadTheme(name) => {
+                    self.theme = Theme::built_in(&name).unwrap();
+                    self.console.model.has_word_marks = self.theme.has_word_marks();
+                    self.painter.invalidate();
+                    self.console.model.is_dirty = true;
                 }
                 Effect::Redraw | Effect::Suspend => {
-                    self.painter.forget();
-                    self.console.model.dirty = true;
+                    self.painter.invalidate();
+                    self.console.model.is_dirty = true;
                 }
                 effect => self.due.push_back(effect),
             }
@@ -362,9 +370,9 @@ impl Soak {
     }
 
     fn frame(&mut self) {
-        if self.console.model.dirty {
+        if self.console.model.is_dirty {
             self.painter.draw(&self.console.model, &self.theme).unwrap();
-            self.console.model.dirty = false;
+            self.console.model.is_dirty = false;
             let bytes = std::mem::take(self.painter.out());
             self.emulator.process(&bytes);
         }
@@ -393,7 +401,7 @@ impl Soak {
 fn fresh_painter() -> Painter<Vec<u8>> {
     Painter::new(
         Vec::new(),
-        TerminalFeatures::of("xterm-256color", "truecolor"),
+        TerminalFeatures::from_term("xterm-256color", "truecolor"),
     )
 }
 

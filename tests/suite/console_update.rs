@@ -28,11 +28,11 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn order(model: &Model) -> Vec<&str> {
-    model.order.iter().map(String::as_str).collect()
+    model.visible_agents.iter().map(String::as_str).collect()
 }
 
 fn cursor(console: &Console) -> &str {
-    console.model.cursor.as_deref().unwrap_or("")
+    console.model.cursor_agent.as_deref().unwrap_or("")
 }
 
 fn marks(console: &Console) -> Vec<&str> {
@@ -42,9 +42,9 @@ fn marks(console: &Console) -> Vec<&str> {
 /// Forgets that something changed, does something, and says whether anything
 /// that is drawn has changed since.
 fn dirties(console: &mut Console, act: impl FnOnce(&mut Console)) -> bool {
-    console.model.dirty = false;
+    console.model.is_dirty = false;
     act(console);
-    console.model.dirty
+    console.model.is_dirty
 }
 
 /// A console with a run that goes on.
@@ -64,7 +64,7 @@ const MEMORY: &[u8] =
 /// A console with the texts of an agent.
 fn reading() -> Console {
     let mut console = four();
-    console.send(Msg::Resize(80, 15));
+    console.send(Msg::Resized(80, 15));
     console.press("d");
     console.texts("charlie", MEMORY, Some(BASELINE));
     console

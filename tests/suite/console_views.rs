@@ -16,7 +16,7 @@ mod tables;
 use std::path::Path;
 
 use memory_shepherd::console::preferences;
-use memory_shepherd::console::theme::{MONO, Theme};
+use memory_shepherd::console::theme::{MONOCHROME_THEME, Theme};
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::console::view;
 use memory_shepherd::engine::{Outcome, State};
@@ -31,7 +31,7 @@ const SIZES: [(u16, u16); 2] = [(120, 36), (80, 24)];
 fn drawn(console: &Console, theme: &str) -> String {
     let (columns, rows) = console.model.size;
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
-    let theme = Theme::named(theme).unwrap();
+    let theme = Theme::built_in(theme).unwrap();
     terminal
         .draw(|frame| view::draw(&console.model, &theme, frame.buffer_mut()))
         .unwrap();
@@ -62,7 +62,7 @@ fn picture(name: &str, make: impl Fn(&mut Console)) {
 fn picture_of(name: &str, first: impl Fn() -> Console, make: impl Fn(&mut Console)) {
     for (columns, rows) in SIZES {
         let mut console = first();
-        console.send(Msg::Resize(columns, rows));
+        console.send(Msg::Resized(columns, rows));
         make(&mut console);
         let name = format!("{name}_{columns}x{rows}");
         insta::assert_snapshot!(name, drawn(&console, "terminal"));
@@ -71,13 +71,13 @@ fn picture_of(name: &str, first: impl Fn() -> Console, make: impl Fn(&mut Consol
         let mut console = first();
         // Where nothing can be seen no key does anything.
         let (width, height) = (columns.max(60), rows.max(15));
-        console.send(Msg::Resize(width, height));
+        console.send(Msg::Resized(width, height));
         make(&mut console);
-        console.send(Msg::Resize(columns, rows));
+        console.send(Msg::Resized(columns, rows));
         drawn(&console, "terminal");
-        drawn(&console, MONO);
+        drawn(&console, MONOCHROME_THEME);
         // Also when the size changes later.
-        console.send(Msg::Resize(rows, columns));
+        console.send(Msg::Resized(rows, columns));
         drawn(&console, "terminal");
     }
 }
@@ -106,8 +106,8 @@ fn herd() -> Console {
         ("inbox-scout", Outcome::Failed),
     ];
     let mut first = console_fleet::run("1f00d5ee", 1630, &[("researcher", Outcome::Ok)]);
-    first.undone = vec!["researcher".to_string()];
-    console.send(Msg::Log(Ok(vec![
+    first.undone_agents = vec!["researcher".to_string()];
+    console.send(Msg::LogLoaded(Ok(vec![
         console_fleet::run("5a10c3d2", 190, &failed),
         first,
     ])));
@@ -118,6 +118,6 @@ fn herd() -> Console {
 pub fn prefer(console: &mut Console, text: &str) {
     let (preferences, found) = preferences::parse(text, Path::new("console.toml"));
     assert_eq!(found, []);
-    console.send(Msg::Preferences(Box::new(preferences)));
+    console.send(Msg::PreferencesLoaded(Box::new(preferences)));
     console.press("j k");
 }

@@ -10,13 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memory_shepherd::digest::Digest;
-use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::file_systems::FileSystems;
-use memory_shepherd::transport::bounded::Bounded;
-use memory_shepherd::transport::fake::Fake;
-use memory_shepherd::transport::local::Local;
+use memory_shepherd::transport::bounded::BoundedTransport;
+use memory_shepherd::transport::fake::FakeTransport;
+use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
-    Attributes, Cause, Folder, Identity, MemoryObject, Method, Settled, SpecialFile, Transport,
+    Attributes, FailureCause, FileIdentity, MemoryDirectory, MemoryObject, SettleOutcome,
+    SpecialFile, SwapMethod, Transport,
 };
 use tempfile::TempDir;
 
@@ -55,8 +56,8 @@ pub trait Ground {
         self.folder().join("MEMORY.md")
     }
 
-    fn open(&self) -> Box<dyn Folder> {
-        self.transport().open(&self.memory()).unwrap()
+    fn open(&self) -> Box<dyn MemoryDirectory> {
+        self.transport().open_directory(&self.memory()).unwrap()
     }
 
     fn probe(&self) -> MemoryObject {
@@ -65,7 +66,7 @@ pub trait Ground {
     }
 }
 
-pub struct OnDisk<T = Local> {
+pub struct OnDisk<T = LocalTransport> {
     pub dir: TempDir,
     pub transport: T,
     pub exchanges: bool,
@@ -83,8 +84,8 @@ impl OnDisk {
         OnDisk {
             dir,
             transport: match exchanges {
-                true => Local::new(clock.clone()),
-                false => Local::without_kernel_help(clock.clone()),
+                true => LocalTransport::new(clock.clone()),
+                false => LocalTransport::without_kernel_features(clock.clone()),
             },
             exchanges,
             clock,
@@ -93,9 +94,9 @@ impl OnDisk {
     }
 }
 
-impl OnDisk<Bounded> {
+impl OnDisk<BoundedTransport> {
     /// As if no file system could be trusted to answer.
-    pub fn bounded() -> OnDisk<Bounded> {
+    pub fn bounded() -> OnDisk<BoundedTransport> {
         let OnDisk {
             dir,
             transport,
@@ -106,7 +107,7 @@ impl OnDisk<Bounded> {
         let systems = FileSystems::new(Path::new(""), Duration::from_secs(60), clock.clone());
         OnDisk {
             dir,
-            transport: Bounded::new(Arc::new(transport), Arc::new(systems)),
+            transport: BoundedTransport::new(Arc::new(transport), Arc::new(systems)),
             exchanges,
             clock,
             looks_twice,
@@ -178,7 +179,7 @@ impl<T: Transport> Ground for OnDisk<T> {
                 rustix::fs::mknodat(rustix::fs::CWD, path, fifo, mode, 0).unwrap();
             }
             SpecialFile::Socket => drop(UnixListener::bind(path).unwrap()),
-            SpecialFile::Device | SpecialFile::ForeignLink(_) => panic!("needs root"),
+            SpecialFile::Device | SpecialFile::ForeignHardLink(_) => panic!("needs root"),
             SpecialFile::Leased => panic!("no object of its own"),
         }
     }
@@ -217,13 +218,13 @@ impl<T: Transport> Ground for OnDisk<T> {
     }
 }
 
-pub struct InMemory(Fake);
+pub struct InMemory(FakeTransport);
 
 impl InMemory {
     pub fn new() -> InMemory {
-        let fake = Fake::new(TestClock::new());
+        let fake = FakeTransport::new(TestClock::new());
         fake.make_folder("/home/agent", 1000, 100, 0o755);
-        fake.put_odd("/home/alias", SpecialFile::Symlink(b"agent".to_vec()));
+        fake.put_special_file("/home/alias", SpecialFile::Symlink(b"agent".to_vec()));
         InMemory(fake)
     }
 }
@@ -246,11 +247,11 @@ impl Ground for InMemory {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
-        self.0.write(self.folder().join(name), bytes);
+        self.0.write_file(self.folder().join(name), bytes);
     }
 
     fn bytes(&self, name: &str) -> Option<Vec<u8>> {
-        self.0.bytes(self.folder().join(name))
+        self.0.content(self.folder().join(name))
     }
 
     fn rename(&self, from: &str, to: &str) {
@@ -259,17 +260,18 @@ impl Ground for InMemory {
     }
 
     fn names(&self) -> Vec<String> {
-        self.0.names(self.folder())
+        self.0.list_names(self.folder())
     }
 
     fn put_odd(&self, name: &str, odd: &SpecialFile) {
-        self.0.put_odd(self.folder().join(name), odd.clone());
+        self.0
+            .put_special_file(self.folder().join(name), odd.clone());
     }
 
     fn odd(&self, name: &str) -> Option<SpecialFile> {
         let found = self.0.probe(&[&self.folder().join(name)]).pop().unwrap();
         match found.unwrap() {
-            MemoryObject::Odd(odd) => Some(odd),
+            MemoryObject::Special(odd) => Some(odd),
             _ => None,
         }
     }
@@ -313,9 +315,9 @@ on_every_ground! {
     }
 }
 
-pub fn read(folder: &dyn Folder) -> Vec<u8> {
+pub fn read(folder: &dyn MemoryDirectory) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let file = folder.read(&mut |piece| {
+    let file = folder.read_memory(&mut |piece| {
         bytes.extend_from_slice(piece);
         Ok(())
     });
@@ -323,16 +325,16 @@ pub fn read(folder: &dyn Folder) -> Vec<u8> {
     bytes
 }
 
-pub fn stage(ground: &dyn Ground, folder: &dyn Folder, bytes: &[u8]) -> Identity {
-    let attributes = folder.inherited(NEW).unwrap();
+pub fn stage(ground: &dyn Ground, folder: &dyn MemoryDirectory, bytes: &[u8]) -> FileIdentity {
+    let attributes = folder.inherited_attributes(NEW).unwrap();
     let staged = folder.stage(NEW, &mut |sink| sink(bytes), &attributes);
-    folder.link(NEW).unwrap();
-    assert_eq!(ground.bytes(&folder.new_name(NEW)).unwrap(), bytes);
+    folder.link_staged(NEW).unwrap();
+    assert_eq!(ground.bytes(&folder.staged_file_name(NEW)).unwrap(), bytes);
     staged.unwrap()
 }
 
 /// Settles, and gives what was inspected, each time.
-pub fn settle(folder: &dyn Folder, name: &str) -> (Settled, Vec<Vec<u8>>) {
+pub fn settle(folder: &dyn MemoryDirectory, name: &str) -> (SettleOutcome, Vec<Vec<u8>>) {
     let mut seen = Vec::new();
     let settled = folder.settle(name, &mut |read| {
         let mut bytes = Vec::new();
@@ -352,17 +354,17 @@ pub fn settle(folder: &dyn Folder, name: &str) -> (Settled, Vec<Vec<u8>>) {
 /// it executes its program: it is waited for.
 pub fn settle_wholly(
     ground: &dyn Ground,
-    folder: &dyn Folder,
+    folder: &dyn MemoryDirectory,
     name: &str,
-) -> (Settled, Vec<Vec<u8>>) {
+) -> (SettleOutcome, Vec<Vec<u8>>) {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
         match settle(folder, name) {
-            (Settled::Open, seen) if ground.wait() => {
+            (SettleOutcome::StillOpen, seen) if ground.wait() => {
                 let (settled, more) = settle(folder, name);
                 return (settled, [seen, more].concat());
             }
-            (Settled::Open, seen) if seen.is_empty() && Instant::now() < end => {
+            (SettleOutcome::StillOpen, seen) if seen.is_empty() && Instant::now() < end => {
                 thread::yield_now();
             }
             settled => return settled,
@@ -372,16 +374,16 @@ pub fn settle_wholly(
 
 fn absent_is_said_only_of_an_existing_folder(ground: &dyn Ground) {
     assert_eq!(ground.probe(), MemoryObject::Absent);
-    assert_eq!(ground.open().look().unwrap(), MemoryObject::Absent);
+    assert_eq!(ground.open().stat_memory().unwrap(), MemoryObject::Absent);
     let lost = ground.folder().join("gone/MEMORY.md");
     let probed = ground.transport().probe(&[&lost]).pop().unwrap();
-    assert_eq!(probed.unwrap_err().cause, Cause::NoFolder);
-    let opened = ground.transport().open(&lost).map(drop);
-    assert_eq!(opened.unwrap_err().cause, Cause::NoFolder);
+    assert_eq!(probed.unwrap_err().cause, FailureCause::NoFolder);
+    let opened = ground.transport().open_directory(&lost).map(drop);
+    assert_eq!(opened.unwrap_err().cause, FailureCause::NoFolder);
     ground.write("file", b"no folder");
     let inside = ground.folder().join("file/MEMORY.md");
     let probed = ground.transport().probe(&[&inside]).pop().unwrap();
-    assert_eq!(probed.unwrap_err().cause, Cause::Refused);
+    assert_eq!(probed.unwrap_err().cause, FailureCause::Refused);
 }
 
 fn a_path_through_a_link_is_refused(ground: &dyn Ground) {
@@ -392,9 +394,9 @@ fn a_path_through_a_link_is_refused(ground: &dyn Ground) {
         ground.alias().join("sub/MEMORY.md"),
     ] {
         let probed = ground.transport().probe(&[&path]).pop().unwrap();
-        assert_eq!(probed.unwrap_err().cause, Cause::Refused, "{path:?}");
-        let opened = ground.transport().open(&path).map(drop);
-        assert_eq!(opened.unwrap_err().cause, Cause::Refused, "{path:?}");
+        assert_eq!(probed.unwrap_err().cause, FailureCause::Refused, "{path:?}");
+        let opened = ground.transport().open_directory(&path).map(drop);
+        assert_eq!(opened.unwrap_err().cause, FailureCause::Refused, "{path:?}");
     }
 }
 
@@ -412,7 +414,7 @@ fn probes_answer_in_order_each_for_itself(ground: &dyn Ground) {
     };
     assert_eq!(found.len(), 4);
     assert_eq!(size(&found[0]), 1);
-    assert_eq!(found[1].as_ref().unwrap_err().cause, Cause::NoFolder);
+    assert_eq!(found[1].as_ref().unwrap_err().cause, FailureCause::NoFolder);
     assert_eq!(size(&found[2]), 3);
     assert_eq!(*found[3].as_ref().unwrap(), MemoryObject::Absent);
 }
@@ -432,11 +434,14 @@ fn odd_objects_are_told_and_never_read(ground: &dyn Ground) {
         ground.put_odd(&name, &odd);
         let path = ground.folder().join(name);
         let probed = ground.transport().probe(&[&path]).pop().unwrap();
-        assert_eq!(probed.unwrap(), MemoryObject::Odd(odd.clone()));
-        let folder = ground.transport().open(&path).unwrap();
-        assert_eq!(folder.look().unwrap(), MemoryObject::Odd(odd.clone()));
+        assert_eq!(probed.unwrap(), MemoryObject::Special(odd.clone()));
+        let folder = ground.transport().open_directory(&path).unwrap();
+        assert_eq!(
+            folder.stat_memory().unwrap(),
+            MemoryObject::Special(odd.clone())
+        );
         // A FIFO does not hold us.
-        let read = folder.read(&mut |_| panic!("{odd} was read"));
+        let read = folder.read_memory(&mut |_| panic!("{odd} was read"));
         assert!(read.is_err());
     }
 }
@@ -448,10 +453,10 @@ fn a_file_is_read_to_its_end(ground: &dyn Ground) {
         let folder = ground.open();
         assert!(read(folder.as_ref()) == bytes);
         assert!(read(folder.as_ref()) == bytes, "again from its beginning");
-        let MemoryObject::File(looked) = folder.look().unwrap() else {
+        let MemoryObject::File(looked) = folder.stat_memory().unwrap() else {
             panic!("no file")
         };
-        let done = folder.read(&mut |_| Ok(())).unwrap();
+        let done = folder.read_memory(&mut |_| Ok(())).unwrap();
         assert_eq!(done.stamp, looked.stamp);
         // A security module may have put its label on it.
         let (have, want) = (done.attributes, ground.attributes("MEMORY.md"));
@@ -465,29 +470,29 @@ fn a_file_is_read_to_its_end(ground: &dyn Ground) {
 fn an_error_of_the_sink_ends_the_read_and_comes_back(ground: &dyn Ground) {
     ground.write("MEMORY.md", &[b'x'; 1 << 20]);
     let mut calls = 0;
-    let error = ground.open().read(&mut |_| {
+    let error = ground.open().read_memory(&mut |_| {
         calls += 1;
-        Err(Error::new(Kind::Integrity, "mine"))
+        Err(Error::new(ErrorKind::Integrity, "mine"))
     });
     let error = error.unwrap_err();
-    assert_eq!((error.cause, calls), (Cause::Caller, 1));
-    assert_eq!(Error::from(error), Error::new(Kind::Integrity, "mine"));
+    assert_eq!((error.cause, calls), (FailureCause::CallerFailed, 1));
+    assert_eq!(Error::from(error), Error::new(ErrorKind::Integrity, "mine"));
 }
 
 fn a_staged_file_is_exact(ground: &dyn Ground) {
     let folder = ground.open();
     let attributes = Attributes {
         mode: 0o640,
-        ..folder.inherited(NEW).unwrap()
+        ..folder.inherited_attributes(NEW).unwrap()
     };
-    let content = &mut |sink: memory_shepherd::transport::Sink<'_>| {
+    let content = &mut |sink: memory_shepherd::transport::ByteSink<'_>| {
         sink(b"first ")?;
         sink(b"")?;
         sink(b"second\0\xff")
     };
     folder.stage(NEW, content, &attributes).unwrap();
-    folder.link(NEW).unwrap();
-    let new = folder.new_name(NEW);
+    folder.link_staged(NEW).unwrap();
+    let new = folder.staged_file_name(NEW);
     assert_eq!(ground.bytes(&new).unwrap(), b"first second\0\xff");
     assert_eq!(ground.attributes(&new), attributes);
     assert_eq!(ground.probe(), MemoryObject::Absent);
@@ -496,12 +501,12 @@ fn a_staged_file_is_exact(ground: &dyn Ground) {
 
 fn a_failed_stage_leaves_nothing(ground: &dyn Ground) {
     let folder = ground.open();
-    let attributes = folder.inherited(NEW).unwrap();
+    let attributes = folder.inherited_attributes(NEW).unwrap();
     let staged = folder.stage(
         NEW,
         &mut |sink| {
             sink(b"half")?;
-            Err(Error::new(Kind::Integrity, "mine"))
+            Err(Error::new(ErrorKind::Integrity, "mine"))
         },
         &attributes,
     );
@@ -517,9 +522,9 @@ fn an_existing_name_is_not_staged_over(ground: &dyn Ground) {
         }
         let name = if odd.is_some() { "link" } else { NEW };
         let folder = ground.open();
-        let attributes = folder.inherited(NEW).unwrap();
+        let attributes = folder.inherited_attributes(NEW).unwrap();
         let staged = folder.stage(name, &mut |sink| sink(b"ours"), &attributes);
-        assert_eq!(staged.unwrap_err().cause, Cause::Refused);
+        assert_eq!(staged.unwrap_err().cause, FailureCause::Refused);
         assert_eq!(ground.odd(name), odd);
     }
     assert_eq!(ground.bytes(NEW).unwrap(), b"theirs");
@@ -534,8 +539,8 @@ fn a_swap_displaces_exactly_what_stood_there(ground: &dyn Ground) {
     ground.write("MEMORY.md", b"saved just now");
     let swapped = folder.swap(NEW, new).unwrap();
     let method = match ground.exchanges() {
-        true => Method::Exchange,
-        false => Method::TakeAway,
+        true => SwapMethod::Exchange,
+        false => SwapMethod::TakeAway,
     };
     assert_eq!(swapped.method, method);
     let [displaced] = swapped.displaced.as_slice() else {
@@ -558,18 +563,18 @@ fn a_swap_displaces_whatever_stood_there(ground: &dyn Ground) {
         assert_eq!(ground.odd(&swapped.displaced[0]), Some(odd.clone()));
         // Make room for the next one.
         folder
-            .take_away(&format!("done-{}", ground.names().len()))
+            .move_memory_aside(&format!("done-{}", ground.names().len()))
             .unwrap();
         if odd == SpecialFile::Directory {
             assert_eq!(
                 settle(folder.as_ref(), &swapped.displaced[0]).0,
-                Settled::Kept(odd)
+                SettleOutcome::Kept(odd)
             );
             return; // It stays under that name; the others were tried before.
         }
         let displaced = &swapped.displaced[0];
         settle(folder.as_ref(), displaced);
-        assert!(folder.remove_odd(displaced, &odd).unwrap());
+        assert!(folder.remove_special_file(displaced, &odd).unwrap());
     }
 }
 
@@ -577,7 +582,7 @@ fn a_swap_into_an_empty_place_creates(ground: &dyn Ground) {
     let folder = ground.open();
     let new = stage(ground, folder.as_ref(), b"new");
     let swapped = folder.swap(NEW, new).unwrap();
-    assert_eq!(swapped.method, Method::Create);
+    assert_eq!(swapped.method, SwapMethod::Create);
     assert!(swapped.displaced.is_empty());
     assert_eq!(ground.names(), ["MEMORY.md"]);
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
@@ -586,7 +591,7 @@ fn a_swap_into_an_empty_place_creates(ground: &dyn Ground) {
 fn a_swap_of_nothing_fails(ground: &dyn Ground) {
     let folder = ground.open();
     let new = stage(ground, folder.as_ref(), b"new");
-    folder.remove(&folder.new_name(NEW)).unwrap();
+    folder.remove_name(&folder.staged_file_name(NEW)).unwrap();
     assert!(folder.swap(NEW, new).is_err());
     ground.write("MEMORY.md", b"old");
     assert!(folder.swap(NEW, new).is_err());
@@ -606,42 +611,51 @@ fn a_swap_of_what_an_agent_put_at_the_staged_name_is_no_success(ground: &dyn Gro
             ground.write("MEMORY.md", old.as_bytes());
         }
         // The name is free again for a file of the agent's own, of the same size.
-        folder.remove(&folder.new_name(NEW)).unwrap();
+        folder.remove_name(&folder.staged_file_name(NEW)).unwrap();
         ground.write("planted", b"own");
-        ground.rename("planted", &folder.new_name(NEW));
-        assert_eq!(folder.swap(NEW, new).unwrap_err().cause, Cause::Moved);
+        ground.rename("planted", &folder.staged_file_name(NEW));
+        assert_eq!(
+            folder.swap(NEW, new).unwrap_err().cause,
+            FailureCause::Replaced
+        );
         let mut kept = vec![ground.bytes("MEMORY.md").unwrap()];
         for name in folder.displaced_names(NEW).unwrap() {
             kept.push(ground.bytes(&name).unwrap());
-            folder.remove(&name).unwrap();
+            folder.remove_name(&name).unwrap();
         }
         assert!(kept.contains(&b"own".to_vec()));
         assert!(old.is_none_or(|old| kept.contains(&old.as_bytes().to_vec())));
-        folder.remove("MEMORY.md").unwrap();
+        folder.remove_name("MEMORY.md").unwrap();
         assert!(ground.names().is_empty());
     }
 }
 
 fn a_memory_is_taken_away(ground: &dyn Ground) {
     let folder = ground.open();
-    assert_eq!(folder.take_away("aside").unwrap_err().cause, Cause::Moved);
+    assert_eq!(
+        folder.move_memory_aside("aside").unwrap_err().cause,
+        FailureCause::Replaced
+    );
     ground.write("MEMORY.md", b"old");
     ground.write("occupied", b"theirs");
-    assert!(folder.take_away("occupied").is_err());
+    assert!(folder.move_memory_aside("occupied").is_err());
     assert_eq!(ground.bytes("occupied").unwrap(), b"theirs");
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
-    folder.take_away("aside").unwrap();
+    folder.move_memory_aside("aside").unwrap();
     assert_eq!(ground.probe(), MemoryObject::Absent);
-    let aside = folder.new_name("aside");
+    let aside = folder.staged_file_name("aside");
     assert_eq!(ground.bytes(&aside).unwrap(), b"old");
     // It is found again, also by whoever takes over.
     let taken_over = [".shepherd-one", ".shepherd-two"].map(str::to_string);
-    folder.take_over("aside", &taken_over[..1]).unwrap();
-    ground.open().take_over("aside", &taken_over[..1]).unwrap();
-    folder.take_over("aside", &taken_over).unwrap();
+    folder.take_over_run("aside", &taken_over[..1]).unwrap();
+    ground
+        .open()
+        .take_over_run("aside", &taken_over[..1])
+        .unwrap();
+    folder.take_over_run("aside", &taken_over).unwrap();
     assert_eq!(folder.displaced_names("aside").unwrap(), [aside.as_str()]);
-    assert!(folder.stands(&aside).unwrap());
-    folder.remove(&aside).unwrap();
+    assert!(folder.exists(&aside).unwrap());
+    folder.remove_name(&aside).unwrap();
     assert_eq!(ground.names(), ["occupied"]);
 }
 
@@ -649,12 +663,12 @@ fn settling_inspects_and_removes(ground: &dyn Ground) {
     ground.write("displaced", b"content");
     let folder = ground.open();
     let (settled, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
-    assert_eq!(settled, Settled::Removed { watched: true });
+    assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"content"]);
     assert!(ground.names().is_empty());
     // What is gone is settled.
     let (settled, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
-    assert_eq!(settled, Settled::Removed { watched: true });
+    assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert!(seen.is_empty());
 }
 
@@ -666,14 +680,17 @@ fn settling_waits_for_a_writer_and_reads_what_it_wrote(ground: &dyn Ground) {
     let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
     assert_eq!(
         settle(folder.as_ref(), &displaced),
-        (Settled::Open, Vec::new())
+        (SettleOutcome::StillOpen, Vec::new())
     );
     writer(b" and late");
-    assert_eq!(settle(folder.as_ref(), &displaced).0, Settled::Open);
+    assert_eq!(
+        settle(folder.as_ref(), &displaced).0,
+        SettleOutcome::StillOpen
+    );
     assert_eq!(ground.bytes(&displaced).unwrap(), b"old and late");
     drop(writer);
     let (settled, seen) = settle_wholly(ground, folder.as_ref(), &displaced);
-    assert_eq!(settled, Settled::Removed { watched: true });
+    assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"old and late"]);
     assert_eq!(ground.names(), ["MEMORY.md"]);
 }
@@ -683,11 +700,11 @@ fn settling_leaves_the_file_when_the_inspection_fails(ground: &dyn Ground) {
     let folder = ground.open();
     let fail = || {
         folder.settle("displaced", &mut |_| {
-            Err(Error::new(Kind::Host, "disk full"))
+            Err(Error::new(ErrorKind::Host, "disk full"))
         })
     };
     let settled = match fail() {
-        Ok(Settled::Open) if ground.wait() => fail(),
+        Ok(SettleOutcome::StillOpen) if ground.wait() => fail(),
         settled => settled,
     };
     assert_eq!(Error::from(settled.unwrap_err()).message(), "disk full");
@@ -705,48 +722,48 @@ fn settling_removes_odd_objects_and_keeps_folders(ground: &dyn Ground) {
         let (settled, seen) = settle(folder.as_ref(), "displaced");
         assert!(seen.is_empty());
         if odd == SpecialFile::Directory {
-            assert_eq!(settled, Settled::Kept(odd));
+            assert_eq!(settled, SettleOutcome::Kept(odd));
             assert_eq!(ground.names(), ["displaced"]);
             return; // It stays under that name.
         }
-        assert_eq!(settled, Settled::Odd(odd.clone()));
+        assert_eq!(settled, SettleOutcome::Special(odd.clone()));
         // It waits until it is described, and stays if it is something else by then.
         assert_eq!(ground.names(), ["displaced"]);
         assert!(
             !folder
-                .remove_odd("displaced", &SpecialFile::Directory)
+                .remove_special_file("displaced", &SpecialFile::Directory)
                 .unwrap()
         );
-        assert!(folder.remove_odd("displaced", &odd).unwrap());
+        assert!(folder.remove_special_file("displaced", &odd).unwrap());
         assert!(ground.names().is_empty());
-        assert!(folder.remove_odd("displaced", &odd).unwrap());
+        assert!(folder.remove_special_file("displaced", &odd).unwrap());
     }
 }
 
 fn names_are_told(ground: &dyn Ground) {
     let folder = ground.open();
-    assert!(!folder.stands("name").unwrap());
+    assert!(!folder.exists("name").unwrap());
     let holds = |name: &str, content: &[u8]| {
-        let held = folder.holds(name, Digest::of(content));
+        let held = folder.find_content(name, Digest::of(content));
         held.unwrap().is_some()
     };
     assert!(!holds("name", b""));
     assert!(folder.displaced_names("name").unwrap().is_empty());
-    let name = folder.new_name("name");
+    let name = folder.staged_file_name("name");
     ground.write(&name, b"content");
-    assert!(folder.stands(&name).unwrap());
+    assert!(folder.exists(&name).unwrap());
     assert!(holds(&name, b"content"));
     assert!(!holds(&name, b"contents"));
     assert_eq!(folder.displaced_names("name").unwrap(), [name.as_str()]);
     ground.put_odd("link", &SpecialFile::Symlink(b"name".to_vec()));
-    assert!(folder.stands("link").unwrap());
+    assert!(folder.exists("link").unwrap());
     assert!(!holds("link", b"content"));
     ground.put_odd("dangling", &SpecialFile::Symlink(b"nowhere".to_vec()));
-    assert!(folder.stands("dangling").unwrap());
-    folder.remove("link").unwrap();
+    assert!(folder.exists("dangling").unwrap());
+    folder.remove_name("link").unwrap();
     assert_eq!(ground.bytes(&name).unwrap(), b"content");
-    folder.remove(&name).unwrap();
-    folder.remove(&name).unwrap();
+    folder.remove_name(&name).unwrap();
+    folder.remove_name(&name).unwrap();
     assert_eq!(ground.names(), ["dangling"]);
 }
 
@@ -754,7 +771,7 @@ fn extended_attributes_are_kept(ground: &dyn Ground) {
     let folder = ground.open();
     let attributes = Attributes {
         xattrs: vec![(b"user.colour".to_vec(), b"blue\0".to_vec())],
-        ..folder.inherited(NEW).unwrap()
+        ..folder.inherited_attributes(NEW).unwrap()
     };
     let new = match folder.stage(NEW, &mut |sink| sink(b"new"), &attributes) {
         Ok(new) => new,
@@ -764,8 +781,12 @@ fn extended_attributes_are_kept(ground: &dyn Ground) {
             return;
         }
     };
-    folder.link(NEW).unwrap();
+    folder.link_staged(NEW).unwrap();
     folder.swap(NEW, new).unwrap();
-    let have = folder.read(&mut |_| Ok(())).unwrap().attributes.xattrs;
+    let have = folder
+        .read_memory(&mut |_| Ok(()))
+        .unwrap()
+        .attributes
+        .xattrs;
     assert!(have.contains(&attributes.xattrs[0]), "{have:?}");
 }

@@ -10,16 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memory_shepherd::engine::{Engine, Operation, Outcome, UndoMode, UndoTarget};
-use memory_shepherd::error::{Error, Kind};
-use memory_shepherd::transport::local::Local;
-use memory_shepherd::transport::{Cause, Transport, TransportError};
+use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::transport::local::LocalTransport;
+use memory_shepherd::transport::{FailureCause, Transport, TransportError};
 
 use super::world::{BASELINE, Interposer, Moment, Ran, World, apply};
 
 fn disk(world: &World, exchanges: bool) -> Arc<dyn Transport> {
     match exchanges {
-        true => Arc::new(Local::new(world.clock.clone())),
-        false => Arc::new(Local::without_kernel_help(world.clock.clone())),
+        true => Arc::new(LocalTransport::new(world.clock.clone())),
+        false => Arc::new(LocalTransport::without_kernel_features(world.clock.clone())),
     }
 }
 
@@ -70,8 +70,8 @@ fn is_tidy(world: &World) {
 fn changes(world: &World) -> Vec<Operation> {
     let records = world.records().into_iter();
     records
-        .filter(|r| r.what.changed())
-        .map(|r| r.what.act)
+        .filter(|r| r.event.has_changed_memory())
+        .map(|r| r.event.operation)
         .collect()
 }
 
@@ -106,7 +106,7 @@ fn sweep(exchanges: bool, text: Option<&str>, writes_on: bool) -> usize {
                 .unwrap();
         }
         let ran = world.reset_by(&world.engine_on(disk(&world, exchanges)));
-        assert_eq!(ran.report.kind(), None, "{:?}", ran.lines);
+        assert_eq!(ran.report.worst_kind(), None, "{:?}", ran.lines);
         assert_eq!(world.read("scout"), BASELINE.as_bytes());
         is_tidy(&world);
         if writes_on && stands.is_some() {
@@ -255,7 +255,7 @@ fn taken_away_and_not_linked_is_finished() {
     assert_eq!(changes(&world), [Operation::Reset]);
     assert!(
         records[0]
-            .what
+            .event
             .note
             .as_ref()
             .unwrap()
@@ -290,11 +290,11 @@ fn notes_below_the_baseline_are_no_proof_of_a_swap() {
     assert!(!survives(|| world.reset_by(&engine)));
     world.reset().ok();
     let records = world.records();
-    assert_eq!(records[0].what.outcome, Outcome::Failed);
-    assert_eq!(records[0].what.after, None);
+    assert_eq!(records[0].event.outcome, Outcome::Failed);
+    assert_eq!(records[0].event.after, None);
     assert!(
         records[0]
-            .what
+            .event
             .note
             .as_ref()
             .unwrap()
@@ -310,7 +310,7 @@ fn a_blocked_agent_is_still_put_right() {
     assert!(!survives(|| world.reset_by(&engine)));
     fs::remove_file(world.baseline("scout")).unwrap();
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
     is_tidy(&world);
     assert_eq!(changes(&world), [Operation::Reset]);
 }
@@ -339,7 +339,7 @@ fn the_record_of_a_folder_that_is_gone_waits_for_it() {
     );
     assert_eq!(world.pending().len(), 1);
     fs::rename(&away, world.folder("scout")).unwrap();
-    assert_eq!(world.reset().report.kind(), None);
+    assert_eq!(world.reset().report.worst_kind(), None);
     is_tidy(&world);
     assert!(world.holds("scout", b"- note\n"));
     world.undo("scout", UndoMode::Refuse).ok();
@@ -358,15 +358,15 @@ fn another_folder_at_the_path_is_not_taken_for_the_one_of_the_record() {
     world.write_scratch("scout", "- elsewhere\n");
     let ran = world.reset();
     assert_eq!(ran.ended(Outcome::Ok).kind, None);
-    assert_eq!(ran.report.kind(), Some(Kind::Partial));
-    let [trouble] = ran.report.trouble.as_slice() else {
-        panic!("{:?}", ran.report.trouble)
+    assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Partial));
+    let [trouble] = ran.report.errors.as_slice() else {
+        panic!("{:?}", ran.report.errors)
     };
     assert!(trouble.message().contains("another directory"), "{trouble}");
     assert_eq!(world.pending().len(), 1);
     fs::remove_dir_all(world.folder("scout")).unwrap();
     fs::rename(&away, world.folder("scout")).unwrap();
-    assert_eq!(world.reset().report.kind(), None);
+    assert_eq!(world.reset().report.worst_kind(), None);
     is_tidy(&world);
 }
 
@@ -381,7 +381,7 @@ fn a_save_by_rename_is_no_proof_of_a_swap() {
     fs::rename(&saved, world.memory("scout")).unwrap();
     world.reset().ok();
     let records = world.records();
-    assert_eq!(records[0].what.outcome, Outcome::Failed);
+    assert_eq!(records[0].event.outcome, Outcome::Failed);
     assert_eq!(changes(&world), [Operation::Reset]);
     world.undo("scout", UndoMode::Refuse).ok();
     assert!(world.read("scout").ends_with(b"- note\n- more\n"));
@@ -429,7 +429,7 @@ fn a_late_write_that_was_archived_before_the_crash_is_what_undo_restores() {
         world.reset().ended(Outcome::Unchanged);
         is_tidy(&world);
         assert_eq!(world.entries("scout").len(), 2);
-        assert_eq!(world.records()[0].what.late.len(), 1);
+        assert_eq!(world.records()[0].event.late_entries.len(), 1);
         world.undo("scout", UndoMode::Refuse).ok();
         assert!(world.read("scout").ends_with(b"---\n- note\n- late\n"));
     }
@@ -464,7 +464,7 @@ fn a_damaged_transaction_record_is_an_integrity_error_and_touches_nothing() {
     fs::write(&record, "no rec\nord").unwrap();
     let litter = world.litter("scout");
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Integrity));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Integrity));
     assert_eq!(world.litter("scout"), litter);
     assert!(world.read("scout").ends_with(b"- note\n"));
     assert!(record.exists());
@@ -515,13 +515,13 @@ fn a_failing_operation_is_reported_and_loses_nothing() {
         let mut failed = false;
         let transport = Interposer::new(world.local(), move |moment| {
             if moment == Moment::Before(name) && !std::mem::replace(&mut failed, true) {
-                let error = Error::new(Kind::Host, "no space left on device");
-                return Err(TransportError::new(Cause::Refused, error));
+                let error = Error::new(ErrorKind::Host, "no space left on device");
+                return Err(TransportError::new(FailureCause::Refused, error));
             }
             Ok(())
         });
         let ran = world.reset_by(&world.engine_on(transport));
-        assert_eq!(ran.report.kind(), Some(Kind::Host), "{name}");
+        assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Host), "{name}");
         assert!(
             ran.note().contains("no space left on device"),
             "{name}: {}",

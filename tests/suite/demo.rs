@@ -7,35 +7,35 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::clock::System;
-use memory_shepherd::config::{self, Env};
+use memory_shepherd::clock::SystemClock;
+use memory_shepherd::config::{self, ConfigEnvironment};
 use memory_shepherd::demo::{self, Demo};
 use memory_shepherd::engine::{
-    Engine, Operation, Outcome, Plan, Setup, State, Trigger, UndoMode, UndoTarget,
+    Engine, EngineSetup, Operation, Outcome, Plan, State, Trigger, UndoMode, UndoTarget,
 };
-use memory_shepherd::error::Kind;
-use memory_shepherd::transport::local::Local;
-use memory_shepherd::transport::sftp::Everywhere;
+use memory_shepherd::error::ErrorKind;
+use memory_shepherd::transport::local::LocalTransport;
+use memory_shepherd::transport::sftp::PerHostTransports;
 use tempfile::TempDir;
 
 use crate::fixture::Site;
 
 fn engine(demo: &Demo) -> Engine {
-    let env = Env {
+    let env = ConfigEnvironment {
         cwd: demo.folder().to_path_buf(),
         home: None,
         xdg_config_home: None,
         xdg_state_home: None,
-        config_variable: None,
+        config_path_variable: None,
         uid: 0,
     };
-    Engine::new(Setup {
-        config: config::load(demo.config(), &env).unwrap(),
-        clock: Arc::new(System),
-        transports: Arc::new(Everywhere::new(
-            Arc::new(Local::new(Arc::new(System))),
+    Engine::new(EngineSetup {
+        config: config::load(demo.config_path(), &env).unwrap(),
+        clock: Arc::new(SystemClock),
+        transports: Arc::new(PerHostTransports::new(
+            Arc::new(LocalTransport::new(Arc::new(SystemClock))),
             demo.host().clone(),
-            Arc::new(System),
+            Arc::new(SystemClock),
         )),
         user: "tester".to_string(),
         trigger: Trigger::Cli,
@@ -54,7 +54,7 @@ fn states(engine: &Engine) -> BTreeMap<State, Vec<String>> {
 
 fn temporary() -> (TempDir, Demo) {
     let place = tempfile::tempdir().unwrap();
-    let demo = demo::build_temporary(place.path(), None, &System).unwrap();
+    let demo = demo::build_temporary(place.path(), None, &SystemClock).unwrap();
     (place, demo)
 }
 
@@ -92,11 +92,11 @@ fn one_of_the_edits_is_hidden() {
     let engine = engine(&demo);
     let seen = |name| engine.observe(engine.agent(name).unwrap());
     assert!(
-        seen("triage").why.contains("hidden characters"),
+        seen("triage").reason.contains("hidden characters"),
         "{}",
-        seen("triage").why
+        seen("triage").reason
     );
-    assert!(!seen("code-reviewer").why.contains("hidden"));
+    assert!(!seen("code-reviewer").reason.contains("hidden"));
 }
 
 #[test]
@@ -108,21 +108,24 @@ fn the_history_is_real_and_can_be_undone() {
     assert!(
         records
             .iter()
-            .all(|record| record.time < now && record.what.outcome == Outcome::Ok)
+            .all(|record| record.time < now && record.event.outcome == Outcome::Ok)
     );
     assert!(
         records
             .iter()
-            .any(|record| record.what.act == Operation::Undo)
+            .any(|record| record.event.operation == Operation::Undo)
     );
     assert!(records.windows(2).all(|pair| pair[0].time <= pair[1].time));
     for record in records.iter() {
-        if let Some(entry) = &record.what.entry {
-            assert_eq!(engine.archive().digest(&entry.path).unwrap(), entry.digest);
+        if let Some(entry) = &record.event.entry {
+            assert_eq!(
+                engine.archive().digest_entry(&entry.path).unwrap(),
+                entry.digest
+            );
         }
     }
     for agent in &engine.config().agents {
-        assert!(engine.observe(agent).last.is_some(), "{}", agent.name);
+        assert!(engine.observe(agent).last_run.is_some(), "{}", agent.name);
     }
 }
 
@@ -161,7 +164,7 @@ fn the_one_with_the_tampered_baseline_can_be_looked_at() {
 #[test]
 fn there_can_be_more_agents() {
     let place = tempfile::tempdir().unwrap();
-    let demo = demo::build_temporary(place.path(), Some(40), &System).unwrap();
+    let demo = demo::build_temporary(place.path(), Some(40), &SystemClock).unwrap();
     let states = states(&engine(&demo));
     let counts: Vec<usize> = states.values().map(Vec::len).collect();
     assert_eq!(counts.iter().sum::<usize>(), 40);
@@ -179,7 +182,7 @@ fn there_can_be_more_agents() {
 #[test]
 fn nothing_is_left_behind() {
     let (place, demo) = temporary();
-    let writers = demo.start_writers_every(Duration::ZERO..Duration::from_millis(1));
+    let writers = demo.start_writers_with_pause(Duration::ZERO..Duration::from_millis(1));
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     drop(writers);
     drop(demo);
@@ -197,7 +200,7 @@ fn three_agents_write_until_they_are_stopped() {
         "harbour/dock-watch",
     ];
     let before = agents.map(size);
-    let writers = demo.start_writers_every(Duration::ZERO..Duration::from_millis(1));
+    let writers = demo.start_writers_with_pause(Duration::ZERO..Duration::from_millis(1));
     let end = Instant::now() + Duration::from_secs(30);
     while agents
         .map(size)
@@ -219,8 +222,10 @@ fn three_agents_write_until_they_are_stopped() {
 fn a_folder_that_is_not_empty_is_left_alone() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("mine"), "mine").unwrap();
-    let error = demo::build(place.path(), None, &System).err().unwrap();
-    assert_eq!(error.kind(), Kind::User);
+    let error = demo::build_in(place.path(), None, &SystemClock)
+        .err()
+        .unwrap();
+    assert_eq!(error.kind(), ErrorKind::User);
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
 }
 
@@ -254,7 +259,7 @@ fn the_agents_of_the_host_are_reset_undone_and_missed_when_it_is_away() {
     let read = |name: &String| fs::read(demo.folder().join("harbour").join(name).join("MEMORY.md"));
     let before = names.each_ref().map(|name| read(name).unwrap());
     let apply = |plan: &Plan| {
-        let ran = engine.apply(plan, true, &AtomicBool::new(false), &mut |_| {});
+        let ran = engine.apply_plan(plan, true, &AtomicBool::new(false), &mut |_| {});
         let well = ran.results.iter().all(|it| it.outcome == Outcome::Ok);
         assert!(well && ran.results.len() == 2, "{ran:?}");
     };
@@ -263,14 +268,14 @@ fn the_agents_of_the_host_are_reset_undone_and_missed_when_it_is_away() {
     let target = UndoTarget::Agents(names.to_vec());
     apply(&engine.plan_undo(&target, UndoMode::Refuse, false).unwrap());
     assert_eq!(names.each_ref().map(|name| read(name).unwrap()), before);
-    demo.host().go_away();
+    demo.host().go_offline();
     assert_eq!(
         names.each_ref().map(|name| state(name)),
         [State::Unreach; 2]
     );
     assert_eq!(state("docs-writer"), State::Scratch);
     // Who is connected anew finds it again.
-    demo.host().come_back().unwrap();
+    demo.host().go_online().unwrap();
     let engine = super::demo::engine(&demo);
     let seen = engine.observe(engine.agent("dock-watch").unwrap());
     assert_eq!(

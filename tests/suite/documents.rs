@@ -144,14 +144,14 @@ fn configuration_page_lists_every_key_with_its_default() {
     let (general, agent) = (section(&page, "`[general]`"), section(&page, "An agent"));
     let mut known: BTreeSet<(bool, &str)> = BTreeSet::new();
     for doc in keys() {
-        let is_general = doc.scope == SectionKind::General;
+        let is_general = doc.section == SectionKind::General;
         let rows = rows(if is_general { general } else { agent });
         let row = rows
             .iter()
-            .find(|row| quoted(row[0]).any(|it| it == doc.key));
-        let row = row.unwrap_or_else(|| panic!("docs/configuration.md lacks `{}`", doc.key));
+            .find(|row| quoted(row[0]).any(|it| it == doc.name));
+        let row = row.unwrap_or_else(|| panic!("docs/configuration.md lacks `{}`", doc.name));
         known.insert((is_general, row[0]));
-        if doc.required {
+        if doc.is_required {
             assert!(row[1].starts_with("required"), "{row:?}");
         } else if !doc.default.is_empty() {
             assert_eq!(quoted(row[1]).next(), Some(doc.default), "{row:?}");

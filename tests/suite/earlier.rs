@@ -5,7 +5,7 @@ use std::path::Path;
 
 use chrono::{DateTime, Duration, FixedOffset};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::Record;
+use memory_shepherd::engine::LedgerRecord;
 
 /// Puts a run of an agent before all others in the ledger of an archive, which found
 /// nothing to do so many days before `now`.
@@ -22,9 +22,9 @@ pub fn earlier_run(archive: &Path, agent: &str, now: DateTime<FixedOffset>, days
     let records = std::iter::once(serde_json::from_value(first).unwrap()).chain(later);
     let (mut prev, mut lines) = (Digest::ZERO, String::new());
     for (record, seq) in records.zip(1..) {
-        let record = Record {
+        let record = LedgerRecord {
             seq,
-            prev,
+            previous_digest: prev,
             ..record
         };
         let line = serde_json::to_string(&record).unwrap();

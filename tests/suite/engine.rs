@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Engine, FileState, Outcome, Progress, State};
-use memory_shepherd::error::Kind;
-use memory_shepherd::transport::Method;
-use memory_shepherd::transport::fake::{Fake, Op};
+use memory_shepherd::engine::{Engine, FileState, Outcome, RunProgress, State};
+use memory_shepherd::error::ErrorKind;
+use memory_shepherd::transport::SwapMethod;
+use memory_shepherd::transport::fake::{FakeOperation, FakeTransport};
 
 use super::world::{BASELINE, World, apply, mode};
 
@@ -52,7 +52,7 @@ fn every_state_is_told_from_the_others() {
     fs::write(world.memory("unusable"), "x").unwrap();
     let state = |agent| {
         let seen = world.observe(agent);
-        (seen.state, seen.why)
+        (seen.state, seen.reason)
     };
     assert_eq!(state("clean"), (State::Clean, String::new()));
     assert_eq!(state("scratch"), (State::Scratch, String::new()));
@@ -80,7 +80,7 @@ fn an_unreadable_folder_is_an_error_and_not_missing() {
     fs::remove_dir_all(world.folder("scout")).unwrap();
     assert_eq!(world.observe("scout").state, State::Error);
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Failed).kind, Some(Kind::Host));
+    assert_eq!(ran.ended(Outcome::Failed).kind, Some(ErrorKind::Host));
     fs::write(world.folder("scout"), "a file where the folder was").unwrap();
     assert_eq!(world.observe("scout").state, State::Error);
 }
@@ -177,7 +177,7 @@ fn a_memory_behind_its_baseline_is_split_by_the_version_it_has() {
     world.set_baseline("scout", BASELINE.replace("brief", "exact"));
     let seen = world.observe("scout");
     assert_eq!(seen.state, State::Scratch);
-    assert!(seen.why.starts_with("behind"), "{}", seen.why);
+    assert!(seen.reason.starts_with("behind"), "{}", seen.reason);
     let ran = world.reset();
     let entry = world.entry(&ran.ok().entries[0]);
     assert!(entry.ends_with(b"\n\n- two\n"));
@@ -199,8 +199,8 @@ fn a_missing_memory_is_created_with_its_folders_owner() {
     assert_eq!((memory.uid(), memory.gid()), (folder.uid(), folder.gid()));
     assert_eq!(mode(&world.memory("scout")), 0o640);
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    assert_eq!(world.records()[0].what.before, Some(FileState::Absent));
-    assert_eq!(world.records()[0].what.method, Some(Method::Create));
+    assert_eq!(world.records()[0].event.before, Some(FileState::Absent));
+    assert_eq!(world.records()[0].event.method, Some(SwapMethod::Create));
 }
 
 #[test]
@@ -211,7 +211,7 @@ fn a_link_is_described_and_displaced_and_its_target_untouched() {
     symlink(&target, world.memory("scout")).unwrap();
     let ran = world.reset();
     let entry = &ran.ok().entries[0];
-    assert_eq!(entry.kind, EntryKind::Odd);
+    assert_eq!(entry.kind, EntryKind::Special);
     let text = String::from_utf8(world.entry(entry)).unwrap();
     assert!(text.contains("a symbolic link to") && text.contains("precious"));
     assert!(!text.contains("secret"));
@@ -228,7 +228,7 @@ fn a_link_is_described_and_displaced_and_its_target_untouched() {
 fn a_fifo_and_a_folder_are_displaced_and_the_folder_is_kept() {
     let world = World::new(&["fifo", "folder"]);
     // Nobody takes the folder for a mistake in the config.
-    assert_eq!(world.reset().report.kind(), None);
+    assert_eq!(world.reset().report.worst_kind(), None);
     fs::remove_file(world.memory("fifo")).unwrap();
     fs::remove_file(world.memory("folder")).unwrap();
     fifo(&world.memory("fifo"));
@@ -237,7 +237,7 @@ fn a_fifo_and_a_folder_are_displaced_and_the_folder_is_kept() {
     let ran = world.reset();
     for agent in ["fifo", "folder"] {
         assert_eq!(ran.of(agent).outcome, Outcome::Ok, "{:?}", ran.of(agent));
-        assert_eq!(ran.of(agent).entries[0].kind, EntryKind::Odd);
+        assert_eq!(ran.of(agent).entries[0].kind, EntryKind::Special);
         assert_eq!(ran.of(agent).entries.len(), 1);
         assert_eq!(world.read(agent), BASELINE.as_bytes());
     }
@@ -264,7 +264,7 @@ fn a_hard_link_to_somebody_elses_file_is_never_archived() {
     chown(&foreign, Some(1234), Some(1234)).unwrap();
     fs::hard_link(&foreign, world.memory("scout")).unwrap();
     let ran = world.reset();
-    assert_eq!(ran.ok().entries[0].kind, EntryKind::Odd);
+    assert_eq!(ran.ok().entries[0].kind, EntryKind::Special);
     assert!(!world.holds("scout", b"somebody else's"));
     assert_eq!(fs::read(&foreign).unwrap(), b"somebody else's");
     assert_eq!(fs::metadata(&foreign).unwrap().uid(), 1234);
@@ -301,30 +301,30 @@ fn a_baseline_that_must_not_be_pushed_is_refused_with_its_kind() {
     let (kind, note) = refused("", &|world| {
         fs::remove_file(world.baseline("scout")).unwrap()
     });
-    assert_eq!(kind, Kind::Conflict);
+    assert_eq!(kind, ErrorKind::Conflict);
     assert!(note.contains("is missing"), "{note}");
     let (kind, note) = refused("min_baseline_size = 1000", &|_| {});
-    assert_eq!(kind, Kind::Conflict);
+    assert_eq!(kind, ErrorKind::Conflict);
     assert!(note.contains("min_baseline_size is 1000"), "{note}");
     let (kind, note) = refused("", &|world| {
         fs::write(world.root.join("baselines/.checksums"), "").unwrap();
     });
-    assert_eq!(kind, Kind::Integrity);
+    assert_eq!(kind, ErrorKind::Integrity);
     assert!(note.contains("not listed in the seal"), "{note}");
     let (kind, note) = refused("", &|world| {
         world.seal();
         world.set_baseline("scout", BASELINE.replace("kind", "evil"));
     });
-    assert_eq!(kind, Kind::Integrity);
+    assert_eq!(kind, ErrorKind::Integrity);
     assert!(note.contains("differs from the seal"), "{note}");
     let (kind, note) = refused("require_seal = always", &|_| {});
-    assert_eq!(kind, Kind::Integrity);
+    assert_eq!(kind, ErrorKind::Integrity);
     assert!(note.contains("require_seal=always"), "{note}");
     let (kind, _) = refused("", &|world| {
         fs::remove_file(world.baseline("scout")).unwrap();
         symlink("/etc/passwd", world.baseline("scout")).unwrap();
     });
-    assert_eq!(kind, Kind::Conflict);
+    assert_eq!(kind, ErrorKind::Conflict);
 }
 
 #[test]
@@ -345,7 +345,7 @@ fn two_agents_on_one_memory_are_refused() {
     let ran = world.reset();
     for agent in ["scout", "twin"] {
         assert_eq!(ran.of(agent).outcome, Outcome::Refused);
-        assert_eq!(ran.of(agent).kind, Some(Kind::Conflict));
+        assert_eq!(ran.of(agent).kind, Some(ErrorKind::Conflict));
     }
     assert_eq!(ran.of("other").outcome, Outcome::Ok);
     assert!(world.read("scout").ends_with(b"- note\n"));
@@ -359,7 +359,7 @@ fn protect_readonly_refuses_until_unlocked() {
     world.write_scratch("scout", "- note\n");
     assert_eq!(
         world.reset().ended(Outcome::Refused).kind,
-        Some(Kind::Conflict)
+        Some(ErrorKind::Conflict)
     );
     assert!(world.read("scout").ends_with(b"- note\n"));
     let engine = world.engine();
@@ -389,7 +389,7 @@ fn owner_mode_and_extended_attributes_stay() {
     assert_eq!((before.uid(), before.gid()), (after.uid(), after.gid()));
     assert_eq!(mode(&memory), 0o604);
     assert_eq!(after.nlink(), 1);
-    let recorded = world.records()[0].what.attributes.clone().unwrap();
+    let recorded = world.records()[0].event.attributes.clone().unwrap();
     assert_eq!((recorded.uid, recorded.mode), (before.uid(), 0o604));
     if attribute.is_ok_and(|status| status.success()) {
         let colour = Command::new("python3")
@@ -453,7 +453,7 @@ fn a_lock_held_by_another_process_is_busy_and_names_it() {
     assert_eq!(line, "held\n");
     assert_eq!(world.observe("scout").state, State::Busy);
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Busy));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Busy));
     assert!(
         ran.note()
             .contains("locked by run 5a10 of ops (process 4711, since 08:00:06)"),
@@ -491,13 +491,13 @@ fn a_plan_is_refused_when_what_it_is_bound_to_moved() {
         change(&world);
         let before = world.read("scout");
         let ran = apply(&engine, &plan);
-        assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+        assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
         assert_eq!(world.read("scout"), before, "untouched");
         assert!(world.entries("scout").is_empty());
         assert!(world.litter("scout").is_empty());
         // Without the bound it is done as it is found.
-        let report = engine.apply(&plan, false, &AtomicBool::new(false), &mut |_| {});
-        assert_eq!(report.kind(), None);
+        let report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+        assert_eq!(report.worst_kind(), None);
     };
     let scratch = format!("{BASELINE}- note\n");
     let drifted = scratch.replace("kind", "cruel");
@@ -522,8 +522,8 @@ fn the_hash_of_a_plan_names_what_it_is_bound_to() {
     world.write_scratch("scout", "- one\n- two\n");
     let second = plan(&engine, "scout");
     assert_eq!(first.hash, second.hash);
-    assert!(second.answers_to(&first.hash[..8]));
-    assert!(!second.answers_to(&first.hash[..7]));
+    assert!(second.matches_hash(&first.hash[..8]));
+    assert!(!second.matches_hash(&first.hash[..7]));
     world.set_baseline("scout", BASELINE.replace("brief", "exact"));
     assert_ne!(plan(&engine, "scout").hash, first.hash);
 }
@@ -585,7 +585,7 @@ fn one_agents_trouble_does_not_stop_the_others() {
     assert!(
         records
             .iter()
-            .all(|r| r.what.agent == "c" || r.what.note.is_some())
+            .all(|r| r.event.agent == "c" || r.event.note.is_some())
     );
 }
 
@@ -600,14 +600,14 @@ fn the_cancel_flag_leaves_the_rest_not_started() {
         .unwrap();
     let cancel = AtomicBool::new(false);
     // It comes while a is in hand, which is finished.
-    let report = engine.apply(&plan, true, &cancel, &mut |progress| {
-        if let Progress::Stage(..) = progress {
+    let report = engine.apply_plan(&plan, true, &cancel, &mut |progress| {
+        if let RunProgress::Stage(..) = progress {
             cancel.store(true, Ordering::Relaxed);
         }
     });
     assert_eq!(report.results[0].outcome, Outcome::Ok);
     assert_eq!(report.results[1].outcome, Outcome::NotStarted);
-    assert_eq!(report.kind(), Some(Kind::Interrupted));
+    assert_eq!(report.worst_kind(), Some(ErrorKind::Interrupted));
     assert_eq!(world.read("a"), BASELINE.as_bytes());
     assert!(world.read("b").ends_with(b"- note\n"));
     assert!(world.litter("b").is_empty());
@@ -617,21 +617,21 @@ fn the_cancel_flag_leaves_the_rest_not_started() {
 #[test]
 fn an_observation_reads_a_memory_only_when_its_stamp_changed() {
     let world = World::new(&["scout"]);
-    let fake = Fake::new(world.clock.clone());
+    let fake = FakeTransport::new(world.clock.clone());
     fake.make_folder(world.folder("scout"), 1000, 1000, 0o755);
     let memory = world.memory("scout");
-    fake.write(&memory, format!("{BASELINE}- one\n").as_bytes());
+    fake.write_file(&memory, format!("{BASELINE}- one\n").as_bytes());
     let engine = world.engine_on(Arc::new(fake.clone()));
     let agent = engine.agent("scout").unwrap();
     engine.observe(agent);
     // A file that changed just now may change again within one tick.
     engine.observe(agent);
-    assert_eq!(fake.calls(Op::Read, &memory), 2);
+    assert_eq!(fake.count_calls(FakeOperation::Read, &memory), 2);
     world.clock.advance(Duration::from_secs(1));
     engine.observe(agent);
     assert_eq!(engine.observe(agent).content.unwrap().scratch_lines, 1);
-    assert_eq!(fake.calls(Op::Read, &memory), 3);
-    fake.write(&memory, format!("{BASELINE}- one\n- two\n").as_bytes());
+    assert_eq!(fake.count_calls(FakeOperation::Read, &memory), 3);
+    fake.write_file(&memory, format!("{BASELINE}- one\n- two\n").as_bytes());
     assert_eq!(engine.observe(agent).content.unwrap().scratch_lines, 2);
 }
 
@@ -642,7 +642,7 @@ fn unknown_agents_are_a_user_error() {
         .engine()
         .plan_reset(&["scuot".to_string()], false)
         .unwrap_err();
-    assert_eq!(error.kind(), Kind::User);
+    assert_eq!(error.kind(), ErrorKind::User);
     assert!(error.hints().iter().any(|hint| hint.contains("scout")));
 }
 

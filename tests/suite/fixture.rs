@@ -207,7 +207,7 @@ impl Ran {
 
 /// Shapes of what differs: `d` is a digit, `h` a hexadecimal digit, `?` marks
 /// the one before as optional in any number.
-const SHAPES: &[(&str, &str)] = &[
+const COLUMN_LAYOUTS: &[(&str, &str)] = &[
     ("dddd-dd-ddTdd:dd:dd.d?Z", "[TIME]"),
     ("dddd-dd-ddTdd:dd:ddZ", "[TIME]"),
     ("dddd-dd-dd dd:dd:dd", "[TIME]"),
@@ -234,7 +234,7 @@ fn normal_words(line: &str) -> String {
             let ends = !rest[length..].starts_with(|c: char| c.is_ascii_alphanumeric());
             (ends && !before.is_ascii_alphanumeric()).then_some((length, *name))
         };
-        let length = match SHAPES.iter().find_map(fits) {
+        let length = match COLUMN_LAYOUTS.iter().find_map(fits) {
             Some((length, name)) => {
                 out.push_str(name);
                 length

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
-use memory_shepherd::clock::System;
-use memory_shepherd::config::Host;
-use memory_shepherd::engine::{Fleet, FleetEvent, Observation, State};
-use memory_shepherd::transport::fake::Fake;
+use memory_shepherd::clock::SystemClock;
+use memory_shepherd::config::SshHost;
+use memory_shepherd::engine::{FleetEvent, FleetWatcher, Observation, State};
+use memory_shepherd::transport::fake::FakeTransport;
 use memory_shepherd::transport::{Transport, Transports};
 
 use super::world::{BASELINE, World};
@@ -38,9 +38,9 @@ fn every_agent_is_read_once_and_then_when_it_changes() {
     let world = World::new(&["a", "b"]);
     world.write_scratch("a", "");
     world.write_scratch("b", "- note\n");
-    let engine = Arc::new(world.engine_of(Arc::new(System), world.local()));
+    let engine = Arc::new(world.engine_of(Arc::new(SystemClock), world.local()));
     let (sender, events) = unbounded();
-    let fleet = Fleet::start(Arc::clone(&engine), sender);
+    let fleet = FleetWatcher::start(Arc::clone(&engine), sender);
     assert!(fleet.wait_idle(LIMIT));
     let mut seen: Vec<Observation> = events
         .try_iter()
@@ -70,12 +70,12 @@ fn every_agent_is_read_once_and_then_when_it_changes() {
 }
 
 /// Lets the watch go on, by a clock that moves only here, until this came.
-fn passing(world: &World, fleet: &Fleet, mut came: impl FnMut() -> bool) {
+fn passing(world: &World, fleet: &FleetWatcher, mut came: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !came() {
         assert!(began.elapsed() < LIMIT, "it never came");
         world.clock.advance(Duration::from_secs(1));
-        fleet.read(Vec::new());
+        fleet.request_read(Vec::new());
         std::thread::yield_now();
     }
 }
@@ -95,14 +95,14 @@ fn a_sweep_looks_only_at_what_changed_and_nobody_told() {
     // Long after all of that was written.
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     let (sender, events) = unbounded();
-    let fleet = Fleet::start(engine, sender);
+    let fleet = FleetWatcher::start(engine, sender);
     assert!(fleet.wait_idle(LIMIT));
     let looks = events.try_iter().count();
     assert!(looks > 0);
     // Many sweeps later nobody has been looked at again.
     for _ in 0..10 {
         world.clock.advance(Duration::from_secs(60));
-        fleet.read(Vec::new());
+        fleet.request_read(Vec::new());
         assert!(fleet.wait_idle(LIMIT));
     }
     assert_eq!(events.try_iter().count(), 0);
@@ -137,7 +137,7 @@ fn who_could_not_be_read_is_looked_at_by_every_sweep() {
     fs::create_dir(world.memory("a")).unwrap();
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     let (sender, events) = unbounded();
-    let fleet = Fleet::start(Arc::new(world.engine()), sender);
+    let fleet = FleetWatcher::start(Arc::new(world.engine()), sender);
     assert!(fleet.wait_idle(LIMIT));
     assert!(events.try_iter().count() > 0);
     for _ in 0..3 {
@@ -149,10 +149,10 @@ fn who_could_not_be_read_is_looked_at_by_every_sweep() {
 }
 
 /// Hosts that exist only in this process, by their names.
-struct Hosts(HashMap<String, Fake>);
+struct Hosts(HashMap<String, FakeTransport>);
 
 impl Transports for Hosts {
-    fn to(&self, host: Option<&Host>) -> Arc<dyn Transport> {
+    fn transport_for(&self, host: Option<&SshHost>) -> Arc<dyn Transport> {
         let host = host.expect("all agents are on hosts");
         Arc::new(self.0[&host.name].clone())
     }
@@ -163,17 +163,17 @@ const AGENTS: usize = 20;
 
 /// A thousand agents on fifty hosts, all with the same note, and a round trip to
 /// each of which takes that long.
-fn thousand(latency: Duration) -> (World, HashMap<String, Fake>) {
+fn thousand(latency: Duration) -> (World, HashMap<String, FakeTransport>) {
     let mut world = World::new(&[]);
     world.set_baseline("shared", BASELINE);
     let mut hosts = HashMap::new();
     for number in 0..HOSTS {
         let host = format!("host-{number:02}");
-        let fake = Fake::new(Arc::new(System));
+        let fake = FakeTransport::new(Arc::new(SystemClock));
         for number in 0..AGENTS {
             let folder = format!("/agents/{number}");
             fake.make_folder(&folder, 1000, 1000, 0o755);
-            fake.write(
+            fake.write_file(
                 format!("{folder}/MEMORY.md"),
                 format!("{BASELINE}- a note\n").as_bytes(),
             );
@@ -192,7 +192,7 @@ fn thousand(latency: Duration) -> (World, HashMap<String, Fake>) {
 }
 
 /// Lets a host never answer, until the sender goes.
-fn hang(host: &Fake) -> Sender<()> {
+fn hang(host: &FakeTransport) -> Sender<()> {
     let (release, released) = bounded::<()>(0);
     host.set_hook(move |_, _, _| {
         let _ = released.recv();
@@ -214,9 +214,9 @@ fn hosts_that_never_answer_keep_no_other_waiting() {
     // More of them than memories are read from at the same time.
     let silent: Vec<String> = (0..20).map(|number| format!("host-{number:02}")).collect();
     let release: Vec<Sender<()>> = silent.iter().map(|name| hang(&hosts[name])).collect();
-    let engine = world.engine_through(Arc::new(System), Arc::new(Hosts(hosts)), None);
+    let engine = world.engine_through(Arc::new(SystemClock), Arc::new(Hosts(hosts)), None);
     let (sender, events) = unbounded();
-    let fleet = Fleet::start(Arc::new(engine), sender);
+    let fleet = FleetWatcher::start(Arc::new(engine), sender);
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut take = |until: usize| {
         while seen.len() < until {
@@ -225,7 +225,7 @@ fn hosts_that_never_answer_keep_no_other_waiting() {
                     assert!(some.iter().all(|it| it.state == State::Scratch));
                     seen.extend(some.into_iter().map(|it| it.agent));
                 }
-                FleetEvent::Hosts(_) => {}
+                FleetEvent::HostsChanged(_) => {}
                 other => panic!("{other:?}"),
             }
         }

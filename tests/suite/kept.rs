@@ -6,9 +6,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memory_shepherd::engine::{Action, FileState, Outcome, UndoMode, UndoTarget};
-use memory_shepherd::error::Kind;
-use memory_shepherd::transport::{Cause, MemoryObject, Method, SpecialFile};
+use memory_shepherd::engine::{FileState, Outcome, StepAction, UndoMode, UndoTarget};
+use memory_shepherd::error::ErrorKind;
+use memory_shepherd::transport::{FailureCause, MemoryObject, SpecialFile, SwapMethod};
 
 use super::contract::{Ground, OnDisk};
 use super::world::{BASELINE, Interposer, Moment, World, apply};
@@ -33,7 +33,7 @@ fn displaced() -> (World, String) {
     put_directory(&world);
     world.reset().ended(Outcome::Ok);
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    let kept = world.records().pop().unwrap().what.kept;
+    let kept = world.records().pop().unwrap().event.kept_names;
     let [kept] = kept.try_into().unwrap();
     assert_eq!(world.litter("scout"), [format!("{kept}/inside")]);
     (world, kept)
@@ -51,15 +51,15 @@ fn is_put_back(world: &World) {
 fn directory_without_a_record_of_a_file_is_refused() {
     let world = World::new(&["scout"]);
     put_directory(&world);
-    let block = world.observe("scout").block.unwrap();
-    assert_eq!(block.kind, Kind::Conflict);
+    let block = world.observe("scout").blocker.unwrap();
+    assert_eq!(block.kind, ErrorKind::Conflict);
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
     // As timers do it, who make no plan.
     let engine = world.engine();
-    let plan = engine.plan_unseen(&scout(), false).unwrap();
-    let report = engine.apply(&plan, false, &false.into(), &mut |_| ());
-    assert_eq!(report.kind(), Some(Kind::Conflict));
+    let plan = engine.plan_unobserved(&scout(), false).unwrap();
+    let report = engine.apply_plan(&plan, false, &false.into(), &mut |_| ());
+    assert_eq!(report.worst_kind(), Some(ErrorKind::Conflict));
     is_put_back(&world);
 }
 
@@ -90,12 +90,12 @@ fn kept_directory_is_put_back_by_undo() {
     let target = UndoTarget::Agents(scout().to_vec());
     let engine = world.engine();
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-    assert_eq!(plan.steps[0].action, Action::PutBack);
+    assert_eq!(plan.steps[0].action, StepAction::PutBack);
     assert!(plan.steps[0].notes.join("; ").contains(&kept));
     apply(&engine, &plan).ok();
     is_put_back(&world);
-    let last = world.records().pop().unwrap().what;
-    assert_eq!(last.after, Some(FileState::Odd(SpecialFile::Directory)));
+    let last = world.records().pop().unwrap().event;
+    assert_eq!(last.after, Some(FileState::Special(SpecialFile::Directory)));
     // And once more, there and back.
     world.redo("scout").ended(Outcome::Ok);
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
@@ -108,14 +108,17 @@ fn put_back_exchanges_a_kept_object_with_the_memory() {
     fn exchanges(ground: &dyn Ground) {
         ground.write("MEMORY.md", b"memory");
         ground.put_odd("kept", &SpecialFile::Directory);
-        let swapped = ground.open().put_back("kept", None).unwrap();
-        assert_eq!(swapped.method, Method::Exchange);
+        let swapped = ground.open().restore_object("kept", None).unwrap();
+        assert_eq!(swapped.method, SwapMethod::Exchange);
         let [displaced] = swapped.displaced.try_into().unwrap();
-        assert_eq!(ground.probe(), MemoryObject::Odd(SpecialFile::Directory));
+        assert_eq!(
+            ground.probe(),
+            MemoryObject::Special(SpecialFile::Directory)
+        );
         assert_eq!(ground.bytes(&displaced).unwrap(), b"memory");
         assert_eq!(ground.names(), ["MEMORY.md", &displaced], "kept is free");
-        let gone = ground.open().put_back("gone", None).unwrap_err();
-        assert_eq!(gone.cause, Cause::Moved);
+        let gone = ground.open().restore_object("gone", None).unwrap_err();
+        assert_eq!(gone.cause, FailureCause::Replaced);
     }
     exchanges(&OnDisk::new(true));
     exchanges(&OnDisk::bounded());
@@ -124,7 +127,7 @@ fn put_back_exchanges_a_kept_object_with_the_memory() {
 #[test]
 fn kept_name_never_stands_for_another_object() {
     let (world, _) = displaced();
-    let first = world.records().pop().unwrap().what.run;
+    let first = world.records().pop().unwrap().event.run;
     let is_first = |name: &str| {
         let inside = world.folder("scout").join(name).join("inside");
         inside.exists()
@@ -151,15 +154,15 @@ fn other_object_at_a_kept_name_is_refused() {
     let (world, kept) = displaced();
     let kept = world.folder("scout").join(kept);
     fs::rename(&kept, world.folder("scout").join("mine")).unwrap();
-    assert_eq!(world.observe("scout").why, "");
+    assert_eq!(world.observe("scout").reason, "");
     fs::create_dir(&kept).unwrap();
-    let why = world.observe("scout").why;
+    let why = world.observe("scout").reason;
     assert!(
         why.starts_with("another object stands where a run kept one: "),
         "{why}"
     );
     let ran = world.undo("scout", UndoMode::Overwrite);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
     assert!(
         ran.note()
             .contains("another object of that kind, a directory, stands now"),
@@ -205,7 +208,7 @@ fn object_swapped_before_its_exchange_is_refused() {
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
     let ran = apply(&engine, &plan);
     assert_ne!(ran.of("scout").outcome, Outcome::Ok);
-    assert_eq!(ran.of("scout").kind, Some(Kind::Conflict));
+    assert_eq!(ran.of("scout").kind, Some(ErrorKind::Conflict));
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
     assert!(mine.join("inside").exists() && kept.exists());
 }
@@ -227,7 +230,7 @@ fn undo_says_when_the_kept_directory_is_gone() {
     let (world, kept) = displaced();
     fs::rename(world.folder("scout").join(&kept), world.root.join("moved")).unwrap();
     let ran = world.undo("scout", UndoMode::Refuse);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
     assert!(ran.note().contains(&kept), "{}", ran.note());
     assert!(ran.note().contains("is no longer there"), "{}", ran.note());
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
@@ -279,7 +282,7 @@ fn redo_that_displaces_a_directory_is_typed() {
     let (world, _) = displaced();
     let is_typed = |target| {
         let plan = world.engine().plan_undo(&target, UndoMode::Refuse, false);
-        plan.unwrap().steps[0].typed
+        plan.unwrap().steps[0].is_confirmation_typed
     };
     assert!(!is_typed(UndoTarget::Agents(scout().to_vec())));
     world.undo("scout", UndoMode::Refuse).ok();

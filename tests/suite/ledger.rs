@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Engine, FindingSubject, Verification};
-use memory_shepherd::error::Kind;
+use memory_shepherd::error::ErrorKind;
 
 use super::world::World;
 
@@ -30,7 +30,7 @@ fn lived() -> World {
     for note in ["- one\n", "- two\n", "- three\n"] {
         world.write_scratch("ranger", note);
         world.write_scratch("scout", note);
-        assert_eq!(world.reset().report.kind(), None);
+        assert_eq!(world.reset().report.worst_kind(), None);
     }
     world
 }
@@ -40,16 +40,18 @@ fn verify(engine: &Engine, anchor: Option<(u64, Digest)>) -> Verification {
 }
 
 /// What is found, in words.
-fn findings(world: &World) -> Vec<(FindingSubject, Kind, String)> {
+fn findings(world: &World) -> Vec<(FindingSubject, ErrorKind, String)> {
     let found = verify(&world.engine(), None);
     let findings = found.findings.into_iter();
-    findings.map(|it| (it.about, it.kind, it.what)).collect()
+    findings
+        .map(|it| (it.subject, it.kind, it.message))
+        .collect()
 }
 
 #[track_caller]
 fn finds(world: &World, about: FindingSubject, words: &str) {
     let found = findings(world);
-    let [(what, Kind::Integrity, text)] = found.as_slice() else {
+    let [(what, ErrorKind::Integrity, text)] = found.as_slice() else {
         panic!("{found:?}")
     };
     assert_eq!((*what, text.contains(words)), (about, true), "{text}");

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memory_shepherd::engine::{Outcome, State};
-use memory_shepherd::error::{Error, Kind};
-use memory_shepherd::transport::{Cause, TransportError};
+use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::world::{BASELINE, Interposer, Moment, World, names};
 
@@ -105,7 +105,7 @@ fn entries_of_agents_that_share_a_folder_overwrote_each_other() {
         world.set_baseline(agent, BASELINE);
         world.write_scratch(agent, format!("- of {agent}\n"));
     }
-    assert_eq!(world.reset().report.kind(), None);
+    assert_eq!(world.reset().report.worst_kind(), None);
     let entries = names(&world.archive().join("shared"));
     assert_eq!(entries, ["2026-03-14_0900-1.md", "2026-03-14_0900.md"]);
 }
@@ -126,7 +126,7 @@ fn entries_of_the_repeated_hour_overwrote_each_other() {
     );
     assert!(world.holds("scout", b"- summer\n") && world.holds("scout", b"- winter\n"));
     // The repeated hour is no clock that is behind the ledger.
-    world.engine().retention().unwrap();
+    world.engine().expired_entries().unwrap();
 }
 
 #[test]
@@ -264,8 +264,8 @@ fn a_missing_file_was_created_by_a_copy_that_a_full_disk_left_half() {
 }
 
 fn no_space() -> TransportError {
-    let error = Error::new(Kind::Host, "no space left on device");
-    TransportError::new(Cause::Refused, error)
+    let error = Error::new(ErrorKind::Host, "no space left on device");
+    TransportError::new(FailureCause::Refused, error)
 }
 
 #[test]

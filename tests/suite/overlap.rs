@@ -7,7 +7,7 @@ use std::os::unix::fs::{lchown, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use memory_shepherd::config::{self, Config, DiagnosticLevel, Env, Problems};
+use memory_shepherd::config::{self, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel};
 
 use super::world::{World, apply};
 
@@ -57,19 +57,19 @@ fn sweep_spares_what_a_record_names() {
 }
 
 /// Reads a config in `root` with these directories and one agent.
-fn load(root: &Path, archive: &str, baselines: &str, memory: &str) -> Result<Config, Problems> {
+fn load(root: &Path, archive: &str, baselines: &str, memory: &str) -> Result<Config, ConfigErrors> {
     let text = format!(
         "[general]\narchive_dir = {archive}\nbaseline_dir = {baselines}\n\
          [scout]\nmemory_file = {memory}\nbaseline = scout.md\n"
     );
     let path = root.join("memory-shepherd.conf");
     fs::write(&path, text).unwrap();
-    let env = Env {
+    let env = ConfigEnvironment {
         cwd: root.to_path_buf(),
         home: None,
         xdg_config_home: None,
         xdg_state_home: None,
-        config_variable: None,
+        config_path_variable: None,
         uid: 0,
     };
     let loaded = config::load(&path, &env);
@@ -80,7 +80,7 @@ fn load(root: &Path, archive: &str, baselines: &str, memory: &str) -> Result<Con
 }
 
 /// The lines of the errors.
-fn lines(loaded: Result<Config, Problems>) -> Vec<usize> {
+fn lines(loaded: Result<Config, ConfigErrors>) -> Vec<usize> {
     let problems = loaded.unwrap_err().0;
     assert!(
         problems
@@ -231,12 +231,12 @@ fn baseline_inside_an_agents_directory_is_an_error() {
                 baseline = scout/scout.md\n";
     let path = root.join("memory-shepherd.conf");
     fs::write(&path, text).unwrap();
-    let env = Env {
+    let env = ConfigEnvironment {
         cwd: root.clone(),
         home: None,
         xdg_config_home: None,
         xdg_state_home: None,
-        config_variable: None,
+        config_path_variable: None,
         uid: 0,
     };
     assert_eq!(lines(config::load(&path, &env)), [5]);

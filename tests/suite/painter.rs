@@ -2,7 +2,7 @@
 //! before, in the end it shows what a fresh paint shows.
 
 use memory_shepherd::console::term::{Painter, TerminalFeatures};
-use memory_shepherd::console::theme::Depth;
+use memory_shepherd::console::theme::ColourDepth;
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -91,10 +91,10 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn able(scrolls: bool, erases: bool) -> TerminalFeatures {
     TerminalFeatures {
-        scrolls,
-        erases,
-        depth: Depth::True,
-        ascii: false,
+        can_scroll_region: scrolls,
+        can_erase_to_background: erases,
+        colour_depth: ColourDepth::TrueColour,
+        is_ascii_only: false,
     }
 }
 
@@ -102,7 +102,7 @@ fn paint(painter: &mut Painter<Vec<u8>>, page: &Page) -> Vec<u8> {
     let (width, height) = page.size;
     let area = Rect::new(0, 0, width, height);
     let count = painter
-        .frame(area, page.ground, |buffer| page.draw(buffer))
+        .draw_frame(area, page.ground, |buffer| page.draw(buffer))
         .unwrap();
     let bytes = std::mem::take(painter.out());
     assert_eq!(bytes.len(), count, "what it says it wrote");
@@ -158,11 +158,11 @@ proptest! {
                 }
                 Step::Ground(own) => {
                     page.ground = if own { Color::Rgb(20, 23, 28) } else { Color::Reset };
-                    painter.forget();
+                    painter.invalidate();
                 }
                 Step::Forget => {
                     emulator.process(b"\x1b[7m\x1b[H\x1b[2Jnoise\x1b[5;9Hnoise\x1b[2;3r");
-                    painter.forget();
+                    painter.invalidate();
                 }
             }
             page.top = page.top.min(page.lines.len() - 1);
@@ -190,7 +190,7 @@ proptest! {
         scrolls in any::<bool>(),
     ) {
         let mut page = page(lines);
-        let ascii = TerminalFeatures { ascii: true, ..able(scrolls, true) };
+        let ascii = TerminalFeatures { is_ascii_only: true, ..able(scrolls, true) };
         let mut painter = Painter::new(Vec::new(), ascii);
         let mut emulator = vt100::Parser::new(page.size.1, page.size.0, 0);
         for (at, text, look) in std::iter::once((usize::MAX, String::new(), 0)).chain(edits) {
@@ -231,7 +231,7 @@ fn foreign() -> impl Strategy<Value = String> {
 fn our_signs_are_spelt_with_what_looks_like_them() {
     let spelt = |text: &str| {
         let ascii = TerminalFeatures {
-            ascii: true,
+            is_ascii_only: true,
             ..able(false, true)
         };
         let mut painter = Painter::new(Vec::new(), ascii);

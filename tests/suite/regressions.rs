@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::clock::Clock;
 use memory_shepherd::engine::{Outcome, UndoMode};
-use memory_shepherd::error::{Error, Kind};
-use memory_shepherd::transport::{Cause, TransportError};
+use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::contract::{Ground, NEW, OnDisk};
 use super::world::{BASELINE, Interposer, Moment, World};
@@ -23,15 +23,15 @@ fn a_file_put_over_the_staged_one_is_not_taken_for_it() {
         let ground = OnDisk::new(exchanges);
         ground.write("MEMORY.md", b"old");
         let folder = ground.open();
-        let attributes = folder.inherited(NEW).unwrap();
+        let attributes = folder.inherited_attributes(NEW).unwrap();
         let staged = folder.stage(NEW, &mut |sink| sink(b"new"), &attributes);
         let new = staged.unwrap();
-        folder.link(NEW).unwrap();
+        folder.link_staged(NEW).unwrap();
         ground.write("theirs", b"evil rules");
         let path = |name| ground.folder().join(name);
         fs::rename(path("theirs"), path(NEW)).unwrap();
         let error = folder.swap(NEW, new).unwrap_err();
-        assert_eq!(error.cause, Cause::Moved, "{error}");
+        assert_eq!(error.cause, FailureCause::Replaced, "{error}");
     }
 }
 
@@ -57,10 +57,10 @@ fn a_run_whose_clock_is_behind_the_ledger_deletes_nothing() {
     let behind = world.with_clock_at_start();
     world.write_scratch("scout", "- newest\n");
     let ran = world.reset_by(&behind);
-    assert!(ran.report.retired.is_empty(), "{:?}", ran.lines);
+    assert!(ran.report.retired_entries.is_empty(), "{:?}", ran.lines);
     assert!(world.archive().join(old).exists());
     // It says so, and is no failure: nobody can see to it before the time has come.
-    assert_eq!(ran.report.kind(), None);
+    assert_eq!(ran.report.worst_kind(), None);
     let told = |line: &String| line.contains("which has not come yet");
     assert!(ran.lines.iter().any(told), "{:?}", ran.lines);
 }
@@ -74,7 +74,12 @@ fn what_cannot_be_recorded_is_no_success_even_when_nothing_was_to_be_done() {
     let record = fs::read(&ledger).unwrap();
     fs::write(&ledger, record.repeat(2)).unwrap();
     let ran = world.reset();
-    assert_eq!(ran.report.kind(), Some(Kind::Integrity), "{:?}", ran.lines);
+    assert_eq!(
+        ran.report.worst_kind(),
+        Some(ErrorKind::Integrity),
+        "{:?}",
+        ran.lines
+    );
 }
 
 #[test]
@@ -97,8 +102,8 @@ fn agents_on_other_hosts_do_not_keep_retention_from_its_work() {
     entry.set_modified(std::time::UNIX_EPOCH).unwrap();
     world.write_scratch("scout", "- newer\n");
     let ran = world.reset();
-    assert_eq!(ran.report.retired, [old], "{:?}", ran.lines);
-    assert_eq!(ran.report.kind(), Some(Kind::Host));
+    assert_eq!(ran.report.retired_entries, [old], "{:?}", ran.lines);
+    assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Host));
 }
 
 #[test]
@@ -107,7 +112,7 @@ fn a_seal_that_is_a_link_to_nowhere_is_not_no_seal() {
     world.write_scratch("scout", "- note\n");
     symlink("nowhere", world.root.join("baselines/.checksums")).unwrap();
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Integrity));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Integrity));
 }
 
 /// A memory that can be read and not be replaced fails at every run; one entry of
@@ -119,8 +124,8 @@ fn a_reset_that_keeps_failing_archives_once() {
     let fails = || {
         let immutable = |moment| match moment {
             Moment::Before("swap") => Err(TransportError::new(
-                Cause::Refused,
-                Error::new(Kind::Host, "operation not permitted"),
+                FailureCause::Refused,
+                Error::new(ErrorKind::Host, "operation not permitted"),
             )),
             _ => Ok(()),
         };
@@ -152,7 +157,9 @@ fn a_lock_that_is_given_back_is_free_although_processes_are_started() {
                 let _ = std::process::Command::new("true").status();
             }
         });
-        let busy = (0..2000).filter(|_| engine.hold("scout").is_err()).count();
+        let busy = (0..2000)
+            .filter(|_| engine.hold_agent_lock("scout").is_err())
+            .count();
         stop.store(true, Ordering::Relaxed);
         assert_eq!(busy, 0, "the lock outlived its holder");
     });
@@ -171,7 +178,7 @@ fn what_another_run_records_meanwhile_is_no_clock_that_is_behind() {
     world.write_scratch("scout", "- note\n");
     world.reset().ok();
     clock.armed.store(true, Ordering::SeqCst);
-    engine.retention().unwrap();
+    engine.expired_entries().unwrap();
     assert!(
         !clock.armed.load(Ordering::SeqCst),
         "nobody asked for the time"

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Outcome, UndoMode};
-use memory_shepherd::error::{Error, Kind};
-use memory_shepherd::transport::local::Local;
-use memory_shepherd::transport::{Cause, TransportError};
+use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::transport::local::LocalTransport;
+use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::world::{BASELINE, Interposer, Moment, World, mode};
 
@@ -68,20 +68,20 @@ fn second_hard_link_is_kept_until_removed_by_hand() {
         "{ran:?}",
         ran = ran.note()
     );
-    assert_eq!(world.records()[0].what.kept, [name]);
+    assert_eq!(world.records()[0].event.kept_names, [name]);
     assert!(world.pending().is_empty());
     // The backup rotates: these are the last bytes.
     fs::remove_file(&backup).unwrap();
     let text = fs::read(&kept).unwrap();
     assert!(text.ends_with(b"- in a backup\n"));
-    let why = world.observe("scout").why;
+    let why = world.observe("scout").reason;
     assert!(why.contains(kept.to_str().unwrap()), "{why}");
     // Neither a further reset nor one of nothing touches it.
     world.write("scout", format!("{BASELINE}- more\n"));
     world.reset().ok();
     assert_eq!(fs::read(&kept).unwrap(), text);
     fs::remove_file(&kept).unwrap();
-    let why = world.observe("scout").why;
+    let why = world.observe("scout").reason;
     assert!(!why.contains("kept"), "{why}");
 }
 
@@ -98,7 +98,7 @@ fn second_hard_link_is_put_back_by_undo() {
     let inode = |path: &Path| fs::metadata(path).unwrap().ino();
     assert_eq!(inode(&memory), inode(&backup));
     assert!(world.litter("scout").is_empty());
-    let why = world.observe("scout").why;
+    let why = world.observe("scout").reason;
     assert!(!why.contains("kept"), "{why}");
 }
 
@@ -115,7 +115,7 @@ fn kept_link_that_is_the_last_name_is_put_back() {
     fs::remove_file(&backup).unwrap();
     world.undo("scout", UndoMode::Refuse).ok();
     assert_eq!(world.read("scout"), before);
-    let left = world.records().pop().unwrap().what.after;
+    let left = world.records().pop().unwrap().event.after;
     assert_eq!(left.and_then(|it| it.digest()), Some(Digest::of(&before)));
     // Nobody has written since.
     world.redo("scout").ended(Outcome::Ok);
@@ -153,7 +153,7 @@ fn link_in_a_shared_directory_is_foreign() {
     fs::remove_file(world.memory("scout")).unwrap();
     fs::hard_link(&secret, world.memory("scout")).unwrap();
     let ran = world.reset();
-    assert_eq!(ran.ok().entries[0].kind, EntryKind::Odd);
+    assert_eq!(ran.ok().entries[0].kind, EntryKind::Special);
     assert!(!world.holds("scout", b"a secret of root's"));
     assert_eq!(world.litter("scout").len(), 1);
     assert_eq!(owner(&world.memory("scout")), (0, AGENT));
@@ -215,8 +215,8 @@ fn leased_memory_swapped_for_a_link_gives_no_rights() {
             // The lease, until it is not worth it any more.
             Moment::Before("read") if learned.load(Ordering::Relaxed) < 3 => {
                 clock.advance(std::time::Duration::from_secs(1));
-                let error = Error::new(Kind::Host, "somebody has a lease on it");
-                Err(TransportError::new(Cause::Leased, error))
+                let error = Error::new(ErrorKind::Host, "somebody has a lease on it");
+                Err(TransportError::new(FailureCause::Leased, error))
             }
             Moment::Before("unread") => {
                 if learned.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -228,18 +228,18 @@ fn leased_memory_swapped_for_a_link_gives_no_rights() {
             _ => Ok(()),
         }
     };
-    let local = Arc::new(Local::new(world.clock.clone()));
+    let local = Arc::new(LocalTransport::new(world.clock.clone()));
     let ran = world.reset_by(&world.engine_on(Interposer::new(local, hook)));
     ran.ok();
     assert_eq!(learned.load(Ordering::Relaxed), 1);
     assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT));
     assert_eq!(mode(&world.memory("scout")) & 0o7022, 0);
     for record in world.records() {
-        let attributes = record.what.attributes;
+        let attributes = record.event.attributes;
         assert!(
             attributes.is_none_or(|it| it.uid != OTHER),
             "{:?}",
-            record.what.note
+            record.event.note
         );
     }
 }
@@ -268,7 +268,7 @@ fn undo_gives_the_owner_of_the_bytes_it_restores() {
         }
         Ok(())
     };
-    let local = Arc::new(Local::new(world.clock.clone()));
+    let local = Arc::new(LocalTransport::new(world.clock.clone()));
     world
         .reset_by(&world.engine_on(Interposer::new(local, hook)))
         .ok();
@@ -346,11 +346,15 @@ fn archive_of_another_user_is_refused() {
                 continue;
             }
             let ran = world.reset();
-            assert!(ran.of("scout").outcome.is_bad(), "{below}: {:?}", ran.lines);
+            assert!(
+                ran.of("scout").outcome.is_failure(),
+                "{below}: {:?}",
+                ran.lines
+            );
             let told = ran.lines.iter().any(|line| line.contains(why));
             let trouble = ran
                 .report
-                .trouble
+                .errors
                 .iter()
                 .any(|it| it.message().contains(why));
             assert!(told || trouble, "{below}: {:?}", ran.lines);
@@ -382,6 +386,11 @@ fn forged_record_removes_no_other_file() {
     let mine = world.folder("scout").join("mine");
     fs::write(&mine, "a file of the agent's").unwrap();
     let ran = world.reset();
-    assert_eq!(ran.report.kind(), Some(Kind::Integrity), "{:?}", ran.lines);
+    assert_eq!(
+        ran.report.worst_kind(),
+        Some(ErrorKind::Integrity),
+        "{:?}",
+        ran.lines
+    );
     assert!(mine.exists());
 }

@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::clock::Clock;
-use memory_shepherd::config::{self, Env};
-use memory_shepherd::console::keymap::{self, Code, Key};
-use memory_shepherd::console::markdown::Markdown;
-use memory_shepherd::console::model::{GUARD_TIME, Model, Moment, PlanRequest};
-use memory_shepherd::console::text::Prepared;
+use memory_shepherd::config::{self, ConfigEnvironment};
+use memory_shepherd::console::keymap::{self, Key, KeyCode};
+use memory_shepherd::console::markdown::MarkdownHighlighter;
+use memory_shepherd::console::model::{KEY_GUARD_TIME, Model, Moment, PlanRequest};
+use memory_shepherd::console::text::PreparedText;
 use memory_shepherd::console::theme::{Role, Theme};
-use memory_shepherd::console::update::{Effect, Msg, Texts, update};
-use memory_shepherd::console::{findings, first_model, runs, text, view};
+use memory_shepherd::console::update::{AgentTexts, Effect, Msg, update};
+use memory_shepherd::console::{initial_model, load_runs, summarize_findings, text, view};
 use memory_shepherd::demo;
 use memory_shepherd::engine::{
-    Engine, HostStatus, Plan, Progress, Setup, State, Trigger, UndoTarget,
+    Engine, EngineSetup, HostStatus, Plan, RunProgress, State, Trigger, UndoTarget,
 };
-use memory_shepherd::transport::local::Local;
-use memory_shepherd::transport::sftp::Everywhere;
+use memory_shepherd::transport::local::LocalTransport;
+use memory_shepherd::transport::sftp::PerHostTransports;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
@@ -53,25 +53,25 @@ impl Clock for Still {
 
 fn moment(since: Duration) -> Moment {
     Moment {
-        since,
-        wall: Still.now(),
+        elapsed: since,
+        local_time: Still.now(),
     }
 }
 
 fn engine(demo: &demo::Demo) -> Engine {
-    let env = Env {
+    let env = ConfigEnvironment {
         cwd: demo.folder().to_path_buf(),
         home: None,
         xdg_config_home: None,
         xdg_state_home: None,
-        config_variable: None,
+        config_path_variable: None,
         uid: 0,
     };
-    Engine::new(Setup {
-        config: config::load(demo.config(), &env).unwrap(),
+    Engine::new(EngineSetup {
+        config: config::load(demo.config_path(), &env).unwrap(),
         clock: Arc::new(Still),
-        transports: Arc::new(Everywhere::new(
-            Arc::new(Local::new(Arc::new(Still))),
+        transports: Arc::new(PerHostTransports::new(
+            Arc::new(LocalTransport::new(Arc::new(Still))),
             demo.host().clone(),
             Arc::new(Still),
         )),
@@ -103,15 +103,15 @@ impl Show<'_> {
         let since = Duration::from_secs(60);
         let mut show = Show {
             engine,
-            model: first_model(engine.config(), moment(since), SIZE),
+            model: initial_model(engine.config(), moment(since), SIZE),
             since,
             plan: None,
             run: String::new(),
             untold: Vec::new(),
         };
         show.read();
-        show.send(Msg::Hosts(
-            engine.hosts().into_iter().map(still_host).collect(),
+        show.send(Msg::HostsChanged(
+            engine.host_statuses().into_iter().map(still_host).collect(),
         ));
         show.tell_log();
         show
@@ -121,19 +121,19 @@ impl Show<'_> {
         let observations = self.engine.config().agents.iter().map(|agent| {
             let mut seen = self.engine.observe(agent);
             if seen.state == State::Busy {
-                seen.why =
+                seen.reason =
                     "locked by run 5a10c3d2 of timer (process 4711, since 09:04:51)".to_string();
             }
             seen
         });
-        self.send(Msg::Observed(observations.collect()));
+        self.send(Msg::AgentsObserved(observations.collect()));
     }
 
     fn tell_log(&mut self) {
-        let mut runs = runs(self.engine).unwrap();
+        let mut runs = load_runs(self.engine).unwrap();
         let count = runs.len();
         for (number, run) in runs.iter_mut().enumerate() {
-            run.run = match run.run == self.run {
+            run.run_id = match run.run_id == self.run {
                 true => RUN.to_string(),
                 false => format!("5a10c3{:02x}", count - number),
             };
@@ -141,7 +141,7 @@ impl Show<'_> {
                 event.duration_ms = 40;
             }
         }
-        self.send(Msg::Log(Ok(runs)));
+        self.send(Msg::LogLoaded(Ok(runs)));
     }
 
     fn send(&mut self, msg: Msg) {
@@ -153,19 +153,22 @@ impl Show<'_> {
 
     /// Presses keys, each so long after the one before that a plan listens.
     fn press(&mut self, keys: &str) {
-        for key in keys.split(' ').flat_map(|key| keymap::parse(key).unwrap()) {
-            self.since += GUARD_TIME;
+        for key in keys
+            .split(' ')
+            .flat_map(|key| keymap::parse_sequence(key).unwrap())
+        {
+            self.since += KEY_GUARD_TIME;
             self.send(Msg::Tick);
-            self.send(Msg::Keys(vec![key]));
+            self.send(Msg::KeysPressed(vec![key]));
         }
         // What follows the cursor a moment later.
-        self.since += GUARD_TIME;
+        self.since += KEY_GUARD_TIME;
         self.send(Msg::Tick);
     }
 
     fn type_text(&mut self, text: &str) {
         for c in text.chars() {
-            self.send(Msg::Keys(vec![Key::plain(Code::Char(c))]));
+            self.send(Msg::KeysPressed(vec![Key::from_code(KeyCode::Char(c))]));
         }
     }
 
@@ -177,30 +180,30 @@ impl Show<'_> {
 
     fn carry_out(&mut self, effect: Effect) {
         match effect {
-            Effect::Texts(name) => {
-                let detail = self.engine.detail(self.engine.agent(&name).unwrap());
+            Effect::PrepareTexts(name) => {
+                let detail = self.engine.read_detail(self.engine.agent(&name).unwrap());
                 let generation = detail.observation.generation;
-                let texts = Texts {
+                let texts = AgentTexts {
                     agent: name.clone(),
                     address: detail.observation.address.clone(),
                     generation,
-                    diff: text::diff(&detail, None),
-                    scratch: text::scratch(&detail),
-                    baseline: Prepared::default(),
+                    diff: text::prepare_diff(&detail, None),
+                    scratch: text::prepare_scratch(&detail),
+                    baseline: PreparedText::default(),
                     baseline_titles: Default::default(),
                     facts: Vec::new(),
-                    titles: [
+                    diff_titles: [
                         format!("baseline {name}-MEMORY.md (above ---)"),
                         format!("memory agents/{name}/MEMORY.md"),
                     ],
-                    findings: findings(&detail),
-                    copied: None,
+                    findings: summarize_findings(&detail),
+                    cached_at: None,
                 };
-                self.send(Msg::Texts(Box::new(texts)));
-                let tones = Markdown::load().tones(&detail.memory, &|| true);
-                self.send(Msg::Tones(name, generation, tones));
+                self.send(Msg::TextsPrepared(Box::new(texts)));
+                let tones = MarkdownHighlighter::load().line_tones(&detail.memory_prefix, &|| true);
+                self.send(Msg::TonesPrepared(name, generation, tones));
             }
-            Effect::Plan(id, request, unlocked) => {
+            Effect::MakePlan(id, request, unlocked) => {
                 let plan = match &request {
                     PlanRequest::Reset(agents) => self.engine.plan_reset(agents, unlocked),
                     PlanRequest::Undo(UndoTarget::Run(_), mode) => {
@@ -214,34 +217,40 @@ impl Show<'_> {
                 let plan = plan.unwrap();
                 let mut shown = plan.clone();
                 shown.hash = RUN.to_string();
-                for undo in shown.steps.iter_mut().filter_map(|step| step.undo.as_mut()) {
+                for undo in shown
+                    .steps
+                    .iter_mut()
+                    .filter_map(|step| step.undone_run.as_mut())
+                {
                     undo.run = RUN.to_string();
                 }
                 self.plan = Some(plan);
-                self.send(Msg::Planned(id, Ok(Box::new(shown))));
+                self.send(Msg::PlanMade(id, Ok(Box::new(shown))));
             }
-            Effect::Apply(_) => {
+            Effect::ApplyPlan(_) => {
                 let plan = self.plan.take().unwrap();
                 let mut told = Vec::new();
                 let cancel = AtomicBool::new(false);
-                let mut report = self.engine.apply(&plan, true, &cancel, &mut |progress| {
-                    told.push(Msg::Progress(still_progress(progress)));
-                });
+                let mut report = self
+                    .engine
+                    .apply_plan(&plan, true, &cancel, &mut |progress| {
+                        told.push(Msg::RunProgressed(still_progress(progress)));
+                    });
                 self.run = std::mem::replace(&mut report.run, RUN.to_string());
                 report.duration_ms = 180;
-                told.push(Msg::Ended(Box::new(report)));
+                told.push(Msg::RunEnded(Box::new(report)));
                 self.untold = told;
             }
-            Effect::Settings(host) => {
-                self.send(Msg::Settings(host, Ok(Vec::new())));
+            Effect::LoadHostSettings(host) => {
+                self.send(Msg::HostSettingsLoaded(host, Ok(Vec::new())));
             }
             Effect::LoadLog => self.tell_log(),
-            Effect::History(name) => {
-                let mut past = self.engine.past(&name, 100).unwrap();
+            Effect::LoadHistory(name) => {
+                let mut past = self.engine.agent_history(&name, 100).unwrap();
                 for (number, past) in past.iter_mut().enumerate() {
-                    past.record.what.run = format!("5a10c3{number:02x}");
+                    past.record.event.run = format!("5a10c3{number:02x}");
                 }
-                self.send(Msg::History(name, Ok(past)));
+                self.send(Msg::HistoryLoaded(name, Ok(past)));
             }
             _ => {}
         }
@@ -252,17 +261,17 @@ impl Show<'_> {
         let mut seen = 0;
         while seen < done && !self.untold.is_empty() {
             let msg = self.untold.remove(0);
-            seen += usize::from(matches!(msg, Msg::Progress(Progress::Done(_))));
+            seen += usize::from(matches!(msg, Msg::RunProgressed(RunProgress::AgentDone(_))));
             self.send(msg);
         }
     }
 }
 
-fn still_progress(progress: Progress) -> Progress {
+fn still_progress(progress: RunProgress) -> RunProgress {
     match progress {
-        Progress::Done(mut result) => {
+        RunProgress::AgentDone(mut result) => {
             result.duration_ms = 40;
-            Progress::Done(result)
+            RunProgress::AgentDone(result)
         }
         other => other,
     }
@@ -271,7 +280,7 @@ fn still_progress(progress: Progress) -> Progress {
 /// The demo's host has another port each time, and answers now faster, now slower.
 fn still_host(mut status: HostStatus) -> HostStatus {
     status.host.port = None;
-    status.contact.latency = Some(Duration::from_millis(38));
+    status.connection.latency = Some(Duration::from_millis(38));
     status
 }
 
@@ -423,8 +432,8 @@ impl Album {
 fn screenshots_are_up_to_date() {
     let demo = demo::build_temporary(&std::env::temp_dir(), None, &Still).unwrap();
     let engine = engine(&demo);
-    engine.greet();
-    let themes = ["dark", "light"].map(|name| (name, Theme::named(name).unwrap()));
+    engine.connect_all_hosts();
+    let themes = ["dark", "light"].map(|name| (name, Theme::built_in(name).unwrap()));
     let mut album = Album {
         themes: themes.into(),
         pictures: BTreeMap::new(),

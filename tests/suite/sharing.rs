@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 
 use memory_shepherd::engine::{Outcome, UndoMode};
-use memory_shepherd::error::Kind;
+use memory_shepherd::error::ErrorKind;
 
 use super::world::{BASELINE, Interposer, Moment, World, apply};
 
@@ -25,12 +25,12 @@ fn are_refused(world: &World) {
         for unseen in [false, true] {
             let engine = world.engine();
             let plan = match unseen {
-                true => engine.plan_unseen(&names, false).unwrap(),
+                true => engine.plan_unobserved(&names, false).unwrap(),
                 false => engine.plan_reset(&names, false).unwrap(),
             };
-            let report = engine.apply(&plan, !unseen, &false.into(), &mut |_| ());
+            let report = engine.apply_plan(&plan, !unseen, &false.into(), &mut |_| ());
             for result in &report.results {
-                let refused = result.kind == Some(Kind::Conflict);
+                let refused = result.kind == Some(ErrorKind::Conflict);
                 assert_eq!(refused, result.agent != "other", "{result:?}");
             }
             assert_eq!(report.results.len(), names.len());
@@ -38,7 +38,7 @@ fn are_refused(world: &World) {
     }
     assert_eq!(fs::read(world.memory("scout")).ok(), before);
     let engine = world.engine();
-    assert_eq!(engine.shared_memories(), [["scout", "twin"]]);
+    assert_eq!(engine.agents_sharing_memories(), [["scout", "twin"]]);
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn memory_behind_a_link_blocks_nobody() {
     symlink("agents/scout", world.root.join("alias")).unwrap();
     world.write_scratch("scout", "- note\n");
     let ran = world.reset();
-    assert_eq!(ran.of("twin").kind, Some(Kind::Host));
+    assert_eq!(ran.of("twin").kind, Some(ErrorKind::Host));
     assert_eq!(ran.of("scout").outcome, Outcome::Ok);
-    assert!(world.engine().shared_memories().is_empty());
+    assert!(world.engine().agents_sharing_memories().is_empty());
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn two_names_of_one_file_are_both_reset() {
     let world = twins("agents/twin/MEMORY.md");
     world.write_scratch("scout", "- note\n");
     fs::hard_link(world.memory("scout"), world.memory("twin")).unwrap();
-    assert!(world.engine().shared_memories().is_empty());
+    assert!(world.engine().agents_sharing_memories().is_empty());
     let ran = world.reset();
     for agent in ["scout", "twin"] {
         assert_eq!(ran.of(agent).outcome, Outcome::Ok, "{agent}");
@@ -91,7 +91,7 @@ fn further_name_of_a_foreign_memory_blocks_nobody() {
         return println!("skipped: only root can give directories away");
     }
     let engine = world.engine();
-    assert!(engine.shared_memories().is_empty());
+    assert!(engine.agents_sharing_memories().is_empty());
     assert_eq!(world.reset().of("scout").outcome, Outcome::Ok);
 }
 
@@ -110,14 +110,14 @@ fn memory_that_became_shared_in_a_run_is_refused() {
     });
     let engine = world.engine_on(transport);
     let names = ["scout", "twin"].map(str::to_string);
-    let plan = engine.plan_unseen(&names, false).unwrap();
-    let report = engine.apply(&plan, false, &false.into(), &mut |_| ());
+    let plan = engine.plan_unobserved(&names, false).unwrap();
+    let report = engine.apply_plan(&plan, false, &false.into(), &mut |_| ());
     let result = |name: &str| {
         let mut results = report.results.iter();
         results.find(|it| it.agent == name).unwrap()
     };
     assert_eq!(result("scout").outcome, Outcome::Ok);
-    assert_eq!(result("twin").kind, Some(Kind::Conflict));
+    assert_eq!(result("twin").kind, Some(ErrorKind::Conflict));
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
 }
 

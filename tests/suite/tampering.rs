@@ -14,12 +14,12 @@ fn evil() -> String {
 
 fn change(world: &World, agent: &str) -> BaselineChange {
     let engine = world.engine();
-    engine.baseline_change(engine.agent(agent).unwrap())
+    engine.compare_baseline(engine.agent(agent).unwrap())
 }
 
 /// The bytes that it is compared with, and whether these are the sealed ones.
 fn known(change: &BaselineChange) -> Option<(String, bool)> {
-    let known = change.known.as_ref()?;
+    let known = change.reference.as_ref()?;
     let kept = fs::read(&known.path).unwrap();
     assert_eq!((&kept, Digest::of(&kept)), (&*known.bytes, known.digest));
     Some((String::from_utf8(kept).unwrap(), known.is_sealed))
@@ -34,12 +34,12 @@ fn tampered_baseline_is_compared_with_the_sealed_version() {
     fs::write(world.baseline("scout"), evil()).unwrap();
     for agent in ["scout", "ranger"] {
         let change = change(&world, agent);
-        assert_eq!(change.file.as_ref().unwrap(), evil().as_bytes());
+        assert_eq!(change.current.as_ref().unwrap(), evil().as_bytes());
         assert_eq!(known(&change), Some((BASELINE.to_string(), true)));
-        assert!(!change.is_equal());
+        assert!(!change.is_unchanged());
         assert_eq!(change.agents, ["ranger", "scout"]);
-        assert_eq!(change.unkept, None);
-        assert!(change.refused.unwrap().contains("differs from the seal"));
+        assert_eq!(change.missing_sealed_version, None);
+        assert!(change.refusal.unwrap().contains("differs from the seal"));
     }
 }
 
@@ -53,7 +53,10 @@ fn baseline_sealed_before_any_push_is_compared_with_the_last_push() {
     world.seal();
     let change = |world: &World| change(world, "scout");
     let sound = change(&world);
-    assert_eq!((sound.refused.clone(), sound.unkept), (None, None));
+    assert_eq!(
+        (sound.refusal.clone(), sound.missing_sealed_version),
+        (None, None)
+    );
     assert_eq!(
         known(&sound),
         Some((BASELINE.to_string(), false)),
@@ -62,7 +65,10 @@ fn baseline_sealed_before_any_push_is_compared_with_the_last_push() {
     fs::write(world.baseline("scout"), evil()).unwrap();
     let tampered = change(&world);
     assert_eq!(known(&tampered), Some((BASELINE.to_string(), false)));
-    assert_eq!(tampered.unkept, Some(Digest::of(sealed.as_bytes())));
+    assert_eq!(
+        tampered.missing_sealed_version,
+        Some(Digest::of(sealed.as_bytes()))
+    );
     let notes = tampered.notes().join("\n");
     assert!(notes.contains("no bytes of the sealed version"), "{notes}");
 }
@@ -74,8 +80,11 @@ fn baseline_of_which_nothing_is_kept_is_told_about_all_the_same() {
     fs::write(world.baseline("scout"), evil()).unwrap();
     let change = change(&world, "scout");
     assert_eq!(known(&change), None);
-    assert_eq!(change.unkept, Some(Digest::of(BASELINE.as_bytes())));
-    assert!(change.refused.is_some() && change.owner.is_some());
+    assert_eq!(
+        change.missing_sealed_version,
+        Some(Digest::of(BASELINE.as_bytes()))
+    );
+    assert!(change.refusal.is_some() && change.owner.is_some());
 }
 
 #[test]
@@ -86,7 +95,7 @@ fn missing_baseline_has_its_last_version() {
     let change = change(&world, "scout");
     assert!(
         change
-            .file
+            .current
             .as_ref()
             .unwrap_err()
             .to_string()
@@ -96,7 +105,7 @@ fn missing_baseline_has_its_last_version() {
         (known(&change), change.owner),
         (Some((BASELINE.to_string(), false)), None)
     );
-    assert!(!change.is_equal());
+    assert!(!change.is_unchanged());
 }
 
 #[test]
@@ -114,8 +123,8 @@ fn time_of_a_change_cannot_be_set_back() {
         .unwrap();
     let change = change(&world, "scout");
     let owner = change.owner.unwrap();
-    assert_eq!(owner.written.timestamp(), 1_000_000_000);
-    assert!(owner.changed.timestamp() > 1_700_000_000);
+    assert_eq!(owner.modified_at.timestamp(), 1_000_000_000);
+    assert!(owner.changed_at.timestamp() > 1_700_000_000);
     let notes = change.notes().join("\n");
     assert!(
         notes.contains("written 2001-09-09") && notes.contains(", changed 20"),

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::engine::{Action, FileState, Operation, Outcome, State, UndoMode, UndoTarget};
-use memory_shepherd::error::{Error, Kind};
-use memory_shepherd::transport::{Cause, TransportError};
+use memory_shepherd::engine::{
+    FileState, Operation, Outcome, State, StepAction, UndoMode, UndoTarget,
+};
+use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::transport::{FailureCause, TransportError};
 use proptest::prelude::*;
 
 use super::world::{BASELINE, Interposer, Moment, World, apply};
@@ -98,13 +100,13 @@ fn the_undo_of_a_creation_archives_and_removes() {
     let engine = world.engine();
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-    assert_eq!(plan.steps[0].action, Action::Remove);
+    assert_eq!(plan.steps[0].action, StepAction::Remove);
     apply(&engine, &plan).ok();
     assert_eq!(world.observe("scout").state, State::Missing);
     assert!(world.litter("scout").is_empty());
-    let last = world.records().pop().unwrap().what;
+    let last = world.records().pop().unwrap().event;
     assert_eq!(
-        (last.act, last.after),
+        (last.operation, last.after),
         (Operation::Undo, Some(FileState::Absent))
     );
     // Taken back, it is there again.
@@ -118,7 +120,7 @@ fn the_undo_of_a_creation_keeps_what_the_agent_wrote() {
     world.reset().ok();
     world.write_scratch("scout", "- mine\n");
     let ran = world.undo("scout", UndoMode::Refuse);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
     assert!(world.read("scout").ends_with(b"- mine\n"));
     world.undo("scout", UndoMode::Overwrite).ok();
     assert_eq!(world.observe("scout").state, State::Missing);
@@ -160,18 +162,21 @@ fn a_run_is_undone_for_all_its_agents_and_an_undo_can_be_undone() {
     let run = world.reset().report.run;
     let undone = world.undo_of(&UndoTarget::Run(run.clone()), UndoMode::Refuse);
     assert_eq!(undone.report.results.len(), 2, "c was unchanged");
-    assert_eq!(undone.report.kind(), None);
+    assert_eq!(undone.report.worst_kind(), None);
     assert!(world.read("a").ends_with(b"- one\n"));
     assert!(world.read("b").ends_with(b"- two\n"));
     let target = UndoTarget::Run(undone.report.run);
-    assert_eq!(world.undo_of(&target, UndoMode::Refuse).report.kind(), None);
+    assert_eq!(
+        world.undo_of(&target, UndoMode::Refuse).report.worst_kind(),
+        None
+    );
     assert_eq!(world.read("a"), BASELINE.as_bytes());
     let unknown = world.engine().plan_undo(
         &UndoTarget::Run("ffffffff".to_string()),
         UndoMode::Refuse,
         false,
     );
-    assert_eq!(unknown.unwrap_err().kind(), Kind::User);
+    assert_eq!(unknown.unwrap_err().kind(), ErrorKind::User);
 }
 
 #[test]
@@ -185,7 +190,7 @@ fn what_the_agent_wrote_since_is_refused_appended_or_archived() {
     };
     start();
     let ran = world.undo("scout", UndoMode::Refuse);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
     assert!(ran.note().contains("has written since"), "{}", ran.note());
     assert!(world.read("scout").ends_with(b"- new\n"));
     world.undo("scout", UndoMode::Append).ok();
@@ -222,7 +227,7 @@ fn a_file_where_a_removed_one_was_counts_as_written_since() {
     // After the removal the agent puts something there that has no digest.
     symlink("/etc/passwd", world.memory("scout")).unwrap();
     let ran = world.redo("scout");
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
     assert!(world.memory("scout").is_symlink());
 }
 
@@ -240,25 +245,28 @@ fn a_deleted_or_changed_entry_refuses_with_a_clear_sentence() {
                 .note()
                 .starts_with(&format!("run {} cannot be undone: ", ran.report.run))
         );
-        (undone.report.kind().unwrap(), undone.note().to_string())
+        (
+            undone.report.worst_kind().unwrap(),
+            undone.note().to_string(),
+        )
     };
     let (kind, note) = spoilt(&|entry| fs::remove_file(entry).unwrap());
-    assert_eq!(kind, Kind::Host);
+    assert_eq!(kind, ErrorKind::Host);
     assert!(note.contains("2026-03-14_0900.md: no such file"), "{note}");
     let (kind, note) = spoilt(&|entry| {
         let text = fs::read_to_string(entry).unwrap();
         fs::write(entry, text.replace("old", "odd")).unwrap();
     });
-    assert_eq!(kind, Kind::Integrity);
+    assert_eq!(kind, ErrorKind::Integrity);
     assert!(note.contains("does not match the ledger"), "{note}");
     let (kind, note) = spoilt(&|entry| fs::write(entry, "no header").unwrap());
-    assert_eq!(kind, Kind::Integrity);
+    assert_eq!(kind, ErrorKind::Integrity);
     assert!(note.contains("has no header line"), "{note}");
     let (kind, _) = spoilt(&|entry| {
         fs::remove_file(entry).unwrap();
         symlink("/etc/passwd", entry).unwrap();
     });
-    assert_eq!(kind, Kind::Host);
+    assert_eq!(kind, ErrorKind::Host);
 }
 
 #[test]
@@ -267,7 +275,7 @@ fn what_was_odd_cannot_come_back_and_says_so() {
     symlink("/etc/passwd", world.memory("scout")).unwrap();
     world.reset().ok();
     let ran = world.undo("scout", UndoMode::Refuse);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
     assert!(ran.note().contains("not kept"), "{}", ran.note());
 }
 
@@ -278,7 +286,7 @@ fn redo_without_an_undo_says_that_there_is_none() {
     world.reset().ok();
     let why = |target| {
         let plan = world.engine().plan_undo(&target, UndoMode::Refuse, false);
-        plan.unwrap().skipped.pop().map(|skipped| skipped.why)
+        plan.unwrap().skipped.pop().map(|skipped| skipped.reason)
     };
     let names = || vec!["scout".to_string()];
     let none = "there is no undo to take back";
@@ -343,13 +351,13 @@ fn a_reset_that_cannot_be_read_back_is_no_success_but_can_be_undone() {
     let transport = Interposer::new(world.local(), move |moment| {
         settled |= moment == Moment::After("settle");
         if settled && moment == Moment::Before("look") {
-            let error = Error::new(Kind::Host, "input/output error");
-            return Err(TransportError::new(Cause::Refused, error));
+            let error = Error::new(ErrorKind::Host, "input/output error");
+            return Err(TransportError::new(FailureCause::Refused, error));
         }
         Ok(())
     });
     let ran = world.reset_by(&world.engine_on(transport));
-    assert_eq!(ran.ended(Outcome::Ok).kind, Some(Kind::Host));
+    assert_eq!(ran.ended(Outcome::Ok).kind, Some(ErrorKind::Host));
     assert!(ran.note().contains("reading back failed"), "{}", ran.note());
     world.undo("scout", UndoMode::Refuse).ok();
     assert!(world.read("scout").ends_with(b"---\n- old\n"));
@@ -364,20 +372,20 @@ fn an_attempt_that_was_given_up_is_not_part_of_the_next_ones_record() {
     let transport = Interposer::new(world.local(), move |moment| {
         if moment == Moment::Before("stage") && !std::mem::replace(&mut moved, true) {
             fs::remove_file(&memory).unwrap();
-            let error = Error::new(Kind::Conflict, "replaced meanwhile");
-            return Err(TransportError::new(Cause::Moved, error));
+            let error = Error::new(ErrorKind::Conflict, "replaced meanwhile");
+            return Err(TransportError::new(FailureCause::Replaced, error));
         }
         Ok(())
     });
     let engine = world.engine_on(transport);
     let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
-    let report = engine.apply(&plan, false, &AtomicBool::new(false), &mut |_| {});
-    assert_eq!(report.kind(), None, "{report:?}");
+    let report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
+    assert_eq!(report.worst_kind(), None, "{report:?}");
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    let event = world.records().pop().unwrap().what;
+    let event = world.records().pop().unwrap().event;
     assert_eq!(event.before, Some(FileState::Absent));
     assert_eq!((event.entry, event.boundary), (None, None));
-    assert_eq!((event.attributes, event.split), (None, None));
+    assert_eq!((event.attributes, event.split_version), (None, None));
     assert!(world.holds("scout", b"- old\n"));
 }
 
@@ -394,7 +402,7 @@ fn a_description_is_never_restored_as_a_memory() {
         Ok(())
     });
     let ran = world.reset_by(&world.engine_on(transport));
-    assert_eq!(ran.ok().entries[1].kind, EntryKind::Odd);
+    assert_eq!(ran.ok().entries[1].kind, EntryKind::Special);
     world.undo("scout", UndoMode::Refuse).ok();
     assert_eq!(world.read("scout"), format!("{BASELINE}- old\n").as_bytes());
 }
@@ -404,16 +412,16 @@ fn an_undo_of_an_agent_without_history_is_refused() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "");
     let ran = world.undo("scout", UndoMode::Refuse);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(Kind::Conflict));
+    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
 }
 
 #[test]
 fn an_undo_restores_extended_attributes() {
     let world = World::new(&["scout"]);
-    let fake = memory_shepherd::transport::fake::Fake::new(world.clock.clone());
+    let fake = memory_shepherd::transport::fake::FakeTransport::new(world.clock.clone());
     let memory = world.memory("scout");
     fake.make_folder(world.folder("scout"), 1000, 100, 0o755);
-    fake.write(&memory, format!("{BASELINE}- old\n").as_bytes());
+    fake.write_file(&memory, format!("{BASELINE}- old\n").as_bytes());
     let attributes = memory_shepherd::transport::Attributes {
         uid: 1000,
         gid: 8,
@@ -425,7 +433,7 @@ fn an_undo_restores_extended_attributes() {
     world.reset_by(&engine).ok();
     assert_eq!(fake.attributes(&memory).unwrap(), attributes);
     // The agent starts afresh, with a file of its own.
-    fake.replace(&memory, BASELINE.as_bytes());
+    fake.replace_file(&memory, BASELINE.as_bytes());
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
     apply(&engine, &plan).ok();

@@ -10,20 +10,21 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chrono::{DateTime, FixedOffset};
-use memory_shepherd::archive::Written;
+use memory_shepherd::archive::WrittenEntry;
 use memory_shepherd::clock::Clock;
-use memory_shepherd::config::{self, Env, Extension};
+use memory_shepherd::config::{self, ConfigEnvironment, SftpExtension};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
-    AgentResult, Engine, Observation, Operation, Outcome, Plan, Progress, Record, Report, Setup,
-    Trigger, UndoMode, UndoTarget,
+    AgentResult, Engine, EngineSetup, LedgerRecord, Observation, Operation, Outcome, Plan,
+    RunProgress, RunReport, Trigger, UndoMode, UndoTarget,
 };
 use memory_shepherd::error::Error;
 use memory_shepherd::transport::Transports;
-use memory_shepherd::transport::local::Local;
+use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
-    Attributes, File, Folder, Identity, MemoryObject, ObjectId, Reader, Settled, SingleTransport,
-    Sink, SpecialFile, Swapped, Transport, TransportError, Unsynced,
+    Attributes, ByteSink, FileIdentity, FileMetadata, FileReader, MemoryDirectory, MemoryObject,
+    ObjectId, SettleOutcome, SingleTransport, SpecialFile, SwapOutcome, Transport, TransportError,
+    UnsyncedObject,
 };
 use tempfile::TempDir;
 
@@ -189,7 +190,7 @@ impl World {
     }
 
     /// The bytes of an entry.
-    pub fn entry(&self, written: &Written) -> Vec<u8> {
+    pub fn entry(&self, written: &WrittenEntry) -> Vec<u8> {
         fs::read(self.archive().join(&written.path)).unwrap()
     }
 
@@ -242,7 +243,7 @@ impl World {
     }
 
     /// The config file, and what it is read with.
-    fn write_config(&self) -> (PathBuf, Env) {
+    fn write_config(&self) -> (PathBuf, ConfigEnvironment) {
         let mut text = format!("[general]\n{}", self.general);
         for (agent, lines) in &self.agents {
             text.push_str(&format!("[{agent}]\n{lines}\n"));
@@ -255,19 +256,19 @@ impl World {
         }
         let path = self.root.join("memory-shepherd.conf");
         fs::write(&path, text).unwrap();
-        let env = Env {
+        let env = ConfigEnvironment {
             cwd: self.root.clone(),
             home: Some(self.root.clone()),
             xdg_config_home: None,
             xdg_state_home: None,
-            config_variable: None,
+            config_path_variable: None,
             uid: 1000,
         };
         (path, env)
     }
 
     pub fn local(&self) -> Arc<dyn Transport> {
-        Arc::new(Local::new(self.clock.clone()))
+        Arc::new(LocalTransport::new(self.clock.clone()))
     }
 
     pub fn engine(&self) -> Engine {
@@ -352,7 +353,7 @@ impl World {
     }
 
     /// The ledger, read anew and verified.
-    pub fn records(&self) -> Vec<Record> {
+    pub fn records(&self) -> Vec<LedgerRecord> {
         records(&self.engine()).unwrap()
     }
 
@@ -375,13 +376,13 @@ impl World {
     fn chains(&self, agent: &str) -> Vec<Vec<u8>> {
         let mut chains: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for record in self.records() {
-            let event = record.what;
+            let event = record.event;
             // What was recorded later of a run names its entry once more.
             let entry = event
                 .entry
                 .iter()
-                .filter(|_| event.act != Operation::Repair);
-            let written = entry.chain(&event.late);
+                .filter(|_| event.operation != Operation::Repair);
+            let written = entry.chain(&event.late_entries);
             for written in written.filter(|_| event.agent == agent) {
                 let chain = chains.entry(event.run.clone()).or_default();
                 if written.base.is_none() {
@@ -400,7 +401,7 @@ fn engine_with(
     transports: Arc<dyn Transports>,
     archive_group: Option<u32>,
 ) -> Engine {
-    Engine::new(Setup {
+    Engine::new(EngineSetup {
         config,
         clock,
         transports,
@@ -411,9 +412,9 @@ fn engine_with(
 }
 
 /// All records of a ledger, which are verified.
-pub fn records(engine: &Engine) -> Result<Vec<Record>, Error> {
+pub fn records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
     let mut records = Vec::new();
-    engine.records(None, None)?.each(&mut |record| {
+    engine.records(None, None)?.for_each(&mut |record| {
         records.push(record.clone());
         Ok(())
     })?;
@@ -436,7 +437,7 @@ pub fn mode(path: &Path) -> u32 {
 
 /// A run, with what it said.
 pub struct Ran {
-    pub report: Report,
+    pub report: RunReport,
     pub lines: Vec<String>,
 }
 
@@ -470,8 +471,8 @@ impl Ran {
 
 pub fn apply(engine: &Engine, plan: &Plan) -> Ran {
     let mut lines = Vec::new();
-    let report = engine.apply(plan, true, &AtomicBool::new(false), &mut |progress| {
-        if let Progress::Line(line) = progress {
+    let report = engine.apply_plan(plan, true, &AtomicBool::new(false), &mut |progress| {
+        if let RunProgress::LogLine(line) = progress {
             lines.push(line);
         }
     });
@@ -509,16 +510,16 @@ impl Transport for Interposer {
         self.inner.probe(memories)
     }
 
-    fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
+    fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError> {
         Ok(Box::new(InterposedFolder {
-            inner: self.inner.open(memory)?,
+            inner: self.inner.open_directory(memory)?,
             hook: Arc::clone(&self.hook),
         }))
     }
 }
 
 struct InterposedFolder {
-    inner: Box<dyn Folder>,
+    inner: Box<dyn MemoryDirectory>,
     hook: Interposed,
 }
 
@@ -540,53 +541,55 @@ impl InterposedFolder {
     }
 }
 
-impl Folder for InterposedFolder {
-    fn unsynced(&self) -> Vec<Unsynced> {
-        self.inner.unsynced()
+impl MemoryDirectory for InterposedFolder {
+    fn take_unsynced(&self) -> Vec<UnsyncedObject> {
+        self.inner.take_unsynced()
     }
 
-    fn identity(&self) -> Result<Option<u64>, TransportError> {
-        self.wrap("identity", || self.inner.identity())
+    fn directory_id(&self) -> Result<Option<u64>, TransportError> {
+        self.wrap("identity", || self.inner.directory_id())
     }
 
-    fn look(&self) -> Result<MemoryObject, TransportError> {
-        self.wrap("look", || self.inner.look())
+    fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
+        self.wrap("look", || self.inner.stat_memory())
     }
 
-    fn lacks(&self) -> Vec<Extension> {
-        self.inner.lacks()
+    fn missing_extensions(&self) -> Vec<SftpExtension> {
+        self.inner.missing_extensions()
     }
 
-    fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
-        self.wrap("read", || self.inner.read(sink))
+    fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
+        self.wrap("read", || self.inner.read_memory(sink))
     }
 
-    fn unread(&self) -> Result<File, TransportError> {
-        self.wrap("unread", || self.inner.unread())
+    fn stat_leased_memory(&self) -> Result<FileMetadata, TransportError> {
+        self.wrap("unread", || self.inner.stat_leased_memory())
     }
 
-    fn inherited(&self, staged: &str) -> Result<Attributes, TransportError> {
-        self.wrap("inherited", || self.inner.inherited(staged))
+    fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError> {
+        self.wrap("inherited", || self.inner.inherited_attributes(staged))
     }
 
     fn stage(
         &self,
         name: &str,
-        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<Identity, TransportError> {
+    ) -> Result<FileIdentity, TransportError> {
         self.wrap("stage", || self.inner.stage(name, content, attributes))
     }
 
-    fn link(&self, staged: &str) -> Result<(), TransportError> {
-        self.inner.link(staged)
+    fn link_staged(&self, staged: &str) -> Result<(), TransportError> {
+        self.inner.link_staged(staged)
     }
 
-    fn remove_unfinished(&self, name: &str) -> Result<(), TransportError> {
-        self.wrap("remove_unfinished", || self.inner.remove_unfinished(name))
+    fn remove_unfinished_staging(&self, name: &str) -> Result<(), TransportError> {
+        self.wrap("remove_unfinished", || {
+            self.inner.remove_unfinished_staging(name)
+        })
     }
 
-    fn swap(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
+    fn swap(&self, staged: &str, new: FileIdentity) -> Result<SwapOutcome, TransportError> {
         self.wrap("swap", || self.inner.swap(staged, new))
     }
 
@@ -594,23 +597,31 @@ impl Folder for InterposedFolder {
         self.wrap("object_id", || self.inner.object_id(name))
     }
 
-    fn put_back(&self, kept: &str, id: Option<ObjectId>) -> Result<Swapped, TransportError> {
-        self.wrap("put_back", || self.inner.put_back(kept, id))
+    fn restore_object(
+        &self,
+        kept: &str,
+        id: Option<ObjectId>,
+    ) -> Result<SwapOutcome, TransportError> {
+        self.wrap("put_back", || self.inner.restore_object(kept, id))
     }
 
-    fn write_in_place(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
+    fn write_in_place(
+        &self,
+        staged: &str,
+        new: FileIdentity,
+    ) -> Result<SwapOutcome, TransportError> {
         self.wrap("write_in_place", || self.inner.write_in_place(staged, new))
     }
 
-    fn take_away(&self, aside: &str) -> Result<(), TransportError> {
-        self.wrap("take_away", || self.inner.take_away(aside))
+    fn move_memory_aside(&self, aside: &str) -> Result<(), TransportError> {
+        self.wrap("take_away", || self.inner.move_memory_aside(aside))
     }
 
     fn settle(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
-    ) -> Result<Settled, TransportError> {
+        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+    ) -> Result<SettleOutcome, TransportError> {
         self.wrap("settle", || {
             self.inner.settle(displaced, &mut |read| {
                 self.wrap("inspect", || Ok(inspect(read)?))?;
@@ -619,31 +630,35 @@ impl Folder for InterposedFolder {
         })
     }
 
-    fn remove_odd(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
-        self.wrap("remove_odd", || self.inner.remove_odd(name, odd))
+    fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
+        self.wrap("remove_odd", || self.inner.remove_special_file(name, odd))
     }
 
-    fn due(&self) -> Option<Instant> {
-        self.inner.due()
+    fn next_settle_time(&self) -> Option<Instant> {
+        self.inner.next_settle_time()
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
         self.wrap("displaced_names", || self.inner.displaced_names(staged))
     }
 
-    fn half_written(&self, staged: &str) -> Result<bool, TransportError> {
-        self.inner.half_written(staged)
+    fn is_half_written(&self, staged: &str) -> Result<bool, TransportError> {
+        self.inner.is_half_written(staged)
     }
 
-    fn stands(&self, name: &str) -> Result<bool, TransportError> {
-        self.wrap("stands", || self.inner.stands(name))
+    fn exists(&self, name: &str) -> Result<bool, TransportError> {
+        self.wrap("stands", || self.inner.exists(name))
     }
 
-    fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError> {
-        self.wrap("holds", || self.inner.holds(name, content))
+    fn find_content(
+        &self,
+        name: &str,
+        content: Digest,
+    ) -> Result<Option<FileIdentity>, TransportError> {
+        self.wrap("holds", || self.inner.find_content(name, content))
     }
 
-    fn remove(&self, name: &str) -> Result<(), TransportError> {
-        self.wrap("remove", || self.inner.remove(name))
+    fn remove_name(&self, name: &str) -> Result<(), TransportError> {
+        self.wrap("remove", || self.inner.remove_name(name))
     }
 }

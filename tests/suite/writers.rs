@@ -12,13 +12,13 @@ use std::thread;
 use std::time::Duration;
 
 use memory_shepherd::archive::EntryKind;
-use memory_shepherd::clock::{Clock, System};
+use memory_shepherd::clock::{Clock, SystemClock};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{MAX_WINDOW_BYTES, Operation, Outcome, State, UndoMode};
-use memory_shepherd::error::{Error, Kind};
-use memory_shepherd::transport::fake::Fake;
-use memory_shepherd::transport::local::Local;
-use memory_shepherd::transport::{Cause, Transport, TransportError};
+use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::transport::fake::FakeTransport;
+use memory_shepherd::transport::local::LocalTransport;
+use memory_shepherd::transport::{FailureCause, Transport, TransportError};
 
 use super::world::{BASELINE, Interposer, Moment, World, names};
 
@@ -58,7 +58,7 @@ fn a_late_write_through_an_old_descriptor_gets_an_entry() {
     assert_eq!(world.entry(late), b"- late\n");
     let whole = format!("{BASELINE}- early\n- late\n");
     let digest = Digest::of(whole.as_bytes());
-    assert_eq!(late.whole(), (digest, whole.len() as u64));
+    assert_eq!(late.whole_content(), (digest, whole.len() as u64));
     assert!(
         ran.note().contains("a late write was archived"),
         "{}",
@@ -67,7 +67,7 @@ fn a_late_write_through_an_old_descriptor_gets_an_entry() {
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
     assert!(world.litter("scout").is_empty());
     assert_eq!(
-        world.records()[0].what.late.as_slice(),
+        world.records()[0].event.late_entries.as_slice(),
         &ran.ok().entries[1..]
     );
 }
@@ -107,7 +107,7 @@ fn writes_after_each_look(
 /// The sizes of an agent's entries but the first.
 fn late_sizes(world: &World) -> Vec<u64> {
     let records = world.records();
-    let late = records.iter().flat_map(|record| &record.what.late);
+    let late = records.iter().flat_map(|record| &record.event.late_entries);
     late.map(|written| written.size).collect()
 }
 
@@ -233,13 +233,16 @@ fn a_writer_that_stays_is_settled_by_the_next_run_of_the_clean_agent() {
     let records = world.records();
     let repair = records
         .iter()
-        .find(|r| r.what.act == Operation::Repair)
+        .find(|r| r.event.operation == Operation::Repair)
         .unwrap();
-    assert_eq!(repair.what.run, records[0].what.run);
-    assert_eq!(repair.what.late.len(), 1);
-    assert_eq!(repair.what.outcome, Outcome::Ok);
+    assert_eq!(repair.event.run, records[0].event.run);
+    assert_eq!(repair.event.late_entries.len(), 1);
+    assert_eq!(repair.event.outcome, Outcome::Ok);
     // It is no run of its own: the last one is still what the operator did.
-    assert_eq!(world.observe("scout").last.unwrap().act, Operation::Reset);
+    assert_eq!(
+        world.observe("scout").last_run.unwrap().operation,
+        Operation::Reset
+    );
     world.undo("scout", UndoMode::Refuse).ok();
     assert!(world.read("scout").ends_with(b"---\n- early\n- late\n"));
 }
@@ -402,8 +405,8 @@ fn an_agent_that_was_quicker_is_reset_again_and_undone_to_the_last() {
             let temporary = memory.with_extension("tmp");
             fs::write(&temporary, format!("{BASELINE}- quick\n")).unwrap();
             fs::rename(&temporary, &memory).unwrap();
-            let error = Error::new(Kind::Conflict, "replaced by somebody else");
-            return Err(TransportError::new(Cause::Moved, error));
+            let error = Error::new(ErrorKind::Conflict, "replaced by somebody else");
+            return Err(TransportError::new(FailureCause::Replaced, error));
         }
         Ok(())
     });
@@ -415,7 +418,10 @@ fn an_agent_that_was_quicker_is_reset_again_and_undone_to_the_last() {
     assert!(world.litter("scout").is_empty());
     assert!(world.pending().is_empty());
     // Both turns are in the ledger; the run is undone to what it took out last.
-    let changed = world.records().into_iter().filter(|r| r.what.changed());
+    let changed = world
+        .records()
+        .into_iter()
+        .filter(|r| r.event.has_changed_memory());
     assert_eq!(changed.count(), 2);
     let run = memory_shepherd::engine::UndoTarget::Run(ran.report.run);
     let undone = world.undo_of(&run, UndoMode::Refuse);
@@ -448,7 +454,7 @@ fn a_displaced_file_that_cannot_be_archived_is_a_failure_and_stays() {
     let result = ran.ended(Outcome::Ok);
     assert_eq!(
         result.kind,
-        Some(Kind::Host),
+        Some(ErrorKind::Host),
         "the memory was replaced, yet not all is well"
     );
     assert_eq!(world.litter("scout").len(), 1);
@@ -492,7 +498,7 @@ fn reset_against(
     resets: &AtomicUsize,
     writers: Vec<thread::JoinHandle<usize>>,
 ) -> Vec<usize> {
-    let engine = world.engine_of(Arc::new(System), transport);
+    let engine = world.engine_of(Arc::new(SystemClock), transport);
     let agent = engine.agent("scout").unwrap();
     for _ in 0..RESETS {
         // Each reset takes something out.
@@ -508,7 +514,7 @@ fn reset_against(
         // An agent that is always quicker is refused in the end; it is rare.
         assert!(
             matches!(result.outcome, Outcome::Ok | Outcome::Unchanged)
-                || result.kind == Some(Kind::Conflict),
+                || result.kind == Some(ErrorKind::Conflict),
             "{result:?}"
         );
         resets.fetch_add(1, Ordering::Relaxed);
@@ -556,10 +562,10 @@ fn note(writer: usize, line: usize) -> String {
 }
 
 fn transports() -> [Arc<dyn Transport>; 2] {
-    let clock = Arc::new(System);
+    let clock = Arc::new(SystemClock);
     [
-        Arc::new(Local::new(clock.clone())),
-        Arc::new(Local::without_kernel_help(clock)),
+        Arc::new(LocalTransport::new(clock.clone())),
+        Arc::new(LocalTransport::without_kernel_features(clock)),
     ]
 }
 
@@ -637,10 +643,10 @@ fn no_line_saved_by_rename_is_lost_in_two_hundred_resets() {
 #[test]
 fn attributes_that_are_not_kept_are_told_of() {
     let world = World::new(&["scout"]);
-    let fake = Fake::new(world.clock.clone());
+    let fake = FakeTransport::new(world.clock.clone());
     let memory = world.memory("scout");
     fake.make_folder(world.folder("scout"), 1000, 100, 0o755);
-    fake.write(&memory, format!("{BASELINE}- old\n").as_bytes());
+    fake.write_file(&memory, format!("{BASELINE}- old\n").as_bytes());
     let mut attributes = fake.attributes(&memory).unwrap();
     attributes.xattrs = (0..1000)
         .map(|number| (format!("user.{number}").into_bytes(), vec![b'x'; 60_000]))
@@ -706,7 +712,10 @@ fn a_hundred_megabytes_are_reset() {
         SIZE - BASELINE.len() as u64 + header.len() as u64
     );
     let engine = world.engine();
-    assert_eq!(engine.archive().digest(&entry.path).unwrap(), entry.digest);
+    assert_eq!(
+        engine.archive().digest_entry(&entry.path).unwrap(),
+        entry.digest
+    );
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
     assert_ne!(entry.digest, Digest::of(b""));
 }
@@ -770,7 +779,7 @@ fn an_agent_cannot_dodge_a_reset_by_planting_its_own_file() {
             let mut planted = 0;
             let inner: Arc<dyn Transport> = match exchanges {
                 true => world.local(),
-                false => Arc::new(Local::without_kernel_help(world.clock.clone())),
+                false => Arc::new(LocalTransport::without_kernel_features(world.clock.clone())),
             };
             let transport = Interposer::new(inner, move |moment| {
                 if moment == Moment::Before("swap") && (always || planted == 0) {
@@ -786,7 +795,7 @@ fn an_agent_cannot_dodge_a_reset_by_planting_its_own_file() {
             let ran = world.reset_by(&world.engine_on(transport));
             let result = &ran.report.results[0];
             if always {
-                assert_eq!(result.kind, Some(Kind::Conflict), "{result:?}");
+                assert_eq!(result.kind, Some(ErrorKind::Conflict), "{result:?}");
                 let last = format!("{BASELINE}mine 3\n");
                 assert_eq!(world.read("scout"), last.as_bytes());
                 assert!(world.holds("scout", b"mine 2"));
@@ -822,7 +831,7 @@ fn a_write_during_the_last_look_is_archived_also_without_leases() {
             file = None;
         }
     });
-    let transport = Arc::new(Local::without_leases(world.clock.clone()));
+    let transport = Arc::new(LocalTransport::without_leases(world.clock.clone()));
     let ran = world.reset_by(&world.engine_on(transport));
     ran.ok();
     assert!(

@@ -8,120 +8,131 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::{DoctorReport, local};
+use super::{DoctorReport, local_memory};
 use crate::baseline::seal;
 use crate::cli::Environment;
-use crate::cli::output::count;
+use crate::cli::output::format_count;
 use crate::config::{Agent, Config};
 use crate::durable;
 
 /// The bit of directories in which everybody may only change files of their own.
-const STICKY: u32 = 0o1000;
+const STICKY_BIT: u32 = 0o1000;
 
 /// The most paths that are named of one user.
-const MOST_NAMED: usize = 10;
+const MAX_REPORTED_PATHS: usize = 10;
 
 /// A user who should write none of it, and through which agents it is one.
-struct Stranger<'c> {
+struct UntrustedUser<'c> {
     uid: u32,
     groups: Vec<u32>,
     /// "uid 1000 (scout) of scout and 2 other agents"
-    shown: String,
+    label: String,
     agents: Vec<&'c str>,
 }
 
 /// Checks it for every user that an agent's memory or its directory belongs to, and for
 /// everybody.
-pub(super) fn about_reach(report: &mut DoctorReport, config: &Config, world: &Environment) {
+pub(super) fn check_write_access(
+    report: &mut DoctorReport,
+    config: &Config,
+    environment: &Environment,
+) {
     let mut owners: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
-    let mut ours = 0;
+    let mut own_count = 0;
     for agent in &config.agents {
-        let users = users(agent);
-        let is_ours = |uid: &u32| *uid == 0 || *uid == world.env.uid;
-        ours += usize::from(!users.is_empty() && users.iter().all(is_ours));
-        for uid in users.into_iter().filter(|uid| !is_ours(uid)) {
+        let users = memory_and_directory_owners(agent);
+        let is_own_or_root = |uid: &u32| *uid == 0 || *uid == environment.env.uid;
+        own_count += usize::from(!users.is_empty() && users.iter().all(is_own_or_root));
+        for uid in users.into_iter().filter(|uid| !is_own_or_root(uid)) {
             owners.entry(uid).or_default().push(&agent.name);
         }
     }
-    if ours > 0 {
-        report.warn(
+    if own_count > 0 {
+        report.add_warning(
             format!(
                 "the files of {} belong to you or to root",
-                count(ours, "agent")
+                format_count(own_count, "agent")
             ),
             "an agent that runs as such a user can write baselines and archive: \
              give agents users of their own",
         );
     }
-    let strangers: Vec<Stranger<'_>> = owners
+    let untrusted_users: Vec<UntrustedUser<'_>> = owners
         .into_iter()
-        .map(|(uid, agents)| stranger(uid, agents, world))
+        .map(|(uid, agents)| describe_untrusted_user(uid, agents, environment))
         .collect();
-    let targets = targets(config);
-    let mut safe: BTreeSet<&str> = BTreeSet::new();
-    let mut reached: BTreeSet<&str> = BTreeSet::new();
-    for stranger in &strangers {
-        let paths: Vec<&Target> = targets
+    let targets = protected_paths(config);
+    let mut agents_without_access: BTreeSet<&str> = BTreeSet::new();
+    let mut agents_with_access: BTreeSet<&str> = BTreeSet::new();
+    for stranger in &untrusted_users {
+        let paths: Vec<&ProtectedPath> = targets
             .iter()
-            .filter(|target| target.can_be_changed_by(stranger.uid, &stranger.groups))
+            .filter(|target| target.is_writable_by(stranger.uid, &stranger.groups))
             .collect();
         let agents = match paths.is_empty() {
-            true => &mut safe,
-            false => &mut reached,
+            true => &mut agents_without_access,
+            false => &mut agents_with_access,
         };
         agents.extend(&stranger.agents);
-        name_paths(report, &stranger.shown, &paths);
+        report_writable_paths(report, &stranger.label, &paths);
     }
-    let open: Vec<&Target> = targets.iter().filter(|it| it.is_open_to_all()).collect();
-    if strangers.is_empty() {
-        name_paths(report, "every user of this machine", &open);
+    let world_writable: Vec<&ProtectedPath> =
+        targets.iter().filter(|it| it.is_world_writable()).collect();
+    if untrusted_users.is_empty() {
+        report_writable_paths(report, "every user of this machine", &world_writable);
     }
-    about_groups(report, &targets);
-    about_access_lists(report, &targets);
-    let safe = safe.difference(&reached).count();
+    check_group_access(report, &targets);
+    check_access_lists(report, &targets);
+    let safe = agents_without_access
+        .difference(&agents_with_access)
+        .count();
     if safe > 0 {
-        report.ok(format!(
+        report.add_ok(format!(
             "the users of {} can write neither config, baselines nor archive",
-            count(safe, "agent")
+            format_count(safe, "agent")
         ));
     }
 }
 
-fn stranger<'c>(uid: u32, agents: Vec<&'c str>, world: &Environment) -> Stranger<'c> {
-    let account = (world.account)(uid);
+fn describe_untrusted_user<'c>(
+    uid: u32,
+    agents: Vec<&'c str>,
+    environment: &Environment,
+) -> UntrustedUser<'c> {
+    let account = (environment.find_account)(uid);
     let user = account
         .as_ref()
         .map_or(String::new(), |it| format!(" ({})", it.name));
     let names = match agents.as_slice() {
         [one] => (*one).to_string(),
-        [first, rest @ ..] => format!("{first} and {}", count(rest.len(), "other agent")),
+        [first, rest @ ..] => format!("{first} and {}", format_count(rest.len(), "other agent")),
         [] => String::new(),
     };
-    Stranger {
+    UntrustedUser {
         uid,
         groups: account.map_or_else(Vec::new, |account| account.groups),
-        shown: format!("uid {uid}{user} of {names}"),
+        label: format!("uid {uid}{user} of {names}"),
         agents,
     }
 }
 
-fn name_paths(report: &mut DoctorReport, who: &str, targets: &[&Target]) {
-    for target in targets.iter().take(MOST_NAMED) {
+fn report_writable_paths(report: &mut DoctorReport, user: &str, targets: &[&ProtectedPath]) {
+    for target in targets.iter().take(MAX_REPORTED_PATHS) {
         let path = target.path.display();
         match target
-            .missing
+            .missing_child
             .as_ref()
-            .filter(|_| target.mode & STICKY != 0)
+            .filter(|_| target.mode & STICKY_BIT != 0)
         {
-            None => report.fail(
-                format!("{who} can write {path}"),
+            None => report.add_failure(
+                format!("{user} can write {path}"),
                 &format!(
                     "take that right away, or the agent can undo the protection: chown root \
                      {path} && chmod go-w {path}"
                 ),
             ),
-            Some(missing) => report.fail(
-                format!("{who} can create {}", missing.display()),
+            Some(missing) => report.add_failure(
+                format!("{user} can create {}", missing.display()),
                 &format!(
                     "create it yourself, with mode 0700: mkdir -m 700 {}",
                     missing.display()
@@ -129,18 +140,18 @@ fn name_paths(report: &mut DoctorReport, who: &str, targets: &[&Target]) {
             ),
         }
     }
-    if targets.len() > MOST_NAMED {
-        let more = targets.len() - MOST_NAMED;
-        report.fail(format!("{who} can write {more} more of them"), "");
+    if targets.len() > MAX_REPORTED_PATHS {
+        let more = targets.len() - MAX_REPORTED_PATHS;
+        report.add_failure(format!("{user} can write {more} more of them"), "");
     }
 }
 
 /// Files and directories that all members of a group can write: no agent of today may be
 /// among these, but nobody checks that tomorrow.
-fn about_groups(report: &mut DoctorReport, targets: &[Target]) {
-    for target in targets.iter().filter(|it| it.is_open_to_a_group()) {
+fn check_group_access(report: &mut DoctorReport, targets: &[ProtectedPath]) {
+    for target in targets.iter().filter(|it| it.is_group_writable()) {
         let path = target.path.display();
-        report.warn(
+        report.add_warning(
             format!("members of gid {} can write {path}", target.gid),
             &format!("unless all of them may: chmod g-w {path}"),
         );
@@ -149,15 +160,16 @@ fn about_groups(report: &mut DoctorReport, targets: &[Target]) {
 
 /// Files and directories with an access list (acl(5)), which gives users and groups rights
 /// that owner, group and mode do not show.
-fn about_access_lists(report: &mut DoctorReport, targets: &[Target]) {
-    let listed: Vec<&Target> = targets.iter().filter(|it| it.has_access_list()).collect();
-    if let [first, ..] = listed.as_slice() {
+fn check_access_lists(report: &mut DoctorReport, targets: &[ProtectedPath]) {
+    let with_access_list: Vec<&ProtectedPath> =
+        targets.iter().filter(|it| it.has_access_list()).collect();
+    if let [first, ..] = with_access_list.as_slice() {
         let path = first.path.display();
-        let more = match listed.len() - 1 {
+        let more = match with_access_list.len() - 1 {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        report.warn(
+        report.add_warning(
             format!("access lists decide who can write {path}{more}; they were not looked at"),
             &format!("getfacl {path} shows who can; setfacl -b {path} removes the list"),
         );
@@ -167,22 +179,26 @@ fn about_access_lists(report: &mut DoctorReport, targets: &[Target]) {
 /// Checks that members of `archive_group` can pass through all folders above the
 /// archive. A run gives its group the folders that it makes, but was perhaps
 /// killed meanwhile; what stood there before is left as it is.
-pub(super) fn about_the_group(report: &mut DoctorReport, config: &Config, world: &Environment) {
+pub(super) fn check_archive_group(
+    report: &mut DoctorReport,
+    config: &Config,
+    environment: &Environment,
+) {
     let general = &config.general;
     let Some(name) = &general.archive_group else {
         return;
     };
     // That there is no such group is an error of its own.
-    let Some(group) = (world.group)(name) else {
+    let Some(group) = (environment.find_group)(name) else {
         return;
     };
-    let mut barred = false;
+    let mut is_blocked = false;
     for folder in general.archive_dir.ancestors().skip(1) {
         let Ok(meta) = fs::metadata(folder) else {
             continue;
         };
         let path = folder.display();
-        let (bit, way) = match meta.gid() == group {
+        let (bit, fix) = match meta.gid() == group {
             true => (0o010, format!("chmod g+x {path}")),
             false => (
                 0o001,
@@ -192,57 +208,57 @@ pub(super) fn about_the_group(report: &mut DoctorReport, config: &Config, world:
             ),
         };
         if meta.mode() & bit == 0 {
-            barred = true;
-            report.warn(
+            is_blocked = true;
+            report.add_warning(
                 format!(
                     "members of archive_group {name} cannot pass through {path} (gid {}, mode \
                      {:04o}), so they cannot read the archive",
                     meta.gid(),
                     meta.mode() & 0o7777
                 ),
-                &way,
+                &fix,
             );
         }
     }
-    if !barred {
-        report.ok(format!(
+    if !is_blocked {
+        report.add_ok(format!(
             "members of archive_group {name} can pass through all directories above the archive"
         ));
     }
 }
 
 /// Whom an agent's memory, or the directory where it would be made, belongs to.
-pub(super) fn owner(agent: &Agent) -> Option<u32> {
-    let memory = local(agent)?;
-    let stat = durable::stat_unlinked(memory);
-    let stat = stat.or_else(|_| durable::stat_unlinked(memory.parent().unwrap_or(memory)));
+pub(super) fn memory_owner(agent: &Agent) -> Option<u32> {
+    let memory = local_memory(agent)?;
+    let stat = durable::stat_no_symlinks(memory);
+    let stat = stat.or_else(|_| durable::stat_no_symlinks(memory.parent().unwrap_or(memory)));
     stat.ok().map(|stat| stat.st_uid)
 }
 
 /// Whom an agent's memory and its directory belong to: whoever has the directory puts
 /// files there, whoever they belong to.
-fn users(agent: &Agent) -> BTreeSet<u32> {
-    let directory = local(agent).and_then(Path::parent);
-    let directory = directory.and_then(|path| durable::stat_unlinked(path).ok());
+fn memory_and_directory_owners(agent: &Agent) -> BTreeSet<u32> {
+    let directory = local_memory(agent).and_then(Path::parent);
+    let directory = directory.and_then(|path| durable::stat_no_symlinks(path).ok());
     let directory = directory.map(|stat| stat.st_uid);
-    owner(agent).into_iter().chain(directory).collect()
+    memory_owner(agent).into_iter().chain(directory).collect()
 }
 
 /// What no agent may write.
-struct Target {
+struct ProtectedPath {
     path: PathBuf,
     uid: u32,
     gid: u32,
     mode: u32,
     is_directory: bool,
     /// What is to be created in it.
-    missing: Option<PathBuf>,
+    missing_child: Option<PathBuf>,
 }
 
-impl Target {
+impl ProtectedPath {
     /// Whether a user can change a file, or what a directory's names stand for. The
     /// owner always can, since nothing keeps it from changing the mode.
-    fn can_be_changed_by(&self, uid: u32, groups: &[u32]) -> bool {
+    fn is_writable_by(&self, uid: u32, groups: &[u32]) -> bool {
         if self.uid == uid {
             return true;
         }
@@ -258,7 +274,7 @@ impl Target {
     /// In a sticky directory, such as /tmp, others' files stay what they are; but what
     /// is not there yet anybody can create.
     fn is_sticky(&self) -> bool {
-        self.is_directory && self.mode & STICKY != 0 && self.missing.is_none()
+        self.is_directory && self.mode & STICKY_BIT != 0 && self.missing_child.is_none()
     }
 
     /// Whether the system keeps a list of rights beside the mode. One that says no more
@@ -269,11 +285,11 @@ impl Target {
         list.is_ok()
     }
 
-    fn is_open_to_all(&self) -> bool {
+    fn is_world_writable(&self) -> bool {
         !self.is_sticky() && self.mode & 0o002 != 0
     }
 
-    fn is_open_to_a_group(&self) -> bool {
+    fn is_group_writable(&self) -> bool {
         // A group of the same number is commonly the owner's alone.
         let shared = self.gid != 0 && self.gid != self.uid;
         !self.is_sticky() && self.mode & 0o022 == 0o020 && shared
@@ -281,19 +297,24 @@ impl Target {
 }
 
 /// What is in a directory, as far as it can be read.
-fn children(path: &Path) -> impl Iterator<Item = PathBuf> {
+fn child_paths(path: &Path) -> impl Iterator<Item = PathBuf> {
     let items = fs::read_dir(path).into_iter().flatten();
     items.filter_map(|item| Some(item.ok()?.path()))
 }
 
 /// Files and directories that are written to or relied on, and all directories above.
-fn targets(config: &Config) -> Vec<Target> {
+fn protected_paths(config: &Config) -> Vec<ProtectedPath> {
     let general = &config.general;
-    let mut paths = vec![config.path.clone(), general.baseline_dir.join(seal::FILE)];
+    let mut paths = vec![
+        config.path.clone(),
+        general.baseline_dir.join(seal::MANIFEST_FILE_NAME),
+    ];
     paths.extend(["reset.log", "reset.log.old"].map(|name| general.archive_dir.join(name)));
-    let own = general.archive_dir.join(crate::archive::OWN);
+    let own = general
+        .archive_dir
+        .join(crate::archive::PROGRAM_DIRECTORY_NAME);
     let directories = [own.clone(), own.join("locks"), own.join("tx")];
-    paths.extend(directories.iter().flat_map(|path| children(path)));
+    paths.extend(directories.iter().flat_map(|path| child_paths(path)));
     paths.extend(directories);
     for agent in &config.agents {
         paths.push(general.baseline_dir.join(&agent.baseline));
@@ -311,16 +332,16 @@ fn targets(config: &Config) -> Vec<Target> {
                 missing = Some(above.to_path_buf());
                 continue;
             };
-            let target = targets.entry(above.to_path_buf()).or_insert(Target {
+            let target = targets.entry(above.to_path_buf()).or_insert(ProtectedPath {
                 path: above.to_path_buf(),
                 uid: meta.uid(),
                 gid: meta.gid(),
                 mode: meta.mode(),
                 is_directory: meta.is_dir(),
-                missing: None,
+                missing_child: None,
             });
             if let Some(missing) = missing.take() {
-                target.missing.get_or_insert(missing);
+                target.missing_child.get_or_insert(missing);
             }
         }
     }
@@ -350,13 +371,13 @@ mod tests {
             list.extend(rights.to_le_bytes());
             list.extend(id.to_le_bytes());
         }
-        let target = |path: &Path| Target {
+        let target = |path: &Path| ProtectedPath {
             path: path.to_path_buf(),
             uid: 0,
             gid: 0,
             mode: 0o755,
             is_directory: true,
-            missing: None,
+            missing_child: None,
         };
         assert!(!target(directory.path()).has_access_list());
         let flags = rustix::fs::XattrFlags::empty();
@@ -378,21 +399,21 @@ mod tests {
         let other = mine + 1;
         let at = |path: &Path| {
             let meta = fs::metadata(path).unwrap();
-            Target {
+            ProtectedPath {
                 path: path.to_path_buf(),
                 uid: meta.uid(),
                 gid: meta.gid(),
                 mode: meta.mode(),
                 is_directory: meta.is_dir(),
-                missing: None,
+                missing_child: None,
             }
         };
         let with = |mode| {
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
             [
-                at(&path).can_be_changed_by(mine, &[]),
-                at(&path).can_be_changed_by(other, &[group]),
-                at(&path).can_be_changed_by(other, &[]),
+                at(&path).is_writable_by(mine, &[]),
+                at(&path).is_writable_by(other, &[group]),
+                at(&path).is_writable_by(other, &[]),
             ]
         };
         assert_eq!(with(0o400), [true, false, false]);
@@ -400,11 +421,8 @@ mod tests {
         assert_eq!(with(0o606), [true, false, true]);
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
         let mut sticky = at(folder.path());
-        assert!(!sticky.can_be_changed_by(other, &[]));
-        sticky.missing = Some(path.clone());
-        assert!(
-            sticky.can_be_changed_by(other, &[]),
-            "what is not there yet"
-        );
+        assert!(!sticky.is_writable_by(other, &[]));
+        sticky.missing_child = Some(path.clone());
+        assert!(sticky.is_writable_by(other, &[]), "what is not there yet");
     }
 }

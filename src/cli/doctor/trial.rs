@@ -12,106 +12,106 @@ use tempfile::TempDir;
 
 use super::{DoctorReport, reach};
 use crate::cli::Environment;
-use crate::cli::output::count;
+use crate::cli::output::format_count;
 use crate::config::Agent;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::sys::{self, Lease};
+use crate::sys::{self, LeaseOutcome};
 
 /// The bit of `CAP_LEASE` (capabilities(7)).
 const CAP_LEASE: u32 = 28;
 
 /// Leases, nameless files and exchanging renames.
-pub(super) fn about_the_kernel(
+pub(super) fn check_kernel(
     report: &mut DoctorReport,
     engine: &Engine,
     agents: &[Agent],
-    world: &Environment,
+    environment: &Environment,
 ) {
     let archive = engine.archive().root();
     if !archive.is_dir() {
-        report.warn(
+        report.add_warning(
             "leases and renames were not tried, since there is no archive yet",
             "run this again after the first reset",
         );
-    } else if super::unwritable(archive, "").is_some() {
-        report.warn(
+    } else if super::write_obstacle(archive, "").is_some() {
+        report.add_warning(
             "leases and renames were not tried, since the archive cannot be written",
             "run this again when it can",
         );
     } else {
-        try_out(report, archive);
+        probe_archive(report, archive);
     }
-    about_leases_of_others(report, agents, world);
-    about_blind_file_systems(report, engine, agents);
+    check_lease_capability(report, agents, environment);
+    check_lease_file_systems(report, engine, agents);
 }
 
-fn try_out(report: &mut DoctorReport, archive: &Path) {
-    match lease(archive) {
+fn probe_archive(report: &mut DoctorReport, archive: &Path) {
+    match probe_lease(archive) {
         Ok((nameless, lease)) => {
             match nameless {
-                true => report.ok("the archive's file system has nameless files"),
-                false => report.warn(
+                true => report.add_ok("the archive's file system has nameless files"),
+                false => report.add_warning(
                     "the archive's file system has no nameless files",
                     "entries are written under random names first; nothing is lost",
                 ),
             }
             match lease {
-                Lease::Granted => report.ok("file leases work on our own files"),
-                Lease::Held | Lease::Unavailable => report.warn(
+                LeaseOutcome::Granted => report.add_ok("file leases work on our own files"),
+                LeaseOutcome::OpenElsewhere | LeaseOutcome::Unavailable => report.add_warning(
                     "file leases do not work in the archive",
                     "where they do not work beside a memory, late writers are waited for blindly",
                 ),
             }
         }
-        Err(error) => report.error(&error),
+        Err(error) => report.add_error(&error),
     }
-    match exchange(archive) {
-        Ok(true) => report.ok("the archive's file system exchanges two files in one step"),
-        Ok(false) => report.warn(
+    match probe_exchange(archive) {
+        Ok(true) => report.add_ok("the archive's file system exchanges two files in one step"),
+        Ok(false) => report.add_warning(
             "the archive's file system cannot exchange two files",
             "on such a file system a memory is absent for a moment while it is reset",
         ),
-        Err(error) => report.error(&error),
+        Err(error) => report.add_error(&error),
     }
 }
 
-fn about_leases_of_others(report: &mut DoctorReport, agents: &[Agent], world: &Environment) {
-    let uid = world.env.uid;
+fn check_lease_capability(report: &mut DoctorReport, agents: &[Agent], environment: &Environment) {
+    let uid = environment.env.uid;
     let others = agents
         .iter()
-        .filter(|agent| reach::owner(agent).is_some_and(|owner| owner != uid));
+        .filter(|agent| reach::memory_owner(agent).is_some_and(|owner| owner != uid));
     let number = others.count();
-    let agents = count(number, "agent");
+    let agents = format_count(number, "agent");
     match (number, has_capability(CAP_LEASE)) {
         (0, _) => {}
-        (_, Some(false)) => report.warn(
+        (_, Some(false)) => report.add_warning(
             format!(
                 "the files of {agents} belong to other users, and we lack CAP_LEASE: \
                  late writers cannot be detected there"
             ),
             "run resets as root, or give the service AmbientCapabilities=CAP_LEASE",
         ),
-        _ => report.ok(format!(
+        _ => report.add_ok(format!(
             "CAP_LEASE is there for the files of {agents} of other users"
         )),
     }
 }
 
 /// File systems on which leases prove nothing.
-fn about_blind_file_systems(report: &mut DoctorReport, engine: &Engine, agents: &[Agent]) {
-    let mut blind: BTreeMap<String, usize> = BTreeMap::new();
+fn check_lease_file_systems(report: &mut DoctorReport, engine: &Engine, agents: &[Agent]) {
+    let mut agents_by_reason: BTreeMap<String, usize> = BTreeMap::new();
     let agents = agents.iter();
     // On a host that is how it is always done.
-    let local = agents.filter(|agent| agent.place.host().is_none());
-    for why in local.filter_map(|agent| engine.unwatched(agent)) {
-        *blind.entry(why).or_default() += 1;
+    let local = agents.filter(|agent| agent.location.host().is_none());
+    for why in local.filter_map(|agent| engine.undetectable_writers_reason(agent)) {
+        *agents_by_reason.entry(why).or_default() += 1;
     }
-    for (why, number) in blind {
-        report.warn(
+    for (why, number) in agents_by_reason {
+        report.add_warning(
             format!(
                 "late writers cannot be detected beside the memory of {}: {why}",
-                count(number, "agent")
+                format_count(number, "agent")
             ),
             "run resets on the machine that has the files on its own disk; elsewhere a displaced \
              file is read again after 250 ms before it is removed",
@@ -120,42 +120,42 @@ fn about_blind_file_systems(report: &mut DoctorReport, engine: &Engine, agents: 
 }
 
 /// Whether a file without a name can be made, and what became of a lease on it.
-fn lease(folder: &Path) -> Result<(bool, Lease), Error> {
-    let failed = |error: std::io::Error| Error::io("try a file in", folder, &error);
+fn probe_lease(folder: &Path) -> Result<(bool, LeaseOutcome), Error> {
+    let to_error = |error: std::io::Error| Error::from_io("try a file in", folder, &error);
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let made = rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR);
-    let nameless = made.is_ok();
+    let unnamed_file = rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR);
+    let has_unnamed_files = unnamed_file.is_ok();
     // Deleted already where it had to have a name.
-    let writable = match made {
+    let writable_file = match unnamed_file {
         Ok(file) => File::from(file),
-        Err(_) => tempfile::tempfile_in(folder).map_err(failed)?,
+        Err(_) => tempfile::tempfile_in(folder).map_err(to_error)?,
     };
     // A read lease wants a file that nobody has open for writing, we included.
-    let again = format!("/proc/self/fd/{}", writable.as_raw_fd());
-    let readable = File::open(again).map_err(failed)?;
-    drop(writable);
-    let lease = sys::take_lease(readable.as_fd());
-    if lease == Lease::Granted {
-        sys::release_lease(readable.as_fd());
+    let reopened_path = format!("/proc/self/fd/{}", writable_file.as_raw_fd());
+    let read_only_file = File::open(reopened_path).map_err(to_error)?;
+    drop(writable_file);
+    let lease = sys::take_read_lease(read_only_file.as_fd());
+    if lease == LeaseOutcome::Granted {
+        sys::release_lease(read_only_file.as_fd());
     }
-    Ok((nameless, lease))
+    Ok((has_unnamed_files, lease))
 }
 
 /// Whether two files in a folder of their own inside `archive` can be exchanged.
-fn exchange(archive: &Path) -> Result<bool, Error> {
-    let failed = |error| Error::io("try to exchange two files in", archive, &error);
-    let folder = trial_folder(archive).map_err(failed)?;
+fn probe_exchange(archive: &Path) -> Result<bool, Error> {
+    let to_error = |error| Error::from_io("try to exchange two files in", archive, &error);
+    let folder = create_probe_directory(archive).map_err(to_error)?;
     let (one, two) = (folder.path().join("1"), folder.path().join("2"));
-    fs::write(&one, "1").map_err(failed)?;
-    fs::write(&two, "2").map_err(failed)?;
+    fs::write(&one, "1").map_err(to_error)?;
+    fs::write(&two, "2").map_err(to_error)?;
     match rustix::fs::renameat_with(CWD, &one, CWD, &two, RenameFlags::EXCHANGE) {
-        Ok(()) => Ok(fs::read(&one).map_err(failed)? == b"2"),
+        Ok(()) => Ok(fs::read(&one).map_err(to_error)? == b"2"),
         Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
-        Err(errno) => Err(failed(errno.into())),
+        Err(errno) => Err(to_error(errno.into())),
     }
 }
 
-fn trial_folder(archive: &Path) -> std::io::Result<TempDir> {
+fn create_probe_directory(archive: &Path) -> std::io::Result<TempDir> {
     tempfile::Builder::new()
         .prefix(".doctor-")
         .tempdir_in(archive)

@@ -34,41 +34,42 @@ pub struct LoadedTheme {
     /// The theme, or in lines why there is none.
     pub theme: Result<Theme, Vec<String>>,
     /// The names of all themes that there are now.
-    pub names: Vec<String>,
+    pub theme_names: Vec<String>,
     /// The operator asked for it just now.
-    pub asked: bool,
+    pub is_requested: bool,
 }
 
-pub(super) fn run(chores: &Receiver<FileJob>, brought: &Sender<Loaded>) {
-    for chore in chores {
+pub(super) fn run_file_jobs(jobs: &Receiver<FileJob>, loaded: &Sender<Loaded>) {
+    for chore in jobs {
         let done = match chore {
             FileJob::Theme(themes, name, asked) => {
                 let theme = themes.load(&name);
                 Loaded::Theme(LoadedTheme {
-                    theme: theme.map_err(|error| themes.told(&error)),
-                    names: themes.names(),
+                    theme: theme.map_err(|error| themes.error_lines(&error)),
+                    theme_names: themes.names(),
                     name,
-                    asked,
+                    is_requested: asked,
                 })
             }
-            FileJob::Page(number, folder, page) => Loaded::Page(number, write(&folder, &page)),
+            FileJob::Page(number, folder, page) => Loaded::Page(number, write_page(&folder, &page)),
         };
-        if brought.send(done).is_err() {
+        if loaded.send(done).is_err() {
             return;
         }
     }
 }
 
 /// A text in a file that only the operator can read.
-fn write(folder: &Path, page: &PagerText) -> Result<NamedTempFile> {
+fn write_page(folder: &Path, page: &PagerText) -> Result<NamedTempFile> {
     // Names of the ledger's are nobody's to trust.
     let name = page.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let mut file = tempfile::Builder::new()
         .prefix(&format!("{name}-"))
         .suffix(".txt")
         .tempfile_in(folder)
-        .path("write a text for the pager in", folder)?;
+        .with_path("write a text for the pager in", folder)?;
     let path = file.path().to_path_buf();
-    file.write_all(page.text.as_bytes()).path("write", &path)?;
+    file.write_all(page.text.as_bytes())
+        .with_path("write", &path)?;
     Ok(file)
 }

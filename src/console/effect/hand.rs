@@ -2,10 +2,10 @@
 
 use crossbeam_channel::{Receiver, Sender};
 
-use crate::archive::Written;
-use crate::baseline::{self, Inspected};
-use crate::config::{Agent, Protect};
-use crate::console::model::{ClipboardText, CopyOutcome, Edit, PagerText};
+use crate::archive::WrittenEntry;
+use crate::baseline::{self, InspectedBaseline};
+use crate::config::{Agent, ProtectLevel};
+use crate::console::model::{BaselineEdit, ClipboardText, CopyOutcome, PagerText};
 use crate::console::outside;
 use crate::console::update::Msg;
 use crate::diff;
@@ -17,35 +17,39 @@ const MAX_PAGED_BYTES: usize = 8 << 20;
 
 /// What is to be fetched.
 pub(super) enum HandoffJob {
-    Copy(Vec<&'static [&'static str]>, ClipboardText),
-    Entry(String, Written),
-    Baseline(String),
-    Edited(Box<Edit>),
+    CopyToClipboard(Vec<&'static [&'static str]>, ClipboardText),
+    LoadEntry(String, WrittenEntry),
+    InspectBaseline(String),
+    InspectEdited(Box<BaselineEdit>),
 }
 
-pub(super) fn run(engine: &Engine, errands: &Receiver<HandoffJob>, messages: &Sender<Msg>) {
-    for errand in errands {
+pub(super) fn run_handoff_jobs(
+    engine: &Engine,
+    jobs: &Receiver<HandoffJob>,
+    messages: &Sender<Msg>,
+) {
+    for errand in jobs {
         let message = match errand {
-            HandoffJob::Copy(copiers, clip) => {
-                let handed = match outside::copy(&copiers, &clip.text) {
-                    Ok(program) => CopyOutcome::Program(program),
-                    Err(why) => CopyOutcome::Nobody(why),
+            HandoffJob::CopyToClipboard(copiers, clip) => {
+                let outcome = match outside::copy_to_clipboard(&copiers, &clip.text) {
+                    Ok(program) => CopyOutcome::CopiedBy(program),
+                    Err(why) => CopyOutcome::Failed(why),
                 };
-                Msg::Copied(clip, handed)
+                Msg::ClipboardCopied(clip, outcome)
             }
-            HandoffJob::Entry(agent, written) => {
-                let page = entry(engine, &agent, &written);
-                Msg::Entry(agent, written, page)
+            HandoffJob::LoadEntry(agent, written) => {
+                let page = load_entry(engine, &agent, &written);
+                Msg::EntryLoaded(agent, written, page)
             }
-            HandoffJob::Baseline(agent) => {
-                let found = look(engine, &agent).map(Box::new);
-                Msg::Baseline(agent, found)
+            HandoffJob::InspectBaseline(agent) => {
+                let found = prepare_edit(engine, &agent).map(Box::new);
+                Msg::BaselineInspected(agent, found)
             }
-            HandoffJob::Edited(edit) => {
-                let now = inspect(engine, &edit.agent);
+            HandoffJob::InspectEdited(edit) => {
+                let now = inspect_baseline(engine, &edit.agent);
                 let new = now.as_ref().map_or(&[][..], |now| &now.bytes);
-                let changed = diff::stat(&edit.before.bytes, new, None);
-                Msg::Edited(edit, now, changed)
+                let changed = diff::count_changes(&edit.original.bytes, new, None);
+                Msg::BaselineEdited(edit, now, changed)
             }
         };
         if messages.send(message).is_err() {
@@ -54,8 +58,8 @@ pub(super) fn run(engine: &Engine, errands: &Receiver<HandoffJob>, messages: &Se
     }
 }
 
-fn entry(engine: &Engine, agent: &str, written: &Written) -> Result<PagerText> {
-    let mut bytes = engine.entry(written, MAX_PAGED_BYTES)?;
+fn load_entry(engine: &Engine, agent: &str, written: &WrittenEntry) -> Result<PagerText> {
+    let mut bytes = engine.read_entry(written, MAX_PAGED_BYTES)?;
     let more = written.size.saturating_sub(bytes.len() as u64);
     if more > 0 {
         bytes.extend(format!("\n({more} bytes more are not shown)\n").into_bytes());
@@ -63,21 +67,26 @@ fn entry(engine: &Engine, agent: &str, written: &Written) -> Result<PagerText> {
     Ok(PagerText::new(agent, &bytes))
 }
 
-fn inspect(engine: &Engine, agent: &str) -> Result<Inspected> {
-    baseline::inspect(engine.config(), engine.agent(agent)?)
+fn inspect_baseline(engine: &Engine, agent: &str) -> Result<InspectedBaseline> {
+    baseline::inspect_baseline(engine.config(), engine.agent(agent)?)
 }
 
-fn look(engine: &Engine, name: &str) -> Result<Edit> {
+fn prepare_edit(engine: &Engine, name: &str) -> Result<BaselineEdit> {
     let agent = engine.agent(name)?;
     let all = engine.config().agents.iter();
-    let users: Vec<&Agent> = all
+    let sharing_agents: Vec<&Agent> = all
         .filter(|other| other.baseline == agent.baseline)
         .collect();
-    let protected = users.iter().filter(|it| it.protect == Protect::ReadOnly);
-    Ok(Edit {
+    let protected_agents = sharing_agents
+        .iter()
+        .filter(|it| it.protect == ProtectLevel::ReadOnly);
+    Ok(BaselineEdit {
         agent: name.to_string(),
-        protected: protected.map(|other| other.name.clone()).collect(),
-        users: users.iter().map(|other| other.name.clone()).collect(),
-        before: inspect(engine, name)?,
+        protected_agents: protected_agents.map(|other| other.name.clone()).collect(),
+        sharing_agents: sharing_agents
+            .iter()
+            .map(|other| other.name.clone())
+            .collect(),
+        original: inspect_baseline(engine, name)?,
     })
 }

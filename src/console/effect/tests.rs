@@ -5,11 +5,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::*;
-use crate::clock::System;
-use crate::console::model::scratch_lines;
-use crate::engine::{Protection, Setup, Trigger};
-use crate::transport::fake::Fake;
-use crate::transport::{Folder, MemoryObject, SpecialFile, Transport, TransportError, Transports};
+use crate::clock::SystemClock;
+use crate::console::model::known_scratch_lines;
+use crate::engine::{EngineSetup, Protection, Trigger};
+use crate::transport::fake::FakeTransport;
+use crate::transport::{
+    MemoryDirectory, MemoryObject, SpecialFile, Transport, TransportError, Transports,
+};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -17,10 +19,10 @@ const BASELINE: &str = "# Rules\n\n- be kind\n\n---\n";
 
 /// One for this machine, one for every host; these answer nothing before the
 /// sender of the last is gone.
-struct Two(Fake, Fake, Receiver<()>);
+struct Two(FakeTransport, FakeTransport, Receiver<()>);
 
 impl Transports for Two {
-    fn to(&self, host: Option<&Host>) -> Arc<dyn Transport> {
+    fn transport_for(&self, host: Option<&SshHost>) -> Arc<dyn Transport> {
         match host {
             None => Arc::new(self.0.clone()),
             Some(_) => Arc::new(Silent(self.1.clone(), self.2.clone())),
@@ -28,7 +30,7 @@ impl Transports for Two {
     }
 }
 
-struct Silent(Fake, Receiver<()>);
+struct Silent(FakeTransport, Receiver<()>);
 
 impl Transport for Silent {
     fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
@@ -36,29 +38,29 @@ impl Transport for Silent {
         self.0.probe(memories)
     }
 
-    fn open(&self, memory: &Path) -> Result<Box<dyn Folder>, TransportError> {
+    fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError> {
         let _ = self.1.recv();
-        self.0.open(memory)
+        self.0.open_directory(memory)
     }
 }
 
 /// A fake with the memory of an agent.
-fn fake() -> Fake {
-    let fake = Fake::new(Arc::new(System));
+fn fake() -> FakeTransport {
+    let fake = FakeTransport::new(Arc::new(SystemClock));
     for folder in ["/", "/agent"] {
         fake.make_folder(folder, 1000, 1000, 0o755);
     }
-    fake.write("/agent/MEMORY.md", BASELINE.as_bytes());
+    fake.write_file("/agent/MEMORY.md", BASELINE.as_bytes());
     fake
 }
 
-fn env(root: &Path) -> Env {
-    Env {
+fn env(root: &Path) -> ConfigEnvironment {
+    ConfigEnvironment {
         cwd: root.to_path_buf(),
         home: None,
         xdg_config_home: None,
         xdg_state_home: None,
-        config_variable: None,
+        config_path_variable: None,
         uid: 1000,
     }
 }
@@ -79,8 +81,8 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
     .unwrap();
     let config = config::load(&path, &env(root)).unwrap();
     let (release, released) = bounded::<()>(0);
-    let clock = Arc::new(System);
-    let engine = Engine::new(Setup {
+    let clock = Arc::new(SystemClock);
+    let engine = Engine::new(EngineSetup {
         config,
         clock,
         transports: Arc::new(Two(fake(), fake(), released)),
@@ -98,7 +100,7 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
         None,
         UserFiles {
             preferences: None,
-            kept: None,
+            view_state_file: None,
         },
     );
     let reset = |name: &str| PlanRequest::Reset(vec![name.to_string()]);
@@ -111,97 +113,97 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
     };
     // Each of these would hang if it waited for the host.
     for number in 0..3 {
-        runner.carry_out(Effect::Texts("there".to_string()));
-        runner.carry_out(Effect::Plan(number, reset("there"), false));
-        runner.carry_out(Effect::Read(vec!["there".to_string()]));
+        runner.execute(Effect::PrepareTexts("there".to_string()));
+        runner.execute(Effect::MakePlan(number, reset("there"), false));
+        runner.execute(Effect::ReadAgents(vec!["there".to_string()]));
     }
-    runner.carry_out(Effect::Texts("here".to_string()));
+    runner.execute(Effect::PrepareTexts("here".to_string()));
     wait_for(
         "the text of another",
-        &|msg| matches!(msg, Msg::Texts(texts) if texts.agent == "here"),
+        &|msg| matches!(msg, Msg::TextsPrepared(texts) if texts.agent == "here"),
     );
-    runner.carry_out(Effect::Plan(7, reset("here"), false));
+    runner.execute(Effect::MakePlan(7, reset("here"), false));
     wait_for("the plan of another", &|msg| {
-        matches!(msg, Msg::Planned(7, Ok(_)))
+        matches!(msg, Msg::PlanMade(7, Ok(_)))
     });
-    runner.carry_out(Effect::History("here".to_string()));
-    runner.carry_out(Effect::Passed("here".to_string(), 1));
+    runner.execute(Effect::LoadHistory("here".to_string()));
+    runner.execute(Effect::PrepareRunDiff("here".to_string(), 1));
     wait_for(
         "what was done",
-        &|msg| matches!(msg, Msg::History(name, Ok(past)) if name == "here" && past.is_empty()),
+        &|msg| matches!(msg, Msg::HistoryLoaded(name, Ok(past)) if name == "here" && past.is_empty()),
     );
     wait_for(
         "what a record changed",
-        &|msg| matches!(msg, Msg::Passed(name, 1, Err(why)) if name == "here" && why.contains("no record")),
+        &|msg| matches!(msg, Msg::RunDiffPrepared(name, 1, Err(why)) if name == "here" && why.contains("no record")),
     );
     // It has a heading.
-    runner.carry_out(Effect::Texts("here".to_string()));
+    runner.execute(Effect::PrepareTexts("here".to_string()));
     wait_for(
         "its colours",
-        &|msg| matches!(msg, Msg::Tones(name, _, tones) if name == "here" && tones.contains_key(&1)),
+        &|msg| matches!(msg, Msg::TonesPrepared(name, _, tones) if name == "here" && tones.contains_key(&1)),
     );
-    runner.carry_out(Effect::LoadLog);
-    wait_for("the ledger", &|msg| matches!(msg, Msg::Log(Ok(_))));
+    runner.execute(Effect::LoadLog);
+    wait_for("the ledger", &|msg| matches!(msg, Msg::LogLoaded(Ok(_))));
     drop(release);
     wait_for(
         "the text of the host's",
-        &|msg| matches!(msg, Msg::Texts(texts) if texts.agent == "there"),
+        &|msg| matches!(msg, Msg::TextsPrepared(texts) if texts.agent == "there"),
     );
-    assert!(runner.end(inbox, &[], |_| unreachable!("there is no run")));
+    assert!(runner.shut_down(inbox, &[], |_| unreachable!("there is no run")));
 }
 
 #[test]
 fn copies_are_kept_of_those_that_were_opened_last() {
-    let mut copies = texts::TextCopies::default();
+    let mut copies = texts::DetailCache::default();
     let size = 1 << 20;
     for number in 0..6 {
-        copies.keep(detail(&format!("agent-{number}"), size));
+        copies.insert(detail(&format!("agent-{number}"), size));
     }
-    copies.keep(detail("agent-3", size));
-    let kept = |name: &str| copies.of(name).is_some();
+    copies.insert(detail("agent-3", size));
+    let kept = |name: &str| copies.get(name).is_some();
     assert!(!kept("agent-0") && !kept("agent-1"));
     assert!(kept("agent-3") && kept("agent-5"));
     // One that is too large for itself is not kept, and nothing else is lost.
-    copies.keep(detail("agent-9", 5 * size));
-    assert!(copies.of("agent-9").is_none());
-    assert!(copies.of("agent-3").is_some());
+    copies.insert(detail("agent-9", 5 * size));
+    assert!(copies.get("agent-9").is_none());
+    assert!(copies.get("agent-3").is_some());
 }
 
-fn detail(name: &str, size: usize) -> crate::engine::Detail {
+fn detail(name: &str, size: usize) -> crate::engine::AgentDetail {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("fleet.conf");
     let text = format!("[{name}]\nmemory_file = /agent/MEMORY.md\nbaseline = a.md\n");
     std::fs::write(&path, text).unwrap();
-    let engine = Engine::new(Setup {
+    let engine = Engine::new(EngineSetup {
         config: config::load(&path, &env(root.path())).unwrap(),
-        clock: Arc::new(System),
+        clock: Arc::new(SystemClock),
         transports: Arc::new(Two(fake(), fake(), bounded(0).1)),
         user: "tester".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
     });
-    let mut detail = engine.detail(engine.agent(name).unwrap());
-    detail.memory = vec![b'x'; size];
+    let mut detail = engine.read_detail(engine.agent(name).unwrap());
+    detail.memory_prefix = vec![b'x'; size];
     detail
 }
 
 /// An engine of an agent with this memory, and of another one.
 fn engine_with(root: &Path, memory: &str) -> Engine {
     let here = fake();
-    here.write("/agent/MEMORY.md", memory.as_bytes());
+    here.write_file("/agent/MEMORY.md", memory.as_bytes());
     engine_on(root, here)
 }
 
-fn engine_on(root: &Path, here: Fake) -> Engine {
+fn engine_on(root: &Path, here: FakeTransport) -> Engine {
     std::fs::write(root.join("a.md"), BASELINE).unwrap();
     let path = root.join("fleet.conf");
     let text = "[general]\nbaseline_dir = .\nmin_baseline_size = 10\n\
                 [a]\nmemory_file = /agent/MEMORY.md\nbaseline = a.md\n\
                 [b]\nmemory_file = /other/MEMORY.md\nbaseline = a.md\n";
     std::fs::write(&path, text).unwrap();
-    Engine::new(Setup {
+    Engine::new(EngineSetup {
         config: config::load(&path, &env(root)).unwrap(),
-        clock: Arc::new(System),
+        clock: Arc::new(SystemClock),
         transports: Arc::new(Two(here, fake(), bounded(0).1)),
         user: "tester".to_string(),
         trigger: Trigger::Console,
@@ -212,12 +214,12 @@ fn engine_on(root: &Path, here: Fake) -> Engine {
 /// What the facts of agent `a` say of something.
 fn fact(engine: &Engine, label: &str) -> String {
     let agent = engine.agent("a").unwrap();
-    let detail = engine.detail(agent);
-    let facts = facts::facts(engine, agent, &detail.observation, &detail);
+    let detail = engine.read_detail(agent);
+    let facts = facts::agent_facts(engine, agent, &detail.observation, &detail);
     let of_it = facts
         .into_iter()
-        .find(|(it, line)| *it == label && !line.raw.is_empty());
-    String::from_utf8(of_it.unwrap().1.raw).unwrap()
+        .find(|(it, line)| *it == label && !line.bytes.is_empty());
+    String::from_utf8(of_it.unwrap().1.bytes).unwrap()
 }
 
 #[test]
@@ -242,7 +244,7 @@ fn facts_say_how_a_plan_is_confirmed() {
 fn facts_of_an_odd_object_ask_for_typing() {
     let root = tempfile::tempdir().unwrap();
     let here = fake();
-    here.put_odd("/agent/MEMORY.md", SpecialFile::Fifo);
+    here.put_special_file("/agent/MEMORY.md", SpecialFile::Fifo);
     let engine = engine_on(root.path(), here);
     let told = fact(&engine, "protection");
     assert!(told.ends_with("is confirmed by typing"), "{told}");
@@ -253,14 +255,14 @@ fn facts_name_no_key_that_may_be_another() {
     let root = tempfile::tempdir().unwrap();
     let engine = engine_with(root.path(), BASELINE);
     let agent = engine.agent("a").unwrap();
-    let mut detail = engine.detail(agent);
-    detail.observation.protect = Protection::ReadOnly;
-    let facts = facts::facts(&engine, agent, &detail.observation, &detail);
+    let mut detail = engine.read_detail(agent);
+    detail.observation.protection = Protection::ReadOnly;
+    let facts = facts::agent_facts(&engine, agent, &detail.observation, &detail);
     let (_, told) = facts
         .iter()
         .find(|(label, _)| *label == "protection")
         .unwrap();
-    let told = String::from_utf8_lossy(&told.raw);
+    let told = String::from_utf8_lossy(&told.bytes);
     assert_eq!(
         told,
         "readonly: the command read-only unlocks it for 30 minutes"
@@ -271,16 +273,16 @@ fn facts_name_no_key_that_may_be_another() {
 fn a_separator_that_ends_with_cr_lf_is_told_wherever_none_is_found() {
     let root = tempfile::tempdir().unwrap();
     let engine = engine_with(root.path(), &BASELINE.replace('\n', "\r\n"));
-    let detail = engine.detail(engine.agent("a").unwrap());
-    let shown = |prepared: crate::console::text::Prepared| {
-        String::from_utf8(prepared.lines[0].raw.clone()).unwrap()
+    let detail = engine.read_detail(engine.agent("a").unwrap());
+    let shown = |prepared: crate::console::text::PreparedText| {
+        String::from_utf8(prepared.lines[0].bytes.clone()).unwrap()
     };
     for told in [
-        detail.observation.why.clone(),
+        detail.observation.reason.clone(),
         fact(&engine, "separator"),
-        texts::findings(&detail),
-        shown(crate::console::text::diff(&detail, None)),
-        shown(crate::console::text::scratch(&detail)),
+        texts::summarize_findings(&detail),
+        shown(crate::console::text::prepare_diff(&detail, None)),
+        shown(crate::console::text::prepare_scratch(&detail)),
     ] {
         assert!(told.contains("CR LF"), "{told}");
     }
@@ -291,52 +293,52 @@ fn missing_baseline_leaves_the_scratch_unknown() {
     let root = tempfile::tempdir().unwrap();
     let engine = engine_with(root.path(), BASELINE);
     std::fs::remove_file(root.path().join("a.md")).unwrap();
-    let detail = engine.detail(engine.agent("a").unwrap());
-    let scratch = crate::console::text::scratch(&detail);
+    let detail = engine.read_detail(engine.agent("a").unwrap());
+    let scratch = crate::console::text::prepare_scratch(&detail);
     for told in [
         fact(&engine, "scratch"),
         fact(&engine, "separator"),
-        texts::findings(&detail),
-        String::from_utf8(scratch.lines[0].raw.clone()).unwrap(),
+        texts::summarize_findings(&detail),
+        String::from_utf8(scratch.lines[0].bytes.clone()).unwrap(),
     ] {
         let told = told.to_lowercase();
         assert!(told.contains("without the baseline"), "{told}");
         assert!(!told.contains("no separator"), "{told}");
     }
-    assert_eq!(scratch_lines(&detail.observation), None);
+    assert_eq!(known_scratch_lines(&detail.observation), None);
 }
 
 #[test]
 fn what_is_compared_with_is_named_as_what_it_is() {
     let root = tempfile::tempdir().unwrap();
     let here = fake();
-    here.write(
+    here.write_file(
         "/agent/MEMORY.md",
         format!("{BASELINE}- a note\n").as_bytes(),
     );
     let engine = Arc::new(engine_on(root.path(), here.clone()));
     let agent = engine.agent("a").unwrap();
-    let title = || facts::titles(agent, &engine.detail(agent))[0].clone();
+    let title = || facts::diff_titles(agent, &engine.read_detail(agent))[0].clone();
     assert_eq!(title(), "baseline a.md (above ---)");
     let plan = engine.plan_reset(&["a".to_string()], false).unwrap();
-    engine.apply(&plan, true, &AtomicBool::new(false), &mut |_| {});
+    engine.apply_plan(&plan, true, &AtomicBool::new(false), &mut |_| {});
     std::fs::write(root.path().join("a.md"), BASELINE.replace("kind", "brief")).unwrap();
     assert_eq!(title(), "pushed version of a.md (above ---)");
     std::fs::write(root.path().join("a.md"), "tiny").unwrap();
     assert_eq!(title(), "last pushed version of a.md (above ---)");
-    let detail = engine.detail(agent);
-    let first = &crate::console::text::diff(&detail, None).lines[0].raw;
+    let detail = engine.read_detail(agent);
+    let first = &crate::console::text::prepare_diff(&detail, None).lines[0].bytes;
     let said = "Equal to the last pushed version. 0 scratch lines.";
     assert_eq!(String::from_utf8_lossy(first), said);
     // The patch, too.
-    here.write(
+    here.write_file(
         "/agent/MEMORY.md",
         BASELINE.replace("kind", "evil").as_bytes(),
     );
     let (messages, came) = unbounded();
     let mut preparers = texts::TextWorkers::new(&engine, 0, &messages);
-    preparers.want_patch("a".to_string());
-    let Ok(Msg::Patch(_, Ok(patch))) = came.recv_timeout(LIMIT) else {
+    preparers.request_patch("a".to_string());
+    let Ok(Msg::PatchPrepared(_, Ok(patch))) = came.recv_timeout(LIMIT) else {
         panic!("no patch comes");
     };
     let patch = String::from_utf8(patch).unwrap();
@@ -344,7 +346,7 @@ fn what_is_compared_with_is_named_as_what_it_is() {
 }
 
 /// A record of a run, as the ledger has it.
-fn record(run: &str, act: &str, agent: &str, outcome: &str, undoes: &str) -> Event {
+fn record(run: &str, act: &str, agent: &str, outcome: &str, undoes: &str) -> RunEvent {
     let text = format!(
         r#"{{"run":"{run}","act":"{act}","trigger":"cli","user":"op","agent":"{agent}","host":"local","outcome":"{outcome}","undoes":{undoes}}}"#
     );
@@ -362,10 +364,10 @@ fn undone_is_what_an_undo_took_back_and_nothing_else() {
         record("third", "undo", "bravo", "failed", first),
         record("fourth", "undo", "alpha", "ok", first),
     ];
-    let time = crate::clock::Clock::now(&System);
-    let runs = in_runs(records.into_iter().map(|it| (time, it)));
-    assert_eq!(runs.last().unwrap().undone, ["alpha"]);
-    assert!(runs.iter().all(|run| !run.redo));
+    let time = crate::clock::Clock::now(&SystemClock);
+    let runs = group_into_runs(records.into_iter().map(|it| (time, it)));
+    assert_eq!(runs.last().unwrap().undone_agents, ["alpha"]);
+    assert!(runs.iter().all(|run| !run.is_redo));
 }
 
 #[test]
@@ -377,26 +379,30 @@ fn run_whose_undo_was_taken_back_is_not_undone() {
         record("second", "undo", "bravo", "ok", r#""first""#),
         record("third", "undo", "alpha", "ok", r#""second""#),
     ];
-    let time = crate::clock::Clock::now(&System);
-    let runs = in_runs(records.into_iter().map(|it| (time, it)));
+    let time = crate::clock::Clock::now(&SystemClock);
+    let runs = group_into_runs(records.into_iter().map(|it| (time, it)));
     let undone: Vec<_> = runs
         .iter()
-        .map(|run| (run.verb(), run.undone.concat()))
+        .map(|run| (run.verb(), run.undone_agents.concat()))
         .collect();
     let expected = [("redo", ""), ("undo", "alpha"), ("reset", "bravo")];
     assert_eq!(undone, expected.map(|(verb, who)| (verb, who.to_string())));
-    let undoable: Vec<&str> = runs.iter().flat_map(|run| run.undoable()).collect();
+    let undoable: Vec<&str> = runs.iter().flat_map(|run| run.undoable_agents()).collect();
     assert_eq!(undoable, ["alpha"]);
 }
 
 #[test]
 fn no_more_runs_are_shown_than_somebody_looks_through() {
-    let time = crate::clock::Clock::now(&System);
+    let time = crate::clock::Clock::now(&SystemClock);
     let records =
         (0..MAX_RUNS + 2).map(|number| record(&number.to_string(), "reset", "a", "ok", "null"));
-    let runs = in_runs(records.map(|it| (time, it)));
+    let runs = group_into_runs(records.map(|it| (time, it)));
     assert_eq!(runs.len(), MAX_RUNS);
-    assert_eq!(runs[0].run, (MAX_RUNS + 1).to_string(), "the youngest are");
+    assert_eq!(
+        runs[0].run_id,
+        (MAX_RUNS + 1).to_string(),
+        "the youngest are"
+    );
 }
 
 /// A fleet whose config may change: one agent, on a host.
@@ -413,9 +419,9 @@ impl Changing {
         let root = tempfile::tempdir().unwrap();
         let (silence, released) = bounded(0);
         let make = move |config| {
-            Engine::new(Setup {
+            Engine::new(EngineSetup {
                 config,
-                clock: Arc::new(System),
+                clock: Arc::new(SystemClock),
                 transports: Arc::new(Two(fake(), fake(), released.clone())),
                 user: "tester".to_string(),
                 trigger: Trigger::Console,
@@ -428,7 +434,7 @@ impl Changing {
         let desk = PromptBroker::new(PathBuf::new(), Vec::new(), events);
         let own = UserFiles {
             preferences: None,
-            kept: None,
+            view_state_file: None,
         };
         let engine = Arc::new(make(config));
         let env = env(root.path());
@@ -450,7 +456,7 @@ impl Changing {
 
     fn read(&mut self) -> Msg {
         assert!(self.runner.intercept(Msg::ConfigChanged).is_none());
-        self.wait_for(|msg| matches!(msg, Msg::ConfigRead(_) | Msg::ConfigBroken(_)))
+        self.wait_for(|msg| matches!(msg, Msg::ConfigReloaded(_) | Msg::ConfigInvalid(_)))
     }
 
     fn wait_for(&self, wanted: impl Fn(&Msg) -> bool) -> Msg {
@@ -479,7 +485,7 @@ fn fleet_of(host: &str) -> String {
 fn what_the_engine_before_still_tells_is_gone_with_it() {
     let mut fleet = Changing::new();
     let end = std::time::Instant::now() + LIMIT;
-    while fleet.runner.news().is_empty() {
+    while fleet.runner.fleet_events().is_empty() {
         assert!(std::time::Instant::now() < end, "it tells nothing");
         thread::yield_now();
     }
@@ -488,9 +494,10 @@ fn what_the_engine_before_still_tells_is_gone_with_it() {
     assert!(fleet.runner.intercept(read).is_none());
     assert!(matches!(
         fleet.runner.adopt_config(),
-        Some(Msg::ConfigLoaded(_, agents, _)) if agents.len() == 1
+        Some(Msg::ConfigAdopted(_, agents, _)) if agents.len() == 1
     ));
-    let Ok(FleetEvent::Hosts(hosts)) = fleet.runner.news().recv_timeout(LIMIT) else {
+    let Ok(FleetEvent::HostsChanged(hosts)) = fleet.runner.fleet_events().recv_timeout(LIMIT)
+    else {
         panic!("hosts come first");
     };
     assert_eq!(hosts[0].host.name, "new");
@@ -500,17 +507,17 @@ fn what_the_engine_before_still_tells_is_gone_with_it() {
 fn a_config_that_waits_is_forgotten_when_a_broken_one_comes() {
     let mut fleet = Changing::new();
     let (going, run) = bounded(0);
-    fleet.runner.run = Some(run);
+    fleet.runner.run_handle = Some(run);
     let read = fleet.change(&fleet_of("new"));
     let note = fleet.runner.intercept(read);
     assert!(
-        matches!(&note, Some(Msg::Note(MessageLevel::Info, text)) if text.contains("waits for the end")),
+        matches!(&note, Some(Msg::Reported(MessageLevel::Info, text)) if text.contains("waits for the end")),
         "{note:?}"
     );
     let broken = fleet.change("[there]\nwhat = 1\n");
     assert!(matches!(
         fleet.runner.intercept(broken),
-        Some(Msg::ConfigBroken(_))
+        Some(Msg::ConfigInvalid(_))
     ));
     drop(going);
     assert!(
@@ -531,11 +538,11 @@ fn a_fifo_in_the_place_of_the_config_holds_nothing_up() {
     rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
     let read = fleet.read();
     assert!(
-        matches!(&read, Msg::ConfigBroken(why) if why[0].message.contains("not a regular file")),
+        matches!(&read, Msg::ConfigInvalid(why) if why[0].message.contains("not a regular file")),
         "{read:?}"
     );
-    fleet.runner.carry_out(Effect::LoadLog);
-    fleet.wait_for(|msg| matches!(msg, Msg::Log(Ok(_))));
+    fleet.runner.execute(Effect::LoadLog);
+    fleet.wait_for(|msg| matches!(msg, Msg::LogLoaded(Ok(_))));
 }
 
 #[test]
@@ -543,30 +550,30 @@ fn the_end_waits_for_a_run_as_long_as_it_is_wanted_to() {
     for wanted in [true, false] {
         let mut fleet = Changing::new();
         let (_going, run) = bounded(0);
-        fleet.runner.run = Some(run);
-        let waited = fleet.runner.end(fleet.inbox, &[], |run| {
-            assert!(is_going(run));
+        fleet.runner.run_handle = Some(run);
+        let waited = fleet.runner.shut_down(fleet.inbox, &[], |run| {
+            assert!(is_run_active(run));
             wanted
         });
         assert_eq!(waited, wanted);
     }
     // One that has ended is not spoken of.
     let mut fleet = Changing::new();
-    fleet.runner.run = Some(bounded(0).1);
-    assert!(fleet.runner.end(fleet.inbox, &[], |_| false));
+    fleet.runner.run_handle = Some(bounded(0).1);
+    assert!(fleet.runner.shut_down(fleet.inbox, &[], |_| false));
 }
 
 #[test]
 fn themes_and_texts_for_the_pager_come_from_elsewhere() {
     let fleet = Changing::new();
     let themes = Themes::new(None, Default::default());
-    fleet.runner.theme(&themes, "no-such-one", true);
-    fleet.runner.theme(&themes, "dark", false);
+    fleet.runner.load_theme(&themes, "no-such-one", true);
+    fleet.runner.load_theme(&themes, "dark", false);
     let page = PagerText::new("../alpha", b"note one\n");
-    fleet.runner.page(7, fleet.root.path(), page);
-    let brought = || fleet.runner.brought().recv_timeout(LIMIT).unwrap();
+    fleet.runner.write_page(7, fleet.root.path(), page);
+    let brought = || fleet.runner.loaded().recv_timeout(LIMIT).unwrap();
     let worn = |brought| match brought {
-        Loaded::Theme(worn) => (worn.name, worn.theme.is_ok(), worn.asked),
+        Loaded::Theme(worn) => (worn.name, worn.theme.is_ok(), worn.is_requested),
         Loaded::Page(..) => panic!("themes come first"),
     };
     assert_eq!(worn(brought()), ("no-such-one".to_string(), false, true));
@@ -577,7 +584,7 @@ fn themes_and_texts_for_the_pager_come_from_elsewhere() {
     assert_eq!(file.path().parent(), Some(fleet.root.path()));
     assert_eq!(std::fs::read(file.path()).unwrap(), b"note one\n");
     // The folder is gone.
-    fleet.runner.page(
+    fleet.runner.write_page(
         8,
         &fleet.root.path().join("none"),
         PagerText::new("alpha", b""),

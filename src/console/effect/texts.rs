@@ -8,39 +8,39 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
-use super::{facts, guarded};
-use crate::config::Host;
-use crate::console::markdown::{self, Markdown};
+use super::{facts, spawn_reporting_panics};
+use crate::config::SshHost;
+use crate::console::markdown::{self, MarkdownHighlighter};
 use crate::console::text;
-use crate::console::update::{Msg, Texts};
+use crate::console::update::{AgentTexts, Msg};
 use crate::diff;
-use crate::engine::{Detail, Engine};
+use crate::engine::{AgentDetail, Engine};
 
 /// How long a diff for the screen may take before it is shown coarser.
-pub(super) const DIFF_TIME: Duration = Duration::from_millis(500);
+pub(super) const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long the search for colours may take; what is left stays plain.
 const HIGHLIGHT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Equal lines around a change of a patch.
-const CONTEXT: usize = 3;
+const PATCH_CONTEXT_LINES: usize = 3;
 
 /// Bytes of the copies that are kept, in memory alone.
-const MAX_COPIES_BYTES: usize = 4 << 20;
+const MAX_CACHE_BYTES: usize = 4 << 20;
 
 /// Why nothing is shown of a memory that was read before.
-const NO_COPY: &str =
+const NO_CACHED_TEXT: &str =
     "; there is no copy of its text: the console keeps those that it has shown since it started";
 
 /// Those who prepare texts. They end when this is dropped.
 pub(super) struct TextWorkers {
     engine: Arc<Engine>,
-    first: u64,
+    generation_base: u64,
     messages: Sender<Msg>,
-    copies: Arc<Mutex<TextCopies>>,
-    painter: Sender<Unpainted>,
+    cache: Arc<Mutex<DetailCache>>,
+    highlighter: Sender<HighlightJob>,
     /// By host; one for all agents of this machine.
-    threads: HashMap<Option<Host>, Sender<TextRequest>>,
+    threads_by_host: HashMap<Option<SshHost>, Sender<TextRequest>>,
 }
 
 /// What is wanted of an agent.
@@ -56,55 +56,57 @@ impl TextWorkers {
     pub(super) fn new(engine: &Arc<Engine>, first: u64, messages: &Sender<Msg>) -> TextWorkers {
         TextWorkers {
             engine: Arc::clone(engine),
-            first,
+            generation_base: first,
             messages: messages.clone(),
-            copies: Arc::default(),
-            painter: painter(engine, messages),
-            threads: HashMap::new(),
+            cache: Arc::default(),
+            highlighter: spawn_highlighter(engine, messages),
+            threads_by_host: HashMap::new(),
         }
     }
 
     /// The texts of this agent are wanted.
-    pub(super) fn want(&mut self, name: String) {
-        self.ask(&name.clone(), TextRequest::Texts(name));
+    pub(super) fn request_texts(&mut self, name: String) {
+        self.send_request(&name.clone(), TextRequest::Texts(name));
     }
 
     /// Its diff as a patch is wanted.
-    pub(super) fn want_patch(&mut self, name: String) {
-        self.ask(&name.clone(), TextRequest::Patch(name));
+    pub(super) fn request_patch(&mut self, name: String) {
+        self.send_request(&name.clone(), TextRequest::Patch(name));
     }
 
-    fn ask(&mut self, name: &str, what: TextRequest) {
+    fn send_request(&mut self, name: &str, request: TextRequest) {
         let Ok(agent) = self.engine.agent(name) else {
             return;
         };
-        let host = agent.place.host().cloned();
-        let thread = self.threads.entry(host).or_insert_with(|| {
+        let host = agent.location.host().cloned();
+        let thread = self.threads_by_host.entry(host).or_insert_with(|| {
             let (sender, wanted) = unbounded();
             let preparer = TextWorker {
                 engine: Arc::clone(&self.engine),
-                first: self.first,
+                generation_base: self.generation_base,
                 messages: self.messages.clone(),
-                copies: Arc::clone(&self.copies),
-                painter: self.painter.clone(),
+                cache: Arc::clone(&self.cache),
+                highlighter: self.highlighter.clone(),
             };
-            guarded(self.messages.clone(), move || preparer.run(&wanted));
+            spawn_reporting_panics(self.messages.clone(), move || {
+                preparer.run_requests(&wanted)
+            });
             sender
         });
         // One that is gone has said so by itself.
-        drop(thread.send(what));
+        drop(thread.send(request));
     }
 }
 
 /// A memory without colours: whose, the generation of its texts, and its bytes.
-type Unpainted = (String, u64, Vec<u8>);
+type HighlightJob = (String, u64, Vec<u8>);
 
 /// Finds the colours of memories, of the last one that is wanted. The rules of
 /// Markdown are loaded for the first.
-fn painter(engine: &Arc<Engine>, messages: &Sender<Msg>) -> Sender<Unpainted> {
-    let (sender, wanted) = unbounded::<Unpainted>();
+fn spawn_highlighter(engine: &Arc<Engine>, messages: &Sender<Msg>) -> Sender<HighlightJob> {
+    let (sender, wanted) = unbounded::<HighlightJob>();
     let (engine, out) = (Arc::clone(engine), messages.clone());
-    guarded(messages.clone(), move || {
+    spawn_reporting_panics(messages.clone(), move || {
         let mut markdown = None;
         while let Ok(mut next) = wanted.recv() {
             while let Ok(newer) = wanted.try_recv() {
@@ -115,9 +117,12 @@ fn painter(engine: &Arc<Engine>, messages: &Sender<Msg>) -> Sender<Unpainted> {
                 continue;
             }
             let end = engine.clock().instant() + HIGHLIGHT_TIMEOUT;
-            let markdown = markdown.get_or_insert_with(Markdown::load);
-            let tones = markdown.tones(&memory, &|| engine.clock().instant() < end);
-            if out.send(Msg::Tones(agent, generation, tones)).is_err() {
+            let markdown = markdown.get_or_insert_with(MarkdownHighlighter::load);
+            let tones = markdown.line_tones(&memory, &|| engine.clock().instant() < end);
+            if out
+                .send(Msg::TonesPrepared(agent, generation, tones))
+                .is_err()
+            {
                 return;
             }
         }
@@ -127,144 +132,162 @@ fn painter(engine: &Arc<Engine>, messages: &Sender<Msg>) -> Sender<Unpainted> {
 
 struct TextWorker {
     engine: Arc<Engine>,
-    first: u64,
+    generation_base: u64,
     messages: Sender<Msg>,
-    copies: Arc<Mutex<TextCopies>>,
-    painter: Sender<Unpainted>,
+    cache: Arc<Mutex<DetailCache>>,
+    highlighter: Sender<HighlightJob>,
 }
 
 impl TextWorker {
     /// When texts of several are wanted, only those of the last one are.
-    fn run(self, wanted: &Receiver<TextRequest>) {
+    fn run_requests(self, wanted: &Receiver<TextRequest>) {
         while let Ok(first) = wanted.recv() {
             let mut latest = None;
             for wanted in std::iter::once(first).chain(wanted.try_iter()) {
                 match wanted {
                     TextRequest::Texts(name) => latest = Some(name),
                     TextRequest::Patch(name) => {
-                        let patch = self.patch(&name);
-                        if self.messages.send(Msg::Patch(name, patch)).is_err() {
+                        let patch = self.make_patch(&name);
+                        if self.messages.send(Msg::PatchPrepared(name, patch)).is_err() {
                             return;
                         }
                     }
                 }
             }
-            let Some((texts, memory)) = latest.and_then(|name| self.prepare(&name)) else {
+            let Some((texts, memory)) = latest.and_then(|name| self.prepare_texts(&name)) else {
                 continue;
             };
             let wanted = (texts.agent.clone(), texts.generation, memory);
-            if self.messages.send(Msg::Texts(Box::new(texts))).is_err() {
+            if self
+                .messages
+                .send(Msg::TextsPrepared(Box::new(texts)))
+                .is_err()
+            {
                 return;
             }
             // The colours come later: a text that waited for them would be late.
-            drop(self.painter.send(wanted));
+            drop(self.highlighter.send(wanted));
         }
     }
 
     /// What an agent changed above its boundary, as a patch.
-    fn patch(&self, name: &str) -> Result<Vec<u8>, String> {
+    fn make_patch(&self, name: &str) -> Result<Vec<u8>, String> {
         let agent = self.engine.agent(name).map_err(|error| error.to_string())?;
-        let detail = self.engine.detail(agent);
+        let detail = self.engine.read_detail(agent);
         if let Some(error) = detail.error {
             return Err(error);
         }
         let Some(old) = &detail.operator_part else {
             return Err(format!("{name} has no baseline to compare with"));
         };
-        let deadline = self.engine.clock().instant() + DIFF_TIME;
-        let diff = diff::lines(old, detail.parts().0, Some(deadline));
+        let deadline = self.engine.clock().instant() + DIFF_TIMEOUT;
+        let diff = diff::compare_lines(old, detail.split_at_boundary().0, Some(deadline));
         if diff.is_empty() {
             return Err(format!("nothing above the separator of {name} differs"));
         }
         let folder = &self.engine.config().general.baseline_dir;
-        let (old, new) = (folder.join(&agent.baseline), agent.place.memory());
-        let old = match detail.pushed_version() {
+        let (old, new) = (folder.join(&agent.baseline), agent.location.memory());
+        let old = match detail.reference_label() {
             Some(version) => format!("{version} of {}", old.display()),
             None => old.display().to_string(),
         };
-        Ok(diff.unified(&old, &new.to_string_lossy(), CONTEXT))
+        Ok(diff.to_unified(&old, &new.to_string_lossy(), PATCH_CONTEXT_LINES))
     }
 
-    fn prepare(&self, name: &str) -> Option<(Texts, Vec<u8>)> {
+    fn prepare_texts(&self, name: &str) -> Option<(AgentTexts, Vec<u8>)> {
         let agent = self.engine.agent(name).ok()?;
-        let mut detail = self.engine.detail(agent);
-        let generation = detail.observation.generation + self.first;
-        let seen = detail.observation.clone();
-        let findings = findings(&detail);
-        let mut copied = None;
-        if let Some(host) = agent.place.host() {
-            let mut copies = self.copies.lock().unwrap_or_else(PoisonError::into_inner);
-            if detail.observation.was_read() {
-                copies.keep(detail.clone());
-            } else if self.engine.contact(host).reach.is_trouble()
-                && let Some(copy) = copies.of(name)
+        let mut detail = self.engine.read_detail(agent);
+        let generation = detail.observation.generation + self.generation_base;
+        let observation = detail.observation.clone();
+        let findings = summarize_findings(&detail);
+        let mut cached_at = None;
+        if let Some(host) = agent.location.host() {
+            let mut copies = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            if detail.observation.is_content_known() {
+                copies.insert(detail.clone());
+            } else if self
+                .engine
+                .connection_status(host)
+                .reachability
+                .is_failure()
+                && let Some(copy) = copies.get(name)
             {
-                copied = Some(copy.observation.read);
+                cached_at = Some(copy.observation.read_at);
                 detail = copy;
-            } else if self.engine.contact(host).reach.is_trouble()
+            } else if self
+                .engine
+                .connection_status(host)
+                .reachability
+                .is_failure()
                 && let Some(why) = &mut detail.error
             {
-                why.push_str(NO_COPY);
+                why.push_str(NO_CACHED_TEXT);
             }
         }
-        let change = self.engine.baseline_change(agent);
-        let deadline = self.engine.clock().instant() + DIFF_TIME;
-        let texts = Texts {
+        let change = self.engine.compare_baseline(agent);
+        let deadline = self.engine.clock().instant() + DIFF_TIMEOUT;
+        let texts = AgentTexts {
             agent: name.to_string(),
             address: detail.observation.address.clone(),
             generation,
-            diff: text::diff(&detail, Some(deadline)),
-            scratch: text::scratch(&detail),
-            baseline: text::baseline(&change, Some(deadline)),
-            baseline_titles: facts::baseline_titles(&change),
-            facts: facts::facts(&self.engine, agent, &seen, &detail),
-            titles: facts::titles(agent, &detail),
+            diff: text::prepare_diff(&detail, Some(deadline)),
+            scratch: text::prepare_scratch(&detail),
+            baseline: text::prepare_baseline_diff(&change, Some(deadline)),
+            baseline_titles: facts::baseline_diff_titles(&change),
+            facts: facts::agent_facts(&self.engine, agent, &observation, &detail),
+            diff_titles: facts::diff_titles(agent, &detail),
             findings,
-            copied,
+            cached_at,
         };
-        Some((texts, detail.memory))
+        Some((texts, detail.memory_prefix))
     }
 }
 
 /// What was read last of some agents, those that were opened last.
 #[derive(Default)]
-pub(super) struct TextCopies {
-    list: VecDeque<Detail>,
+pub(super) struct DetailCache {
+    entries: VecDeque<AgentDetail>,
 }
 
-impl TextCopies {
+impl DetailCache {
     /// Keeps this one, and of the others as many as there is room for.
-    pub(super) fn keep(&mut self, detail: Detail) {
-        let bytes =
-            |copy: &Detail| copy.memory.len() + copy.operator_part.as_ref().map_or(0, Vec::len);
-        if bytes(&detail) > MAX_COPIES_BYTES {
+    pub(super) fn insert(&mut self, detail: AgentDetail) {
+        let bytes = |copy: &AgentDetail| {
+            copy.memory_prefix.len() + copy.operator_part.as_ref().map_or(0, Vec::len)
+        };
+        if bytes(&detail) > MAX_CACHE_BYTES {
             return;
         }
-        let same = |copy: &Detail| copy.observation.agent == detail.observation.agent;
-        self.list.retain(|copy| !same(copy));
-        self.list.push_front(detail);
+        let is_same_agent = |copy: &AgentDetail| copy.observation.agent == detail.observation.agent;
+        self.entries.retain(|copy| !is_same_agent(copy));
+        self.entries.push_front(detail);
         let mut sum = 0;
-        let fits = |copy: &Detail| {
+        let fits = |copy: &AgentDetail| {
             sum += bytes(copy);
-            sum <= MAX_COPIES_BYTES
+            sum <= MAX_CACHE_BYTES
         };
-        let count = self.list.iter().map(fits).take_while(|fits| *fits).count();
-        self.list.truncate(count);
+        let count = self
+            .entries
+            .iter()
+            .map(fits)
+            .take_while(|fits| *fits)
+            .count();
+        self.entries.truncate(count);
     }
 
-    pub(super) fn of(&self, agent: &str) -> Option<Detail> {
-        let mut copies = self.list.iter();
+    pub(super) fn get(&self, agent: &str) -> Option<AgentDetail> {
+        let mut copies = self.entries.iter();
         copies.find(|copy| copy.observation.agent == agent).cloned()
     }
 }
 
 /// What is remarkable about a file, in a line.
-pub fn findings(detail: &Detail) -> String {
+pub fn summarize_findings(detail: &AgentDetail) -> String {
     match &detail.observation.content {
         Some(_) => {
-            let found = facts::findings(detail).into_iter();
+            let found = facts::memory_findings(detail).into_iter();
             found.map(|(text, _)| text).collect::<Vec<_>>().join(" · ")
         }
-        None => detail.observation.why.clone(),
+        None => detail.observation.reason.clone(),
     }
 }

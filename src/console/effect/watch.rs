@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::settled;
+use super::wait_for_settled_digest;
 use crate::clock::Clock;
 use crate::console::preferences::{self, LoadedPreferences};
 use crate::console::update::Msg;
@@ -17,9 +17,9 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Reads the preferences whenever they were changed, for as long as somebody
 /// listens. What they said at first is known.
-pub(super) fn preferences(
+pub(super) fn watch_preferences(
     path: &Path,
-    mut known: LoadedPreferences,
+    mut last_loaded: LoadedPreferences,
     clock: &dyn Clock,
     messages: &Sender<Msg>,
 ) {
@@ -37,24 +37,24 @@ pub(super) fn preferences(
     };
     // What changed before anybody watched counts, too.
     let _ = out.send(());
-    let mut sees = true;
+    let mut is_watching = true;
     loop {
-        wait(&events, sees);
-        settled(clock, path);
+        wait_for_change(&events, is_watching);
+        wait_for_settled_digest(clock, path);
         // A change is looked at once, however many events it has.
         events.try_iter().for_each(drop);
         // The folder may have come only now. What happens from here on is told.
-        sees = watched.follow(path);
+        is_watching = watched.watch_directories_of(path);
         let loaded = preferences::load(path);
-        if loaded == known {
+        if loaded == last_loaded {
             continue;
         }
-        known = loaded.clone();
+        last_loaded = loaded.clone();
         let message = match loaded {
             (preferences, problems) if problems.is_empty() => {
-                Msg::Preferences(Box::new(preferences))
+                Msg::PreferencesLoaded(Box::new(preferences))
             }
-            (_, problems) => Msg::PreferencesBroken(problems),
+            (_, problems) => Msg::PreferencesInvalid(problems),
         };
         if messages.send(message).is_err() {
             return;
@@ -63,8 +63,8 @@ pub(super) fn preferences(
 }
 
 /// Waits for an event, or for a while where none can come.
-fn wait(events: &Receiver<()>, sees: bool) {
-    let _ = match sees {
+fn wait_for_change(events: &Receiver<()>, is_watching: bool) {
+    let _ = match is_watching {
         true => events.recv().ok(),
         false => events.recv_timeout(POLL_INTERVAL).ok(),
     };
@@ -79,11 +79,11 @@ struct WatchedDirectories {
 impl WatchedDirectories {
     /// Watches the folder of a file, or the one in which that would be made, and the
     /// one of the file that a link leads to. False where that is not possible.
-    fn follow(&mut self, path: &Path) -> bool {
+    fn watch_directories_of(&mut self, path: &Path) -> bool {
         let Some(watcher) = &mut self.watcher else {
             return false;
         };
-        let mut wanted = folders(path);
+        let mut wanted = directories_to_watch(path);
         loop {
             for folder in self.folders.difference(&wanted) {
                 // One that has gone is not watched any more.
@@ -94,7 +94,7 @@ impl WatchedDirectories {
             let all = each.all(|it| watcher.watch(it, RecursiveMode::NonRecursive).is_ok());
             self.folders = wanted;
             // One that was made meanwhile was told to nobody.
-            wanted = folders(path);
+            wanted = directories_to_watch(path);
             if !all || wanted == self.folders {
                 return all;
             }
@@ -103,12 +103,12 @@ impl WatchedDirectories {
 }
 
 /// Where something has to happen for a file to become another.
-fn folders(path: &Path) -> BTreeSet<PathBuf> {
-    let there = |path: &Path| {
+fn directories_to_watch(path: &Path) -> BTreeSet<PathBuf> {
+    let nearest_directory = |path: &Path| {
         let mut above = path.ancestors().skip(1);
         above.find(|folder| folder.is_dir()).map(Path::to_path_buf)
     };
     let real = path.canonicalize().ok();
     let paths = [Some(path), real.as_deref()].into_iter().flatten();
-    paths.filter_map(there).collect()
+    paths.filter_map(nearest_directory).collect()
 }

@@ -3,33 +3,33 @@
 use chrono::{DateTime, FixedOffset};
 
 use super::Model;
-use crate::console::text::{Arrangement, Pane, PaneStyle, Prepared, TextLine};
-use crate::engine::RunDiff;
+use crate::console::text::{Arrangement, Pane, PaneStyle, PreparedText, TextLine};
+use crate::engine::HistoryEntry;
 
 /// From so many columns on two texts can stand side by side.
-pub const SIDES: u16 = 110;
+pub const MIN_SIDE_BY_SIDE_COLUMNS: u16 = 110;
 
 /// How many equal lines may be shown around a change.
-pub const CONTEXTS: [Option<usize>; 5] = [Some(0), Some(3), Some(10), Some(30), None];
+pub const CONTEXT_LINE_CHOICES: [Option<usize>; 5] = [Some(0), Some(3), Some(10), Some(30), None];
 
 /// Cells left of a diff: a sign and two numbers.
-pub const GUTTER_DIFF: usize = 14;
+pub const DIFF_GUTTER_CELLS: usize = 14;
 
 /// Cells left of a plain text: one number.
-pub const GUTTER_TEXT: usize = 8;
+pub const TEXT_GUTTER_CELLS: usize = 8;
 
 /// Cells left of each side of a diff: a sign and one number.
-pub const GUTTER_SIDE: usize = 8;
+pub const SIDE_GUTTER_CELLS: usize = 8;
 
 /// Cells left of facts: what they are about.
-pub const GUTTER_FACT: usize = 22;
+pub const FACT_GUTTER_CELLS: usize = 22;
 
 /// Rows above the list of what was done: two charts, an empty one, the column heads.
-const CHARTS: usize = 4;
+const CHART_ROWS: usize = 4;
 
 /// The tabs of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tab {
+pub enum AgentTab {
     /// Baseline against memory.
     #[default]
     Diff,
@@ -43,42 +43,45 @@ pub enum Tab {
     History,
 }
 
-impl Tab {
+impl AgentTab {
     /// All tabs.
-    pub const ALL: [Tab; 5] = [
-        Tab::Diff,
-        Tab::Scratch,
-        Tab::Facts,
-        Tab::Baseline,
-        Tab::History,
+    pub const ALL: [AgentTab; 5] = [
+        AgentTab::Diff,
+        AgentTab::Scratch,
+        AgentTab::Facts,
+        AgentTab::Baseline,
+        AgentTab::History,
     ];
 
     /// Its name in the palette.
-    pub fn word(self) -> &'static str {
+    pub fn id(self) -> &'static str {
         match self {
-            Tab::Diff => "diff",
-            Tab::Scratch => "scratch",
-            Tab::Facts => "facts",
-            Tab::Baseline => "baseline",
-            Tab::History => "history",
+            AgentTab::Diff => "diff",
+            AgentTab::Scratch => "scratch",
+            AgentTab::Facts => "facts",
+            AgentTab::Baseline => "baseline",
+            AgentTab::History => "history",
         }
     }
 
     /// What it shows, in a line.
-    pub fn title(self) -> &'static str {
+    pub fn description(self) -> &'static str {
         match self {
-            Tab::Diff => "Show the live diff",
-            Tab::Scratch => "Show the notes below the separator",
-            Tab::Facts => "Show all that is known",
-            Tab::Baseline => "Show what changed in the baseline",
-            Tab::History => "Show the runs",
+            AgentTab::Diff => "Show the live diff",
+            AgentTab::Scratch => "Show the notes below the separator",
+            AgentTab::Facts => "Show all that is known",
+            AgentTab::Baseline => "Show what changed in the baseline",
+            AgentTab::History => "Show the runs",
         }
     }
 
     /// So many tabs further, round the ends.
-    pub fn step(self, by: usize) -> Tab {
-        let here = Tab::ALL.iter().position(|tab| *tab == self).unwrap_or(0);
-        Tab::ALL[(here + by) % Tab::ALL.len()]
+    pub fn cycle(self, by: usize) -> AgentTab {
+        let here = AgentTab::ALL
+            .iter()
+            .position(|tab| *tab == self)
+            .unwrap_or(0);
+        AgentTab::ALL[(here + by) % AgentTab::ALL.len()]
     }
 }
 
@@ -86,47 +89,47 @@ impl Tab {
 #[derive(Clone, Debug, Default)]
 pub struct AgentScreen {
     /// Whose.
-    pub name: String,
+    pub agent: String,
     /// Which one is shown.
-    pub tab: Tab,
+    pub tab: AgentTab,
     /// Baseline against memory.
     pub diff: Pane,
     /// The same by the other rule about blanks, where that makes a difference.
-    pub other: Option<Vec<TextLine>>,
+    pub diff_alternate: Option<Vec<TextLine>>,
     /// What is below the boundary.
     pub scratch: Pane,
     /// The last known version of its baseline against the file.
     pub baseline: Pane,
     /// The same by the other rule about blanks.
-    pub baseline_other: Option<Vec<TextLine>>,
+    pub baseline_alternate: Option<Vec<TextLine>>,
     /// Names of that version and of the file.
     pub baseline_titles: [String; 2],
     /// What is known of it.
     pub facts: Pane,
     /// What each of the facts is about; a heading where there is no more to it.
-    pub labels: Vec<&'static str>,
+    pub fact_labels: Vec<&'static str>,
     /// What was done to it.
     pub history: HistoryPane,
     /// What is remarkable about the file.
     pub findings: String,
     /// Names of the baseline and of the memory.
-    pub titles: [String; 2],
+    pub diff_titles: [String; 2],
     /// Generation of the texts; 0 before they came.
     pub generation: u64,
     /// When these texts were read, where they are no more than a copy.
-    pub copied: Option<DateTime<FixedOffset>>,
+    pub cached_at: Option<DateTime<FixedOffset>>,
     /// Wrap long lines.
-    pub wrap: bool,
+    pub is_wrapping: bool,
     /// Mark ordinary white space.
-    pub reveal: bool,
+    pub is_whitespace_marked: bool,
     /// Never two sides.
-    pub unified: bool,
+    pub is_unified: bool,
     /// Equal lines around a change; all where there is no number.
-    pub context: Option<usize>,
+    pub context_lines: Option<usize>,
     /// Lines that differ in blanks alone are equal.
-    pub ignore_blanks: bool,
+    pub is_whitespace_ignored: bool,
     /// Nothing but the text is on the screen.
-    pub full: bool,
+    pub is_full_screen: bool,
 }
 
 /// What was done to an agent.
@@ -134,23 +137,23 @@ pub struct AgentScreen {
 pub struct HistoryPane {
     /// The records, the youngest first, or why there are none; nothing before they
     /// came.
-    pub past: Option<Result<Vec<RunDiff>, String>>,
+    pub records: Option<Result<Vec<HistoryEntry>, String>>,
     /// The record under the cursor, by its number.
-    pub cursor: Option<u64>,
+    pub cursor_seq: Option<u64>,
     /// First visible row.
     pub top: usize,
     /// The record that is open, by its number.
-    pub opened: Option<u64>,
+    pub open_seq: Option<u64>,
     /// What it changed; empty before that came.
-    pub pane: Pane,
+    pub diff: Pane,
     /// The same by the other rule about blanks.
-    pub other: Option<Vec<TextLine>>,
+    pub diff_alternate: Option<Vec<TextLine>>,
 }
 
 impl HistoryPane {
     /// The records, the youngest first.
-    pub fn rows(&self) -> &[RunDiff] {
-        match &self.past {
+    pub fn loaded_records(&self) -> &[HistoryEntry] {
+        match &self.records {
             Some(Ok(past)) => past,
             _ => &[],
         }
@@ -158,118 +161,120 @@ impl HistoryPane {
 
     /// The place of the record under the cursor: of the youngest, until one was
     /// chosen.
-    pub fn index(&self) -> usize {
-        let is_it = |past: &RunDiff| Some(past.record.seq) == self.cursor;
-        self.rows().iter().position(is_it).unwrap_or(0)
+    pub fn cursor_index(&self) -> usize {
+        let is_it = |past: &HistoryEntry| Some(past.record.seq) == self.cursor_seq;
+        self.loaded_records().iter().position(is_it).unwrap_or(0)
     }
 
     /// The record under the cursor.
-    pub fn current(&self) -> Option<&RunDiff> {
-        self.rows().get(self.index())
+    pub fn current_record(&self) -> Option<&HistoryEntry> {
+        self.loaded_records().get(self.cursor_index())
     }
 }
 
 impl AgentScreen {
     /// The screen of another agent, looked at in the same way.
-    pub fn of(&self, name: String) -> AgentScreen {
+    pub fn for_agent(&self, name: String) -> AgentScreen {
         AgentScreen {
-            name,
+            agent: name,
             tab: self.tab,
-            wrap: self.wrap,
-            reveal: self.reveal,
-            unified: self.unified,
-            context: self.context,
-            ignore_blanks: self.ignore_blanks,
-            full: self.full,
+            is_wrapping: self.is_wrapping,
+            is_whitespace_marked: self.is_whitespace_marked,
+            is_unified: self.is_unified,
+            context_lines: self.context_lines,
+            is_whitespace_ignored: self.is_whitespace_ignored,
+            is_full_screen: self.is_full_screen,
             ..AgentScreen::default()
         }
     }
 
     /// The pane that is shown.
-    pub fn pane(&self) -> &Pane {
+    pub fn current_pane(&self) -> &Pane {
         match self.tab {
-            Tab::Diff => &self.diff,
-            Tab::Scratch => &self.scratch,
-            Tab::Facts => &self.facts,
-            Tab::Baseline => &self.baseline,
-            Tab::History => &self.history.pane,
+            AgentTab::Diff => &self.diff,
+            AgentTab::Scratch => &self.scratch,
+            AgentTab::Facts => &self.facts,
+            AgentTab::Baseline => &self.baseline,
+            AgentTab::History => &self.history.diff,
         }
     }
 
     /// The same, to be moved through.
-    pub fn pane_mut(&mut self) -> &mut Pane {
+    pub fn current_pane_mut(&mut self) -> &mut Pane {
         match self.tab {
-            Tab::Diff => &mut self.diff,
-            Tab::Scratch => &mut self.scratch,
-            Tab::Facts => &mut self.facts,
-            Tab::Baseline => &mut self.baseline,
-            Tab::History => &mut self.history.pane,
+            AgentTab::Diff => &mut self.diff,
+            AgentTab::Scratch => &mut self.scratch,
+            AgentTab::Facts => &mut self.facts,
+            AgentTab::Baseline => &mut self.baseline,
+            AgentTab::History => &mut self.history.diff,
         }
     }
 
     /// Whether what is shown is no more than a copy. Runs and baselines are of this
     /// machine.
-    pub fn is_copy(&self) -> bool {
-        self.copied.is_some() && !matches!(self.tab, Tab::Baseline | Tab::History)
+    pub fn is_cached(&self) -> bool {
+        self.cached_at.is_some() && !matches!(self.tab, AgentTab::Baseline | AgentTab::History)
     }
 
     /// Whether two texts are compared.
-    pub fn is_diff(&self) -> bool {
+    pub fn is_comparison(&self) -> bool {
         match self.tab {
-            Tab::Diff | Tab::Baseline => true,
-            Tab::History => self.history.opened.is_some(),
-            Tab::Scratch | Tab::Facts => false,
+            AgentTab::Diff | AgentTab::Baseline => true,
+            AgentTab::History => self.history.open_seq.is_some(),
+            AgentTab::Scratch | AgentTab::Facts => false,
         }
     }
 
     /// Whether there is a list with a cursor instead of a text.
     pub fn is_list(&self) -> bool {
-        self.tab == Tab::History && self.history.opened.is_none()
+        self.tab == AgentTab::History && self.history.open_seq.is_none()
     }
 
     /// Whether the tab shows a text of a file, and no list or facts about it.
-    pub fn is_text(&self) -> bool {
-        !self.is_list() && self.tab != Tab::Facts
+    pub fn is_file_text(&self) -> bool {
+        !self.is_list() && self.tab != AgentTab::Facts
     }
 
     /// Whether whitespace has marks: that of files alone.
-    pub fn has_whitespace_marks(&self) -> bool {
-        self.reveal && self.is_text()
+    pub fn can_mark_whitespace(&self) -> bool {
+        self.is_whitespace_marked && self.is_file_text()
     }
 
     /// Shows panes as it is set, on a screen of so many columns.
-    pub fn arrange(&mut self, columns: u16) {
+    pub fn arrange_panes(&mut self, columns: u16) {
         let by = Arrangement {
-            context: self.context,
-            sides: !self.unified && !self.full && columns >= SIDES,
+            context_lines: self.context_lines,
+            is_side_by_side: !self.is_unified
+                && !self.is_full_screen
+                && columns >= MIN_SIDE_BY_SIDE_COLUMNS,
         };
-        self.diff.arrange(by);
-        self.baseline.arrange(by);
-        self.history.pane.arrange(by);
+        self.diff.set_arrangement(by);
+        self.baseline.set_arrangement(by);
+        self.history.diff.set_arrangement(by);
     }
 
     /// Switches between the rules about blanks.
-    pub fn switch_blanks(&mut self) {
-        self.ignore_blanks = !self.ignore_blanks;
+    pub fn toggle_ignore_whitespace(&mut self) {
+        self.is_whitespace_ignored = !self.is_whitespace_ignored;
         let history = &mut self.history;
         for (pane, other) in [
-            (&mut self.diff, &mut self.other),
-            (&mut self.baseline, &mut self.baseline_other),
-            (&mut history.pane, &mut history.other),
+            (&mut self.diff, &mut self.diff_alternate),
+            (&mut self.baseline, &mut self.baseline_alternate),
+            (&mut history.diff, &mut history.diff_alternate),
         ] {
             if let Some(lines) = other.take() {
                 *other = Some(pane.lines.clone());
-                pane.replace(lines);
-                pane.grown = 0;
+                pane.replace_lines(lines);
+                pane.lines_added_above = 0;
             }
         }
     }
 
     /// Of a text that was prepared what is shown by the rule about blanks, and what
     /// is not.
-    pub fn choose(&self, prepared: Prepared) -> (Vec<TextLine>, Option<Vec<TextLine>>) {
-        match prepared.but_blanks {
-            Some(lines) if self.ignore_blanks => (lines, Some(prepared.lines)),
+    pub fn choose_lines(&self, prepared: PreparedText) -> (Vec<TextLine>, Option<Vec<TextLine>>) {
+        match prepared.ignoring_whitespace {
+            Some(lines) if self.is_whitespace_ignored => (lines, Some(prepared.lines)),
             other => (prepared.lines, other),
         }
     }
@@ -281,7 +286,10 @@ impl Model {
         let agent = &self.agent;
         // Two lines of header, a rule; a rule, the findings, the message, the hints. In
         // full the state alone, and above two sides what they are.
-        let fixed = match (agent.full && !agent.is_list(), self.has_sides()) {
+        let fixed = match (
+            agent.is_full_screen && !agent.is_list(),
+            self.is_side_by_side(),
+        ) {
             (true, _) => 1,
             (false, true) => 8,
             (false, false) => 7,
@@ -290,49 +298,54 @@ impl Model {
     }
 
     /// Whether two texts stand side by side.
-    pub fn has_sides(&self) -> bool {
-        self.agent.is_diff() && self.agent.pane().has_sides()
+    pub fn is_side_by_side(&self) -> bool {
+        self.agent.is_comparison() && self.agent.current_pane().is_side_by_side()
     }
 
     /// Cells left of the text.
-    pub fn gutter(&self) -> usize {
+    pub fn gutter_width(&self) -> usize {
         let agent = &self.agent;
         match agent.tab {
-            _ if agent.is_diff() && self.has_sides() => GUTTER_SIDE,
+            _ if agent.is_comparison() && self.is_side_by_side() => SIDE_GUTTER_CELLS,
             // What is copied off the screen should be the text, or a diff of it.
-            _ if agent.is_diff() && agent.full => 1,
-            _ if agent.is_diff() => GUTTER_DIFF,
-            Tab::Facts => GUTTER_FACT,
-            _ if agent.full => 0,
-            _ => GUTTER_TEXT,
+            _ if agent.is_comparison() && agent.is_full_screen => 1,
+            _ if agent.is_comparison() => DIFF_GUTTER_CELLS,
+            AgentTab::Facts => FACT_GUTTER_CELLS,
+            _ if agent.is_full_screen => 0,
+            _ => TEXT_GUTTER_CELLS,
         }
     }
 
     /// Cells of a text that fit, without its gutter.
     pub fn text_width(&self) -> usize {
         usize::from(self.size.0)
-            .saturating_sub(self.gutter())
+            .saturating_sub(self.gutter_width())
             .max(1)
     }
 
     /// The column between two sides.
-    pub fn middle(&self) -> usize {
+    pub fn divider_column(&self) -> usize {
         usize::from(self.size.0).saturating_sub(2) / 2
     }
 
     /// How texts look.
-    pub fn look(&self) -> PaneStyle {
+    pub fn pane_style(&self) -> PaneStyle {
         PaneStyle {
-            wrap: self.agent.wrap,
-            reveal: self.agent.has_whitespace_marks(),
-            prose: matches!(self.agent.tab, Tab::Scratch | Tab::Facts),
-            word_marks: self.word_marks,
-            half: self.middle().saturating_sub(GUTTER_SIDE).max(1),
+            is_wrapping: self.agent.is_wrapping,
+            is_whitespace_marked: self.agent.can_mark_whitespace(),
+            is_prose: matches!(self.agent.tab, AgentTab::Scratch | AgentTab::Facts),
+            has_word_marks: self.has_word_marks,
+            half_width: self
+                .divider_column()
+                .saturating_sub(SIDE_GUTTER_CELLS)
+                .max(1),
         }
     }
 
     /// Rows of the history that fit.
     pub fn history_height(&self) -> usize {
-        usize::from(self.size.1).saturating_sub(7 + CHARTS).max(1)
+        usize::from(self.size.1)
+            .saturating_sub(7 + CHART_ROWS)
+            .max(1)
     }
 }

@@ -5,12 +5,12 @@
 use std::time::Duration;
 
 use super::{MessageLevel, Model, Overlay, ResetStage, Screen};
-use crate::console::keymap::{Code, Key};
+use crate::console::keymap::{Key, KeyCode};
 
 /// How long no key may come before keys count again.
-pub const GUARD_TIME: Duration = Duration::from_millis(400);
+pub const KEY_GUARD_TIME: Duration = Duration::from_millis(400);
 
-/// Ignores keys until none has come for [`GUARD_TIME`].
+/// Ignores keys until none has come for [`KEY_GUARD_TIME`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyGuard {
     until: Duration,
@@ -22,51 +22,51 @@ impl KeyGuard {
     /// A guard that begins now.
     pub fn new(now: Duration) -> KeyGuard {
         KeyGuard {
-            until: now + GUARD_TIME,
+            until: now + KEY_GUARD_TIME,
             has_ignored: false,
         }
     }
 
     /// Begins again. While keys keep coming the screen goes on to say so.
     pub fn restart(&mut self, now: Duration) {
-        self.has_ignored &= self.is_on(now);
-        self.until = now + GUARD_TIME;
+        self.has_ignored &= self.is_active(now);
+        self.until = now + KEY_GUARD_TIME;
     }
 
     /// Whether a key that came now would be ignored.
-    pub fn is_on(&self, now: Duration) -> bool {
+    pub fn is_active(&self, now: Duration) -> bool {
         now < self.until
     }
 
     /// A key came. Returns whether it is ignored; then the guard goes on.
-    pub fn ignores(&mut self, now: Duration) -> bool {
-        let ignores = self.is_on(now);
+    pub fn intercepts_key(&mut self, now: Duration) -> bool {
+        let ignores = self.is_active(now);
         if ignores {
-            self.ignore(now);
+            self.ignore_key(now);
         }
         ignores
     }
 
     /// Ignores a key that came, and those that come right behind it.
-    pub fn ignore(&mut self, now: Duration) {
+    pub fn ignore_key(&mut self, now: Duration) {
         self.has_ignored = true;
-        self.until = now + GUARD_TIME;
+        self.until = now + KEY_GUARD_TIME;
     }
 
     /// Until when the screen says that keys are ignored, if it says so now.
-    pub fn told_until(&self, now: Duration) -> Option<Duration> {
-        (self.has_ignored && self.is_on(now)).then_some(self.until)
+    pub fn notice_until(&self, now: Duration) -> Option<Duration> {
+        (self.has_ignored && self.is_active(now)).then_some(self.until)
     }
 }
 
 impl Model {
     /// Says that a question was given up by a key. One that was meant for something else
     /// is followed by more of that, which the guard ignores.
-    pub fn give_up_question(&mut self, key: Key, what: &str) {
-        if key.code != Code::Esc && key.typed() != Some('n') {
-            self.given_up = KeyGuard::new(self.now.since);
+    pub fn abandon_question(&mut self, key: Key, consequence: &str) {
+        if key.code != KeyCode::Esc && key.printable_char() != Some('n') {
+            self.abandoned_question_guard = KeyGuard::new(self.now.elapsed);
         }
-        self.say(MessageLevel::Info, what);
+        self.report(MessageLevel::Info, consequence);
     }
 
     /// Whether a plan is on the screen, or is being made for it.
@@ -79,15 +79,15 @@ impl Model {
     }
 
     /// Until when the screen says that keys are ignored, if it says so now.
-    pub fn ignores_keys_until(&self) -> Option<Duration> {
+    pub fn key_guard_notice_until(&self) -> Option<Duration> {
         let guard = match &self.overlay {
-            Some(Overlay::Question(answering)) => &answering.guard,
-            Some(Overlay::Seal(question)) => &question.guard,
+            Some(Overlay::AnswerQuestion(answering)) => &answering.guard,
+            Some(Overlay::EditSealed(question)) => &question.guard,
             Some(_) => return None,
             None if self.has_plan() => &self.reset.guard,
             None => return None,
         };
-        guard.told_until(self.now.since)
+        guard.notice_until(self.now.elapsed)
     }
 }
 
@@ -104,23 +104,23 @@ mod tests {
     #[test]
     fn guard_goes_on_while_keys_keep_coming() {
         let mut guard = KeyGuard::new(BEGIN);
-        assert_eq!(guard.told_until(BEGIN), None, "nothing was ignored yet");
+        assert_eq!(guard.notice_until(BEGIN), None, "nothing was ignored yet");
         for millis in [0, 399, 798, 1_000, 1_399] {
-            assert!(guard.ignores(after(millis)), "{millis}");
+            assert!(guard.intercepts_key(after(millis)), "{millis}");
         }
-        assert_eq!(guard.told_until(after(1_798)), Some(after(1_799)));
-        assert_eq!(guard.told_until(after(1_799)), None);
-        assert!(!guard.ignores(after(1_799)));
+        assert_eq!(guard.notice_until(after(1_798)), Some(after(1_799)));
+        assert_eq!(guard.notice_until(after(1_799)), None);
+        assert!(!guard.intercepts_key(after(1_799)));
     }
 
     #[test]
     fn restarted_guard_tells_of_keys_that_keep_coming() {
         let mut guard = KeyGuard::new(BEGIN);
-        guard.ignore(after(100));
+        guard.ignore_key(after(100));
         guard.restart(after(200));
-        assert_eq!(guard.told_until(after(300)), Some(after(600)));
+        assert_eq!(guard.notice_until(after(300)), Some(after(600)));
         guard.restart(after(900));
-        assert_eq!(guard.told_until(after(900)), None);
-        assert!(guard.ignores(after(1_000)));
+        assert_eq!(guard.notice_until(after(900)), None);
+        assert!(guard.intercepts_key(after(1_000)));
     }
 }

@@ -5,8 +5,8 @@ use std::fmt;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::age;
-use crate::config::Host;
+use super::format_age;
+use crate::config::SshHost;
 use crate::console::command::Command;
 use crate::console::keymap::Keymap;
 use crate::engine::{ConnectionSetting, ConnectionStatus, HostStatus, Reachability};
@@ -14,81 +14,83 @@ use crate::engine::{ConnectionSetting, ConnectionStatus, HostStatus, Reachabilit
 /// The hosts.
 #[derive(Clone, Debug, Default)]
 pub struct HostsScreen {
-    list: Vec<HostStatus>,
+    statuses: Vec<HostStatus>,
     /// Where the host of an agent is in the list.
-    of: HashMap<String, usize>,
+    index_by_agent: HashMap<String, usize>,
     /// The host under the cursor, once it was moved.
-    pub cursor: Option<Host>,
+    pub cursor_host: Option<SshHost>,
     /// The logins of hosts that were answered; it is not known yet what came of it.
-    pub answered: BTreeSet<String>,
+    pub answered_logins: BTreeSet<String>,
     /// The logins of hosts whose answer came too late; they are going to ask anew.
-    pub late: BTreeSet<String>,
+    pub late_logins: BTreeSet<String>,
     /// What ssh makes of its configuration for a host, or why that is not known.
-    pub settings: HashMap<Host, Result<Vec<ConnectionSetting>, String>>,
+    pub settings: HashMap<SshHost, Result<Vec<ConnectionSetting>, String>>,
 }
 
 impl HostsScreen {
     /// All hosts, the worst first.
-    pub fn order(&self) -> Vec<&HostStatus> {
-        let mut order: Vec<&HostStatus> = self.list.iter().collect();
-        order.sort_by_key(|status| rank(status));
+    pub fn sorted_statuses(&self) -> Vec<&HostStatus> {
+        let mut order: Vec<&HostStatus> = self.statuses.iter().collect();
+        order.sort_by_key(|status| severity_rank(status));
         order
     }
 
     /// The host of an agent; none for one of this machine.
-    pub fn of(&self, agent: &str) -> Option<&HostStatus> {
-        self.of.get(agent).and_then(|place| self.list.get(*place))
+    pub fn status_of_agent(&self, agent: &str) -> Option<&HostStatus> {
+        self.index_by_agent
+            .get(agent)
+            .and_then(|place| self.statuses.get(*place))
     }
 
     /// The host under the cursor; the worst until it was moved.
-    pub fn current(&self) -> Option<&HostStatus> {
+    pub fn current_status(&self) -> Option<&HostStatus> {
         let chosen = self
-            .list
+            .statuses
             .iter()
-            .find(|it| Some(&it.host) == self.cursor.as_ref());
-        chosen.or_else(|| self.order().first().copied())
+            .find(|it| Some(&it.host) == self.cursor_host.as_ref());
+        chosen.or_else(|| self.sorted_statuses().first().copied())
     }
 
     /// The place of the cursor in the order.
     pub fn cursor_index(&self) -> usize {
-        let here = self.current().map(|status| &status.host);
-        let mut order = self.order().into_iter();
+        let here = self.current_status().map(|status| &status.host);
+        let mut order = self.sorted_statuses().into_iter();
         order.position(|it| Some(&it.host) == here).unwrap_or(0)
     }
 
     /// Whether another host has the same name.
-    pub fn is_namesake(&self, host: &Host) -> bool {
-        let mut others = self.list.iter().filter(|it| it.host != *host);
+    pub fn has_namesake(&self, host: &SshHost) -> bool {
+        let mut others = self.statuses.iter().filter(|it| it.host != *host);
         others.any(|it| it.host.name == host.name)
     }
 
     /// What a host is called: its name, where that says which one it is.
-    pub fn label(&self, host: &Host) -> String {
-        match self.is_namesake(host) {
-            true => host.login(),
+    pub fn label(&self, host: &SshHost) -> String {
+        match self.has_namesake(host) {
+            true => host.authority(),
             false => host.name.clone(),
         }
     }
 
     /// The question of a host is answered or gone.
-    pub fn hush(&mut self, login: &str) {
-        let there = |it: &&mut HostStatus| it.host.login() == login;
-        for status in self.list.iter_mut().filter(there) {
-            status.contact.asks = None;
+    pub fn forget_answered(&mut self, login: &str) {
+        let is_host = |it: &&mut HostStatus| it.host.authority() == login;
+        for status in self.statuses.iter_mut().filter(is_host) {
+            status.connection.pending_prompt = None;
         }
     }
 
     /// A host stands like this now; how it stood before.
-    pub fn take(&mut self, status: HostStatus) -> Option<HostStatus> {
-        let known = self.list.iter().position(|it| it.host == status.host);
-        let place = known.unwrap_or(self.list.len());
+    pub fn apply_status(&mut self, status: HostStatus) -> Option<HostStatus> {
+        let known = self.statuses.iter().position(|it| it.host == status.host);
+        let place = known.unwrap_or(self.statuses.len());
         for agent in &status.agents {
-            self.of.insert(agent.clone(), place);
+            self.index_by_agent.insert(agent.clone(), place);
         }
-        match self.list.get_mut(place) {
+        match self.statuses.get_mut(place) {
             Some(old) => Some(std::mem::replace(old, status)),
             None => {
-                self.list.push(status);
+                self.statuses.push(status);
                 None
             }
         }
@@ -96,29 +98,32 @@ impl HostsScreen {
 }
 
 /// How much a host needs the operator; those with the same word have the same.
-fn rank(status: &HostStatus) -> (Reachability, bool, bool) {
-    let contact = &status.contact;
-    let (asks, trying) = (contact.asks.is_some(), contact.trying);
-    match contact.reach {
-        Reachability::HostKey if !asks => (Reachability::HostKey, false, false),
-        _ if asks => (Reachability::HostKey, true, false),
+fn severity_rank(status: &HostStatus) -> (Reachability, bool, bool) {
+    let contact = &status.connection;
+    let (asks, trying) = (contact.pending_prompt.is_some(), contact.is_connecting);
+    match contact.reachability {
+        Reachability::HostKeyMismatch if !asks => (Reachability::HostKeyMismatch, false, false),
+        _ if asks => (Reachability::HostKeyMismatch, true, false),
         Reachability::Unknown => (Reachability::Unknown, false, !trying),
         reach => (reach, false, false),
     }
 }
 
 /// The word for how a host stands.
-pub fn word(status: &HostStatus) -> &'static str {
-    if status.contact.asks.is_some() {
+pub fn status_label(status: &HostStatus) -> &'static str {
+    if status.connection.pending_prompt.is_some() {
         return "ASKS";
     }
-    match (status.contact.reach, status.contact.trying) {
-        (Reachability::HostKey, _) => "HOSTKEY",
+    match (
+        status.connection.reachability,
+        status.connection.is_connecting,
+    ) {
+        (Reachability::HostKeyMismatch, _) => "HOSTKEY",
         (Reachability::Refused, _) => "REFUSED",
-        (Reachability::Away, _) => "AWAY",
+        (Reachability::Unreachable, _) => "AWAY",
         (Reachability::Unknown, true) => "CONNECTING",
         (Reachability::Unknown, false) => "UNKNOWN",
-        (Reachability::Up, _) => "UP",
+        (Reachability::Connected, _) => "UP",
     }
 }
 
@@ -128,7 +133,7 @@ pub struct HostProblem {
     /// The reason; it may be in the host's words.
     pub reason: String,
     /// When it is tried again, if that is known.
-    pub next: Option<NextAttempt>,
+    pub next_attempt: Option<NextAttempt>,
 }
 
 /// When a host is tried again.
@@ -139,18 +144,18 @@ pub enum NextAttempt {
     /// After about so long.
     After(String),
     /// Once its question is answered, by this key.
-    Answered(String),
+    OnAnswer(String),
     /// When the operator wants it, by this key.
-    Wanted(String),
+    OnRequest(String),
 }
 
 impl NextAttempt {
     /// In a column.
-    pub fn short(&self) -> String {
+    pub fn short_text(&self) -> String {
         match self {
             NextAttempt::Now => "trying".to_string(),
             NextAttempt::After(time) => format!("next {time}"),
-            NextAttempt::Answered(_) | NextAttempt::Wanted(_) => self.to_string(),
+            NextAttempt::OnAnswer(_) | NextAttempt::OnRequest(_) => self.to_string(),
         }
     }
 }
@@ -160,8 +165,8 @@ impl fmt::Display for NextAttempt {
         match self {
             NextAttempt::Now => f.write_str("trying now"),
             NextAttempt::After(time) => write!(f, "next try {time}"),
-            NextAttempt::Answered(key) => write!(f, "{key} answers"),
-            NextAttempt::Wanted(key) => write!(f, "{key} tries again"),
+            NextAttempt::OnAnswer(key) => write!(f, "{key} answers"),
+            NextAttempt::OnRequest(key) => write!(f, "{key} tries again"),
         }
     }
 }
@@ -169,54 +174,68 @@ impl fmt::Display for NextAttempt {
 impl fmt::Display for HostProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.reason)?;
-        self.next.iter().try_for_each(|next| write!(f, "; {next}"))
+        self.next_attempt
+            .iter()
+            .try_for_each(|next| write!(f, "; {next}"))
     }
 }
 
 /// Why nobody on a host can be reached; none where there is nothing wrong.
-pub fn trouble(
+pub fn problem_of(
     status: &HostStatus,
     now: DateTime<FixedOffset>,
     keymap: &Keymap,
 ) -> Option<HostProblem> {
-    let contact = &status.contact;
-    if !contact.reach.is_trouble() && contact.asks.is_none() {
+    let contact = &status.connection;
+    if !contact.reachability.is_failure() && contact.pending_prompt.is_none() {
         return None;
     }
     Some(HostProblem {
-        reason: contact.reason().unwrap_or_else(|| "no answer".to_string()),
-        next: Some(next(contact, now, keymap).unwrap_or(NextAttempt::Now)),
+        reason: contact
+            .short_reason()
+            .unwrap_or_else(|| "no answer".to_string()),
+        next_attempt: Some(next_attempt(contact, now, keymap).unwrap_or(NextAttempt::Now)),
     })
 }
 
 /// When a host is tried next, if it is.
-fn next(
+fn next_attempt(
     contact: &ConnectionStatus,
     now: DateTime<FixedOffset>,
     keymap: &Keymap,
 ) -> Option<NextAttempt> {
-    if contact.asks.is_some() {
-        return Some(NextAttempt::Answered(keymap.key(Command::Answer)));
+    if contact.pending_prompt.is_some() {
+        return Some(NextAttempt::OnAnswer(
+            keymap.key_hint(Command::AnswerQuestion),
+        ));
     }
-    match (contact.barred, contact.trying, contact.next) {
-        (true, ..) => Some(NextAttempt::Wanted(keymap.key(Command::TryNow))),
+    match (
+        contact.is_blocked,
+        contact.is_connecting,
+        contact.next_attempt,
+    ) {
+        (true, ..) => Some(NextAttempt::OnRequest(keymap.key_hint(Command::RetryHost))),
         (_, true, _) => Some(NextAttempt::Now),
-        (.., Some(next)) => Some(NextAttempt::After(until(now, next))),
+        (.., Some(next)) => Some(NextAttempt::After(format_time_until(now, next))),
         _ => None,
     }
 }
 
 /// The same for a narrow column.
-pub fn next_try(status: &HostStatus, now: DateTime<FixedOffset>, keymap: &Keymap) -> String {
-    match next(&status.contact, now, keymap) {
+pub fn next_attempt_text(
+    status: &HostStatus,
+    now: DateTime<FixedOffset>,
+    keymap: &Keymap,
+) -> String {
+    match next_attempt(&status.connection, now, keymap) {
         Some(NextAttempt::Now) => "now".to_string(),
         Some(NextAttempt::After(time)) => time,
-        Some(NextAttempt::Answered(key) | NextAttempt::Wanted(key)) => key,
+        Some(NextAttempt::OnAnswer(key) | NextAttempt::OnRequest(key)) => key,
         None => "-".to_string(),
     }
 }
 
 /// How long until then, in the same coarse steps as an age.
-pub fn until(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
-    age(then, now)
+pub fn format_time_until(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
+    format_age(then, now)
 }

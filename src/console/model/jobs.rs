@@ -20,37 +20,37 @@ const MAX_UNANSWERED_PLANS: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackgroundJob {
     /// What it is, in words.
-    pub what: String,
+    pub label: String,
     /// Since when.
-    pub since: Moment,
+    pub started: Moment,
 }
 
 /// What was asked for and is not answered yet. Each queue has one row: what is
 /// asked for last takes the place of what it was asked before.
 #[derive(Clone, Debug, Default)]
 pub struct BackgroundJobs {
-    reads: BTreeMap<String, Moment>,
-    queues: BTreeMap<JobQueue, PendingRequest>,
+    agent_reads: BTreeMap<String, Moment>,
+    pending: BTreeMap<JobKey, PendingRequest>,
     /// What is on the screen, and since when.
-    pub shown: Vec<BackgroundJob>,
-    changed: Duration,
+    pub visible: Vec<BackgroundJob>,
+    last_change: Duration,
 }
 
 /// Who answers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum JobQueue {
-    Plan(u64),
+enum JobKey {
+    MakePlan(u64),
     /// The host's, for texts; none for this machine's.
-    Texts(String),
-    Patch(String),
+    PrepareTexts(String),
+    PreparePatch(String),
     /// What was done to an agent, or what one record of it changed.
-    Past(String, Option<u64>),
+    LoadHistory(String, Option<u64>),
     Connect(String),
-    Settings,
-    Copy,
-    Entry,
-    Baseline,
-    Log,
+    LoadSettings,
+    CopyToClipboard,
+    LoadEntry,
+    InspectBaseline,
+    LoadLog,
 }
 
 #[derive(Clone, Debug)]
@@ -61,220 +61,238 @@ struct PendingRequest {
 
 impl BackgroundJobs {
     /// These agents are going to be read.
-    pub fn read(&mut self, agents: &[String], now: Moment) {
+    pub fn begin_reads(&mut self, agents: &[String], now: Moment) {
         for agent in agents {
-            self.reads.entry(agent.clone()).or_insert(now);
+            self.agent_reads.entry(agent.clone()).or_insert(now);
         }
     }
 
-    fn ask(&mut self, queue: JobQueue, subject: &str, what: String, now: Moment) {
-        let waiting = self.queues.get(&queue).map(|asked| asked.job.since);
+    fn begin_request(&mut self, queue: JobKey, subject: &str, what: String, now: Moment) {
+        let waiting = self.pending.get(&queue).map(|asked| asked.job.started);
         let since = waiting.unwrap_or(now);
-        let job = BackgroundJob { what, since };
+        let job = BackgroundJob {
+            label: what,
+            started: since,
+        };
         let subject = subject.to_string();
-        self.queues.insert(queue, PendingRequest { subject, job });
+        self.pending.insert(queue, PendingRequest { subject, job });
         let plans = self
-            .queues
+            .pending
             .keys()
-            .filter(|it| matches!(it, JobQueue::Plan(_)));
+            .filter(|it| matches!(it, JobKey::MakePlan(_)));
         if plans.count() > MAX_UNANSWERED_PLANS {
-            self.queues.pop_first();
+            self.pending.pop_first();
         }
     }
 
     /// An answer. Where something else is wanted by now, that goes on.
-    fn answered(&mut self, queue: &JobQueue, subject: &str, now: Moment) {
-        match self.queues.get_mut(queue) {
-            Some(asked) if asked.subject != subject => asked.job.since = now,
-            _ => drop(self.queues.remove(queue)),
+    fn finish_request(&mut self, queue: &JobKey, subject: &str, now: Moment) {
+        match self.pending.get_mut(queue) {
+            Some(asked) if asked.subject != subject => asked.job.started = now,
+            _ => drop(self.pending.remove(queue)),
         }
     }
 }
 
 /// The queue that prepares the texts of an agent.
-fn texts_of(model: &Model, agent: &str) -> String {
-    let status = model.hosts.of(agent);
+fn text_worker_host(model: &Model, agent: &str) -> String {
+    let status = model.hosts.status_of_agent(agent);
     status.map_or_else(String::new, |status| status.host.name.clone())
 }
 
 /// Takes note of what a message answers.
-pub fn ended(model: &mut Model, msg: &Msg) {
+pub fn finish_jobs(model: &mut Model, msg: &Msg) {
     let now = model.now;
     let (queue, subject) = match msg {
-        Msg::Observed(seen) => {
+        Msg::AgentsObserved(seen) => {
             for seen in seen {
-                model.jobs.reads.remove(&seen.agent);
+                model.background_jobs.agent_reads.remove(&seen.agent);
             }
             return;
         }
-        Msg::Hosts(hosts) => {
-            let known = |name: &String| model.row(name).is_some();
+        Msg::HostsChanged(hosts) => {
+            let known = |name: &String| model.find_row(name).is_some();
             // One of the config before tells nothing any more.
             let hosts = hosts.iter().filter(|it| it.agents.iter().any(known));
             for status in hosts.collect::<Vec<_>>() {
                 // Several users of one host are several.
                 let name = model.hosts.label(&status.host);
-                let queue = JobQueue::Connect(name.clone());
-                match status.contact.trying {
-                    true => model
-                        .jobs
-                        .ask(queue, "", format!("connecting to {name}"), now),
-                    false => model.jobs.answered(&queue, "", now),
+                let queue = JobKey::Connect(name.clone());
+                match status.connection.is_connecting {
+                    true => model.background_jobs.begin_request(
+                        queue,
+                        "",
+                        format!("connecting to {name}"),
+                        now,
+                    ),
+                    false => model.background_jobs.finish_request(&queue, "", now),
                 }
             }
             return;
         }
-        Msg::ConfigLoaded(_, names, _) => {
+        Msg::ConfigAdopted(_, names, _) => {
             // Others answer now, and nobody what the old ones were asked.
-            model.jobs = BackgroundJobs::default();
+            model.background_jobs = BackgroundJobs::default();
             let names: Vec<String> = names.iter().map(|(name, _)| name.clone()).collect();
-            model.jobs.read(&names, now);
+            model.background_jobs.begin_reads(&names, now);
             return;
         }
-        Msg::Planned(id, _) => (JobQueue::Plan(*id), String::new()),
-        Msg::Texts(texts) => (
-            JobQueue::Texts(texts_of(model, &texts.agent)),
+        Msg::PlanMade(id, _) => (JobKey::MakePlan(*id), String::new()),
+        Msg::TextsPrepared(texts) => (
+            JobKey::PrepareTexts(text_worker_host(model, &texts.agent)),
             texts.agent.clone(),
         ),
-        Msg::Patch(agent, _) => (JobQueue::Patch(agent.clone()), String::new()),
-        Msg::History(agent, _) => (JobQueue::Past(agent.clone(), None), String::new()),
-        Msg::Passed(agent, seq, _) => (JobQueue::Past(agent.clone(), Some(*seq)), String::new()),
-        Msg::Settings(host, _) => (JobQueue::Settings, host.name.clone()),
-        Msg::Copied(clip, _) => (JobQueue::Copy, clip.what.clone()),
-        Msg::Entry(agent, ..) => (JobQueue::Entry, agent.clone()),
-        Msg::Baseline(agent, _) => (JobQueue::Baseline, agent.clone()),
-        Msg::Log(_) => (JobQueue::Log, String::new()),
+        Msg::PatchPrepared(agent, _) => (JobKey::PreparePatch(agent.clone()), String::new()),
+        Msg::HistoryLoaded(agent, _) => (JobKey::LoadHistory(agent.clone(), None), String::new()),
+        Msg::RunDiffPrepared(agent, seq, _) => (
+            JobKey::LoadHistory(agent.clone(), Some(*seq)),
+            String::new(),
+        ),
+        Msg::HostSettingsLoaded(host, _) => (JobKey::LoadSettings, host.name.clone()),
+        Msg::ClipboardCopied(clip, _) => (JobKey::CopyToClipboard, clip.description.clone()),
+        Msg::EntryLoaded(agent, ..) => (JobKey::LoadEntry, agent.clone()),
+        Msg::BaselineInspected(agent, _) => (JobKey::InspectBaseline, agent.clone()),
+        Msg::LogLoaded(_) => (JobKey::LoadLog, String::new()),
         _ => return,
     };
-    model.jobs.answered(&queue, &subject, now);
+    model.background_jobs.finish_request(&queue, &subject, now);
 }
 
 /// Takes note of what is asked for.
-pub fn begun(model: &mut Model, effects: &[Effect]) {
+pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
     let now = model.now;
     for effect in effects {
         let (queue, subject, what) = match effect {
-            Effect::Read(agents) => {
-                let known = agents.iter().filter(|name| model.row(name).is_some());
+            Effect::ReadAgents(agents) => {
+                let known = agents.iter().filter(|name| model.find_row(name).is_some());
                 let known: Vec<String> = known.cloned().collect();
-                model.jobs.read(&known, now);
+                model.background_jobs.begin_reads(&known, now);
                 continue;
             }
-            Effect::Plan(id, request, _) => {
-                let what = match request.names() {
+            Effect::MakePlan(id, request, _) => {
+                let what = match request.agent_names() {
                     [] => "plan of an undo".to_string(),
                     [one] => format!("plan for {one}"),
                     many => format!("plan for {} agents", many.len()),
                 };
-                (JobQueue::Plan(*id), "", what)
+                (JobKey::MakePlan(*id), "", what)
             }
             // Nobody answers for who is not in the config any more.
-            Effect::Texts(agent) | Effect::Patch(agent) if model.row(agent).is_none() => continue,
-            Effect::Texts(agent) => (
-                JobQueue::Texts(texts_of(model, agent)),
+            Effect::PrepareTexts(agent) | Effect::PreparePatch(agent)
+                if model.find_row(agent).is_none() =>
+            {
+                continue;
+            }
+            Effect::PrepareTexts(agent) => (
+                JobKey::PrepareTexts(text_worker_host(model, agent)),
                 agent.as_str(),
                 format!("texts of {agent}"),
             ),
-            Effect::Patch(agent) => (
-                JobQueue::Patch(agent.clone()),
+            Effect::PreparePatch(agent) => (
+                JobKey::PreparePatch(agent.clone()),
                 "",
                 format!("diff of {agent}, to be copied"),
             ),
-            Effect::History(agent) => (
-                JobQueue::Past(agent.clone(), None),
+            Effect::LoadHistory(agent) => (
+                JobKey::LoadHistory(agent.clone(), None),
                 "",
                 format!("history of {agent}"),
             ),
-            Effect::Passed(agent, seq) => (
-                JobQueue::Past(agent.clone(), Some(*seq)),
+            Effect::PrepareRunDiff(agent, seq) => (
+                JobKey::LoadHistory(agent.clone(), Some(*seq)),
                 "",
                 format!("what a run changed at {agent}"),
             ),
-            Effect::Settings(host) => (
-                JobQueue::Settings,
+            Effect::LoadHostSettings(host) => (
+                JobKey::LoadSettings,
                 host.name.as_str(),
                 format!("ssh's settings for {}", host.name),
             ),
-            Effect::Copy(clip) => (
-                JobQueue::Copy,
-                clip.what.as_str(),
-                format!("copy {}", clip.what),
+            Effect::CopyToClipboard(clip) => (
+                JobKey::CopyToClipboard,
+                clip.description.as_str(),
+                format!("copy {}", clip.description),
             ),
-            Effect::Entry(agent, _) => (
-                JobQueue::Entry,
+            Effect::LoadEntry(agent, _) => (
+                JobKey::LoadEntry,
                 agent.as_str(),
                 format!("an entry of {agent}"),
             ),
-            Effect::Baseline(agent) => (
-                JobQueue::Baseline,
+            Effect::InspectBaseline(agent) => (
+                JobKey::InspectBaseline,
                 agent.as_str(),
                 format!("the baseline of {agent}"),
             ),
-            Effect::LoadLog => (JobQueue::Log, "", "the ledger".to_string()),
+            Effect::LoadLog => (JobKey::LoadLog, "", "the ledger".to_string()),
             _ => continue,
         };
-        model.jobs.ask(queue, subject, what, now);
+        model
+            .background_jobs
+            .begin_request(queue, subject, what, now);
     }
 }
 
 impl Model {
     /// What goes on now, the oldest first.
-    fn going_on(&self) -> Vec<BackgroundJob> {
-        let jobs = &self.jobs;
-        let mut list: Vec<BackgroundJob> = jobs.queues.values().map(|it| it.job.clone()).collect();
-        if let Some(since) = jobs.reads.values().min_by_key(|it| it.since) {
-            let what = match jobs.reads.len() {
-                1 => format!("reading {}", jobs.reads.keys().next().map_or("", |it| it)),
+    fn current_jobs(&self) -> Vec<BackgroundJob> {
+        let jobs = &self.background_jobs;
+        let mut list: Vec<BackgroundJob> = jobs.pending.values().map(|it| it.job.clone()).collect();
+        if let Some(since) = jobs.agent_reads.values().min_by_key(|it| it.elapsed) {
+            let what = match jobs.agent_reads.len() {
+                1 => format!(
+                    "reading {}",
+                    jobs.agent_reads.keys().next().map_or("", |it| it)
+                ),
                 many => format!("reading {many} of {} agents", self.rows.len()),
             };
             list.push(BackgroundJob {
-                what,
-                since: *since,
+                label: what,
+                started: *since,
             });
         }
         if let ResetStage::Run(run) = &self.reset.stage {
-            let age = self.now.since.saturating_sub(run.began);
+            let age = self.now.elapsed.saturating_sub(run.started_at);
             let age = chrono::Duration::from_std(age).unwrap_or_default();
             list.push(BackgroundJob {
-                what: format!(
+                label: format!(
                     "run: {} of {} agents done",
                     run.outcomes.len(),
                     run.plan.steps.len()
                 ),
-                since: Moment {
-                    since: run.began,
-                    wall: self.now.wall - age,
+                started: Moment {
+                    elapsed: run.started_at,
+                    local_time: self.now.local_time - age,
                 },
             });
         }
-        list.retain(|job| self.now.since >= job.since.since + MIN_SHOWN_DURATION);
-        list.sort_by_key(|job| job.since.since);
+        list.retain(|job| self.now.elapsed >= job.started.elapsed + MIN_SHOWN_DURATION);
+        list.sort_by_key(|job| job.started.elapsed);
         list
     }
 
     /// Shows what goes on now, unless that changed a moment ago; whether it looks
     /// different.
     pub fn refresh_jobs(&mut self) -> bool {
-        let due =
-            self.screen == Screen::Log && self.now.since >= self.jobs.changed + REFRESH_INTERVAL;
-        if !due {
+        let is_due = self.screen == Screen::Log
+            && self.now.elapsed >= self.background_jobs.last_change + REFRESH_INTERVAL;
+        if !is_due {
             return false;
         }
-        let list = self.going_on();
-        let differs = list != self.jobs.shown;
-        if differs {
-            self.jobs.shown = list;
-            self.jobs.changed = self.now.since;
+        let list = self.current_jobs();
+        let has_changed = list != self.background_jobs.visible;
+        if has_changed {
+            self.background_jobs.visible = list;
+            self.background_jobs.last_change = self.now.elapsed;
         }
-        differs
+        has_changed
     }
 
     /// Whether what is shown may have to change soon.
     pub fn has_jobs(&self) -> bool {
-        let jobs = &self.jobs;
-        !jobs.reads.is_empty()
-            || !jobs.queues.is_empty()
-            || !jobs.shown.is_empty()
+        let jobs = &self.background_jobs;
+        !jobs.agent_reads.is_empty()
+            || !jobs.pending.is_empty()
+            || !jobs.visible.is_empty()
             || self.is_running()
     }
 }

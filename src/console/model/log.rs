@@ -5,8 +5,8 @@ use std::collections::{HashSet, VecDeque};
 use chrono::{DateTime, FixedOffset};
 
 use super::{Model, ResultLine, ResultView};
-use crate::console::columns::Column;
-use crate::engine::{Event, FileState, Operation, Outcome};
+use crate::console::columns::FleetColumn;
+use crate::engine::{FileState, Operation, Outcome, RunEvent};
 
 /// How many runs of the ledger are shown, the youngest: who looks for others asks
 /// the command line.
@@ -18,12 +18,12 @@ pub struct LogScreen {
     /// The last runs of the ledger, at most [`MAX_RUNS`], the youngest first.
     pub runs: Vec<RunSummary>,
     /// Whether they were read once.
-    pub read: bool,
+    pub is_loaded: bool,
     /// What was said in this session, the youngest first.
     pub messages: VecDeque<LogMessage>,
     /// Runs of this session with the command that does the same, the youngest
     /// first.
-    pub commands: VecDeque<(String, String)>,
+    pub run_commands: VecDeque<(String, String)>,
     /// The row under the cursor.
     pub cursor: usize,
     /// What is searched for, lower case.
@@ -31,25 +31,25 @@ pub struct LogScreen {
 }
 
 /// The word for a run that took an undo back.
-pub const REDO: &str = "redo";
+pub const REDO_VERB: &str = "redo";
 
 /// One run of the ledger.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSummary {
     /// Its id.
-    pub run: String,
+    pub run_id: String,
     /// When it ended.
-    pub time: DateTime<FixedOffset>,
+    pub ended_at: DateTime<FixedOffset>,
     /// Its records.
-    pub events: Vec<Event>,
+    pub events: Vec<RunEvent>,
     /// Agents for which it was undone, and that was not taken back.
-    pub undone: Vec<String>,
+    pub undone_agents: Vec<String>,
     /// Whether it took an undo back.
-    pub redo: bool,
+    pub is_redo: bool,
     /// How many entries its retention deleted.
-    pub retired: usize,
+    pub retired_entries: usize,
     /// What went wrong beside the agents.
-    pub trouble: Option<String>,
+    pub problem: Option<String>,
 }
 
 impl RunSummary {
@@ -59,7 +59,7 @@ impl RunSummary {
     }
 
     /// How many agents ended so.
-    pub fn count(&self, outcome: Outcome) -> usize {
+    pub fn count_outcome(&self, outcome: Outcome) -> usize {
         self.events
             .iter()
             .filter(|event| event.outcome == outcome)
@@ -67,12 +67,12 @@ impl RunSummary {
     }
 
     /// Agents that were not brought to a good end, by how they ended.
-    pub fn bad(&self) -> Vec<(Outcome, Vec<&str>)> {
+    pub fn failures(&self) -> Vec<(Outcome, Vec<&str>)> {
         let named = |outcome: Outcome| {
             let so = self.events.iter().filter(|it| it.outcome == outcome);
             (outcome, so.map(|it| it.agent.as_str()).collect::<Vec<_>>())
         };
-        let named = Outcome::BAD.map(named).into_iter();
+        let named = Outcome::FAILURES.map(named).into_iter();
         named.filter(|(_, agents)| !agents.is_empty()).collect()
     }
 
@@ -81,39 +81,46 @@ impl RunSummary {
         let act = self
             .events
             .first()
-            .map_or(Operation::Reset, |event| event.act);
-        if self.redo { REDO } else { act.word() }
+            .map_or(Operation::Reset, |event| event.operation);
+        if self.is_redo {
+            REDO_VERB
+        } else {
+            act.as_str()
+        }
     }
 
     /// Agents whose reset in this run can be undone.
-    pub fn undoable(&self) -> impl Iterator<Item = &str> {
+    pub fn undoable_agents(&self) -> impl Iterator<Item = &str> {
         let resets = self
             .events
             .iter()
-            .filter(|event| event.act == Operation::Reset);
-        let changed = resets.filter(|event| event.changed());
-        let stands = |event: &&Event| !self.undone.contains(&event.agent);
+            .filter(|event| event.operation == Operation::Reset);
+        let changed = resets.filter(|event| event.has_changed_memory());
+        let stands = |event: &&RunEvent| !self.undone_agents.contains(&event.agent);
         changed.filter(stands).map(|event| event.agent.as_str())
     }
 
     /// Agents whose memory this run put back, and which no later run changed, except one
     /// that was undone: where the undo can be taken back. `later` holds the agents that a
     /// later run decided about, and takes those that this one does.
-    fn redoable<'a>(&'a self, later: &mut HashSet<&'a str>) -> Vec<&'a str> {
-        let changed = self.events.iter().filter(|event| event.changed());
+    fn redoable_agents<'a>(&'a self, later: &mut HashSet<&'a str>) -> Vec<&'a str> {
+        let changed = self
+            .events
+            .iter()
+            .filter(|event| event.has_changed_memory());
         // What was taken back, and what took it back, leave the decision to older runs.
-        let stands = changed.filter(|it| !self.redo && !self.undone.contains(&it.agent));
-        let mut last: Vec<&Event> = stands.collect();
+        let stands = changed.filter(|it| !self.is_redo && !self.undone_agents.contains(&it.agent));
+        let mut last: Vec<&RunEvent> = stands.collect();
         last.retain(|event| later.insert(&event.agent));
         let undos = last
             .into_iter()
-            .filter(|event| event.act == Operation::Undo);
+            .filter(|event| event.operation == Operation::Undo);
         undos.map(|event| event.agent.as_str()).collect()
     }
 
     /// The run as a result.
-    pub fn result(&self) -> ResultView {
-        let line = |event: &Event| ResultLine {
+    pub fn to_result_view(&self) -> ResultView {
+        let line = |event: &RunEvent| ResultLine {
             agent: event.agent.clone(),
             outcome: event.outcome,
             entry: event.entry.clone(),
@@ -121,16 +128,16 @@ impl RunSummary {
             hints: Vec::new(),
         };
         ResultView {
-            run: self.run.clone(),
-            act: self
+            run_id: self.run_id.clone(),
+            operation: self
                 .events
                 .first()
-                .map_or(Operation::Reset, |event| event.act),
+                .map_or(Operation::Reset, |event| event.operation),
             verb: self.verb(),
-            time: self.time,
+            ended_at: self.ended_at,
             duration_ms: self.events.iter().map(|event| event.duration_ms).sum(),
             lines: self.events.iter().map(line).collect(),
-            retired: self.retired,
+            retired_entries: self.retired_entries,
         }
     }
 }
@@ -146,8 +153,8 @@ pub enum LogRow<'a> {
 
 impl LogScreen {
     /// Whether a run took an undo back.
-    pub fn is_redo(&self, id: &str) -> bool {
-        self.runs.iter().any(|run| run.redo && run.run == id)
+    pub fn is_redo_run(&self, id: &str) -> bool {
+        self.runs.iter().any(|run| run.is_redo && run.run_id == id)
     }
 
     /// Runs and messages together, the youngest first.
@@ -160,31 +167,31 @@ impl LogScreen {
     }
 
     /// Runs of which an undo can be taken back, the youngest first, each with the agents.
-    pub fn redoable(&self) -> impl Iterator<Item = (&RunSummary, Vec<&str>)> {
+    pub fn redoable_runs(&self) -> impl Iterator<Item = (&RunSummary, Vec<&str>)> {
         let mut later = HashSet::new();
         let runs = self.runs.iter();
-        let runs = runs.map(move |run| (run, run.redoable(&mut later)));
+        let runs = runs.map(move |run| (run, run.redoable_agents(&mut later)));
         runs.filter(|(_, agents)| !agents.is_empty())
     }
 
     /// Takes the runs of the ledger. A run of this session is in it from then on, so what
     /// was said of its end goes.
-    pub fn take_runs(&mut self, runs: Vec<RunSummary>) {
-        self.change(|log| {
-            let is_recorded = |id: &String| runs.iter().any(|run| run.run == *id);
+    pub fn replace_runs(&mut self, runs: Vec<RunSummary>) {
+        self.change_keeping_cursor(|log| {
+            let is_recorded = |id: &String| runs.iter().any(|run| run.run_id == *id);
             let messages = &mut log.messages;
-            messages.retain(|message| !message.run.as_ref().is_some_and(is_recorded));
+            messages.retain(|message| !message.run_id.as_ref().is_some_and(is_recorded));
             log.runs = runs;
         });
     }
 
     /// Changes what is in it. The cursor stays on its row, wherever that goes.
-    pub fn change(&mut self, change: impl FnOnce(&mut LogScreen)) {
-        let here = self.rows().get(self.cursor).map(LogRow::place);
+    pub fn change_keeping_cursor(&mut self, change: impl FnOnce(&mut LogScreen)) {
+        let here = self.rows().get(self.cursor).map(LogRow::id);
         change(self);
         let Some(here) = here else { return };
         let rows = self.rows();
-        let found = rows.iter().position(|row| here.is(row));
+        let found = rows.iter().position(|row| here.matches(row));
         self.cursor = found.unwrap_or(self.cursor);
     }
 }
@@ -197,10 +204,10 @@ enum LogRowId {
 }
 
 impl LogRowId {
-    fn is(&self, row: &LogRow<'_>) -> bool {
+    fn matches(&self, row: &LogRow<'_>) -> bool {
         match (self, row) {
-            (LogRowId::Run(run), LogRow::Run(other)) => *run == other.run,
-            (LogRowId::Message(number), LogRow::Message(other)) => *number == other.number,
+            (LogRowId::Run(run), LogRow::Run(other)) => *run == other.run_id,
+            (LogRowId::Message(number), LogRow::Message(other)) => *number == other.sequence,
             _ => false,
         }
     }
@@ -217,9 +224,9 @@ impl Model {
     }
 
     /// Works out the trends of the agents, where they are shown.
-    pub fn follow_trends(&mut self) {
+    pub fn update_trends(&mut self) {
         self.trends.clear();
-        if !self.preferences.columns.contains(&Column::Trend) {
+        if !self.preferences.columns.contains(&FleetColumn::Trend) {
             return;
         }
         for event in self.log.runs.iter().flat_map(|run| &run.events) {
@@ -237,17 +244,17 @@ impl Model {
 }
 
 impl LogRow<'_> {
-    fn place(&self) -> LogRowId {
+    fn id(&self) -> LogRowId {
         match self {
-            LogRow::Run(run) => LogRowId::Run(run.run.clone()),
-            LogRow::Message(message) => LogRowId::Message(message.number),
+            LogRow::Run(run) => LogRowId::Run(run.run_id.clone()),
+            LogRow::Message(message) => LogRowId::Message(message.sequence),
         }
     }
 
     /// When it happened.
     pub fn time(&self) -> DateTime<FixedOffset> {
         match self {
-            LogRow::Run(run) => run.time,
+            LogRow::Run(run) => run.ended_at,
             LogRow::Message(message) => message.time,
         }
     }
@@ -255,7 +262,7 @@ impl LogRow<'_> {
     /// What is written in its row, and searched.
     pub fn text(&self) -> String {
         match self {
-            LogRow::Message(message) => match message.count {
+            LogRow::Message(message) => match message.repeat_count {
                 1 => message.text.clone(),
                 count => format!("{}  x{count}", message.text),
             },
@@ -268,15 +275,15 @@ impl LogRow<'_> {
                 };
                 let mut text = format!(
                     "{verb} {who}  run {}: {} ok",
-                    run.run,
-                    run.count(Outcome::Ok)
+                    run.run_id,
+                    run.count_outcome(Outcome::Ok)
                 );
-                match run.count(Outcome::Unchanged) {
+                match run.count_outcome(Outcome::Unchanged) {
                     0 => {}
                     count => text.push_str(&format!(", {count} unchanged")),
                 }
-                for (outcome, agents) in run.bad() {
-                    let (count, word) = (agents.len(), outcome.counted());
+                for (outcome, agents) in run.failures() {
+                    let (count, word) = (agents.len(), outcome.count_label());
                     text.push_str(&format!(", {count} {word} {}", agents.join(" ")));
                 }
                 if let [one] = run.events.as_slice()
@@ -284,13 +291,13 @@ impl LogRow<'_> {
                 {
                     text.push_str(&format!("  {note}"));
                 }
-                if let Some(trouble) = &run.trouble {
+                if let Some(trouble) = &run.problem {
                     text.push_str(&format!("  {trouble}"));
                 }
-                match run.undone.len() {
+                match run.undone_agents.len() {
                     0 => {}
-                    count if count == run.count(Outcome::Ok) => text.push_str("  (undone)"),
-                    _ => text.push_str(&format!("  (undone: {})", run.undone.join(" "))),
+                    count if count == run.count_outcome(Outcome::Ok) => text.push_str("  (undone)"),
+                    _ => text.push_str(&format!("  (undone: {})", run.undone_agents.join(" "))),
                 }
                 text
             }
@@ -319,9 +326,9 @@ pub struct LogMessage {
     /// When.
     pub time: DateTime<FixedOffset>,
     /// How often it was said in a row.
-    pub count: usize,
+    pub repeat_count: usize,
     /// Which one it is of all that were said.
-    pub number: u64,
+    pub sequence: u64,
     /// The run whose end it tells of.
-    pub run: Option<String>,
+    pub run_id: Option<String>,
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::{KeyGuard, Model, REDO};
-use crate::archive::Written;
+use super::{KeyGuard, Model, REDO_VERB};
+use crate::archive::WrittenEntry;
 use crate::console::command::Command;
 use crate::engine::{
-    Operation, Outcome, Plan, Protection, Report, Stage as Step, Step as PlanStep, UndoMode,
+    Operation, Outcome, Plan, PlanStep, Protection, RunReport, RunStage as Step, UndoMode,
     UndoTarget,
 };
 
@@ -21,24 +21,24 @@ pub struct ResetScreen {
     /// The row under the cursor.
     pub cursor: usize,
     /// The plan that is in sight, by when it was made.
-    pub in_sight: Option<Duration>,
+    pub visible_plan: Option<Duration>,
     /// Ignores keys from the one that asks for a plan on, and again whenever one comes
     /// in sight.
     pub guard: KeyGuard,
     /// When the key that confirms came last, after it unlocked what was read-only: one
     /// that is held must not go on to confirm.
-    pub held: Option<Duration>,
+    pub confirm_held_at: Option<Duration>,
     /// Whether something that the plan is about changed while it was made anew.
-    pub stale: bool,
+    pub is_plan_stale: bool,
     /// The result that was there before the plan, and is again when that is left.
-    pub behind: Option<Box<ResultView>>,
+    pub previous_result: Option<Box<ResultView>>,
     /// Whether the plan was asked for at that result.
-    pub at_result: bool,
+    pub is_from_result: bool,
 }
 
 impl ResetScreen {
     /// The agent under the cursor.
-    pub fn subject(&self) -> Option<&str> {
+    pub fn current_agent(&self) -> Option<&str> {
         let at = self.cursor;
         match &self.stage {
             ResetStage::Empty | ResetStage::Planning(_) => None,
@@ -82,14 +82,14 @@ impl PlanRequest {
     /// The word for what is asked for.
     pub fn verb(&self) -> &'static str {
         match self {
-            PlanRequest::Reset(_) => Operation::Reset.word(),
-            PlanRequest::Undo(UndoTarget::Redo(_), _) => REDO,
-            PlanRequest::Undo(..) => Operation::Undo.word(),
+            PlanRequest::Reset(_) => Operation::Reset.as_str(),
+            PlanRequest::Undo(UndoTarget::Redo(_), _) => REDO_VERB,
+            PlanRequest::Undo(..) => Operation::Undo.as_str(),
         }
     }
 
     /// The agents that were asked for by name.
-    pub fn names(&self) -> &[String] {
+    pub fn agent_names(&self) -> &[String] {
         match self {
             PlanRequest::Reset(names)
             | PlanRequest::Undo(UndoTarget::Agents(names) | UndoTarget::Redo(names), _) => names,
@@ -106,26 +106,26 @@ pub struct PlanView {
     /// The plan.
     pub plan: Plan,
     /// When it was made.
-    pub shown: Duration,
+    pub made_at: Duration,
     /// What has to happen before it runs.
-    pub form: Confirmation,
+    pub confirmation: Confirmation,
     /// What was typed so far.
-    pub typed: String,
+    pub typed_text: String,
     /// Marked agents that the filter hides, until it is said what with them.
-    pub hidden: Vec<String>,
+    pub hidden_agents: Vec<String>,
 }
 
 /// What confirms a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Confirmation {
     /// There is nothing to run.
-    Nothing,
+    NothingToRun,
     /// `y`.
-    Key,
+    SingleKey,
     /// These words, typed in full, and Enter.
-    Typed(String),
+    TypedText(String),
     /// First it has to be said what happens to newer notes: `a` or `o`.
-    Choice,
+    NewerNotes,
 }
 
 impl PlanView {
@@ -133,25 +133,32 @@ impl PlanView {
     ///
     /// # Errors
     /// The reason, for the operator.
-    pub fn offers(&self, command: Command, model: &Model) -> Result<(), String> {
-        let key = |command| model.key(command);
-        let why = match (command, &self.form) {
-            _ if !self.hidden.is_empty() => {
-                let (keep, drop) = (key(Command::KeepHidden), key(Command::DropHidden));
+    pub fn check_offered(&self, command: Command, model: &Model) -> Result<(), String> {
+        let key = |command| model.key_hint(command);
+        let why = match (command, &self.confirmation) {
+            _ if !self.hidden_agents.is_empty() => {
+                let (keep, drop) = (
+                    key(Command::KeepHiddenAgents),
+                    key(Command::DropHiddenAgents),
+                );
                 let what = "first say what with the hidden ones";
                 return Err(format!("{what}: {keep} keeps, {drop} drops"));
             }
-            (_, Confirmation::Nothing) => "there is nothing to run",
-            (Command::Confirm, Confirmation::Key) => {
-                return model.why_read_only().map_or(Ok(()), Err);
+            (_, Confirmation::NothingToRun) => "there is nothing to run",
+            (Command::ConfirmPlan, Confirmation::SingleKey) => {
+                return model.read_only_reason().map_or(Ok(()), Err);
             }
-            (Command::Confirm, Confirmation::Typed(_)) => "this plan has to be confirmed by typing",
-            (Command::Confirm, Confirmation::Choice) => {
-                let (append, over) = (key(Command::Append), key(Command::Overwrite));
+            (Command::ConfirmPlan, Confirmation::TypedText(_)) => {
+                "this plan has to be confirmed by typing"
+            }
+            (Command::ConfirmPlan, Confirmation::NewerNotes) => {
+                let (append, over) = (key(Command::UndoAppend), key(Command::UndoOverwrite));
                 let what = "the agent has written since";
                 return Err(format!("{what}: {append} appends, {over} overwrites"));
             }
-            (Command::Append | Command::Overwrite, _) if self.has_newer_notes() => return Ok(()),
+            (Command::UndoAppend | Command::UndoOverwrite, _) if self.has_newer_notes() => {
+                return Ok(());
+            }
             _ => "no agent of this plan has written since",
         };
         Err(why.to_string())
@@ -159,10 +166,11 @@ impl PlanView {
 
     /// Whether an agent wrote after the run that would be undone.
     pub fn has_newer_notes(&self) -> bool {
-        self.plan
-            .steps
-            .iter()
-            .any(|step| step.undo.as_ref().is_some_and(|undo| undo.written_since))
+        self.plan.steps.iter().any(|step| {
+            step.undone_run
+                .as_ref()
+                .is_some_and(|undo| undo.has_written_since)
+        })
     }
 
     /// The word that is typed before the number.
@@ -173,33 +181,33 @@ impl PlanView {
 
 /// What confirms this plan (the confirmation grammar): one intact agent takes a
 /// key, more of them or a drifted one take typing, the whole fleet its name.
-pub fn form(plan: &Plan, request: &PlanRequest, model: &Model) -> Confirmation {
+pub fn required_confirmation(plan: &Plan, request: &PlanRequest, model: &Model) -> Confirmation {
     let count = plan.steps.len();
-    let protected = |step: &PlanStep| step.protect == Protection::Typed;
+    let protected = |step: &PlanStep| step.protection == Protection::Typed;
     let undo_without_choice = plan.steps.iter().any(|step| {
-        step.undo
+        step.undone_run
             .as_ref()
-            .is_some_and(|undo| undo.written_since && undo.mode == UndoMode::Refuse)
+            .is_some_and(|undo| undo.has_written_since && undo.mode == UndoMode::Refuse)
     });
     let verb = request.verb();
-    let typed = Confirmation::Typed(format!("{verb} {count}"));
+    let typed = Confirmation::TypedText(format!("{verb} {count}"));
     if count == 0 {
-        Confirmation::Nothing
+        Confirmation::NothingToRun
     } else if undo_without_choice {
-        Confirmation::Choice
+        Confirmation::NewerNotes
     } else if plan.steps.iter().any(protected) {
-        match plan.whole_fleet {
-            true => Confirmation::Typed(model.fleet.name.clone()),
+        match plan.is_whole_fleet {
+            true => Confirmation::TypedText(model.fleet.name.clone()),
             false => typed,
         }
-    } else if model.rows.len() == 1 && plan.act == Operation::Reset {
-        Confirmation::Key
-    } else if plan.whole_fleet {
-        Confirmation::Typed(model.fleet.name.clone())
-    } else if count > 1 || plan.steps.iter().any(|step| step.typed) {
+    } else if model.rows.len() == 1 && plan.operation == Operation::Reset {
+        Confirmation::SingleKey
+    } else if plan.is_whole_fleet {
+        Confirmation::TypedText(model.fleet.name.clone())
+    } else if count > 1 || plan.steps.iter().any(|step| step.is_confirmation_typed) {
         typed
     } else {
-        Confirmation::Key
+        Confirmation::SingleKey
     }
 }
 
@@ -211,32 +219,32 @@ pub struct RunView {
     /// The word for it.
     pub verb: &'static str,
     /// When it began.
-    pub began: Duration,
+    pub started_at: Duration,
     /// How far each agent has come.
-    pub stages: BTreeMap<String, Step>,
+    pub agent_steps: BTreeMap<String, Step>,
     /// How it ended for those that are done.
     pub outcomes: BTreeMap<String, (Outcome, Option<String>)>,
     /// Whether the rest was cancelled.
-    pub cancelled: bool,
+    pub is_cancelled: bool,
 }
 
 /// A result on the screen.
 #[derive(Clone, Debug)]
 pub struct ResultView {
     /// The run.
-    pub run: String,
+    pub run_id: String,
     /// What it did.
-    pub act: Operation,
+    pub operation: Operation,
     /// The word for it.
     pub verb: &'static str,
     /// When it ended.
-    pub time: DateTime<FixedOffset>,
+    pub ended_at: DateTime<FixedOffset>,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
     /// How it ended for each agent.
     pub lines: Vec<ResultLine>,
     /// How many entries retention deleted.
-    pub retired: usize,
+    pub retired_entries: usize,
 }
 
 /// One agent of a result.
@@ -247,7 +255,7 @@ pub struct ResultLine {
     /// How it ended.
     pub outcome: Outcome,
     /// What was archived where.
-    pub entry: Option<Written>,
+    pub entry: Option<WrittenEntry>,
     /// Why, or what else is worth knowing.
     pub note: Option<String>,
     /// What to do about it.
@@ -256,8 +264,8 @@ pub struct ResultLine {
 
 impl ResultView {
     /// The result of a run that has just ended.
-    pub fn of_report(
-        report: &Report,
+    pub fn from_report(
+        report: &RunReport,
         verb: &'static str,
         time: DateTime<FixedOffset>,
     ) -> ResultView {
@@ -269,38 +277,39 @@ impl ResultView {
             hints: result.hints.clone(),
         };
         ResultView {
-            run: report.run.clone(),
-            act: report.act,
+            run_id: report.run.clone(),
+            operation: report.operation,
             verb,
-            time,
+            ended_at: time,
             duration_ms: report.duration_ms,
             lines: report.results.iter().map(line).collect(),
-            retired: report.retired.len(),
+            retired_entries: report.retired_entries.len(),
         }
     }
 
     /// Agents that were changed, and can be changed back.
-    pub fn changed(&self) -> Vec<String> {
+    pub fn changed_agents(&self) -> Vec<String> {
         let done = self.lines.iter().filter(|line| line.outcome == Outcome::Ok);
         done.map(|line| line.agent.clone()).collect()
     }
 
     /// How many were not brought to a good end: `1 failed, 2 refused`.
-    pub fn bad(&self) -> String {
-        count_bad(self.lines.iter().map(|line| line.outcome))
+    pub fn failure_summary(&self) -> String {
+        summarize_failures(self.lines.iter().map(|line| line.outcome))
     }
 
     /// Agents that were not brought to a good end.
-    pub fn failed(&self) -> Vec<String> {
-        let bad = self.lines.iter().filter(|line| line.outcome.is_bad());
+    pub fn failed_agents(&self) -> Vec<String> {
+        let bad = self.lines.iter().filter(|line| line.outcome.is_failure());
         bad.map(|line| line.agent.clone()).collect()
     }
 }
 
 /// How many outcomes are no good end: `1 failed, 2 refused`.
-pub fn count_bad(outcomes: impl Iterator<Item = Outcome> + Clone) -> String {
+pub fn summarize_failures(outcomes: impl Iterator<Item = Outcome> + Clone) -> String {
     let count = |outcome| outcomes.clone().filter(|it| *it == outcome).count();
-    let bad = Outcome::BAD.map(|outcome| (count(outcome), outcome.counted().to_lowercase()));
+    let bad =
+        Outcome::FAILURES.map(|outcome| (count(outcome), outcome.count_label().to_lowercase()));
     let bad = bad.iter().filter(|(count, _)| *count > 0);
     let bad: Vec<String> = bad.map(|(count, word)| format!("{count} {word}")).collect();
     match bad.as_slice() {
@@ -311,8 +320,8 @@ pub fn count_bad(outcomes: impl Iterator<Item = Outcome> + Clone) -> String {
 
 impl ResultLine {
     /// The line as a text.
-    pub fn text(&self) -> String {
-        let mut text = format!("{}  {}", self.agent, self.outcome.word());
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{}  {}", self.agent, self.outcome.as_str());
         if let Some(entry) = &self.entry {
             text.push_str(&format!("  {}", entry.path.display()));
         }

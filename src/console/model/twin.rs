@@ -1,14 +1,14 @@
 //! The command lines that do the same as the console: what is shown here can be
 //! done in a script.
 
-use super::{Model, PlanRequest, PlanView, ResetStage, ResultView, RunSummary, Tab};
+use super::{AgentTab, Model, PlanRequest, PlanView, ResetStage, ResultView, RunSummary};
 use crate::console::command::Command;
 use crate::engine::{Operation, UndoMode, UndoTarget};
 
 /// What does the same as a plan, bound to what it showed.
-pub fn of_plan(model: &Model, view: &PlanView) -> String {
+pub fn for_plan(model: &Model, view: &PlanView) -> String {
     let verb = match &view.request {
-        PlanRequest::Reset(agents) => reset(model, agents),
+        PlanRequest::Reset(agents) => reset_arguments(model, agents),
         PlanRequest::Undo(target, mode) => {
             let what = match target {
                 UndoTarget::Agents(agents) => agents.join(" "),
@@ -23,15 +23,15 @@ pub fn of_plan(model: &Model, view: &PlanView) -> String {
             format!("undo {what}{mode}")
         }
     };
-    line(model, &format!("{verb} --plan {}", view.plan.hash))
+    command_line(model, &format!("{verb} --plan {}", view.plan.hash))
 }
 
 /// The command line of a verb with its arguments.
-fn line(model: &Model, verb: &str) -> String {
-    model.fleet.invocation.line(verb)
+fn command_line(model: &Model, verb: &str) -> String {
+    model.fleet.invocation.command_line(verb)
 }
 
-fn reset(model: &Model, agents: &[String]) -> String {
+fn reset_arguments(model: &Model, agents: &[String]) -> String {
     match agents.len() == model.rows.len() && agents.len() > 1 {
         true => "reset --all".to_string(),
         false => format!("reset {}", agents.join(" ")),
@@ -39,32 +39,47 @@ fn reset(model: &Model, agents: &[String]) -> String {
 }
 
 /// What did, or does, the same as a run of the ledger.
-pub fn of_run(model: &Model, run: &RunSummary) -> String {
+pub fn for_run(model: &Model, run: &RunSummary) -> String {
     let agents: Vec<String> = run.events.iter().map(|event| event.agent.clone()).collect();
-    let undoes = run.events.first().and_then(|event| event.undoes.as_deref());
-    of(model, &run.run, run.result().act, &agents, undoes)
+    let undoes = run
+        .events
+        .first()
+        .and_then(|event| event.undone_run.as_deref());
+    for_operation(
+        model,
+        &run.run_id,
+        run.to_result_view().operation,
+        &agents,
+        undoes,
+    )
 }
 
 /// The same for a run whose result is on the screen.
-pub fn of_result(model: &Model, view: &ResultView) -> String {
+pub fn for_result(model: &Model, view: &ResultView) -> String {
     let agents: Vec<String> = view.lines.iter().map(|line| line.agent.clone()).collect();
-    let known = model.log.runs.iter().find(|run| run.run == view.run);
+    let known = model.log.runs.iter().find(|run| run.run_id == view.run_id);
     let event = known.and_then(|run| run.events.first());
-    let undoes = event.and_then(|event| event.undoes.as_deref());
-    of(model, &view.run, view.act, &agents, undoes)
+    let undoes = event.and_then(|event| event.undone_run.as_deref());
+    for_operation(model, &view.run_id, view.operation, &agents, undoes)
 }
 
-fn of(model: &Model, run: &str, act: Operation, agents: &[String], undoes: Option<&str>) -> String {
-    let mut own = model.log.commands.iter();
+fn for_operation(
+    model: &Model,
+    run: &str,
+    operation: Operation,
+    agents: &[String],
+    undoes: Option<&str>,
+) -> String {
+    let mut own = model.log.run_commands.iter();
     if let Some((_, command)) = own.find(|(known, _)| known == run) {
         return command.clone();
     }
-    line(
+    command_line(
         model,
-        &match (act, undoes) {
+        &match (operation, undoes) {
             (Operation::Undo, Some(undone)) => format!("undo --run {undone}"),
             (Operation::Undo, None) => format!("undo {}", agents.join(" ")),
-            (Operation::Reset, _) => reset(model, agents),
+            (Operation::Reset, _) => reset_arguments(model, agents),
             // Whoever begins a run repairs first.
             _ => "log".to_string(),
         },
@@ -72,44 +87,46 @@ fn of(model: &Model, run: &str, act: Operation, agents: &[String], undoes: Optio
 }
 
 /// What shows the same as a tab of an agent; none for what no command shows alone.
-pub fn of_tab(model: &Model, tab: Tab, agent: &str) -> Option<String> {
+pub fn for_tab(model: &Model, tab: AgentTab, agent: &str) -> Option<String> {
     let verb = match tab {
-        Tab::Diff => "diff",
-        Tab::Baseline => "diff --baseline",
-        Tab::History => "log",
-        Tab::Scratch | Tab::Facts => return None,
+        AgentTab::Diff => "diff",
+        AgentTab::Baseline => "diff --baseline",
+        AgentTab::History => "log",
+        AgentTab::Scratch | AgentTab::Facts => return None,
     };
-    Some(line(model, &format!("{verb} {agent}")))
+    Some(command_line(model, &format!("{verb} {agent}")))
 }
 
 /// What does the same as a command of the console where it is now; none for what
 /// is of the screen alone.
-pub fn of_command(model: &Model, command: Command) -> Option<String> {
-    let verb = |verb: &str| Some(line(model, verb));
-    let targets = || model.targets(command);
+pub fn for_command(model: &Model, command: Command) -> Option<String> {
+    let command_for = |verb: &str| Some(command_line(model, verb));
+    let targets = || model.target_agents(command);
     match command {
-        Command::OpenDiff | Command::GoAgent | Command::CopyDiff => {
-            verb(&format!("diff {}", model.subject()?))
+        Command::OpenDiff | Command::GoAgent | Command::CopyPatch => {
+            command_for(&format!("diff {}", model.subject_agent()?))
         }
-        Command::PlanReset | Command::Retry => {
+        Command::PlanReset | Command::RetryFailed => {
             let targets = targets();
-            let reset = format!("{} --dry-run", reset(model, &targets));
-            verb(&reset).filter(|_| !targets.is_empty())
+            let reset = format!("{} --dry-run", reset_arguments(model, &targets));
+            command_for(&reset).filter(|_| !targets.is_empty())
         }
-        Command::Confirm | Command::Append | Command::Overwrite => match &model.reset.stage {
-            ResetStage::Plan(view) => Some(of_plan(model, view)),
-            _ => None,
-        },
+        Command::ConfirmPlan | Command::UndoAppend | Command::UndoOverwrite => {
+            match &model.reset.stage {
+                ResetStage::Plan(view) => Some(for_plan(model, view)),
+                _ => None,
+            }
+        }
         Command::PlanUndo => match model.undo_target() {
-            UndoTarget::Run(run) => verb(&format!("undo --run {run}")),
+            UndoTarget::Run(run) => command_for(&format!("undo --run {run}")),
             UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
-                verb(&format!("undo {}", names.join(" "))).filter(|_| !names.is_empty())
+                command_for(&format!("undo {}", names.join(" "))).filter(|_| !names.is_empty())
             }
         },
-        Command::Read => verb(&format!("status {}", model.subject()?)),
-        Command::GoFleet | Command::ReadAll => verb("status"),
-        Command::GoLog => verb("log"),
-        Command::GoHosts => verb("doctor"),
+        Command::ReadAgent => command_for(&format!("status {}", model.subject_agent()?)),
+        Command::GoFleet | Command::ReadAllAgents => command_for("status"),
+        Command::GoLog => command_for("log"),
+        Command::GoHosts => command_for("doctor"),
         _ => None,
     }
 }

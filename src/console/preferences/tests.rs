@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::*;
-use crate::console::command::Context;
+use crate::console::command::KeyContext;
 use crate::console::keymap::KeyMeaning;
 
 fn read(text: &str) -> (Preferences, Vec<Diagnostic>) {
@@ -59,19 +59,19 @@ fn everything_can_be_said() {
     let words: Vec<&str> = preferences
         .columns
         .iter()
-        .map(|it| it.shape().word)
+        .map(|it| it.layout().id)
         .collect();
     assert_eq!(words, ["agent", "state", "trend", "why"]);
     assert_eq!(
-        preferences.filters[0].0, "night",
+        preferences.named_filters[0].0, "night",
         "in the order of the file"
     );
     let keymap = &preferences.keymap;
-    assert_eq!(keymap.texts(Command::PlanReset), ["F5", "Space r"]);
-    assert_eq!(keymap.texts(Command::Mark), ["m"]);
-    assert_eq!(keymap.texts(Command::GoLog), [""; 0]);
-    let keys = keymap::parse("Space r").unwrap();
-    let meaning = keymap.meaning(Context::Fleet, &keys);
+    assert_eq!(keymap.sequence_texts(Command::PlanReset), ["F5", "Space r"]);
+    assert_eq!(keymap.sequence_texts(Command::ToggleMark), ["m"]);
+    assert_eq!(keymap.sequence_texts(Command::GoLog), [""; 0]);
+    let keys = keymap::parse_sequence("Space r").unwrap();
+    let meaning = keymap.resolve(KeyContext::Fleet, &keys);
     assert_eq!(meaning, KeyMeaning::Command(Command::PlanReset));
 }
 
@@ -127,7 +127,7 @@ fn of_several_keys_and_words_each_that_is_wrong_is_told() {
     );
     let (preferences, _) = read("[filters]\nbad = \"host:\"\ngood = \"host:box\"\n");
     let kept: Vec<&str> = preferences
-        .filters
+        .named_filters
         .iter()
         .map(|(name, _)| name.as_str())
         .collect();
@@ -152,10 +152,19 @@ fn what_is_wrong_keeps_its_default_and_nothing_else_does() {
     );
     assert_eq!(found.len(), 4);
     assert_eq!(preferences.theme, None);
-    assert_eq!(preferences.columns, columns::usual());
-    assert_eq!(preferences.keymap.texts(Command::Mark), ["Space"]);
-    assert_eq!(preferences.keymap.texts(Command::PlanUndo), ["z", "u"]);
-    assert_eq!(preferences.keymap.texts(Command::Sort), ["o"]);
+    assert_eq!(preferences.columns, columns::default_columns());
+    assert_eq!(
+        preferences.keymap.sequence_texts(Command::ToggleMark),
+        ["Space"]
+    );
+    assert_eq!(
+        preferences.keymap.sequence_texts(Command::PlanUndo),
+        ["z", "u"]
+    );
+    assert_eq!(
+        preferences.keymap.sequence_texts(Command::ChooseSortOrder),
+        ["o"]
+    );
 }
 
 #[test]
@@ -197,11 +206,11 @@ fn prefixes_are_told_apart() {
 fn a_line_says_the_first_and_how_many_more() {
     let (_, found) = read("[keys]\nrset = \"F5\"\nundo = \"Spce\"");
     assert_eq!(
-        summary(&found, "memory-shepherd keys").unwrap(),
+        summarize_problems(&found, "memory-shepherd keys").unwrap(),
         "console.toml:2 and 1 more: there is no command `rset`; did you mean `reset`? \
          (`memory-shepherd keys` tells all)"
     );
-    assert_eq!(summary(&[], "keys"), None);
+    assert_eq!(summarize_problems(&[], "keys"), None);
 }
 
 #[test]

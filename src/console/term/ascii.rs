@@ -4,7 +4,7 @@ use ratatui::buffer::{Buffer, Cell};
 
 /// What our own signs become, whoever wrote them. In texts the marks of what is hidden
 /// wear a style that tells them from what an agent wrote, whatever they are spelt with.
-const SIGNS: &[(char, char)] = &[
+const ASCII_SUBSTITUTES: &[(char, char)] = &[
     ('─', '-'),
     ('│', '|'),
     ('═', '='),
@@ -31,7 +31,7 @@ const SIGNS: &[(char, char)] = &[
 
 /// Spells a screen in ASCII, each sign in as many cells as before: ours with one that
 /// looks like it, the rest with question marks.
-pub(super) fn spell(screen: &mut Buffer, width: impl Fn(&Cell) -> u16) {
+pub(super) fn substitute_ascii(screen: &mut Buffer, width: impl Fn(&Cell) -> u16) {
     let area = screen.area;
     for y in area.rows().map(|row| row.y) {
         for x in area.left()..area.right() {
@@ -39,7 +39,7 @@ pub(super) fn spell(screen: &mut Buffer, width: impl Fn(&Cell) -> u16) {
             if cell.symbol().is_ascii() {
                 continue;
             }
-            let sign = sign(cell.symbol());
+            let sign = ascii_substitute(cell.symbol());
             let (style, end) = (cell.style(), (x + width(cell)).min(area.right()));
             for covered in x..end {
                 screen[(covered, y)].set_char(sign).set_style(style);
@@ -48,13 +48,13 @@ pub(super) fn spell(screen: &mut Buffer, width: impl Fn(&Cell) -> u16) {
     }
 }
 
-fn sign(symbol: &str) -> char {
+fn ascii_substitute(symbol: &str) -> char {
     let mut chars = symbol.chars();
     match (chars.next(), chars.next()) {
         // The picture of a control character, as in `^[`.
         (Some('\u{2400}'..='\u{2421}'), None) => '^',
         (Some(own), None) => {
-            let found = SIGNS.iter().find(|(sign, _)| *sign == own);
+            let found = ASCII_SUBSTITUTES.iter().find(|(sign, _)| *sign == own);
             found.map_or('?', |(_, ascii)| *ascii)
         }
         _ => '?',

@@ -10,7 +10,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::TerminalFeatures;
 use super::ascii;
-use super::scroll::Scroll;
+use super::scroll::ScrollMove;
 use crate::console::model::Model;
 use crate::console::theme::{Role, Theme};
 use crate::console::view;
@@ -24,11 +24,11 @@ const END_SYNC: &[u8] = b"\x1b[?2026l";
 /// nothing goes out. Rows that only moved are moved by the terminal.
 pub struct Painter<W: Write> {
     pub(super) out: W,
-    abilities: TerminalFeatures,
-    shown: Buffer,
-    next: Buffer,
+    features: TerminalFeatures,
+    current_buffer: Buffer,
+    next_buffer: Buffer,
     /// Nothing is known of what is on the screen.
-    forgotten: bool,
+    is_invalid: bool,
 }
 
 impl<W: Write> Painter<W> {
@@ -36,10 +36,10 @@ impl<W: Write> Painter<W> {
     pub fn new(out: W, abilities: TerminalFeatures) -> Painter<W> {
         Painter {
             out,
-            abilities,
-            shown: Buffer::default(),
-            next: Buffer::default(),
-            forgotten: false,
+            features: abilities,
+            current_buffer: Buffer::default(),
+            next_buffer: Buffer::default(),
+            is_invalid: false,
         }
     }
 
@@ -50,7 +50,7 @@ impl<W: Write> Painter<W> {
     pub fn draw(&mut self, model: &Model, theme: &Theme) -> io::Result<usize> {
         let area = Rect::new(0, 0, model.size.0, model.size.1);
         let ground = theme.style(Role::Text).bg.unwrap_or_default();
-        self.frame(area, ground, |buffer| view::draw(model, theme, buffer))
+        self.draw_frame(area, ground, |buffer| view::draw(model, theme, buffer))
     }
 
     /// Draws what `draw` puts into an empty buffer, most of it on `ground`; says how
@@ -58,40 +58,40 @@ impl<W: Write> Painter<W> {
     ///
     /// # Errors
     /// When the terminal is gone.
-    pub fn frame(
+    pub fn draw_frame(
         &mut self,
         area: Rect,
         ground: Color,
         draw: impl FnOnce(&mut Buffer),
     ) -> io::Result<usize> {
-        let mut pen = Pen::new(self.abilities.erases);
-        if self.shown.area != area || self.forgotten {
+        let mut pen = Pen::new(self.features.can_erase_to_background);
+        if self.current_buffer.area != area || self.is_invalid {
             // What was there may be anything, the pen and the margins included.
-            let known = !self.forgotten && self.shown.area.is_empty();
-            self.shown = Buffer::empty(area);
+            let known = !self.is_invalid && self.current_buffer.area.is_empty();
+            self.current_buffer = Buffer::empty(area);
             if !known {
                 pen.bytes.extend(b"\x1b[m\x1b[r\x1b[2J");
             }
-            if ground != Color::Reset && self.abilities.erases {
-                pen.restyle(Style::new().bg(ground));
+            if ground != Color::Reset && self.features.can_erase_to_background {
+                pen.set_style(Style::new().bg(ground));
                 pen.bytes.extend(b"\x1b[2J");
-                self.shown.set_style(area, Style::new().bg(ground));
+                self.current_buffer.set_style(area, Style::new().bg(ground));
             }
         }
-        self.next.resize(area);
-        self.next.reset();
-        draw(&mut self.next);
-        if self.abilities.ascii {
-            ascii::spell(&mut self.next, width);
+        self.next_buffer.resize(area);
+        self.next_buffer.reset();
+        draw(&mut self.next_buffer);
+        if self.features.is_ascii_only {
+            ascii::substitute_ascii(&mut self.next_buffer, cell_width);
         }
-        let bytes = self.shortest(pen);
+        let bytes = self.shortest_update(pen);
         if !bytes.is_empty() {
             let frame = [BEGIN_SYNC, &bytes, END_SYNC].concat();
             self.out.write_all(&frame)?;
             self.out.flush()?;
         }
-        self.forgotten = false;
-        std::mem::swap(&mut self.shown, &mut self.next);
+        self.is_invalid = false;
+        std::mem::swap(&mut self.current_buffer, &mut self.next_buffer);
         Ok(match bytes.len() {
             0 => 0,
             length => length + BEGIN_SYNC.len() + END_SYNC.len(),
@@ -100,19 +100,19 @@ impl<W: Write> Painter<W> {
 
     /// What turns the screen that is shown into the next one: with rows that the
     /// terminal moves, or without, whichever is shorter.
-    fn shortest(&self, mut pen: Pen) -> Vec<u8> {
-        let scroll = match self.abilities.scrolls {
-            true => Scroll::between(&self.shown, &self.next),
+    fn shortest_update(&self, mut pen: Pen) -> Vec<u8> {
+        let scroll = match self.features.can_scroll_region {
+            true => ScrollMove::find(&self.current_buffer, &self.next_buffer),
             false => None,
         };
         let moved = scroll.map(|scroll| {
-            let (mut pen, mut shown) = (pen.clone(), self.shown.clone());
-            pen.scroll(scroll);
+            let (mut pen, mut shown) = (pen.clone(), self.current_buffer.clone());
+            pen.scroll_rows(scroll);
             scroll.apply(&mut shown);
-            pen.write(&shown, &self.next);
+            pen.write_changes(&shown, &self.next_buffer);
             pen.bytes
         });
-        pen.write(&self.shown, &self.next);
+        pen.write_changes(&self.current_buffer, &self.next_buffer);
         match moved {
             Some(moved) if moved.len() < pen.bytes.len() => moved,
             _ => pen.bytes,
@@ -120,8 +120,8 @@ impl<W: Write> Painter<W> {
     }
 
     /// Forgets what is on the screen, so that the next frame draws all of it.
-    pub fn forget(&mut self) {
-        self.forgotten = true;
+    pub fn invalidate(&mut self) {
+        self.is_invalid = true;
     }
 
     /// Where frames go.
@@ -142,9 +142,9 @@ struct Pen {
     bytes: Vec<u8>,
     style: Style,
     /// Where the cursor stands, where that is certain.
-    at: Option<(u16, u16)>,
+    position: Option<(u16, u16)>,
     /// Erasing takes the background of the pen.
-    erases: bool,
+    can_erase: bool,
 }
 
 impl Pen {
@@ -153,68 +153,69 @@ impl Pen {
         Pen {
             bytes: Vec::new(),
             style: Style::reset(),
-            at: None,
-            erases,
+            position: None,
+            can_erase: erases,
         }
     }
 
     /// Moves rows. Lines are deleted or inserted within margins: that is older than
     /// the codes for scrolling, which the Linux console lacks and some
     /// multiplexers know one half of. Margins move the cursor.
-    fn scroll(&mut self, scroll: Scroll) {
-        self.restyle(Style::reset());
+    fn scroll_rows(&mut self, scroll: ScrollMove) {
+        self.set_style(Style::reset());
         let (top, bottom) = (scroll.top + 1, scroll.bottom + 1);
-        let act = if scroll.up { 'M' } else { 'L' };
-        let by = match scroll.by {
+        let act = if scroll.is_upward { 'M' } else { 'L' };
+        let by = match scroll.distance {
             1 => String::new(),
             by => by.to_string(),
         };
         let codes = format!("\x1b[{top};{bottom}r\x1b[{top}H\x1b[{by}{act}\x1b[r");
         self.bytes.extend(codes.into_bytes());
-        self.at = None;
+        self.position = None;
     }
 
     /// Writes what turns one screen into another.
-    fn write(&mut self, shown: &Buffer, next: &Buffer) {
-        let changes = changes(shown, next);
+    fn write_changes(&mut self, shown: &Buffer, next: &Buffer) {
+        let changes = changed_cells(shown, next);
         let mut index = 0;
         while let Some(&(x, y, cell)) = changes.get(index) {
-            self.go(next, x, y);
-            let blanks = match x >= text_end(next, y) {
+            self.move_to(next, x, y);
+            let blanks = match x >= row_text_end(next, y) {
                 true => {
                     let rest = changes[index..].iter();
                     rest.take_while(|(_, row, _)| *row == y).count()
                 }
                 false => 0,
             };
-            if blanks >= MIN_ERASE_CELLS && (self.erases || cell.bg == Color::Reset) {
-                self.restyle(Style::new().bg(cell.bg));
+            if blanks >= MIN_ERASE_CELLS && (self.can_erase || cell.bg == Color::Reset) {
+                self.set_style(Style::new().bg(cell.bg));
                 self.bytes.extend(b"\x1b[K");
                 index += blanks;
                 continue;
             }
-            self.put(cell);
+            self.put_cell(cell);
             // Terminals disagree on how wide a cluster of several characters is,
             // and on where the cursor is behind the last column.
             let alone = cell.symbol().chars().nth(1).is_none();
-            let after = x + width(cell);
-            self.at = (alone && after < next.area.width).then_some((after, y));
+            let after = x + cell_width(cell);
+            self.position = (alone && after < next.area.width).then_some((after, y));
             index += 1;
         }
-        self.restyle(Style::reset());
+        self.set_style(Style::reset());
     }
 
     /// Goes to a cell: over those before it, where these are few and look as what
     /// is written now, else with a code.
-    fn go(&mut self, next: &Buffer, x: u16, y: u16) {
-        if self.at == Some((x, y)) {
+    fn move_to(&mut self, next: &Buffer, x: u16, y: u16) {
+        if self.position == Some((x, y)) {
             return;
         }
         let near = |(from, row): &(u16, u16)| *row == y && *from < x && x - from < MIN_JUMP_CELLS;
-        let between = self.at.filter(near).and_then(|(from, _)| {
+        let between = self.position.filter(near).and_then(|(from, _)| {
             let cells = (from..x).map(|column| &next[(column, y)]);
             let text = cells.map(|cell| {
-                let same = looks(cell) == looks_of(self.style) || self.shows_blank(cell);
+                let same =
+                    style_of_cell(cell) == normalized_style(self.style) || self.is_blank_like(cell);
                 let ascii = cell.symbol().len() == 1 && !cell.symbol().contains(char::is_control);
                 (same && ascii).then_some(cell.symbol())
             });
@@ -228,20 +229,20 @@ impl Pen {
                 self.bytes.extend(code.into_bytes());
             }
         }
-        self.at = Some((x, y));
+        self.position = Some((x, y));
     }
 
     /// Whether a blank of the pen looks as this cell.
-    fn shows_blank(&self, cell: &Cell) -> bool {
+    fn is_blank_like(&self, cell: &Cell) -> bool {
         let style = self.style;
         is_blank(cell)
-            && !style.add_modifier.intersects(BARE)
+            && !style.add_modifier.intersects(BLANK_MODIFIERS)
             && style.bg.unwrap_or_default() == cell.bg
     }
 
-    fn put(&mut self, cell: &Cell) {
-        if !self.shows_blank(cell) {
-            self.restyle(cell.style());
+    fn put_cell(&mut self, cell: &Cell) {
+        if !self.is_blank_like(cell) {
+            self.set_style(cell.style());
         }
         let symbol = cell.symbol();
         // Everything foreign was made visible long before; if something were
@@ -254,15 +255,15 @@ impl Pen {
 
     /// Goes to another style: from the one now or from none, whichever is
     /// shorter.
-    fn restyle(&mut self, next: Style) {
-        let (now, next_looks) = (looks_of(self.style), looks_of(next));
+    fn set_style(&mut self, next: Style) {
+        let (now, next_looks) = (normalized_style(self.style), normalized_style(next));
         if now == next_looks {
             return;
         }
         self.style = next;
-        let step = codes(now, next_looks).join(";");
+        let step = style_codes(now, next_looks).join(";");
         let mut anew = vec![String::new()];
-        anew.extend(codes(looks_of(Style::reset()), next_looks));
+        anew.extend(style_codes(normalized_style(Style::reset()), next_looks));
         let anew = anew.join(";");
         let code = if step.len() < anew.len() { step } else { anew };
         self.bytes.extend(format!("\x1b[{code}m").into_bytes());
@@ -272,23 +273,23 @@ impl Pen {
 /// The cells that have to be written, row by row. What a wide sign leaves of
 /// itself when half of it is overwritten is up to the terminal, so the other half
 /// is written, too.
-fn changes<'n>(shown: &Buffer, next: &'n Buffer) -> Vec<(u16, u16, &'n Cell)> {
+fn changed_cells<'n>(shown: &Buffer, next: &'n Buffer) -> Vec<(u16, u16, &'n Cell)> {
     let mut changes = Vec::new();
     for y in next.area.rows().map(|row| row.y) {
-        let (mut covered, mut spoilt) = (0, 0);
+        let (mut covered, mut overwritten) = (0, 0);
         for x in next.area.left()..next.area.right() {
             let (old, new) = (&shown[(x, y)], &next[(x, y)]);
             let blank = is_blank(old) && is_blank(new) && old.bg == new.bg;
-            let changed = (old != new && !blank) || spoilt > 0;
-            spoilt = match changed {
-                true => width(old).max(width(new)).max(spoilt) - 1,
+            let changed = (old != new && !blank) || overwritten > 0;
+            overwritten = match changed {
+                true => cell_width(old).max(cell_width(new)).max(overwritten) - 1,
                 false => 0,
             };
             if covered > 0 {
                 covered -= 1;
                 continue;
             }
-            covered = width(new) - 1;
+            covered = cell_width(new) - 1;
             if changed {
                 changes.push((x, y, new));
             }
@@ -298,7 +299,7 @@ fn changes<'n>(shown: &Buffer, next: &'n Buffer) -> Vec<(u16, u16, &'n Cell)> {
 }
 
 /// How many columns a cell's sign takes: one at least.
-fn width(cell: &Cell) -> u16 {
+fn cell_width(cell: &Cell) -> u16 {
     match cell.symbol().len() {
         0..=1 => 1,
         _ => cell.symbol().width().max(1) as u16,
@@ -306,30 +307,30 @@ fn width(cell: &Cell) -> u16 {
 }
 
 /// What a blank shows, too.
-const BARE: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED);
+const BLANK_MODIFIERS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED);
 
 /// Whether a cell shows nothing but its background.
 fn is_blank(cell: &Cell) -> bool {
-    cell.symbol() == " " && !cell.modifier.intersects(BARE)
+    cell.symbol() == " " && !cell.modifier.intersects(BLANK_MODIFIERS)
 }
 
 /// The column from which on a row is blank, all in one colour.
-fn text_end(buffer: &Buffer, y: u16) -> u16 {
+fn row_text_end(buffer: &Buffer, y: u16) -> u16 {
     let (left, right) = (buffer.area.left(), buffer.area.right());
     let ground = buffer[(right - 1, y)].bg;
     let row = (left..right).rev().map(|x| (x, &buffer[(x, y)]));
     let mut texts = row.skip_while(|(_, cell)| is_blank(cell) && cell.bg == ground);
-    texts.next().map_or(0, |(x, cell)| x + width(cell))
+    texts.next().map_or(0, |(x, cell)| x + cell_width(cell))
 }
 
 /// What can be told apart on a screen.
 type CellStyle = (Color, Color, Modifier);
 
-fn looks(cell: &Cell) -> CellStyle {
-    looks_of(cell.style())
+fn style_of_cell(cell: &Cell) -> CellStyle {
+    normalized_style(cell.style())
 }
 
-fn looks_of(style: Style) -> CellStyle {
+fn normalized_style(style: Style) -> CellStyle {
     (
         style.fg.unwrap_or_default(),
         style.bg.unwrap_or_default(),
@@ -338,7 +339,7 @@ fn looks_of(style: Style) -> CellStyle {
 }
 
 /// The codes from one look to another.
-fn codes((fg, bg, modifiers): CellStyle, (next_fg, next_bg, next): CellStyle) -> Vec<String> {
+fn style_codes((fg, bg, modifiers): CellStyle, (next_fg, next_bg, next): CellStyle) -> Vec<String> {
     let gone = modifiers - next;
     let mut added = next - modifiers;
     let mut codes = Vec::new();
@@ -363,16 +364,16 @@ fn codes((fg, bg, modifiers): CellStyle, (next_fg, next_bg, next): CellStyle) ->
         }
     }
     if fg != next_fg {
-        codes.push(colour(next_fg, 30));
+        codes.push(colour_code(next_fg, 30));
     }
     if bg != next_bg {
-        codes.push(colour(next_bg, 40));
+        codes.push(colour_code(next_bg, 40));
     }
     codes
 }
 
 /// The code of a colour; `base` is 30 for the text and 40 behind it.
-fn colour(colour: Color, base: u8) -> String {
+fn colour_code(colour: Color, base: u8) -> String {
     let plain = |number: u8| (base + number).to_string();
     let bright = |number: u8| (base + 60 + number).to_string();
     match colour {

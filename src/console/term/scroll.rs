@@ -7,15 +7,15 @@ use ratatui::buffer::{Buffer, Cell};
 
 /// Whole rows that move within a block, what enters it being blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Scroll {
+pub(super) struct ScrollMove {
     /// The first row of the block.
     pub top: u16,
     /// The last one.
     pub bottom: u16,
     /// By how many rows.
-    pub by: u16,
+    pub distance: u16,
     /// Towards the first row, as when one reads on.
-    pub up: bool,
+    pub is_upward: bool,
 }
 
 /// About what it takes to go to a row, in cells.
@@ -25,32 +25,32 @@ const MOVE_COST: i64 = 7;
 const MIN_SAVED_CELLS: i64 = 16;
 
 /// What a row of the next screen costs.
-struct Costs {
+struct RowCosts {
     /// Written over what is there.
-    before: Vec<i64>,
+    overwrite_costs: Vec<i64>,
     /// Written into a blank row.
-    blank: Vec<i64>,
-    shown: Vec<u64>,
-    next: Vec<u64>,
+    blank_costs: Vec<i64>,
+    shown_digests: Vec<u64>,
+    next_digests: Vec<u64>,
 }
 
-impl Costs {
+impl RowCosts {
     /// In an order of the rows in which everything moves to the front.
-    fn reversed(mut self) -> Costs {
-        self.before.reverse();
-        self.blank.reverse();
-        self.shown.reverse();
-        self.next.reverse();
+    fn reversed(mut self) -> RowCosts {
+        self.overwrite_costs.reverse();
+        self.blank_costs.reverse();
+        self.shown_digests.reverse();
+        self.next_digests.reverse();
         self
     }
 
     /// The block whose move to the front by so many rows saves most: what it
     /// saves, its first row, its last one.
-    fn best(&self, by: usize) -> Option<(i64, usize, usize)> {
-        let rows = self.next.len();
-        let entering = |row: usize| self.before[row] - self.blank[row];
-        let saves = |row: usize| match self.next[row] == self.shown[row + by] {
-            true => self.before[row],
+    fn best_block(&self, by: usize) -> Option<(i64, usize, usize)> {
+        let rows = self.next_digests.len();
+        let entering = |row: usize| self.overwrite_costs[row] - self.blank_costs[row];
+        let saves = |row: usize| match self.next_digests[row] == self.shown_digests[row + by] {
+            true => self.overwrite_costs[row],
             false => entering(row),
         };
         // The rows behind the last one that is moved to.
@@ -73,9 +73,9 @@ impl Costs {
     }
 }
 
-impl Scroll {
+impl ScrollMove {
     /// The move that leaves least to be written, if one is worth it.
-    pub(super) fn between(shown: &Buffer, next: &Buffer) -> Option<Scroll> {
+    pub(super) fn find(shown: &Buffer, next: &Buffer) -> Option<ScrollMove> {
         let width = usize::from(next.area.width);
         if width == 0 || shown.area != next.area {
             return None;
@@ -97,17 +97,17 @@ impl Scroll {
             return None;
         }
         let text = |row: &[Cell]| written(row.iter().filter(|cell| cell.symbol() != " ").count());
-        let mut costs = Costs {
-            before,
-            blank: rows().map(|(_, new)| text(new)).collect(),
-            shown: rows().map(|(old, _)| digest(old)).collect(),
-            next: rows().map(|(_, new)| digest(new)).collect(),
+        let mut costs = RowCosts {
+            overwrite_costs: before,
+            blank_costs: rows().map(|(_, new)| text(new)).collect(),
+            shown_digests: rows().map(|(old, _)| row_digest(old)).collect(),
+            next_digests: rows().map(|(_, new)| row_digest(new)).collect(),
         };
-        let last = costs.next.len() - 1;
-        let mut best: Option<(i64, Scroll)> = None;
+        let last = costs.next_digests.len() - 1;
+        let mut best: Option<(i64, ScrollMove)> = None;
         for up in [true, false] {
             for by in 1..=last {
-                let Some((saved, from, to)) = costs.best(by) else {
+                let Some((saved, from, to)) = costs.best_block(by) else {
                     continue;
                 };
                 if best.is_some_and(|(most, _)| most >= saved) {
@@ -118,11 +118,11 @@ impl Scroll {
                 } else {
                     (last - to, last - from)
                 };
-                let scroll = Scroll {
+                let scroll = ScrollMove {
                     top: top as u16,
                     bottom: bottom as u16,
-                    by: by as u16,
-                    up,
+                    distance: by as u16,
+                    is_upward: up,
                 };
                 best = Some((saved, scroll));
             }
@@ -136,8 +136,8 @@ impl Scroll {
         let width = usize::from(buffer.area.width);
         let row = |row: u16| usize::from(row) * width;
         let block = &mut buffer.content[row(self.top)..row(self.bottom + 1)];
-        let (moved, kept) = (row(self.by), block.len() - row(self.by));
-        match self.up {
+        let (moved, kept) = (row(self.distance), block.len() - row(self.distance));
+        match self.is_upward {
             true => {
                 block.rotate_left(moved);
                 block[kept..].fill(Cell::EMPTY);
@@ -150,7 +150,7 @@ impl Scroll {
     }
 }
 
-fn digest(row: &[Cell]) -> u64 {
+fn row_digest(row: &[Cell]) -> u64 {
     let mut hasher = DefaultHasher::new();
     row.hash(&mut hasher);
     hasher.finish()

@@ -10,43 +10,43 @@ const HUNK_GAP_LINES: usize = 6;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrangement {
     /// Equal lines around a change; all of them when there is no number.
-    pub context: Option<usize>,
+    pub context_lines: Option<usize>,
     /// The old text left, the new one right.
-    pub sides: bool,
+    pub is_side_by_side: bool,
 }
 
 /// What stands in one place of a pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaneItem {
     /// A line, as wide as the pane.
-    Whole(usize),
+    FullWidth(usize),
     /// A line of the old text and the one of the new text that goes with it.
-    Sides(Option<usize>, Option<usize>),
+    SideBySide(Option<usize>, Option<usize>),
     /// So many equal lines, from this one on.
-    Fold(usize, usize),
+    Folded(usize, usize),
 }
 
 impl PaneItem {
     /// The line it is about; of several the first, of two sides the new one.
-    pub fn line(self) -> usize {
+    pub fn main_line(self) -> usize {
         match self {
-            PaneItem::Whole(line) | PaneItem::Fold(line, _) => line,
-            PaneItem::Sides(old, new) => new.or(old).unwrap_or(0),
+            PaneItem::FullWidth(line) | PaneItem::Folded(line, _) => line,
+            PaneItem::SideBySide(old, new) => new.or(old).unwrap_or(0),
         }
     }
 
     /// Whether a line is in it.
-    pub fn has(self, line: usize) -> bool {
+    pub fn contains_line(self, line: usize) -> bool {
         match self {
-            PaneItem::Whole(own) => own == line,
-            PaneItem::Sides(old, new) => old == Some(line) || new == Some(line),
-            PaneItem::Fold(first, count) => (first..first + count).contains(&line),
+            PaneItem::FullWidth(own) => own == line,
+            PaneItem::SideBySide(old, new) => old == Some(line) || new == Some(line),
+            PaneItem::Folded(first, count) => (first..first + count).contains(&line),
         }
     }
 }
 
 /// The lines at which hunks begin: changes that are near to each other are one.
-pub(super) fn hunks(lines: &[TextLine]) -> Vec<usize> {
+pub(super) fn find_hunks(lines: &[TextLine]) -> Vec<usize> {
     let mut hunks = Vec::new();
     let mut last: Option<usize> = None;
     for (at, _) in lines
@@ -64,8 +64,12 @@ pub(super) fn hunks(lines: &[TextLine]) -> Vec<usize> {
 
 /// What is shown of these lines. Changes, our own words and the lines that are
 /// `wanted` (ascending) are never folded.
-pub(super) fn arrange(lines: &[TextLine], by: Arrangement, wanted: &[usize]) -> Vec<PaneItem> {
-    let shown = shown(lines, by.context, wanted);
+pub(super) fn arrange_lines(
+    lines: &[TextLine],
+    arrangement: Arrangement,
+    always_shown: &[usize],
+) -> Vec<PaneItem> {
+    let shown = visible_lines(lines, arrangement.context_lines, always_shown);
     let run = |from: usize, goes_on: &dyn Fn(usize) -> bool| {
         (from..lines.len()).take_while(|at| goes_on(*at)).count()
     };
@@ -75,17 +79,21 @@ pub(super) fn arrange(lines: &[TextLine], by: Arrangement, wanted: &[usize]) -> 
         let end = at
             + match line.kind {
                 _ if !shown[at] => run(at, &|at| !shown[at]),
-                LineKind::Added | LineKind::Removed if by.sides => {
+                LineKind::Added | LineKind::Removed if arrangement.is_side_by_side => {
                     run(at, &|at| lines[at].kind.is_changed())
                 }
                 _ => 1,
             };
         match line.kind {
             // In place of a single line that line can stand as well.
-            _ if !shown[at] && end - at > 1 => items.push(PaneItem::Fold(at, end - at)),
-            LineKind::Same if by.sides => items.push(PaneItem::Sides(Some(at), Some(at))),
-            LineKind::Added | LineKind::Removed if by.sides => beside(lines, at..end, &mut items),
-            _ => items.push(PaneItem::Whole(at)),
+            _ if !shown[at] && end - at > 1 => items.push(PaneItem::Folded(at, end - at)),
+            LineKind::Same if arrangement.is_side_by_side => {
+                items.push(PaneItem::SideBySide(Some(at), Some(at)))
+            }
+            LineKind::Added | LineKind::Removed if arrangement.is_side_by_side => {
+                push_side_by_side(lines, at..end, &mut items)
+            }
+            _ => items.push(PaneItem::FullWidth(at)),
         }
         at = end;
     }
@@ -93,13 +101,13 @@ pub(super) fn arrange(lines: &[TextLine], by: Arrangement, wanted: &[usize]) -> 
 }
 
 /// The item of each of so many lines.
-pub(super) fn places(items: &[PaneItem], count: usize) -> Vec<usize> {
+pub(super) fn item_indices(items: &[PaneItem], count: usize) -> Vec<usize> {
     let mut places = vec![0; count];
     for (place, item) in items.iter().enumerate() {
         let lines = match *item {
-            PaneItem::Whole(line) => line..line + 1,
-            PaneItem::Fold(first, count) => first..first + count,
-            PaneItem::Sides(old, new) => {
+            PaneItem::FullWidth(line) => line..line + 1,
+            PaneItem::Folded(first, count) => first..first + count,
+            PaneItem::SideBySide(old, new) => {
                 for line in [old, new].into_iter().flatten() {
                     places[line] = place;
                 }
@@ -111,7 +119,7 @@ pub(super) fn places(items: &[PaneItem], count: usize) -> Vec<usize> {
     places
 }
 
-fn shown(lines: &[TextLine], context: Option<usize>, wanted: &[usize]) -> Vec<bool> {
+fn visible_lines(lines: &[TextLine], context: Option<usize>, always_shown: &[usize]) -> Vec<bool> {
     let any = lines.iter().any(|line| line.kind.is_changed());
     let Some(context) = context.filter(|_| any) else {
         return vec![true; lines.len()];
@@ -120,7 +128,7 @@ fn shown(lines: &[TextLine], context: Option<usize>, wanted: &[usize]) -> Vec<bo
         .iter()
         .map(|line| line.kind != LineKind::Same)
         .collect();
-    for at in wanted {
+    for at in always_shown {
         shown[*at] = true;
     }
     // As far as the context of the last change reaches, down and then up.
@@ -142,24 +150,31 @@ fn shown(lines: &[TextLine], context: Option<usize>, wanted: &[usize]) -> Vec<bo
 
 /// The lines of one change: those that became each other beside each other, and
 /// what is between them in their order.
-fn beside(lines: &[TextLine], change: std::ops::Range<usize>, items: &mut Vec<PaneItem>) {
+fn push_side_by_side(
+    lines: &[TextLine],
+    change: std::ops::Range<usize>,
+    items: &mut Vec<PaneItem>,
+) {
     let of = |kind: LineKind| change.clone().filter(move |at| lines[*at].kind == kind);
     let (old, new): (Vec<usize>, Vec<usize>) = (
         of(LineKind::Removed).collect(),
         of(LineKind::Added).collect(),
     );
     let (mut old, mut new) = (old.as_slice(), new.as_slice());
-    let alone = |side: &[usize]| side.iter().take_while(|at| !lines[**at].paired).count();
+    let alone = |side: &[usize]| side.iter().take_while(|at| !lines[**at].is_paired).count();
     while !old.is_empty() || !new.is_empty() {
         let (left, right) = (alone(old), alone(new));
         for at in 0..left.max(right) {
             let left = old[..left].get(at).copied();
             let right = new[..right].get(at).copied();
-            items.push(PaneItem::Sides(left, right));
+            items.push(PaneItem::SideBySide(left, right));
         }
         (old, new) = (&old[left..], &new[right..]);
         if !old.is_empty() || !new.is_empty() {
-            items.push(PaneItem::Sides(old.first().copied(), new.first().copied()));
+            items.push(PaneItem::SideBySide(
+                old.first().copied(),
+                new.first().copied(),
+            ));
             old = old.get(1..).unwrap_or_default();
             new = new.get(1..).unwrap_or_default();
         }
@@ -181,8 +196,8 @@ mod tests {
                 '#' => LineKind::Note,
                 _ => LineKind::Same,
             },
-            paired: matches!(c, '<' | '>'),
-            raw: at.to_string().into_bytes(),
+            is_paired: matches!(c, '<' | '>'),
+            bytes: at.to_string().into_bytes(),
             ..TextLine::default()
         };
         text.chars().enumerate().map(line).collect()
@@ -190,30 +205,30 @@ mod tests {
 
     fn sides(context: Option<usize>) -> Arrangement {
         Arrangement {
-            context,
-            sides: true,
+            context_lines: context,
+            is_side_by_side: true,
         }
     }
 
     #[test]
     fn lines_that_became_each_other_stand_beside_each_other() {
-        let (one, two) = (|at| Some(at), |a, b| PaneItem::Sides(Some(a), Some(b)));
+        let (one, two) = (|at| Some(at), |a, b| PaneItem::SideBySide(Some(a), Some(b)));
         assert_eq!(
-            arrange(&lines("=<->="), sides(None), &[]),
+            arrange_lines(&lines("=<->="), sides(None), &[]),
             [
                 two(0, 0),
                 two(1, 3),
-                PaneItem::Sides(one(2), None),
+                PaneItem::SideBySide(one(2), None),
                 two(4, 4)
             ]
         );
         assert_eq!(
-            arrange(&lines("--<+>>"), sides(None), &[]),
+            arrange_lines(&lines("--<+>>"), sides(None), &[]),
             [
                 two(0, 3),
-                PaneItem::Sides(one(1), None),
+                PaneItem::SideBySide(one(1), None),
                 two(2, 4),
-                PaneItem::Sides(None, one(5))
+                PaneItem::SideBySide(None, one(5))
             ]
         );
     }
@@ -221,15 +236,15 @@ mod tests {
     #[test]
     fn what_is_far_from_changes_is_folded_but_not_a_single_line() {
         let by = |context| Arrangement {
-            context: Some(context),
-            sides: false,
+            context_lines: Some(context),
+            is_side_by_side: false,
         };
         let shown = |text: &str, context, wanted: &[usize]| {
             let word = |item: &PaneItem| match item {
-                PaneItem::Fold(_, count) => format!("({count})"),
-                item => item.line().to_string(),
+                PaneItem::Folded(_, count) => format!("({count})"),
+                item => item.main_line().to_string(),
             };
-            let items = arrange(&lines(text), by(context), wanted);
+            let items = arrange_lines(&lines(text), by(context), wanted);
             items.iter().map(word).collect::<Vec<_>>().join(" ")
         };
         assert_eq!(shown("=====-=====", 1, &[]), "(4) 4 5 6 (4)");
@@ -244,10 +259,10 @@ mod tests {
         let lines = lines(&"+".repeat(300_000));
         for sides in [false, true] {
             let by = Arrangement {
-                context: Some(3),
-                sides,
+                context_lines: Some(3),
+                is_side_by_side: sides,
             };
-            assert_eq!(arrange(&lines, by, &[]).len(), lines.len());
+            assert_eq!(arrange_lines(&lines, by, &[]).len(), lines.len());
         }
     }
 
@@ -267,20 +282,20 @@ mod tests {
                 run.sort_by_key(|line| line.kind == LineKind::Added);
             }
             let wanted: Vec<usize> = wanted.into_iter().filter(|at| *at < lines.len()).collect();
-            let by = Arrangement { context, sides: two };
-            let items = arrange(&lines, by, &wanted);
+            let by = Arrangement { context_lines: context, is_side_by_side: two };
+            let items = arrange_lines(&lines, by, &wanted);
             let mut seen = [Vec::new(), Vec::new()];
             for item in &items {
                 let (old, new): (Vec<usize>, Vec<usize>) = match *item {
-                    PaneItem::Whole(at) => (vec![at], vec![at]),
-                    PaneItem::Fold(first, count) => {
+                    PaneItem::FullWidth(at) => (vec![at], vec![at]),
+                    PaneItem::Folded(first, count) => {
                         let lines_of = first..first + count;
                         for at in lines_of.clone() {
                             prop_assert!(lines[at].kind == LineKind::Same && !wanted.contains(&at));
                         }
                         (lines_of.clone().collect(), lines_of.collect())
                     }
-                    PaneItem::Sides(old, new) => {
+                    PaneItem::SideBySide(old, new) => {
                         prop_assert!(two);
                         (old.into_iter().collect(), new.into_iter().collect())
                     }
@@ -292,9 +307,9 @@ mod tests {
                 let all: Vec<usize> = (0..lines.len()).filter(|at| lines[*at].kind != other).collect();
                 prop_assert_eq!(seen, &all);
             }
-            let places = places(&items, lines.len());
+            let places = item_indices(&items, lines.len());
             for (line, place) in places.iter().enumerate() {
-                prop_assert!(items[*place].has(line));
+                prop_assert!(items[*place].contains_line(line));
             }
         }
     }

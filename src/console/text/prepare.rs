@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use super::{LineKind, TextLine};
-use crate::diff::{self, Diff, Op};
-use crate::engine::{BaselineChange, Detail, Passed, RunDiffSide};
+use crate::diff::{self, Diff, LineOp};
+use crate::engine::{AgentDetail, BaselineChange, RunDiff, RunDiffSide};
 
 /// How much of a text is shown; the rest is counted.
 const MAX_SHOWN_BYTES: usize = 256 * 1024;
@@ -14,25 +14,25 @@ const MAX_SHOWN_LINES: usize = 20_000;
 
 /// A text that was prepared for a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Prepared {
+pub struct PreparedText {
     /// Its lines.
     pub lines: Vec<TextLine>,
     /// The same with lines that differ in blanks alone as equal ones; none where
     /// there are no such lines.
-    pub but_blanks: Option<Vec<TextLine>>,
+    pub ignoring_whitespace: Option<Vec<TextLine>>,
 }
 
-impl From<Vec<TextLine>> for Prepared {
-    fn from(lines: Vec<TextLine>) -> Prepared {
-        Prepared {
+impl From<Vec<TextLine>> for PreparedText {
+    fn from(lines: Vec<TextLine>) -> PreparedText {
+        PreparedText {
             lines,
-            but_blanks: None,
+            ignoring_whitespace: None,
         }
     }
 }
 
 /// The live diff of an agent: above the boundary line by line, then the boundary.
-pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
+pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> PreparedText {
     let content = detail.observation.content.as_ref();
     let boundary = content.and_then(|content| content.boundary);
     if let Some(error) = &detail.error {
@@ -41,36 +41,36 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
     let Some(old) = &detail.operator_part else {
         let why = "There is no baseline to compare with; the memory as it is:";
         let mut lines = vec![TextLine::note(LineKind::Note, why)];
-        show(&mut lines, &detail.memory, 1, detail.more);
+        push_text_lines(&mut lines, &detail.memory_prefix, 1, detail.omitted_bytes);
         return lines.into();
     };
-    let (above, _) = detail.parts();
+    let (above, _) = detail.split_at_boundary();
     let end = boundary
         .filter(|boundary| boundary.line > 0)
         .map(|boundary| TextLine {
-            new: Some(boundary.line),
+            new_number: Some(boundary.line),
             ..TextLine::note(
                 LineKind::Separator,
                 format!(
                     "separator line {} ({} of {}), below: agent scratch, not compared",
-                    boundary.line, boundary.nth, boundary.of
+                    boundary.line, boundary.separator_number, boundary.separator_count
                 ),
             )
         });
     match boundary {
         None => {
-            let why = match detail.cr_lf {
+            let why = match detail.has_cr_lf_separator {
                 true => "The separator line ends with CR LF, so no line is the baseline's: the",
                 false => "No separator: the",
             };
             let why = format!("{why} WHOLE file would be archived, then replaced.");
             let banner = vec![TextLine::note(LineKind::Note, why)];
-            compared(banner, [old, above], [0, detail.more], deadline)
+            compare_texts(banner, [old, above], [0, detail.omitted_bytes], deadline)
         }
-        Some(boundary) if boundary.drifted() => {
-            let mut prepared = compared(Vec::new(), [old, above], [0, 0], deadline);
+        Some(boundary) if boundary.is_drifted() => {
+            let mut prepared = compare_texts(Vec::new(), [old, above], [0, 0], deadline);
             prepared.lines.extend(end.clone());
-            if let Some(lines) = &mut prepared.but_blanks {
+            if let Some(lines) = &mut prepared.ignoring_whitespace {
                 lines.extend(end);
             }
             prepared
@@ -78,7 +78,7 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
         Some(boundary) => {
             let count = content.map_or(0, |content| content.scratch_lines);
             let clean = content.is_some_and(|content| content.scratch_bytes == 0);
-            let version = detail.pushed_version();
+            let version = detail.reference_label();
             let baseline = version.map_or("baseline".to_string(), |it| format!("the {it}"));
             let what = match (clean, count) {
                 (true, _) => format!("Equal to {baseline}. 0 scratch lines."),
@@ -91,8 +91,8 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
                 TextLine::note(LineKind::Note, what),
                 TextLine::note(LineKind::Note, ""),
             ];
-            show(&mut lines, above, 1, 0);
-            lines.pop_if(|line| boundary.line > 0 && line.new == Some(boundary.line));
+            push_text_lines(&mut lines, above, 1, 0);
+            lines.pop_if(|line| boundary.line > 0 && line.new_number == Some(boundary.line));
             lines.extend(end);
             lines.into()
         }
@@ -101,30 +101,30 @@ pub fn diff(detail: &Detail, deadline: Option<Instant>) -> Prepared {
 
 /// A baseline file against the last version of it that is known, behind what there is to
 /// know of it.
-pub fn baseline(change: &BaselineChange, deadline: Option<Instant>) -> Prepared {
+pub fn prepare_baseline_diff(change: &BaselineChange, deadline: Option<Instant>) -> PreparedText {
     let note = |text: String| TextLine::note(LineKind::Note, text);
     let mut lines: Vec<TextLine> = change.notes().into_iter().map(note).collect();
-    match (&change.file, &change.known) {
+    match (&change.current, &change.reference) {
         (Ok(file), Some(known)) if *file == *known.bytes => {
             lines.push(note("The file and that version are equal:".to_string()));
             lines.push(note(String::new()));
-            show(&mut lines, file, 1, 0);
+            push_text_lines(&mut lines, file, 1, 0);
             lines.into()
         }
         (Ok(file), Some(known)) => {
             lines.push(note(String::new()));
-            compared(lines, [&known.bytes, file], [0, 0], deadline)
+            compare_texts(lines, [&known.bytes, file], [0, 0], deadline)
         }
         (Ok(file), None) => {
             lines.push(note("The file as it is:".to_string()));
             lines.push(note(String::new()));
-            show(&mut lines, file, 1, 0);
+            push_text_lines(&mut lines, file, 1, 0);
             lines.into()
         }
         (Err(error), Some(known)) => {
             lines.push(note(format!("{error}; that version is:")));
             lines.push(note(String::new()));
-            show(&mut lines, &known.bytes, 1, 0);
+            push_text_lines(&mut lines, &known.bytes, 1, 0);
             lines.into()
         }
         (Err(error), None) => {
@@ -135,18 +135,18 @@ pub fn baseline(change: &BaselineChange, deadline: Option<Instant>) -> Prepared 
 }
 
 /// The scratch of an agent.
-pub fn scratch(detail: &Detail) -> Prepared {
+pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
     if let Some(error) = &detail.error {
         return vec![TextLine::note(LineKind::Note, error.clone())].into();
     }
     let mut lines = Vec::new();
-    let (above, mut scratch) = detail.parts();
+    let (above, mut scratch) = detail.split_at_boundary();
     let content = detail.observation.content.as_ref();
     let boundary = content.and_then(|content| content.boundary);
     if boundary.is_none() {
         let why = if detail.operator_part.is_none() {
             "Without the baseline it cannot be told where the scratch begins; the memory as it is:"
-        } else if detail.cr_lf {
+        } else if detail.has_cr_lf_separator {
             "No boundary, because lines end with CR LF; all of it may be scratch:"
         } else {
             "No separator, so all of it may be scratch:"
@@ -158,14 +158,14 @@ pub fn scratch(detail: &Detail) -> Prepared {
         lines.push(TextLine::note(LineKind::Note, "0 scratch lines."));
     }
     let first = boundary.map_or(1, |boundary| boundary.line + 1);
-    show(&mut lines, scratch, first, detail.more);
+    push_text_lines(&mut lines, scratch, first, detail.omitted_bytes);
     lines.into()
 }
 
 /// What a run changed: what stood there before against what stood there after.
-pub fn passed(passed: &Passed, deadline: Option<Instant>) -> Prepared {
+pub fn prepare_run_diff(passed: &RunDiff, deadline: Option<Instant>) -> PreparedText {
     let mut lines = Vec::new();
-    if passed.before == RunDiffSide::Untouched && passed.after == RunDiffSide::Untouched {
+    if passed.before == RunDiffSide::Unchanged && passed.after == RunDiffSide::Unchanged {
         return vec![TextLine::note(LineKind::Note, "It changed nothing.")].into();
     }
     let texts =
@@ -176,12 +176,12 @@ pub fn passed(passed: &Passed, deadline: Option<Instant>) -> Prepared {
                 lines.push(TextLine::note(LineKind::Note, why));
                 Some(&[][..])
             }
-            RunDiffSide::Untouched => {
+            RunDiffSide::Unchanged => {
                 let why = format!("{when}: it left the memory as it was");
                 lines.push(TextLine::note(LineKind::Note, why));
                 None
             }
-            RunDiffSide::Gone(why) => {
+            RunDiffSide::Unavailable(why) => {
                 lines.push(TextLine::note(LineKind::Note, format!("{when}: {why}")));
                 None
             }
@@ -196,18 +196,18 @@ pub fn passed(passed: &Passed, deadline: Option<Instant>) -> Prepared {
                 LineKind::Note,
                 "Before and after are equal.",
             ));
-            show(&mut lines, after, 1, 0);
+            push_text_lines(&mut lines, after, 1, 0);
             lines.into()
         }
-        [Some(before), Some(after)] => compared(lines, [before, after], more, deadline),
+        [Some(before), Some(after)] => compare_texts(lines, [before, after], more, deadline),
         [Some(text), None] => {
             lines.push(TextLine::note(LineKind::Note, "What stood there before:"));
-            show(&mut lines, text, 1, more[0]);
+            push_text_lines(&mut lines, text, 1, more[0]);
             lines.into()
         }
         [None, Some(text)] => {
             lines.push(TextLine::note(LineKind::Note, "What stood there after it:"));
-            show(&mut lines, text, 1, more[1]);
+            push_text_lines(&mut lines, text, 1, more[1]);
             lines.into()
         }
         [None, None] => lines.into(),
@@ -215,84 +215,85 @@ pub fn passed(passed: &Passed, deadline: Option<Instant>) -> Prepared {
 }
 
 /// The difference of two texts behind some lines, as far as they are shown.
-fn compared(
-    before: Vec<TextLine>,
+fn compare_texts(
+    leading_lines: Vec<TextLine>,
     texts: [&[u8]; 2],
-    more: [u64; 2],
+    omitted_bytes: [u64; 2],
     deadline: Option<Instant>,
-) -> Prepared {
-    let [(old, old_left), (new, new_left)] = texts.map(beginning);
-    let left = [old_left + more[0], new_left + more[1]];
+) -> PreparedText {
+    let [(old, old_left), (new, new_left)] = texts.map(shown_part);
+    let left = [old_left + omitted_bytes[0], new_left + omitted_bytes[1]];
     let ends = left.map(|left| left > 0);
     let left = left[0].max(left[1]);
     let with = |diff: Diff| {
-        let mut lines = before.clone();
-        lines.extend(diff.lines.into_iter().map(line));
+        let mut lines = leading_lines.clone();
+        lines.extend(diff.lines.into_iter().map(text_line));
         if ends[0] && !old.ends_with(b"\n") {
-            cut(&mut lines, |line| line.old.is_some());
+            mark_last_truncated(&mut lines, |line| line.old_number.is_some());
         }
         if ends[1] && !new.ends_with(b"\n") {
-            cut(&mut lines, |line| line.new.is_some());
+            mark_last_truncated(&mut lines, |line| line.new_number.is_some());
         }
-        lines.extend(rest(left));
+        lines.extend(omitted_bytes_note(left));
         lines
     };
-    let exact = diff::lines(old, new, deadline);
+    let exact = diff::compare_lines(old, new, deadline);
     // Only a change of both texts can be one of blanks.
-    let worth = exact.added > 0 && exact.removed > 0;
-    let but_blanks = worth.then(|| diff::lines_but_blanks(old, new, deadline));
-    let differs = |diff: &Diff| diff.lines.iter().any(|line| line.before.is_some());
-    Prepared {
+    let has_whitespace_changes = exact.added > 0 && exact.removed > 0;
+    let ignoring_whitespace =
+        has_whitespace_changes.then(|| diff::compare_lines_ignoring_blanks(old, new, deadline));
+    let differs = |diff: &Diff| diff.lines.iter().any(|line| line.old_text.is_some());
+    PreparedText {
         lines: with(exact),
-        but_blanks: but_blanks.filter(differs).map(with),
+        ignoring_whitespace: ignoring_whitespace.filter(differs).map(with),
     }
 }
 
-fn line(line: diff::DiffLine) -> TextLine {
+fn text_line(line: diff::DiffLine) -> TextLine {
     TextLine {
         kind: match line.op {
-            Op::Equal => LineKind::Same,
-            Op::Insert => LineKind::Added,
-            Op::Delete => LineKind::Removed,
+            LineOp::Equal => LineKind::Same,
+            LineOp::Insert => LineKind::Added,
+            LineOp::Delete => LineKind::Removed,
         },
-        old: line.old,
-        new: line.new,
-        unended: line.no_newline && line.op != Op::Equal,
-        cut: false,
-        raw: line.text,
-        emphasis: line.emphasis,
-        paired: line.paired,
-        before: line.before,
+        old_number: line.old_number,
+        new_number: line.new_number,
+        lacks_line_feed: line.is_newline_missing && line.op != LineOp::Equal,
+        is_truncated: false,
+        bytes: line.text,
+        changed_ranges: line.emphasis,
+        is_paired: line.is_paired,
+        old_bytes: line.old_text,
         tones: Vec::new(),
     }
 }
 
 /// The lines of a text with their numbers, as far as they are shown.
-fn show(lines: &mut Vec<TextLine>, text: &[u8], first: usize, more: u64) {
-    let (shown, left) = beginning(text);
+fn push_text_lines(lines: &mut Vec<TextLine>, text: &[u8], first: usize, omitted_bytes: u64) {
+    let (shown, left) = shown_part(text);
     for (number, line) in shown.split_inclusive(|byte| *byte == b'\n').enumerate() {
         lines.push(TextLine {
-            new: Some(first + number),
-            raw: line.strip_suffix(b"\n").unwrap_or(line).to_vec(),
+            new_number: Some(first + number),
+            bytes: line.strip_suffix(b"\n").unwrap_or(line).to_vec(),
             ..TextLine::default()
         });
     }
-    if left + more > 0 && !shown.ends_with(b"\n") {
-        cut(lines, |line| line.new.is_some());
+    if left + omitted_bytes > 0 && !shown.ends_with(b"\n") {
+        mark_last_truncated(lines, |line| line.new_number.is_some());
     }
-    lines.extend(rest(left + more));
+    lines.extend(omitted_bytes_note(left + omitted_bytes));
 }
 
 /// The last of these lines goes on behind what is shown.
-fn cut(lines: &mut [TextLine], of: impl Fn(&TextLine) -> bool) {
-    if let Some(line) = lines.iter_mut().rfind(|line| of(line)) {
-        line.cut = true;
-        line.unended = false;
+fn mark_last_truncated(lines: &mut [TextLine], is_candidate: impl Fn(&TextLine) -> bool) {
+    if let Some(line) = lines.iter_mut().rfind(|line| is_candidate(line)) {
+        line.is_truncated = true;
+        line.lacks_line_feed = false;
     }
 }
 
 /// What is shown of a text, and how many bytes are not.
-fn beginning(text: &[u8]) -> (&[u8], u64) {
+fn shown_part(text: &[u8]) -> (&[u8], u64) {
     let shown = &text[..text.len().min(MAX_SHOWN_BYTES)];
     let mut ends = shown.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     let end = ends
@@ -302,10 +303,13 @@ fn beginning(text: &[u8]) -> (&[u8], u64) {
 }
 
 /// That so many bytes follow.
-fn rest(more: u64) -> Option<TextLine> {
-    (more > 0).then(|| TextLine {
-        cut: true,
-        ..TextLine::note(LineKind::Note, format!("{more} bytes more are not shown"))
+fn omitted_bytes_note(omitted_bytes: u64) -> Option<TextLine> {
+    (omitted_bytes > 0).then(|| TextLine {
+        is_truncated: true,
+        ..TextLine::note(
+            LineKind::Note,
+            format!("{omitted_bytes} bytes more are not shown"),
+        )
     })
 }
 
@@ -313,8 +317,8 @@ fn rest(more: u64) -> Option<TextLine> {
 mod tests {
     use super::*;
 
-    fn sides(before: RunDiffSide, after: RunDiffSide) -> Prepared {
-        passed(&Passed { before, after }, None)
+    fn sides(before: RunDiffSide, after: RunDiffSide) -> PreparedText {
+        prepare_run_diff(&RunDiff { before, after }, None)
     }
 
     fn file(text: &str) -> RunDiffSide {
@@ -328,7 +332,7 @@ mod tests {
             LineKind::Note => '#',
             _ => ' ',
         };
-        let text = |line: &TextLine| String::from_utf8_lossy(&line.raw).into_owned();
+        let text = |line: &TextLine| String::from_utf8_lossy(&line.bytes).into_owned();
         lines
             .iter()
             .map(|line| format!("{}{}", sign(line.kind), text(line)))
@@ -342,19 +346,22 @@ mod tests {
             shown(&both.lines),
             ["-a b", "-c", "-d", "+a  b\r", "+c ", "+D"]
         );
-        let lines = both.but_blanks.unwrap();
+        let lines = both.ignoring_whitespace.unwrap();
         assert_eq!(shown(&lines), [" a  b\r", " c ", "-d", "+D"]);
-        let before: Vec<_> = lines.iter().map(|line| line.before.as_deref()).collect();
+        let before: Vec<_> = lines.iter().map(|line| line.old_bytes.as_deref()).collect();
         assert_eq!(before, [Some(&b"a b"[..]), Some(b"c"), None, None]);
         // Where it makes no difference there is no second text.
-        assert_eq!(sides(file("a\n"), file("b\n")).but_blanks, None);
+        assert_eq!(sides(file("a\n"), file("b\n")).ignoring_whitespace, None);
         // An invisible character is no blank.
-        assert_eq!(sides(file("a\n"), file("a\u{200b}\n")).but_blanks, None);
+        assert_eq!(
+            sides(file("a\n"), file("a\u{200b}\n")).ignoring_whitespace,
+            None
+        );
     }
 
     #[test]
     fn what_cannot_be_shown_is_said_and_the_rest_is_shown() {
-        let gone = || RunDiffSide::Gone("it was deleted".to_string());
+        let gone = || RunDiffSide::Unavailable("it was deleted".to_string());
         assert_eq!(
             shown(&sides(gone(), file("a\n")).lines),
             [
@@ -393,8 +400,12 @@ mod tests {
     #[test]
     fn a_line_that_is_cut_knows_it() {
         let long = "x".repeat(MAX_SHOWN_BYTES + 9);
-        let cuts = |prepared: Prepared| -> Vec<bool> {
-            prepared.lines.iter().map(|line| line.cut).collect()
+        let cuts = |prepared: PreparedText| -> Vec<bool> {
+            prepared
+                .lines
+                .iter()
+                .map(|line| line.is_truncated)
+                .collect()
         };
         assert_eq!(cuts(sides(file("a\n"), file("a\nb"))), [false; 2]);
         assert_eq!(
@@ -402,7 +413,7 @@ mod tests {
             [false, true, true]
         );
         assert_eq!(cuts(sides(file(&long), file("a\n"))), [true, false, true]);
-        let gone = RunDiffSide::Gone("it was deleted".to_string());
+        let gone = RunDiffSide::Unavailable("it was deleted".to_string());
         assert_eq!(cuts(sides(gone, file(&long))), [false, false, true, true]);
         // Here only lines are missing, and none is cut.
         let lines = "\n".repeat(MAX_SHOWN_LINES + 1);
@@ -412,7 +423,7 @@ mod tests {
 
     #[test]
     fn a_run_that_changed_nothing_says_so() {
-        let untouched = || RunDiffSide::Untouched;
+        let untouched = || RunDiffSide::Unchanged;
         assert_eq!(
             shown(&sides(untouched(), untouched()).lines),
             ["#It changed nothing."]

@@ -3,43 +3,47 @@
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::{LineKind, PaneItem, PaneStyle, Span, TextLine, Tone, Tones};
-use crate::untrusted::{self, View};
+use super::{LineKind, PaneItem, PaneStyle, StyledSpan, TextLine, Tone, Tones};
+use crate::untrusted::{self, RevealOptions};
 
 /// One row of a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PaneRow {
     /// What is in it; of two sides the left one.
-    pub spans: Vec<Span>,
+    pub spans: Vec<StyledSpan>,
     /// What is on the right side.
-    pub right: Vec<Span>,
+    pub right_spans: Vec<StyledSpan>,
 }
 
 /// An item as rows; at least one.
-pub(super) fn rows(
+pub(super) fn lay_out_item(
     lines: &[TextLine],
     item: PaneItem,
     width: usize,
-    look: PaneStyle,
+    style: PaneStyle,
 ) -> Vec<PaneRow> {
     let of = |at: Option<usize>, before: bool| {
         let line = at.and_then(|at| lines.get(at));
         line.map_or_else(Vec::new, |line| {
-            let width = if matches!(item, PaneItem::Sides(..)) {
-                look.half
+            let width = if matches!(item, PaneItem::SideBySide(..)) {
+                style.half_width
             } else {
                 width
             };
-            let raw = line.before.as_ref().filter(|_| before).unwrap_or(&line.raw);
-            rows_of(line, raw, width, look)
+            let raw = line
+                .old_bytes
+                .as_ref()
+                .filter(|_| before)
+                .unwrap_or(&line.bytes);
+            lay_out_line(line, raw, width, style)
         })
     };
     let (left, right) = match item {
-        PaneItem::Whole(at) => (of(Some(at), false), Vec::new()),
-        PaneItem::Sides(old, new) => (of(old, true), of(new, false)),
-        PaneItem::Fold(_, count) => {
+        PaneItem::FullWidth(at) => (of(Some(at), false), Vec::new()),
+        PaneItem::SideBySide(old, new) => (of(old, true), of(new, false)),
+        PaneItem::Folded(_, count) => {
             let text = format!("⋯ {count} equal lines");
-            (vec![vec![ours(text, Tone::Dim)]], Vec::new())
+            (vec![vec![own_span(text, Tone::Dim)]], Vec::new())
         }
     };
     let (mut left, mut right) = (left.into_iter(), right.into_iter());
@@ -49,7 +53,7 @@ pub(super) fn rows(
             (None, None) => break,
             (left, right) => rows.push(PaneRow {
                 spans: left.unwrap_or_default(),
-                right: right.unwrap_or_default(),
+                right_spans: right.unwrap_or_default(),
             }),
         }
     }
@@ -59,46 +63,55 @@ pub(super) fn rows(
     rows
 }
 
-fn ours(text: impl Into<String>, tone: Tone) -> Span {
-    Span {
+fn own_span(text: impl Into<String>, tone: Tone) -> StyledSpan {
+    StyledSpan {
         text: text.into(),
         tone,
-        ..Span::default()
+        ..StyledSpan::default()
     }
 }
 
 /// A line, or what it is on one of two sides, as rows.
-fn rows_of(line: &TextLine, raw: &[u8], width: usize, look: PaneStyle) -> Vec<Vec<Span>> {
-    let spans = spans(line, raw, look);
-    let shown = |span: &Span| !span.mark && raw.starts_with(span.text.as_bytes());
+fn lay_out_line(
+    line: &TextLine,
+    raw: &[u8],
+    width: usize,
+    style: PaneStyle,
+) -> Vec<Vec<StyledSpan>> {
+    let spans = line_spans(line, raw, style);
+    let shown = |span: &StyledSpan| !span.is_mark && raw.starts_with(span.text.as_bytes());
     let plain = matches!(spans.as_slice(), [span] if shown(span));
     let width = width.max(1);
     // What the program says is never cut: it may be a command line to be copied.
-    let wraps = look.wrap || line.kind == LineKind::Note;
+    let wraps = style.is_wrapping || line.kind == LineKind::Note;
     let mut rows = if wraps && line.kind != LineKind::Separator {
-        wrap(spans, width)
+        wrap_spans(spans, width)
     } else {
-        vec![cut(spans, width)]
+        vec![truncate_spans(spans, width)]
     };
-    if plain && !line.tones.is_empty() && line.before.is_none() {
-        tone(&mut rows, raw, &line.tones);
+    if plain && !line.tones.is_empty() && line.old_bytes.is_none() {
+        apply_tones(&mut rows, raw, &line.tones);
     }
-    if line.unended {
-        let note = ours("(no newline at the end of the line above)", Tone::Dim);
-        rows.push(cut(vec![note], width));
+    if line.lacks_line_feed {
+        let note = own_span("(no newline at the end of the line above)", Tone::Dim);
+        rows.push(truncate_spans(vec![note], width));
     }
     rows
 }
 
-fn spans(line: &TextLine, raw: &[u8], look: PaneStyle) -> Vec<Span> {
+fn line_spans(line: &TextLine, raw: &[u8], style: PaneStyle) -> Vec<StyledSpan> {
     let is_ours = matches!(line.kind, LineKind::Note | LineKind::Separator);
-    let view = View {
-        whitespace: look.reveal && !is_ours,
-        ..if look.prose { View::PROSE } else { View::DIFF }
+    let view = RevealOptions {
+        marks_whitespace: style.is_whitespace_marked && !is_ours,
+        ..if style.is_prose {
+            RevealOptions::PROSE
+        } else {
+            RevealOptions::DIFF
+        }
     };
-    let word_mark = |text: &str| Span {
-        mark: true,
-        ..ours(text, Tone::Plain)
+    let word_mark = |text: &str| StyledSpan {
+        is_mark: true,
+        ..own_span(text, Tone::Plain)
     };
     let (open, close) = match line.kind {
         LineKind::Added => ("{+", "+}"),
@@ -106,27 +119,27 @@ fn spans(line: &TextLine, raw: &[u8], look: PaneStyle) -> Vec<Span> {
     };
     let mut spans = Vec::new();
     let mut push = |bytes: &[u8], emphasis: bool| {
-        let marked = emphasis && look.word_marks;
+        let marked = emphasis && style.has_word_marks;
         spans.extend(marked.then(|| word_mark(open)));
         spans.extend(
-            untrusted::reveal(bytes, view)
+            untrusted::reveal_line(bytes, view)
                 .into_iter()
-                .map(|token| Span {
+                .map(|token| StyledSpan {
                     text: token.text,
-                    mark: token.mark,
-                    emphasis,
+                    is_mark: token.is_mark,
+                    is_emphasized: emphasis,
                     tone: Tone::Plain,
                 }),
         );
         spans.extend(marked.then(|| word_mark(close)));
     };
     // A final CR is of the line's end and does not show; that of a piece has to.
-    let piece = |bytes: &[u8]| match bytes.ends_with(b"\r") && !view.whitespace {
+    let piece = |bytes: &[u8]| match bytes.ends_with(b"\r") && !view.marks_whitespace {
         true => [bytes, b"\r"].concat(),
         false => bytes.to_vec(),
     };
     let mut at = 0;
-    for range in &line.emphasis {
+    for range in &line.changed_ranges {
         let (Some(before), Some(changed)) = (raw.get(at..range.start), raw.get(range.clone()))
         else {
             continue;
@@ -142,15 +155,15 @@ fn spans(line: &TextLine, raw: &[u8], look: PaneStyle) -> Vec<Span> {
 /// Gives the pieces of wrapped rows their tones. A line of which anything had to be
 /// made visible stays plain. That is done last, for where a line breaks must not
 /// depend on its colours.
-fn tone(rows: &mut [Vec<Span>], raw: &[u8], tones: &Tones) {
+fn apply_tones(rows: &mut [Vec<StyledSpan>], raw: &[u8], tones: &Tones) {
     let Ok(text) = str::from_utf8(raw) else {
         return;
     };
     let mut rest = text;
     for row in rows {
-        let mut toned: Vec<Span> = Vec::new();
+        let mut toned: Vec<StyledSpan> = Vec::new();
         for span in row.drain(..) {
-            if span.mark || span.tone != Tone::Plain {
+            if span.is_mark || span.tone != Tone::Plain {
                 toned.push(span);
                 continue;
             }
@@ -165,8 +178,8 @@ fn tone(rows: &mut [Vec<Span>], raw: &[u8], tones: &Tones) {
                 let here = tones.get(next).filter(|(range, _)| range.contains(&at));
                 let tone = here.map_or(Tone::Plain, |(_, tone)| *tone);
                 match toned.last_mut() {
-                    Some(last) if !last.mark && last.tone == tone => last.text.push(c),
-                    _ => toned.push(ours(c, tone)),
+                    Some(last) if !last.is_mark && last.tone == tone => last.text.push(c),
+                    _ => toned.push(own_span(c, tone)),
                 }
             }
         }
@@ -175,14 +188,14 @@ fn tone(rows: &mut [Vec<Span>], raw: &[u8], tones: &Tones) {
 }
 
 /// Breaks at the last blank of a row, or in a word that is longer than a row.
-fn wrap(spans: Vec<Span>, width: usize) -> Vec<Vec<Span>> {
-    let mut rows: Vec<Vec<Span>> = vec![Vec::new()];
+fn wrap_spans(spans: Vec<StyledSpan>, width: usize) -> Vec<Vec<StyledSpan>> {
+    let mut rows: Vec<Vec<StyledSpan>> = vec![Vec::new()];
     let mut used = 0;
     for span in spans {
-        let like = |text: String| Span {
+        let like = |text: String| StyledSpan {
             text,
-            mark: span.mark,
-            emphasis: span.emphasis,
+            is_mark: span.is_mark,
+            is_emphasized: span.is_emphasized,
             tone: span.tone,
         };
         let mut text = String::new();
@@ -222,7 +235,7 @@ fn wrap(spans: Vec<Span>, width: usize) -> Vec<Vec<Span>> {
 }
 
 /// Cuts a line at the width, with a mark that says so.
-fn cut(spans: Vec<Span>, width: usize) -> Vec<Span> {
+fn truncate_spans(spans: Vec<StyledSpan>, width: usize) -> Vec<StyledSpan> {
     let total: usize = spans.iter().map(|span| span.text.width()).sum();
     if total <= width {
         return spans;
@@ -234,17 +247,17 @@ fn cut(spans: Vec<Span>, width: usize) -> Vec<Span> {
         let mut text = String::new();
         for grapheme in span.text.graphemes(true) {
             if used + grapheme.width() > room {
-                row.push(Span { text, ..span });
+                row.push(StyledSpan { text, ..span });
                 break 'all;
             }
             used += grapheme.width();
             text.push_str(grapheme);
         }
-        row.push(Span { text, ..span });
+        row.push(StyledSpan { text, ..span });
     }
-    row.push(Span {
-        mark: true,
-        ..ours('…', Tone::Plain)
+    row.push(StyledSpan {
+        is_mark: true,
+        ..own_span('…', Tone::Plain)
     });
     row
 }

@@ -4,18 +4,18 @@ use ratatui::style::{Color, Modifier, Style};
 
 /// How many colours a terminal shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Depth {
+pub enum ColourDepth {
     /// Its own sixteen.
-    Sixteen,
+    Ansi16,
     /// 256 by number.
-    Indexed,
+    Indexed256,
     /// All of them.
     #[default]
-    True,
+    TrueColour,
 }
 
 /// The sixteen, as terminals show them that were not told otherwise.
-const SIXTEEN: [(Color, [u8; 3]); 16] = [
+const ANSI_COLOURS: [(Color, [u8; 3]); 16] = [
     (Color::Black, [0, 0, 0]),
     (Color::Red, [205, 0, 0]),
     (Color::Green, [0, 205, 0]),
@@ -34,16 +34,16 @@ const SIXTEEN: [(Color, [u8; 3]); 16] = [
     (Color::White, [255, 255, 255]),
 ];
 
-impl Depth {
+impl ColourDepth {
     /// A look of a theme as the terminal can show it, above the look of ordinary
     /// text. Where two colours became one, so that something would no longer be
     /// seen, it is reversed instead.
-    pub(super) fn reduce(self, look: Style, ground: Style) -> Style {
-        let (reduced, plain) = (self.colours(look), self.colours(ground));
+    pub(super) fn reduce_style(self, style: Style, background: Style) -> Style {
+        let (reduced, plain) = (self.reduce_colours(style), self.reduce_colours(background));
         let above = |look: Style, ground: Style| (look.fg.or(ground.fg), look.bg.or(ground.bg));
         let (fg, bg) = above(reduced, plain);
         let unseen = fg == bg && fg.is_some();
-        let backed = look.bg.is_some() && look.bg != ground.bg;
+        let backed = style.bg.is_some() && style.bg != background.bg;
         let as_ground =
             (fg, bg) == (plain.fg, plain.bg) && reduced.add_modifier == plain.add_modifier;
         match unseen || (backed && as_ground) {
@@ -52,44 +52,48 @@ impl Depth {
         }
     }
 
-    fn colours(self, mut style: Style) -> Style {
+    fn reduce_colours(self, mut style: Style) -> Style {
         style.fg = style.fg.map(|colour| match self {
-            Depth::Sixteen => by_hue(colour).unwrap_or(self.nearest(colour)),
-            _ => self.nearest(colour),
+            ColourDepth::Ansi16 => {
+                ansi_colour_by_hue(colour).unwrap_or(self.nearest_colour(colour))
+            }
+            _ => self.nearest_colour(colour),
         });
-        style.bg = style.bg.map(|colour| self.nearest(colour));
+        style.bg = style.bg.map(|colour| self.nearest_colour(colour));
         style
     }
 
-    fn nearest(self, colour: Color) -> Color {
-        let Some(exact) = exact(colour) else {
+    fn nearest_colour(self, colour: Color) -> Color {
+        let Some(exact) = exact_rgb(colour) else {
             return colour;
         };
         match (self, colour) {
-            (Depth::True, _) | (Depth::Indexed, Color::Indexed(_)) => colour,
+            (ColourDepth::TrueColour, _) | (ColourDepth::Indexed256, Color::Indexed(_)) => colour,
             // The first sixteen look different everywhere.
-            (Depth::Indexed, _) => {
-                let all = (16..=255).map(|number| (Color::Indexed(number), indexed(number)));
-                closest(exact, all).unwrap_or(colour)
+            (ColourDepth::Indexed256, _) => {
+                let all = (16..=255).map(|number| (Color::Indexed(number), indexed_rgb(number)));
+                closest_colour(exact, all).unwrap_or(colour)
             }
-            (Depth::Sixteen, _) => closest(exact, SIXTEEN.into_iter()).unwrap_or(colour),
+            (ColourDepth::Ansi16, _) => {
+                closest_colour(exact, ANSI_COLOURS.into_iter()).unwrap_or(colour)
+            }
         }
     }
 }
 
 /// What a colour is made of; none for the terminal's own.
-pub(super) fn exact(colour: Color) -> Option<[u8; 3]> {
+pub(super) fn exact_rgb(colour: Color) -> Option<[u8; 3]> {
     match colour {
         Color::Rgb(red, green, blue) => Some([red, green, blue]),
-        Color::Indexed(number) => Some(indexed(number)),
+        Color::Indexed(number) => Some(indexed_rgb(number)),
         _ => None,
     }
 }
 
 /// One of the sixteen for text: for a colour the one of that name, though a grey
 /// may be nearer to it. None for greys.
-fn by_hue(colour: Color) -> Option<Color> {
-    let parts = exact(colour)?;
+fn ansi_colour_by_hue(colour: Color) -> Option<Color> {
+    let parts = exact_rgb(colour)?;
     let (least, most) = (parts.iter().min()?, parts.iter().max()?);
     if most - least < 48 {
         return None;
@@ -99,25 +103,25 @@ fn by_hue(colour: Color) -> Option<Color> {
     let bits = (0..3).filter(|part| parts[*part] > middle);
     let number = bits.map(|part| 1 << part).sum::<usize>();
     let bright = if *most >= 200 { 8 } else { 0 };
-    SIXTEEN.get(number + bright).map(|(colour, _)| *colour)
+    ANSI_COLOURS.get(number + bright).map(|(colour, _)| *colour)
 }
 
-fn closest(exact: [u8; 3], all: impl Iterator<Item = (Color, [u8; 3])>) -> Option<Color> {
-    all.min_by_key(|(_, other)| distance(exact, *other))
+fn closest_colour(exact: [u8; 3], all: impl Iterator<Item = (Color, [u8; 3])>) -> Option<Color> {
+    all.min_by_key(|(_, other)| colour_distance(exact, *other))
         .map(|(colour, _)| colour)
 }
 
 /// How different two colours look, roughly: the eye is keenest for green.
-fn distance(one: [u8; 3], other: [u8; 3]) -> u32 {
+fn colour_distance(one: [u8; 3], other: [u8; 3]) -> u32 {
     let part = |at: usize| u32::from(one[at].abs_diff(other[at])).pow(2);
     2 * part(0) + 4 * part(1) + 3 * part(2)
 }
 
 /// A colour of the cube, or a grey, of the 256.
-fn indexed(number: u8) -> [u8; 3] {
+fn indexed_rgb(number: u8) -> [u8; 3] {
     let step = |part: u8| if part == 0 { 0 } else { 55 + 40 * part };
     match number {
-        0..16 => SIXTEEN[usize::from(number)].1,
+        0..16 => ANSI_COLOURS[usize::from(number)].1,
         16..232 => {
             let cube = number - 16;
             [step(cube / 36), step(cube / 6 % 6), step(cube % 6)]

@@ -8,7 +8,7 @@ type Rgb = [f64; 3];
 
 /// A colour in linear light.
 fn linear(colour: Color) -> Rgb {
-    let parts = depth::exact(colour);
+    let parts = depth::exact_rgb(colour);
     let parts = parts.unwrap_or_else(|| panic!("{colour} looks different everywhere"));
     parts.map(|part| match f64::from(part) / 255.0 {
         low if low <= 0.040_45 => low / 12.92,
@@ -77,7 +77,7 @@ fn every_text_of_the_themes_with_a_ground_can_be_read() {
     ];
     let mut weak = Vec::new();
     for (name, least) in themes {
-        for depth in [Depth::True, Depth::Indexed] {
+        for depth in [ColourDepth::TrueColour, ColourDepth::Indexed256] {
             let theme = Themes::new(None, depth).load(name).unwrap();
             weak.extend(weak_texts(&theme, least).map(|weak| format!("{name}, {depth:?}: {weak}")));
         }
@@ -162,7 +162,7 @@ fn opposites_stay_apart_for_every_eye_in_the_colour_blind_theme() {
         (Role::Busy, Role::Tampered),
         (Role::Clean, Role::Tampered),
     ];
-    for depth in [Depth::True, Depth::Indexed] {
+    for depth in [ColourDepth::TrueColour, ColourDepth::Indexed256] {
         let theme = Themes::new(None, depth).load("colour-blind").unwrap();
         for (one, other) in pairs {
             let distance = apart(&theme, one, other);
@@ -173,22 +173,22 @@ fn opposites_stay_apart_for_every_eye_in_the_colour_blind_theme() {
         }
     }
     // That the measure means something: red and green do not pass.
-    let dark = Theme::named("dark").unwrap();
+    let dark = Theme::built_in("dark").unwrap();
     let distance = apart(&dark, Role::Added, Role::Removed);
     assert!(distance < 30.0, "{distance:.1}");
 }
 
 #[test]
 fn every_built_in_theme_has_every_role() {
-    for (name, _) in BUILT_IN {
-        Theme::named(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+    for (name, _) in BUILT_IN_THEMES {
+        Theme::built_in(name).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }
 
 #[test]
 fn mono_uses_no_colour_and_tells_states_apart() {
-    let mono = Theme::named(MONO).unwrap();
-    assert!(mono.word_marks());
+    let mono = Theme::built_in(MONOCHROME_THEME).unwrap();
+    assert!(mono.has_word_marks());
     for (role, name) in Role::ALL {
         let style = mono.style(*role);
         assert_eq!((style.fg, style.bg), (None, None), "{name}");
@@ -198,8 +198,12 @@ fn mono_uses_no_colour_and_tells_states_apart() {
 
 #[test]
 fn nothing_that_agents_write_looks_like_a_revealed_character() {
-    for (name, _) in BUILT_IN {
-        for depth in [Depth::Sixteen, Depth::Indexed, Depth::True] {
+    for (name, _) in BUILT_IN_THEMES {
+        for depth in [
+            ColourDepth::Ansi16,
+            ColourDepth::Indexed256,
+            ColourDepth::TrueColour,
+        ] {
             let theme = Themes::new(None, depth).load(name).unwrap();
             let roles = [
                 Role::Text,
@@ -248,13 +252,13 @@ fn no_markdown_looks_like_a_state_or_a_change_or_the_boundary() {
         Role::Bad,
         Role::Dim,
     ];
-    for (name, _) in BUILT_IN {
-        let theme = Theme::named(name).unwrap();
+    for (name, _) in BUILT_IN_THEMES {
+        let theme = Theme::built_in(name).unwrap();
         let plain = theme.style(Role::Text);
-        let states = State::ALL.into_iter().map(of_state);
+        let states = State::ALL.into_iter().map(role_of_state);
         for ours in states.chain(ours).map(|role| theme.style(role)) {
             for tone in tones {
-                let style = theme.style(of_tone(tone));
+                let style = theme.style(role_of_tone(tone));
                 assert!(style == plain || style != ours, "{name}: {tone:?}");
             }
         }
@@ -263,8 +267,8 @@ fn no_markdown_looks_like_a_state_or_a_change_or_the_boundary() {
 
 #[test]
 fn with_fewer_colours_everything_can_still_be_seen() {
-    for (name, _) in BUILT_IN {
-        for depth in [Depth::Sixteen, Depth::Indexed] {
+    for (name, _) in BUILT_IN_THEMES {
+        for depth in [ColourDepth::Ansi16, ColourDepth::Indexed256] {
             let theme = Themes::new(None, depth).load(name).unwrap();
             let text = theme.style(Role::Text);
             for (role, word) in Role::ALL {
@@ -272,7 +276,7 @@ fn with_fewer_colours_everything_can_still_be_seen() {
                 for colour in [look.fg, look.bg].into_iter().flatten() {
                     let fits = match colour {
                         Color::Rgb(..) => false,
-                        Color::Indexed(_) => depth == Depth::Indexed,
+                        Color::Indexed(_) => depth == ColourDepth::Indexed256,
                         _ => true,
                     };
                     assert!(fits, "{name}, {depth:?}: {word} {colour}");
@@ -284,7 +288,7 @@ fn with_fewer_colours_everything_can_still_be_seen() {
                 let look = theme.style(role);
                 (look.fg.or(text.fg), look.bg.or(text.bg), look.add_modifier)
             };
-            let colourless = name == &MONO;
+            let colourless = name == &MONOCHROME_THEME;
             let pairs = [
                 (Role::Cursor, Role::Text, true),
                 (Role::Hit, Role::Text, true),
@@ -305,9 +309,9 @@ fn with_fewer_colours_everything_can_still_be_seen() {
 
 #[test]
 fn colours_become_the_nearest_that_there_are() {
-    let near = |depth: Depth, text: &str| {
+    let near = |depth: ColourDepth, text: &str| {
         let look = Style::new().fg(text.parse().unwrap());
-        depth.reduce(look, Style::new()).fg.unwrap()
+        depth.reduce_style(look, Style::new()).fg.unwrap()
     };
     for (text, indexed, sixteen) in [
         ("#000000", Color::Indexed(16), Color::Black),
@@ -321,9 +325,13 @@ fn colours_become_the_nearest_that_there_are() {
         ("red", Color::Red, Color::Red),
         ("9", Color::Indexed(9), Color::LightRed),
     ] {
-        assert_eq!(near(Depth::Indexed, text), indexed, "{text}");
-        assert_eq!(near(Depth::Sixteen, text), sixteen, "{text}");
-        assert_eq!(near(Depth::True, text), text.parse().unwrap(), "{text}");
+        assert_eq!(near(ColourDepth::Indexed256, text), indexed, "{text}");
+        assert_eq!(near(ColourDepth::Ansi16, text), sixteen, "{text}");
+        assert_eq!(
+            near(ColourDepth::TrueColour, text),
+            text.parse().unwrap(),
+            "{text}"
+        );
     }
 }
 
@@ -333,7 +341,7 @@ fn themes(files: &[(&str, &str)]) -> (tempfile::TempDir, Themes) {
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
-    let themes = Themes::new(Some(folder.path().to_path_buf()), Depth::True);
+    let themes = Themes::new(Some(folder.path().to_path_buf()), ColourDepth::TrueColour);
     (folder, themes)
 }
 
@@ -355,7 +363,10 @@ fn a_theme_of_ones_own_is_layered_over_another_role_by_role() {
         ("notes.txt", "no theme"),
         ("no name.toml", ""),
     ]);
-    let (mine, light) = (themes.load("mine").unwrap(), Theme::named("light").unwrap());
+    let (mine, light) = (
+        themes.load("mine").unwrap(),
+        Theme::built_in("light").unwrap(),
+    );
     for (role, name) in Role::ALL {
         let same = mine.style(*role) == light.style(*role);
         assert_eq!(same, *role != Role::Added, "{name}");
@@ -364,10 +375,10 @@ fn a_theme_of_ones_own_is_layered_over_another_role_by_role() {
         mine.style(Role::Added),
         Style::new().fg(Color::Rgb(0, 0, 255))
     );
-    assert!(mine.word_marks() && !light.word_marks());
+    assert!(mine.has_word_marks() && !light.has_word_marks());
     let plain = themes.load("plain").unwrap();
     assert_eq!(plain.style(Role::Cursor).bg, Some(Color::Cyan));
-    let terminal = Theme::named(DEFAULT).unwrap();
+    let terminal = Theme::built_in(DEFAULT_THEME).unwrap();
     assert_eq!(
         plain.style(Role::Bad),
         terminal.style(Role::Bad),
@@ -379,7 +390,7 @@ fn a_theme_of_ones_own_is_layered_over_another_role_by_role() {
     let names = themes.names();
     assert_eq!(names[names.len() - 2..], ["mine", "plain"]);
     assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
-    assert_eq!(names.len(), BUILT_IN.len() + 2);
+    assert_eq!(names.len(), BUILT_IN_THEMES.len() + 2);
 }
 
 #[test]
@@ -396,8 +407,8 @@ fn what_is_wrong_with_a_theme_is_said_at_once_with_line_and_help() {
     ]);
     let error = |name: &str| {
         let error = themes.load(name).unwrap_err();
-        assert_eq!(error.kind(), Kind::Config, "{name}");
-        (error.message().to_string(), themes.told(&error))
+        assert_eq!(error.kind(), ErrorKind::Config, "{name}");
+        (error.message().to_string(), themes.error_lines(&error))
     };
     let (message, told) = error("mine");
     let file = folder.path().join("mine.toml").display().to_string();
@@ -443,7 +454,7 @@ fn what_is_wrong_with_a_theme_is_said_at_once_with_line_and_help() {
 fn a_theme_that_does_not_exist_is_an_error_with_the_names_of_those_that_do() {
     let (folder, themes) = themes(&[("mine.toml", "")]);
     let error = themes.load("drak").unwrap_err();
-    assert_eq!(error.kind(), Kind::User);
+    assert_eq!(error.kind(), ErrorKind::User);
     assert_eq!(error.message(), "there is no theme called drak");
     let names = "terminal, dark, light, high-contrast, colour-blind, mono, mine";
     assert_eq!(
@@ -456,11 +467,15 @@ fn a_theme_that_does_not_exist_is_an_error_with_the_names_of_those_that_do() {
     );
     // A name is no way to another file.
     for way in ["", "../mine", "a/b", ".hidden", "/etc/passwd"] {
-        assert_eq!(themes.load(way).unwrap_err().kind(), Kind::User, "{way}");
+        assert_eq!(
+            themes.load(way).unwrap_err().kind(),
+            ErrorKind::User,
+            "{way}"
+        );
     }
     // No folder, no themes of one's own.
-    let none = Themes::new(Some(folder.path().join("none")), Depth::True);
-    assert_eq!(none.names().len(), BUILT_IN.len());
+    let none = Themes::new(Some(folder.path().join("none")), ColourDepth::TrueColour);
+    assert_eq!(none.names().len(), BUILT_IN_THEMES.len());
     none.load("dark").unwrap();
 }
 
@@ -469,7 +484,7 @@ fn console_page_names_every_theme_and_its_example_works() {
     let page = include_str!("../../../docs/console.md");
     let (_, section) = page.split_once("## Themes").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
-    for (name, _) in BUILT_IN {
+    for (name, _) in BUILT_IN_THEMES {
         assert!(section.contains(&format!("`{name}`")), "{name}");
     }
     let example = section.split("```").nth(1).unwrap();

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::plan::{ask_for_plan, give_up_plan, plan_anew};
+use super::plan::{abandon_plan, replace_expired_plan, request_plan};
 use super::{Effect, PLAN_LIFETIME, agent, hand, host, question};
 use crate::console::chooser;
 use crate::console::command::{self, Command};
-use crate::console::keymap::{Code, Key};
+use crate::console::keymap::{Key, KeyCode};
 use crate::console::model::{
-    Chooser, LogRow, MessageLevel, Model, Overlay, PendingKeys, PlanRequest, Prompt, ResetStage,
-    RunSummary, RunView, Screen, Sort, Tab, twin,
+    AgentTab, Chooser, InputLine, LogRow, MessageLevel, Model, Overlay, PendingKeys, PlanRequest,
+    ResetStage, RunSummary, RunView, Screen, SortOrder, twin,
 };
 use crate::engine::{State, UndoMode, UndoTarget};
 
@@ -19,48 +19,48 @@ const MAX_REMEMBERED_COMMANDS: usize = 1000;
 /// How long the strip waits for a key to be let go.
 const STRIP_DELAY: Duration = Duration::from_millis(80);
 
-pub(super) fn run_plan(model: &mut Model) -> Vec<Effect> {
-    if let Some(why) = model.why_read_only() {
-        model.say(MessageLevel::Warn, why);
+pub(super) fn start_run(model: &mut Model) -> Vec<Effect> {
+    if let Some(why) = model.read_only_reason() {
+        model.report(MessageLevel::Warn, why);
         return Vec::new();
     }
     let ResetStage::Plan(view) = &model.reset.stage else {
         return Vec::new();
     };
-    if view.shown + PLAN_LIFETIME <= model.now.since {
-        return match model.waiting {
+    if view.made_at + PLAN_LIFETIME <= model.now.elapsed {
+        return match model.is_plan_pending {
             true => Vec::new(),
-            false => plan_anew(model),
+            false => replace_expired_plan(model),
         };
     }
     // Which run it will be is not known yet.
-    let command = (String::new(), twin::of_plan(model, view));
+    let command = (String::new(), twin::for_plan(model, view));
     let (plan, verb) = (view.plan.clone(), view.verb());
     // What was marked for this run is not what the next key means.
     for name in plan.agents() {
         model.marks.remove(name);
     }
-    model.log.commands.push_front(command);
-    model.log.commands.truncate(MAX_REMEMBERED_COMMANDS);
+    model.log.run_commands.push_front(command);
+    model.log.run_commands.truncate(MAX_REMEMBERED_COMMANDS);
     model.reset.stage = ResetStage::Run(Box::new(RunView {
         plan: plan.clone(),
         verb,
-        began: model.now.since,
-        stages: Default::default(),
+        started_at: model.now.elapsed,
+        agent_steps: Default::default(),
         outcomes: Default::default(),
-        cancelled: false,
+        is_cancelled: false,
     }));
     model.reset.cursor = 0;
-    model.waiting = false;
-    model.dirty = true;
-    vec![Effect::Apply(Box::new(plan))]
+    model.is_plan_pending = false;
+    model.is_dirty = true;
+    vec![Effect::ApplyPlan(Box::new(plan))]
 }
 
-pub(super) fn report_hits(model: &mut Model) {
+pub(super) fn report_hit_count(model: &mut Model) {
     let (query, hits) = match model.screen {
-        Screen::Log => (model.log.query.clone(), log_hits(model).len()),
+        Screen::Log => (model.log.query.clone(), find_log_hits(model).len()),
         _ => {
-            let pane = model.agent.pane();
+            let pane = model.agent.current_pane();
             (pane.query.clone(), pane.hits.len())
         }
     };
@@ -72,16 +72,16 @@ pub(super) fn report_hits(model: &mut Model) {
             0 => "no hit".to_string(),
             1 => "1 hit".to_string(),
             hits => {
-                let keys = [Command::NextHit, Command::PreviousHit].map(|it| model.key(it));
+                let keys = [Command::NextHit, Command::PreviousHit].map(|it| model.key_hint(it));
                 format!("{hits} hits; {} go on", keys.join(" and "))
             }
         };
         // In the log it would be one more row to find.
-        model.hint(&text);
+        model.show_hint(&text);
     }
 }
 
-pub(super) fn log_hits(model: &Model) -> Vec<usize> {
+pub(super) fn find_log_hits(model: &Model) -> Vec<usize> {
     let query = model.log.query.to_lowercase();
     let rows = model.log.rows();
     let matches = |row: &LogRow<'_>| row.text().to_lowercase().contains(&query);
@@ -90,166 +90,172 @@ pub(super) fn log_hits(model: &Model) -> Vec<usize> {
         .collect()
 }
 
-pub(super) fn go_to_log_hit(model: &mut Model, forward: bool, here: bool) {
-    let hits = log_hits(model);
+pub(super) fn go_to_log_hit(model: &mut Model, is_forward: bool, includes_cursor: bool) {
+    let hits = find_log_hits(model);
     let at = model.log.cursor;
-    let next = match forward {
+    let next = match is_forward {
         true => hits
             .iter()
-            .find(|hit| **hit > at || (here && **hit == at))
+            .find(|hit| **hit > at || (includes_cursor && **hit == at))
             .or(hits.first()),
         false => hits.iter().rev().find(|hit| **hit < at).or(hits.last()),
     };
     if let Some(hit) = next {
         model.log.cursor = *hit;
-        model.dirty = true;
+        model.is_dirty = true;
     }
 }
 
-fn host_away(model: &mut Model) -> Vec<Effect> {
-    let away = model.host_away != Some(true);
-    model.host_away = Some(away);
+fn toggle_demo_host(model: &mut Model) -> Vec<Effect> {
+    let away = model.is_demo_host_away != Some(true);
+    model.is_demo_host_away = Some(away);
     let text = match away {
         true => {
-            let key = model.key(Command::HostAway);
+            let key = model.key_hint(Command::ToggleDemoHost);
             format!("the demo's host has gone away; {key} brings it back")
         }
         false => "the demo's host is back".to_string(),
     };
-    model.say(MessageLevel::Info, text);
+    model.report(MessageLevel::Info, text);
     let names = model.rows.iter().map(|row| row.name.clone()).collect();
-    vec![Effect::HostAway(away), Effect::Read(names)]
+    vec![Effect::SetDemoHostAway(away), Effect::ReadAgents(names)]
 }
 
 /// Carries out a command that a key stands for, or says why not.
-pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
-    if let Err(why) = command::enabled(command, model) {
-        model.hint(&format!("{}: {why}", command::spec(command).id));
+pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
+    if let Err(why) = command::check_enabled(command, model) {
+        model.show_hint(&format!("{}: {why}", command::spec_of(command).id));
         return Vec::new();
     }
-    model.dirty = true;
+    model.is_dirty = true;
     let page = match model.screen {
-        Screen::Fleet => model.list_height(),
-        Screen::Hosts => model.hosts_height(),
+        Screen::Fleet => model.fleet_height(),
+        Screen::Hosts => model.hosts_list_height(),
         Screen::Log => model.log_height(),
         Screen::Agent if model.agent.is_list() => model.history_height(),
         _ => model.text_height(),
     } as isize;
     match command {
-        Command::Down => return move_by(model, 1),
-        Command::Up => return move_by(model, -1),
-        Command::HalfDown => return move_by(model, page / 2),
-        Command::HalfUp => return move_by(model, -page / 2),
-        Command::PageDown => return move_by(model, page),
-        Command::PageUp => return move_by(model, -page),
-        Command::Top => return move_by(model, isize::MIN / 2),
-        Command::Bottom => return move_by(model, isize::MAX / 2),
-        Command::Back => return back(model, key),
-        Command::Last => {
-            let previous = model.previous.unwrap_or(Screen::Fleet);
-            go(model, previous);
+        Command::Down => return move_cursor(model, 1),
+        Command::Up => return move_cursor(model, -1),
+        Command::HalfDown => return move_cursor(model, page / 2),
+        Command::HalfUp => return move_cursor(model, -page / 2),
+        Command::PageDown => return move_cursor(model, page),
+        Command::PageUp => return move_cursor(model, -page),
+        Command::Top => return move_cursor(model, isize::MIN / 2),
+        Command::Bottom => return move_cursor(model, isize::MAX / 2),
+        Command::GoBack => return go_back(model, key),
+        Command::GoToPreviousScreen => {
+            let previous = model.previous_screen.unwrap_or(Screen::Fleet);
+            go_to_screen(model, previous);
             if previous == Screen::Hosts {
-                return host::settings(model);
+                return host::request_settings(model);
             }
         }
-        Command::GoHosts => return host::open(model),
-        Command::TryNow => return host::try_now(model),
-        Command::GoFleet => go(model, Screen::Fleet),
+        Command::GoHosts => return host::open_hosts_screen(model),
+        Command::RetryHost => return host::retry_host(model),
+        Command::GoFleet => go_to_screen(model, Screen::Fleet),
         Command::GoReset => {
-            let leads_here = model.screen == Screen::Agent && model.back.agent == Screen::Reset;
-            if !leads_here {
-                model.back.reset = left_for_a_plan(model.screen);
+            let is_loop =
+                model.screen == Screen::Agent && model.return_point.from_agent == Screen::Reset;
+            if !is_loop {
+                model.return_point.from_reset = return_screen(model.screen);
             }
-            go(model, Screen::Reset);
+            go_to_screen(model, Screen::Reset);
         }
         Command::GoLog => {
-            go(model, Screen::Log);
+            go_to_screen(model, Screen::Log);
             return vec![Effect::LoadLog];
         }
         Command::GoAgent if model.screen == Screen::Agent => {}
         Command::GoAgent => {
-            let name = model.subject().map(str::to_string);
-            let name = name.or_else(|| model.cursor.clone());
-            return name.map_or_else(Vec::new, |name| enter_agent(model, name));
+            let name = model.subject_agent().map(str::to_string);
+            let name = name.or_else(|| model.cursor_agent.clone());
+            return name.map_or_else(Vec::new, |name| open_agent_at_finding(model, name));
         }
-        Command::Open => return open(model),
+        Command::OpenSelected => return open_selected(model),
         Command::OpenDiff => {
-            let name = model.subject().map(str::to_string);
-            return name.map_or_else(Vec::new, |name| open_tab(model, name, Tab::Diff));
+            let name = model.subject_agent().map(str::to_string);
+            return name.map_or_else(Vec::new, |name| open_agent_tab(model, name, AgentTab::Diff));
         }
-        Command::NextAgent => return neighbour(model, 1),
-        Command::PreviousAgent => return neighbour(model, -1),
+        Command::NextAgent => return open_neighbour_agent(model, 1),
+        Command::PreviousAgent => return open_neighbour_agent(model, -1),
         Command::NextTab | Command::PreviousTab => {
             let by = match command {
                 Command::NextTab => 1,
-                _ => Tab::ALL.len() - 1,
+                _ => AgentTab::ALL.len() - 1,
             };
-            model.agent.tab = model.agent.tab.step(by);
-            return agent::history(model);
+            model.agent.tab = model.agent.tab.cycle(by);
+            return agent::request_history(model);
         }
-        Command::Wrap => model.agent.wrap = !model.agent.wrap,
-        Command::Sides | Command::MoreContext | Command::LessContext => {
-            agent::arrange(model, command);
+        Command::ToggleWrap => model.agent.is_wrapping = !model.agent.is_wrapping,
+        Command::ToggleSideBySide | Command::MoreContext | Command::LessContext => {
+            agent::change_arrangement(model, command);
         }
-        Command::Blanks => model.agent.switch_blanks(),
-        Command::Full => {
-            model.agent.full = !model.agent.full;
-            model.agent.arrange(model.size.0);
+        Command::ToggleIgnoreWhitespace => model.agent.toggle_ignore_whitespace(),
+        Command::ToggleFullScreen => {
+            model.agent.is_full_screen = !model.agent.is_full_screen;
+            model.agent.arrange_panes(model.size.0);
         }
-        Command::Reveal => model.agent.reveal = !model.agent.reveal,
+        Command::ToggleWhitespaceMarks => {
+            model.agent.is_whitespace_marked = !model.agent.is_whitespace_marked
+        }
         Command::Search => {
             let old = match model.screen {
                 Screen::Log => std::mem::take(&mut model.log.query),
                 _ => {
-                    let pane = model.agent.pane_mut();
+                    let pane = model.agent.current_pane_mut();
                     let old = pane.query.clone();
                     pane.search("");
                     old
                 }
             };
-            model.prompt = Some(Prompt::Search(old));
+            model.input_line = Some(InputLine::Search(old));
         }
-        Command::NextHit => next_hit(model, true),
-        Command::PreviousHit => next_hit(model, false),
-        Command::NextHunk => hunk(model, true),
-        Command::PreviousHunk => hunk(model, false),
+        Command::NextHit => go_to_next_hit(model, true),
+        Command::PreviousHit => go_to_next_hit(model, false),
+        Command::NextHunk => go_to_hunk(model, true),
+        Command::PreviousHunk => go_to_hunk(model, false),
         Command::Filter => {
-            model.prompt = Some(Prompt::Filter(model.filter.clone()));
-            filter_by(model, String::new());
+            model.input_line = Some(InputLine::Filter(model.filter.clone()));
+            set_filter(model, String::new());
         }
-        Command::Mark => return mark(model),
+        Command::ToggleMark => return toggle_mark(model),
         Command::MarkRange => mark_range(model),
-        Command::MarkAll => model.marks.extend(model.order.iter().cloned()),
+        Command::MarkAll => model.marks.extend(model.visible_agents.iter().cloned()),
         Command::ClearMarks => model.marks.clear(),
-        Command::Sort => {
-            chooser::show(model, Overlay::Palette(Chooser::searching("sort ")));
+        Command::ChooseSortOrder => {
+            chooser::open_chooser(model, Overlay::Palette(Chooser::with_query("sort ")));
         }
-        Command::Reverse => {
-            model.reverse = !model.reverse;
-            model.arrange();
+        Command::ReverseSortOrder => {
+            model.is_reversed = !model.is_reversed;
+            model.refresh_visible_agents();
         }
-        Command::Read => {
+        Command::ReadAgent => {
             let name = match model.screen {
-                Screen::Agent => Some(model.agent.name.clone()),
-                _ => model.cursor.clone(),
+                Screen::Agent => Some(model.agent.agent.clone()),
+                _ => model.cursor_agent.clone(),
             };
-            model.say(MessageLevel::Info, "reading again");
-            let texts =
-                (model.screen == Screen::Agent).then(|| Effect::Texts(model.agent.name.clone()));
+            model.report(MessageLevel::Info, "reading again");
+            let texts = (model.screen == Screen::Agent)
+                .then(|| Effect::PrepareTexts(model.agent.agent.clone()));
             let names: Vec<String> = name.into_iter().collect();
-            let read = [Effect::LetAsk(names.clone()), Effect::Read(names)];
-            let past = agent::history(model);
+            let read = [
+                Effect::AllowQuestions(names.clone()),
+                Effect::ReadAgents(names),
+            ];
+            let past = agent::request_history(model);
             return read.into_iter().chain(texts).chain(past).collect();
         }
-        Command::ReadAll => {
-            model.say(MessageLevel::Info, "reading all agents again");
+        Command::ReadAllAgents => {
+            model.report(MessageLevel::Info, "reading all agents again");
             let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
-            let ask = Effect::LetAsk(names.clone());
-            return vec![ask, Effect::Read(names), Effect::LoadLog];
+            let ask = Effect::AllowQuestions(names.clone());
+            return vec![ask, Effect::ReadAgents(names), Effect::LoadLog];
         }
-        Command::PlanReset | Command::Retry => {
-            let request = PlanRequest::Reset(model.targets(command));
-            return ask_for_plan(model, request, false);
+        Command::PlanReset | Command::RetryFailed => {
+            let request = PlanRequest::Reset(model.target_agents(command));
+            return request_plan(model, request, false);
         }
         Command::PlanUndo => {
             return plan_undo(model);
@@ -257,47 +263,47 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
         Command::PlanRedo => {
             return plan_redo(model);
         }
-        Command::Confirm => return run_plan(model),
-        Command::Append => return undo_with(model, UndoMode::Append),
-        Command::Overwrite => return undo_with(model, UndoMode::Overwrite),
-        Command::KeepHidden => match &mut model.reset.stage {
-            ResetStage::Plan(view) if !view.hidden.is_empty() => view.hidden.clear(),
-            _ => return back(model, key),
+        Command::ConfirmPlan => return start_run(model),
+        Command::UndoAppend => return plan_undo_with_mode(model, UndoMode::Append),
+        Command::UndoOverwrite => return plan_undo_with_mode(model, UndoMode::Overwrite),
+        Command::KeepHiddenAgents => match &mut model.reset.stage {
+            ResetStage::Plan(view) if !view.hidden_agents.is_empty() => view.hidden_agents.clear(),
+            _ => return go_back(model, key),
         },
-        Command::DropHidden => return drop_hidden(model),
+        Command::DropHiddenAgents => return drop_hidden_agents(model),
         Command::CopyName
         | Command::CopyPath
         | Command::CopyDigest
         | Command::CopyLine
         | Command::CopyAll
         | Command::CopyCommand
-        | Command::CopyPlan => return hand::copy(model, command),
-        Command::CopyDiff => return hand::copy_diff(model),
-        Command::EditBaseline => return hand::edit(model),
-        Command::Page => return hand::page(model),
-        Command::Answer => question::open(model),
-        Command::ReadOnly => read_only(model),
-        Command::HostAway => return host_away(model),
-        Command::Help => chooser::show(model, Overlay::Help(Chooser::browsing())),
+        | Command::CopyPlan => return hand::copy_to_clipboard(model, command),
+        Command::CopyPatch => return hand::request_patch(model),
+        Command::EditBaseline => return hand::request_edit(model),
+        Command::OpenPager => return hand::open_pager(model),
+        Command::AnswerQuestion => question::open_oldest_question(model),
+        Command::ToggleReadOnly => toggle_read_only(model),
+        Command::ToggleDemoHost => return toggle_demo_host(model),
+        Command::Help => chooser::open_chooser(model, Overlay::Help(Chooser::for_browsing())),
         Command::Palette => {
-            chooser::show(model, Overlay::Palette(Chooser::searching("")));
+            chooser::open_chooser(model, Overlay::Palette(Chooser::with_query("")));
         }
         Command::Redraw => return vec![Effect::Redraw],
         Command::Suspend => return vec![Effect::Suspend],
         Command::Quit => match &mut model.reset.stage {
-            ResetStage::Run(view) if !view.cancelled => {
-                view.cancelled = true;
+            ResetStage::Run(view) if !view.is_cancelled => {
+                view.is_cancelled = true;
                 let done = "the agent in hand is finished, the rest is not started";
-                let text = format!("{done}; {} again quits", model.key(Command::Quit));
-                model.say(MessageLevel::Warn, text);
-                return vec![Effect::Cancel];
+                let text = format!("{done}; {} again quits", model.key_hint(Command::Quit));
+                model.report(MessageLevel::Warn, text);
+                return vec![Effect::CancelRun];
             }
             ResetStage::Planning(_) if model.screen == Screen::Reset => {
-                let key = model.key(Command::Quit);
-                model.hint(&format!("the plan was given up; {key} again quits"));
-                leave_reset(model);
+                let key = model.key_hint(Command::Quit);
+                model.show_hint(&format!("the plan was given up; {key} again quits"));
+                leave_reset_screen(model);
             }
-            _ => return vec![Effect::Cancel, Effect::Quit],
+            _ => return vec![Effect::CancelRun, Effect::Quit],
         },
     }
     Vec::new()
@@ -307,38 +313,38 @@ pub fn perform(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
 fn plan_undo(model: &mut Model) -> Vec<Effect> {
     let target = model.undo_target();
     if let (UndoTarget::Run(run), Screen::Fleet) = (&target, model.screen) {
-        let time = of_time(model, model.last_undoable());
+        let time = time_suffix(model, model.last_undoable_run());
         let what = "no marked agent has a reset to undo";
-        model.say(
+        model.report(
             MessageLevel::Info,
             format!("{what}; this is the last run, {run}{time}"),
         );
     }
-    ask_for_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
+    request_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
 }
 
 /// Asks for the plan that takes an undo back, and names the run where it is not of what
 /// is marked or under the cursor.
 fn plan_redo(model: &mut Model) -> Vec<Effect> {
-    let target = UndoTarget::Redo(model.targets(Command::PlanRedo));
-    if let Some((run, _)) = model.last_redoable() {
-        let (id, time) = (&run.run, of_time(model, Some(run)));
+    let target = UndoTarget::Redo(model.target_agents(Command::PlanRedo));
+    if let Some((run, _)) = model.last_redoable_run() {
+        let (id, time) = (&run.run_id, time_suffix(model, Some(run)));
         let text = format!("there is no undo to take back here; this is the last one, {id}{time}");
-        model.say(MessageLevel::Info, text);
+        model.report(MessageLevel::Info, text);
     }
-    ask_for_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
+    request_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
 }
 
 /// ` of 09:00`, for a run of today.
-fn of_time(model: &Model, run: Option<&RunSummary>) -> String {
-    let time = run.map(|run| run.time);
-    let time = time.filter(|time| time.date_naive() == model.now.wall.date_naive());
+fn time_suffix(model: &Model, run: Option<&RunSummary>) -> String {
+    let time = run.map(|run| run.ended_at);
+    let time = time.filter(|time| time.date_naive() == model.now.local_time.date_naive());
     time.map_or_else(String::new, |time| time.format(" of %H:%M").to_string())
 }
 
 /// Where one is led back to from a plan that was asked for here, or a result that was
 /// opened here.
-pub(super) fn left_for_a_plan(screen: Screen) -> Screen {
+pub(super) fn return_screen(screen: Screen) -> Screen {
     match screen {
         Screen::Agent | Screen::Log => screen,
         _ => Screen::Fleet,
@@ -346,103 +352,109 @@ pub(super) fn left_for_a_plan(screen: Screen) -> Screen {
 }
 
 /// Back from a plan, which ends by that, or from a run or a result.
-fn leave_reset(model: &mut Model) {
+fn leave_reset_screen(model: &mut Model) {
     // No way leads to and fro for ever.
-    model.back.agent = Screen::Fleet;
+    model.return_point.from_agent = Screen::Fleet;
     match model.reset.stage {
-        ResetStage::Plan(_) | ResetStage::Planning(_) => give_up_plan(model),
-        _ => go(model, model.back.reset),
+        ResetStage::Plan(_) | ResetStage::Planning(_) => abandon_plan(model),
+        _ => go_to_screen(model, model.return_point.from_reset),
     }
 }
 
-pub(super) fn go(model: &mut Model, screen: Screen) {
+pub(super) fn go_to_screen(model: &mut Model, screen: Screen) {
     if model.screen != screen {
-        model.previous = Some(model.screen);
+        model.previous_screen = Some(model.screen);
         model.screen = screen;
     }
-    model.pending = PendingKeys::default();
+    model.pending_keys = PendingKeys::default();
 }
 
 /// One level back: search, filter, screen; the first of its keys quits at the
 /// fleet.
-pub(super) fn back(model: &mut Model, key: Key) -> Vec<Effect> {
-    let escape = key.code == Code::Esc;
-    let first = model.preferences.keymap.leaves(key);
+pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
+    let escape = key.code == KeyCode::Esc;
+    let first = model.preferences.keymap.is_exit_key(key);
     match model.screen {
         Screen::Fleet if escape => {
             if model.filter.is_empty() {
-                let key = model.preferences.keymap.leaving();
-                model.hint(&format!("{key} quits"));
+                let key = model.preferences.keymap.exit_key_text();
+                model.show_hint(&format!("{key} quits"));
             } else {
-                filter_by(model, String::new());
+                set_filter(model, String::new());
             }
         }
         // Whoever presses it once too often loses no agent of the run.
-        Screen::Fleet if first && model.is_going_on() => {
-            let (shows, ends) = (model.key(Command::GoReset), model.key(Command::Quit));
-            model.hint(&format!(
-                "a run is in progress; {shows} shows it, {ends} stops it after the agent in hand"
+        Screen::Fleet if first && model.is_run_active() => {
+            let (reset_key, quit_key) = (
+                model.key_hint(Command::GoReset),
+                model.key_hint(Command::Quit),
+            );
+            model.show_hint(&format!(
+                "a run is in progress; {reset_key} shows it, {quit_key} stops it after the agent in hand"
             ));
         }
-        Screen::Fleet if first => return perform(model, Command::Quit, key),
+        Screen::Fleet if first => return perform_command(model, Command::Quit, key),
         Screen::Fleet => {}
-        Screen::Agent if escape && !model.agent.pane().query.is_empty() => {
-            model.agent.pane_mut().search("");
+        Screen::Agent if escape && !model.agent.current_pane().query.is_empty() => {
+            model.agent.current_pane_mut().search("");
         }
-        Screen::Agent if model.agent.full && !model.agent.is_list() => {
-            model.agent.full = false;
-            model.agent.arrange(model.size.0);
+        Screen::Agent if model.agent.is_full_screen && !model.agent.is_list() => {
+            model.agent.is_full_screen = false;
+            model.agent.arrange_panes(model.size.0);
         }
-        Screen::Agent if model.agent.tab == Tab::History && !model.agent.is_list() => {
-            model.agent.history.opened = None;
+        Screen::Agent if model.agent.tab == AgentTab::History && !model.agent.is_list() => {
+            model.agent.history.open_seq = None;
         }
         Screen::Log if escape && !model.log.query.is_empty() => model.log.query.clear(),
         Screen::Agent
-            if model.back.agent == Screen::Reset
+            if model.return_point.from_agent == Screen::Reset
                 && !matches!(model.reset.stage, ResetStage::Empty) =>
         {
-            if model.back.reset == Screen::Agent {
-                model.back.reset = Screen::Fleet;
+            if model.return_point.from_reset == Screen::Agent {
+                model.return_point.from_reset = Screen::Fleet;
             }
-            go(model, Screen::Reset);
+            go_to_screen(model, Screen::Reset);
         }
-        Screen::Agent if model.back.agent == Screen::Log => go(model, Screen::Log),
-        Screen::Reset => leave_reset(model),
-        _ => go(model, Screen::Fleet),
+        Screen::Agent if model.return_point.from_agent == Screen::Log => {
+            go_to_screen(model, Screen::Log)
+        }
+        Screen::Reset => leave_reset_screen(model),
+        _ => go_to_screen(model, Screen::Fleet),
     }
     Vec::new()
 }
 
-pub(super) fn move_by(model: &mut Model, by: isize) -> Vec<Effect> {
+pub(super) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
     let step = |at: usize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
     match model.screen {
         Screen::Fleet => {
-            let index = model.cursor_index().unwrap_or(0);
-            let index = step(index, model.order.len());
-            model.cursor = model.order.get(index).cloned();
-            model.cursor_moved = true;
-            model.keep_cursor_visible();
+            let index = model.fleet_cursor_index().unwrap_or(0);
+            let index = step(index, model.visible_agents.len());
+            model.cursor_agent = model.visible_agents.get(index).cloned();
+            model.is_cursor_pinned = true;
+            model.keep_fleet_cursor_visible();
             // The strip is two lines: under a held key it would cost more than
             // the cursor itself.
-            let held = model
-                .last_move
-                .is_some_and(|last| model.now.since < last + STRIP_DELAY);
-            model.last_move = Some(model.now.since);
-            if held {
-                model.strip_due = Some(model.now.since + STRIP_DELAY);
+            let is_key_held = model
+                .last_cursor_move
+                .is_some_and(|last| model.now.elapsed < last + STRIP_DELAY);
+            model.last_cursor_move = Some(model.now.elapsed);
+            if is_key_held {
+                model.strip_due = Some(model.now.elapsed + STRIP_DELAY);
             } else {
-                model.strip.clone_from(&model.cursor);
+                model.strip_agent.clone_from(&model.cursor_agent);
                 model.strip_due = None;
             }
         }
-        Screen::Agent if model.agent.is_list() => agent::move_by(model, by),
+        Screen::Agent if model.agent.is_list() => agent::move_history_cursor(model, by),
         Screen::Agent => {
-            let (width, height, look) = (model.text_width(), model.text_height(), model.look());
-            let pane = model.agent.pane_mut();
+            let (width, height, look) =
+                (model.text_width(), model.text_height(), model.pane_style());
+            let pane = model.agent.current_pane_mut();
             if by < isize::MIN / 4 {
-                pane.to_start();
+                pane.scroll_to_start();
             } else if by > isize::MAX / 4 {
-                pane.to_end(width, height, look);
+                pane.scroll_to_end(width, height, look);
             } else {
                 pane.scroll(by, width, height, look);
             }
@@ -461,188 +473,194 @@ pub(super) fn move_by(model: &mut Model, by: isize) -> Vec<Effect> {
             model.log.cursor = step(model.log.cursor, count);
         }
         Screen::Hosts => {
-            let count = model.hosts.order().len();
-            host::choose(model, step(model.hosts.cursor_index(), count));
-            return host::settings(model);
+            let count = model.hosts.sorted_statuses().len();
+            host::select_host(model, step(model.hosts.cursor_index(), count));
+            return host::request_settings(model);
         }
     }
     Vec::new()
 }
 
 /// Opens what is under the cursor.
-pub(super) fn open(model: &mut Model) -> Vec<Effect> {
+pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
     let name = match model.screen {
-        Screen::Reset => model.reset.subject().map(str::to_string),
+        Screen::Reset => model.reset.current_agent().map(str::to_string),
         Screen::Log => {
             let result = match model.log.rows().get(model.log.cursor) {
-                Some(LogRow::Run(run)) if !model.is_running() => Some(run.result()),
+                Some(LogRow::Run(run)) if !model.is_running() => Some(run.to_result_view()),
                 _ => None,
             };
             if let Some(result) = result {
                 model.reset.stage = ResetStage::Result(Box::new(result));
                 model.reset.cursor = 0;
-                model.back.reset = Screen::Log;
-                go(model, Screen::Reset);
+                model.return_point.from_reset = Screen::Log;
+                go_to_screen(model, Screen::Reset);
             }
             return Vec::new();
         }
-        Screen::Hosts => return host::agents(model),
-        Screen::Agent => return agent::open(model),
-        Screen::Fleet => model.cursor.clone(),
+        Screen::Hosts => return host::show_host_agents(model),
+        Screen::Agent => return agent::open_run_diff(model),
+        Screen::Fleet => model.cursor_agent.clone(),
     };
-    name.map_or_else(Vec::new, |name| enter_agent(model, name))
+    name.map_or_else(Vec::new, |name| open_agent_at_finding(model, name))
 }
 
 /// Opens an agent on what matters of it: what changed in a baseline that is not the
 /// sealed one, else the tab that was used last.
-pub(super) fn enter_agent(model: &mut Model, name: String) -> Vec<Effect> {
-    let is_tampered = model.row(&name).map(|row| row.state()) == Some(State::Tampered);
+pub(super) fn open_agent_at_finding(model: &mut Model, name: String) -> Vec<Effect> {
+    let is_tampered = model.find_row(&name).map(|row| row.state()) == Some(State::Tampered);
     match (is_tampered, model.agent.tab) {
-        (true, _) => open_tab(model, name, Tab::Baseline),
-        (false, Tab::Baseline) => open_tab(model, name, Tab::Diff),
-        (false, _) => open_agent(model, name),
+        (true, _) => open_agent_tab(model, name, AgentTab::Baseline),
+        (false, AgentTab::Baseline) => open_agent_tab(model, name, AgentTab::Diff),
+        (false, _) => open_agent_screen(model, name),
     }
 }
 
 /// Opens a tab of an agent.
-pub(super) fn open_tab(model: &mut Model, name: String, tab: Tab) -> Vec<Effect> {
+pub(super) fn open_agent_tab(model: &mut Model, name: String, tab: AgentTab) -> Vec<Effect> {
     model.agent.tab = tab;
-    match model.screen == Screen::Agent && model.agent.name == name {
-        true => agent::history(model),
-        false => open_agent(model, name),
+    match model.screen == Screen::Agent && model.agent.agent == name {
+        true => agent::request_history(model),
+        false => open_agent_screen(model, name),
     }
 }
 
-pub(super) fn open_agent(model: &mut Model, name: String) -> Vec<Effect> {
-    model.back.agent = match model.screen {
-        Screen::Agent => model.back.agent,
+pub(super) fn open_agent_screen(model: &mut Model, name: String) -> Vec<Effect> {
+    model.return_point.from_agent = match model.screen {
+        Screen::Agent => model.return_point.from_agent,
         Screen::Hosts => Screen::Fleet,
         screen => screen,
     };
-    go(model, Screen::Agent);
-    if model.order.contains(&name) {
-        model.cursor = Some(name.clone());
-        model.cursor_moved = true;
-        model.strip.clone_from(&model.cursor);
-        model.keep_cursor_visible();
+    go_to_screen(model, Screen::Agent);
+    if model.visible_agents.contains(&name) {
+        model.cursor_agent = Some(name.clone());
+        model.is_cursor_pinned = true;
+        model.strip_agent.clone_from(&model.cursor_agent);
+        model.keep_fleet_cursor_visible();
     }
-    if model.agent.name != name {
-        model.agent = model.agent.of(name.clone());
-        model.agent.arrange(model.size.0);
+    if model.agent.agent != name {
+        model.agent = model.agent.for_agent(name.clone());
+        model.agent.arrange_panes(model.size.0);
     }
-    let texts = Effect::Texts(name);
+    let texts = Effect::PrepareTexts(name);
     std::iter::once(texts)
-        .chain(agent::history(model))
+        .chain(agent::request_history(model))
         .collect()
 }
 
-pub(super) fn neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
+pub(super) fn open_neighbour_agent(model: &mut Model, by: isize) -> Vec<Effect> {
     let here = model
-        .order
+        .visible_agents
         .iter()
-        .position(|name| *name == model.agent.name)
+        .position(|name| *name == model.agent.agent)
         .unwrap_or(0);
     let next = here
         .saturating_add_signed(by)
-        .min(model.order.len().saturating_sub(1));
-    match model.order.get(next).cloned() {
-        Some(name) if name != model.agent.name => open_agent(model, name),
+        .min(model.visible_agents.len().saturating_sub(1));
+    match model.visible_agents.get(next).cloned() {
+        Some(name) if name != model.agent.agent => open_agent_screen(model, name),
         _ => {
-            model.hint("there is no further agent");
+            model.show_hint("there is no further agent");
             Vec::new()
         }
     }
 }
 
-pub(super) fn hunk(model: &mut Model, forward: bool) {
+pub(super) fn go_to_hunk(model: &mut Model, is_forward: bool) {
     let height = model.text_height();
-    model.agent.pane_mut().hunk(forward, height);
+    model
+        .agent
+        .current_pane_mut()
+        .go_to_hunk(is_forward, height);
 }
 
-pub(super) fn next_hit(model: &mut Model, forward: bool) {
+pub(super) fn go_to_next_hit(model: &mut Model, is_forward: bool) {
     let height = model.text_height();
     match model.screen {
         Screen::Log if model.log.query.is_empty() => {
-            let key = model.key(Command::Search);
-            model.hint(&format!("{key} searches"));
+            let key = model.key_hint(Command::Search);
+            model.show_hint(&format!("{key} searches"));
         }
-        Screen::Log => go_to_log_hit(model, forward, false),
-        _ if model.agent.pane().query.is_empty() => hunk(model, forward),
-        _ => model.agent.pane_mut().next_hit(forward, height),
+        Screen::Log => go_to_log_hit(model, is_forward, false),
+        _ if model.agent.current_pane().query.is_empty() => go_to_hunk(model, is_forward),
+        _ => model
+            .agent
+            .current_pane_mut()
+            .go_to_next_hit(is_forward, height),
     }
 }
 
-pub(super) fn mark(model: &mut Model) -> Vec<Effect> {
-    let Some(name) = model.cursor.clone() else {
+pub(super) fn toggle_mark(model: &mut Model) -> Vec<Effect> {
+    let Some(name) = model.cursor_agent.clone() else {
         return Vec::new();
     };
     if !model.marks.remove(&name) {
         model.marks.insert(name.clone());
-        model.anchor = Some(name);
+        model.mark_anchor = Some(name);
     }
-    move_by(model, 1)
+    move_cursor(model, 1)
 }
 
 pub(super) fn mark_range(model: &mut Model) {
     let place = |name: &Option<String>| {
         let name = name.as_ref()?;
-        model.order.iter().position(|other| other == name)
+        model.visible_agents.iter().position(|other| other == name)
     };
-    let Some(cursor) = place(&model.cursor) else {
+    let Some(cursor) = place(&model.cursor_agent) else {
         return;
     };
-    let anchor = place(&model.anchor).unwrap_or(cursor);
+    let anchor = place(&model.mark_anchor).unwrap_or(cursor);
     let range = anchor.min(cursor)..=anchor.max(cursor);
-    let names: Vec<String> = model.order[range].to_vec();
+    let names: Vec<String> = model.visible_agents[range].to_vec();
     model.marks.extend(names);
-    model.anchor.clone_from(&model.cursor);
+    model.mark_anchor.clone_from(&model.cursor_agent);
 }
 
 /// Shows the agents that a filter lets through.
-pub(super) fn filter_by(model: &mut Model, filter: String) {
+pub(super) fn set_filter(model: &mut Model, filter: String) {
     model.filter = filter;
-    model.filter_kept = false;
-    model.arrange();
-    model.dirty = true;
+    model.is_filter_restored = false;
+    model.refresh_visible_agents();
+    model.is_dirty = true;
 }
 
-pub(super) fn sort_by(model: &mut Model, sort: Sort) {
-    model.sort = sort;
-    model.arrange();
-    model.say(MessageLevel::Info, format!("sorted by {}", sort.word()));
+pub(super) fn set_sort_order(model: &mut Model, sort: SortOrder) {
+    model.sort_order = sort;
+    model.refresh_visible_agents();
+    model.report(MessageLevel::Info, format!("sorted by {}", sort.label()));
 }
 
-pub(super) fn read_only(model: &mut Model) {
-    if model.read_only.on {
-        model.overlay = Some(Overlay::Unlock);
+pub(super) fn toggle_read_only(model: &mut Model) {
+    if model.read_only.is_on {
+        model.overlay = Some(Overlay::UnlockReadOnly);
     } else {
-        model.read_only.on = true;
+        model.read_only.is_on = true;
         model.read_only.unlocked_until = None;
-        let key = model.key(Command::ReadOnly);
+        let key = model.key_hint(Command::ToggleReadOnly);
         let what = "again switches it off, for protected agents, too";
-        model.say(MessageLevel::Info, format!("read-only; {key} {what}"));
+        model.report(MessageLevel::Info, format!("read-only; {key} {what}"));
     }
 }
 
-pub(super) fn undo_with(model: &mut Model, mode: UndoMode) -> Vec<Effect> {
+pub(super) fn plan_undo_with_mode(model: &mut Model, mode: UndoMode) -> Vec<Effect> {
     let request = match &model.reset.stage {
         ResetStage::Plan(view) => view.request.clone(),
         _ => return Vec::new(),
     };
     match request {
-        PlanRequest::Undo(target, _) => ask_for_plan(model, PlanRequest::Undo(target, mode), false),
+        PlanRequest::Undo(target, _) => request_plan(model, PlanRequest::Undo(target, mode), false),
         PlanRequest::Reset(_) => Vec::new(),
     }
 }
 
-pub(super) fn drop_hidden(model: &mut Model) -> Vec<Effect> {
+pub(super) fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
     let ResetStage::Plan(view) = &model.reset.stage else {
         return Vec::new();
     };
     let keep = |names: &[String]| -> Vec<String> {
         names
             .iter()
-            .filter(|name| !view.hidden.contains(name))
+            .filter(|name| !view.hidden_agents.contains(name))
             .cloned()
             .collect()
     };
@@ -656,8 +674,8 @@ pub(super) fn drop_hidden(model: &mut Model) -> Vec<Effect> {
         }
         PlanRequest::Undo(UndoTarget::Run(_), _) => view.request.clone(),
     };
-    for name in view.hidden.clone() {
+    for name in view.hidden_agents.clone() {
         model.marks.remove(&name);
     }
-    ask_for_plan(model, request, false)
+    request_plan(model, request, false)
 }

@@ -2,78 +2,82 @@
 //! editor.
 
 use super::Effect;
-use crate::baseline::Inspected;
+use crate::baseline::InspectedBaseline;
 use crate::console::command::Command;
 use crate::console::keymap::Key;
 use crate::console::model::{
-    ClipboardText, CopyOutcome, Edit, HandoffRequest, KeyGuard, MessageLevel, Model, Overlay,
-    PagerText, SealQuestion,
+    BaselineEdit, ClipboardText, CopyOutcome, HandoffRequest, KeyGuard, MessageLevel, Model,
+    Overlay, PagerText, SealQuestion,
 };
 use crate::error::Error;
 
 /// Copies what a command is about.
-pub(super) fn copy(model: &mut Model, command: Command) -> Vec<Effect> {
-    match model.clip(command) {
-        Ok(clip) => vec![Effect::Copy(clip)],
+pub(super) fn copy_to_clipboard(model: &mut Model, command: Command) -> Vec<Effect> {
+    match model.clipboard_text(command) {
+        Ok(clip) => vec![Effect::CopyToClipboard(clip)],
         Err(why) => {
-            model.hint(&why);
+            model.show_hint(&why);
             Vec::new()
         }
     }
 }
 
 /// Asks for the diff of the agent that a key is about.
-pub(super) fn copy_diff(model: &mut Model) -> Vec<Effect> {
-    let agent = model.subject().map(str::to_string);
-    agent.map(Effect::Patch).into_iter().collect()
+pub(super) fn request_patch(model: &mut Model) -> Vec<Effect> {
+    let agent = model.subject_agent().map(str::to_string);
+    agent.map(Effect::PreparePatch).into_iter().collect()
 }
 
 /// The diff of an agent as a patch.
-pub(super) fn patch_came(
+pub(super) fn handle_patch(
     model: &mut Model,
     agent: &str,
     patch: Result<Vec<u8>, String>,
 ) -> Vec<Effect> {
     match patch {
-        Ok(patch) => vec![Effect::Copy(ClipboardText::new(
+        Ok(patch) => vec![Effect::CopyToClipboard(ClipboardText::new(
             format!("the diff of {agent}"),
             &patch,
         ))],
         Err(why) => {
-            model.say(MessageLevel::Warn, format!("nothing was copied: {why}"));
+            model.report(MessageLevel::Warn, format!("nothing was copied: {why}"));
             Vec::new()
         }
     }
 }
 
 /// A text was handed out, or not.
-pub(super) fn copied(model: &mut Model, clip: ClipboardText, handed: CopyOutcome) -> Vec<Effect> {
+pub(super) fn handle_copied(
+    model: &mut Model,
+    clip: ClipboardText,
+    outcome: CopyOutcome,
+) -> Vec<Effect> {
     let mut size = format!("{} B", clip.text.len());
-    if clip.cut {
+    if clip.is_truncated {
         size.push_str(", which is not all of it");
     }
-    if clip.revealed {
+    if clip.is_escaped {
         size.push_str(", what is invisible shown as marks");
     }
-    let what = &clip.what;
-    match handed {
-        CopyOutcome::Program(program) => {
-            model.say(MessageLevel::Info, format!("{program} has {what}, {size}"));
+    let what = &clip.description;
+    match outcome {
+        CopyOutcome::CopiedBy(program) => {
+            model.report(MessageLevel::Info, format!("{program} has {what}, {size}"));
         }
-        CopyOutcome::Terminal => model.say(
+        CopyOutcome::SentToTerminal => model.report(
             MessageLevel::Info,
             format!("{what}: sent to terminal (unverified), {size}"),
         ),
-        CopyOutcome::Nobody(why) => {
+        CopyOutcome::Failed(why) => {
             if !why.is_empty() {
-                model.say(
+                model.report(
                     MessageLevel::Warn,
                     format!("{why}; the terminal is asked instead"),
                 );
             }
-            return vec![Effect::CopyByTerminal(clip)];
+            return vec![Effect::CopyThroughTerminal(clip)];
         }
-        CopyOutcome::TooLong(most) => model.say(
+        CopyOutcome::TooLong(most) => model.report(
             MessageLevel::Warn,
             format!("{what} has {size}, terminals take {most} B: nothing was copied"),
         ),
@@ -82,155 +86,157 @@ pub(super) fn copied(model: &mut Model, clip: ClipboardText, handed: CopyOutcome
 }
 
 /// Asks for the baseline of the agent that a key is about, to be edited.
-pub(super) fn edit(model: &mut Model) -> Vec<Effect> {
-    let Some(agent) = model.subject().map(str::to_string) else {
+pub(super) fn request_edit(model: &mut Model) -> Vec<Effect> {
+    let Some(agent) = model.subject_agent().map(str::to_string) else {
         return Vec::new();
     };
-    model.wanted = Some(HandoffRequest::Baseline(agent.clone()));
-    vec![Effect::Baseline(agent)]
+    model.handoff_request = Some(HandoffRequest::EditBaseline(agent.clone()));
+    vec![Effect::InspectBaseline(agent)]
 }
 
 /// The baseline that was asked for.
-pub(super) fn baseline_came(
+pub(super) fn handle_baseline(
     model: &mut Model,
     agent: &str,
-    found: Result<Box<Edit>, Error>,
+    inspected: Result<Box<BaselineEdit>, Error>,
 ) -> Vec<Effect> {
-    if model.wanted.as_ref() != Some(&HandoffRequest::Baseline(agent.to_string())) {
+    if model.handoff_request.as_ref() != Some(&HandoffRequest::EditBaseline(agent.to_string())) {
         return Vec::new();
     }
-    model.wanted = None;
-    match found {
+    model.handoff_request = None;
+    match inspected {
         Err(error) => {
-            model.say(MessageLevel::Error, sentence(&error));
+            model.report(MessageLevel::Error, error_with_hint(&error));
             Vec::new()
         }
-        Ok(edit) if !edit.protected.is_empty() && !model.unlocked() => {
-            let who = match edit.protected.as_slice() {
+        Ok(edit) if !edit.protected_agents.is_empty() && !model.is_unlocked() => {
+            let who = match edit.protected_agents.as_slice() {
                 [one] => format!("{one} has this baseline and is"),
                 many => format!("{} have this baseline and are", many.join(", ")),
             };
-            let key = model.key(Command::ReadOnly);
+            let key = model.key_hint(Command::ToggleReadOnly);
             let what = "protected as read-only";
-            model.say(
+            model.report(
                 MessageLevel::Warn,
                 format!("{who} {what}; {key} unlocks for 30 minutes"),
             );
             Vec::new()
         }
-        Ok(edit) if edit.before.sealed => {
-            model.overlay = Some(Overlay::Seal(Box::new(SealQuestion {
+        Ok(edit) if edit.original.is_sealed => {
+            model.overlay = Some(Overlay::EditSealed(Box::new(SealQuestion {
                 edit: *edit,
-                guard: KeyGuard::new(model.now.since),
+                guard: KeyGuard::new(model.now.elapsed),
             })));
-            model.dirty = true;
+            model.is_dirty = true;
             Vec::new()
         }
-        Ok(edit) => vec![Effect::Edit(edit)],
+        Ok(edit) => vec![Effect::OpenEditor(edit)],
     }
 }
 
 /// A key while it is asked whether a sealed baseline is to be edited.
-pub(super) fn seal_key(
+pub(super) fn handle_seal_key(
     model: &mut Model,
     mut question: Box<SealQuestion>,
     key: Key,
 ) -> Vec<Effect> {
-    if question.guard.ignores(model.now.since) {
-        model.overlay = Some(Overlay::Seal(question));
+    if question.guard.intercepts_key(model.now.elapsed) {
+        model.overlay = Some(Overlay::EditSealed(question));
         return Vec::new();
     }
-    match key.typed() {
-        Some('y') => vec![Effect::Edit(Box::new(question.edit))],
+    match key.printable_char() {
+        Some('y') => vec![Effect::OpenEditor(Box::new(question.edit))],
         _ => {
-            model.give_up_question(key, "the baseline was left alone");
+            model.abandon_question(key, "the baseline was left alone");
             Vec::new()
         }
     }
 }
 
 /// A baseline was edited, or not.
-pub(super) fn edited(
+pub(super) fn handle_edited(
     model: &mut Model,
-    edit: &Edit,
-    now: Result<Inspected, Error>,
+    edit: &BaselineEdit,
+    now: Result<InspectedBaseline, Error>,
     (added, removed): (usize, usize),
 ) -> Vec<Effect> {
-    let name = edit.before.path.file_name().unwrap_or_default();
+    let name = edit.original.path.file_name().unwrap_or_default();
     let name = name.to_string_lossy();
     match now {
-        Err(error) => model.say(
+        Err(error) => model.report(
             MessageLevel::Error,
-            format!("{}; resets refuse it", sentence(&error)),
+            format!("{}; resets refuse it", error_with_hint(&error)),
         ),
-        Ok(now) if now.bytes == edit.before.bytes => {
+        Ok(now) if now.bytes == edit.original.bytes => {
             // That the editor failed is what there is to know.
-            let failed = model.message.as_ref();
+            let failed = model.last_message.as_ref();
             if failed.is_none_or(|message| message.level == MessageLevel::Info) {
-                model.say(MessageLevel::Info, format!("baseline {name} is unchanged"));
+                model.report(MessageLevel::Info, format!("baseline {name} is unchanged"));
             }
             return Vec::new();
         }
         Ok(now) => {
-            let who = match edit.users.as_slice() {
+            let who = match edit.sharing_agents.as_slice() {
                 [one] => format!("{one} has it"),
                 many => format!("{} have it", many.join(", ")),
             };
-            let when = match now.tampered {
+            let when = match now.seal_mismatch {
                 None => format!("{who} from the next reset on"),
                 Some(_) => format!("{who} once it is sealed again"),
             };
             let said = format!("baseline {name} changed: +{added} -{removed} lines; {when}");
-            model.say(MessageLevel::Info, said);
-            let blocked = now.tampered.map(|how| format!("resets are BLOCKED: {how}"));
+            model.report(MessageLevel::Info, said);
+            let blocked = now
+                .seal_mismatch
+                .map(|how| format!("resets are BLOCKED: {how}"));
             let problems: Vec<String> = blocked.into_iter().chain(now.problems).collect();
             if !problems.is_empty() {
                 let problems = problems.join("; ");
-                model.say(MessageLevel::Warn, format!("baseline {name}: {problems}"));
+                model.report(MessageLevel::Warn, format!("baseline {name}: {problems}"));
             }
         }
     }
-    vec![Effect::Read(edit.users.clone())]
+    vec![Effect::ReadAgents(edit.sharing_agents.clone())]
 }
 
 /// Opens what is on the screen in the pager, or asks for the entry under the cursor.
-pub(super) fn page(model: &mut Model) -> Vec<Effect> {
-    if let Some(page) = model.page() {
-        return vec![Effect::Page(page)];
+pub(super) fn open_pager(model: &mut Model) -> Vec<Effect> {
+    if let Some(page) = model.pager_text() {
+        return vec![Effect::OpenPager(page)];
     }
-    match model.entry() {
+    match model.selected_entry() {
         Ok((agent, entry)) => {
-            model.wanted = Some(HandoffRequest::Entry(agent.clone(), entry.clone()));
-            vec![Effect::Entry(agent, entry)]
+            model.handoff_request = Some(HandoffRequest::ReadEntry(agent.clone(), entry.clone()));
+            vec![Effect::LoadEntry(agent, entry)]
         }
         Err(why) => {
-            model.hint(&why);
+            model.show_hint(&why);
             Vec::new()
         }
     }
 }
 
 /// The entry that was asked for.
-pub(super) fn entry_came(
+pub(super) fn handle_entry(
     model: &mut Model,
-    which: HandoffRequest,
+    request: HandoffRequest,
     page: Result<PagerText, Error>,
 ) -> Vec<Effect> {
-    if model.wanted.as_ref() != Some(&which) {
+    if model.handoff_request.as_ref() != Some(&request) {
         return Vec::new();
     }
-    model.wanted = None;
+    model.handoff_request = None;
     match page {
-        Ok(page) => vec![Effect::Page(page)],
+        Ok(page) => vec![Effect::OpenPager(page)],
         Err(error) => {
-            model.say(MessageLevel::Error, sentence(&error));
+            model.report(MessageLevel::Error, error_with_hint(&error));
             Vec::new()
         }
     }
 }
 
 /// An error with what can be done about it, in a line.
-pub(in crate::console) fn sentence(error: &Error) -> String {
+pub(in crate::console) fn error_with_hint(error: &Error) -> String {
     let mut text = error.to_string().replace('\n', " ");
     for hint in error.hints() {
         text.push_str(&format!("; {hint}"));

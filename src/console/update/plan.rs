@@ -1,102 +1,114 @@
 //! Plans: asked for, shown, void, made anew, left.
 
-use super::act::{go, left_for_a_plan};
-use super::keys::is_covered;
+use super::act::{go_to_screen, return_screen};
+use super::keys::is_screen_covered;
 use super::{Effect, PLAN_LIFETIME};
-use crate::console::model::{MessageLevel, Model, PlanRequest, PlanView, ResetStage, Screen, form};
+use crate::console::model::{
+    MessageLevel, Model, PlanRequest, PlanView, ResetStage, Screen, required_confirmation,
+};
 use crate::engine::Plan;
 use crate::error::Error;
 
 /// Notices a plan that has come in sight: from then on a moment passes before keys
 /// mean anything to it.
-pub(super) fn note_plan(model: &mut Model) {
+pub(super) fn track_visible_plan(model: &mut Model) {
     let in_sight = match &model.reset.stage {
         ResetStage::Plan(view)
-            if model.screen == Screen::Reset && !is_covered(model) && !model.is_too_small() =>
+            if model.screen == Screen::Reset
+                && !is_screen_covered(model)
+                && !model.is_too_small() =>
         {
-            Some(view.shown)
+            Some(view.made_at)
         }
         _ => None,
     };
-    if model.reset.in_sight != in_sight {
-        model.reset.in_sight = in_sight;
-        model.reset.guard.restart(model.now.since);
+    if model.reset.visible_plan != in_sight {
+        model.reset.visible_plan = in_sight;
+        model.reset.guard.restart(model.now.elapsed);
     }
 }
 
 /// Asks for the plan on the screen again when it is void by its age.
-pub(super) fn plan_anew(model: &mut Model) -> Vec<Effect> {
+pub(super) fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
     let ResetStage::Plan(view) = &mut model.reset.stage else {
         return Vec::new();
     };
-    if model.now.since < view.shown + PLAN_LIFETIME {
+    if model.now.elapsed < view.made_at + PLAN_LIFETIME {
         return Vec::new();
     }
-    view.typed.clear();
+    view.typed_text.clear();
     let request = view.request.clone();
-    model.say(
+    model.report(
         MessageLevel::Info,
         "the plan was a minute old: here comes a new one",
     );
-    ask_for_plan(model, request, true)
+    request_plan(model, request, true)
 }
 
 /// Asks for the plan on the screen again.
-pub(super) fn plan_again(model: &mut Model) -> Vec<Effect> {
+pub(super) fn request_plan_again(model: &mut Model) -> Vec<Effect> {
     let request = match &model.reset.stage {
         ResetStage::Plan(view) if model.screen == Screen::Reset => view.request.clone(),
         _ => return Vec::new(),
     };
-    ask_for_plan(model, request, true)
+    request_plan(model, request, true)
 }
 
-pub(super) fn ask_for_plan(model: &mut Model, request: PlanRequest, again: bool) -> Vec<Effect> {
-    model.request += 1;
-    model.waiting = true;
-    model.reset.stale = false;
-    model.dirty = true;
-    if !again {
+pub(super) fn request_plan(
+    model: &mut Model,
+    request: PlanRequest,
+    is_replan: bool,
+) -> Vec<Effect> {
+    model.last_plan_id += 1;
+    model.is_plan_pending = true;
+    model.reset.is_plan_stale = false;
+    model.is_dirty = true;
+    if !is_replan {
         if let ResetStage::Result(result) = &model.reset.stage {
-            model.reset.behind = Some(result.clone());
-            model.reset.at_result = model.screen == Screen::Reset;
+            model.reset.previous_result = Some(result.clone());
+            model.reset.is_from_result = model.screen == Screen::Reset;
         } else if model.screen != Screen::Reset {
-            model.reset.at_result = false;
+            model.reset.is_from_result = false;
         }
         model.reset.stage = ResetStage::Planning(request.clone());
         model.reset.cursor = 0;
-        model.reset.guard.restart(model.now.since);
+        model.reset.guard.restart(model.now.elapsed);
         if model.screen != Screen::Reset {
-            model.back.reset = left_for_a_plan(model.screen);
+            model.return_point.from_reset = return_screen(model.screen);
         }
-        go(model, Screen::Reset);
+        go_to_screen(model, Screen::Reset);
     }
-    vec![Effect::Plan(model.request, request, model.unlocked())]
+    vec![Effect::MakePlan(
+        model.last_plan_id,
+        request,
+        model.is_unlocked(),
+    )]
 }
 
 /// Leaves a plan, back to where it was asked for.
-pub(super) fn give_up_plan(model: &mut Model) {
-    model.waiting = false;
-    let behind = model.reset.behind.take();
-    let at_result = behind.is_some() && model.reset.at_result;
-    model.reset.stage = behind.map_or(ResetStage::Empty, ResetStage::Result);
+pub(super) fn abandon_plan(model: &mut Model) {
+    model.is_plan_pending = false;
+    let previous_result = model.reset.previous_result.take();
+    let at_result = previous_result.is_some() && model.reset.is_from_result;
+    model.reset.stage = previous_result.map_or(ResetStage::Empty, ResetStage::Result);
     model.reset.cursor = 0;
-    model.dirty = true;
+    model.is_dirty = true;
     if model.screen == Screen::Reset && !at_result {
-        go(model, model.back.reset);
+        go_to_screen(model, model.return_point.from_reset);
     }
 }
 
-pub(super) fn planned(
+pub(super) fn handle_plan(
     model: &mut Model,
     request: u64,
     plan: Result<Box<Plan>, Error>,
 ) -> Vec<Effect> {
-    if request != model.request || !model.waiting {
+    if request != model.last_plan_id || !model.is_plan_pending {
         return Vec::new();
     }
-    model.waiting = false;
-    model.dirty = true;
-    let asked = match &model.reset.stage {
+    model.is_plan_pending = false;
+    model.is_dirty = true;
+    let plan_request = match &model.reset.stage {
         ResetStage::Planning(request) => request.clone(),
         ResetStage::Plan(view) => view.request.clone(),
         _ => return Vec::new(),
@@ -104,44 +116,44 @@ pub(super) fn planned(
     let plan = match plan {
         Ok(plan) => *plan,
         Err(error) => {
-            model.say(MessageLevel::Error, error.to_string());
-            give_up_plan(model);
+            model.report(MessageLevel::Error, error.to_string());
+            abandon_plan(model);
             return Vec::new();
         }
     };
-    let form = form(&plan, &asked, model);
-    let stale = std::mem::take(&mut model.reset.stale);
-    let again = |model: &mut Model, request| match stale {
-        true => ask_for_plan(model, request, true),
+    let form = required_confirmation(&plan, &plan_request, model);
+    let stale = std::mem::take(&mut model.reset.is_plan_stale);
+    let replan_if_stale = |model: &mut Model, request| match stale {
+        true => request_plan(model, request, true),
         false => Vec::new(),
     };
-    let now = model.now.since;
+    let now = model.now.elapsed;
     if let ResetStage::Plan(view) = &mut model.reset.stage
         && view.plan.hash == plan.hash
         && view.plan.steps.len() == plan.steps.len()
-        && view.form == form
-        && now < view.shown + PLAN_LIFETIME
+        && view.confirmation == form
+        && now < view.made_at + PLAN_LIFETIME
     {
         // Only the figures changed: what was typed stays.
         view.plan = plan;
-        return again(model, asked);
+        return replan_if_stale(model, plan_request);
     }
-    if matches!(&model.reset.stage, ResetStage::Plan(view) if view.plan.hash != plan.hash || view.form != form)
+    if matches!(&model.reset.stage, ResetStage::Plan(view) if view.plan.hash != plan.hash || view.confirmation != form)
     {
-        model.say(
+        model.report(
             MessageLevel::Warn,
             "something the plan depends on has changed: here is a new one",
         );
     }
-    let mut hidden = model.hidden_marks();
-    hidden.retain(|name| asked.names().contains(name));
+    let mut hidden = model.hidden_marked_agents();
+    hidden.retain(|name| plan_request.agent_names().contains(name));
     model.reset.stage = ResetStage::Plan(Box::new(PlanView {
-        request: asked.clone(),
+        request: plan_request.clone(),
         plan,
-        shown: model.now.since,
-        form,
-        typed: String::new(),
-        hidden,
+        made_at: model.now.elapsed,
+        confirmation: form,
+        typed_text: String::new(),
+        hidden_agents: hidden,
     }));
-    again(model, asked)
+    replan_if_stale(model, plan_request)
 }

@@ -4,164 +4,176 @@
 
 use super::Effect;
 use crate::console::command::Command;
-use crate::console::keymap::{Code, Key};
-use crate::console::model::{Answering, KeyGuard, MessageLevel, Model, Overlay};
-use crate::secret::{MOST, Secret};
-use crate::transport::sftp::askpass::{Event, Question, Wants};
+use crate::console::keymap::{Key, KeyCode};
+use crate::console::model::{KeyGuard, MessageLevel, Model, Overlay, QuestionDialog};
+use crate::secret::{MAX_SECRET_BYTES, Secret};
+use crate::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 
 /// Something happened at the desk.
-pub(super) fn told(model: &mut Model, event: Event) -> Vec<Effect> {
+pub(super) fn handle_prompt_event(model: &mut Model, event: PromptEvent) -> Vec<Effect> {
     match event {
-        Event::Asked(question) => asked(model, question),
-        Event::Withdrawn(id) => withdrawn(model, id),
+        PromptEvent::Asked(question) => add_question(model, question),
+        PromptEvent::Withdrawn(id) => withdraw_question(model, id),
         // Whoever looked at its agents meanwhile did not wait.
-        Event::Settled(host) => return vec![Effect::ReadHost(host)],
-        Event::Late(host) => {
-            model.hosts.answered.remove(&host);
-            model.hosts.late.insert(host.clone());
+        PromptEvent::ConnectFinished(host) => return vec![Effect::ReadHost(host)],
+        PromptEvent::AnswerTooLate(host) => {
+            model.hosts.answered_logins.remove(&host);
+            model.hosts.late_logins.insert(host.clone());
             let text = format!("{host}: answered too late, the host had hung up; it asks anew");
-            model.say(MessageLevel::Warn, text);
+            model.report(MessageLevel::Warn, text);
         }
-        Event::Unavailable(why) => {
+        PromptEvent::Unavailable(why) => {
             let text = format!("hosts that ask something cannot be reached: {why}");
-            model.say(MessageLevel::Warn, text);
+            model.report(MessageLevel::Warn, text);
         }
     }
     Vec::new()
 }
 
-fn asked(model: &mut Model, question: Question) {
-    let (host, noun) = (&question.host, question.noun());
-    let key = model.key(Command::Answer);
-    let text = match question.again {
+fn add_question(model: &mut Model, question: Question) {
+    let (host, noun) = (&question.host, question.short_name());
+    let key = model.key_hint(Command::AnswerQuestion);
+    let text = match question.is_repeated {
         true => format!("{host} did not accept that: it wants {noun} again; {key} answers"),
         false => format!("{host} wants {noun}; {key} answers"),
     };
-    model.say(MessageLevel::Warn, text);
+    model.report(MessageLevel::Warn, text);
     model.questions.push(question);
 }
 
-fn withdrawn(model: &mut Model, id: u64) {
+fn withdraw_question(model: &mut Model, id: u64) {
     let Some(place) = model.questions.iter().position(|it| it.id == id) else {
         // Answered or refused.
         return;
     };
     let question = model.questions.remove(place);
-    model.hosts.hush(&question.host);
-    if let Some(Overlay::Question(answering)) = &mut model.overlay
+    model.hosts.forget_answered(&question.host);
+    if let Some(Overlay::AnswerQuestion(answering)) = &mut model.overlay
         && answering.question.id == id
     {
-        answering.gone = true;
-        answering.typed = Secret::new();
+        answering.is_withdrawn = true;
+        answering.answer = Secret::new();
     }
-    if question.wants != Wants::Nothing {
-        let text = format!("{} no longer waits for {}", question.host, question.noun());
-        model.say(MessageLevel::Info, text);
+    if question.expected_answer != ExpectedAnswer::NoAnswer {
+        let text = format!(
+            "{} no longer waits for {}",
+            question.host,
+            question.short_name()
+        );
+        model.report(MessageLevel::Info, text);
     }
-    model.dirty = true;
+    model.is_dirty = true;
 }
 
 /// Shows the oldest question.
-pub(super) fn open(model: &mut Model) {
+pub(super) fn open_oldest_question(model: &mut Model) {
     if let Some(question) = model.questions.first().cloned() {
-        model.overlay = Some(Overlay::Question(Answering {
+        model.overlay = Some(Overlay::AnswerQuestion(QuestionDialog {
             question,
-            guard: KeyGuard::new(model.now.since),
-            typed: Secret::new(),
-            gone: false,
+            guard: KeyGuard::new(model.now.elapsed),
+            answer: Secret::new(),
+            is_withdrawn: false,
         }));
     }
 }
 
-pub(super) fn paste(model: &mut Model, text: &str) -> Vec<Effect> {
-    if let Some(Overlay::Question(mut answering)) = model.overlay.take() {
-        if !answering.guard.ignores(model.now.since) {
+pub(super) fn paste_answer(model: &mut Model, text: &str) -> Vec<Effect> {
+    if let Some(Overlay::AnswerQuestion(mut answering)) = model.overlay.take() {
+        if !answering.guard.intercepts_key(model.now.elapsed) {
             let line = text.lines().next().unwrap_or_default();
             for c in line.chars().filter(|c| !c.is_control()) {
-                add(model, &mut answering, c);
+                push_answer_char(model, &mut answering, c);
             }
         }
-        model.overlay = Some(Overlay::Question(answering));
-        model.dirty = true;
+        model.overlay = Some(Overlay::AnswerQuestion(answering));
+        model.is_dirty = true;
     }
     Vec::new()
 }
 
-fn add(model: &mut Model, answering: &mut Answering, c: char) {
-    if answering.gone || answering.question.wants == Wants::Nothing {
+fn push_answer_char(model: &mut Model, answering: &mut QuestionDialog, c: char) {
+    if answering.is_withdrawn || answering.question.expected_answer == ExpectedAnswer::NoAnswer {
         return;
     }
-    if !answering.typed.push(c.encode_utf8(&mut [0; 4])) {
-        model.hint(&format!("ssh takes no answer of more than {MOST} bytes"));
+    if !answering.answer.push(c.encode_utf8(&mut [0; 4])) {
+        model.show_hint(&format!(
+            "ssh takes no answer of more than {MAX_SECRET_BYTES} bytes"
+        ));
     }
 }
 
 /// A key while a question is shown; it was taken off the screen for that.
-pub(super) fn key(model: &mut Model, mut answering: Answering, key: Key) -> Vec<Effect> {
+pub(super) fn handle_question_key(
+    model: &mut Model,
+    mut answering: QuestionDialog,
+    key: Key,
+) -> Vec<Effect> {
     let mut effects = Vec::new();
-    let mut stays = true;
-    if !answering.guard.ignores(model.now.since) {
-        match (key.code, key.typed()) {
-            (Code::Enter | Code::Esc, _) if answering.gone => stays = false,
-            (Code::Esc, _) => {
-                stays = false;
-                effects.push(refuse(model, &answering.question));
+    let mut is_open = true;
+    if !answering.guard.intercepts_key(model.now.elapsed) {
+        match (key.code, key.printable_char()) {
+            (KeyCode::Enter | KeyCode::Esc, _) if answering.is_withdrawn => is_open = false,
+            (KeyCode::Esc, _) => {
+                is_open = false;
+                effects.push(refuse_question(model, &answering.question));
             }
-            (Code::Enter, _) => match objection(&answering) {
-                Some(why) => model.hint(why),
+            (KeyCode::Enter, _) => match incomplete_answer_reason(&answering) {
+                Some(why) => model.show_hint(why),
                 None => {
-                    stays = false;
+                    is_open = false;
                     let id = answering.question.id;
                     model.questions.retain(|it| it.id != id);
                     let host = answering.question.host.clone();
-                    model.hosts.hush(&host);
-                    model.hosts.answered.insert(host);
-                    model.hint("the answer is on its way");
-                    let typed = std::mem::take(&mut answering.typed);
-                    effects.push(Effect::Answer(id, typed));
+                    model.hosts.forget_answered(&host);
+                    model.hosts.answered_logins.insert(host);
+                    model.show_hint("the answer is on its way");
+                    let typed = std::mem::take(&mut answering.answer);
+                    effects.push(Effect::AnswerQuestion(id, typed));
                 }
             },
-            (Code::Backspace, _) => answering.typed.pop(),
-            (Code::Char('u'), _) if key.ctrl => answering.typed = Secret::new(),
-            (_, Some(c)) => add(model, &mut answering, c),
+            (KeyCode::Backspace, _) => answering.answer.pop(),
+            (KeyCode::Char('u'), _) if key.has_ctrl => answering.answer = Secret::new(),
+            (_, Some(c)) => push_answer_char(model, &mut answering, c),
             _ => {}
         }
     }
-    if stays {
-        model.overlay = Some(Overlay::Question(answering));
+    if is_open {
+        model.overlay = Some(Overlay::AnswerQuestion(answering));
     }
     effects
 }
 
-fn refuse(model: &mut Model, question: &Question) -> Effect {
+fn refuse_question(model: &mut Model, question: &Question) -> Effect {
     model.questions.retain(|it| it.id != question.id);
-    model.hosts.hush(&question.host);
-    model.hosts.answered.remove(&question.host);
-    let key = model.key(Command::Read);
+    model.hosts.forget_answered(&question.host);
+    model.hosts.answered_logins.remove(&question.host);
+    let key = model.key_hint(Command::ReadAgent);
     let host = &question.host;
     let text = format!("{host} gets no answer and is left alone; {key} on its agents tries again");
-    model.say(MessageLevel::Warn, text);
-    Effect::Refuse(question.id)
+    model.report(MessageLevel::Warn, text);
+    Effect::RefuseQuestion(question.id)
 }
 
 /// Why what was typed is no answer yet.
-fn objection(answering: &Answering) -> Option<&'static str> {
-    let wants = &answering.question.wants;
+fn incomplete_answer_reason(answering: &QuestionDialog) -> Option<&'static str> {
+    let wants = &answering.question.expected_answer;
     let is_word = || {
         wants
-            .words()
+            .accepted_words()
             .iter()
-            .any(|it| it == answering.typed.expose())
+            .any(|it| it == answering.answer.expose())
     };
     match wants {
-        Wants::Secret(_) if answering.typed.is_empty() => {
+        ExpectedAnswer::Secret(_) if answering.answer.is_empty() => {
             Some("nothing is typed yet; Esc gives no answer")
         }
-        Wants::HostKey(_) if !is_word() => {
+        ExpectedAnswer::HostKey(_) if !is_word() => {
             Some("type yes in full, or the whole fingerprint; Esc refuses the key")
         }
-        Wants::Consent if !is_word() => Some("type yes or no in full; Esc gives no answer"),
-        Wants::Nothing => Some("there is nothing to type; Esc gives up"),
+        ExpectedAnswer::Consent if !is_word() => {
+            Some("type yes or no in full; Esc gives no answer")
+        }
+        ExpectedAnswer::NoAnswer => Some("there is nothing to type; Esc gives up"),
         _ => None,
     }
 }

@@ -3,62 +3,65 @@
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, IGNORES_KEYS, cut, message, question};
-use crate::console::chooser::{self, Choice, choices};
+use super::{Canvas, KEYS_IGNORED_NOTICE, draw_message, question, truncate_untrusted};
+use crate::console::chooser::{self, ChooserChoice, list_choices};
 use crate::console::command::{self, Command};
-use crate::console::keymap::written;
+use crate::console::keymap::format_sequence;
 use crate::console::model::{Chooser, Model, Overlay, SealQuestion};
-use crate::console::theme::{Role, of_state};
+use crate::console::theme::{Role, role_of_state};
 use crate::engine::State;
 use crate::untrusted;
 
 pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;
     match overlay {
-        Overlay::Unlock => {
+        Overlay::UnlockReadOnly => {
             let y = height - 2;
             canvas.clear(Rect::new(0, y, width, 2));
             let what = "Switch read-only off for 30 minutes, for protected agents, too?  ";
-            let x = canvas.put(1, y, what, Role::Warn);
-            let x = canvas.put(x, y, "y", Role::Key);
-            canvas.put(x, y, " does", Role::Text);
+            let x = canvas.put_text(1, y, what, Role::Warn);
+            let x = canvas.put_text(x, y, "y", Role::Key);
+            canvas.put_text(x, y, " does", Role::Text);
         }
-        Overlay::Seal(asked) => seal(model, canvas, asked),
-        Overlay::Question(answering) => question::draw(model, answering, canvas),
+        Overlay::EditSealed(asked) => draw_seal_question(model, canvas, asked),
+        Overlay::AnswerQuestion(answering) => question::draw(model, answering, canvas),
         Overlay::Help(chooser) => {
-            let key = |command| model.key(command);
+            let key = |command| model.key_hint(command);
             let title = format!(
                 "Keys of this screen   {} {} move, Enter runs, {} searches, Esc leaves",
                 key(Command::Down),
                 key(Command::Up),
                 key(Command::Search)
             );
-            let shown = List {
+            let shown = ChoiceList {
                 title: &title,
                 chooser,
-                choices: &choices(model, overlay),
-                legend: Some(chooser::legend(model, chooser)),
+                choices: &list_choices(model, overlay),
+                legend: Some(chooser::legend_states(model, chooser)),
             };
-            list(model, canvas, &shown);
+            draw_list(model, canvas, &shown);
         }
         Overlay::Palette(chooser) => {
             let title = "Commands   type a few letters, Enter runs, Esc leaves";
-            let shown = List {
+            let shown = ChoiceList {
                 title,
                 chooser,
-                choices: &choices(model, overlay),
+                choices: &list_choices(model, overlay),
                 legend: None,
             };
-            list(model, canvas, &shown);
+            draw_list(model, canvas, &shown);
         }
     }
 }
 
 /// What can follow the keys that were pressed, over the lower part of a screen.
-pub(super) fn which_key(model: &Model, canvas: &mut Canvas<'_>) {
-    let keys = &model.pending.keys;
-    let following = model.preferences.keymap.following(model.context(), keys);
-    let offered = |command| command::offered(model).any(|spec| spec.command == command);
+pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
+    let keys = &model.pending_keys.keys;
+    let following = model
+        .preferences
+        .keymap
+        .continuations(model.key_context(), keys);
+    let offered = |command| command::offered_commands(model).any(|spec| spec.command == command);
     let following = following
         .into_iter()
         .filter(|(_, command)| offered(*command));
@@ -68,49 +71,49 @@ pub(super) fn which_key(model: &Model, canvas: &mut Canvas<'_>) {
     let top = canvas.area.height - 2 - following.len() as u16;
     let area = Rect::new(0, top, canvas.area.width, following.len() as u16 + 1);
     canvas.clear(area);
-    canvas.rule(top);
-    canvas.put(1, top, &format!(" {} ", written(keys)), Role::Key);
+    canvas.draw_rule(top);
+    canvas.put_text(1, top, &format!(" {} ", format_sequence(keys)), Role::Key);
     let widest = following.iter().map(|(rest, _)| rest.width()).max();
     let titles = 3 + widest.unwrap_or(0) as u16 + 2;
     for ((rest, command), y) in following.iter().zip(top + 1..) {
-        let why = command::enabled(*command, model).err();
+        let why = command::check_enabled(*command, model).err();
         let (role, key) = match why {
             Some(_) => (Role::Disabled, Role::Disabled),
             None => (Role::Text, Role::Key),
         };
-        canvas.put(3, y, rest, key);
-        let title = command::spec(*command).title;
+        canvas.put_text(3, y, rest, key);
+        let title = command::spec_of(*command).title;
         let text = why.map_or(title.to_string(), |why| format!("({why}) {title}"));
         let room = usize::from(canvas.width().saturating_sub(titles + 1));
-        canvas.put(titles, y, &cut(&text, room), role);
+        canvas.put_text(titles, y, &truncate_untrusted(&text, room), role);
     }
 }
 
 /// Whether a sealed baseline is to be edited: what stands against it, and what comes
 /// of it.
-fn seal(model: &Model, canvas: &mut Canvas<'_>, asked: &SealQuestion) {
+fn draw_seal_question(model: &Model, canvas: &mut Canvas<'_>, question: &SealQuestion) {
     let (width, height) = (canvas.area.width, canvas.area.height);
     let y = height - 4;
     canvas.clear(Rect::new(0, y, width, 4));
-    canvas.rule(y);
-    let edit = &asked.edit;
-    let name = edit.before.path.file_name().unwrap_or_default();
+    canvas.draw_rule(y);
+    let edit = &question.edit;
+    let name = edit.original.path.file_name().unwrap_or_default();
     let name = name.to_string_lossy();
-    let first = match &edit.before.tampered {
+    let first = match &edit.original.seal_mismatch {
         Some(how) => how.clone(),
         None => format!("{name} is sealed by .checksums, and an edit breaks the seal."),
     };
-    let users = edit.users.join(", ");
+    let users = edit.sharing_agents.join(", ");
     let second = format!("This BLOCKS resets of {users} until .checksums has its new sha256sum.");
     let room = usize::from(width) - 2;
-    canvas.put(1, y + 1, &cut(&first, room), Role::Warn);
-    canvas.put(1, y + 2, &cut(&second, room), Role::Text);
-    if model.ignores_keys_until().is_some() {
-        canvas.put(1, y + 3, IGNORES_KEYS, Role::Warn);
+    canvas.put_text(1, y + 1, &truncate_untrusted(&first, room), Role::Warn);
+    canvas.put_text(1, y + 2, &truncate_untrusted(&second, room), Role::Text);
+    if model.key_guard_notice_until().is_some() {
+        canvas.put_text(1, y + 3, KEYS_IGNORED_NOTICE, Role::Warn);
         return;
     }
-    let x = canvas.put(1, y + 3, "y", Role::Key);
-    canvas.put(
+    let x = canvas.put_text(1, y + 3, "y", Role::Key);
+    canvas.put_text(
         x,
         y + 3,
         " edits it all the same, any other key leaves it",
@@ -119,134 +122,161 @@ fn seal(model: &Model, canvas: &mut Canvas<'_>, asked: &SealQuestion) {
 }
 
 /// A list to choose from.
-struct List<'a> {
+struct ChoiceList<'a> {
     title: &'a str,
     chooser: &'a Chooser,
-    choices: &'a [Choice],
+    choices: &'a [ChooserChoice],
     /// The states that help explains first. The palette has none, and no headings.
     legend: Option<Vec<State>>,
 }
 
 /// A list over the whole screen but its first line, so that the fleet's name
 /// stays in sight.
-fn list(model: &Model, canvas: &mut Canvas<'_>, shown: &List<'_>) {
-    let List {
+fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_>) {
+    let ChoiceList {
         title,
         chooser,
         choices,
         legend,
-    } = shown;
+    } = choice_list;
     let area = Rect::new(0, 1, canvas.area.width, canvas.area.height - 1);
     canvas.clear(area);
-    canvas.rule(1);
-    let here = chooser::place(chooser, choices);
-    let x = canvas.put(1, 2, &cut(title, usize::from(area.width) - 2), Role::Title);
+    canvas.draw_rule(1);
+    let here = chooser::cursor_row(chooser, choices);
+    let x = canvas.put_text(
+        1,
+        2,
+        &truncate_untrusted(title, usize::from(area.width) - 2),
+        Role::Title,
+    );
     // The command line that does the same as what is under the cursor.
-    if let Some(twin) = here.and_then(|at| choices[at].twin.as_ref()) {
-        let twin = format!("$ {}", untrusted::line(twin));
+    if let Some(twin) = here.and_then(|at| choices[at].equivalent_command.as_ref()) {
+        let twin = format!("$ {}", untrusted::visible_line(twin));
         if usize::from(area.width) > usize::from(x) + twin.width() + 2 {
             canvas.put_right(area.width, 2, &twin, Role::Dim);
         }
     }
-    let rows = rows(choices, legend.as_deref());
+    let rows = list_rows(choices, legend.as_deref());
     let height = usize::from(area.height).saturating_sub(3);
-    let is_here = |row: &Row<'_>| matches!(row, Row::Choice(at, _) if Some(*at) == here);
+    let is_here = |row: &ListRow<'_>| matches!(row, ListRow::Choice(at, _) if Some(*at) == here);
     let cursor = rows.iter().position(is_here).unwrap_or(0);
     let from = (cursor + 1).saturating_sub(height);
-    query(
+    draw_query(
         model,
         canvas,
-        shown,
+        choice_list,
         rows.len().saturating_sub(from + height),
     );
     if rows.is_empty() {
-        canvas.put(3, 4, "nothing matches", Role::Dim);
+        canvas.put_text(3, 4, "nothing matches", Role::Dim);
     }
     for (line, row) in rows.iter().skip(from).take(height).enumerate() {
         let y = 4 + line as u16;
         match row {
-            Row::Head(title) => {
-                canvas.put(1, y, title, Role::Heading);
+            ListRow::Heading(title) => {
+                canvas.put_text(1, y, title, Role::Heading);
             }
-            Row::State(state) => {
-                canvas.put(3, y, state.glyph().trim_end(), of_state(*state));
-                let x = canvas.put(6, y, state.word(), of_state(*state)).max(18);
+            ListRow::State(state) => {
+                canvas.put_text(3, y, state.glyph().trim_end(), role_of_state(*state));
+                let x = canvas
+                    .put_text(6, y, state.as_str(), role_of_state(*state))
+                    .max(18);
                 let room = usize::from(area.width.saturating_sub(x + 2));
-                canvas.put(x + 1, y, &cut(state.meaning(), room), Role::Text);
+                canvas.put_text(
+                    x + 1,
+                    y,
+                    &truncate_untrusted(state.description(), room),
+                    Role::Text,
+                );
             }
-            Row::Choice(_, choice) => {
-                choice_row(canvas, y, choice, is_here(row), legend.is_some());
+            ListRow::Choice(_, choice) => {
+                draw_choice(canvas, y, choice, is_here(row), legend.is_some());
             }
         }
     }
 }
 
 /// What is searched for, what was said about it, and how many rows follow below.
-fn query(model: &Model, canvas: &mut Canvas<'_>, shown: &List<'_>, below: usize) {
-    let chooser = shown.chooser;
+fn draw_query(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    choice_list: &ChoiceList<'_>,
+    rows_below: usize,
+) {
+    let chooser = choice_list.chooser;
     let mut end = canvas.width();
-    if below > 0 {
-        let text = format!("{below} more below");
+    if rows_below > 0 {
+        let text = format!("{rows_below} more below");
         end = end.saturating_sub(text.width() as u16);
-        canvas.put(end, 3, &text, Role::Dim);
+        canvas.put_text(end, 3, &text, Role::Dim);
     }
     let mut x = 1;
-    if chooser.typing || !chooser.query.is_empty() {
-        let prompt = if shown.legend.is_some() { "/ " } else { ": " };
-        x = canvas.put(x, 3, prompt, Role::Key);
-        x = canvas.foreign(x, 3, chooser.query.as_bytes(), Role::Prompt);
-        if chooser.typing {
-            canvas.put(x, 3, "_", Role::Prompt);
+    if chooser.is_typing || !chooser.query.is_empty() {
+        let prompt = if choice_list.legend.is_some() {
+            "/ "
+        } else {
+            ": "
+        };
+        x = canvas.put_text(x, 3, prompt, Role::Key);
+        x = canvas.put_untrusted(x, 3, chooser.query.as_bytes(), Role::Prompt);
+        if chooser.is_typing {
+            canvas.put_text(x, 3, "_", Role::Prompt);
         }
         x += 4;
     }
-    message(model, canvas, (x, 3), end.saturating_sub(x + 2));
+    draw_message(model, canvas, (x, 3), end.saturating_sub(x + 2));
 }
 
 /// Rows with their headings, so that scrolling counts both.
-fn rows<'a>(choices: &'a [Choice], legend: Option<&[State]>) -> Vec<Row<'a>> {
+fn list_rows<'a>(choices: &'a [ChooserChoice], legend: Option<&[State]>) -> Vec<ListRow<'a>> {
     let mut rows = Vec::new();
     let states = legend.unwrap_or_default();
-    rows.extend((!states.is_empty()).then_some(Row::Head("States")));
-    rows.extend(states.iter().map(|state| Row::State(*state)));
+    rows.extend((!states.is_empty()).then_some(ListRow::Heading("States")));
+    rows.extend(states.iter().map(|state| ListRow::State(*state)));
     let mut category = None;
     for (index, choice) in choices.iter().enumerate() {
         if legend.is_some() && choice.category != category {
             category = choice.category;
-            rows.extend(category.map(|category| Row::Head(category.title())));
+            rows.extend(category.map(|category| ListRow::Heading(category.heading())));
         }
-        rows.push(Row::Choice(index, choice));
+        rows.push(ListRow::Choice(index, choice));
     }
     rows
 }
 
-enum Row<'a> {
-    Head(&'static str),
+enum ListRow<'a> {
+    Heading(&'static str),
     State(State),
-    Choice(usize, &'a Choice),
+    Choice(usize, &'a ChooserChoice),
 }
 
-fn choice_row(canvas: &mut Canvas<'_>, y: u16, choice: &Choice, here: bool, headed: bool) {
-    let (role, key) = match choice.disabled {
+fn draw_choice(
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    choice: &ChooserChoice,
+    is_at_cursor: bool,
+    has_heading: bool,
+) {
+    let (role, key) = match choice.disabled_reason {
         Some(_) => (Role::Disabled, Role::Disabled),
         None => (Role::Text, Role::Key),
     };
-    if here {
-        canvas.put(1, y, ">", Role::Text);
+    if is_at_cursor {
+        canvas.put_text(1, y, ">", Role::Text);
     }
-    canvas.put(3, y, &cut(&choice.keys, 15), key);
+    canvas.put_text(3, y, &truncate_untrusted(&choice.keys, 15), key);
     let mut x = 19;
-    if !headed {
-        canvas.put(x, y, &cut(&choice.id, 21), role);
+    if !has_heading {
+        canvas.put_text(x, y, &truncate_untrusted(&choice.id, 21), role);
         x += 22;
     }
-    let text = match &choice.disabled {
+    let text = match &choice.disabled_reason {
         Some(why) => format!("({why}) {}", choice.title),
         None => choice.title.clone(),
     };
     let room = usize::from(canvas.width().saturating_sub(x + 1));
-    canvas.put(x, y, &cut(&text, room), role);
-    if here {
-        canvas.highlight(3, y, 15);
+    canvas.put_text(x, y, &truncate_untrusted(&text, room), role);
+    if is_at_cursor {
+        canvas.highlight_cursor(3, y, 15);
     }
 }

@@ -2,56 +2,59 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::fleet::{clock, fleet_name};
-use super::{Canvas, IGNORES_KEYS, clip, count, cut, fit, shorten, size, wrap};
+use super::fleet::{draw_fleet_name, format_time};
+use super::{
+    Canvas, KEYS_IGNORED_NOTICE, fit_end_of_sentence, format_count, format_size, shorten_untrusted,
+    truncate, truncate_untrusted, wrap_text,
+};
 use crate::console::command::Command;
 use crate::console::model::{
     AgentRow, Confirmation, MIN_TERMINAL_SIZE, Model, PlanRequest, PlanView, ResetStage,
-    ResultView, RunView, count_bad, twin,
+    ResultView, RunView, summarize_failures, twin,
 };
-use crate::console::theme::{Role, of_outcome, of_state};
+use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::engine::{
-    Action, Operation, Outcome, Plan, READ_ONLY, Stage as Step, Step as PlanStep, UndoTarget,
+    Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step, StepAction, UndoTarget,
 };
 use crate::untrusted;
 
 /// Lines below the list of a plan: a rule, three lines, the message, the hints.
-const PLAN_FOOT: u16 = 6;
+const PLAN_FOOTER_LINES: u16 = 6;
 
 /// Lines below a run: a rule, a line, the message, the hints.
-const RUN_FOOT: u16 = 4;
+const RUN_FOOTER_LINES: u16 = 4;
 
 /// Lines below a result: the same, and a line about the agent under the cursor.
-const RESULT_FOOT: u16 = 5;
+const RESULT_FOOTER_LINES: u16 = 5;
 
 /// Agents of a plan that are in sight whatever else there is to be told.
-const LEAST: usize = 3;
+const MIN_VISIBLE_AGENTS: usize = 3;
 
 /// Fewer cells of a command line than this tell nothing.
-const TWIN: usize = 40;
+const MIN_COMMAND_LINE_CELLS: usize = 40;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     match &model.reset.stage {
         ResetStage::Empty => {
-            canvas.put(0, 0, "RESET", Role::Title);
-            canvas.rule(1);
-            let key = model.key(Command::PlanReset);
+            canvas.put_text(0, 0, "RESET", Role::Title);
+            canvas.draw_rule(1);
+            let key = model.key_hint(Command::PlanReset);
             let text = format!("There is no plan. Mark agents in the fleet and press {key}.");
-            canvas.put(1, 3, &text, Role::Text);
+            canvas.put_text(1, 3, &text, Role::Text);
         }
         ResetStage::Planning(request) => {
-            canvas.put(0, 0, &title(request), Role::Title);
-            canvas.rule(1);
-            canvas.put(1, 3, "looking at the agents …", Role::Dim);
-            ignores_keys(model, canvas, canvas.area.height - PLAN_FOOT + 3);
+            canvas.put_text(0, 0, &request_title(request), Role::Title);
+            canvas.draw_rule(1);
+            canvas.put_text(1, 3, "looking at the agents …", Role::Dim);
+            draw_keys_ignored(model, canvas, canvas.area.height - PLAN_FOOTER_LINES + 3);
         }
-        ResetStage::Plan(view) => plan(model, view, canvas),
-        ResetStage::Run(view) => run(model, view, canvas),
-        ResetStage::Result(view) => result(model, view, canvas),
+        ResetStage::Plan(view) => draw_plan(model, view, canvas),
+        ResetStage::Run(view) => draw_run(model, view, canvas),
+        ResetStage::Result(view) => draw_result(model, view, canvas),
     }
 }
 
-fn title(request: &PlanRequest) -> String {
+fn request_title(request: &PlanRequest) -> String {
     let title = format!("{} PLAN", request.verb().to_uppercase());
     match request {
         PlanRequest::Undo(UndoTarget::Run(run), _) => format!("{title} of run {run}"),
@@ -60,28 +63,28 @@ fn title(request: &PlanRequest) -> String {
 }
 
 /// The first of `count` rows to draw so that the cursor is among them.
-fn first(cursor: usize, count: usize, height: usize) -> usize {
+fn first_visible_row(cursor: usize, count: usize, height: usize) -> usize {
     (cursor + 1)
         .saturating_sub(height)
         .min(count.saturating_sub(height))
 }
 
 fn list_height(canvas: &Canvas<'_>) -> usize {
-    usize::from(canvas.area.height.max(MIN_TERMINAL_SIZE.1) - PLAN_FOOT - 3)
+    usize::from(canvas.area.height.max(MIN_TERMINAL_SIZE.1) - PLAN_FOOTER_LINES - 3)
 }
 
-fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
+fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let plan = &view.plan;
     let wide = canvas.width() >= 110;
-    let x = canvas.put(0, 0, &title(&view.request), Role::Title) + 2;
-    let x = fleet_name(model, canvas, x, 0);
+    let x = canvas.put_text(0, 0, &request_title(&view.request), Role::Title) + 2;
+    let x = draw_fleet_name(model, canvas, x, 0);
     let lines: u64 = plan.steps.iter().map(|step| step.scratch_lines).sum();
     let bytes: u64 = plan.steps.iter().map(|step| step.archive_bytes).sum();
-    let agents = count(plan.steps.len() as u64, "agent");
-    let lines = count(lines, "line");
+    let agents = format_count(plan.steps.len() as u64, "agent");
+    let lines = format_count(lines, "line");
     let bytes = match bytes {
         ..1024 => format!("{bytes} B"),
-        _ => size(bytes),
+        _ => format_size(bytes),
     };
     let done = "nothing done yet";
     let room = usize::from(canvas.width().saturating_sub(x)).saturating_sub(done.len() + 1);
@@ -92,72 +95,89 @@ fn plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     ];
     let shorter = if wide { &texts[..] } else { &texts[1..] };
     let text = shorter.iter().find(|text| text.width() <= room);
-    canvas.put(x, 0, &clip(text.unwrap_or(&agents), room), Role::Text);
+    canvas.put_text(x, 0, &truncate(text.unwrap_or(&agents), room), Role::Text);
     canvas.put_right(canvas.width(), 0, done, Role::Good);
-    canvas.rule(1);
-    let columns = Columns::new(plan, canvas.width());
-    heads(canvas, &columns, plan.act);
+    canvas.draw_rule(1);
+    let columns = PlanColumns::new(plan, canvas.width());
+    draw_headings(canvas, &columns, plan.operation);
     let total = plan.steps.len() + plan.skipped.len();
-    let foot = foot(model, view, canvas, total.clamp(1, LEAST));
+    let foot = plan_footer(model, view, canvas, total.clamp(1, MIN_VISIBLE_AGENTS));
     // The first of its lines has a place in any case.
     let height = list_height(canvas) - foot.len().saturating_sub(1);
-    let from = first(model.reset.cursor, total, height);
+    let from = first_visible_row(model.reset.cursor, total, height);
     for index in from..total.min(from + height) {
         let y = 3 + (index - from) as u16;
         let here = index == model.reset.cursor;
         if here {
-            canvas.put(0, y, ">", Role::Text);
+            canvas.put_text(0, y, ">", Role::Text);
         }
         match plan.steps.get(index) {
-            Some(step) => plan_row(canvas, y, index + 1, step, &columns),
+            Some(step) => draw_plan_row(canvas, y, index + 1, step, &columns),
             None => {
                 let skipped = &plan.skipped[index - plan.steps.len()];
                 let room = usize::from(columns.state - columns.name) - 1;
-                canvas.put(columns.name, y, &shorten(&skipped.agent, room), Role::Dim);
-                canvas.put(
+                canvas.put_text(
+                    columns.name,
+                    y,
+                    &shorten_untrusted(&skipped.agent, room),
+                    Role::Dim,
+                );
+                canvas.put_text(
                     columns.state,
                     y,
-                    skipped.state.word(),
-                    of_state(skipped.state),
+                    skipped.state.as_str(),
+                    role_of_state(skipped.state),
                 );
-                let seen = model.row(&skipped.agent).and_then(AgentRow::best);
-                columns.host(canvas, y, seen.map_or("", |seen| &seen.host), Role::Dim);
-                let x = canvas.put(columns.archive, y, "skipped: ", Role::Dim);
+                let seen = model
+                    .find_row(&skipped.agent)
+                    .and_then(AgentRow::latest_observation);
+                columns.put_host(canvas, y, seen.map_or("", |seen| &seen.host), Role::Dim);
+                let x = canvas.put_text(columns.archive, y, "skipped: ", Role::Dim);
                 let room = usize::from(canvas.width().saturating_sub(x));
-                canvas.put(x, y, &fit(&skipped.why, room), Role::Text);
+                canvas.put_text(
+                    x,
+                    y,
+                    &fit_end_of_sentence(&skipped.reason, room),
+                    Role::Text,
+                );
             }
         }
     }
-    let y = canvas.area.height - PLAN_FOOT;
-    canvas.rule(y - (foot.len() as u16).saturating_sub(1));
+    let y = canvas.area.height - PLAN_FOOTER_LINES;
+    canvas.draw_rule(y - (foot.len() as u16).saturating_sub(1));
     for ((text, role), y) in foot.iter().rev().zip((0..=y + 1).rev()) {
-        canvas.put(1, y, text, *role);
+        canvas.put_text(1, y, text, *role);
     }
     if !plan.steps.is_empty() {
-        let command = cut(
-            &twin::of_plan(model, view),
+        let command = truncate_untrusted(
+            &twin::for_plan(model, view),
             usize::from(canvas.width()).saturating_sub(12),
         );
-        let x = canvas.put(1, y + 2, "same as:  ", Role::Dim);
-        canvas.put(x, y + 2, &command, Role::Text);
+        let x = canvas.put_text(1, y + 2, "same as:  ", Role::Dim);
+        canvas.put_text(x, y + 2, &command, Role::Text);
     }
-    confirmation(model, view, canvas, y + 3);
+    draw_confirmation(model, view, canvas, y + 3);
 }
 
 /// What is told below the list, of which `rows` stay in sight.
-fn foot(model: &Model, view: &PlanView, canvas: &Canvas<'_>, rows: usize) -> Vec<(String, Role)> {
+fn plan_footer(
+    model: &Model,
+    view: &PlanView,
+    canvas: &Canvas<'_>,
+    min_list_rows: usize,
+) -> Vec<(String, Role)> {
     let room = usize::from(canvas.width()) - 2;
-    let most = list_height(canvas).saturating_sub(rows) + 1;
-    let (text, role) = note(model, view);
-    let mut note = wrap(&untrusted::line(&text), room, usize::MAX);
+    let most = list_height(canvas).saturating_sub(min_list_rows) + 1;
+    let (text, role) = plan_note(model, view);
+    let mut note = wrap_text(&untrusted::visible_line(&text), room, usize::MAX);
     // The text that has no room is cut in its last line.
     if note.len() > most {
         note.truncate(most);
         if let Some(last) = note.last_mut() {
-            *last = clip(&format!("{last} …"), room);
+            *last = truncate(&format!("{last} …"), room);
         }
     }
-    let weaker = weaker(&view.plan, room, most - note.len());
+    let weaker = degradation_lines(&view.plan, room, most - note.len());
     let weaker = weaker.into_iter().map(|text| (text, Role::Warn));
     weaker
         .chain(note.into_iter().map(|text| (text, role)))
@@ -166,14 +186,14 @@ fn foot(model: &Model, view: &PlanView, canvas: &Canvas<'_>, rows: usize) -> Vec
 
 /// What a plan promises less than on this machine, whole; beyond `most` lines it is
 /// said how many there are.
-fn weaker(plan: &Plan, room: usize, most: usize) -> Vec<String> {
+fn degradation_lines(plan: &Plan, room: usize, max_lines: usize) -> Vec<String> {
     let mut lines = Vec::new();
-    for text in plan.weaker() {
-        lines.extend(wrap(&untrusted::line(text), room, usize::MAX));
+    for text in plan.degradations() {
+        lines.extend(wrap_text(&untrusted::visible_line(text), room, usize::MAX));
     }
-    if lines.len() > most {
-        let more = count((lines.len() - most + 1) as u64, "line");
-        lines.truncate(most.saturating_sub(1));
+    if lines.len() > max_lines {
+        let more = format_count((lines.len() - max_lines + 1) as u64, "line");
+        lines.truncate(max_lines.saturating_sub(1));
         lines.push(format!(
             "… and {more} more of what is weaker: --dry-run prints all"
         ));
@@ -182,17 +202,17 @@ fn weaker(plan: &Plan, room: usize, most: usize) -> Vec<String> {
 }
 
 /// Columns of a plan: where each begins.
-struct Columns {
+struct PlanColumns {
     name: u16,
     state: u16,
-    host: Option<u16>,
+    host_column: Option<u16>,
     archive: u16,
     restore: u16,
     checks: Option<u16>,
 }
 
-impl Columns {
-    fn new(plan: &Plan, width: u16) -> Columns {
+impl PlanColumns {
+    fn new(plan: &Plan, width: u16) -> PlanColumns {
         let names = plan.steps.iter().map(|step| step.agent.width());
         let longest = names
             .chain(plan.skipped.iter().map(|skipped| skipped.agent.width()))
@@ -207,10 +227,10 @@ impl Columns {
             Some(host) => host + (hosts.max().unwrap_or(0) as u16 + 2).clamp(7, width / 8),
         };
         let restore = archive + 24;
-        Columns {
+        PlanColumns {
             name,
             state,
-            host,
+            host_column: host,
             archive,
             restore,
             checks: wide.then_some(restore + 27),
@@ -218,106 +238,121 @@ impl Columns {
     }
 
     /// Puts a host into its column, if there is one.
-    fn host(&self, canvas: &mut Canvas<'_>, y: u16, name: &str, role: Role) {
-        if let Some(x) = self.host {
+    fn put_host(&self, canvas: &mut Canvas<'_>, y: u16, name: &str, role: Role) {
+        if let Some(x) = self.host_column {
             let room = usize::from(self.archive - x) - 1;
-            canvas.put(x, y, &shorten(name, room), role);
+            canvas.put_text(x, y, &shorten_untrusted(name, room), role);
         }
     }
 }
 
-fn heads(canvas: &mut Canvas<'_>, columns: &Columns, act: Operation) {
-    canvas.put(columns.name, 2, "AGENT", Role::Heading);
-    canvas.put(columns.state, 2, "STATE", Role::Heading);
-    columns.host(canvas, 2, "HOST", Role::Heading);
-    canvas.put(columns.archive, 2, "ARCHIVE", Role::Heading);
-    let what = if act == Operation::Undo {
+fn draw_headings(canvas: &mut Canvas<'_>, columns: &PlanColumns, operation: Operation) {
+    canvas.put_text(columns.name, 2, "AGENT", Role::Heading);
+    canvas.put_text(columns.state, 2, "STATE", Role::Heading);
+    columns.put_host(canvas, 2, "HOST", Role::Heading);
+    canvas.put_text(columns.archive, 2, "ARCHIVE", Role::Heading);
+    let what = if operation == Operation::Undo {
         "PUT BACK"
     } else {
         "RESTORE"
     };
-    canvas.put(columns.restore, 2, what, Role::Heading);
+    canvas.put_text(columns.restore, 2, what, Role::Heading);
     if let Some(checks) = columns.checks {
-        canvas.put(checks, 2, "CHECKS", Role::Heading);
+        canvas.put_text(checks, 2, "CHECKS", Role::Heading);
     }
 }
 
-fn plan_row(canvas: &mut Canvas<'_>, y: u16, number: usize, step: &PlanStep, columns: &Columns) {
+fn draw_plan_row(
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    number: usize,
+    step: &PlanStep,
+    columns: &PlanColumns,
+) {
     let room = |from: u16, to: u16| usize::from(to - from) - 1;
     canvas.put_right(4, y, &number.to_string(), Role::Dim);
-    let name = shorten(&step.agent, room(columns.name, columns.state));
-    canvas.put(columns.name, y, &name, Role::Text);
-    canvas.put(columns.state, y, step.state.word(), of_state(step.state));
-    columns.host(canvas, y, &step.host, Role::Text);
-    let archive = match (step.action, step.entry) {
-        (Action::Create, _) => "nothing (no file)".to_string(),
+    let name = shorten_untrusted(&step.agent, room(columns.name, columns.state));
+    canvas.put_text(columns.name, y, &name, Role::Text);
+    canvas.put_text(
+        columns.state,
+        y,
+        step.state.as_str(),
+        role_of_state(step.state),
+    );
+    columns.put_host(canvas, y, &step.host, Role::Text);
+    let archive = match (step.action, step.entry_kind) {
+        (StepAction::Create, _) => "nothing (no file)".to_string(),
         (_, None) => "nothing of its own".to_string(),
-        (_, Some(crate::archive::EntryKind::Odd)) => "a description".to_string(),
-        (_, Some(crate::archive::EntryKind::FullBackup)) if step.added + step.removed > 0 => {
+        (_, Some(crate::archive::EntryKind::Special)) => "a description".to_string(),
+        (_, Some(crate::archive::EntryKind::FullBackup))
+            if step.added_lines + step.removed_lines > 0 =>
+        {
             format!(
                 "all, {} above +{} -{}",
-                size(step.archive_bytes),
-                step.added,
-                step.removed
+                format_size(step.archive_bytes),
+                step.added_lines,
+                step.removed_lines
             )
         }
         (_, Some(crate::archive::EntryKind::FullBackup)) => {
-            format!("all, {}", size(step.archive_bytes))
+            format!("all, {}", format_size(step.archive_bytes))
         }
-        _ => count(step.scratch_lines, "line"),
+        _ => format_count(step.scratch_lines, "line"),
     };
-    canvas.put(
+    canvas.put_text(
         columns.archive,
         y,
-        &cut(&archive, room(columns.archive, columns.restore)),
+        &truncate_untrusted(&archive, room(columns.archive, columns.restore)),
         Role::Text,
     );
-    let content = step.bound.content.short(4);
-    let restore = match (step.action, &step.undo) {
-        (Action::Remove, _) => "remove the file".to_string(),
-        (Action::PutBack, _) => "put back what was kept".to_string(),
-        (Action::Create, None) => format!("create, {} sha {content}", size(step.new_size)),
-        (_, Some(undo)) => format!("{} from before {}", size(step.new_size), undo.run),
-        _ => format!("{} sha {content} ok", size(step.new_size)),
+    let content = step.binding.content_digest.short_hex(4);
+    let restore = match (step.action, &step.undone_run) {
+        (StepAction::Remove, _) => "remove the file".to_string(),
+        (StepAction::PutBack, _) => "put back what was kept".to_string(),
+        (StepAction::Create, None) => {
+            format!("create, {} sha {content}", format_size(step.new_size))
+        }
+        (_, Some(undo)) => format!("{} from before {}", format_size(step.new_size), undo.run),
+        _ => format!("{} sha {content} ok", format_size(step.new_size)),
     };
     let end = columns.checks.unwrap_or(canvas.width());
-    canvas.put(
+    canvas.put_text(
         columns.restore,
         y,
-        &cut(&restore, room(columns.restore, end)),
+        &truncate_untrusted(&restore, room(columns.restore, end)),
         Role::Text,
     );
     if let Some(checks) = columns.checks {
         let text = step.notes.first().map_or("", String::as_str);
-        canvas.put(
+        canvas.put_text(
             checks,
             y,
-            &cut(text, room(checks, canvas.width())),
+            &truncate_untrusted(text, room(checks, canvas.width())),
             Role::Text,
         );
     }
 }
 
 /// What has to be known before this is confirmed.
-fn note(model: &Model, view: &PlanView) -> (String, Role) {
-    if !view.hidden.is_empty() {
+fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
+    if !view.hidden_agents.is_empty() {
         let text = format!(
             "the filter hides {}: {}   {} keeps them in the plan, {} drops them",
-            count(view.hidden.len() as u64, "marked agent"),
-            view.hidden.join(" "),
-            model.key(Command::KeepHidden),
-            model.key(Command::DropHidden)
+            format_count(view.hidden_agents.len() as u64, "marked agent"),
+            view.hidden_agents.join(" "),
+            model.key_hint(Command::KeepHiddenAgents),
+            model.key_hint(Command::DropHiddenAgents)
         );
         return (text, Role::Warn);
     }
     let skipped = model.reset.cursor.checked_sub(view.plan.steps.len());
     if let Some(skipped) = skipped.and_then(|index| view.plan.skipped.get(index)) {
-        let mut text = format!("{} skipped: {}", skipped.agent, skipped.why);
+        let mut text = format!("{} skipped: {}", skipped.agent, skipped.reason);
         for hint in &skipped.hints {
             text.push_str(&format!("; {hint}"));
         }
-        if skipped.why == READ_ONLY && !model.read_only.forced {
-            let key = model.key(Command::ReadOnly);
+        if skipped.reason == READ_ONLY_REASON && !model.read_only.is_forced {
+            let key = model.key_hint(Command::ToggleReadOnly);
             text.push_str(&format!("; {key} unlocks it for 30 minutes"));
         }
         return (text, Role::Text);
@@ -333,7 +368,7 @@ fn note(model: &Model, view: &PlanView) -> (String, Role) {
         .as_ref()
         .map_or(0, |it| it.entries.len());
     let deletes = (retired > 0).then(|| {
-        let entries = count(retired as u64, "old entry");
+        let entries = format_count(retired as u64, "old entry");
         format!("then retention deletes {entries}")
     });
     let told: Vec<String> = deletes.into_iter().chain(told).collect();
@@ -341,43 +376,43 @@ fn note(model: &Model, view: &PlanView) -> (String, Role) {
 }
 
 /// Says that keys are ignored while the guard says so. Returns whether it does.
-fn ignores_keys(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
-    let ignores = model.ignores_keys_until().is_some();
+fn draw_keys_ignored(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
+    let ignores = model.key_guard_notice_until().is_some();
     if ignores {
-        canvas.put(1, y, IGNORES_KEYS, Role::Warn);
+        canvas.put_text(1, y, KEYS_IGNORED_NOTICE, Role::Warn);
     }
     ignores
 }
 
-fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
+fn draw_confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16) {
     let verb = view.verb();
-    if ignores_keys(model, canvas, y) || !view.hidden.is_empty() {
+    if draw_keys_ignored(model, canvas, y) || !view.hidden_agents.is_empty() {
         return;
     }
-    match &view.form {
-        Confirmation::Nothing => {
-            canvas.put(1, y, "Nothing to run. Esc leaves.", Role::Text);
+    match &view.confirmation {
+        Confirmation::NothingToRun => {
+            canvas.put_text(1, y, "Nothing to run. Esc leaves.", Role::Text);
         }
-        Confirmation::Key | Confirmation::Typed(_) | Confirmation::Choice
-            if model.read_only.forced =>
+        Confirmation::SingleKey | Confirmation::TypedText(_) | Confirmation::NewerNotes
+            if model.read_only.is_forced =>
         {
             let why = "Started with --read-only: nothing can be run. Esc leaves.";
-            canvas.put(1, y, why, Role::Warn);
+            canvas.put_text(1, y, why, Role::Warn);
         }
-        Confirmation::Key => {
-            let x = unlock(model, canvas, y);
-            let x = canvas.put(x, y, "Press ", Role::Text);
-            let x = canvas.put(x, y, "y", Role::Key);
-            let x = canvas.put(x, y, &format!(" to {verb}, Esc to leave."), Role::Text);
+        Confirmation::SingleKey => {
+            let x = draw_unlock_hint(model, canvas, y);
+            let x = canvas.put_text(x, y, "Press ", Role::Text);
+            let x = canvas.put_text(x, y, "y", Role::Key);
+            let x = canvas.put_text(x, y, &format!(" to {verb}, Esc to leave."), Role::Text);
             let more = "   (Enter alone does nothing)";
             if more.len() <= usize::from(canvas.width().saturating_sub(x)) {
-                canvas.put(x, y, more, Role::Text);
+                canvas.put_text(x, y, more, Role::Text);
             }
         }
-        Confirmation::Choice => {
-            let x = unlock(model, canvas, y);
-            let x = canvas.put(x, y, "Written to since:  ", Role::Warn);
-            let keys = [Command::Append, Command::Overwrite].map(|it| model.key(it));
+        Confirmation::NewerNotes => {
+            let x = draw_unlock_hint(model, canvas, y);
+            let x = canvas.put_text(x, y, "Written to since:  ", Role::Warn);
+            let keys = [Command::UndoAppend, Command::UndoOverwrite].map(|it| model.key_hint(it));
             let whole = [
                 " appends its new notes below,  ",
                 " archives them, overwrites",
@@ -391,36 +426,36 @@ fn confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y: u16)
             let texts = if fits(&whole) { whole } else { short };
             let mut x = x;
             for (key, text) in keys.iter().zip(texts) {
-                x = canvas.put(x, y, key, Role::Key);
-                x = canvas.put(x, y, text, Role::Text);
+                x = canvas.put_text(x, y, key, Role::Key);
+                x = canvas.put_text(x, y, text, Role::Text);
             }
         }
-        Confirmation::Typed(word) => {
-            let x = unlock(model, canvas, y);
-            let x = canvas.put(x, y, "Type  ", Role::Text);
-            let x = canvas.foreign(x, y, word.as_bytes(), Role::Key);
-            let then = match model.read_only.on {
+        Confirmation::TypedText(word) => {
+            let x = draw_unlock_hint(model, canvas, y);
+            let x = canvas.put_text(x, y, "Type  ", Role::Text);
+            let x = canvas.put_untrusted(x, y, word.as_bytes(), Role::Key);
+            let then = match model.read_only.is_on {
                 true => "  and Enter:  ",
                 false => "  and Enter to run, Esc leaves:  ",
             };
-            let x = canvas.put(x, y, then, Role::Text);
-            let x = canvas.foreign(x, y, view.typed.as_bytes(), Role::Prompt);
-            canvas.put(x, y, "_", Role::Prompt);
+            let x = canvas.put_text(x, y, then, Role::Text);
+            let x = canvas.put_untrusted(x, y, view.typed_text.as_bytes(), Role::Prompt);
+            canvas.put_text(x, y, "_", Role::Prompt);
         }
     }
 }
 
 /// What has to be done first where the fleet is read-only. Returns the column behind it.
-fn unlock(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
-    if !model.read_only.on {
+fn draw_unlock_hint(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
+    if !model.read_only.is_on {
         return 1;
     }
-    let x = canvas.put(1, y, "Read-only: ", Role::Warn);
-    let x = canvas.put(x, y, &model.key(Command::ReadOnly), Role::Key);
-    canvas.put(x, y, " unlocks.  ", Role::Warn)
+    let x = canvas.put_text(1, y, "Read-only: ", Role::Warn);
+    let x = canvas.put_text(x, y, &model.key_hint(Command::ToggleReadOnly), Role::Key);
+    canvas.put_text(x, y, " unlocks.  ", Role::Warn)
 }
 
-fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
+fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
     let verb = view.verb.to_uppercase();
     // Skipped agents have outcomes, too; they are not part of the work.
     let planned = view.plan.steps.iter();
@@ -429,77 +464,82 @@ fn run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
         .map(|(outcome, _)| *outcome)
         .collect();
     let done = ended.len();
-    let bad = ended.iter().filter(|outcome| outcome.is_bad()).count();
+    let bad = ended.iter().filter(|outcome| outcome.is_failure()).count();
     let total = view.plan.steps.len().max(1);
-    let seconds = (model.now.since.saturating_sub(view.began)).as_secs();
-    let x = canvas.put(0, 0, &format!("{verb} running  "), Role::Title);
-    let x = fleet_name(model, canvas, x, 0);
+    let seconds = (model.now.elapsed.saturating_sub(view.started_at)).as_secs();
+    let x = canvas.put_text(0, 0, &format!("{verb} running  "), Role::Title);
+    let x = draw_fleet_name(model, canvas, x, 0);
     let text = format!(
         "{done}/{total}  {} ok  {}  {seconds}s",
         done - bad,
-        count_bad(ended.iter().copied())
+        summarize_failures(ended.iter().copied())
     );
     // It gives way to the figures.
     let room = usize::from(canvas.width().saturating_sub(x));
     let bar = room.saturating_sub(text.width() + 2).min(20);
     let full = (done * bar / total).min(bar);
-    let x = canvas.put(x, 0, &"█".repeat(full), Role::Good);
-    let x = canvas.put(x, 0, &"░".repeat(bar - full), Role::Dim) + 2;
+    let x = canvas.put_text(x, 0, &"█".repeat(full), Role::Good);
+    let x = canvas.put_text(x, 0, &"░".repeat(bar - full), Role::Dim) + 2;
     let role = if bad > 0 { Role::Bad } else { Role::Text };
-    canvas.put(x, 0, &text, role);
-    canvas.rule(1);
-    let height = usize::from(canvas.area.height - RUN_FOOT - 2);
+    canvas.put_text(x, 0, &text, role);
+    canvas.draw_rule(1);
+    let height = usize::from(canvas.area.height - RUN_FOOTER_LINES - 2);
     // The agent in hand stays in sight.
     let active = view
         .plan
         .steps
         .iter()
         .position(|step| !view.outcomes.contains_key(&step.agent));
-    let from = first(
+    let from = first_visible_row(
         active.unwrap_or(0).max(model.reset.cursor),
         view.plan.steps.len(),
         height,
     );
     for (index, step) in view.plan.steps.iter().enumerate().skip(from).take(height) {
         let y = 2 + (index - from) as u16;
-        let stage = view.stages.get(&step.agent);
+        let stage = view.agent_steps.get(&step.agent);
         let outcome = view.outcomes.get(&step.agent);
         if stage.is_some() && outcome.is_none() {
-            canvas.put(1, y, ">", Role::Busy);
+            canvas.put_text(1, y, ">", Role::Busy);
         }
-        canvas.put(4, y, &shorten(&step.agent, 20), Role::Text);
+        canvas.put_text(4, y, &shorten_untrusted(&step.agent, 20), Role::Text);
         let mut x = 26;
         match outcome {
             Some((outcome, note)) => {
-                x = canvas.put(x, y, outcome.word(), of_outcome(*outcome)) + 2;
+                x = canvas.put_text(x, y, outcome.as_str(), role_of_outcome(*outcome)) + 2;
                 let room = usize::from(canvas.width().saturating_sub(x));
-                canvas.put(x, y, &fit(note.as_deref().unwrap_or(""), room), Role::Text);
+                canvas.put_text(
+                    x,
+                    y,
+                    &fit_end_of_sentence(note.as_deref().unwrap_or(""), room),
+                    Role::Text,
+                );
             }
-            None => steps(canvas, x, y, stage.copied()),
+            None => draw_steps(canvas, x, y, stage.copied()),
         }
     }
-    let y = canvas.area.height - RUN_FOOT;
-    canvas.rule(y);
-    let before = match view.cancelled {
+    let y = canvas.area.height - RUN_FOOTER_LINES;
+    canvas.draw_rule(y);
+    let before = match view.is_cancelled {
         true => "Stopping".to_string(),
-        false => model.key(Command::Quit),
+        false => model.key_hint(Command::Quit),
     };
     let text = format!("{before}: the agent in hand is finished, the rest is not started.");
-    canvas.put(1, y + 1, &text, Role::Text);
+    canvas.put_text(1, y + 1, &text, Role::Text);
 }
 
-fn steps(canvas: &mut Canvas<'_>, mut x: u16, y: u16, stage: Option<Step>) {
+fn draw_steps(canvas: &mut Canvas<'_>, mut x: u16, y: u16, stage: Option<Step>) {
     for step in Step::ALL {
         let (sign, role) = match stage {
             Some(now) if step < now => ("✓", Role::Good),
             Some(now) if step == now => ("…", Role::Busy),
             _ => ("·", Role::Dim),
         };
-        x = canvas.put(x, y, &format!("{} {sign}  ", step.word()), role);
+        x = canvas.put_text(x, y, &format!("{} {sign}  ", step.as_str()), role);
     }
 }
 
-fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
+fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     let verb = view.verb.to_uppercase();
     let tally = |outcome: Outcome| {
         view.lines
@@ -510,46 +550,49 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     let bad = view
         .lines
         .iter()
-        .filter(|line| line.outcome.is_bad())
+        .filter(|line| line.outcome.is_failure())
         .count();
-    let x = canvas.foreign(
+    let x = canvas.put_untrusted(
         0,
         0,
-        format!("{verb} {} ", view.run).as_bytes(),
+        format!("{verb} {} ", view.run_id).as_bytes(),
         Role::Title,
     );
     let seconds = view.duration_ms as f64 / 1000.0;
-    let x = canvas.put(
+    let x = canvas.put_text(
         x,
         0,
-        &format!("of {} in {seconds:.1}s   ", clock(model, view.time)),
+        &format!(
+            "of {} in {seconds:.1}s   ",
+            format_time(model, view.ended_at)
+        ),
         Role::Text,
     );
-    let x = canvas.put(x, 0, &format!("{} ok   ", tally(Outcome::Ok)), Role::Good);
+    let x = canvas.put_text(x, 0, &format!("{} ok   ", tally(Outcome::Ok)), Role::Good);
     let role = if bad > 0 { Role::Bad } else { Role::Dim };
-    let words = view.bad().replace("failed", "FAILED");
-    let x = canvas.put(x, 0, &format!("{words}   "), role);
-    canvas.put(
+    let words = view.failure_summary().replace("failed", "FAILED");
+    let x = canvas.put_text(x, 0, &format!("{words}   "), role);
+    canvas.put_text(
         x,
         0,
         &format!("{} unchanged", tally(Outcome::Unchanged)),
         Role::Dim,
     );
-    canvas.rule(1);
-    let told = told(model, view, canvas);
-    let foot = RESULT_FOOT + (told.len() as u16).saturating_sub(1);
+    canvas.draw_rule(1);
+    let told = detail_lines(model, view, canvas);
+    let foot = RESULT_FOOTER_LINES + (told.len() as u16).saturating_sub(1);
     let height = usize::from((canvas.area.height - 2).saturating_sub(foot)).max(1);
-    let from = first(model.reset.cursor, view.lines.len(), height);
+    let from = first_visible_row(model.reset.cursor, view.lines.len(), height);
     for (index, line) in view.lines.iter().enumerate().skip(from).take(height) {
         let y = 2 + (index - from) as u16;
         if index == model.reset.cursor {
-            canvas.put(0, y, ">", Role::Text);
+            canvas.put_text(0, y, ">", Role::Text);
         }
-        if line.outcome.is_bad() {
-            canvas.put(2, y, "!", Role::Bad);
+        if line.outcome.is_failure() {
+            canvas.put_text(2, y, "!", Role::Bad);
         }
-        canvas.put(4, y, &shorten(&line.agent, 20), Role::Text);
-        let x = canvas.put(26, y, line.outcome.word(), of_outcome(line.outcome));
+        canvas.put_text(4, y, &shorten_untrusted(&line.agent, 20), Role::Text);
+        let x = canvas.put_text(26, y, line.outcome.as_str(), role_of_outcome(line.outcome));
         let x = (x + 2).max(37);
         let entry = line.entry.as_ref();
         let mut text = entry.map_or_else(String::new, |it| it.path.display().to_string());
@@ -558,38 +601,38 @@ fn result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
             text.push_str(&format!("{gap}{note}"));
         }
         let room = usize::from(canvas.width().saturating_sub(x));
-        canvas.put(x, y, &fit(&text, room), Role::Text);
+        canvas.put_text(x, y, &fit_end_of_sentence(&text, room), Role::Text);
     }
     let y = canvas.area.height - foot;
-    canvas.rule(y);
-    let days = count(u64::from(model.fleet.retention_days), "day");
+    canvas.draw_rule(y);
+    let days = format_count(u64::from(model.fleet.retention_days), "day");
     let mut text = match tally(Outcome::Ok) {
         0 => "nothing was changed that could be undone".to_string(),
         _ => {
-            let key = model.key(Command::PlanUndo);
+            let key = model.key_hint(Command::PlanUndo);
             format!("{key} plans to undo it, for {days}")
         }
     };
-    if view.retired > 0 {
+    if view.retired_entries > 0 {
         text.push_str(&format!(
             "; retention deleted {}",
-            count(view.retired as u64, "old entry")
+            format_count(view.retired_entries as u64, "old entry")
         ));
     }
-    let x = canvas.put(1, y + 1, &text, Role::Text) + 3;
+    let x = canvas.put_text(1, y + 1, &text, Role::Text) + 3;
     let room = usize::from(canvas.width().saturating_sub(x + 10));
-    if room >= TWIN {
-        let x = canvas.put(x, y + 1, "same as:  ", Role::Dim);
-        let command = cut(&twin::of_result(model, view), room);
-        canvas.put(x, y + 1, &command, Role::Text);
+    if room >= MIN_COMMAND_LINE_CELLS {
+        let x = canvas.put_text(x, y + 1, "same as:  ", Role::Dim);
+        let command = truncate_untrusted(&twin::for_result(model, view), room);
+        canvas.put_text(x, y + 1, &command, Role::Text);
     }
     for (line, y) in told.iter().zip(y + 2..) {
-        canvas.put(1, y, line, Role::Text);
+        canvas.put_text(1, y, line, Role::Text);
     }
 }
 
 /// Everything that is told of the agent under the cursor, in lines.
-fn told(model: &Model, view: &ResultView, canvas: &Canvas<'_>) -> Vec<String> {
+fn detail_lines(model: &Model, view: &ResultView, canvas: &Canvas<'_>) -> Vec<String> {
     let Some(line) = view.lines.get(model.reset.cursor) else {
         return Vec::new();
     };
@@ -597,7 +640,7 @@ fn told(model: &Model, view: &ResultView, canvas: &Canvas<'_>) -> Vec<String> {
     let texts = line.note.iter().cloned().chain(hints);
     let room = usize::from(canvas.width()) - 2;
     let most = usize::from(canvas.area.height / 3);
-    let lines = texts.flat_map(|text| wrap(&untrusted::line(&text), room, most));
+    let lines = texts.flat_map(|text| wrap_text(&untrusted::visible_line(&text), room, most));
     lines.take(most).collect()
 }
 
@@ -609,7 +652,7 @@ mod tests {
     fn what_is_told_below_a_plan_is_told_whole() {
         let text = "box-".repeat(30) + "漢字 lacks fsync: a power cut";
         for room in [1, 2, 7, 58, 78, 200] {
-            let lines = wrap(&untrusted::line(&text), room, usize::MAX);
+            let lines = wrap_text(&untrusted::visible_line(&text), room, usize::MAX);
             let whole: String = lines.concat().split(' ').collect();
             assert_eq!(whole, text.replace(' ', ""), "{room}");
             assert!(
@@ -617,6 +660,6 @@ mod tests {
                 "{lines:?}"
             );
         }
-        assert!(wrap("", 58, usize::MAX).is_empty());
+        assert!(wrap_text("", 58, usize::MAX).is_empty());
     }
 }

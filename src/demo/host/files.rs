@@ -25,15 +25,15 @@ use serde::Deserialize;
 const POSIX_RENAME: &str = "posix-rename@openssh.com";
 
 /// The most that one reply carries, and one request: OpenSSH's numbers.
-const MOST_READ: u32 = 255 * 1024;
-const MOST_PACKET: u32 = 256 * 1024;
+const MAX_READ_BYTES: u32 = 255 * 1024;
+const MAX_PACKET_BYTES: u32 = 256 * 1024;
 
 /// Names in one reply to READDIR.
-const NAMES: usize = 100;
+const NAMES_PER_REPLY: usize = 100;
 
 /// What a server can do beside the protocol's own: OpenSSH's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
+pub struct SupportedExtensions {
     /// `posix-rename@openssh.com`
     pub posix_rename: bool,
     /// `hardlink@openssh.com`
@@ -46,9 +46,9 @@ pub struct Abilities {
     pub limits: bool,
 }
 
-impl Abilities {
+impl SupportedExtensions {
     /// As OpenSSH's server.
-    pub const ALL: Abilities = Abilities {
+    pub const ALL: SupportedExtensions = SupportedExtensions {
         posix_rename: true,
         hardlink: true,
         fsync: true,
@@ -57,7 +57,7 @@ impl Abilities {
     };
 
     /// With the version of each, as they are announced.
-    fn announced(self) -> impl Iterator<Item = (&'static str, &'static str)> {
+    fn announced_names(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let all = [
             (self.posix_rename, POSIX_RENAME, "1"),
             (self.hardlink, HARDLINK, "1"),
@@ -72,54 +72,54 @@ impl Abilities {
 
 /// One connection: what it may ask for, and what it has open. A file that is open
 /// stays readable whatever becomes of its name.
-pub struct Files {
+pub struct SftpHandler {
     home: PathBuf,
-    abilities: Abilities,
-    open: HashMap<String, Open>,
+    extensions: SupportedExtensions,
+    open_handles: HashMap<String, OpenHandle>,
     /// Handles that were given out: no number is given twice.
-    given: u64,
+    next_handle: u64,
 }
 
-enum Open {
+enum OpenHandle {
     File(File),
-    Folder(ReadDir),
+    Directory(ReadDir),
 }
 
 /// What a request comes to, if it does not fail.
-type Answer<T> = Result<T, StatusCode>;
+type HandlerResult<T> = Result<T, StatusCode>;
 
-impl Files {
+impl SftpHandler {
     /// A connection that has asked for nothing yet. Paths that are not absolute
     /// begin in `home`.
-    pub fn new(home: &Path, abilities: Abilities) -> Files {
-        Files {
+    pub fn new(home: &Path, abilities: SupportedExtensions) -> SftpHandler {
+        SftpHandler {
             home: home.to_path_buf(),
-            abilities,
-            open: HashMap::new(),
-            given: 0,
+            extensions: abilities,
+            open_handles: HashMap::new(),
+            next_handle: 0,
         }
     }
 
-    fn at(&self, path: &str) -> PathBuf {
+    fn resolve_path(&self, path: &str) -> PathBuf {
         self.home.join(path)
     }
 
-    fn give(&mut self, id: u32, open: Open) -> Handle {
-        let handle = self.given.to_string();
-        self.given += 1;
-        self.open.insert(handle.clone(), open);
+    fn insert_handle(&mut self, id: u32, open: OpenHandle) -> Handle {
+        let handle = self.next_handle.to_string();
+        self.next_handle += 1;
+        self.open_handles.insert(handle.clone(), open);
         Handle { id, handle }
     }
 
-    fn file(&self, handle: &str) -> Answer<&File> {
-        match self.open.get(handle) {
-            Some(Open::File(file)) => Ok(file),
+    fn find_file(&self, handle: &str) -> HandlerResult<&File> {
+        match self.open_handles.get(handle) {
+            Some(OpenHandle::File(file)) => Ok(file),
             _ => Err(StatusCode::Failure),
         }
     }
 
     fn open_file(&self, path: &str, flags: OpenFlags, attrs: &FileAttributes) -> io::Result<File> {
-        let mut how = match (
+        let mut open_flags = match (
             flags.contains(OpenFlags::READ),
             flags.contains(OpenFlags::WRITE),
         ) {
@@ -127,22 +127,26 @@ impl Files {
             (false, true) => OFlags::WRONLY,
             _ => OFlags::RDONLY,
         };
-        for (flag, means) in [
+        for (flag, system_flag) in [
             (OpenFlags::APPEND, OFlags::APPEND),
             (OpenFlags::CREATE, OFlags::CREATE),
             (OpenFlags::TRUNCATE, OFlags::TRUNC),
             (OpenFlags::EXCLUDE, OFlags::EXCL),
         ] {
-            how.set(means, flags.contains(flag));
+            open_flags.set(system_flag, flags.contains(flag));
         }
         // One that waits at a FIFO would keep everybody waiting.
-        how |= OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        open_flags |= OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o666) & 0o7777);
-        Ok(File::from(rustix::fs::open(self.at(path), how, mode)?))
+        Ok(File::from(rustix::fs::open(
+            self.resolve_path(path),
+            open_flags,
+            mode,
+        )?))
     }
 
-    fn real_path(&self, path: &str) -> io::Result<PathBuf> {
-        let path = self.at(path);
+    fn canonicalize_path(&self, path: &str) -> io::Result<PathBuf> {
+        let path = self.resolve_path(path);
         match (fs::canonicalize(&path), path.parent(), path.file_name()) {
             // Its last part need not exist.
             (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
@@ -152,28 +156,32 @@ impl Files {
         }
     }
 
-    fn names(&mut self, handle: &str) -> Answer<Vec<protocol::File>> {
-        let Some(Open::Folder(folder)) = self.open.get_mut(handle) else {
+    fn read_directory_page(&mut self, handle: &str) -> HandlerResult<Vec<protocol::File>> {
+        let Some(OpenHandle::Directory(folder)) = self.open_handles.get_mut(handle) else {
             return Err(StatusCode::Failure);
         };
-        let some: io::Result<Vec<DirEntry>> = folder.take(NAMES).collect();
+        let entries: io::Result<Vec<DirEntry>> = folder.take(NAMES_PER_REPLY).collect();
         let file = |entry: DirEntry| {
             // What is removed while it is listed has no attributes any more.
-            let attrs = entry.metadata().map(|it| attributes(&it));
+            let attrs = entry.metadata().map(|it| file_attributes(&it));
             let name = entry.file_name().to_string_lossy().into_owned();
             protocol::File::new(name, attrs.unwrap_or_else(|_| FileAttributes::empty()))
         };
-        let names: Vec<_> = some.map_err(code)?.into_iter().map(file).collect();
+        let names: Vec<_> = entries
+            .map_err(status_code)?
+            .into_iter()
+            .map(file)
+            .collect();
         match names.is_empty() {
             true => Err(StatusCode::Eof),
             false => Ok(names),
         }
     }
 
-    fn piece(&self, handle: &str, offset: u64, length: u32) -> Answer<Vec<u8>> {
-        let mut data = vec![0; length.min(MOST_READ) as usize];
-        let file = self.file(handle)?;
-        let read = file.read_at(&mut data, offset).map_err(code)?;
+    fn read_piece(&self, handle: &str, offset: u64, length: u32) -> HandlerResult<Vec<u8>> {
+        let mut data = vec![0; length.min(MAX_READ_BYTES) as usize];
+        let file = self.find_file(handle)?;
+        let read = file.read_at(&mut data, offset).map_err(status_code)?;
         data.truncate(read);
         match read {
             0 if length > 0 => Err(StatusCode::Eof),
@@ -182,48 +190,59 @@ impl Files {
     }
 
     /// An extension's request; the answer of those that answer more than OK.
-    fn extension(&self, request: &str, data: Vec<u8>) -> Answer<Option<Vec<u64>>> {
-        if !self.abilities.announced().any(|(name, _)| name == request) {
+    fn run_extension(&self, request: &str, data: Vec<u8>) -> HandlerResult<Option<Vec<u64>>> {
+        if !self
+            .extensions
+            .announced_names()
+            .any(|(name, _)| name == request)
+        {
             return Err(StatusCode::OpUnsupported);
         }
         match request {
             POSIX_RENAME => {
-                let paths: HardlinkExtension = read_from(data)?;
-                let renamed = fs::rename(self.at(&paths.oldpath), self.at(&paths.newpath));
-                renamed.map_err(code)?;
+                let paths: HardlinkExtension = decode_request(data)?;
+                let renamed = fs::rename(
+                    self.resolve_path(&paths.oldpath),
+                    self.resolve_path(&paths.newpath),
+                );
+                renamed.map_err(status_code)?;
             }
             HARDLINK => {
-                let paths: HardlinkExtension = read_from(data)?;
-                let (from, to) = (self.at(&paths.oldpath), self.at(&paths.newpath));
-                fs::hard_link(from, to).map_err(code)?;
+                let paths: HardlinkExtension = decode_request(data)?;
+                let (from, to) = (
+                    self.resolve_path(&paths.oldpath),
+                    self.resolve_path(&paths.newpath),
+                );
+                fs::hard_link(from, to).map_err(status_code)?;
             }
             FSYNC => {
-                let FsyncExtension { handle } = read_from(data)?;
+                let FsyncExtension { handle } = decode_request(data)?;
                 // Nothing is waited for: what is here need not outlive a power cut,
                 // and a host whose disk is busy for too long counts as gone.
-                self.file(&handle)?;
+                self.find_file(&handle)?;
             }
             STATVFS => {
-                let StatvfsExtension { path } = read_from(data)?;
-                let it = rustix::fs::statvfs(self.at(&path)).map_err(|errno| code(errno.into()))?;
+                let StatvfsExtension { path } = decode_request(data)?;
+                let statistics = rustix::fs::statvfs(self.resolve_path(&path))
+                    .map_err(|errno| status_code(errno.into()))?;
                 return Ok(Some(vec![
-                    it.f_bsize,
-                    it.f_frsize,
-                    it.f_blocks,
-                    it.f_bfree,
-                    it.f_bavail,
-                    it.f_files,
-                    it.f_ffree,
-                    it.f_favail,
-                    it.f_fsid,
+                    statistics.f_bsize,
+                    statistics.f_frsize,
+                    statistics.f_blocks,
+                    statistics.f_bfree,
+                    statistics.f_bavail,
+                    statistics.f_files,
+                    statistics.f_ffree,
+                    statistics.f_favail,
+                    statistics.f_fsid,
                     // Read-only and no set-id have the same numbers there.
-                    it.f_flag.bits() & 3,
-                    it.f_namemax,
+                    statistics.f_flag.bits() & 3,
+                    statistics.f_namemax,
                 ]));
             }
             // How many handles there may be is left open.
             LIMITS => {
-                let (packet, read) = (u64::from(MOST_PACKET), u64::from(MOST_READ));
+                let (packet, read) = (u64::from(MAX_PACKET_BYTES), u64::from(MAX_READ_BYTES));
                 return Ok(Some(vec![packet, read, read, 0]));
             }
             _ => return Err(StatusCode::OpUnsupported),
@@ -233,12 +252,12 @@ impl Files {
 }
 
 /// What an extension's request carries.
-fn read_from<T: for<'de> Deserialize<'de>>(data: Vec<u8>) -> Answer<T> {
+fn decode_request<T: for<'de> Deserialize<'de>>(data: Vec<u8>) -> HandlerResult<T> {
     de::from_bytes(&mut data.into()).map_err(|_| StatusCode::BadMessage)
 }
 
 /// The status for an error of the system's: the same that OpenSSH's server takes.
-fn code(error: io::Error) -> StatusCode {
+fn status_code(error: io::Error) -> StatusCode {
     match Errno::from_io_error(&error) {
         Some(Errno::NOENT | Errno::NOTDIR | Errno::BADF | Errno::LOOP) => StatusCode::NoSuchFile,
         Some(Errno::PERM | Errno::ACCESS | Errno::FAULT) => StatusCode::PermissionDenied,
@@ -248,25 +267,25 @@ fn code(error: io::Error) -> StatusCode {
     }
 }
 
-fn attributes(found: &Metadata) -> FileAttributes {
+fn file_attributes(metadata: &Metadata) -> FileAttributes {
     FileAttributes {
-        size: Some(found.size()),
-        uid: Some(found.uid()),
-        gid: Some(found.gid()),
+        size: Some(metadata.size()),
+        uid: Some(metadata.uid()),
+        gid: Some(metadata.gid()),
         // With the type, which the library's own conversion gets wrong.
-        permissions: Some(found.mode()),
-        atime: Some(seconds(found.atime())),
-        mtime: Some(seconds(found.mtime())),
+        permissions: Some(metadata.mode()),
+        atime: Some(clamp_seconds(metadata.atime())),
+        mtime: Some(clamp_seconds(metadata.mtime())),
         ..FileAttributes::empty()
     }
 }
 
 /// The protocol's times end in 2106 and begin in 1970.
-fn seconds(time: i64) -> u32 {
+fn clamp_seconds(time: i64) -> u32 {
     time.clamp(0, i64::from(u32::MAX)) as u32
 }
 
-fn change(file: &File, to: &FileAttributes) -> io::Result<()> {
+fn apply_attributes(file: &File, to: &FileAttributes) -> io::Result<()> {
     if let Some(size) = to.size {
         file.set_len(size)?;
     }
@@ -284,7 +303,7 @@ fn change(file: &File, to: &FileAttributes) -> io::Result<()> {
     Ok(())
 }
 
-fn done(id: u32) -> Status {
+fn ok_status(id: u32) -> Status {
     Status {
         id,
         status_code: StatusCode::Ok,
@@ -293,7 +312,7 @@ fn done(id: u32) -> Status {
     }
 }
 
-fn name(id: u32, path: &Path) -> Name {
+fn name_reply(id: u32, path: &Path) -> Name {
     Name {
         id,
         files: vec![protocol::File::dummy(path.to_string_lossy())],
@@ -302,18 +321,18 @@ fn name(id: u32, path: &Path) -> Name {
 
 /// Requests of one connection come one after the other, and each is done at once:
 /// nobody else is served meanwhile, which so few do not notice.
-impl Handler for Files {
+impl Handler for SftpHandler {
     type Error = StatusCode;
 
     fn unimplemented(&self) -> StatusCode {
         StatusCode::OpUnsupported
     }
 
-    async fn init(&mut self, _: u32, _: HashMap<String, String>) -> Answer<Version> {
+    async fn init(&mut self, _: u32, _: HashMap<String, String>) -> HandlerResult<Version> {
         let owned = |(name, version): (&str, &str)| (name.to_string(), version.to_string());
         Ok(Version {
             version: VERSION,
-            extensions: self.abilities.announced().map(owned).collect(),
+            extensions: self.extensions.announced_names().map(owned).collect(),
         })
     }
 
@@ -323,18 +342,24 @@ impl Handler for Files {
         path: String,
         flags: OpenFlags,
         attrs: FileAttributes,
-    ) -> Answer<Handle> {
-        let file = self.open_file(&path, flags, &attrs).map_err(code)?;
-        Ok(self.give(id, Open::File(file)))
+    ) -> HandlerResult<Handle> {
+        let file = self.open_file(&path, flags, &attrs).map_err(status_code)?;
+        Ok(self.insert_handle(id, OpenHandle::File(file)))
     }
 
-    async fn close(&mut self, id: u32, handle: String) -> Answer<Status> {
-        let closed = self.open.remove(&handle);
-        closed.map(|_| done(id)).ok_or(StatusCode::Failure)
+    async fn close(&mut self, id: u32, handle: String) -> HandlerResult<Status> {
+        let closed = self.open_handles.remove(&handle);
+        closed.map(|_| ok_status(id)).ok_or(StatusCode::Failure)
     }
 
-    async fn read(&mut self, id: u32, handle: String, offset: u64, length: u32) -> Answer<Data> {
-        let data = self.piece(&handle, offset, length)?;
+    async fn read(
+        &mut self,
+        id: u32,
+        handle: String,
+        offset: u64,
+        length: u32,
+    ) -> HandlerResult<Data> {
+        let data = self.read_piece(&handle, offset, length)?;
         Ok(Data { id, data })
     }
 
@@ -344,77 +369,89 @@ impl Handler for Files {
         handle: String,
         offset: u64,
         data: Vec<u8>,
-    ) -> Answer<Status> {
-        let file = self.file(&handle)?;
-        file.write_all_at(&data, offset).map_err(code)?;
-        Ok(done(id))
+    ) -> HandlerResult<Status> {
+        let file = self.find_file(&handle)?;
+        file.write_all_at(&data, offset).map_err(status_code)?;
+        Ok(ok_status(id))
     }
 
-    async fn lstat(&mut self, id: u32, path: String) -> Answer<Attrs> {
-        let found = fs::symlink_metadata(self.at(&path)).map_err(code)?;
-        let attrs = attributes(&found);
+    async fn lstat(&mut self, id: u32, path: String) -> HandlerResult<Attrs> {
+        let metadata = fs::symlink_metadata(self.resolve_path(&path)).map_err(status_code)?;
+        let attrs = file_attributes(&metadata);
         Ok(Attrs { id, attrs })
     }
 
-    async fn fstat(&mut self, id: u32, handle: String) -> Answer<Attrs> {
-        let found = self.file(&handle)?.metadata().map_err(code)?;
-        let attrs = attributes(&found);
+    async fn fstat(&mut self, id: u32, handle: String) -> HandlerResult<Attrs> {
+        let metadata = self.find_file(&handle)?.metadata().map_err(status_code)?;
+        let attrs = file_attributes(&metadata);
         Ok(Attrs { id, attrs })
     }
 
-    async fn fsetstat(&mut self, id: u32, handle: String, to: FileAttributes) -> Answer<Status> {
-        change(self.file(&handle)?, &to).map_err(code)?;
-        Ok(done(id))
+    async fn fsetstat(
+        &mut self,
+        id: u32,
+        handle: String,
+        to: FileAttributes,
+    ) -> HandlerResult<Status> {
+        apply_attributes(self.find_file(&handle)?, &to).map_err(status_code)?;
+        Ok(ok_status(id))
     }
 
-    async fn opendir(&mut self, id: u32, path: String) -> Answer<Handle> {
-        let folder = fs::read_dir(self.at(&path)).map_err(code)?;
-        Ok(self.give(id, Open::Folder(folder)))
+    async fn opendir(&mut self, id: u32, path: String) -> HandlerResult<Handle> {
+        let folder = fs::read_dir(self.resolve_path(&path)).map_err(status_code)?;
+        Ok(self.insert_handle(id, OpenHandle::Directory(folder)))
     }
 
-    async fn readdir(&mut self, id: u32, handle: String) -> Answer<Name> {
-        let files = self.names(&handle)?;
+    async fn readdir(&mut self, id: u32, handle: String) -> HandlerResult<Name> {
+        let files = self.read_directory_page(&handle)?;
         Ok(Name { id, files })
     }
 
-    async fn remove(&mut self, id: u32, path: String) -> Answer<Status> {
-        fs::remove_file(self.at(&path)).map_err(code)?;
-        Ok(done(id))
+    async fn remove(&mut self, id: u32, path: String) -> HandlerResult<Status> {
+        fs::remove_file(self.resolve_path(&path)).map_err(status_code)?;
+        Ok(ok_status(id))
     }
 
-    async fn mkdir(&mut self, id: u32, path: String, attrs: FileAttributes) -> Answer<Status> {
+    async fn mkdir(
+        &mut self,
+        id: u32,
+        path: String,
+        attrs: FileAttributes,
+    ) -> HandlerResult<Status> {
         let mode = attrs.permissions.unwrap_or(0o777) & 0o7777;
-        let made = fs::DirBuilder::new().mode(mode).create(self.at(&path));
-        made.map_err(code)?;
-        Ok(done(id))
+        let made = fs::DirBuilder::new()
+            .mode(mode)
+            .create(self.resolve_path(&path));
+        made.map_err(status_code)?;
+        Ok(ok_status(id))
     }
 
-    async fn rmdir(&mut self, id: u32, path: String) -> Answer<Status> {
-        fs::remove_dir(self.at(&path)).map_err(code)?;
-        Ok(done(id))
+    async fn rmdir(&mut self, id: u32, path: String) -> HandlerResult<Status> {
+        fs::remove_dir(self.resolve_path(&path)).map_err(status_code)?;
+        Ok(ok_status(id))
     }
 
-    async fn realpath(&mut self, id: u32, path: String) -> Answer<Name> {
-        let real = self.real_path(&path).map_err(code)?;
-        Ok(name(id, &real))
+    async fn realpath(&mut self, id: u32, path: String) -> HandlerResult<Name> {
+        let real = self.canonicalize_path(&path).map_err(status_code)?;
+        Ok(name_reply(id, &real))
     }
 
-    async fn readlink(&mut self, id: u32, path: String) -> Answer<Name> {
-        let target = fs::read_link(self.at(&path)).map_err(code)?;
-        Ok(name(id, &target))
+    async fn readlink(&mut self, id: u32, path: String) -> HandlerResult<Name> {
+        let target = fs::read_link(self.resolve_path(&path)).map_err(status_code)?;
+        Ok(name_reply(id, &target))
     }
 
     /// Replaces nothing.
-    async fn rename(&mut self, id: u32, from: String, to: String) -> Answer<Status> {
-        let (from, to) = (self.at(&from), self.at(&to));
+    async fn rename(&mut self, id: u32, from: String, to: String) -> HandlerResult<Status> {
+        let (from, to) = (self.resolve_path(&from), self.resolve_path(&to));
         let renamed = rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE);
-        renamed.map_err(|errno| code(errno.into()))?;
-        Ok(done(id))
+        renamed.map_err(|errno| status_code(errno.into()))?;
+        Ok(ok_status(id))
     }
 
-    async fn extended(&mut self, id: u32, request: String, data: Vec<u8>) -> Answer<Packet> {
-        Ok(match self.extension(&request, data)? {
-            None => Packet::Status(done(id)),
+    async fn extended(&mut self, id: u32, request: String, data: Vec<u8>) -> HandlerResult<Packet> {
+        Ok(match self.run_extension(&request, data)? {
+            None => Packet::Status(ok_status(id)),
             Some(numbers) => Packet::ExtendedReply(ExtendedReply {
                 id,
                 data: numbers.into_iter().flat_map(u64::to_be_bytes).collect(),

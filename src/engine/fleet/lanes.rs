@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 
 use super::{FleetEvent, JobCounter};
-use crate::config::{Host, MemoryLocation};
+use crate::config::{MemoryLocation, SshHost};
 use crate::engine::{Engine, HostStatus, Observation};
 use crate::transport::{ConnectionStatus, Reachability, Transport};
 
@@ -20,7 +20,7 @@ const MAX_HOST_LANES: usize = 128;
 
 /// From how many hosts memories are read at the same time. Asking what changed is
 /// no reading.
-const MIN_HOSTS_TO_LIMIT_READS: usize = 16;
+const MAX_PARALLEL_HOST_READS: usize = 16;
 
 /// How often a host is looked at, at most, because something changed here: a
 /// baseline, a lock, the ledger.
@@ -30,14 +30,14 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 struct PollRequest {
     agents: Vec<String>,
     /// By the operator: also a host that is left alone for a while is tried.
-    at_once: bool,
+    is_forced: bool,
 }
 
 /// The lanes of all hosts. They end when this is dropped.
 pub(super) struct HostLanes {
     lanes: Vec<Sender<PollRequest>>,
     /// Which lane an agent's host has.
-    of: HashMap<String, usize>,
+    lane_by_agent: HashMap<String, usize>,
     jobs: Arc<JobCounter>,
 }
 
@@ -48,7 +48,7 @@ impl HostLanes {
         events: &Sender<FleetEvent>,
         jobs: &Arc<JobCounter>,
     ) -> HostLanes {
-        let hosts = engine.hosts();
+        let hosts = engine.host_statuses();
         let count = hosts.len().min(MAX_HOST_LANES);
         let mut lanes: Vec<Vec<PollSchedule>> = (0..count).map(|_| Vec::new()).collect();
         let mut of = HashMap::new();
@@ -57,8 +57,8 @@ impl HostLanes {
             of.extend(status.agents.iter().map(|name| (name.clone(), lane)));
             lanes[lane].push(PollSchedule::new(engine, status));
         }
-        let (give, take) = bounded(MIN_HOSTS_TO_LIMIT_READS);
-        for _ in 0..MIN_HOSTS_TO_LIMIT_READS {
+        let (give, take) = bounded(MAX_PARALLEL_HOST_READS);
+        for _ in 0..MAX_PARALLEL_HOST_READS {
             // There is room for exactly these.
             let _ = give.send(());
         }
@@ -68,40 +68,43 @@ impl HostLanes {
                 engine: Arc::clone(engine),
                 events: events.clone(),
                 jobs: Arc::clone(jobs),
-                permits: (give.clone(), take.clone()),
-                rounds,
+                read_permits: (give.clone(), take.clone()),
+                schedules: rounds,
             };
             thread::spawn(move || lane.run(&inbox));
             sender
         };
         HostLanes {
             lanes: lanes.into_iter().map(start).collect(),
-            of,
+            lane_by_agent: of,
             jobs: Arc::clone(jobs),
         }
     }
 
     /// Whether an agent is on a host.
-    pub(super) fn have(&self, agent: &str) -> bool {
-        self.of.contains_key(agent)
+    pub(super) fn has_agent(&self, agent: &str) -> bool {
+        self.lane_by_agent.contains_key(agent)
     }
 
     /// These agents should be looked at soon; others than those on hosts are left
     /// out.
-    pub(super) fn ask(&self, agents: Vec<String>, at_once: bool) {
+    pub(super) fn request_poll(&self, agents: Vec<String>, at_once: bool) {
         let mut asks: HashMap<usize, Vec<String>> = HashMap::new();
         for agent in agents {
-            if let Some(lane) = self.of.get(&agent) {
+            if let Some(lane) = self.lane_by_agent.get(&agent) {
                 asks.entry(*lane).or_default().push(agent);
             }
         }
         for (lane, agents) in asks {
-            self.jobs.change(1);
+            self.jobs.add(1);
             if self.lanes[lane]
-                .send(PollRequest { agents, at_once })
+                .send(PollRequest {
+                    agents,
+                    is_forced: at_once,
+                })
                 .is_err()
             {
-                self.jobs.change(-1);
+                self.jobs.add(-1);
             }
         }
     }
@@ -109,89 +112,102 @@ impl HostLanes {
 
 /// The agents of one host, and when each should be looked at again.
 struct PollSchedule {
-    host: Host,
-    polls: Vec<(String, Duration)>,
-    due: HashMap<String, Instant>,
+    host: SshHost,
+    poll_intervals: Vec<(String, Duration)>,
+    due_polls: HashMap<String, Instant>,
     /// It is not looked at earlier because something changed here.
-    rested: Option<Instant>,
+    not_before: Option<Instant>,
     /// The operator asked for it.
-    hurry: bool,
+    is_forced: bool,
     /// What was told of the host last.
-    told: HostStatus,
+    reported_status: HostStatus,
 }
 
 impl PollSchedule {
     fn new(engine: &Engine, told: HostStatus) -> PollSchedule {
-        let poll = |name: &String| match engine.config().agent(name).map(|agent| &agent.place) {
-            Some(MemoryLocation::Remote { poll, .. }) => Duration::from_secs((*poll).max(1).into()),
+        let poll = |name: &String| match engine.config().agent(name).map(|agent| &agent.location) {
+            Some(MemoryLocation::Remote {
+                poll_seconds: poll, ..
+            }) => Duration::from_secs((*poll).max(1).into()),
             _ => Duration::MAX,
         };
         let polls = told.agents.iter().map(|name| (name.clone(), poll(name)));
         PollSchedule {
             host: told.host.clone(),
-            polls: polls.collect(),
-            due: HashMap::new(),
-            rested: None,
-            hurry: false,
-            told,
+            poll_intervals: polls.collect(),
+            due_polls: HashMap::new(),
+            not_before: None,
+            is_forced: false,
+            reported_status: told,
         }
     }
 
     /// When it should be looked at next.
-    fn next(&self) -> Option<Instant> {
-        self.due.values().min().copied()
+    fn next_due(&self) -> Option<Instant> {
+        self.due_polls.values().min().copied()
     }
 
     /// Some of its agents are wanted.
-    fn want(&mut self, ask: &PollRequest, now: Instant) {
-        let at = match (ask.at_once, self.rested) {
+    fn apply_request(&mut self, request: &PollRequest, now: Instant) {
+        let at = match (request.is_forced, self.not_before) {
             (false, Some(rested)) => rested.max(now),
             _ => now,
         };
-        for name in &ask.agents {
-            if self.polls.iter().any(|(own, _)| own == name) {
-                let due = self.due.entry(name.clone()).or_insert(at);
+        for name in &request.agents {
+            if self.poll_intervals.iter().any(|(own, _)| own == name) {
+                let due = self.due_polls.entry(name.clone()).or_insert(at);
                 *due = (*due).min(at);
-                self.hurry |= ask.at_once;
+                self.is_forced |= request.is_forced;
             }
         }
     }
 
-    fn all(&self) -> Vec<String> {
-        self.polls.iter().map(|(name, _)| name.clone()).collect()
+    fn agent_names(&self) -> Vec<String> {
+        self.poll_intervals
+            .iter()
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// Those whose time has come.
-    fn ready(&self, now: Instant) -> Vec<String> {
-        let ready = |name: &&(String, Duration)| self.due.get(&name.0).is_some_and(|at| *at <= now);
-        let ready = self.polls.iter().filter(ready);
+    fn due_agents(&self, now: Instant) -> Vec<String> {
+        let ready =
+            |name: &&(String, Duration)| self.due_polls.get(&name.0).is_some_and(|at| *at <= now);
+        let ready = self.poll_intervals.iter().filter(ready);
         ready.map(|(name, _)| name.clone()).collect()
     }
 
     /// These were looked at, from `began` to `now`.
-    fn looked(
+    fn record_poll(
         &mut self,
         names: &[String],
-        contact: &ConnectionStatus,
+        connection: &ConnectionStatus,
         began: Instant,
         now: Instant,
     ) {
-        self.rested = Some(now + MIN_POLL_INTERVAL);
-        if contact.barred {
+        self.not_before = Some(now + MIN_POLL_INTERVAL);
+        if connection.is_blocked {
             // Until the operator wants it.
-            self.due.clear();
+            self.due_polls.clear();
             return;
         }
         // What comes of a question is told; till then there is nothing to be seen.
-        if contact.reach.is_trouble() && contact.asks.is_none() {
+        if connection.reachability.is_failure() && connection.pending_prompt.is_none() {
             // Nobody on it can be looked at before it is tried again; then all are.
             // One that is not left alone, because it waits for the operator or was
             // just lost, is not tried all the time, either.
-            let next = contact.until.unwrap_or(now).max(now + MIN_POLL_INTERVAL);
-            self.due = self.all().into_iter().map(|name| (name, next)).collect();
+            let next = connection
+                .next_attempt_instant
+                .unwrap_or(now)
+                .max(now + MIN_POLL_INTERVAL);
+            self.due_polls = self
+                .agent_names()
+                .into_iter()
+                .map(|name| (name, next))
+                .collect();
             return;
         }
-        for (name, poll) in &self.polls {
+        for (name, poll) in &self.poll_intervals {
             if names.contains(name) {
                 // Whoever takes longer than that to look at is not looked at all
                 // the time.
@@ -199,8 +215,8 @@ impl PollSchedule {
                     .checked_add(*poll)
                     .map(|next| next.max(now + MIN_POLL_INTERVAL));
                 match next {
-                    Some(next) => self.due.insert(name.clone(), next),
-                    None => self.due.remove(name),
+                    Some(next) => self.due_polls.insert(name.clone(), next),
+                    None => self.due_polls.remove(name),
                 };
             }
         }
@@ -212,15 +228,19 @@ struct HostLane {
     events: Sender<FleetEvent>,
     jobs: Arc<JobCounter>,
     /// Where permits to read are given back, and where they are had.
-    permits: (Sender<()>, Receiver<()>),
-    rounds: Vec<PollSchedule>,
+    read_permits: (Sender<()>, Receiver<()>),
+    schedules: Vec<PollSchedule>,
 }
 
 impl HostLane {
     /// Goes on until nobody asks or listens any more.
     fn run(mut self, inbox: &Receiver<PollRequest>) {
         loop {
-            let next = self.rounds.iter().filter_map(PollSchedule::next).min();
+            let next = self
+                .schedules
+                .iter()
+                .filter_map(PollSchedule::next_due)
+                .min();
             let now = self.engine.clock().instant();
             let first = match next {
                 Some(next) => inbox.recv_timeout(next.saturating_duration_since(now)),
@@ -229,15 +249,17 @@ impl HostLane {
             if matches!(first, Err(RecvTimeoutError::Disconnected)) {
                 return;
             }
-            self.jobs.change(1);
+            self.jobs.add(1);
             let mut asked = 1;
             let now = self.engine.clock().instant();
             for ask in first.into_iter().chain(inbox.try_iter()) {
                 asked += 1;
-                self.rounds.iter_mut().for_each(|it| it.want(&ask, now));
+                self.schedules
+                    .iter_mut()
+                    .for_each(|it| it.apply_request(&ask, now));
             }
-            let listened = (0..self.rounds.len()).all(|number| self.look(number));
-            self.jobs.change(-asked);
+            let listened = (0..self.schedules.len()).all(|number| self.poll_host(number));
+            self.jobs.add(-asked);
             if !listened {
                 return;
             }
@@ -245,46 +267,52 @@ impl HostLane {
     }
 
     /// Looks at a host if it is time to; whether somebody listens.
-    fn look(&mut self, number: usize) -> bool {
+    fn poll_host(&mut self, number: usize) -> bool {
         let began = self.engine.clock().instant();
-        let mut names = self.rounds[number].ready(began);
+        let mut names = self.schedules[number].due_agents(began);
         if names.is_empty() {
             return true;
         }
-        let host = self.rounds[number].host.clone();
-        let transport = self.engine.setup.transports.to(Some(&host));
-        if std::mem::take(&mut self.rounds[number].hurry) {
+        let host = self.schedules[number].host.clone();
+        let transport = self.engine.setup.transports.transport_for(Some(&host));
+        if std::mem::take(&mut self.schedules[number].is_forced) {
             transport.retry_now();
         }
-        if !self.approach(number, &*transport) {
+        if !self.connect_if_needed(number, &*transport) {
             return false;
         }
-        let contact = transport.contact().unwrap_or_default();
-        let before = self.rounds[number].told.contact.reach;
-        if contact.reach.is_trouble() || before.is_trouble() {
+        let contact = transport.connection_status().unwrap_or_default();
+        let before = self.schedules[number]
+            .reported_status
+            .connection
+            .reachability;
+        if contact.reachability.is_failure() || before.is_failure() {
             // What holds for one of them holds for all.
-            names = self.rounds[number].all();
+            names = self.schedules[number].agent_names();
         }
-        let seen = self.observe(&names);
-        let contact = transport.contact().unwrap_or_default();
+        let seen = self.observe_agents(&names);
+        let contact = transport.connection_status().unwrap_or_default();
         let now = self.engine.clock().instant();
-        self.rounds[number].looked(&names, &contact, began, now);
-        self.tell(number, contact) && self.events.send(FleetEvent::Observed(seen)).is_ok()
+        self.schedules[number].record_poll(&names, &contact, began, now);
+        self.report_status(number, contact) && self.events.send(FleetEvent::Observed(seen)).is_ok()
     }
 
     /// Connects, if that is not done; whether somebody listens.
-    fn approach(&mut self, number: usize, transport: &dyn Transport) -> bool {
-        let before = transport.contact().unwrap_or_default();
+    fn connect_if_needed(&mut self, number: usize, transport: &dyn Transport) -> bool {
+        let before = transport.connection_status().unwrap_or_default();
         let paused = before
-            .until
+            .next_attempt_instant
             .is_some_and(|until| self.engine.clock().instant() < until);
-        let waits = paused || before.barred || before.asks.is_some();
-        if before.reach != Reachability::Up && !waits && transport.contact().is_some() {
+        let waits = paused || before.is_blocked || before.pending_prompt.is_some();
+        if before.reachability != Reachability::Connected
+            && !waits
+            && transport.connection_status().is_some()
+        {
             let trying = ConnectionStatus {
-                trying: true,
+                is_connecting: true,
                 ..before
             };
-            if !self.tell(number, trying) {
+            if !self.report_status(number, trying) {
                 return false;
             }
         }
@@ -293,31 +321,33 @@ impl HostLane {
         true
     }
 
-    fn observe(&self, names: &[String]) -> Vec<Observation> {
-        let (give, take) = &self.permits;
+    fn observe_agents(&self, names: &[String]) -> Vec<Observation> {
+        let (give, take) = &self.read_permits;
         let permit = || {
             // Both ends are held by every lane.
             let _ = take.recv();
             ReadPermit(give)
         };
-        let agents = self.engine.agents_of(names);
-        let look = || self.engine.observe_together(&agents, permit);
+        let agents = self.engine.agents_named(names);
+        let look = || self.engine.observe_host_agents(&agents, permit);
         // A fault of this program in one look is not the end of the watch.
         catch_unwind(AssertUnwindSafe(look)).unwrap_or_default()
     }
 
     /// Says how a host stands, if that is news; whether somebody listens.
-    fn tell(&mut self, number: usize, contact: ConnectionStatus) -> bool {
-        let told = &mut self.rounds[number].told;
+    fn report_status(&mut self, number: usize, contact: ConnectionStatus) -> bool {
+        let told = &mut self.schedules[number].reported_status;
         let status = HostStatus {
-            contact,
+            connection: contact,
             ..told.clone()
         };
-        if status.is_told_by(told) {
+        if status.is_similar_to(told) {
             return true;
         }
         *told = status.clone();
-        self.events.send(FleetEvent::Hosts(vec![status])).is_ok()
+        self.events
+            .send(FleetEvent::HostsChanged(vec![status]))
+            .is_ok()
     }
 }
 
@@ -336,33 +366,33 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::clock::{Clock, System};
-    use crate::config::{self, Env};
-    use crate::engine::{Setup, Trigger};
+    use crate::clock::{Clock, SystemClock};
+    use crate::config::{self, ConfigEnvironment};
+    use crate::engine::{EngineSetup, Trigger};
     use crate::transport::SingleTransport;
-    use crate::transport::local::Local;
+    use crate::transport::local::LocalTransport;
 
     fn round(polls: &[(&str, u64)]) -> PollSchedule {
-        let host = Host {
+        let host = SshHost {
             name: "box".to_string(),
             user: None,
             port: None,
             identity_file: None,
-            timeout: 15,
+            timeout_seconds: 15,
         };
         let polls = polls.iter();
         let polls = polls.map(|(name, poll)| ((*name).to_string(), Duration::from_secs(*poll)));
         PollSchedule {
-            told: HostStatus {
+            reported_status: HostStatus {
                 host: host.clone(),
                 agents: Vec::new(),
-                contact: ConnectionStatus::default(),
+                connection: ConnectionStatus::default(),
             },
             host,
-            polls: polls.collect(),
-            due: HashMap::new(),
-            rested: None,
-            hurry: false,
+            poll_intervals: polls.collect(),
+            due_polls: HashMap::new(),
+            not_before: None,
+            is_forced: false,
         }
     }
 
@@ -370,7 +400,7 @@ mod tests {
         let agents = agents.iter().map(|name| (*name).to_string());
         PollRequest {
             agents: agents.collect(),
-            at_once,
+            is_forced: at_once,
         }
     }
 
@@ -380,7 +410,7 @@ mod tests {
 
     fn up() -> ConnectionStatus {
         ConnectionStatus {
-            reach: Reachability::Up,
+            reachability: Reachability::Connected,
             ..ConnectionStatus::default()
         }
     }
@@ -388,21 +418,21 @@ mod tests {
     #[test]
     fn each_agent_is_looked_at_as_often_as_it_asks_for_together_with_the_others() {
         let mut round = round(&[("slow", 30), ("quick", 10), ("quick-too", 10)]);
-        let start = System.instant();
-        assert_eq!(round.next(), None);
-        round.want(
+        let start = SystemClock.instant();
+        assert_eq!(round.next_due(), None);
+        round.apply_request(
             &ask(&["slow", "quick", "quick-too", "no such one"], true),
             start,
         );
-        assert_eq!(round.ready(start), ["slow", "quick", "quick-too"]);
-        round.looked(&round.all(), &up(), start, start + seconds(1));
-        assert_eq!(round.next(), Some(start + seconds(10)));
-        assert!(round.ready(start + seconds(9)).is_empty());
+        assert_eq!(round.due_agents(start), ["slow", "quick", "quick-too"]);
+        round.record_poll(&round.agent_names(), &up(), start, start + seconds(1));
+        assert_eq!(round.next_due(), Some(start + seconds(10)));
+        assert!(round.due_agents(start + seconds(9)).is_empty());
         let later = start + seconds(10);
-        assert_eq!(round.ready(later), ["quick", "quick-too"]);
-        round.looked(&round.ready(later), &up(), later, later);
-        assert_eq!(round.next(), Some(start + seconds(20)));
-        assert_eq!(round.ready(start + seconds(30)).len(), 3);
+        assert_eq!(round.due_agents(later), ["quick", "quick-too"]);
+        round.record_poll(&round.due_agents(later), &up(), later, later);
+        assert_eq!(round.next_due(), Some(start + seconds(20)));
+        assert_eq!(round.due_agents(start + seconds(30)).len(), 3);
     }
 
     #[test]
@@ -416,99 +446,104 @@ mod tests {
             agent("quick", "remote_poll=5"),
             agent("slowest", "remote_poll=3600"),
         ];
-        let env = Env {
+        let env = ConfigEnvironment {
             cwd: "/".into(),
             home: None,
             xdg_config_home: None,
             xdg_state_home: None,
-            config_variable: None,
+            config_path_variable: None,
             uid: 0,
         };
         let config = config::parse(text.concat().as_bytes(), Path::new("/a.conf"), &env);
-        let engine = Engine::new(Setup {
+        let engine = Engine::new(EngineSetup {
             config: config.unwrap(),
-            clock: Arc::new(System),
-            transports: Arc::new(SingleTransport(Arc::new(Local::new(Arc::new(System))))),
+            clock: Arc::new(SystemClock),
+            transports: Arc::new(SingleTransport(Arc::new(LocalTransport::new(Arc::new(
+                SystemClock,
+            ))))),
             user: "tester".to_string(),
             trigger: Trigger::Console,
             archive_group: None,
         });
-        let hosts = engine.hosts();
+        let hosts = engine.host_statuses();
         assert_eq!(hosts.len(), 1, "they share a session");
         let mut round = PollSchedule::new(&engine, hosts[0].clone());
-        let start = System.instant();
-        round.want(&ask(&["slow", "quick", "slowest"], true), start);
-        round.looked(&round.ready(start), &up(), start, start);
-        assert!(round.ready(start + seconds(4)).is_empty());
-        assert_eq!(round.ready(start + seconds(5)), ["quick"]);
-        assert_eq!(round.ready(start + seconds(30)), ["slow", "quick"]);
+        let start = SystemClock.instant();
+        round.apply_request(&ask(&["slow", "quick", "slowest"], true), start);
+        round.record_poll(&round.due_agents(start), &up(), start, start);
+        assert!(round.due_agents(start + seconds(4)).is_empty());
+        assert_eq!(round.due_agents(start + seconds(5)), ["quick"]);
+        assert_eq!(round.due_agents(start + seconds(30)), ["slow", "quick"]);
         let all = ["slow", "quick", "slowest"];
-        assert_eq!(round.ready(start + seconds(3600)), all);
+        assert_eq!(round.due_agents(start + seconds(3600)), all);
     }
 
     #[test]
     fn what_changes_here_does_not_make_it_restless_and_the_operator_need_not_wait() {
         let mut round = round(&[("a", 10)]);
-        let start = System.instant();
-        round.looked(&round.all(), &up(), start, start);
-        round.want(&ask(&["a"], false), start);
-        assert_eq!(round.next(), Some(start + MIN_POLL_INTERVAL));
-        assert!(!round.hurry);
-        round.want(&ask(&["a"], true), start);
-        assert_eq!(round.next(), Some(start));
-        assert!(round.hurry);
+        let start = SystemClock.instant();
+        round.record_poll(&round.agent_names(), &up(), start, start);
+        round.apply_request(&ask(&["a"], false), start);
+        assert_eq!(round.next_due(), Some(start + MIN_POLL_INTERVAL));
+        assert!(!round.is_forced);
+        round.apply_request(&ask(&["a"], true), start);
+        assert_eq!(round.next_due(), Some(start));
+        assert!(round.is_forced);
     }
 
     #[test]
     fn a_host_that_takes_long_is_not_looked_at_all_the_time() {
         let mut round = round(&[("a", 1)]);
-        let start = System.instant();
-        round.looked(&round.all(), &up(), start, start + seconds(5));
-        assert_eq!(round.next(), Some(start + seconds(5) + MIN_POLL_INTERVAL));
+        let start = SystemClock.instant();
+        round.record_poll(&round.agent_names(), &up(), start, start + seconds(5));
+        assert_eq!(
+            round.next_due(),
+            Some(start + seconds(5) + MIN_POLL_INTERVAL)
+        );
     }
 
     #[test]
     fn a_host_that_waits_for_the_operator_is_not_looked_at_all_the_time() {
         let mut round = round(&[("a", 10), ("b", 60)]);
-        let start = System.instant();
+        let start = SystemClock.instant();
         let asks = ConnectionStatus {
-            reach: Reachability::Away,
-            asks: Some("a password"),
+            reachability: Reachability::Unreachable,
+            pending_prompt: Some("a password"),
             ..ConnectionStatus::default()
         };
-        round.looked(&round.all(), &asks, start, start);
-        assert_eq!(round.next(), Some(start + seconds(10)));
+        round.record_poll(&round.agent_names(), &asks, start, start);
+        assert_eq!(round.next_due(), Some(start + seconds(10)));
         let barred = ConnectionStatus {
-            asks: None,
-            barred: true,
+            pending_prompt: None,
+            is_blocked: true,
             ..asks
         };
-        round.looked(&round.all(), &barred, start, start);
-        assert_eq!(round.next(), None);
-        round.want(&ask(&["b"], true), start);
-        assert_eq!(round.ready(start), ["b"]);
+        round.record_poll(&round.agent_names(), &barred, start, start);
+        assert_eq!(round.next_due(), None);
+        round.apply_request(&ask(&["b"], true), start);
+        assert_eq!(round.due_agents(start), ["b"]);
     }
 
     #[test]
     fn nobody_on_a_host_that_does_not_answer_is_looked_at_before_its_next_try() {
         let mut round = round(&[("a", 1), ("b", 60)]);
-        let start = System.instant();
-        round.looked(&round.all(), &up(), start, start);
+        let start = SystemClock.instant();
+        round.record_poll(&round.agent_names(), &up(), start, start);
         let away = ConnectionStatus {
-            reach: Reachability::Away,
-            until: Some(start + seconds(40)),
+            reachability: Reachability::Unreachable,
+            next_attempt_instant: Some(start + seconds(40)),
             ..ConnectionStatus::default()
         };
-        round.looked(&["a".to_string()], &away, start, start);
-        assert!(round.ready(start + seconds(39)).is_empty());
-        assert_eq!(round.ready(start + seconds(40)), ["a", "b"]);
+        round.record_poll(&["a".to_string()], &away, start, start);
+        assert!(round.due_agents(start + seconds(39)).is_empty());
+        assert_eq!(round.due_agents(start + seconds(40)), ["a", "b"]);
         // A session that was just lost may be had again in a moment.
         let lost = ConnectionStatus {
-            until: None,
+            next_attempt_instant: None,
             ..away
         };
-        round.looked(&round.all(), &lost, start, start);
-        assert!(round.ready(start).is_empty());
-        assert_eq!(round.ready(start + MIN_POLL_INTERVAL), ["a", "b"]);
+        round.record_poll(&round.agent_names(), &lost, start, start);
+        assert!(round.due_agents(start).is_empty());
+        assert_eq!(round.due_agents(start + MIN_POLL_INTERVAL), ["a", "b"]);
     }
 }

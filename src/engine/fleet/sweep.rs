@@ -10,10 +10,10 @@ use crate::baseline::seal;
 use crate::clock::Clock;
 use crate::config::Agent;
 use crate::durable;
-use crate::engine::observe::{Block, RECENT_CHANGE};
+use crate::engine::observe::{Blocker, RECENT_CHANGE};
 use crate::engine::{Engine, Observation, lock};
-use crate::error::Kind;
-use crate::file_systems::BySystem;
+use crate::error::ErrorKind;
+use crate::file_systems::GroupedByFileSystem;
 use crate::transport::Stamp;
 
 /// What changed unnoticed.
@@ -21,9 +21,9 @@ pub(super) struct UnwatchedChanges {
     /// Agents of this machine that should be looked at.
     pub agents: Vec<String>,
     /// Whether the configuration file is another.
-    pub config: bool,
+    pub has_config_changed: bool,
     /// Which of the directories to watch are there.
-    pub directories: HashSet<PathBuf>,
+    pub existing_directories: HashSet<PathBuf>,
 }
 
 /// What is known of the agents of this machine.
@@ -31,8 +31,8 @@ pub(super) struct Sweep {
     engine: Arc<Engine>,
     /// What each looked like, by its traces, before it was looked at. Who is not in
     /// here is looked at by every sweep.
-    known: Mutex<HashMap<String, AgentStamps>>,
-    config: Mutex<Option<Stamp>>,
+    known_stamps: Mutex<HashMap<String, AgentStamps>>,
+    config_stamp: Mutex<Option<Stamp>>,
 }
 
 /// The stamps of what a look at an agent goes by.
@@ -43,7 +43,7 @@ struct AgentStamps {
     folder: Option<Stamp>,
     baseline: Option<Stamp>,
     lock: Option<Stamp>,
-    common: SharedStamps,
+    shared: SharedStamps,
 }
 
 /// The part of it that is on the memory's own file system.
@@ -55,12 +55,12 @@ struct MemoryStamps {
 
 /// Links are not followed, also above the memory: they may lead to a file system that
 /// hangs.
-fn on_system(memory: &Path) -> MemoryStamps {
-    let stats = durable::stat_unlinked_with_directory(memory);
+fn read_memory_stamps(memory: &Path) -> MemoryStamps {
+    let stats = durable::stat_no_symlinks_with_directory(memory);
     let (memory, folder) = stats.map_or((None, None), |(file, directory)| {
         (file.ok(), Some(directory))
     });
-    let stamp = |stat| Stamp::of(&stat);
+    let stamp = |stat| Stamp::from_stat(&stat);
     MemoryStamps {
         memory: memory.map(stamp),
         folder: folder.map(stamp),
@@ -75,21 +75,26 @@ impl Sweep {
     /// Nobody has been looked at yet.
     pub(super) fn new(engine: &Arc<Engine>) -> Sweep {
         Sweep {
-            config: Mutex::new(target(&engine.config().path)),
-            known: Mutex::default(),
+            config_stamp: Mutex::new(target_stamp_of(&engine.config().path)),
+            known_stamps: Mutex::default(),
             engine: Arc::clone(engine),
         }
     }
 
     /// Takes note of an agent, right before it is looked at.
-    pub(super) fn note(&self, agent: &Agent) {
+    pub(super) fn record_stamps(&self, agent: &Agent) {
         let engine = &self.engine;
-        let seen = self.memories(&[agent]);
-        let trace = self.trace(agent, seen[0], self.baseline(agent), self.common());
+        let seen = self.memory_stamps(&[agent]);
+        let trace = self.agent_stamps(
+            agent,
+            seen[0],
+            self.baseline_stamp(agent),
+            self.shared_stamps(),
+        );
         // Who holds a lock may be killed, which changes no file.
-        let held = lock::holder(engine.archive(), &agent.name).is_some();
-        let mut known = self.known();
-        match held || trace.is_fresh(engine.clock()) {
+        let held = lock::describe_holder(engine.archive(), &agent.name).is_some();
+        let mut known = self.known_stamps();
+        match held || trace.is_racy(engine.clock()) {
             true => known.remove(&agent.name),
             false => known.insert(agent.name.clone(), trace),
         };
@@ -97,97 +102,107 @@ impl Sweep {
 
     /// Takes note of what the look came to. One that failed, for want of a descriptor
     /// say, is repeated: what hindered it changes no stamp.
-    pub(super) fn looked(&self, agent: &str, seen: Option<&Observation>) {
+    pub(super) fn record_outcome(&self, agent: &str, seen: Option<&Observation>) {
         let whole = seen.is_some_and(|seen| {
-            let hindered = |block: &Block| block.kind != Kind::Integrity;
-            seen.was_read()
+            let hindered = |block: &Blocker| block.kind != ErrorKind::Integrity;
+            seen.is_content_known()
                 && seen.ledger_error.is_none()
-                && !seen.block.as_ref().is_some_and(hindered)
+                && !seen.blocker.as_ref().is_some_and(hindered)
         });
         if !whole {
-            self.known().remove(agent);
+            self.known_stamps().remove(agent);
         }
     }
 
     /// Looks for what has changed since, and which directories are there: those of
     /// memories, and these others.
-    pub(super) fn look(&self, others: Vec<PathBuf>) -> UnwatchedChanges {
-        let common = self.common();
+    pub(super) fn find_changes(&self, others: Vec<PathBuf>) -> UnwatchedChanges {
+        let common = self.shared_stamps();
         let here = self.engine.config().agents.iter();
-        let here: Vec<&Agent> = here.filter(|agent| agent.place.host().is_none()).collect();
-        let seen = self.memories(&here);
+        let here: Vec<&Agent> = here
+            .filter(|agent| agent.location.host().is_none())
+            .collect();
+        let seen = self.memory_stamps(&here);
         let there = here
             .iter()
             .zip(&seen)
             .filter(|(_, seen)| seen.folder.is_some());
-        let there = there.filter_map(|(agent, _)| agent.place.memory().parent());
+        let there = there.filter_map(|(agent, _)| agent.location.memory().parent());
         let mut directories: HashSet<PathBuf> = there.map(Path::to_path_buf).collect();
-        directories.extend(self.which_are_there(others));
+        directories.extend(self.existing_directories(others));
         let mut baselines = HashMap::new();
         let changed = here.iter().zip(seen).filter(|(agent, seen)| {
             let shared = baselines.entry(&agent.baseline);
-            let baseline = *shared.or_insert_with(|| self.baseline(agent));
-            let trace = self.trace(agent, *seen, baseline, common);
-            self.known().get(&agent.name) != Some(&trace)
+            let baseline = *shared.or_insert_with(|| self.baseline_stamp(agent));
+            let trace = self.agent_stamps(agent, *seen, baseline, common);
+            self.known_stamps().get(&agent.name) != Some(&trace)
         });
         let agents = changed.map(|(agent, _)| agent.name.clone()).collect();
-        let now = target(&self.engine.config().path);
-        let mut before = self.config.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = target_stamp_of(&self.engine.config().path);
+        let mut before = self
+            .config_stamp
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         UnwatchedChanges {
             agents,
-            config: std::mem::replace(&mut *before, now) != now,
-            directories,
+            has_config_changed: std::mem::replace(&mut *before, now) != now,
+            existing_directories: directories,
         }
     }
 
-    fn which_are_there(&self, directories: Vec<PathBuf>) -> impl Iterator<Item = PathBuf> {
-        let there = self.on_systems(directories.clone(), Path::is_dir);
+    fn existing_directories(&self, directories: Vec<PathBuf>) -> impl Iterator<Item = PathBuf> {
+        let there = self.map_by_file_system(directories.clone(), Path::is_dir);
         let directories = directories.into_iter().zip(there);
         let there = directories.filter(|(_, there)| there.unwrap_or_default());
         there.map(|(path, _)| path)
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<String, AgentStamps>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known_stamps(&self) -> MutexGuard<'_, HashMap<String, AgentStamps>> {
+        self.known_stamps
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn common(&self) -> SharedStamps {
+    fn shared_stamps(&self) -> SharedStamps {
         let general = &self.engine.config().general;
         let paths: [PathBuf; 3] = [
-            general.baseline_dir.join(seal::FILE),
+            general.baseline_dir.join(seal::MANIFEST_FILE_NAME),
             self.engine.ledger_path(),
-            self.engine.archive().own("tx"),
+            self.engine.archive().program_path("tx"),
         ];
-        paths.map(|path| stamp(&path))
+        paths.map(|path| stamp_of(&path))
     }
 
     /// The stamps of memories and their folders, in order. One that does not answer is
     /// looked at, which says so.
-    fn memories(&self, agents: &[&Agent]) -> Vec<MemoryStamps> {
-        let memories = agents.iter().map(|agent| agent.place.memory());
-        let seen = self.on_systems(memories.map(Path::to_path_buf).collect(), on_system);
+    fn memory_stamps(&self, agents: &[&Agent]) -> Vec<MemoryStamps> {
+        let memories = agents.iter().map(|agent| agent.location.memory());
+        let seen = self.map_by_file_system(
+            memories.map(Path::to_path_buf).collect(),
+            read_memory_stamps,
+        );
         seen.into_iter().map(Option::unwrap_or_default).collect()
     }
 
     /// Asks something about each path, in one call for all on a file system that may
     /// hang; none for those on one that does.
-    fn on_systems<T: Send + 'static>(
+    fn map_by_file_system<T: Send + 'static>(
         &self,
         paths: Vec<PathBuf>,
-        ask: fn(&Path) -> T,
+        probe: fn(&Path) -> T,
     ) -> Vec<Option<T>> {
         let systems = self.engine.file_systems();
         let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
-        let mut groups = BySystem::default();
-        for (place, system) in systems.of_all(&paths).into_iter().enumerate() {
+        let mut groups = GroupedByFileSystem::default();
+        for (place, system) in systems.find_untrusted_all(&paths).into_iter().enumerate() {
             groups.add(system, place);
         }
         for place in groups.trusted {
-            found[place] = Some(ask(&paths[place]));
+            found[place] = Some(probe(&paths[place]));
         }
-        for (system, places) in groups.others {
+        for (system, places) in groups.untrusted {
             let own: Vec<PathBuf> = places.iter().map(|place| paths[*place].clone()).collect();
-            let asked = system.call(move || own.iter().map(|path| ask(path)).collect::<Vec<T>>());
+            let asked = system.call(move || own.iter().map(|path| probe(path)).collect::<Vec<T>>());
             for (place, answer) in places.into_iter().zip(asked.unwrap_or_default()) {
                 found[place] = Some(answer);
             }
@@ -195,12 +210,12 @@ impl Sweep {
         found
     }
 
-    fn baseline(&self, agent: &Agent) -> Option<Stamp> {
+    fn baseline_stamp(&self, agent: &Agent) -> Option<Stamp> {
         let general = &self.engine.config().general;
-        stamp(&general.baseline_dir.join(&agent.baseline))
+        stamp_of(&general.baseline_dir.join(&agent.baseline))
     }
 
-    fn trace(
+    fn agent_stamps(
         &self,
         agent: &Agent,
         seen: MemoryStamps,
@@ -211,8 +226,8 @@ impl Sweep {
             memory: seen.memory,
             folder: seen.folder,
             baseline,
-            lock: stamp(&lock::holder_path(self.engine.archive(), &agent.name)),
-            common,
+            lock: stamp_of(&lock::holder_path(self.engine.archive(), &agent.name)),
+            shared: common,
         }
     }
 }
@@ -220,9 +235,9 @@ impl Sweep {
 impl AgentStamps {
     /// Whether any of it changed so short a time ago that it may change again
     /// without another stamp.
-    fn is_fresh(&self, clock: &dyn Clock) -> bool {
+    fn is_racy(&self, clock: &dyn Clock) -> bool {
         let all = [self.memory, self.folder, self.baseline, self.lock];
-        let newest = all.iter().chain(&self.common).flatten();
+        let newest = all.iter().chain(&self.shared).flatten();
         let newest = newest.map(|stamp| stamp.changed.max(stamp.modified)).max();
         let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);
         newest.is_some_and(|newest| now.saturating_sub(newest) < RECENT_CHANGE.as_nanos() as i64)
@@ -230,11 +245,15 @@ impl AgentStamps {
 }
 
 /// The stamp of what stands at a path; none where nothing can be seen.
-fn stamp(path: &Path) -> Option<Stamp> {
-    rustix::fs::lstat(path).ok().map(|stat| Stamp::of(&stat))
+fn stamp_of(path: &Path) -> Option<Stamp> {
+    rustix::fs::lstat(path)
+        .ok()
+        .map(|stat| Stamp::from_stat(&stat))
 }
 
 /// The same of what a link leads to: the config may be one.
-fn target(path: &Path) -> Option<Stamp> {
-    rustix::fs::stat(path).ok().map(|stat| Stamp::of(&stat))
+fn target_stamp_of(path: &Path) -> Option<Stamp> {
+    rustix::fs::stat(path)
+        .ok()
+        .map(|stat| Stamp::from_stat(&stat))
 }

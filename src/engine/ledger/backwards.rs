@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::scan::{MAX_RECORD_BYTES, broken, parse};
-use super::{LedgerPosition, Record};
+use super::scan::{MAX_RECORD_BYTES, broken_chain_error, parse_record};
+use super::{LedgerPosition, LedgerRecord};
 use crate::digest::Digest;
 use crate::error::{PathContext, Result};
 
@@ -21,7 +21,8 @@ const READ_CHUNK_BYTES: u64 = 256 * 1024;
 pub struct RecordSummary<'l> {
     /// Its number.
     pub seq: u64,
-    prev: Digest,
+    #[serde(rename = "prev")]
+    previous_digest: Digest,
     /// Its run.
     #[serde(borrow)]
     pub run: Cow<'l, str>,
@@ -38,9 +39,9 @@ pub struct ReverseScan {
     /// Where the next line ends; where it begins is found by reading.
     end: LedgerPosition,
     /// No record up to this number is read.
-    until: u64,
+    after_seq: u64,
     /// What was read and not used yet: the bytes before `end`.
-    piece: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl ReverseScan {
@@ -50,31 +51,34 @@ impl ReverseScan {
             file,
             path: path.to_path_buf(),
             end,
-            until: 0,
-            piece: Vec::new(),
+            after_seq: 0,
+            buffer: Vec::new(),
         }
     }
 
     /// The same, no further than to the record behind this one.
-    pub fn until(self, seq: u64) -> ReverseScan {
-        ReverseScan { until: seq, ..self }
+    pub fn stopping_after(self, seq: u64) -> ReverseScan {
+        ReverseScan {
+            after_seq: seq,
+            ..self
+        }
     }
 
     /// The next record that is wanted, with its place; none at the beginning.
     ///
     /// # Errors
     /// A line that is not the one that the record behind it continues.
-    pub fn next(
+    pub fn next_matching(
         &mut self,
         mut is_wanted: impl FnMut(&RecordSummary<'_>) -> bool,
-    ) -> Result<Option<(LedgerPosition, Record)>> {
-        while self.end.seq > self.until
-            && let Some(from) = self.find_line()?
+    ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
+        while self.end.seq > self.after_seq
+            && let Some(from) = self.find_line_start()?
         {
-            let start = self.end.offset - self.piece.len() as u64;
-            let line = &self.piece[(from - start) as usize..self.piece.len() - 1];
-            let is = |why: &str| broken(&self.path, self.end.seq, why);
-            if Digest::of(line) != self.end.head {
+            let start = self.end.offset - self.buffer.len() as u64;
+            let line = &self.buffer[(from - start) as usize..self.buffer.len() - 1];
+            let is = |why: &str| broken_chain_error(&self.path, self.end.seq, why);
+            if Digest::of(line) != self.end.line_digest {
                 return Err(is("the line behind it continues another one"));
             }
             let no_record = |error| is(&format!("it is no record: {error}"));
@@ -82,22 +86,25 @@ impl ReverseScan {
             let is_first = glance.seq == 1;
             if glance.seq != self.end.seq
                 || is_first != (from == 0)
-                || is_first && glance.prev != Digest::ZERO
+                || is_first && glance.previous_digest != Digest::ZERO
             {
                 return Err(is("its number is another one"));
             }
             let record = match is_wanted(&glance) {
-                true => Some(parse(line).map_err(no_record)?),
+                true => Some(parse_record(line).map_err(no_record)?),
                 false => None,
             };
-            let place = LedgerPosition { from, ..self.end };
+            let place = LedgerPosition {
+                line_start: from,
+                ..self.end
+            };
             self.end = LedgerPosition {
                 seq: glance.seq - 1,
                 offset: from,
-                from: 0,
-                head: glance.prev,
+                line_start: 0,
+                line_digest: glance.previous_digest,
             };
-            self.piece.truncate((from - start) as usize);
+            self.buffer.truncate((from - start) as usize);
             if let Some(record) = record {
                 return Ok(Some((place, record)));
             }
@@ -107,30 +114,30 @@ impl ReverseScan {
 
     /// Where the line begins that ends at `end`, all of which is in `piece` then; none
     /// where there is none.
-    fn find_line(&mut self) -> Result<Option<u64>> {
+    fn find_line_start(&mut self) -> Result<Option<u64>> {
         let Some(file) = self.file.as_ref().filter(|_| self.end.offset > 0) else {
             return Ok(None);
         };
         loop {
-            let start = self.end.offset - self.piece.len() as u64;
-            let before = self.piece.len().saturating_sub(1);
-            let line_feed = self.piece[..before].iter().rposition(|it| *it == b'\n');
+            let start = self.end.offset - self.buffer.len() as u64;
+            let before = self.buffer.len().saturating_sub(1);
+            let line_feed = self.buffer[..before].iter().rposition(|it| *it == b'\n');
             if let Some(at) = line_feed {
                 return Ok(Some(start + at as u64 + 1));
             }
             if start == 0 {
                 return Ok(Some(0));
             }
-            if self.piece.len() as u64 > MAX_RECORD_BYTES {
+            if self.buffer.len() as u64 > MAX_RECORD_BYTES {
                 let why = "it is too long for a record";
-                return Err(broken(&self.path, self.end.seq, why));
+                return Err(broken_chain_error(&self.path, self.end.seq, why));
             }
-            let length = READ_CHUNK_BYTES.max(self.piece.len() as u64).min(start);
+            let length = READ_CHUNK_BYTES.max(self.buffer.len() as u64).min(start);
             let mut piece = vec![0; length as usize];
             file.read_exact_at(&mut piece, start - length)
-                .path("read", &self.path)?;
-            piece.append(&mut self.piece);
-            self.piece = piece;
+                .with_path("read", &self.path)?;
+            piece.append(&mut self.buffer);
+            self.buffer = piece;
         }
     }
 }

@@ -15,8 +15,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::{Event, FileState, LedgerPosition, Operation, Outcome, Record};
-use crate::archive::{Archive, Written};
+use super::{FileState, LedgerPosition, LedgerRecord, Operation, Outcome, RunEvent};
+use crate::archive::{Archive, WrittenEntry};
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::MAX_EARLIER_VERSIONS;
@@ -50,25 +50,31 @@ const MAX_KEPT_NAMES: usize = 8;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentHistory {
     /// Versions that were pushed, the last one first, without repeats.
-    pub pushed: Vec<Digest>,
+    #[serde(rename = "pushed")]
+    pub pushed_versions: Vec<Digest>,
     /// The last reset or undo, however it ended.
-    pub last: Option<LastRun>,
+    #[serde(rename = "last")]
+    pub last_run: Option<LastRun>,
     /// The last record, if it archived something and did not change the memory;
     /// seldom there, and large.
-    pub tried: Option<Box<FailedAttempt>>,
+    #[serde(rename = "tried")]
+    pub failed_attempt: Option<Box<FailedAttempt>>,
     /// Where the memory was that the last record found or left as a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<Box<RecordedAddress>>,
+    #[serde(rename = "file")]
+    pub file_address: Option<Box<RecordedAddress>>,
     /// Names of objects that runs kept beside the memory, the last one first; some may be
     /// gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<String>,
+    #[serde(rename = "kept")]
+    pub kept_names: Vec<String>,
     /// Which objects these are, where that is known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_ids: BTreeMap<String, ObjectId>,
     /// The digest of the last attributes that were long, and the record that has them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub attributes: Option<(Digest, LedgerPosition)>,
+    #[serde(rename = "attributes")]
+    pub long_attributes: Option<(Digest, LedgerPosition)>,
 }
 
 /// A run that archived a memory and then failed.
@@ -77,50 +83,51 @@ pub struct FailedAttempt {
     /// What it found.
     pub before: Option<FileState>,
     /// The version that its entry is split by.
-    pub split: Option<Digest>,
+    #[serde(rename = "split")]
+    pub split_version: Option<Digest>,
     /// Its entry.
-    pub entry: Written,
+    pub entry: WrittenEntry,
 }
 
 impl AgentHistory {
-    fn take(&mut self, event: &Event, time: DateTime<FixedOffset>, at: LedgerPosition) {
-        if let Some(digest) = event.attributes.as_ref().and_then(digest_if_long) {
-            self.attributes = Some((digest, at));
+    fn add_event(&mut self, event: &RunEvent, time: DateTime<FixedOffset>, at: LedgerPosition) {
+        if let Some(digest) = event.attributes.as_ref().and_then(long_attributes_digest) {
+            self.long_attributes = Some((digest, at));
         }
-        if event.changed()
+        if event.has_changed_memory()
             && let Some(pushed) = event.baseline
         {
-            self.pushed.retain(|digest| *digest != pushed);
-            self.pushed.insert(0, pushed);
-            self.pushed.truncate(MAX_EARLIER_VERSIONS);
+            self.pushed_versions.retain(|digest| *digest != pushed);
+            self.pushed_versions.insert(0, pushed);
+            self.pushed_versions.truncate(MAX_EARLIER_VERSIONS);
         }
         let standings = event.before.iter().chain(&event.after);
         // What is equal to its baseline is a file, too.
-        let is_equal = event.act == Operation::Reset && event.outcome == Outcome::Unchanged;
+        let is_equal = event.operation == Operation::Reset && event.outcome == Outcome::Unchanged;
         if is_equal || standings.into_iter().any(|it| it.digest().is_some()) {
-            self.file = Some(Box::new(RecordedAddress::of_event(event)));
+            self.file_address = Some(Box::new(RecordedAddress::from_event(event)));
         }
-        if matches!(event.act, Operation::Reset | Operation::Undo) {
-            self.last = Some(LastRun {
+        if matches!(event.operation, Operation::Reset | Operation::Undo) {
+            self.last_run = Some(LastRun {
                 run: event.run.clone(),
                 time,
-                act: event.act,
+                operation: event.operation,
                 outcome: event.outcome,
             });
         }
-        for name in &event.kept {
-            self.kept.retain(|it| it != name);
-            self.kept.insert(0, name.clone());
+        for name in &event.kept_names {
+            self.kept_names.retain(|it| it != name);
+            self.kept_names.insert(0, name.clone());
         }
-        self.kept.truncate(MAX_KEPT_NAMES);
+        self.kept_names.truncate(MAX_KEPT_NAMES);
         self.kept_ids.extend(event.kept_ids.clone());
-        let kept = &self.kept;
+        let kept = &self.kept_names;
         self.kept_ids.retain(|name, _| kept.contains(name));
-        let tried = event.entry.clone().filter(|_| !event.changed());
-        self.tried = tried.map(|entry| {
+        let tried = event.entry.clone().filter(|_| !event.has_changed_memory());
+        self.failed_attempt = tried.map(|entry| {
             Box::new(FailedAttempt {
                 before: event.before.clone(),
-                split: event.split,
+                split_version: event.split_version,
                 entry,
             })
         });
@@ -128,7 +135,7 @@ impl AgentHistory {
 }
 
 /// The digest of attributes that are long.
-pub fn digest_if_long(attributes: &Attributes) -> Option<Digest> {
+pub fn long_attributes_digest(attributes: &Attributes) -> Option<Digest> {
     let xattrs = attributes.xattrs.iter();
     let size: usize = xattrs.map(|(name, value)| name.len() + value.len()).sum();
     let json = (size > LONG_ATTRIBUTES_BYTES).then(|| serde_json::to_vec(attributes))?;
@@ -138,39 +145,46 @@ pub fn digest_if_long(attributes: &Attributes) -> Option<Digest> {
 /// What was gathered from a ledger, up to a place.
 #[derive(Default)]
 pub struct LedgerIndex {
-    at: LedgerPosition,
-    latest: Option<(u64, DateTime<FixedOffset>)>,
+    position: LedgerPosition,
+    latest_record: Option<(u64, DateTime<FixedOffset>)>,
     /// Times of the last records, in their order, an hour or more apart.
-    times: Vec<DateTime<FixedOffset>>,
+    record_times: Vec<DateTime<FixedOffset>>,
     /// Agents that were asked for, or that a record was about.
     agents: HashMap<String, AgentHistory>,
     /// The index as it was read, and where in it the other agents are.
-    text: Vec<u8>,
-    unread: HashMap<String, Range<usize>>,
+    raw_index: Vec<u8>,
+    unparsed: HashMap<String, Range<usize>>,
     /// Up to which record the file goes.
-    written: u64,
+    written_seq: u64,
 }
 
 /// The second line.
 #[derive(Serialize, Deserialize)]
 struct IndexHeader {
-    form: u32,
-    at: LedgerPosition,
-    latest: Option<(u64, DateTime<FixedOffset>)>,
-    times: Vec<DateTime<FixedOffset>>,
+    #[serde(rename = "form")]
+    format: u32,
+    #[serde(rename = "at")]
+    position: LedgerPosition,
+    #[serde(rename = "latest")]
+    latest_record: Option<(u64, DateTime<FixedOffset>)>,
+    #[serde(rename = "times")]
+    record_times: Vec<DateTime<FixedOffset>>,
 }
 
 impl LedgerIndex {
     /// Reads the index of a ledger, if there is one that is about this ledger.
     pub fn read(archive: &Archive, ledger: &File) -> Option<LedgerIndex> {
-        let text = durable::read_own(&archive.own(INDEX_FILE_NAME)).ok()?;
-        let mut lines = Lines { text: &text, at: 0 };
+        let text = durable::read_own_file(&archive.program_path(INDEX_FILE_NAME)).ok()?;
+        let mut lines = LineRanges {
+            text: &text,
+            offset: 0,
+        };
         let digest: Digest = str::from_utf8(&text[lines.next()?]).ok()?.parse().ok()?;
-        if Digest::of(&text[lines.at..]) != digest {
+        if Digest::of(&text[lines.offset..]) != digest {
             return None;
         }
         let head: IndexHeader = serde_json::from_slice(&text[lines.next()?]).ok()?;
-        if head.form != INDEX_FORMAT || !ends_with(ledger, head.at) {
+        if head.format != INDEX_FORMAT || !has_line_at(ledger, head.position) {
             return None;
         }
         let mut unread = HashMap::new();
@@ -180,36 +194,43 @@ impl LedgerIndex {
             unread.insert(name, line.start + tab + 1..line.end);
         }
         Some(LedgerIndex {
-            at: head.at,
-            latest: head.latest,
-            times: head.times,
+            position: head.position,
+            latest_record: head.latest_record,
+            record_times: head.record_times,
             agents: HashMap::new(),
-            written: head.at.seq,
-            text,
-            unread,
+            written_seq: head.position.seq,
+            raw_index: text,
+            unparsed: unread,
         })
     }
 
     /// The place up to which this goes.
-    pub fn place(&self) -> LedgerPosition {
-        self.at
+    pub fn position(&self) -> LedgerPosition {
+        self.position
     }
 
     /// Number and time of the record with the latest time.
-    pub fn latest(&self) -> Option<(u64, DateTime<FixedOffset>)> {
-        self.latest
+    pub fn latest_record(&self) -> Option<(u64, DateTime<FixedOffset>)> {
+        self.latest_record
     }
 
     /// The latest time of a record that is not behind this time, among the last ones.
-    pub fn last_before(&self, time: DateTime<FixedOffset>) -> Option<DateTime<FixedOffset>> {
-        self.times.iter().copied().filter(|it| *it <= time).max()
+    pub fn last_record_time_before(
+        &self,
+        time: DateTime<FixedOffset>,
+    ) -> Option<DateTime<FixedOffset>> {
+        self.record_times
+            .iter()
+            .copied()
+            .filter(|it| *it <= time)
+            .max()
     }
 
     /// What is known of an agent; none if that cannot be read.
-    pub fn of(&mut self, agent: &str) -> Option<&mut AgentHistory> {
-        if let Some(range) = self.unread.get(agent) {
-            let history = serde_json::from_slice(&self.text[range.clone()]).ok()?;
-            self.unread.remove(agent);
+    pub fn history_mut(&mut self, agent: &str) -> Option<&mut AgentHistory> {
+        if let Some(range) = self.unparsed.get(agent) {
+            let history = serde_json::from_slice(&self.raw_index[range.clone()]).ok()?;
+            self.unparsed.remove(agent);
             self.agents.insert(agent.to_string(), history);
         }
         if !self.agents.contains_key(agent) {
@@ -222,27 +243,30 @@ impl LedgerIndex {
     /// Takes the next record, which ends at a place. False when what is known of
     /// its agent cannot be read.
     #[must_use]
-    pub fn take(&mut self, record: &Record, at: LedgerPosition) -> bool {
-        if self.latest.is_none_or(|(_, time)| record.time > time) {
-            self.latest = Some((record.seq, record.time));
+    pub fn add_record(&mut self, record: &LedgerRecord, at: LedgerPosition) -> bool {
+        if self
+            .latest_record
+            .is_none_or(|(_, time)| record.time > time)
+        {
+            self.latest_record = Some((record.seq, record.time));
         }
         // A clock that was ahead of this one for a day or more was wrong, or this one is.
-        self.times
+        self.record_times
             .retain(|other| *other - record.time < Duration::days(1));
         // Not only from the last one: two clocks that are apart would fill it in no time.
         let is_apart = |other: &DateTime<_>| (record.time - *other).abs() >= Duration::hours(1);
-        if self.times.iter().all(is_apart) {
-            self.times.push(record.time);
-            let more = self.times.len().saturating_sub(MAX_RECORD_TIMES);
-            self.times.drain(..more);
+        if self.record_times.iter().all(is_apart) {
+            self.record_times.push(record.time);
+            let more = self.record_times.len().saturating_sub(MAX_RECORD_TIMES);
+            self.record_times.drain(..more);
         }
-        self.at = at;
+        self.position = at;
         // What has no agent is about the ledger or the archive.
-        if record.what.agent.is_empty() {
+        if record.event.agent.is_empty() {
             return true;
         }
-        match self.of(&record.what.agent) {
-            Some(history) => history.take(&record.what, record.time, at),
+        match self.history_mut(&record.event.agent) {
+            Some(history) => history.add_event(&record.event, record.time, at),
             None => return false,
         }
         true
@@ -250,12 +274,12 @@ impl LedgerIndex {
 
     /// Writes the index if the ledger has grown far beyond the one on the disk.
     /// One that cannot be written costs time and nothing else.
-    pub fn keep(&mut self, archive: &Archive) {
-        let agents = (self.agents.len() + self.unread.len()) as u64;
-        if self.at.seq > self.written + MIN_UNINDEXED_RECORDS + agents
+    pub fn write_if_outdated(&mut self, archive: &Archive) {
+        let agents = (self.agents.len() + self.unparsed.len()) as u64;
+        if self.position.seq > self.written_seq + MIN_UNINDEXED_RECORDS + agents
             && self.write(archive).is_ok()
         {
-            self.written = self.at.seq;
+            self.written_seq = self.position.seq;
         }
     }
 
@@ -264,10 +288,10 @@ impl LedgerIndex {
     fn write(&self, archive: &Archive) -> Result<()> {
         let mut body = Vec::new();
         let head = IndexHeader {
-            form: INDEX_FORMAT,
-            at: self.at,
-            latest: self.latest,
-            times: self.times.clone(),
+            format: INDEX_FORMAT,
+            position: self.position,
+            latest_record: self.latest_record,
+            record_times: self.record_times.clone(),
         };
         let mut put = |name: Option<&str>, history: &dyn Fn(&mut Vec<u8>) -> Option<()>| {
             if let Some(name) = name {
@@ -284,9 +308,9 @@ impl LedgerIndex {
             let write = |body: &mut Vec<u8>| json(serde_json::to_writer(body, history));
             whole &= put(Some(name), &write).is_some();
         }
-        for (name, range) in &self.unread {
+        for (name, range) in &self.unparsed {
             let copy = |body: &mut Vec<u8>| {
-                body.extend_from_slice(&self.text[range.clone()]);
+                body.extend_from_slice(&self.raw_index[range.clone()]);
                 Some(())
             };
             whole &= put(Some(name), &copy).is_some();
@@ -294,8 +318,8 @@ impl LedgerIndex {
         if !whole {
             return Ok(());
         }
-        let path = archive.own(INDEX_STAGING_NAME);
-        let mut file = durable::open_own(
+        let path = archive.program_path(INDEX_STAGING_NAME);
+        let mut file = durable::open_own_file(
             &path,
             OpenOptions::new()
                 .write(true)
@@ -303,24 +327,24 @@ impl LedgerIndex {
                 .truncate(true)
                 .mode(archive.file_mode().as_raw_mode()),
         )
-        .path("open", &path)?;
-        archive.dress_own(&file, &path)?;
+        .with_path("open", &path)?;
+        archive.repair_program_file(&file, &path)?;
         let first = format!("{}\n", Digest::of(&body));
         let written = file
             .write_all(first.as_bytes())
             .and_then(|()| file.write_all(&body))
-            .and_then(|()| std::fs::rename(&path, archive.own(INDEX_FILE_NAME)));
+            .and_then(|()| std::fs::rename(&path, archive.program_path(INDEX_FILE_NAME)));
         if written.is_err() {
             // It would fill a disk that is full already.
             let _ = std::fs::remove_file(&path);
         }
-        written.path("write", &path)
+        written.with_path("write", &path)
     }
 }
 
 /// Whether a ledger has a line at this place that is the one that was read.
-fn ends_with(ledger: &File, at: LedgerPosition) -> bool {
-    let Some(length) = at.offset.checked_sub(at.from) else {
+fn has_line_at(ledger: &File, at: LedgerPosition) -> bool {
+    let Some(length) = at.offset.checked_sub(at.line_start) else {
         return false;
     };
     let fits = ledger.metadata().is_ok_and(|meta| meta.len() >= at.offset);
@@ -328,25 +352,25 @@ fn ends_with(ledger: &File, at: LedgerPosition) -> bool {
         return false;
     }
     let mut line = vec![0; length as usize];
-    let read = ledger.read_exact_at(&mut line, at.from).is_ok();
-    read && line.pop() == Some(b'\n') && Digest::of(&line) == at.head
+    let read = ledger.read_exact_at(&mut line, at.line_start).is_ok();
+    read && line.pop() == Some(b'\n') && Digest::of(&line) == at.line_digest
 }
 
 /// Where the lines of a text are, each without its line feed.
-struct Lines<'t> {
+struct LineRanges<'t> {
     text: &'t [u8],
-    at: usize,
+    offset: usize,
 }
 
-impl Iterator for Lines<'_> {
+impl Iterator for LineRanges<'_> {
     type Item = Range<usize>;
 
     fn next(&mut self) -> Option<Range<usize>> {
-        let length = self.text[self.at..]
+        let length = self.text[self.offset..]
             .iter()
             .position(|byte| *byte == b'\n')?;
-        let line = self.at..self.at + length;
-        self.at = line.end + 1;
+        let line = self.offset..self.offset + length;
+        self.offset = line.end + 1;
         Some(line)
     }
 }

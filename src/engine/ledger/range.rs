@@ -1,6 +1,6 @@
 //! Some of the records of a ledger, oldest first, read when they are asked for.
 
-use super::{LedgerPosition, Record, Scan};
+use super::{LedgerPosition, LedgerRecord, LedgerScan};
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::Result;
@@ -10,15 +10,15 @@ pub struct RecordRange<'e> {
     engine: &'e Engine,
     agent: Option<String>,
     /// Behind which record they begin.
-    from: LedgerPosition,
+    start: LedgerPosition,
     /// The last one that counts.
-    end: (u64, Digest),
+    last_record: (u64, Digest),
 }
 
 impl RecordRange<'_> {
     /// Number and digest of the ledger's last record.
     pub fn head(&self) -> (u64, Digest) {
-        self.end
+        self.last_record
     }
 
     /// Reads the records. Every line is checked to continue the one before.
@@ -26,16 +26,16 @@ impl RecordRange<'_> {
     /// # Errors
     /// A ledger that cannot be read or whose chain is broken, or what `take` answers,
     /// which is not called any more then.
-    pub fn each(&self, take: &mut dyn FnMut(&Record) -> Result<()>) -> Result<()> {
-        let Some(mut scan) = Scan::open_at(&self.engine.ledger_path(), self.from)? else {
+    pub fn for_each(&self, visit: &mut dyn FnMut(&LedgerRecord) -> Result<()>) -> Result<()> {
+        let Some(mut scan) = LedgerScan::open_at(&self.engine.ledger_path(), self.start)? else {
             return Ok(());
         };
-        while scan.place().seq < self.end.0
-            && let Some(record) = scan.record()?
+        while scan.position().seq < self.last_record.0
+            && let Some(record) = scan.next_record()?
         {
             let agent = self.agent.as_ref();
-            if agent.is_none_or(|agent| *agent == record.what.agent) {
-                take(&record)?;
+            if agent.is_none_or(|agent| *agent == record.event.agent) {
+                visit(&record)?;
             }
         }
         Ok(())
@@ -49,14 +49,14 @@ impl Engine {
     /// # Errors
     /// A ledger that cannot be read or whose chain is broken.
     pub fn records(&self, agent: Option<&str>, last: Option<usize>) -> Result<RecordRange<'_>> {
-        let (mut back, end) = self.ledger_back()?;
+        let (mut back, end) = self.scan_ledger_backwards()?;
         let mut from = LedgerPosition::default();
         if let Some(last) = last {
             let mut first = end;
             for _ in 0..last {
                 let is_wanted = |name: &str| agent.is_none_or(|agent| agent == name);
-                match back.next(|record| is_wanted(&record.agent))? {
-                    Some((place, record)) => first = place.before(record.prev),
+                match back.next_matching(|record| is_wanted(&record.agent))? {
+                    Some((place, record)) => first = place.before_last_line(record.previous_digest),
                     None => break,
                 }
             }
@@ -65,8 +65,8 @@ impl Engine {
         Ok(RecordRange {
             engine: self,
             agent: agent.map(str::to_string),
-            from,
-            end: (end.seq, end.head),
+            start: from,
+            last_record: (end.seq, end.line_digest),
         })
     }
 
@@ -74,10 +74,13 @@ impl Engine {
     ///
     /// # Errors
     /// As [`Engine::records`].
-    pub fn last_records(&self, mut take: impl FnMut(Record) -> bool) -> Result<()> {
-        let (mut back, _) = self.ledger_back()?;
-        while let Some((_, record)) = back.next(|_| true)? {
-            if !take(record) {
+    pub fn for_each_record_backwards(
+        &self,
+        mut visit: impl FnMut(LedgerRecord) -> bool,
+    ) -> Result<()> {
+        let (mut back, _) = self.scan_ledger_backwards()?;
+        while let Some((_, record)) = back.next_matching(|_| true)? {
+            if !visit(record) {
                 break;
             }
         }

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::{Event, Record};
+use super::{LedgerRecord, RunEvent};
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::log;
-use crate::error::{Error, Kind, PathContext, Result};
+use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// No record comes near this; a longer line is none.
 pub(super) const MAX_RECORD_BYTES: u64 = 16 << 20;
@@ -26,19 +26,21 @@ pub struct LedgerPosition {
     /// Bytes before this place.
     pub offset: u64,
     /// Bytes before the line that ends here.
-    pub from: u64,
+    #[serde(rename = "from")]
+    pub line_start: u64,
     /// Digest of that line.
-    pub head: Digest,
+    #[serde(rename = "head")]
+    pub line_digest: Digest,
 }
 
 impl LedgerPosition {
     /// The place before the line that ends here, which continues one with this digest.
-    pub fn before(self, prev: Digest) -> LedgerPosition {
+    pub fn before_last_line(self, prev: Digest) -> LedgerPosition {
         LedgerPosition {
             seq: self.seq - 1,
-            offset: self.from,
-            from: 0,
-            head: prev,
+            offset: self.line_start,
+            line_start: 0,
+            line_digest: prev,
         }
     }
 }
@@ -47,18 +49,18 @@ impl LedgerPosition {
 const MIN_RECORD_BYTES: u64 = 200;
 
 /// A ledger that is being read.
-pub struct Scan {
+pub struct LedgerScan {
     file: BufReader<File>,
     path: PathBuf,
-    at: LedgerPosition,
+    position: LedgerPosition,
     /// Lines before this place.
-    line: u64,
-    text: Vec<u8>,
+    line_number: u64,
+    line_bytes: Vec<u8>,
     /// Nothing can be said about what the next line continues: the one before
     /// could not be read.
-    blind: bool,
+    is_previous_unknown: bool,
     /// What follows is no record: a crash left it.
-    is_over: bool,
+    is_finished: bool,
 }
 
 /// A line as it was found.
@@ -66,27 +68,28 @@ pub struct ScannedLine {
     /// Its number, from 1.
     pub number: u64,
     /// The record in it, if there is one.
-    pub record: Option<Record>,
+    pub record: Option<LedgerRecord>,
     /// What is wrong with it.
-    pub wrong: Option<String>,
+    pub problem: Option<String>,
 }
 
-impl Scan {
+impl LedgerScan {
     /// Reads on from a place that was reached before.
     ///
     /// # Errors
     /// What the system answered.
-    pub fn new(file: File, path: &Path, at: LedgerPosition) -> Result<Scan> {
+    pub fn new(file: File, path: &Path, at: LedgerPosition) -> Result<LedgerScan> {
         let mut file = BufReader::with_capacity(128 * 1024, file);
-        file.seek(SeekFrom::Start(at.offset)).path("read", path)?;
-        Ok(Scan {
+        file.seek(SeekFrom::Start(at.offset))
+            .with_path("read", path)?;
+        Ok(LedgerScan {
             file,
             path: path.to_path_buf(),
-            line: at.seq,
-            at,
-            text: Vec::new(),
-            blind: false,
-            is_over: false,
+            line_number: at.seq,
+            position: at,
+            line_bytes: Vec::new(),
+            is_previous_unknown: false,
+            is_finished: false,
         })
     }
 
@@ -94,25 +97,25 @@ impl Scan {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn open(path: &Path) -> Result<Option<Scan>> {
-        Scan::open_at(path, LedgerPosition::default())
+    pub fn open(path: &Path) -> Result<Option<LedgerScan>> {
+        LedgerScan::open_at(path, LedgerPosition::default())
     }
 
     /// The same from a place on that was reached before.
     ///
     /// # Errors
     /// What the system answered.
-    pub fn open_at(path: &Path, at: LedgerPosition) -> Result<Option<Scan>> {
-        match durable::open_own(path, OpenOptions::new().read(true)) {
-            Ok(file) => Scan::new(file, path, at).map(Some),
+    pub fn open_at(path: &Path, at: LedgerPosition) -> Result<Option<LedgerScan>> {
+        match durable::open_own_file(path, OpenOptions::new().read(true)) {
+            Ok(file) => LedgerScan::new(file, path, at).map(Some),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(Error::io("read the ledger", path, &error)),
+            Err(error) => Err(Error::from_io("read the ledger", path, &error)),
         }
     }
 
     /// The place behind the last line that was read.
-    pub fn place(&self) -> LedgerPosition {
-        self.at
+    pub fn position(&self) -> LedgerPosition {
+        self.position
     }
 
     /// How many bytes follow. At the end of the scan they are of a record that is being
@@ -120,9 +123,13 @@ impl Scan {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn torn(&self) -> Result<u64> {
-        let meta = self.file.get_ref().metadata().path("look at", &self.path)?;
-        Ok(meta.len().saturating_sub(self.at.offset))
+    pub fn trailing_bytes(&self) -> Result<u64> {
+        let meta = self
+            .file
+            .get_ref()
+            .metadata()
+            .with_path("look at", &self.path)?;
+        Ok(meta.len().saturating_sub(self.position.offset))
     }
 
     /// The next record; none at the end, before a line that is still being written,
@@ -131,17 +138,17 @@ impl Scan {
     /// # Errors
     /// A line that is no record or does not continue the one before: the scan
     /// is over then.
-    pub fn record(&mut self) -> Result<Option<Record>> {
-        let at = self.at;
-        let Some(line) = self.line()? else {
+    pub fn next_record(&mut self) -> Result<Option<LedgerRecord>> {
+        let at = self.position;
+        let Some(line) = self.next_line()? else {
             return Ok(None);
         };
-        match (line.record, line.wrong) {
+        match (line.record, line.problem) {
             (Some(record), None) => Ok(Some(record)),
             (_, wrong) => {
-                self.at = at;
+                self.position = at;
                 let why = wrong.unwrap_or_default();
-                Err(broken(&self.path, line.number, &why))
+                Err(broken_chain_error(&self.path, line.number, &why))
             }
         }
     }
@@ -151,43 +158,43 @@ impl Scan {
     ///
     /// # Errors
     /// What the system answered.
-    pub fn line(&mut self) -> Result<Option<ScannedLine>> {
-        if self.is_over {
+    pub fn next_line(&mut self) -> Result<Option<ScannedLine>> {
+        if self.is_finished {
             return Ok(None);
         }
-        let number = self.line + 1;
+        let number = self.line_number + 1;
         let mut count = self.read_line()?;
-        if count == 0 && self.was_written_whole(self.torn()?) {
+        if count == 0 && self.was_logged_whole(self.trailing_bytes()?) {
             // It may have been whole already when its run told of it.
-            let offset = SeekFrom::Start(self.at.offset);
-            self.file.seek(offset).path("read", &self.path)?;
+            let offset = SeekFrom::Start(self.position.offset);
+            self.file.seek(offset).with_path("read", &self.path)?;
             count = self.read_line()?;
             if count == 0 {
-                self.is_over = true;
+                self.is_finished = true;
                 let wrong = Some("it was written whole, and is cut off".to_string());
                 let record = None;
                 return Ok(Some(ScannedLine {
                     number,
                     record,
-                    wrong,
+                    problem: wrong,
                 }));
             }
         }
         if count == 0 {
             return Ok(None);
         }
-        let parsed = parse(&self.text);
-        if parsed.is_err() && !self.blind && self.is_torn_append()? {
-            self.is_over = true;
+        let parsed = parse_record(&self.line_bytes);
+        if parsed.is_err() && !self.is_previous_unknown && self.is_torn_append()? {
+            self.is_finished = true;
             return Ok(None);
         }
-        let digest = Digest::of(&self.text);
+        let digest = Digest::of(&self.line_bytes);
         let (record, wrong) = match parsed {
             Err(error) => (None, Some(format!("it is no record: {error}"))),
-            Ok(record) if self.blind => (Some(record), None),
+            Ok(record) if self.is_previous_unknown => (Some(record), None),
             Ok(record)
-                if record.prev != self.at.head
-                    || record.seq.checked_sub(1) != Some(self.at.seq) =>
+                if record.previous_digest != self.position.line_digest
+                    || record.seq.checked_sub(1) != Some(self.position.seq) =>
             {
                 (
                     Some(record),
@@ -196,38 +203,38 @@ impl Scan {
             }
             Ok(record) => (Some(record), None),
         };
-        self.blind = record.is_none();
-        self.line = number;
-        self.at = LedgerPosition {
+        self.is_previous_unknown = record.is_none();
+        self.line_number = number;
+        self.position = LedgerPosition {
             seq: record
                 .as_ref()
-                .map_or(self.at.seq.saturating_add(1), |record| record.seq),
-            from: self.at.offset,
-            offset: self.at.offset + count,
-            head: digest,
+                .map_or(self.position.seq.saturating_add(1), |record| record.seq),
+            line_start: self.position.offset,
+            offset: self.position.offset + count,
+            line_digest: digest,
         };
         Ok(Some(ScannedLine {
             number,
             record,
-            wrong,
+            problem: wrong,
         }))
     }
 
     /// Reads the next line without its line feed, and returns how many bytes it has with
     /// it; none at the end, and of a line that is not finished.
     fn read_line(&mut self) -> Result<u64> {
-        self.text.clear();
+        self.line_bytes.clear();
         let mut piece = (&mut self.file).take(MAX_RECORD_BYTES);
-        let count = piece.read_until(b'\n', &mut self.text);
-        let count = count.path("read", &self.path)? as u64;
-        if self.text.pop_if(|byte| *byte == b'\n').is_some() {
+        let count = piece.read_until(b'\n', &mut self.line_bytes);
+        let count = count.with_path("read", &self.path)? as u64;
+        if self.line_bytes.pop_if(|byte| *byte == b'\n').is_some() {
             return Ok(count);
         }
         match count < MAX_RECORD_BYTES {
             true => Ok(0),
-            false => Err(broken(
+            false => Err(broken_chain_error(
                 &self.path,
-                self.line + 1,
+                self.line_number + 1,
                 "it is too long for a record",
             )),
         }
@@ -236,18 +243,18 @@ impl Scan {
     /// Whether what follows is what a crash left of one append: its first line is no
     /// record, and none behind it is of another run.
     fn is_torn_append(&self) -> Result<bool> {
-        let length = self.torn()?;
-        if length > MAX_RECORD_BYTES || self.was_written_whole(length) {
+        let length = self.trailing_bytes()?;
+        if length > MAX_RECORD_BYTES || self.was_logged_whole(length) {
             return Ok(false);
         }
         let mut tail = vec![0; length as usize];
         let file = self.file.get_ref();
-        if file.read_exact_at(&mut tail, self.at.offset).is_err() {
+        if file.read_exact_at(&mut tail, self.position.offset).is_err() {
             // Somebody cuts it off.
             return Ok(true);
         }
-        let records = tail.split(|byte| *byte == b'\n').map(parse);
-        let mut runs = records.flatten().map(|record| record.what.run);
+        let records = tail.split(|byte| *byte == b'\n').map(parse_record);
+        let mut runs = records.flatten().map(|record| record.event.run);
         let first = runs.next();
         Ok(runs.all(|run| Some(run) == first))
     }
@@ -255,13 +262,13 @@ impl Scan {
     /// Whether so many bytes behind the last record were a whole record once: a run tells
     /// of the ledger's head only when that is on the disk. What `reset.log` tells of
     /// another ledger, which stood here before, does not fit into these bytes.
-    fn was_written_whole(&self, length: u64) -> bool {
+    fn was_logged_whole(&self, length: u64) -> bool {
         if length == 0 {
             return false;
         }
         let archive = self.path.parent().and_then(Path::parent);
-        let head = archive.and_then(|archive| log::heads(archive).pop());
-        let more = head.map_or(0, |(seq, _)| seq.saturating_sub(self.at.seq));
+        let head = archive.and_then(|archive| log::read_logged_heads(archive).pop());
+        let more = head.map_or(0, |(seq, _)| seq.saturating_sub(self.position.seq));
         more > 0 && more.saturating_mul(MIN_RECORD_BYTES) <= length
     }
 }
@@ -271,16 +278,19 @@ impl Scan {
 ///
 /// # Errors
 /// What the system answered, or another line in its place.
-pub fn record_at(path: &Path, place: LedgerPosition) -> Result<Record> {
-    let file =
-        durable::open_own(path, OpenOptions::new().read(true)).path("read the ledger", path)?;
-    let length = place.offset.saturating_sub(place.from).saturating_sub(1);
+pub fn read_record_at(path: &Path, position: LedgerPosition) -> Result<LedgerRecord> {
+    let file = durable::open_own_file(path, OpenOptions::new().read(true))
+        .with_path("read the ledger", path)?;
+    let length = position
+        .offset
+        .saturating_sub(position.line_start)
+        .saturating_sub(1);
     let mut line = vec![0; length.min(MAX_RECORD_BYTES) as usize];
-    file.read_exact_at(&mut line, place.from)
-        .path("read", path)?;
-    match parse(&line) {
-        Ok(record) if Digest::of(&line) == place.head => Ok(record),
-        _ => Err(broken(path, place.seq, "it was changed")),
+    file.read_exact_at(&mut line, position.line_start)
+        .with_path("read", path)?;
+    match parse_record(&line) {
+        Ok(record) if Digest::of(&line) == position.line_digest => Ok(record),
+        _ => Err(broken_chain_error(path, position.seq, "it was changed")),
     }
 }
 
@@ -288,28 +298,33 @@ pub fn record_at(path: &Path, place: LedgerPosition) -> Result<Record> {
 #[derive(Deserialize)]
 struct RecordHeader {
     seq: u64,
-    prev: Digest,
+    #[serde(rename = "prev")]
+    previous_digest: Digest,
     time: DateTime<FixedOffset>,
 }
 
 /// Both halves of a record are read from the whole line, which is much quicker
 /// than to collect what the first one leaves.
-pub(super) fn parse(line: &[u8]) -> serde_json::Result<Record> {
-    let RecordHeader { seq, prev, time } = serde_json::from_slice(line)?;
-    let what: Event = serde_json::from_slice(line)?;
-    Ok(Record {
+pub(super) fn parse_record(line: &[u8]) -> serde_json::Result<LedgerRecord> {
+    let RecordHeader {
         seq,
-        prev,
+        previous_digest: prev,
         time,
-        what,
+    } = serde_json::from_slice(line)?;
+    let what: RunEvent = serde_json::from_slice(line)?;
+    Ok(LedgerRecord {
+        seq,
+        previous_digest: prev,
+        time,
+        event: what,
     })
 }
 
 /// A ledger whose chain is broken.
-pub fn broken(path: &Path, line: u64, why: &str) -> Error {
+pub fn broken_chain_error(path: &Path, line: u64, why: &str) -> Error {
     Error::new(
-        Kind::Integrity,
+        ErrorKind::Integrity,
         format!("the ledger {} is broken at line {line}: {why}", path.display()),
     )
-    .hint("the command `verify` shows all of it; keep the file as evidence and move it away with reset.log and reset.log.old, then a new ledger begins")
+    .with_hint("the command `verify` shows all of it; keep the file as evidence and move it away with reset.log and reset.log.old, then a new ledger begins")
 }

@@ -11,14 +11,14 @@ fn baseline(text: &str) -> Baseline {
 }
 
 fn boundary(memory: &[u8], text: &str) -> Option<Boundary> {
-    find(memory, &baseline(text), &[])
+    find_boundary(memory, &baseline(text), &[])
 }
 
 /// The lines of `text` that rule 1 lets be a boundary.
 fn eligible(text: &str) -> Vec<usize> {
     separator_lines(text.as_bytes(), b"---")
         .iter()
-        .filter(|line| line.eligible)
+        .filter(|line| line.is_eligible)
         .map(|line| line.line)
         .collect()
 }
@@ -86,7 +86,7 @@ fn a_line_of_dashes_is_a_separator_only_where_markdown_makes_it_a_rule() {
 fn a_separator_that_looks_like_a_table_row_is_not_one_inside_a_table() {
     let text = b"| a |\n|---|\n| 1 |\n\n|---|\n";
     let lines = separator_lines(text, b"|---|");
-    let eligible: Vec<(usize, bool)> = lines.iter().map(|l| (l.line, l.eligible)).collect();
+    let eligible: Vec<(usize, bool)> = lines.iter().map(|l| (l.line, l.is_eligible)).collect();
     assert_eq!(eligible, [(2, false), (5, true)]);
 }
 
@@ -104,18 +104,21 @@ fn a_separator_line_that_ends_otherwise_is_told() {
     let of = |text: &[u8]| Baseline::new(text.to_vec(), "---");
     let own = of(baseline);
     let memory = b"# Rules\r\n- be kind\r\n---\r\nnote\r\n";
-    assert!(has_cr_lf(memory, &own));
-    assert!(!has_cr_lf(b"# Rules\n- be kind\n---\nnote\r\n", &own));
-    assert!(!has_cr_lf(b"nothing\r\nof it\r\n", &own));
+    assert!(has_cr_lf_separator(memory, &own));
+    assert!(!has_cr_lf_separator(
+        b"# Rules\n- be kind\n---\nnote\r\n",
+        &own
+    ));
+    assert!(!has_cr_lf_separator(b"nothing\r\nof it\r\n", &own));
     let both = b"# Rules\r\n---\r\n";
     assert!(
-        !has_cr_lf(both, &of(both)),
+        !has_cr_lf_separator(both, &of(both)),
         "the baseline's own lines end so"
     );
-    assert!(!has_cr_lf(b"---\r\n", &of(b"")));
+    assert!(!has_cr_lf_separator(b"---\r\n", &of(b"")));
     let without = of(b"# Rules\n- be kind\n");
     assert!(
-        !has_cr_lf(memory, &without),
+        !has_cr_lf_separator(memory, &without),
         "its last line is no separator"
     );
 }
@@ -141,8 +144,11 @@ fn an_intact_memory_has_its_boundary_right_behind_the_operator_part() {
     let memory = format!("{BASELINE}- a note\n\n---\n- another\n");
     let found = boundary(memory.as_bytes(), BASELINE).unwrap();
     assert_eq!(found.offset, BASELINE.len());
-    assert_eq!(found.rule, Rule::Intact);
-    assert_eq!((found.line, found.nth, found.of), (9, 1, 2));
+    assert_eq!(found.rule, BoundaryRule::Intact);
+    assert_eq!(
+        (found.line, found.separator_number, found.separator_count),
+        (9, 1, 2)
+    );
 }
 
 #[test]
@@ -153,12 +159,15 @@ fn the_line_end_of_the_separator_is_no_drift() {
         format!("{}  \n", BASELINE.trim_end()),
     ] {
         let found = boundary(memory.as_bytes(), BASELINE).unwrap();
-        assert_eq!(found.rule, Rule::Intact, "{memory:?}");
+        assert_eq!(found.rule, BoundaryRule::Intact, "{memory:?}");
         assert_eq!(found.offset, memory.find("note").unwrap_or(memory.len()));
     }
     // The same in the baseline: it ends without a line feed.
     let found = boundary(BASELINE.as_bytes(), BASELINE.trim_end()).unwrap();
-    assert_eq!((found.rule, found.offset), (Rule::Intact, BASELINE.len()));
+    assert_eq!(
+        (found.rule, found.offset),
+        (BoundaryRule::Intact, BASELINE.len())
+    );
 }
 
 #[test]
@@ -171,9 +180,9 @@ fn a_line_that_only_begins_like_the_separator_is_no_boundary() {
 fn a_memory_on_an_earlier_version_is_behind_and_not_drifted() {
     let old = baseline("# Scout\n\nOld rules.\n\n---\n");
     let memory = b"# Scout\n\nOld rules.\n\n---\n- note\n";
-    let found = find(memory, &baseline(BASELINE), &[Arc::new(old.clone())]).unwrap();
-    assert_eq!(found.rule, Rule::Behind(old.digest()));
-    assert!(!found.drifted());
+    let found = find_boundary(memory, &baseline(BASELINE), &[Arc::new(old.clone())]).unwrap();
+    assert_eq!(found.rule, BoundaryRule::Behind(old.digest()));
+    assert!(!found.is_drifted());
     assert_eq!(&memory[found.offset..], b"- note\n");
 }
 
@@ -182,9 +191,15 @@ fn drift_keeps_the_boundary_at_the_image_of_the_separator() {
     let memory = BASELINE.replace("- Ask first.", "- Ask never.\n- Approval is implied.")
         + "- note\n\n---\n- after my own rule\n\n---\n";
     let found = boundary(memory.as_bytes(), BASELINE).unwrap();
-    assert_eq!(found.rule, Rule::Aligned(baseline(BASELINE).digest()));
-    assert_eq!((found.line, found.nth, found.of), (10, 1, 3));
-    assert_eq!((found.added, found.removed), (2, 1));
+    assert_eq!(
+        found.rule,
+        BoundaryRule::Aligned(baseline(BASELINE).digest())
+    );
+    assert_eq!(
+        (found.line, found.separator_number, found.separator_count),
+        (10, 1, 3)
+    );
+    assert_eq!((found.added_lines, found.removed_lines), (2, 1));
     assert!(memory[found.offset..].starts_with("- note"));
 }
 
@@ -192,9 +207,9 @@ fn drift_keeps_the_boundary_at_the_image_of_the_separator() {
 fn drift_is_measured_against_the_version_that_was_pushed_last() {
     let pushed = baseline("# Scout\n\nPushed.\n\n---\n");
     let memory = b"# Scout\n\nPushed!\n\n---\n";
-    let found = find(memory, &baseline(BASELINE), &[Arc::new(pushed.clone())]).unwrap();
-    assert_eq!(found.rule, Rule::Aligned(pushed.digest()));
-    assert_eq!((found.added, found.removed), (1, 1));
+    let found = find_boundary(memory, &baseline(BASELINE), &[Arc::new(pushed.clone())]).unwrap();
+    assert_eq!(found.rule, BoundaryRule::Aligned(pushed.digest()));
+    assert_eq!((found.added_lines, found.removed_lines), (1, 1));
 }
 
 #[test]
@@ -207,9 +222,9 @@ fn without_a_separator_or_a_common_line_there_is_no_boundary() {
 #[test]
 fn all_of_a_memory_without_shared_separator_is_above() {
     let found = boundary(b"one\ntwo\nmine\n", "one\ntwo\n").unwrap();
-    assert!(found.drifted());
-    assert_eq!((found.offset, found.line, found.added), (13, 0, 1));
-    assert!(!boundary(b"one\ntwo\n", "one\ntwo\n").unwrap().drifted());
+    assert!(found.is_drifted());
+    assert_eq!((found.offset, found.line, found.added_lines), (13, 0, 1));
+    assert!(!boundary(b"one\ntwo\n", "one\ntwo\n").unwrap().is_drifted());
 }
 
 #[test]
@@ -217,8 +232,8 @@ fn bytes_that_are_no_text_are_kept_and_compared_as_they_are() {
     let text = b"\xff\x00rule\r\n\r\n---\r\n";
     let baseline = Baseline::new(text.to_vec(), "---");
     let memory = [text.as_slice(), b"\x00\xfe\nno newline"].concat();
-    let found = find(&memory, &baseline, &[]).unwrap();
-    assert_eq!(found.rule, Rule::Intact);
+    let found = find_boundary(&memory, &baseline, &[]).unwrap();
+    assert_eq!(found.rule, BoundaryRule::Intact);
     assert_eq!(&memory[found.offset..], b"\x00\xfe\nno newline");
 }
 
@@ -231,8 +246,8 @@ fn the_search_is_linear_in_a_huge_memory() {
     while memory.len() < 50 << 20 {
         memory.extend_from_slice(b"- Ask first.\n---\n|-|\n```\n```\n");
     }
-    let found = find(&memory, &baseline(BASELINE), &[]).unwrap();
-    assert_eq!((found.line, found.nth), (9, 1));
+    let found = find_boundary(&memory, &baseline(BASELINE), &[]).unwrap();
+    assert_eq!((found.line, found.separator_number), (9, 1));
 }
 
 /// Lines that exercise every block rule of the scanner.
@@ -250,7 +265,7 @@ proptest! {
     fn eligible_separators_are_the_thematic_breaks(lines in prop::collection::vec(line(), 0..14)) {
         use pulldown_cmark::{Event, Options, Parser};
         let text = lines.join("\n") + "\n";
-        prop_assume!(front_matter(text.as_bytes()) == 0);
+        prop_assume!(count_front_matter_lines(text.as_bytes()) == 0);
         let mut rules = Vec::new();
         for (event, range) in Parser::new_ext(&text, Options::empty()).into_offset_iter() {
             let source = text[range.clone()].trim_end();
@@ -271,10 +286,10 @@ proptest! {
         let text = format!("{above}\n---\n");
         let mut bytes = text.as_bytes()[..keep.min(text.len())].to_vec();
         bytes.extend_from_slice(&memory);
-        if let Some(found) = find(&bytes, &baseline(&text), &[]) {
+        if let Some(found) = find_boundary(&bytes, &baseline(&text), &[]) {
             let (above, scratch) = bytes.split_at(found.offset);
             prop_assert_eq!([above, scratch].concat(), bytes.clone());
-            prop_assert!(found.nth <= found.of);
+            prop_assert!(found.separator_number <= found.separator_count);
         }
     }
 
@@ -287,8 +302,8 @@ proptest! {
     ) {
         let text = format!("{above}\n\n---\n");
         let memory = [text.as_bytes(), &scratch].concat();
-        let found = find(&memory, &baseline(&text), &[]).unwrap();
-        prop_assert_eq!(found.rule, Rule::Intact);
+        let found = find_boundary(&memory, &baseline(&text), &[]).unwrap();
+        prop_assert_eq!(found.rule, BoundaryRule::Intact);
         prop_assert_eq!(&memory[found.offset..], scratch.as_slice());
     }
 }

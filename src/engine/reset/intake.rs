@@ -9,293 +9,313 @@ use chrono::{DateTime, FixedOffset};
 
 use super::Run;
 use super::steps::EarlyEnd;
-use crate::archive::{self, EntryKind, Written};
-use crate::baseline::Draft;
+use crate::archive::{self, EntryKind, WrittenEntry};
+use crate::baseline::VersionDraft;
 use crate::config::Agent;
-use crate::engine::judge::{Classification, MemoryReader, classify, lines, window_size};
-use crate::engine::ledger::{Event, FileState};
+use crate::engine::judge::{Classification, MemoryAccumulator, classify, count_lines, window_size};
+use crate::engine::ledger::{FileState, RunEvent};
 use crate::engine::memory::Baseline;
-use crate::engine::plan::{Bound, Memory, Step, UndoMode};
+use crate::engine::plan::{BoundMemory, PlanBinding, PlanStep, UndoMode};
 use crate::engine::undo::{
-    self, AgentRecords, ContentPart, ContentParts, Replacement, UndoRecords, UndoSource,
+    self, AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,
 };
 use crate::engine::{AgentHistory, Engine};
-use crate::error::{Error, Kind, Result};
-use crate::transport::{Attributes, Cause, File, Folder, MemoryObject, SpecialFile, Unsynced};
+use crate::error::{Error, ErrorKind, Result};
+use crate::transport::{
+    Attributes, FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile,
+    UnsyncedObject,
+};
 use crate::untrusted;
 
 /// From how many bytes on a displaced memory is compared with its entry before it
 /// is hashed, which takes much longer.
-const LARGE: u64 = 4 << 20;
+const LARGE_MEMORY_BYTES: u64 = 4 << 20;
 
 impl<'a> Run<'a> {
     /// Reads the memory and writes its entry, both in one pass. `None` when the
     /// memory is what it should be already. One that somebody has a lease on is
     /// tried again later, or, when patience is over, displaced unread: what it
     /// holds is archived when the displaced file is settled.
-    pub(super) fn take(
+    pub(super) fn capture_memory(
         &self,
         agent: &'a Agent,
-        step: &Step,
-        folder: &dyn Folder,
-        event: &mut Event,
-        patient: bool,
+        step: &PlanStep,
+        folder: &dyn MemoryDirectory,
+        event: &mut RunEvent,
+        may_wait_for_lease: bool,
     ) -> Result<Option<Captured>, EarlyEnd> {
         let engine = self.engine;
-        let history = engine.history(&agent.name)?;
-        let loaded = self.shared().shelf.load(agent);
+        let history = engine.ledger_history(&agent.name)?;
+        let loaded = self.shared().baselines.load(agent);
         // An undo puts back what was there; a damaged baseline is no reason to
         // refuse it, and then the memory is measured against the last one.
-        let (current, earlier) = match (loaded, &step.undo) {
+        let (current, earlier) = match (loaded, &step.undone_run) {
             (Ok(current), _) => {
-                let earlier = engine.earlier(agent, &history, Some(&current));
+                let earlier = engine.earlier_versions(agent, &history, Some(&current));
                 (current, earlier)
             }
             (Err(refusal), None) => return Err(refusal.error().clone().into()),
             (Err(_), Some(_)) => {
-                let earlier = engine.earlier(agent, &history, None);
+                let earlier = engine.earlier_versions(agent, &history, None);
                 let none = || Arc::new(Baseline::new(Vec::new(), &agent.separator));
                 (earlier.first().cloned().unwrap_or_else(none), earlier)
             }
         };
         let now = engine.clock().now();
         let subdir = Path::new(&agent.archive_subdir);
-        let mut reading = MemoryReader::default();
-        let mut intake = Intake {
+        let mut reading = MemoryAccumulator::default();
+        let mut intake = EntryWriter {
             engine,
             subdir,
-            header: archive::scratch_header(&agent.name, now),
-            judge: &|reading: &MemoryReader| classify(reading, &current, &earlier),
+            header: archive::format_scratch_header(&agent.name, now),
+            classify: &|reading: &MemoryAccumulator| classify(reading, &current, &earlier),
             window: window_size(&current),
             draft: None,
         };
-        let mut object = folder.look()?;
+        let mut object = folder.stat_memory()?;
         let mut attributes = None;
         if matches!(object, MemoryObject::File(_)) {
-            match folder.read(&mut |bytes| intake.take(&mut reading, bytes)) {
+            match folder.read_memory(&mut |bytes| intake.write(&mut reading, bytes)) {
                 Ok(file) => object = MemoryObject::File(file),
-                Err(error) if error.cause != Cause::Leased => return Err(error.into()),
-                Err(error) if patient => return Err(EarlyEnd::Leased(error.into())),
+                Err(error) if error.cause != FailureCause::Leased => return Err(error.into()),
+                Err(error) if may_wait_for_lease => return Err(EarlyEnd::Leased(error.into())),
                 // Who owns it is told without opening it.
                 Err(_) => {
-                    attributes = Some(folder.unread()?.attributes);
-                    object = MemoryObject::Odd(SpecialFile::Leased);
+                    attributes = Some(folder.stat_leased_memory()?.attributes);
+                    object = MemoryObject::Special(SpecialFile::Leased);
                 }
             }
         }
-        if object == MemoryObject::Odd(SpecialFile::Directory)
-            && let Some(error) = engine.directory_refusal(agent, &history)
+        if object == MemoryObject::Special(SpecialFile::Directory)
+            && let Some(error) = engine.directory_error(agent, &history)
         {
             return Err(error.into());
         }
         let mut inode = 0;
         match &object {
             MemoryObject::Absent => event.before = Some(FileState::Absent),
-            MemoryObject::Odd(odd) => {
-                event.before = Some(FileState::Odd(odd.clone()));
+            MemoryObject::Special(odd) => {
+                event.before = Some(FileState::Special(odd.clone()));
                 event.attributes.clone_from(&attributes);
             }
             MemoryObject::File(file) => {
                 inode = file.stamp.inode;
                 attributes = Some(file.attributes.clone());
-                event.note = unkept(file);
+                event.note = lost_attributes_note(file);
                 event.before = Some(FileState::File {
                     sha256: reading.digest(),
                     size: reading.size,
-                    lines: reading.count_lines(),
+                    lines: reading.line_count(),
                 });
                 event.attributes.clone_from(&attributes);
             }
         }
-        let judgement = classify(&reading, &current, &earlier);
+        let classification = classify(&reading, &current, &earlier);
         let memory = match &object {
-            MemoryObject::Absent => Memory::Absent,
-            MemoryObject::Odd(_) => Memory::Odd,
-            MemoryObject::File(_) => Memory::File(judgement.boundary, &reading.head),
+            MemoryObject::Absent => BoundMemory::Absent,
+            MemoryObject::Special(_) => BoundMemory::Special,
+            MemoryObject::File(_) => BoundMemory::File(classification.boundary, &reading.prefix),
         };
-        let source = self.source(agent, step, &current)?;
+        let source = self.content_source(agent, step, &current)?;
         let content = source.digest();
         // Nothing to do also where an interrupted run was just finished, which
         // the plan could not see.
-        if step.undo.is_none()
+        if step.undone_run.is_none()
             && event.before.as_ref().and_then(FileState::digest) == Some(content)
-            && (!self.bound || step.bound.content == content)
+            && (!self.is_bound || step.binding.content_digest == content)
         {
             return Ok(None);
         }
-        if self.bound && Bound::new(agent, content, &memory) != step.bound {
+        if self.is_bound && PlanBinding::new(agent, content, &memory) != step.binding {
             return Err(Error::new(
-                Kind::Conflict,
+                ErrorKind::Conflict,
                 format!("{} is no longer what the plan saw", agent.name),
             )
-            .hint("look at a new plan; nothing was changed")
+            .with_hint("look at a new plan; nothing was changed")
             .into());
         }
-        let written_since = self.written_since(agent, step, event)?;
-        if let Some(undo) = &step.undo
+        let written_since = self.has_written_since(agent, step, event)?;
+        if let Some(undo) = &step.undone_run
             && undo.mode == UndoMode::Refuse
             && written_since
         {
             return Err(Error::new(
-                Kind::Conflict,
+                ErrorKind::Conflict,
                 format!("{} has written since run {}", agent.name, undo.run),
             )
-            .hint("--append keeps its new notes below the restored file, --overwrite archives them")
+            .with_hint(
+                "--append keeps its new notes below the restored file, --overwrite archives them",
+            )
             .into());
         }
-        event.after = Some(source.standing.clone());
+        event.after = Some(source.state.clone());
         let mut versions = Vec::new();
-        if step.undo.is_some() {
-            event.baseline = source.version;
+        if step.undone_run.is_some() {
+            event.baseline = source.baseline;
         } else {
-            versions.push(self.version(&current, &history)?);
+            versions.push(self.prepare_version(&current, &history)?);
             event.baseline = Some(current.digest());
         }
-        let mut taken = Captured {
+        let mut captured = Captured {
             source,
             attributes,
             inode,
-            scratch_lines: judgement.scratch_lines,
-            entry: Entry::None,
+            scratch_lines: classification.scratch_lines,
+            entry: PendingEntry::None,
             versions,
-            append: None,
-            archived: None,
-            at: now,
+            append_offset: None,
+            archived_remainder: None,
+            captured_at: now,
         };
         if object == MemoryObject::Absent {
-            let nothing = matches!(taken.source.replacement, Replacement::Nothing);
-            return Ok((!nothing).then_some(taken));
+            let nothing = matches!(captured.source.replacement, Replacement::Absent);
+            return Ok((!nothing).then_some(captured));
         }
-        event.boundary = judgement.boundary;
+        event.boundary = classification.boundary;
         if let MemoryObject::File(_) = object {
-            event.scratch_lines = Some(judgement.scratch_lines);
+            event.scratch_lines = Some(classification.scratch_lines);
         }
-        if let Some(version) = &judgement.version {
-            if version.digest() != current.digest() || step.undo.is_some() {
-                taken.versions.push(self.version(version, &history)?);
+        if let Some(version) = &classification.version {
+            if version.digest() != current.digest() || step.undone_run.is_some() {
+                captured
+                    .versions
+                    .push(self.prepare_version(version, &history)?);
             }
-            event.split = judgement.exact.then(|| version.digest());
+            event.split_version = classification.is_exact.then(|| version.digest());
         }
-        taken.entry = match &object {
-            MemoryObject::Odd(odd) => {
-                Entry::Draft(Box::new(self.describe(agent, odd, now)?), EntryKind::Odd)
-            }
-            _ => match self.archived_before(agent, event)? {
-                Some(written) => Entry::Before(written),
-                None => intake.finish(&reading, &judgement)?,
+        captured.entry = match &object {
+            MemoryObject::Special(odd) => PendingEntry::Draft(
+                Box::new(self.draft_description(agent, odd, now)?),
+                EntryKind::Special,
+            ),
+            _ => match self.find_reusable_entry(agent, event)? {
+                Some(written) => PendingEntry::Reused(written),
+                None => intake.finish(&reading, &classification)?,
             },
         };
-        if reading.size > LARGE {
-            taken.archived = archived_from(&taken.entry, &reading, &judgement);
+        if reading.size > LARGE_MEMORY_BYTES {
+            captured.archived_remainder =
+                archived_remainder(&captured.entry, &reading, &classification);
         }
         let append = step
-            .undo
+            .undone_run
             .as_ref()
             .is_some_and(|undo| undo.mode == UndoMode::Append);
         if append && written_since {
-            taken.append = notes_in(&taken.entry, &reading, &judgement);
+            captured.append_offset = notes_offset(&captured.entry, &reading, &classification);
         }
-        Ok(Some(taken))
+        Ok(Some(captured))
     }
 
     /// Gives the entry its name, and the versions that go with it theirs. Their
     /// folders have to be synced afterwards.
-    pub(super) fn name(
+    pub(super) fn name_entry(
         &self,
         agent: &Agent,
-        taken: &mut Captured,
-        event: &mut Event,
-    ) -> Result<Vec<Unsynced>, Error> {
+        captured: &mut Captured,
+        event: &mut RunEvent,
+    ) -> Result<Vec<UnsyncedObject>, Error> {
         let engine = self.engine;
         let mut unsynced = Vec::new();
-        for version in taken.versions.drain(..) {
+        for version in captured.versions.drain(..) {
             let mut stood = version.was_pushed;
             if let Some(draft) = version.draft {
                 stood = false;
-                engine.versions.name(draft)?;
-            } else if !version.checked
-                && let Some(draft) = engine.versions.draft(&version.baseline)?
+                engine.baseline_versions.assign_name(draft)?;
+            } else if !version.is_checked
+                && let Some(draft) = engine.baseline_versions.start_version(&version.baseline)?
             {
                 // The agent that was to write it has failed.
                 stood = false;
-                draft.content().sync()?;
-                engine.versions.name(draft)?;
+                draft.unsynced_content().sync()?;
+                engine.baseline_versions.assign_name(draft)?;
             }
             // Everybody's who needs it, whoever made it.
             if !stood {
-                unsynced.extend(engine.versions.unsynced(version.baseline.digest())?);
+                unsynced.extend(
+                    engine
+                        .baseline_versions
+                        .open_unsynced(version.baseline.digest())?,
+                );
             }
         }
-        event.entry = match std::mem::replace(&mut taken.entry, Entry::None) {
-            Entry::None => None,
-            Entry::Before(written) => {
-                unsynced.extend(engine.archive().unsynced(&written.path)?);
+        event.entry = match std::mem::replace(&mut captured.entry, PendingEntry::None) {
+            PendingEntry::None => None,
+            PendingEntry::Reused(written) => {
+                unsynced.extend(engine.archive().open_unsynced(&written.path)?);
                 Some(written)
             }
-            Entry::Draft(mut draft, kind) => {
-                let written = draft.name(kind, taken.at)?;
-                unsynced.push(draft.folder());
+            PendingEntry::Draft(mut draft, kind) => {
+                let written = draft.assign_name(kind, captured.captured_at)?;
+                unsynced.push(draft.unsynced_directory());
                 Some(written)
             }
         };
         let Some(written) = &event.entry else {
             return Ok(unsynced);
         };
-        self.said_archived(agent, written, taken.scratch_lines);
+        self.log_archived(agent, written, captured.scratch_lines);
         if let (Some(skip), Replacement::File(parts)) =
-            (taken.append, &mut taken.source.replacement)
+            (captured.append_offset, &mut captured.source.replacement)
         {
             let (_, whole_lines) = parts.measure(engine)?;
             if !whole_lines {
                 parts.0.push(ContentPart::Bytes(Arc::new(b"\n".to_vec())));
             }
             parts.0.push(ContentPart::Entry(written.path.clone(), skip));
-            (taken.source.standing, _) = parts.measure(engine)?;
-            event.after = Some(taken.source.standing.clone());
+            (captured.source.state, _) = parts.measure(engine)?;
+            event.after = Some(captured.source.state.clone());
         }
         Ok(unsynced)
     }
 
-    fn version(&self, version: &Arc<Baseline>, history: &AgentHistory) -> Result<Version, Error> {
-        let checked = self.shared().drafted.insert(version.digest());
-        let draft = checked.then(|| self.engine.versions.draft(version));
-        Ok(Version {
+    fn prepare_version(
+        &self,
+        version: &Arc<Baseline>,
+        history: &AgentHistory,
+    ) -> Result<PendingVersion, Error> {
+        let checked = self.shared().drafted_versions.insert(version.digest());
+        let draft = checked.then(|| self.engine.baseline_versions.start_version(version));
+        Ok(PendingVersion {
             baseline: Arc::clone(version),
             draft: draft.transpose()?.flatten(),
-            checked,
-            was_pushed: history.pushed.contains(&version.digest()),
+            is_checked: checked,
+            was_pushed: history.pushed_versions.contains(&version.digest()),
         })
     }
 
     /// What is to be installed: the baseline, or what an undo puts back.
-    fn source(
+    fn content_source(
         &self,
         agent: &Agent,
-        step: &Step,
+        step: &PlanStep,
         current: &Arc<Baseline>,
-    ) -> Result<UndoSource, Error> {
-        let Some(undo) = &step.undo else {
+    ) -> Result<InstallSource, Error> {
+        let Some(undo) = &step.undone_run else {
             let bytes = current.bytes();
-            return Ok(UndoSource {
+            return Ok(InstallSource {
                 replacement: Replacement::File(ContentParts(vec![ContentPart::Baseline(
                     Arc::clone(current),
                 )])),
-                standing: FileState::File {
+                state: FileState::File {
                     sha256: current.digest(),
                     size: bytes.len() as u64,
-                    lines: lines(bytes),
+                    lines: count_lines(bytes),
                 },
                 attributes: None,
-                version: Some(current.digest()),
+                baseline: Some(current.digest()),
             });
         };
         let records = self.undo_records(agent, &undo.run)?;
-        undo::source(self.engine, agent, &records)
+        undo::rebuild_source(self.engine, agent, &records)
     }
 
     /// The records that the undo of an agent goes by, as they are now.
     fn undo_records(&self, agent: &Agent, run: &str) -> Result<AgentRecords, Error> {
-        let mut undone = self.undone.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut undone = self
+            .undo_records
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let records = match undone.as_mut() {
             Some(records) => {
                 records.catch_up(self.engine)?;
@@ -303,51 +323,62 @@ impl<'a> Run<'a> {
             }
             None => {
                 let steps = self.plan.steps.iter();
-                let undos = steps.filter_map(|step| Some((&step.agent, step.undo.as_ref()?)));
+                let undos = steps.filter_map(|step| Some((&step.agent, step.undone_run.as_ref()?)));
                 let runs = undos.map(|(agent, undo)| (agent.as_str(), undo.run.as_str()));
-                undone.insert(UndoRecords::of_runs(self.engine, &runs.collect())?)
+                undone.insert(UndoRecords::from_runs(self.engine, &runs.collect())?)
             }
         };
-        records.of(&agent.name).cloned().ok_or_else(|| {
+        records.get(&agent.name).cloned().ok_or_else(|| {
             let message = format!("the ledger has no run {run} of {}", agent.name);
-            Error::new(Kind::Conflict, message)
+            Error::new(ErrorKind::Conflict, message)
         })
     }
 
     /// The entry of a run that failed after it had archived the very same memory:
     /// what fails every three hours must not fill the archive.
-    fn archived_before(&self, agent: &Agent, event: &Event) -> Result<Option<Written>, Error> {
-        let tried = self.engine.history(&agent.name)?.tried;
-        let same = tried.filter(|past| past.before == event.before && past.split == event.split);
+    fn find_reusable_entry(
+        &self,
+        agent: &Agent,
+        event: &RunEvent,
+    ) -> Result<Option<WrittenEntry>, Error> {
+        let tried = self.engine.ledger_history(&agent.name)?.failed_attempt;
+        let same = tried.filter(|past| {
+            past.before == event.before && past.split_version == event.split_version
+        });
         let entry = same.map(|past| past.entry);
         Ok(entry.filter(|entry| {
-            let found = self.engine.archive().digest(&entry.path);
+            let found = self.engine.archive().digest_entry(&entry.path);
             found.is_ok_and(|digest| digest == entry.digest)
         }))
     }
 
     /// Whether the agent wrote after the last run that changed its memory, for an undo.
-    fn written_since(&self, agent: &Agent, step: &Step, event: &Event) -> Result<bool, Error> {
-        match &step.undo {
+    fn has_written_since(
+        &self,
+        agent: &Agent,
+        step: &PlanStep,
+        event: &RunEvent,
+    ) -> Result<bool, Error> {
+        match &step.undone_run {
             Some(undo) => {
                 let records = self.undo_records(agent, &undo.run)?;
-                Ok(records.written_since(agent, event.before.as_ref()))
+                Ok(records.has_written_since(agent, event.before.as_ref()))
             }
             None => Ok(false),
         }
     }
 
     /// The entry that describes something that is not read.
-    pub(super) fn describe(
+    pub(super) fn draft_description(
         &self,
         agent: &Agent,
         odd: &SpecialFile,
         now: DateTime<FixedOffset>,
-    ) -> Result<archive::Draft, Error> {
+    ) -> Result<archive::EntryDraft, Error> {
         let mut draft = self
             .engine
             .archive()
-            .begin(Path::new(&agent.archive_subdir))?;
+            .start_entry(Path::new(&agent.archive_subdir))?;
         let after = match odd {
             SpecialFile::Leased => {
                 " What it holds follows in an entry of its own when the lease is over."
@@ -358,73 +389,78 @@ impl<'a> Run<'a> {
             format!(
                 "# {} — {}\n\nIn place of the memory stood {}. It was displaced and not read.{after}\n",
                 agent.name,
-                archive::stamp(now),
-                untrusted::line(odd.to_string())
+                archive::format_stamp(now),
+                untrusted::visible_line(odd.to_string())
             )
             .as_bytes(),
         )?;
         Ok(draft)
     }
 
-    fn said_archived(&self, agent: &Agent, written: &Written, lines: u64) {
+    fn log_archived(&self, agent: &Agent, written: &WrittenEntry, lines: u64) {
         let what = match written.kind {
             EntryKind::Scratch => {
                 let plural = if lines == 1 { "" } else { "s" };
                 format!("Archived {lines} scratch line{plural} of {}", agent.name)
             }
-            EntryKind::Odd => format!("Described what stood in place of {}'s memory", agent.name),
+            EntryKind::Special => {
+                format!("Described what stood in place of {}'s memory", agent.name)
+            }
             _ => format!("Archived the whole memory of {}", agent.name),
         };
-        self.say(&format!("{what} as {}", written.path.display()));
+        self.log_line(&format!("{what} as {}", written.path.display()));
     }
 }
 
 /// What was read and archived before a swap, and what is to be installed.
 pub(super) struct Captured {
-    pub(super) source: UndoSource,
+    pub(super) source: InstallSource,
     pub(super) attributes: Option<Attributes>,
     pub(super) inode: u64,
     pub(super) scratch_lines: u64,
-    entry: Entry,
-    versions: Vec<Version>,
+    entry: PendingEntry,
+    versions: Vec<PendingVersion>,
     /// Where in the entry the notes begin that an undo appends.
-    append: Option<u64>,
+    append_offset: Option<u64>,
     /// Of a large memory: what stood above the part that is in the entry, and where
     /// in the entry that begins.
-    archived: Option<(Vec<u8>, u64)>,
-    at: DateTime<FixedOffset>,
+    archived_remainder: Option<(Vec<u8>, u64)>,
+    captured_at: DateTime<FixedOffset>,
 }
 
 /// A version that is to be kept.
-struct Version {
+struct PendingVersion {
     baseline: Arc<Baseline>,
     /// Its file, if it falls to this agent, of all that share it, to make it.
-    draft: Option<Draft>,
+    draft: Option<VersionDraft>,
     /// Whether this agent's turn has compared the copy on the disk: the first of those
     /// that share the version does.
-    checked: bool,
+    is_checked: bool,
     /// It was pushed to this agent before, so it came to the disk then.
     was_pushed: bool,
 }
 
 /// The entry of a memory, until it has its name.
-enum Entry {
+enum PendingEntry {
     /// There is nothing of the agent's.
     None,
     /// An earlier run has archived the very same.
-    Before(Written),
-    Draft(Box<archive::Draft>, EntryKind),
+    Reused(WrittenEntry),
+    Draft(Box<archive::EntryDraft>, EntryKind),
 }
 
 impl Captured {
     /// Whether the memory's notes are put behind the bytes of an undo.
-    pub(super) fn appends(&self) -> bool {
-        self.append.is_some()
+    pub(super) fn has_appended_notes(&self) -> bool {
+        self.append_offset.is_some()
     }
 
     /// The memory that was read, put together from its entry.
-    pub(super) fn as_archived(&mut self, entry: Option<&Written>) -> Option<ContentParts> {
-        let (above, skip) = self.archived.take()?;
+    pub(super) fn take_archived_content(
+        &mut self,
+        entry: Option<&WrittenEntry>,
+    ) -> Option<ContentParts> {
+        let (above, skip) = self.archived_remainder.take()?;
         let entry = ContentPart::Entry(entry?.path.clone(), skip);
         Some(ContentParts(vec![
             ContentPart::Bytes(Arc::new(above)),
@@ -433,27 +469,29 @@ impl Captured {
     }
 
     /// What has to be on the disk before anything gets its name.
-    pub(super) fn contents(&self) -> impl Iterator<Item = Unsynced> {
+    pub(super) fn unsynced_contents(&self) -> impl Iterator<Item = UnsyncedObject> {
         let entry = match &self.entry {
-            Entry::Draft(draft, _) => Some(draft.content()),
+            PendingEntry::Draft(draft, _) => Some(draft.unsynced_content()),
             _ => None,
         };
         let drafts = self.versions.iter();
         let versions = drafts.filter_map(|version| version.draft.as_ref());
-        entry.into_iter().chain(versions.map(Draft::content))
+        entry
+            .into_iter()
+            .chain(versions.map(VersionDraft::unsynced_content))
     }
 }
 
 /// What of a file's attributes no reset keeps, for people.
-fn unkept(file: &File) -> Option<String> {
-    let dropped = (file.dropped > 0).then(|| {
+fn lost_attributes_note(file: &FileMetadata) -> Option<String> {
+    let dropped = (file.dropped_xattrs > 0).then(|| {
         format!(
             "{} or more extended attributes of the memory are not kept: together they exceed \
              64 KiB",
-            file.dropped
+            file.dropped_xattrs
         )
     });
-    let rights = (file.attributes.given() != file.attributes).then(|| {
+    let rights = (file.attributes.for_new_file() != file.attributes).then(|| {
         format!(
             "set-user, set-group and sticky bits and file capabilities of the memory (mode \
              {:04o}) are not kept",
@@ -465,37 +503,43 @@ fn unkept(file: &File) -> Option<String> {
 }
 
 /// What of a memory is not in its entry, and where in the entry the rest begins.
-fn archived_from(
-    entry: &Entry,
-    reading: &MemoryReader,
-    judgement: &Classification,
+fn archived_remainder(
+    entry: &PendingEntry,
+    reading: &MemoryAccumulator,
+    classification: &Classification,
 ) -> Option<(Vec<u8>, u64)> {
     let (kind, size) = match entry {
-        Entry::None => return None,
-        Entry::Before(written) => (written.kind, written.size),
-        Entry::Draft(draft, kind) => (*kind, draft.size()),
+        PendingEntry::None => return None,
+        PendingEntry::Reused(written) => (written.kind, written.size),
+        PendingEntry::Draft(draft, kind) => (*kind, draft.size()),
     };
     let offset = match kind {
-        EntryKind::Scratch => judgement.boundary?.offset,
+        EntryKind::Scratch => classification.boundary?.offset,
         EntryKind::FullBackup => 0,
         _ => return None,
     };
-    let above = reading.head.get(..offset)?.to_vec();
+    let above = reading.prefix.get(..offset)?.to_vec();
     Some((above, size.checked_sub(reading.size - offset as u64)?))
 }
 
 /// Where in an entry the agent's own notes begin.
-fn notes_in(entry: &Entry, reading: &MemoryReader, judgement: &Classification) -> Option<u64> {
-    let boundary = judgement.boundary.map_or(0, |boundary| boundary.offset);
-    let scratch = reading.head.get(boundary..).unwrap_or_default();
-    let tail = match &judgement.version {
+fn notes_offset(
+    entry: &PendingEntry,
+    reading: &MemoryAccumulator,
+    classification: &Classification,
+) -> Option<u64> {
+    let boundary = classification
+        .boundary
+        .map_or(0, |boundary| boundary.offset);
+    let scratch = reading.prefix.get(boundary..).unwrap_or_default();
+    let tail = match &classification.version {
         Some(version) if scratch.starts_with(version.tail()) => version.tail().len() as u64,
         _ => 0,
     };
     let (kind, size) = match entry {
-        Entry::None => return None,
-        Entry::Before(written) => (written.kind, written.size),
-        Entry::Draft(draft, kind) => (*kind, draft.size()),
+        PendingEntry::None => return None,
+        PendingEntry::Reused(written) => (written.kind, written.size),
+        PendingEntry::Draft(draft, kind) => (*kind, draft.size()),
     };
     Some(match kind {
         // Behind the header: everything below the boundary.
@@ -506,25 +550,25 @@ fn notes_in(entry: &Entry, reading: &MemoryReader, judgement: &Classification) -
 
 /// The memory on its way into an entry: its beginning is kept until the
 /// boundary can be found, the rest goes straight through.
-struct Intake<'i> {
+struct EntryWriter<'i> {
     engine: &'i Engine,
     subdir: &'i Path,
     header: String,
-    judge: &'i dyn Fn(&MemoryReader) -> Classification,
+    classify: &'i dyn Fn(&MemoryAccumulator) -> Classification,
     window: usize,
-    draft: Option<(archive::Draft, EntryKind)>,
+    draft: Option<(archive::EntryDraft, EntryKind)>,
 }
 
-impl Intake<'_> {
-    fn take(&mut self, reading: &mut MemoryReader, bytes: &[u8]) -> Result<(), Error> {
-        let before = reading.head.len();
-        reading.take(bytes, self.window);
+impl EntryWriter<'_> {
+    fn write(&mut self, reading: &mut MemoryAccumulator, bytes: &[u8]) -> Result<(), Error> {
+        let before = reading.prefix.len();
+        reading.push(bytes, self.window);
         if reading.size <= self.window as u64 {
             return Ok(());
         }
-        let kept = reading.head.len() - before;
+        let kept = reading.prefix.len() - before;
         if self.draft.is_none() {
-            self.draft = self.start(reading, &(self.judge)(reading))?;
+            self.draft = self.start_draft(reading, &(self.classify)(reading))?;
         }
         match &mut self.draft {
             Some((draft, _)) => draft.write(&bytes[kept..]),
@@ -534,24 +578,24 @@ impl Intake<'_> {
 
     /// Starts the entry with what was kept; none when there is nothing of the
     /// agent's in it.
-    fn start(
+    fn start_draft(
         &self,
-        reading: &MemoryReader,
-        judgement: &Classification,
-    ) -> Result<Option<(archive::Draft, EntryKind)>, Error> {
+        reading: &MemoryAccumulator,
+        classification: &Classification,
+    ) -> Result<Option<(archive::EntryDraft, EntryKind)>, Error> {
         let whole = reading.size <= self.window as u64;
-        if whole && judgement.exact && judgement.scratch_bytes == 0 {
+        if whole && classification.is_exact && classification.scratch_bytes == 0 {
             return Ok(None);
         }
-        let mut draft = self.engine.archive().begin(self.subdir)?;
-        let kind = match judgement.boundary.filter(|_| judgement.exact) {
+        let mut draft = self.engine.archive().start_entry(self.subdir)?;
+        let kind = match classification.boundary.filter(|_| classification.is_exact) {
             Some(boundary) => {
                 draft.write(self.header.as_bytes())?;
-                draft.write(reading.head.get(boundary.offset..).unwrap_or_default())?;
+                draft.write(reading.prefix.get(boundary.offset..).unwrap_or_default())?;
                 EntryKind::Scratch
             }
             None => {
-                draft.write(&reading.head)?;
+                draft.write(&reading.prefix)?;
                 EntryKind::FullBackup
             }
         };
@@ -560,18 +604,18 @@ impl Intake<'_> {
 
     fn finish(
         mut self,
-        reading: &MemoryReader,
-        judgement: &Classification,
-    ) -> Result<Entry, Error> {
+        reading: &MemoryAccumulator,
+        classification: &Classification,
+    ) -> Result<PendingEntry, Error> {
         if self.draft.is_none() {
-            self.draft = self.start(reading, judgement)?;
+            self.draft = self.start_draft(reading, classification)?;
         }
         Ok(match self.draft {
             Some((draft, kind)) => {
-                draft.begin_writing();
-                Entry::Draft(Box::new(draft), kind)
+                draft.start_writeback();
+                PendingEntry::Draft(Box::new(draft), kind)
             }
-            None => Entry::None,
+            None => PendingEntry::None,
         })
     }
 }

@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 
 use super::intake::Captured;
 use super::recover::{JournalRecord, ReadBack};
-use super::settle::Displaced;
-use super::steps::{Archived, Began, EarlyEnd, Turn, Waiting};
-use super::{AgentResult, Progress, Run, Stage, millis};
+use super::settle::DisplacedFiles;
+use super::steps::{CaptureOutcome, EarlyEnd, PreparedSwap, QueuedTurn, Turn};
+use super::{AgentResult, Run, RunProgress, RunStage, elapsed_millis};
 use crate::config::Agent;
-use crate::durable::Flush;
+use crate::durable::SyncBatch;
 use crate::engine::hosts::{self, Site};
-use crate::engine::ledger::{Event, FileState, Operation, Outcome};
-use crate::engine::lock::Lock;
-use crate::engine::plan::{EQUAL, Skipped, Step};
-use crate::error::{Error, Kind};
-use crate::transport::{Cause, Swapped, Unsynced};
+use crate::engine::ledger::{FileState, Operation, Outcome, RunEvent};
+use crate::engine::lock::AgentLock;
+use crate::engine::plan::{EQUAL_REASON, PlanStep, SkippedAgent};
+use crate::error::{Error, ErrorKind};
+use crate::transport::{FailureCause, SwapOutcome, UnsyncedObject};
 
 /// How long a writer may keep a displaced file open before it is left to the
 /// next run.
@@ -27,52 +27,52 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long it is left alone in between.
-const MOMENT: Duration = Duration::from_millis(500);
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// How often a reset starts over when the agent replaces its file in between.
-const ATTEMPTS: usize = 3;
+const MAX_RESET_ATTEMPTS: usize = 3;
 
 /// How long a batch of this machine's is read before it goes on with those that
 /// it has: what an agent writes meanwhile is a late write.
-const HASTE: Duration = Duration::from_millis(100);
+const MAX_LOCAL_BATCH_TIME: Duration = Duration::from_millis(100);
 
 /// Turns that go on together, each with what its last step came to.
 type Turns<'a, T> = Vec<(Turn<'a>, T)>;
 
 /// A turn whose memory was replaced and whose displaced files are not all
 /// settled yet.
-struct Replaced<'a> {
+struct ReplacedTurn<'a> {
     turn: Turn<'a>,
-    displaced: Displaced,
+    displaced: DisplacedFiles,
     deadline: Instant,
     scratch_lines: u64,
     notes: Vec<String>,
     /// The most serious thing that happened, none of which kept the memory from
     /// being replaced.
-    kind: Option<Kind>,
+    kind: Option<ErrorKind>,
 }
 
-impl Replaced<'_> {
-    fn note(&mut self, note: String) {
+impl ReplacedTurn<'_> {
+    fn add_note(&mut self, note: String) {
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }
 
-    fn worse(&mut self, kind: Kind) {
-        self.kind = Some(self.kind.unwrap_or(Kind::Partial).worst(kind));
+    fn raise_kind(&mut self, kind: ErrorKind) {
+        self.kind = Some(self.kind.unwrap_or(ErrorKind::Partial).more_serious(kind));
     }
 }
 
 /// An agent whose turn is over, but for its record in the ledger.
-struct Ended {
-    event: Event,
-    kind: Option<Kind>,
+struct EndedTurn {
+    event: RunEvent,
+    kind: Option<ErrorKind>,
     hints: Vec<String>,
     scratch_lines: u64,
     /// Its transaction, if that is over, too.
-    record: Option<PathBuf>,
-    _lock: Option<Arc<Lock>>,
+    journal_path: Option<PathBuf>,
+    _lock: Option<Arc<AgentLock>>,
 }
 
 /// The agents of one site.
@@ -82,11 +82,11 @@ pub(super) struct ResetLane<'r, 'a> {
     /// How many agents take a step together, and how many may wait for late writers.
     batch_size: usize,
     /// Those who wait for their turn, and those that wait for late writers.
-    queue: VecDeque<Waiting<'a>>,
-    open: Vec<Replaced<'a>>,
+    queue: VecDeque<QueuedTurn<'a>>,
+    unsettled: Vec<ReplacedTurn<'a>>,
     /// Those whose host was lost in the middle of it, and why.
-    lost: Vec<(Turn<'a>, Error)>,
-    ended: Vec<Ended>,
+    lost_turns: Vec<(Turn<'a>, Error)>,
+    ended_turns: Vec<EndedTurn>,
     results: Vec<AgentResult>,
 }
 
@@ -98,41 +98,43 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             site,
             batch_size: 1,
             queue: VecDeque::new(),
-            open: Vec::new(),
-            lost: Vec::new(),
-            ended: Vec::new(),
+            unsettled: Vec::new(),
+            lost_turns: Vec::new(),
+            ended_turns: Vec::new(),
             results: Vec::new(),
         }
     }
 
     /// Adds an agent of this host.
-    pub(super) fn add(&mut self, step: &'a Step) {
-        self.queue.push_back(Waiting {
+    pub(super) fn enqueue(&mut self, step: &'a PlanStep) {
+        self.queue.push_back(QueuedTurn {
             step,
             lock: None,
             attempts: 0,
-            leased: None,
+            leased_since: None,
         });
     }
 
     /// Ends agents that were asked for and are not to be changed.
-    pub(super) fn skip(&mut self, skipped: &[Skipped]) {
+    pub(super) fn end_skipped(&mut self, skipped: &[SkippedAgent]) {
         for skipped in skipped {
-            let Skipped { agent, why, .. } = skipped;
-            match skipped.error() {
-                Some(error) => self.refused(error, self.run.event(agent), None),
+            let SkippedAgent {
+                agent, reason: why, ..
+            } = skipped;
+            match skipped.to_error() {
+                Some(error) => self.end_refused(error, self.run.new_event(agent), None),
                 None => {
-                    self.run.say(&format!("{agent}: {why}"));
+                    self.run.log_line(&format!("{agent}: {why}"));
                     let note = Some(why.clone());
-                    self.left_alone(agent, Outcome::Unchanged, note, None, None);
+                    self.end_untouched(agent, Outcome::Unchanged, note, None, None);
                 }
             }
         }
-        self.record();
+        self.record_ended_turns();
     }
 
     /// Waits until the site answers, or is known not to.
-    pub(super) fn connect(&self) {
+    pub(super) fn connect_site(&self) {
         let engine = self.run.engine;
         let first = self.queue.front();
         if let Some(agent) = first.and_then(|it| engine.agent(&it.step.agent).ok()) {
@@ -149,19 +151,19 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         self.batch_size = batch_size;
         while !self.queue.is_empty() {
             match self.run.is_cancelled() {
-                true => self.not_started(),
-                false => self.batch(),
+                true => self.end_not_started(),
+                false => self.run_batch(),
             }
-            self.record();
-            if !self.queue.is_empty() && self.queue.iter().all(|it| it.leased.is_some()) {
-                self.wait();
+            self.record_ended_turns();
+            if !self.queue.is_empty() && self.queue.iter().all(|it| it.leased_since.is_some()) {
+                self.wait_for_writers();
             }
         }
-        while !self.open.is_empty() {
-            self.wait();
+        while !self.unsettled.is_empty() {
+            self.wait_for_writers();
         }
         self.retry_lost();
-        self.record();
+        self.record_ended_turns();
         self.results
     }
 
@@ -170,72 +172,74 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// not last until the next run.
     fn retry_lost(&mut self) {
         let run = self.run;
-        let Some((first, _)) = self.lost.first() else {
+        let Some((first, _)) = self.lost_turns.first() else {
             return;
         };
         let clock = run.engine.clock();
         let end = clock.instant() + RECONNECT_TIMEOUT;
-        let place = &first.agent.place;
+        let place = &first.agent.location;
         while clock.instant() < end
             && !run.is_cancelled()
-            && matches!(run.engine.object(place), Err(error) if error.cause == Cause::Unreachable)
+            && matches!(run.engine.probe_memory(place), Err(error) if error.cause == FailureCause::Unreachable)
         {
-            clock.sleep(MOMENT);
+            clock.sleep(RECONNECT_INTERVAL);
         }
-        let lost = std::mem::take(&mut self.lost);
-        let tried = self.at_once(lost, |(turn, error)| {
-            let recovered = run.recover(turn.agent, turn.waiting.lock.as_ref());
+        let lost = std::mem::take(&mut self.lost_turns);
+        let tried = self.map_agents(lost, |(turn, error)| {
+            let recovered = run.recover(turn.agent, turn.queued.lock.as_ref());
             (turn, error, recovered)
         });
         for (turn, error, recovered) in tried {
             if let Err(error) = recovered {
-                run.trouble(error.context(&turn.agent.name));
+                run.report_error(error.with_context(&turn.agent.name));
             }
-            self.refused(error, turn.event, turn.waiting.lock);
+            self.end_refused(error, turn.event, turn.queued.lock);
         }
     }
 
     /// Takes the next agents through all steps, but for those whose displaced
     /// files a writer still has open.
-    fn batch(&mut self) {
-        let turns = self.begin();
-        let turns = self.admit(turns);
-        let turns = self.flush(turns, |_, taken| taken.contents().collect());
-        let turns = self.each(turns, Run::prepare);
-        let turns = self.flush(turns, |_, (_, changed)| std::mem::take(changed));
-        let turns = self.each(turns, |run, turn, (archived, _)| run.stage(turn, archived));
-        let turns = self.flush(turns, |turn, _| turn.folder.unsynced());
-        let turns = self.each(turns, |run, turn, (archived, new)| {
-            run.swap(turn, archived, new)
+    fn run_batch(&mut self) {
+        let turns = self.begin_turns();
+        let turns = self.refuse_unrecordable(turns);
+        let turns = self.sync_step(turns, |_, taken| taken.unsynced_contents().collect());
+        let turns = self.run_step(turns, Run::prepare_swap);
+        let turns = self.sync_step(turns, |_, (_, changed)| std::mem::take(changed));
+        let turns = self.run_step(turns, |run, turn, (archived, _)| {
+            run.stage_content(turn, archived)
         });
-        let (turns, failed) = flushed(turns, |turn, _| turn.folder.unsynced());
+        let turns = self.sync_step(turns, |turn, _| turn.folder.take_unsynced());
+        let turns = self.run_step(turns, |run, turn, (archived, new)| {
+            run.swap_memory(turn, archived, new)
+        });
+        let (turns, failed) = sync_turns(turns, |turn, _| turn.folder.take_unsynced());
         for (turn, error) in failed {
-            self.leave(turn, &error);
+            self.fail_after_swap(turn, &error);
         }
-        self.mark(turns);
+        self.mark_swapped(turns);
         // Those who have a time wait for it together.
-        if self.last_due().is_none() {
-            self.settle();
+        if self.last_settle_time().is_none() {
+            self.settle_turns();
         }
         // Each of those has files open.
-        while self.open.len() > self.batch_size {
-            self.wait();
+        while self.unsettled.len() > self.batch_size {
+            self.wait_for_writers();
         }
     }
 
     /// Refuses those that could perhaps not be recorded once their memories were
     /// replaced; nothing is done yet to any of them.
-    fn admit(&mut self, turns: Turns<'a, Captured>) -> Turns<'a, Captured> {
+    fn refuse_unrecordable(&mut self, turns: Turns<'a, Captured>) -> Turns<'a, Captured> {
         if turns.is_empty() {
             return turns;
         }
-        let Err(error) = self.run.admit() else {
+        let Err(error) = self.run.ensure_can_replace() else {
             return turns;
         };
         for (turn, _) in turns.into_iter().rev() {
             match self.run.is_cancelled() {
-                true => self.queue.push_front(turn.waiting),
-                false => self.refused(error.clone(), turn.event, turn.waiting.lock),
+                true => self.queue.push_front(turn.queued),
+                false => self.end_refused(error.clone(), turn.event, turn.queued.lock),
             }
         }
         Vec::new()
@@ -243,7 +247,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
 
     /// Does this for each: one after the other on this machine, and all at once
     /// where each waits for answers of the same host.
-    fn at_once<T: Send, U: Send>(&self, items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
+    fn map_agents<T: Send, U: Send>(&self, items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
         match self.is_host() {
             false => items.into_iter().map(act).collect(),
             true => hosts::map_parallel(items, act),
@@ -251,13 +255,13 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     }
 
     /// Takes a step with each of these; those that cannot go on leave.
-    fn each<T: Send, U: Send>(
+    fn run_step<T: Send, U: Send>(
         &mut self,
         turns: Turns<'a, T>,
         act: impl Fn(&Run<'a>, &mut Turn<'a>, T) -> Result<U, EarlyEnd> + Sync,
     ) -> Turns<'a, U> {
         let run = self.run;
-        let done = self.at_once(turns, |(mut turn, data)| {
+        let done = self.map_agents(turns, |(mut turn, data)| {
             let result = act(run, &mut turn, data);
             (turn, result)
         });
@@ -273,12 +277,12 @@ impl<'r, 'a> ResetLane<'r, 'a> {
 
     /// Puts what a step changed on the disk; those of whom that fails leave. No
     /// memory was replaced yet.
-    fn flush<T>(
+    fn sync_step<T>(
         &mut self,
         turns: Turns<'a, T>,
-        changed: impl FnMut(&Turn<'a>, &mut T) -> Vec<Unsynced>,
+        changed: impl FnMut(&Turn<'a>, &mut T) -> Vec<UnsyncedObject>,
     ) -> Turns<'a, T> {
-        let (kept, failed) = flushed(turns, changed);
+        let (kept, failed) = sync_turns(turns, changed);
         for (turn, error) in failed {
             self.abort_or_requeue(turn, error.into());
         }
@@ -287,27 +291,28 @@ impl<'r, 'a> ResetLane<'r, 'a> {
 
     /// Ends a turn whose memory was replaced, perhaps not on the disk. To sync it
     /// again would prove nothing, so what is left stays for the next run.
-    fn leave(&mut self, turn: Turn<'a>, error: &Error) {
+    fn fail_after_swap(&mut self, turn: Turn<'a>, error: &Error) {
         let message = format!(
             "the memory was replaced, but perhaps not on the disk: {}",
             error.message()
         );
-        let error = Error::new(error.kind(), message).hint("the next run settles what is left");
-        self.refused(error, turn.event, turn.waiting.lock);
+        let error =
+            Error::new(error.kind(), message).with_hint("the next run settles what is left");
+        self.end_refused(error, turn.event, turn.queued.lock);
     }
 
     /// Ends a turn early, or puts the agent back among those who wait. What it
     /// wrote in between is in displaced files, which its transaction record
     /// names.
-    fn abort_or_requeue(&mut self, turn: Turn<'a>, trouble: EarlyEnd) {
-        let trouble = match trouble {
-            EarlyEnd::Lost(error) if self.run.has_record(turn.agent) => {
-                return self.lost.push((turn, error));
+    fn abort_or_requeue(&mut self, turn: Turn<'a>, early_end: EarlyEnd) {
+        let trouble = match early_end {
+            EarlyEnd::HostLost(error) if self.run.can_have_journal(turn.agent) => {
+                return self.lost_turns.push((turn, error));
             }
             trouble => trouble,
         };
         let Turn {
-            waiting,
+            queued: waiting,
             agent,
             folder,
             event,
@@ -315,54 +320,56 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         } = turn;
         drop(folder);
         match trouble {
-            EarlyEnd::HalfWritten(error) => return self.refused(error, event, waiting.lock),
-            EarlyEnd::Leased(_) => return self.queue.push_back(self.leased(waiting)),
-            EarlyEnd::Moved(_) | EarlyEnd::Lost(_) | EarlyEnd::Stop(_) => {}
+            EarlyEnd::HalfWritten(error) => return self.end_refused(error, event, waiting.lock),
+            EarlyEnd::Leased(_) => return self.queue.push_back(self.start_lease_wait(waiting)),
+            EarlyEnd::Replaced(_) | EarlyEnd::HostLost(_) | EarlyEnd::Failed(_) => {}
         }
         if let Err(error) = self.run.recover(agent, waiting.lock.as_ref()) {
-            self.run.trouble(error.context(&agent.name));
+            self.run.report_error(error.with_context(&agent.name));
         }
         match trouble {
-            EarlyEnd::Moved(_) if waiting.attempts < ATTEMPTS => self.queue.push_front(waiting),
-            EarlyEnd::Moved(error)
+            EarlyEnd::Replaced(_) if waiting.attempts < MAX_RESET_ATTEMPTS => {
+                self.queue.push_front(waiting)
+            }
+            EarlyEnd::Replaced(error)
             | EarlyEnd::Leased(error)
             | EarlyEnd::HalfWritten(error)
-            | EarlyEnd::Lost(error)
-            | EarlyEnd::Stop(error) => self.refused(error, event, waiting.lock),
+            | EarlyEnd::HostLost(error)
+            | EarlyEnd::Failed(error) => self.end_refused(error, event, waiting.lock),
         }
     }
 
     /// An agent whose memory somebody has a lease on waits behind all others, and
     /// nobody waits for it.
-    fn leased(&self, mut waiting: Waiting<'a>) -> Waiting<'a> {
+    fn start_lease_wait(&self, mut waiting: QueuedTurn<'a>) -> QueuedTurn<'a> {
         waiting.attempts -= 1;
         let now = self.run.engine.clock().instant();
-        waiting.leased.get_or_insert(now);
+        waiting.leased_since.get_or_insert(now);
         waiting
     }
 
     /// Steps 1 and 2 for the next agents: locks, and entries without names.
-    fn begin(&mut self) -> Turns<'a, Captured> {
+    fn begin_turns(&mut self) -> Turns<'a, Captured> {
         let run = self.run;
         let began = run.engine.clock().instant();
-        let mut locked: VecDeque<(Waiting<'a>, &'a Agent)> = VecDeque::new();
+        let mut locked: VecDeque<(QueuedTurn<'a>, &'a Agent)> = VecDeque::new();
         while locked.len() < self.batch_size
             && (locked.is_empty() || !run.is_cancelled())
             && let Some(mut waiting) = self.queue.pop_front()
         {
-            run.at(&waiting.step.agent, Stage::Lock);
-            match run.lock_for(&mut waiting) {
+            run.report_stage(&waiting.step.agent, RunStage::Lock);
+            match run.ensure_locked(&mut waiting) {
                 Ok(agent) => locked.push_back((waiting, agent)),
-                Err(error) => self.refused(error, run.event_of(waiting.step), None),
+                Err(error) => self.end_refused(error, run.new_step_event(waiting.step), None),
             }
         }
         // After the locks: nobody leaves anything behind from now on.
-        let left = match run.engine.transactions() {
+        let journals = match run.engine.journals() {
             Ok(left) => left,
             Err(error) => {
                 for (waiting, _) in locked {
-                    let event = run.event_of(waiting.step);
-                    self.refused(error.clone(), event, waiting.lock);
+                    let event = run.new_step_event(waiting.step);
+                    self.end_refused(error.clone(), event, waiting.lock);
                 }
                 return Vec::new();
             }
@@ -370,20 +377,20 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let mut done = Vec::with_capacity(locked.len());
         if self.is_host() {
             let locked = locked.drain(..).collect();
-            done = self.at_once(locked, |(waiting, agent)| {
-                run.archive(waiting, agent, &left)
+            done = self.map_agents(locked, |(waiting, agent)| {
+                run.capture(waiting, agent, &journals)
             });
         }
         while let Some((waiting, agent)) = locked.pop_front() {
-            done.push(run.archive(waiting, agent, &left));
+            done.push(run.capture(waiting, agent, &journals));
             let passed = run.engine.clock().instant().duration_since(began);
-            if passed > HASTE || run.is_cancelled() {
+            if passed > MAX_LOCAL_BATCH_TIME || run.is_cancelled() {
                 break;
             }
         }
         while let Some((mut waiting, _)) = locked.pop_back() {
             // Who has not begun keeps nobody else waiting.
-            if waiting.attempts == 0 && waiting.leased.is_none() {
+            if waiting.attempts == 0 && waiting.leased_since.is_none() {
                 waiting.lock = None;
             }
             self.queue.push_front(waiting);
@@ -391,11 +398,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let mut turns = Vec::with_capacity(done.len());
         for began in done {
             match began {
-                Began::Archived(turn, taken) => turns.push((turn, *taken)),
-                Began::Unchanged(waiting) => self.unchanged(waiting),
-                Began::Stumbled(turn, trouble) => self.abort_or_requeue(turn, trouble),
-                Began::Refused(waiting, error) => {
-                    self.refused(error, run.event_of(waiting.step), waiting.lock);
+                CaptureOutcome::Captured(turn, taken) => turns.push((turn, *taken)),
+                CaptureOutcome::Unchanged(waiting) => self.end_unchanged(waiting),
+                CaptureOutcome::EndedEarly(turn, trouble) => self.abort_or_requeue(turn, trouble),
+                CaptureOutcome::Refused(waiting, error) => {
+                    self.end_refused(error, run.new_step_event(waiting.step), waiting.lock);
                 }
             }
         }
@@ -403,37 +410,37 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     }
 
     /// Marks in the records that the memories were replaced.
-    fn mark(&mut self, turns: Turns<'a, (Archived, Swapped)>) {
+    fn mark_swapped(&mut self, turns: Turns<'a, (PreparedSwap, SwapOutcome)>) {
         let run = self.run;
-        let first = self.open.len();
-        let mut flush = Flush::default();
+        let first = self.unsettled.len();
+        let mut flush = SyncBatch::default();
         for (number, (mut turn, (archived, swapped))) in turns.into_iter().enumerate() {
-            let Archived {
-                taken,
-                record,
-                mut known,
-                same,
+            let PreparedSwap {
+                captured: taken,
+                journal: record,
+                known_digests: mut known,
+                archived_content: same,
                 ..
             } = archived;
             // Written in place, the staged file is left beside it.
             known.extend(turn.event.after.as_ref().and_then(FileState::digest));
-            let Swapped { method, displaced } = swapped;
+            let SwapOutcome { method, displaced } = swapped;
             let mark = JournalRecord::Swapped(method, displaced.clone());
-            let marked = record.add(&mark).is_ok();
+            let marked = record.append(&mark).is_ok();
             if marked {
                 flush.add(first + number, [record.unsynced()]);
             }
-            run.at(&turn.agent.name, Stage::Settle);
-            self.open.push(Replaced {
-                displaced: Displaced {
-                    record,
+            run.report_stage(&turn.agent.name, RunStage::Settle);
+            self.unsettled.push(ReplacedTurn {
+                displaced: DisplacedFiles {
+                    journal: record,
                     names: displaced,
-                    further: Vec::new(),
-                    known,
-                    same,
-                    late: HashMap::new(),
+                    remaining_names: Vec::new(),
+                    known_digests: known,
+                    archived_content: same,
+                    late_writes: HashMap::new(),
                     // Settling tries that again, and goes no further without it.
-                    unmarked: (!marked).then_some(method),
+                    unmarked_swap: (!marked).then_some(method),
                 },
                 deadline: run.engine.clock().instant() + SETTLE_TIMEOUT,
                 scratch_lines: taken.scratch_lines,
@@ -442,39 +449,42 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                 turn,
             });
         }
-        for (number, _) in flush.commit() {
-            let replaced = &mut self.open[number];
-            replaced.displaced.unmarked = replaced.turn.event.method;
+        for (number, _) in flush.sync() {
+            let replaced = &mut self.unsettled[number];
+            replaced.displaced.unmarked_swap = replaced.turn.event.method;
         }
     }
 
     /// When the last of those is due who are not looked at before a certain time. On
     /// a host every look is a question and an answer, so all of them are looked at
     /// then.
-    fn last_due(&self) -> Option<Instant> {
-        let due = self.open.iter().filter_map(|it| it.turn.folder.due());
+    fn last_settle_time(&self) -> Option<Instant> {
+        let due = self
+            .unsettled
+            .iter()
+            .filter_map(|it| it.turn.folder.next_settle_time());
         due.max()
     }
 
     /// Gives late writers a moment.
-    fn wait(&mut self) {
+    fn wait_for_writers(&mut self) {
         let clock = self.run.engine.clock();
         let now = clock.instant();
-        let moment = match (self.last_due(), self.is_host()) {
+        let moment = match (self.last_settle_time(), self.is_host()) {
             (Some(due), _) => due.saturating_duration_since(now),
             (None, true) => Duration::from_millis(50),
             (None, false) => Duration::from_millis(10),
         };
         clock.sleep(moment);
-        self.settle();
-        self.record();
+        self.settle_turns();
+        self.record_ended_turns();
     }
 
     /// Step 4 for everybody who waits; those who still have to stay.
-    fn settle(&mut self) {
+    fn settle_turns(&mut self) {
         let run = self.run;
-        let open = std::mem::take(&mut self.open);
-        let tried = self.at_once(open, |mut replaced| {
+        let open = std::mem::take(&mut self.unsettled);
+        let tried = self.map_agents(open, |mut replaced| {
             let turn = &mut replaced.turn;
             let (notes, settled) = run.settle_displaced(
                 turn.agent,
@@ -483,7 +493,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                 &mut replaced.displaced,
             );
             for note in notes {
-                replaced.note(note);
+                replaced.add_note(note);
             }
             (replaced, settled)
         });
@@ -492,20 +502,20 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             let left = replaced.displaced.names.join(", ");
             match settled {
                 Ok(()) if left.is_empty() => {}
-                Ok(()) if replaced.displaced.is_put_off() => replaced.note(format!(
+                Ok(()) if replaced.displaced.is_deferred() => replaced.add_note(format!(
                     "the displaced file is changed again and again; it stays as {left} until a \
                      run finds it as the one before did"
                 )),
                 Ok(()) if run.engine.clock().instant() < replaced.deadline => {
-                    self.open.push(replaced);
+                    self.unsettled.push(replaced);
                     continue;
                 }
-                Ok(()) => replaced.note(format!(
+                Ok(()) => replaced.add_note(format!(
                     "a writer still has the displaced file open; it stays as {left} until the next run"
                 )),
                 Err(error) => {
-                    replaced.worse(error.kind());
-                    replaced.note(match left.is_empty() {
+                    replaced.raise_kind(error.kind());
+                    replaced.add_note(match left.is_empty() {
                         true => error.to_string(),
                         false => format!("the displaced file stays: {error}"),
                     });
@@ -513,51 +523,51 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             }
             over.push(replaced);
         }
-        let mut flush = Flush::default();
+        let mut flush = SyncBatch::default();
         for (number, replaced) in over.iter().enumerate() {
-            flush.add(number, replaced.turn.folder.unsynced());
+            flush.add(number, replaced.turn.folder.take_unsynced());
         }
-        let mut failed: HashMap<usize, Error> = flush.commit().into_iter().collect();
-        let read = self.at_once(over, |replaced| {
+        let mut failed: HashMap<usize, Error> = flush.sync().into_iter().collect();
+        let read = self.map_agents(over, |replaced| {
             let turn = &replaced.turn;
-            run.at(&turn.agent.name, Stage::Verify);
+            run.report_stage(&turn.agent.name, RunStage::Verify);
             let back = run.read_back(turn.folder.as_ref(), &turn.event);
             (replaced, back)
         });
         for (number, (replaced, back)) in read.into_iter().enumerate() {
-            self.end(replaced, back, failed.remove(&number));
+            self.end_turn(replaced, back, failed.remove(&number));
         }
     }
 
     /// Step 5, but for the ledger.
-    fn end(
+    fn end_turn(
         &mut self,
-        mut replaced: Replaced<'a>,
-        back: Result<ReadBack, Error>,
+        mut replaced: ReplacedTurn<'a>,
+        read_back: Result<ReadBack, Error>,
         unsynced: Option<Error>,
     ) {
-        match back {
+        match read_back {
             Ok(ReadBack::Same) => {}
             Ok(ReadBack::Other) => {
-                replaced.note("the agent has already changed it again".to_string())
+                replaced.add_note("the agent has already changed it again".to_string())
             }
             Ok(ReadBack::Leased) => {
                 let note = "somebody has taken a lease on it since, so it was not read back";
-                replaced.note(note.to_string());
+                replaced.add_note(note.to_string());
             }
             Err(error) => {
                 // It was replaced all the same, and can be undone.
-                replaced.worse(error.kind());
-                replaced.note(format!("reading back failed: {error}"));
+                replaced.raise_kind(error.kind());
+                replaced.add_note(format!("reading back failed: {error}"));
             }
         }
         // The transaction stays, so that the next run settles what is left.
         let over = replaced.displaced.names.is_empty() && unsynced.is_none();
         if let Some(error) = unsynced {
-            replaced.worse(error.kind());
-            replaced.note(error.to_string());
+            replaced.raise_kind(error.kind());
+            replaced.add_note(error.to_string());
         }
-        let Replaced {
+        let ReplacedTurn {
             turn,
             displaced,
             scratch_lines,
@@ -567,11 +577,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         } = replaced;
         let mut event = turn.event;
         event.outcome = Outcome::Ok;
-        event.duration_ms = millis(turn.began, self.run.engine.clock().instant());
+        event.duration_ms = elapsed_millis(turn.began_at, self.run.engine.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
-        let verb = match (event.act, &event.after) {
+        let verb = match (event.operation, &event.after) {
             (_, Some(FileState::Absent)) => "Removed the created memory of",
-            (_, Some(FileState::Odd(_))) => "Put back what stood in place of the memory of",
+            (_, Some(FileState::Special(_))) => "Put back what stood in place of the memory of",
             (Operation::Undo, _) => "Restored the memory of",
             _ => "Reset",
         };
@@ -584,36 +594,36 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             _ => String::new(),
         };
         self.run
-            .say(&format!("{verb} {}{size}{suffix}", event.agent));
-        self.ended.push(Ended {
+            .log_line(&format!("{verb} {}{size}{suffix}", event.agent));
+        self.ended_turns.push(EndedTurn {
             event,
             kind,
             hints: Vec::new(),
             scratch_lines,
-            record: over.then_some(displaced.record.path),
-            _lock: turn.waiting.lock,
+            journal_path: over.then_some(displaced.journal.path),
+            _lock: turn.queued.lock,
         });
     }
 
     /// Records everybody whose turn is over, ends their transactions, and tells
     /// how they ended.
-    fn record(&mut self) {
-        let ended = std::mem::take(&mut self.ended);
-        let events: Vec<Event> = ended.iter().map(|ended| ended.event.clone()).collect();
-        let failed = self.run.engine.record_all(events).err();
+    fn record_ended_turns(&mut self) {
+        let ended = std::mem::take(&mut self.ended_turns);
+        let events: Vec<RunEvent> = ended.iter().map(|ended| ended.event.clone()).collect();
+        let failed = self.run.engine.append_to_ledger(events).err();
         for mut ended in ended {
-            match (&failed, &ended.record) {
-                (None, Some(record)) => self.run.end_transaction(record),
+            match (&failed, &ended.journal_path) {
+                (None, Some(record)) => self.run.remove_journal(record),
                 (None, None) => {}
-                (Some(error), _) => self.not_recorded(&mut ended, error),
+                (Some(error), _) => self.mark_unrecorded(&mut ended, error),
             }
-            self.done(ended);
+            self.report_result(ended);
         }
-        self.run.write_lines();
+        self.run.write_log_lines();
     }
 
     /// What becomes of an agent that the ledger does not know of.
-    fn not_recorded(&self, ended: &mut Ended, error: &Error) {
+    fn mark_unrecorded(&self, ended: &mut EndedTurn, error: &Error) {
         let event = &mut ended.event;
         let replaced = event.outcome == Outcome::Ok;
         let note = match replaced {
@@ -628,11 +638,16 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             Some(before) => format!("{before}; {note}"),
             None => note,
         });
-        ended.kind = Some(ended.kind.unwrap_or(Kind::Partial).worst(error.kind()));
-        self.run.say(&line);
+        ended.kind = Some(
+            ended
+                .kind
+                .unwrap_or(ErrorKind::Partial)
+                .more_serious(error.kind()),
+        );
+        self.run.log_line(&line);
     }
 
-    fn done(&mut self, ended: Ended) {
+    fn report_result(&mut self, ended: EndedTurn) {
         let event = ended.event;
         let result = AgentResult {
             agent: event.agent,
@@ -640,89 +655,90 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             kind: ended.kind,
             note: event.note,
             hints: ended.hints,
-            entries: event.entry.into_iter().chain(event.late).collect(),
+            entries: event.entry.into_iter().chain(event.late_entries).collect(),
             scratch_lines: ended.scratch_lines,
             duration_ms: event.duration_ms,
         };
-        self.run.tell(Progress::Done(result.clone()));
+        self.run
+            .report_progress(RunProgress::AgentDone(result.clone()));
         self.results.push(result);
     }
 
-    fn not_started(&mut self) {
+    fn end_not_started(&mut self) {
         while let Some(waiting) = self.queue.pop_front() {
             let note = Some("the run was interrupted before its turn".to_string());
-            let kind = Some(Kind::Interrupted);
-            self.left_alone(&waiting.step.agent, Outcome::NotStarted, note, kind, None);
+            let kind = Some(ErrorKind::Interrupted);
+            self.end_untouched(&waiting.step.agent, Outcome::NotStarted, note, kind, None);
         }
     }
 
-    fn unchanged(&mut self, waiting: Waiting<'a>) {
+    fn end_unchanged(&mut self, waiting: QueuedTurn<'a>) {
         let agent = &waiting.step.agent;
-        self.run.say(&format!("{agent}: {EQUAL}"));
-        let note = Some(EQUAL.to_string());
-        self.left_alone(agent, Outcome::Unchanged, note, None, waiting.lock);
+        self.run.log_line(&format!("{agent}: {EQUAL_REASON}"));
+        let note = Some(EQUAL_REASON.to_string());
+        self.end_untouched(agent, Outcome::Unchanged, note, None, waiting.lock);
     }
 
     /// Ends an agent of which nothing was asked.
-    fn left_alone(
+    fn end_untouched(
         &mut self,
         agent: &str,
         outcome: Outcome,
         note: Option<String>,
-        kind: Option<Kind>,
-        lock: Option<Arc<Lock>>,
+        kind: Option<ErrorKind>,
+        lock: Option<Arc<AgentLock>>,
     ) {
-        self.ended.push(Ended {
-            event: Event {
+        self.ended_turns.push(EndedTurn {
+            event: RunEvent {
                 outcome,
                 note,
-                ..self.run.event(agent)
+                ..self.run.new_event(agent)
             },
             kind,
             hints: Vec::new(),
             scratch_lines: 0,
-            record: None,
+            journal_path: None,
             _lock: lock,
         });
     }
 
     /// Ends an agent that was not changed, for this reason.
-    fn refused(&mut self, error: Error, event: Event, lock: Option<Arc<Lock>>) {
-        let event = Event {
+    fn end_refused(&mut self, error: Error, event: RunEvent, lock: Option<Arc<AgentLock>>) {
+        let event = RunEvent {
             outcome: match error.kind() {
-                Kind::Busy | Kind::Integrity | Kind::Conflict => Outcome::Refused,
+                ErrorKind::Busy | ErrorKind::Integrity | ErrorKind::Conflict => Outcome::Refused,
                 _ => Outcome::Failed,
             },
             note: Some(error.to_string()),
             after: None,
             ..event
         };
-        self.run.say(&format!(
+        self.run.log_line(&format!(
             "{}: {} — {error}",
             event.agent,
-            event.outcome.word()
+            event.outcome.as_str()
         ));
-        self.ended.push(Ended {
+        self.ended_turns.push(EndedTurn {
             event,
-            kind: Some(Kind::Partial.worst(error.kind())),
+            kind: Some(ErrorKind::Partial.more_serious(error.kind())),
             hints: error.hints().to_vec(),
             scratch_lines: 0,
-            record: None,
+            journal_path: None,
             _lock: lock,
         });
     }
 }
 
 /// Puts what a step changed on the disk. Those of whom that failed come second.
-fn flushed<'a, T>(
+fn sync_turns<'a, T>(
     mut turns: Turns<'a, T>,
-    mut changed: impl FnMut(&Turn<'a>, &mut T) -> Vec<Unsynced>,
+    mut changed: impl FnMut(&Turn<'a>, &mut T) -> Vec<UnsyncedObject>,
 ) -> (Turns<'a, T>, Turns<'a, Error>) {
-    let mut flush = Flush::default();
+    let mut flush = SyncBatch::default();
     for (number, (turn, data)) in turns.iter_mut().enumerate() {
         flush.add(number, changed(turn, data));
     }
-    let mut failed: HashMap<usize, Error> = flush.commit().into_iter().collect();
+    let mut failed: HashMap<usize, Error> = flush.sync().into_iter().collect();
     let (mut kept, mut left) = (Vec::with_capacity(turns.len()), Vec::new());
     for (number, (turn, data)) in turns.into_iter().enumerate() {
         match failed.remove(&number) {

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::archive::Written;
+use crate::archive::WrittenEntry;
 use crate::digest::Digest;
 use crate::engine::ledger::{Operation, Outcome};
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 
 /// The stages that a person sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stage {
+pub enum RunStage {
     /// Taking the lock, settling an interrupted run.
     Lock,
     /// Reading the memory and archiving it.
@@ -24,37 +24,37 @@ pub enum Stage {
     Verify,
 }
 
-impl Stage {
+impl RunStage {
     /// All stages in order.
-    pub const ALL: [Stage; 5] = [
-        Stage::Lock,
-        Stage::Archive,
-        Stage::Swap,
-        Stage::Settle,
-        Stage::Verify,
+    pub const ALL: [RunStage; 5] = [
+        RunStage::Lock,
+        RunStage::Archive,
+        RunStage::Swap,
+        RunStage::Settle,
+        RunStage::Verify,
     ];
 
     /// The word for people.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
-            Stage::Lock => "lock",
-            Stage::Archive => "archive",
-            Stage::Swap => "swap",
-            Stage::Settle => "settle",
-            Stage::Verify => "verify",
+            RunStage::Lock => "lock",
+            RunStage::Archive => "archive",
+            RunStage::Swap => "swap",
+            RunStage::Settle => "settle",
+            RunStage::Verify => "verify",
         }
     }
 }
 
 /// What a run says while it goes on.
 #[derive(Clone, Debug)]
-pub enum Progress {
+pub enum RunProgress {
     /// An agent has reached a stage.
-    Stage(String, Stage),
+    Stage(String, RunStage),
     /// An agent is done.
-    Done(AgentResult),
+    AgentDone(AgentResult),
     /// A line for `reset.log` and for people.
-    Line(String),
+    LogLine(String),
 }
 
 /// How it ended for one agent.
@@ -65,13 +65,13 @@ pub struct AgentResult {
     /// How it ended.
     pub outcome: Outcome,
     /// What decides the exit code, when it did not end well.
-    pub kind: Option<Kind>,
+    pub kind: Option<ErrorKind>,
     /// Why, or what else is worth knowing.
     pub note: Option<String>,
     /// What can be done about it.
     pub hints: Vec<String>,
     /// What was archived.
-    pub entries: Vec<Written>,
+    pub entries: Vec<WrittenEntry>,
     /// Lines of scratch that were archived.
     pub scratch_lines: u64,
     /// How long it took, in milliseconds.
@@ -80,36 +80,39 @@ pub struct AgentResult {
 
 /// How a run ended.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct RunReport {
     /// The run's id.
     pub run: String,
     /// Reset or undo.
-    pub act: Operation,
+    #[serde(rename = "act")]
+    pub operation: Operation,
     /// One result for each agent that was asked for, in the plan's order.
     pub results: Vec<AgentResult>,
     /// What went wrong beside the agents: retention, records that nobody
     /// settles.
     #[serde(skip)]
-    pub trouble: Vec<Error>,
+    pub errors: Vec<Error>,
     /// Entries that retention deleted.
-    pub retired: Vec<PathBuf>,
+    #[serde(rename = "retired")]
+    pub retired_entries: Vec<PathBuf>,
     /// What of the archive has expired and stays, and why; what else is worth knowing.
     pub notes: Vec<String>,
     /// Number and digest of the ledger's last record afterwards; none where the
     /// ledger cannot be read.
-    pub head: Option<(u64, Digest)>,
+    #[serde(rename = "head")]
+    pub ledger_head: Option<(u64, Digest)>,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
 }
 
-impl Report {
+impl RunReport {
     /// The most serious thing that happened, if anything did.
-    pub fn kind(&self) -> Option<Kind> {
+    pub fn worst_kind(&self) -> Option<ErrorKind> {
         self.results
             .iter()
             .filter_map(|result| result.kind)
-            .chain(self.trouble.iter().map(Error::kind))
-            .reduce(Kind::worst)
+            .chain(self.errors.iter().map(Error::kind))
+            .reduce(ErrorKind::more_serious)
     }
 
     /// How many agents ended so.

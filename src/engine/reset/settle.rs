@@ -9,15 +9,16 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::Run;
-use super::recover::{JournalRecord, RecordFile};
-use crate::archive::{Base, EntryKind, Written};
+use super::recover::{Journal, JournalRecord};
+use crate::archive::{BaseContent, EntryKind, WrittenEntry};
 use crate::config::Agent;
 use crate::digest::{Digest, Hasher};
-use crate::engine::ledger::{Event, FileState};
+use crate::engine::ledger::{FileState, RunEvent};
 use crate::engine::undo::ContentParts;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    Attributes, Folder, Method, Reader, Settled, SpecialFile, Stamp, TransportError,
+    Attributes, FileReader, MemoryDirectory, SettleOutcome, SpecialFile, Stamp, SwapMethod,
+    TransportError,
 };
 
 /// How many late entries a displaced file may make that is changed again and again.
@@ -27,25 +28,29 @@ const MAX_LATE_ENTRIES: usize = 16;
 const MAX_LATE_ENTRIES_PER_RUN: usize = 4;
 
 /// What a swap displaced, until all of it is settled.
-pub(super) struct Displaced {
-    pub(super) record: RecordFile,
+pub(super) struct DisplacedFiles {
+    pub(super) journal: Journal,
     pub(super) names: Vec<String>,
     /// More names than a run displaces: they are for the contacts after this one.
-    pub(super) further: Vec<String>,
+    pub(super) remaining_names: Vec<String>,
     /// Digests of contents that are archived already.
-    pub(super) known: Vec<Digest>,
+    pub(super) known_digests: Vec<Digest>,
     /// The memory as it was archived, where comparing is worth it.
-    pub(super) same: Option<ContentParts>,
+    pub(super) archived_content: Option<ContentParts>,
     /// What was archived of displaced files since, by their names.
-    pub(super) late: HashMap<String, LateWrites>,
+    pub(super) late_writes: HashMap<String, LateWrites>,
     /// A swap of which the record does not tell yet.
-    pub(super) unmarked: Option<Method>,
+    pub(super) unmarked_swap: Option<SwapMethod>,
 }
 
-impl Displaced {
+impl DisplacedFiles {
     /// Whether nothing is left but files that this run does not look at again.
-    pub(super) fn is_put_off(&self) -> bool {
-        let put_off = |name| self.late.get(name).is_some_and(|late| late.put_off);
+    pub(super) fn is_deferred(&self) -> bool {
+        let put_off = |name| {
+            self.late_writes
+                .get(name)
+                .is_some_and(|late| late.is_deferred)
+        };
         self.names.iter().all(put_off)
     }
 }
@@ -53,48 +58,48 @@ impl Displaced {
 /// What was archived of a displaced file after it was displaced.
 #[derive(Default)]
 pub(super) struct LateWrites {
-    entries: usize,
-    in_this_run: usize,
+    entry_count: usize,
+    entries_in_run: usize,
     /// Digest and size of the content that was archived last.
-    last: Option<(Digest, u64)>,
+    last_content: Option<(Digest, u64)>,
     /// How it was when an earlier run had enough of it.
-    stamp: Option<Stamp>,
+    deferred_stamp: Option<Stamp>,
     /// Whether this run has enough of it.
-    put_off: bool,
+    is_deferred: bool,
 }
 
 impl LateWrites {
     /// Takes an entry of an earlier run into account.
-    pub(super) fn was_archived(&mut self, written: &Written) {
-        self.entries += 1;
-        self.last = Some(written.whole());
+    pub(super) fn add_earlier_entry(&mut self, written: &WrittenEntry) {
+        self.entry_count += 1;
+        self.last_content = Some(written.whole_content());
     }
 
-    fn archived(&mut self, written: &Written) {
-        self.in_this_run += 1;
-        self.was_archived(written);
+    fn add_entry(&mut self, written: &WrittenEntry) {
+        self.entries_in_run += 1;
+        self.add_earlier_entry(written);
     }
 
     /// Notes how an earlier run left the file.
-    pub(super) fn put_off_at(&mut self, stamp: Stamp) {
-        self.stamp = Some(stamp);
+    pub(super) fn set_deferred_stamp(&mut self, stamp: Stamp) {
+        self.deferred_stamp = Some(stamp);
     }
 
     /// Whether a file that is like this now gets no entry in this run.
-    fn is_enough(&self, stamp: &Stamp) -> bool {
-        self.in_this_run >= MAX_LATE_ENTRIES_PER_RUN
-            || self.entries >= MAX_LATE_ENTRIES && self.stamp != Some(*stamp)
+    fn has_reached_limit(&self, stamp: &Stamp) -> bool {
+        self.entries_in_run >= MAX_LATE_ENTRIES_PER_RUN
+            || self.entry_count >= MAX_LATE_ENTRIES && self.deferred_stamp != Some(*stamp)
     }
 }
 
 /// What inspecting a displaced file came to.
-enum Inspected {
+enum Inspection {
     /// Every byte of it is archived.
     Known,
     /// It was archived just now, with these attributes.
-    Archived(Written, Attributes),
+    Archived(WrittenEntry, Attributes),
     /// It has as many entries as it may, and looks like this.
-    PutOff(Stamp),
+    Deferred(Stamp),
 }
 
 impl Run<'_> {
@@ -104,45 +109,49 @@ impl Run<'_> {
     pub(super) fn settle_displaced(
         &self,
         agent: &Agent,
-        folder: &dyn Folder,
-        event: &mut Event,
-        displaced: &mut Displaced,
+        folder: &dyn MemoryDirectory,
+        event: &mut RunEvent,
+        displaced: &mut DisplacedFiles,
     ) -> (Vec<String>, Result<(), Error>) {
         let mut notes = Vec::new();
         let mut result = Ok(());
         // Once a displaced file is gone, only the record can tell of the swap.
-        if let Some(method) = displaced.unmarked
+        if let Some(method) = displaced.unmarked_swap
             && !displaced.names.is_empty()
         {
-            let names = displaced.names.iter().chain(&displaced.further);
+            let names = displaced.names.iter().chain(&displaced.remaining_names);
             let mark = JournalRecord::Swapped(method, names.cloned().collect());
-            match displaced.record.mark(&mark) {
-                Ok(()) => displaced.unmarked = None,
+            match displaced.journal.append_durably(&mark) {
+                Ok(()) => displaced.unmarked_swap = None,
                 Err(error) => return (notes, Err(error)),
             }
         }
         for name in std::mem::take(&mut displaced.names) {
-            if displaced.late.get(&name).is_some_and(|late| late.put_off) {
+            if displaced
+                .late_writes
+                .get(&name)
+                .is_some_and(|late| late.is_deferred)
+            {
                 displaced.names.push(name);
                 continue;
             }
             let settled = self.settle_file(agent, folder, event, &name, displaced, &mut notes);
             match settled {
-                Ok(Settled::Removed { watched: true }) => {}
-                Ok(Settled::Removed { watched: false }) => {
-                    let why = folder.unwatched();
+                Ok(SettleOutcome::Removed { was_watched: true }) => {}
+                Ok(SettleOutcome::Removed { was_watched: false }) => {
+                    let why = folder.undetectable_writers_reason();
                     let why = why.as_deref().unwrap_or("no right to take file leases");
                     let note = format!("late writers cannot be detected here: {why}");
                     if !notes.contains(&note) {
                         notes.push(note);
                     }
                 }
-                Ok(Settled::Open) => displaced.names.push(name),
+                Ok(SettleOutcome::StillOpen) => displaced.names.push(name),
                 // It is gone, so nothing is left to settle; but it must be said.
-                Ok(Settled::Lost(error)) => result = Err(error),
-                Ok(Settled::Odd(odd)) => {
-                    let described = self.describe_displaced(agent, &odd, event);
-                    match described.and_then(|()| Ok(folder.remove_odd(&name, &odd)?)) {
+                Ok(SettleOutcome::Lost(error)) => result = Err(error),
+                Ok(SettleOutcome::Special(odd)) => {
+                    let described = self.archive_description(agent, &odd, event);
+                    match described.and_then(|()| Ok(folder.remove_special_file(&name, &odd)?)) {
                         Ok(true) => {}
                         Ok(false) => displaced.names.push(name),
                         Err(error) => {
@@ -151,16 +160,16 @@ impl Run<'_> {
                         }
                     }
                 }
-                Ok(Settled::Kept(odd)) => {
-                    let shown = folder.shown(&name);
-                    if !event.kept.contains(&shown) {
-                        notes.push(kept_note(agent, &odd, &shown));
+                Ok(SettleOutcome::Kept(odd)) => {
+                    let shown = folder.display_name(&name);
+                    if !event.kept_names.contains(&shown) {
+                        notes.push(kept_object_note(agent, &odd, &shown));
                         match folder.object_id(&name) {
                             Ok(id) => event.kept_ids.extend(id.map(|id| (shown.clone(), id))),
                             Err(error) => result = Err(error.into()),
                         }
-                        event.kept.push(shown);
-                        if let Err(error) = self.describe_displaced(agent, &odd, event) {
+                        event.kept_names.push(shown);
+                        if let Err(error) = self.archive_description(agent, &odd, event) {
                             result = Err(error);
                         }
                     }
@@ -175,16 +184,18 @@ impl Run<'_> {
     }
 
     /// Describes something that was displaced unread, unless the entry of the run does.
-    fn describe_displaced(
+    fn archive_description(
         &self,
         agent: &Agent,
         odd: &SpecialFile,
-        event: &mut Event,
+        event: &mut RunEvent,
     ) -> Result<(), Error> {
-        if event.before != Some(FileState::Odd(odd.clone())) {
+        if event.before != Some(FileState::Special(odd.clone())) {
             let now = self.engine.clock().now();
-            let draft = self.describe(agent, odd, now)?;
-            event.late.push(draft.finish(EntryKind::Odd, now)?);
+            let draft = self.draft_description(agent, odd, now)?;
+            event
+                .late_entries
+                .push(draft.finish(EntryKind::Special, now)?);
         }
         Ok(())
     }
@@ -194,51 +205,53 @@ impl Run<'_> {
     fn settle_file(
         &self,
         agent: &Agent,
-        folder: &dyn Folder,
-        event: &mut Event,
+        folder: &dyn MemoryDirectory,
+        event: &mut RunEvent,
         name: &str,
-        displaced: &mut Displaced,
+        displaced: &mut DisplacedFiles,
         notes: &mut Vec<String>,
-    ) -> Result<Settled, Error> {
-        let mut late = displaced.late.remove(name).unwrap_or_default();
-        let mut looks = 0;
+    ) -> Result<SettleOutcome, Error> {
+        let mut late = displaced.late_writes.remove(name).unwrap_or_default();
+        let mut inspections = 0;
         let mut put_off = None;
         let settled = folder.settle(name, &mut |read| {
-            looks += 1;
+            inspections += 1;
             // The second call inspects a file that has no name any more.
-            let bounded = looks == 1;
-            match self.inspect(agent, event, displaced, &late, bounded, read)? {
-                Inspected::Known => {}
-                Inspected::Archived(written, attributes) => {
-                    late.archived(&written);
-                    displaced.known.push(written.whole().0);
+            let bounded = inspections == 1;
+            match self.inspect_displaced(agent, event, displaced, &late, bounded, read)? {
+                Inspection::Known => {}
+                Inspection::Archived(written, attributes) => {
+                    late.add_entry(&written);
+                    displaced.known_digests.push(written.whole_content().0);
                     let path = written.path.display();
                     notes.push(format!("a late write was archived as {path}"));
-                    event.late.push(written.clone());
+                    event.late_entries.push(written.clone());
                     event.attributes = Some(attributes.clone());
-                    displaced.record.mark(&JournalRecord::Archived {
-                        name: name.to_string(),
-                        written,
-                        attributes,
-                    })?;
+                    displaced
+                        .journal
+                        .append_durably(&JournalRecord::LateEntry {
+                            name: name.to_string(),
+                            written,
+                            attributes,
+                        })?;
                 }
-                Inspected::PutOff(stamp) => {
+                Inspection::Deferred(stamp) => {
                     put_off = Some(stamp);
                     let message = "it is changed again and again";
-                    return Err(Error::new(Kind::Partial, message));
+                    return Err(Error::new(ErrorKind::Partial, message));
                 }
             }
             Ok(())
         });
-        late.put_off = put_off.is_some();
-        displaced.late.insert(name.to_string(), late);
+        late.is_deferred = put_off.is_some();
+        displaced.late_writes.insert(name.to_string(), late);
         match put_off {
             Some(stamp) => {
                 let name = name.to_string();
                 displaced
-                    .record
-                    .mark(&JournalRecord::PutOff { name, stamp })?;
-                Ok(Settled::Open)
+                    .journal
+                    .append_durably(&JournalRecord::Deferred { name, stamp })?;
+                Ok(SettleOutcome::StillOpen)
             }
             None => Ok(settled?),
         }
@@ -246,38 +259,38 @@ impl Run<'_> {
 
     /// Inspects a displaced file and archives what no entry holds yet; with `bounded`
     /// only if it may have another entry.
-    fn inspect(
+    fn inspect_displaced(
         &self,
         agent: &Agent,
-        event: &Event,
-        displaced: &Displaced,
+        event: &RunEvent,
+        displaced: &DisplacedFiles,
         late: &LateWrites,
-        bounded: bool,
-        read: Reader<'_>,
-    ) -> Result<Inspected, Error> {
-        if let Some(parts) = &displaced.same
-            && self.is_same(parts, read)?
+        is_limited: bool,
+        read: FileReader<'_>,
+    ) -> Result<Inspection, Error> {
+        if let Some(parts) = &displaced.archived_content
+            && self.has_archived_content(parts, read)?
         {
-            return Ok(Inspected::Known);
+            return Ok(Inspection::Known);
         }
         let mut hasher = Hasher::default();
         let seen = read(&mut |bytes| {
             hasher.update(bytes);
             Ok(())
         })?;
-        if displaced.known.contains(&hasher.finish()) {
-            return Ok(Inspected::Known);
+        if displaced.known_digests.contains(&hasher.finish()) {
+            return Ok(Inspection::Known);
         }
-        if bounded && late.is_enough(&seen.stamp) {
-            return Ok(Inspected::PutOff(seen.stamp));
+        if is_limited && late.has_reached_limit(&seen.stamp) {
+            return Ok(Inspection::Deferred(seen.stamp));
         }
-        let base = late.last.or(match event.before {
+        let base = late.last_content.or(match event.before {
             Some(FileState::File { sha256, size, .. }) => Some((sha256, size)),
             _ => None,
         });
         let base = base.filter(|(_, size)| *size > 0);
         if let Some(base) = base
-            && let Some(archived) = self.archive_behind(agent, base, read)?
+            && let Some(archived) = self.archive_appended(agent, base, read)?
         {
             return Ok(archived);
         }
@@ -285,24 +298,24 @@ impl Run<'_> {
         let mut draft = self
             .engine
             .archive()
-            .begin(Path::new(&agent.archive_subdir))?;
+            .start_entry(Path::new(&agent.archive_subdir))?;
         let file = read(&mut |bytes| draft.write(bytes))?;
         let written = draft.finish(EntryKind::Late, now)?;
-        Ok(Inspected::Archived(written, file.attributes))
+        Ok(Inspection::Archived(written, file.attributes))
     }
 
     /// Archives what follows a content that is archived already; none where the file
     /// does not begin with it.
-    fn archive_behind(
+    fn archive_appended(
         &self,
         agent: &Agent,
         (sha256, size): (Digest, u64),
-        read: Reader<'_>,
-    ) -> Result<Option<Inspected>, Error> {
+        read: FileReader<'_>,
+    ) -> Result<Option<Inspection>, Error> {
         let mut draft = self
             .engine
             .archive()
-            .begin(Path::new(&agent.archive_subdir))?;
+            .start_entry(Path::new(&agent.archive_subdir))?;
         let (mut beginning, mut whole) = (Hasher::default(), Hasher::default());
         let mut left = size;
         let file = read(&mut |bytes| {
@@ -318,22 +331,26 @@ impl Run<'_> {
         }
         if draft.size() == 0 {
             // The agent has cut it back to the beginning in between.
-            return Ok(Some(Inspected::Known));
+            return Ok(Some(Inspection::Known));
         }
-        let base = Base {
+        let base = BaseContent {
             sha256,
             size,
-            whole: whole.finish(),
+            whole_digest: whole.finish(),
         };
         let now = self.engine.clock().now();
-        let written = draft.finish(EntryKind::Appended, now)?.behind(base);
-        Ok(Some(Inspected::Archived(written, file.attributes)))
+        let written = draft.finish(EntryKind::Appended, now)?.with_base(base);
+        Ok(Some(Inspection::Archived(written, file.attributes)))
     }
 
     /// Whether a file is, byte for byte, what was archived of it. Where that cannot
     /// be read the answer is no.
-    fn is_same(&self, parts: &ContentParts, read: Reader<'_>) -> Result<bool, TransportError> {
-        let Ok(mut archived) = parts.reader(self.engine) else {
+    fn has_archived_content(
+        &self,
+        parts: &ContentParts,
+        read: FileReader<'_>,
+    ) -> Result<bool, TransportError> {
+        let Ok(mut archived) = parts.open_reader(self.engine) else {
             return Ok(false);
         };
         let mut same = true;
@@ -350,9 +367,9 @@ impl Run<'_> {
 }
 
 /// The note about a displaced object that no entry holds.
-fn kept_note(agent: &Agent, odd: &SpecialFile, name: &str) -> String {
-    let path = agent.place.memory().with_file_name(name);
-    let host = agent.place.host().map(|host| format!("{}:", host.name));
+fn kept_object_note(agent: &Agent, odd: &SpecialFile, name: &str) -> String {
+    let path = agent.location.memory().with_file_name(name);
+    let host = agent.location.host().map(|host| format!("{}:", host.name));
     format!(
         "{odd} stood there, which no entry holds; it is kept as {}{}",
         host.unwrap_or_default(),

@@ -5,22 +5,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::intake::Captured;
-use super::recover::{RecordFile, Transaction};
-use super::{Run, Stage};
-use crate::archive::Written;
+use super::recover::{Journal, Transaction};
+use super::{Run, RunStage};
+use crate::archive::WrittenEntry;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::ledger::{Event, FileState};
-use crate::engine::lock::{self, Holder, Lock};
-use crate::engine::observe::way;
-use crate::engine::plan::Step;
+use crate::engine::ledger::{FileState, RunEvent};
+use crate::engine::lock::{self, AgentLock, LockHolder};
+use crate::engine::observe::connection_target;
+use crate::engine::plan::PlanStep;
 use crate::engine::sharing::sharing_error;
 use crate::engine::undo::{ContentParts, Replacement};
 use crate::engine::weaker;
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    Attributes, Cause, Folder, Identity, Method, Swapped, TransportError, Unsynced,
+    Attributes, FailureCause, FileIdentity, MemoryDirectory, SwapMethod, SwapOutcome,
+    TransportError, UnsyncedObject,
 };
 
 /// How long somebody may take to give a lease back. A file server's, of which
@@ -29,25 +30,25 @@ use crate::transport::{
 const LEASE_BREAK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An agent that is to have its turn.
-pub(super) struct Waiting<'a> {
-    pub(super) step: &'a Step,
-    pub(super) lock: Option<Arc<Lock>>,
+pub(super) struct QueuedTurn<'a> {
+    pub(super) step: &'a PlanStep,
+    pub(super) lock: Option<Arc<AgentLock>>,
     pub(super) attempts: usize,
     /// Since when it is waited for somebody to give a lease back.
-    pub(super) leased: Option<Instant>,
+    pub(super) leased_since: Option<Instant>,
 }
 
 /// An agent whose turn it is.
 pub(super) struct Turn<'a> {
-    pub(super) waiting: Waiting<'a>,
+    pub(super) queued: QueuedTurn<'a>,
     pub(super) agent: &'a Agent,
-    pub(super) folder: Box<dyn Folder>,
-    pub(super) event: Event,
-    pub(super) began: Instant,
+    pub(super) folder: Box<dyn MemoryDirectory>,
+    pub(super) event: RunEvent,
+    pub(super) began_at: Instant,
 }
 
 impl Turn<'_> {
-    pub(super) fn note(&mut self, note: &str) {
+    pub(super) fn add_note(&mut self, note: &str) {
         self.event.note = Some(match self.event.note.take() {
             Some(before) => format!("{before}; {note}"),
             None => note.to_string(),
@@ -56,214 +57,221 @@ impl Turn<'_> {
 }
 
 /// What became of an agent whose turn it is, at first.
-pub(super) enum Began<'a> {
-    Archived(Turn<'a>, Box<Captured>),
-    Unchanged(Waiting<'a>),
-    Stumbled(Turn<'a>, EarlyEnd),
-    Refused(Waiting<'a>, Error),
+pub(super) enum CaptureOutcome<'a> {
+    Captured(Turn<'a>, Box<Captured>),
+    Unchanged(QueuedTurn<'a>),
+    EndedEarly(Turn<'a>, EarlyEnd),
+    Refused(QueuedTurn<'a>, Error),
 }
 
 /// A turn after its memory was archived.
-pub(super) struct Archived {
-    pub(super) entry: Option<Written>,
-    pub(super) taken: Captured,
-    pub(super) staged: String,
-    pub(super) record: RecordFile,
-    pub(super) known: Vec<Digest>,
-    pub(super) same: Option<ContentParts>,
+pub(super) struct PreparedSwap {
+    pub(super) entry: Option<WrittenEntry>,
+    pub(super) captured: Captured,
+    pub(super) staged_name: String,
+    pub(super) journal: Journal,
+    pub(super) known_digests: Vec<Digest>,
+    pub(super) archived_content: Option<ContentParts>,
 }
 
 /// Why a turn ended early.
 pub(super) enum EarlyEnd {
     /// The agent replaced its file in between; it can be tried again.
-    Moved(Error),
+    Replaced(Error),
     /// Somebody has a lease on the memory; nothing was done yet.
     Leased(Error),
     /// The memory is not whole, which is for the next run to put right.
     HalfWritten(Error),
     /// The host was lost, and nobody knows what it did.
-    Lost(Error),
+    HostLost(Error),
     /// Anything else.
-    Stop(Error),
+    Failed(Error),
 }
 
 impl From<Error> for EarlyEnd {
     fn from(error: Error) -> EarlyEnd {
-        EarlyEnd::Stop(error)
+        EarlyEnd::Failed(error)
     }
 }
 
 impl From<TransportError> for EarlyEnd {
     fn from(error: TransportError) -> EarlyEnd {
         match error.cause {
-            Cause::Moved => EarlyEnd::Moved(error.into()),
-            Cause::HalfWritten => EarlyEnd::HalfWritten(error.into()),
-            Cause::Unreachable => EarlyEnd::Lost(error.into()),
-            _ => EarlyEnd::Stop(error.into()),
+            FailureCause::Replaced => EarlyEnd::Replaced(error.into()),
+            FailureCause::HalfWritten => EarlyEnd::HalfWritten(error.into()),
+            FailureCause::Unreachable => EarlyEnd::HostLost(error.into()),
+            _ => EarlyEnd::Failed(error.into()),
         }
     }
 }
 
 /// Keeps an agent's lock while a call that hangs may still change its directory.
-pub(super) fn hold(folder: &dyn Folder, lock: Option<&Arc<Lock>>) {
+pub(super) fn hold_lock_guard(folder: &dyn MemoryDirectory, lock: Option<&Arc<AgentLock>>) {
     if let Some(lock) = lock {
-        folder.hold(Arc::clone(lock) as _);
+        folder.hold_guard(Arc::clone(lock) as _);
     }
 }
 
 impl<'a> Run<'a> {
     /// An agent's event before anything was seen.
-    pub(super) fn event_of(&self, step: &Step) -> Event {
-        Event {
-            undoes: step.undo.as_ref().map(|undo| undo.run.clone()),
-            ..self.event(&step.agent)
+    pub(super) fn new_step_event(&self, step: &PlanStep) -> RunEvent {
+        RunEvent {
+            undone_run: step.undone_run.as_ref().map(|undo| undo.run.clone()),
+            ..self.new_event(&step.agent)
         }
     }
 
-    pub(super) fn lock_for(&self, waiting: &mut Waiting<'a>) -> Result<&'a Agent, Error> {
+    pub(super) fn ensure_locked(&self, waiting: &mut QueuedTurn<'a>) -> Result<&'a Agent, Error> {
         let agent = self.engine.agent(&waiting.step.agent)?;
         if waiting.lock.is_none() {
-            waiting.lock = Some(Arc::new(self.lock(agent)?));
+            waiting.lock = Some(Arc::new(self.lock_agent(agent)?));
         }
         Ok(agent)
     }
 
-    pub(super) fn lock(&self, agent: &Agent) -> Result<Lock, Error> {
+    pub(super) fn lock_agent(&self, agent: &Agent) -> Result<AgentLock, Error> {
         loop {
-            let holder = Holder {
+            let holder = LockHolder {
                 pid: std::process::id(),
                 user: self.engine.setup.user.clone(),
                 since: self.engine.clock().now(),
                 run: self.id.clone(),
             };
-            let taken = lock::take(self.engine.archive(), &agent.name, &holder);
+            let taken = lock::acquire_agent_lock(self.engine.archive(), &agent.name, &holder);
             // One that does not wait may have come between the wait and this.
-            let is_busy = matches!(&taken, Err(error) if error.kind() == Kind::Busy);
-            if !is_busy || self.is_cancelled() || !self.engine.awaits_lock() {
+            let is_busy = matches!(&taken, Err(error) if error.kind() == ErrorKind::Busy);
+            if !is_busy || self.is_cancelled() || !self.engine.wait_lock_interval() {
                 return taken;
             }
         }
     }
 
     /// Steps 1 and 2 of one agent, after its lock.
-    pub(super) fn archive(
+    pub(super) fn capture(
         &self,
-        mut waiting: Waiting<'a>,
+        mut waiting: QueuedTurn<'a>,
         agent: &'a Agent,
-        left: &[(String, PathBuf)],
-    ) -> Began<'a> {
+        journals: &[(String, PathBuf)],
+    ) -> CaptureOutcome<'a> {
         waiting.attempts += 1;
         let began = self.engine.clock().instant();
         let folder = || -> Result<_, Error> {
-            self.recover_from(agent, left, waiting.lock.as_ref())?;
+            self.recover_from_journals(agent, journals, waiting.lock.as_ref())?;
             // An undo gives back what was there, whoever had it.
-            if waiting.step.undo.is_none()
-                && let Some(other) = self.engine.shares_memory_now(agent)
+            if waiting.step.undone_run.is_none()
+                && let Some(other) = self.engine.find_sharing_agent(agent)
             {
                 return Err(sharing_error(&other));
             }
-            let folder = self.engine.open(agent)?;
-            hold(folder.as_ref(), waiting.lock.as_ref());
+            let folder = self.engine.open_directory(agent)?;
+            hold_lock_guard(folder.as_ref(), waiting.lock.as_ref());
             Ok(folder)
         };
         let folder = match folder() {
             Ok(folder) => folder,
-            Err(error) => return Began::Refused(waiting, error),
+            Err(error) => return CaptureOutcome::Refused(waiting, error),
         };
-        let event = self.event_of(waiting.step);
+        let event = self.new_step_event(waiting.step);
         let mut turn = Turn {
-            waiting,
+            queued: waiting,
             agent,
             folder,
             event,
-            began,
+            began_at: began,
         };
-        let step = turn.waiting.step;
-        self.at(&step.agent, Stage::Archive);
-        let since = turn.waiting.leased;
+        let step = turn.queued.step;
+        self.report_stage(&step.agent, RunStage::Archive);
+        let since = turn.queued.leased_since;
         let patient = since.is_none_or(|since| began.duration_since(since) < LEASE_BREAK_TIMEOUT);
-        let taken = self.take(agent, step, turn.folder.as_ref(), &mut turn.event, patient);
-        match taken {
-            Ok(Some(taken)) => Began::Archived(turn, Box::new(taken)),
-            Ok(None) => Began::Unchanged(turn.waiting),
-            Err(trouble) => Began::Stumbled(turn, trouble),
+        let captured =
+            self.capture_memory(agent, step, turn.folder.as_ref(), &mut turn.event, patient);
+        match captured {
+            Ok(Some(taken)) => CaptureOutcome::Captured(turn, Box::new(taken)),
+            Ok(None) => CaptureOutcome::Unchanged(turn.queued),
+            Err(trouble) => CaptureOutcome::EndedEarly(turn, trouble),
         }
     }
 
     /// Step 3, before anything is done in the agent's folder: names the entry and
     /// writes the transaction record. Answers what has to be synced.
-    pub(super) fn prepare(
+    pub(super) fn prepare_swap(
         &self,
         turn: &mut Turn<'a>,
         mut taken: Captured,
-    ) -> Result<(Archived, Vec<Unsynced>), EarlyEnd> {
-        for note in weaker::accepted(turn.agent, turn.folder.as_ref())? {
-            turn.note(&note);
+    ) -> Result<(PreparedSwap, Vec<UnsyncedObject>), EarlyEnd> {
+        for note in weaker::accepted_degradations(turn.agent, turn.folder.as_ref())? {
+            turn.add_note(&note);
         }
         // A memory that will not be changed gets no entry.
-        weaker::in_place_cost(turn.agent, &turn.folder.outlook())?;
-        let mut changed = self.name(turn.agent, &mut taken, &mut turn.event)?;
+        weaker::in_place_degradation(turn.agent, &turn.folder.forecast_swap())?;
+        let mut changed = self.name_entry(turn.agent, &mut taken, &mut turn.event)?;
         let before = turn.event.before.iter();
         let transaction = Transaction {
             event: turn.event.clone(),
-            memory: turn.agent.place.memory().to_path_buf(),
-            way: way(turn.agent),
-            folder: turn.folder.identity()?,
-            staged: match &taken.source.replacement {
-                Replacement::Kept { name, .. } => name.clone(),
-                _ => durable::random_name()?,
+            memory: turn.agent.location.memory().to_path_buf(),
+            connection_target: connection_target(turn.agent),
+            directory_id: turn.folder.directory_id()?,
+            staged_name: match &taken.source.replacement {
+                Replacement::KeptObject { name, .. } => name.clone(),
+                _ => durable::new_random_name()?,
             },
-            inode: taken.inode,
-            known: before.filter_map(FileState::digest).collect(),
-            ledger: self.engine.ledger_head()?.0,
+            memory_inode: taken.inode,
+            known_digests: before.filter_map(FileState::digest).collect(),
+            ledger_seq: self.engine.ledger_head()?.0,
         };
-        let (record, written) = self.write_transaction(turn.agent, &transaction)?;
+        let (record, written) = self.create_journal(turn.agent, &transaction)?;
         changed.extend(written);
-        let same = taken.as_archived(turn.event.entry.as_ref());
-        let archived = Archived {
-            same,
+        let same = taken.take_archived_content(turn.event.entry.as_ref());
+        let archived = PreparedSwap {
+            archived_content: same,
             // Until its name is on the disk nobody may rely on it.
             entry: turn.event.entry.take(),
-            taken,
-            record,
-            staged: transaction.staged,
-            known: transaction.known,
+            captured: taken,
+            journal: record,
+            staged_name: transaction.staged_name,
+            known_digests: transaction.known_digests,
         };
         Ok((archived, changed))
     }
 
     /// Builds the new file; none where none is put in place.
-    pub(super) fn stage(
+    pub(super) fn stage_content(
         &self,
         turn: &mut Turn<'a>,
-        mut archived: Archived,
-    ) -> Result<(Archived, Option<Identity>), EarlyEnd> {
+        mut archived: PreparedSwap,
+    ) -> Result<(PreparedSwap, Option<FileIdentity>), EarlyEnd> {
         turn.event.entry = archived.entry.take();
-        let Archived { taken, staged, .. } = &archived;
+        let PreparedSwap {
+            captured: taken,
+            staged_name: staged,
+            ..
+        } = &archived;
         let Replacement::File(parts) = &taken.source.replacement else {
             return Ok((archived, None));
         };
-        let attributes = match given(turn.waiting.step, taken) {
-            Some(attributes) if is_owner_of(taken, attributes) => attributes.clone(),
+        let attributes = match attributes_to_apply(turn.queued.step, taken) {
+            Some(attributes) if has_displaced_owner(taken, attributes) => attributes.clone(),
             given => {
-                let inherited = turn.folder.inherited(staged)?;
+                let inherited = turn.folder.inherited_attributes(staged)?;
                 let fits = |it: &&Attributes| it.uid == inherited.uid;
                 given.filter(fits).cloned().unwrap_or(inherited)
             }
         };
         let engine = self.engine;
-        let new = turn
-            .folder
-            .stage(staged, &mut |sink| parts.feed(engine, sink), &attributes)?;
+        let new = turn.folder.stage(
+            staged,
+            &mut |sink| parts.write_to(engine, sink),
+            &attributes,
+        )?;
         // Some of what a file system lacks shows only with a file in it.
-        for note in weaker::accepted(turn.agent, turn.folder.as_ref())? {
+        for note in weaker::accepted_degradations(turn.agent, turn.folder.as_ref())? {
             if turn
                 .event
                 .note
                 .as_ref()
                 .is_none_or(|all| !all.contains(&note))
             {
-                turn.note(&note);
+                turn.add_note(&note);
             }
         }
         Ok((archived, Some(new)))
@@ -271,37 +279,39 @@ impl<'a> Run<'a> {
 
     /// Puts the new file, or what was kept, in the memory's place, or takes the memory
     /// away.
-    pub(super) fn swap(
+    pub(super) fn swap_memory(
         &self,
         turn: &mut Turn<'a>,
-        archived: Archived,
-        new: Option<Identity>,
-    ) -> Result<(Archived, Swapped), EarlyEnd> {
-        self.at(&turn.agent.name, Stage::Swap);
-        let swapped = match (new, &archived.taken.source.replacement) {
-            (None, Replacement::Kept { name, id }) => turn.folder.put_back(name, *id)?,
+        archived: PreparedSwap,
+        new: Option<FileIdentity>,
+    ) -> Result<(PreparedSwap, SwapOutcome), EarlyEnd> {
+        self.report_stage(&turn.agent.name, RunStage::Swap);
+        let swapped = match (new, &archived.captured.source.replacement) {
+            (None, Replacement::KeptObject { name, id }) => {
+                turn.folder.restore_object(name, *id)?
+            }
             (None, _) => {
-                turn.folder.take_away(&archived.staged)?;
-                Swapped {
-                    method: Method::Remove,
-                    displaced: vec![turn.folder.new_name(&archived.staged)],
+                turn.folder.move_memory_aside(&archived.staged_name)?;
+                SwapOutcome {
+                    method: SwapMethod::Remove,
+                    displaced: vec![turn.folder.staged_file_name(&archived.staged_name)],
                 }
             }
             (Some(new), _) => {
-                turn.folder.link(&archived.staged)?;
-                let swapped = turn.folder.swap(&archived.staged, new);
-                let accepted = turn.agent.place.accepts_in_place();
+                turn.folder.link_staged(&archived.staged_name)?;
+                let swapped = turn.folder.swap(&archived.staged_name, new);
+                let accepted = turn.agent.location.accepts_in_place();
                 match swapped {
-                    Err(error) if error.cause == Cause::MountPoint && accepted => {
-                        turn.folder.write_in_place(&archived.staged, new)?
+                    Err(error) if error.cause == FailureCause::MountPoint && accepted => {
+                        turn.folder.write_in_place(&archived.staged_name, new)?
                     }
                     swapped => swapped?,
                 }
             }
         };
         turn.event.method = Some(swapped.method);
-        if swapped.method == Method::InPlace {
-            turn.note("it is a mount point of its own and was written in place");
+        if swapped.method == SwapMethod::InPlace {
+            turn.add_note("it is a mount point of its own and was written in place");
         }
         Ok((archived, swapped))
     }
@@ -326,22 +336,25 @@ impl<'a> Run<'a> {
 ///   those that its server or its image tells of.
 /// - In all other cases the new file inherits its directory's.
 ///
-/// A transport never sets set-id bits or capabilities ([`Attributes::given`]).
+/// A transport never sets set-id bits or capabilities ([`Attributes::attributes_to_apply`]).
 /// `docs/decisions/file-system-identity.md` says why the kernel cannot enforce this.
-fn given<'t>(step: &Step, taken: &'t Captured) -> Option<&'t Attributes> {
-    if step.undo.is_none() {
-        return taken.attributes.as_ref();
+fn attributes_to_apply<'t>(step: &PlanStep, captured: &'t Captured) -> Option<&'t Attributes> {
+    if step.undone_run.is_none() {
+        return captured.attributes.as_ref();
     }
-    let kept = taken.source.attributes.as_ref()?;
+    let kept = captured.source.attributes.as_ref()?;
     let owner = |it: &Attributes| (it.uid, it.gid);
-    let notes = taken.attributes.as_ref().filter(|_| taken.appends());
+    let notes = captured
+        .attributes
+        .as_ref()
+        .filter(|_| captured.has_appended_notes());
     notes
         .is_none_or(|notes| owner(notes) == owner(kept))
         .then_some(kept)
 }
 
 /// Whether the file that is displaced has the owner that `attributes` name.
-fn is_owner_of(taken: &Captured, attributes: &Attributes) -> bool {
-    let displaced = taken.attributes.as_ref();
+fn has_displaced_owner(captured: &Captured, attributes: &Attributes) -> bool {
+    let displaced = captured.attributes.as_ref();
     displaced.is_some_and(|displaced| displaced.uid == attributes.uid)
 }

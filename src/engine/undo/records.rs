@@ -13,7 +13,7 @@ use crate::config::Agent;
 use crate::engine::Engine;
 use crate::engine::address::{AddressFilter, RecordedAddress};
 use crate::engine::ledger::{
-    Event, FileState, LedgerPosition, Operation, Record, ReverseScan, Scan,
+    FileState, LedgerPosition, LedgerRecord, LedgerScan, Operation, ReverseScan, RunEvent,
 };
 use crate::error::Result;
 use crate::transport::ObjectId;
@@ -26,27 +26,27 @@ const MAX_EAGER_CHANGES: usize = 16;
 pub struct UndoRecords {
     agents: BTreeMap<String, AgentRecords>,
     /// The entries of their records, each with its agent.
-    entries: HashMap<PathBuf, String>,
+    agent_by_entry: HashMap<PathBuf, String>,
     /// How far the ledger was read.
-    at: LedgerPosition,
+    position: LedgerPosition,
 }
 
 /// The records that an undo of one agent goes by.
 #[derive(Clone)]
 pub struct AgentRecords {
     /// The record of the run that is undone.
-    pub record: Record,
+    pub record: LedgerRecord,
     /// The youngest run that was passed over to come to it: it was undone already.
-    pub passed_over: Option<String>,
+    pub skipped_run: Option<String>,
     /// That record and what followed of the same run, of its undos, and of theirs.
-    related: Vec<Record>,
+    related: Vec<LedgerRecord>,
     /// The runs of these.
-    runs: HashSet<String>,
+    related_runs: HashSet<String>,
     /// What the last change left, for each address that the agent had.
-    left: Vec<(RecordedAddress, Option<FileState>)>,
+    left_states: Vec<(RecordedAddress, Option<FileState>)>,
     /// The entries of these records that retention was about to delete: when, and in
     /// which run.
-    retired: HashMap<PathBuf, (DateTime<FixedOffset>, String)>,
+    retired_entries: HashMap<PathBuf, (DateTime<FixedOffset>, String)>,
 }
 
 impl UndoRecords {
@@ -57,30 +57,35 @@ impl UndoRecords {
     ///
     /// # Errors
     /// A ledger that cannot be read or whose chain is broken.
-    pub fn of_last(engine: &Engine, agents: &[&Agent], redo: bool) -> Result<UndoRecords> {
-        let (mut back, end) = engine.ledger_back()?;
+    pub fn from_last_runs(
+        engine: &Engine,
+        agents: &[&Agent],
+        is_redo: bool,
+    ) -> Result<UndoRecords> {
+        let (mut back, end) = engine.scan_ledger_backwards()?;
         let searches = agents
             .iter()
             .map(|agent| (agent.name.as_str(), RunSearch::new(agent)));
         let mut searches: BTreeMap<&str, RunSearch<'_>> = searches.collect();
         let mut open = searches.len();
         while open > 0
-            && let Some((place, record)) = back.next(|it| searches.contains_key(&*it.agent))?
+            && let Some((place, record)) =
+                back.next_matching(|it| searches.contains_key(&*it.agent))?
         {
-            let Some(search) = searches.get_mut(record.what.agent.as_str()) else {
+            let Some(search) = searches.get_mut(record.event.agent.as_str()) else {
                 continue;
             };
-            if !search.is_over && record.what.changed() {
-                search.take(place, &record.what, redo);
-                open -= usize::from(search.is_over);
+            if !search.is_finished && record.event.has_changed_memory() {
+                search.add_change(place, &record.event, is_redo);
+                open -= usize::from(search.is_finished);
             }
         }
         let mut found = Vec::new();
         for search in searches.values() {
-            if let Some(change) = search.choice(redo) {
-                let place = search.changes[change].place;
-                let record = engine.record_at(place)?;
-                found.push((place, record, search.passed_over(change)));
+            if let Some(change) = search.chosen_change(is_redo) {
+                let place = search.changes[change].position;
+                let record = engine.read_record_at(place)?;
+                found.push((place, record, search.skipped_run(change)));
             }
         }
         UndoRecords::new(engine, found, end)
@@ -90,56 +95,56 @@ impl UndoRecords {
     /// memory twice is about what it took out the last time.
     ///
     /// # Errors
-    /// As [`UndoRecords::of_last`].
-    pub fn of_run(engine: &Engine, run: &str) -> Result<UndoRecords> {
-        let (back, end) = engine.ledger_back()?;
-        let found = last_of_runs(back, |it, _| it == run, usize::MAX)?;
+    /// As [`UndoRecords::from_last_runs`].
+    pub fn from_run(engine: &Engine, run: &str) -> Result<UndoRecords> {
+        let (back, end) = engine.scan_ledger_backwards()?;
+        let found = last_changes_of_runs(back, |it, _| it == run, usize::MAX)?;
         UndoRecords::new(engine, found, end)
     }
 
     /// Of one run for each of some agents.
     ///
     /// # Errors
-    /// As [`UndoRecords::of_last`].
-    pub fn of_runs(engine: &Engine, runs: &BTreeMap<&str, &str>) -> Result<UndoRecords> {
-        let (back, end) = engine.ledger_back()?;
+    /// As [`UndoRecords::from_last_runs`].
+    pub fn from_runs(engine: &Engine, runs: &BTreeMap<&str, &str>) -> Result<UndoRecords> {
+        let (back, end) = engine.scan_ledger_backwards()?;
         let is_wanted = |run: &str, agent: &str| runs.get(agent) == Some(&run);
-        let found = last_of_runs(back, is_wanted, runs.len())?;
+        let found = last_changes_of_runs(back, is_wanted, runs.len())?;
         UndoRecords::new(engine, found, end)
     }
 
     /// Of one record.
     ///
     /// # Errors
-    /// As [`UndoRecords::of_last`].
-    pub fn of_record(
+    /// As [`UndoRecords::from_last_runs`].
+    pub fn from_record(
         engine: &Engine,
-        place: LedgerPosition,
-        record: Record,
+        position: LedgerPosition,
+        record: LedgerRecord,
     ) -> Result<UndoRecords> {
-        UndoRecords::new(engine, vec![(place, record, None)], place)
+        UndoRecords::new(engine, vec![(position, record, None)], position)
     }
 
     fn new(
         engine: &Engine,
-        found: Vec<(LedgerPosition, Record, Option<String>)>,
+        found: Vec<(LedgerPosition, LedgerRecord, Option<String>)>,
         end: LedgerPosition,
     ) -> Result<UndoRecords> {
         let first = found.iter().map(|(place, ..)| *place);
         let first = first.min_by_key(|place| place.seq);
         let agents = found.into_iter().map(|(_, record, passed_over)| {
-            let agent = record.what.agent.clone();
+            let agent = record.event.agent.clone();
             (agent, AgentRecords::new(record, passed_over))
         });
         let mut records = UndoRecords {
             agents: agents.collect(),
-            entries: HashMap::new(),
-            at: first.unwrap_or(end),
+            agent_by_entry: HashMap::new(),
+            position: first.unwrap_or(end),
         };
         for (name, agent) in &records.agents {
-            let written = agent.record.what.written();
+            let written = agent.record.event.entries();
             let named = written.map(|it| (it.path.clone(), name.clone()));
-            records.entries.extend(named);
+            records.agent_by_entry.extend(named);
         }
         records.catch_up(engine)?;
         Ok(records)
@@ -148,30 +153,30 @@ impl UndoRecords {
     /// Takes what was appended to the ledger since the last time.
     ///
     /// # Errors
-    /// As [`UndoRecords::of_last`].
+    /// As [`UndoRecords::from_last_runs`].
     pub fn catch_up(&mut self, engine: &Engine) -> Result<()> {
-        let Some(mut scan) = Scan::open_at(&engine.ledger_path(), self.at)? else {
+        let Some(mut scan) = LedgerScan::open_at(&engine.ledger_path(), self.position)? else {
             return Ok(());
         };
-        while let Some(record) = scan.record()? {
-            let event = &record.what;
-            for path in &event.retired {
-                let agent = self.entries.get(path);
+        while let Some(record) = scan.next_record()? {
+            let event = &record.event;
+            for path in &event.retired_entries {
+                let agent = self.agent_by_entry.get(path);
                 if let Some(agent) = agent.and_then(|agent| self.agents.get_mut(agent)) {
                     let by = (record.time, event.run.clone());
-                    agent.retired.insert(path.clone(), by);
+                    agent.retired_entries.insert(path.clone(), by);
                 }
             }
             let name = &event.agent;
             if let Some(agent) = self.agents.get_mut(name)
-                && agent.is_related(&record)
+                && agent.track_if_related(&record)
             {
-                let named = event.written().map(|it| (it.path.clone(), name.clone()));
-                self.entries.extend(named);
+                let named = event.entries().map(|it| (it.path.clone(), name.clone()));
+                self.agent_by_entry.extend(named);
                 agent.related.push(record);
             }
         }
-        self.at = scan.place();
+        self.position = scan.position();
         Ok(())
     }
 
@@ -181,23 +186,23 @@ impl UndoRecords {
     }
 
     /// The records of an agent, if there is something to undo for it.
-    pub fn of(&self, agent: &str) -> Option<&AgentRecords> {
+    pub fn get(&self, agent: &str) -> Option<&AgentRecords> {
         self.agents.get(agent)
     }
 }
 
 /// The last change of each agent in a run that is wanted, of so many agents at most.
-fn last_of_runs(
+fn last_changes_of_runs(
     mut back: ReverseScan,
     is_wanted: impl Fn(&str, &str) -> bool,
     most: usize,
-) -> Result<Vec<(LedgerPosition, Record, Option<String>)>> {
+) -> Result<Vec<(LedgerPosition, LedgerRecord, Option<String>)>> {
     let mut found = Vec::new();
     let mut agents = HashSet::new();
     while found.len() < most
-        && let Some((place, record)) = back.next(|it| is_wanted(&it.run, &it.agent))?
+        && let Some((place, record)) = back.next_matching(|it| is_wanted(&it.run, &it.agent))?
     {
-        if record.what.changed() && agents.insert(record.what.agent.clone()) {
+        if record.event.has_changed_memory() && agents.insert(record.event.agent.clone()) {
             found.push((place, record, None));
         }
     }
@@ -205,75 +210,75 @@ fn last_of_runs(
 }
 
 impl AgentRecords {
-    fn new(record: Record, passed_over: Option<String>) -> AgentRecords {
+    fn new(record: LedgerRecord, passed_over: Option<String>) -> AgentRecords {
         AgentRecords {
-            left: vec![(
-                RecordedAddress::of_event(&record.what),
-                record.what.after.clone(),
+            left_states: vec![(
+                RecordedAddress::from_event(&record.event),
+                record.event.after.clone(),
             )],
-            runs: HashSet::from([record.what.run.clone()]),
+            related_runs: HashSet::from([record.event.run.clone()]),
             related: vec![record.clone()],
-            retired: HashMap::new(),
+            retired_entries: HashMap::new(),
             record,
-            passed_over,
+            skipped_run: passed_over,
         }
     }
 
     /// Takes note of what a later record says, and tells whether it is about the run,
     /// its undos or theirs.
-    fn is_related(&mut self, record: &Record) -> bool {
-        let event = &record.what;
+    fn track_if_related(&mut self, record: &LedgerRecord) -> bool {
+        let event = &record.event;
         if record.seq <= self.record.seq {
             return false;
         }
-        if event.changed() {
-            let address = RecordedAddress::of_event(event);
-            self.left.retain(|(known, _)| *known != address);
-            self.left.push((address, event.after.clone()));
+        if event.has_changed_memory() {
+            let address = RecordedAddress::from_event(event);
+            self.left_states.retain(|(known, _)| *known != address);
+            self.left_states.push((address, event.after.clone()));
         }
         if event
-            .undoes
+            .undone_run
             .as_ref()
-            .is_some_and(|it| self.runs.contains(it))
+            .is_some_and(|it| self.related_runs.contains(it))
         {
-            self.runs.insert(event.run.clone());
+            self.related_runs.insert(event.run.clone());
         }
-        self.runs.contains(&event.run)
+        self.related_runs.contains(&event.run)
     }
 
     /// By which run retention deleted an entry of these records, and when, if it is
     /// gone.
-    pub fn retired(
+    pub fn retired_by(
         &self,
         engine: &Engine,
         entry: &Path,
     ) -> Option<&(DateTime<FixedOffset>, String)> {
         let path = engine.archive().root().join(entry);
-        let is_there = archive::stays_below(entry) && fs::symlink_metadata(path).is_ok();
-        self.retired.get(entry).filter(|_| !is_there)
+        let is_there = archive::is_below_archive(entry) && fs::symlink_metadata(path).is_ok();
+        self.retired_entries.get(entry).filter(|_| !is_there)
     }
 
     /// Whether something else stands there now than what the last run that changed
     /// this agent's memory left. Without `now` it is something that no run leaves.
-    pub fn written_since(&self, agent: &Agent, now: Option<&FileState>) -> bool {
-        let mut left = self.left.iter().rev();
-        let left = left.find(|(address, _)| address.fits(agent));
+    pub fn has_written_since(&self, agent: &Agent, now: Option<&FileState>) -> bool {
+        let mut left = self.left_states.iter().rev();
+        let left = left.find(|(address, _)| address.is_compatible_with(agent));
         match (left.and_then(|(_, left)| left.as_ref()), now) {
             (Some(FileState::Absent), Some(FileState::Absent)) => false,
-            (Some(FileState::Odd(left)), Some(FileState::Odd(now))) => left != now,
+            (Some(FileState::Special(left)), Some(FileState::Special(now))) => left != now,
             (Some(left), Some(now)) => left.digest().is_none() || left.digest() != now.digest(),
             _ => true,
         }
     }
 
     /// An event, and what was recorded later of what its run displaced.
-    pub fn with_repairs<'a>(
+    pub fn event_and_repairs<'a>(
         &'a self,
-        event: &'a Event,
-    ) -> impl DoubleEndedIterator<Item = &'a Event> {
-        let related = self.related.iter().map(|record| &record.what);
+        event: &'a RunEvent,
+    ) -> impl DoubleEndedIterator<Item = &'a RunEvent> {
+        let related = self.related.iter().map(|record| &record.event);
         let repairs = related.filter(|repair| {
-            repair.act == Operation::Repair
+            repair.operation == Operation::Repair
                 && repair.run == event.run
                 && (&repair.before, &repair.after) == (&event.before, &event.after)
         });
@@ -285,18 +290,21 @@ impl AgentRecords {
     /// and that was taken back, it was kept again, under a name that comes first.
     pub fn kept_objects(&self) -> Vec<(&str, Option<ObjectId>)> {
         let undone_by = |run: &'_ str| {
-            let related = self.related.iter().map(|record| &record.what).rev();
+            let related = self.related.iter().map(|record| &record.event).rev();
             let run = run.to_string();
-            related.filter(move |it| it.undoes.as_ref() == Some(&run))
+            related.filter(move |it| it.undone_run.as_ref() == Some(&run))
         };
-        let event = &self.record.what;
+        let event = &self.record.event;
         let again = undone_by(&event.run).flat_map(|undo| undone_by(&undo.run));
         again
             .chain(std::iter::once(event))
-            .flat_map(|event| self.with_repairs(event))
+            .flat_map(|event| self.event_and_repairs(event))
             .flat_map(|event| {
                 let id = |name: &String| event.kept_ids.get(name).copied();
-                event.kept.iter().map(move |name| (name.as_str(), id(name)))
+                event
+                    .kept_names
+                    .iter()
+                    .map(move |name| (name.as_str(), id(name)))
             })
             .collect()
     }
@@ -308,14 +316,14 @@ struct RunSearch<'a> {
     /// The last one first.
     changes: Vec<MemoryChange>,
     /// No older change matters.
-    is_over: bool,
+    is_finished: bool,
 }
 
 struct MemoryChange {
-    place: LedgerPosition,
+    position: LedgerPosition,
     run: String,
-    undoes: Option<String>,
-    act: Operation,
+    undone_run: Option<String>,
+    operation: Operation,
     /// About the agent's own memory.
     is_own: bool,
 }
@@ -325,50 +333,55 @@ impl<'a> RunSearch<'a> {
         RunSearch {
             filter: AddressFilter::new(agent),
             changes: Vec::new(),
-            is_over: false,
+            is_finished: false,
         }
     }
 
     /// Takes the next older change.
-    fn take(&mut self, place: LedgerPosition, event: &Event, redo: bool) {
+    fn add_change(&mut self, place: LedgerPosition, event: &RunEvent, is_redo: bool) {
         self.changes.push(MemoryChange {
-            place,
+            position: place,
             run: event.run.clone(),
-            undoes: event.undoes.clone(),
-            act: event.act,
+            undone_run: event.undone_run.clone(),
+            operation: event.operation,
             is_own: self.filter.accepts(event),
         });
         let count = self.changes.len();
         if count <= MAX_EAGER_CHANGES || count.is_power_of_two() {
-            self.is_over = match self.own_choice(redo, false) {
+            self.is_finished = match self.choose_own(is_redo, false) {
                 UndoChoice::Change(_) => true,
-                UndoChoice::Nothing => !matches!(self.any_choice(redo, false), UndoChoice::Open),
-                UndoChoice::Open => false,
+                UndoChoice::Nothing => {
+                    !matches!(self.choose_any(is_redo, false), UndoChoice::Undecided)
+                }
+                UndoChoice::Undecided => false,
             };
         }
     }
 
-    fn own_choice(&self, redo: bool, is_complete: bool) -> UndoChoice {
-        choose(&self.changes, |change| change.is_own, redo, is_complete)
+    fn choose_own(&self, is_redo: bool, is_complete: bool) -> UndoChoice {
+        choose_change(&self.changes, |change| change.is_own, is_redo, is_complete)
     }
 
-    fn any_choice(&self, redo: bool, is_complete: bool) -> UndoChoice {
-        choose(&self.changes, |_| true, redo, is_complete)
+    fn choose_any(&self, is_redo: bool, is_complete: bool) -> UndoChoice {
+        choose_change(&self.changes, |_| true, is_redo, is_complete)
     }
 
     /// The change that is to be undone, when no more are to come.
-    fn choice(&self, redo: bool) -> Option<usize> {
-        let choices = [self.own_choice(redo, true), self.any_choice(redo, true)];
+    fn chosen_change(&self, is_redo: bool) -> Option<usize> {
+        let choices = [
+            self.choose_own(is_redo, true),
+            self.choose_any(is_redo, true),
+        ];
         choices.into_iter().find_map(|choice| match choice {
             UndoChoice::Change(change) => Some(change),
-            UndoChoice::Nothing | UndoChoice::Open => None,
+            UndoChoice::Nothing | UndoChoice::Undecided => None,
         })
     }
 
     /// The youngest run that was passed over to come to a change.
-    fn passed_over(&self, change: usize) -> Option<String> {
+    fn skipped_run(&self, change: usize) -> Option<String> {
         let mut younger = self.changes[..change].iter();
-        let passed = younger.find(|it| it.undoes.is_none() && it.is_own);
+        let passed = younger.find(|it| it.undone_run.is_none() && it.is_own);
         passed.map(|it| it.run.clone())
     }
 }
@@ -377,14 +390,14 @@ enum UndoChoice {
     Change(usize),
     Nothing,
     /// Older changes decide.
-    Open,
+    Undecided,
 }
 
 /// Which of some changes, the last one first, is to be undone.
-fn choose(
+fn choose_change(
     changes: &[MemoryChange],
     counts: impl Fn(&MemoryChange) -> bool,
-    redo: bool,
+    is_redo: bool,
     is_complete: bool,
 ) -> UndoChoice {
     let mut undone: HashSet<&str> = HashSet::new();
@@ -392,14 +405,17 @@ fn choose(
         if !counts(change) || undone.contains(change.run.as_str()) {
             continue;
         }
-        match (&change.undoes, redo) {
+        match (&change.undone_run, is_redo) {
             (Some(run), false) => {
                 undone.insert(run);
             }
             (Some(run), true) => {
-                let act = changes.iter().find(|it| it.run == *run).map(|it| it.act);
+                let act = changes
+                    .iter()
+                    .find(|it| it.run == *run)
+                    .map(|it| it.operation);
                 match act {
-                    None if !is_complete => return UndoChoice::Open,
+                    None if !is_complete => return UndoChoice::Undecided,
                     // An undo of a reset can be taken back; one of an undo is a redo.
                     Some(Operation::Undo) => {
                         undone.insert(run);
@@ -413,6 +429,6 @@ fn choose(
     }
     match is_complete {
         true => UndoChoice::Nothing,
-        false => UndoChoice::Open,
+        false => UndoChoice::Undecided,
     }
 }

@@ -7,7 +7,7 @@ use rustix::fs::{self, Mode, XattrFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, PathContext};
-use crate::transport::xattrs::affordable;
+use crate::transport::xattrs::keep_within_limit;
 use crate::transport::{Attributes, Xattr};
 
 /// The longest value, and the longest list of names, that the kernel hands out
@@ -42,21 +42,21 @@ impl XattrAccess<'_> {
         }
     }
 
-    fn list(&self, list: &mut Vec<u8>) -> rustix::io::Result<usize> {
+    fn read_list(&self, list: &mut Vec<u8>) -> rustix::io::Result<usize> {
         match self {
             XattrAccess::File(file) => fs::flistxattr(file, list),
             XattrAccess::Path(path) => fs::listxattr(*path, list),
         }
     }
 
-    fn size(&self, name: &[u8]) -> rustix::io::Result<usize> {
+    fn value_size(&self, name: &[u8]) -> rustix::io::Result<usize> {
         match self {
             XattrAccess::File(file) => fs::fgetxattr_query(file, name),
             XattrAccess::Path(path) => fs::getxattr_query(*path, name),
         }
     }
 
-    fn value(&self, name: &[u8], value: &mut [u8]) -> rustix::io::Result<usize> {
+    fn read_value(&self, name: &[u8], value: &mut [u8]) -> rustix::io::Result<usize> {
         match self {
             XattrAccess::File(file) => fs::fgetxattr(file, name, value),
             XattrAccess::Path(path) => fs::getxattr(*path, name, value),
@@ -65,14 +65,14 @@ impl XattrAccess<'_> {
 }
 
 /// The extended attributes that this process may see, as far as they are
-/// [`affordable`], and how many were left out, at least.
-pub(super) fn xattrs(way: &XattrAccess<'_>) -> rustix::io::Result<(Vec<Xattr>, u64)> {
+/// [`keep_within_limit`], and how many were left out, at least.
+pub(super) fn read_xattrs(access: &XattrAccess<'_>) -> rustix::io::Result<(Vec<Xattr>, u64)> {
     // Most files have none.
-    if let Ok(0) = way.list_size() {
+    if let Ok(0) = access.list_size() {
         return Ok((Vec::new(), 0));
     }
     let mut list = vec![0; MAX_XATTR_BYTES];
-    let (names, mut dropped) = match way.list(&mut list) {
+    let (names, mut dropped) = match access.read_list(&mut list) {
         Ok(length) => {
             list.truncate(length);
             let names = list.split(|byte| *byte == 0);
@@ -84,22 +84,22 @@ pub(super) fn xattrs(way: &XattrAccess<'_>) -> rustix::io::Result<(Vec<Xattr>, u
     };
     let mut sizes = Vec::new();
     for name in names {
-        match way.size(name) {
+        match access.value_size(name) {
             Ok(size) => sizes.push((name, size)),
-            Err(errno) if absent(errno) => {}
+            Err(errno) if is_xattr_absent(errno) => {}
             Err(errno) => return Err(errno),
         }
     }
-    let (kept, over) = affordable(sizes);
+    let (kept, over) = keep_within_limit(sizes);
     dropped += over;
     let mut found = Vec::new();
     let mut value = vec![0; MAX_XATTR_BYTES];
     for (name, size) in kept {
-        match way.value(name, &mut value[..]) {
+        match access.read_value(name, &mut value[..]) {
             // One that grew is not what could be afforded.
             Ok(length) if length > size && name.starts_with(b"user.") => dropped += 1,
             Ok(length) => found.push((name.to_vec(), value[..length].to_vec())),
-            Err(errno) if absent(errno) => {}
+            Err(errno) if is_xattr_absent(errno) => {}
             Err(errno) => return Err(errno),
         }
     }
@@ -107,7 +107,7 @@ pub(super) fn xattrs(way: &XattrAccess<'_>) -> rustix::io::Result<(Vec<Xattr>, u
 }
 
 /// Removed meanwhile, or of a kind that this file system does not know.
-fn absent(errno: Errno) -> bool {
+fn is_xattr_absent(errno: Errno) -> bool {
     matches!(errno, Errno::NODATA | Errno::NOTSUP)
 }
 
@@ -117,41 +117,42 @@ pub(super) fn apply_attributes(
     attributes: &Attributes,
     memory: &Path,
 ) -> Result<(), Error> {
-    let attributes = attributes.given();
-    let stat = fs::fstat(file).path("look at", memory)?;
+    let attributes = attributes.for_new_file();
+    let stat = fs::fstat(file).with_path("look at", memory)?;
     if (stat.st_uid, stat.st_gid) != (attributes.uid, attributes.gid) {
         let uid = (stat.st_uid != attributes.uid).then(|| fs::Uid::from_raw(attributes.uid));
         let gid = (stat.st_gid != attributes.gid).then(|| fs::Gid::from_raw(attributes.gid));
         fs::fchown(file, uid, gid)
-            .path("keep the owner of", memory)
+            .with_path("keep the owner of", memory)
             .map_err(|error| {
-                error.hint(format!(
+                error.with_hint(format!(
                     "run as root or as the user with id {}, whose file it is",
                     attributes.uid
                 ))
             })?;
     }
-    fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).path("keep the mode of", memory)?;
+    fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).with_path("keep the mode of", memory)?;
     // The label that a security module gave the new file may be right already.
-    let (have, _) = xattrs(&XattrAccess::File(file)).path("read the attributes of", memory)?;
+    let (found_xattrs, _) =
+        read_xattrs(&XattrAccess::File(file)).with_path("read the attributes of", memory)?;
     // The folder's default access control list is not the old file's; what
     // security modules add is theirs.
     let wanted = |name: &[u8]| attributes.xattrs.iter().any(|(wanted, _)| wanted == name);
-    for (name, _) in have.iter().filter(|(name, _)| !wanted(name)) {
+    for (name, _) in found_xattrs.iter().filter(|(name, _)| !wanted(name)) {
         if !name.starts_with(b"security.") {
             fs::fremovexattr(file, name.as_slice())
-                .path("keep the extended attributes of", memory)?;
+                .with_path("keep the extended attributes of", memory)?;
         }
     }
     for (name, value) in attributes
         .xattrs
         .iter()
-        .filter(|xattr| !have.contains(xattr))
+        .filter(|xattr| !found_xattrs.contains(xattr))
     {
         fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty())
-            .path("keep the extended attributes of", memory)
+            .with_path("keep the extended attributes of", memory)
             .map_err(|error| {
-                error.hint(format!(
+                error.with_hint(format!(
                     "the attribute is {}",
                     String::from_utf8_lossy(name)
                 ))

@@ -2,28 +2,28 @@
 
 use std::path::Path;
 
-use crate::error::{Error, Kind};
-use crate::transport::{Cause, TransportError};
+use crate::error::{Error, ErrorKind};
+use crate::transport::{FailureCause, TransportError};
 
-pub(super) fn refused(error: Error) -> TransportError {
-    TransportError::new(Cause::Refused, error)
+pub(super) fn refused_error(error: Error) -> TransportError {
+    TransportError::new(FailureCause::Refused, error)
 }
 
-pub(super) fn exists(path: &Path) -> TransportError {
+pub(super) fn exists_error(path: &Path) -> TransportError {
     let message = format!("{} already exists", path.display());
-    refused(Error::new(Kind::Internal, message))
+    refused_error(Error::new(ErrorKind::Internal, message))
 }
 
-pub(super) fn leased(path: &Path) -> TransportError {
+pub(super) fn leased_error(path: &Path) -> TransportError {
     let message = format!("cannot read {}: somebody has a lease on it", path.display());
-    let error = Error::new(Kind::Host, message).hint("lslocks names who has it");
-    TransportError::new(Cause::Leased, error)
+    let error = Error::new(ErrorKind::Host, message).with_hint("lslocks names who has it");
+    TransportError::new(FailureCause::Leased, error)
 }
 
-pub(super) fn moved(path: &Path) -> TransportError {
+pub(super) fn replaced_error(path: &Path) -> TransportError {
     let message = format!("{} was replaced by somebody else meanwhile", path.display());
     TransportError::new(
-        Cause::Moved,
-        Error::new(Kind::Conflict, message).hint("nothing was lost; run it again"),
+        FailureCause::Replaced,
+        Error::new(ErrorKind::Conflict, message).with_hint("nothing was lost; run it again"),
     )
 }

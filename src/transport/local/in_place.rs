@@ -19,34 +19,39 @@ use chrono::{DateTime, FixedOffset};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{LocalFolder, exists, identify, leases, moved, refused, unfinished};
+use super::{
+    LocalFolder, exists_error, identify, leases, refused_error, replaced_error, unfinished_name,
+};
 use crate::clock::Clock;
 use crate::durable::{self, NewFile};
-use crate::error::{Error, Kind, PathContext};
-use crate::sys::{self, Lease};
-use crate::transport::{Cause, Folder, Identity, MemoryObject, Method, Swapped, TransportError};
+use crate::error::{Error, ErrorKind, PathContext};
+use crate::sys::{self, LeaseOutcome};
+use crate::transport::{
+    FailureCause, FileIdentity, MemoryDirectory, MemoryObject, SwapMethod, SwapOutcome,
+    TransportError,
+};
 
 /// The largest memory that is written in place: so much is written, but not
 /// synced, in a moment.
-const LARGEST: u64 = 64 << 20;
+const MAX_IN_PLACE_BYTES: u64 = 64 << 20;
 
 /// How long others are kept from a memory, far below the 45 seconds that the
 /// kernel usually gives who holds a lease.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_EXCLUSIVE_TIME: Duration = Duration::from_secs(10);
 
 /// Where the kernel says how long that is, in seconds; 0 is for ever.
-const LEASE_BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
+const LEASE_BREAK_TIME_FILE: &str = "/proc/sys/fs/lease-break-time";
 
 /// How often is looked whether nobody has the memory open any more.
-const LOOKS: usize = 200;
+const MAX_LEASE_ATTEMPTS: usize = 200;
 
 /// Between the staged name and the random one of a copy.
-const COPY: &str = "-copy";
+const COPY_INFIX: &str = "-copy";
 
 /// Whether `name` is that of the copy of a memory that `staged` was written into.
-pub(super) fn is_copy(staged: &str, name: &str) -> bool {
+pub(super) fn is_copy_name(staged: &str, name: &str) -> bool {
     let rest = name.strip_prefix(staged);
-    rest.and_then(|rest| rest.strip_prefix(COPY))
+    rest.and_then(|rest| rest.strip_prefix(COPY_INFIX))
         .is_some_and(durable::is_random_name)
 }
 
@@ -54,79 +59,84 @@ impl LocalFolder {
     /// Copies the memory aside and writes the staged file's content into it.
     /// Whoever opens the memory while it is written waits. What cannot be written
     /// is put back from the copy.
-    pub(super) fn overwrite(&self, staged: &str, new: Identity) -> Result<Swapped, TransportError> {
-        let path = self.memory();
-        let source = self.open(staged.as_ref())?.ok_or_else(|| moved(&path))?;
-        if identify(&self.stat(&source, &self.at(staged))?) != new {
-            return Err(moved(&path));
+    pub(super) fn overwrite_memory(
+        &self,
+        staged: &str,
+        new: FileIdentity,
+    ) -> Result<SwapOutcome, TransportError> {
+        let path = self.memory_path();
+        let source = self
+            .open_regular(staged.as_ref())?
+            .ok_or_else(|| replaced_error(&path))?;
+        if identify(&self.fstat(&source, &self.path_of(staged))?) != new {
+            return Err(replaced_error(&path));
         }
-        let length = self.stat(&source, &self.at(staged))?.st_size as u64;
-        let memory = self.open_it()?;
-        if length.max(self.stat(&memory, &path)?.st_size as u64) > LARGEST {
-            return Err(self.stuck("and too large to be written while everybody else waits"));
+        let length = self.fstat(&source, &self.path_of(staged))?.st_size as u64;
+        let memory = self.open_memory_for_writing()?;
+        if length.max(self.fstat(&memory, &path)?.st_size as u64) > MAX_IN_PLACE_BYTES {
+            return Err(self.in_use_error("and too large to be written while everybody else waits"));
         }
-        let earlier = self.copy_of_half(&memory, &source, staged)?;
-        let is_new = earlier.is_none();
-        let (copy_name, copy) = match earlier {
+        let earlier_copy = self.find_earlier_copy(&memory, &source, staged)?;
+        let is_new = earlier_copy.is_none();
+        let (copy_name, copy) = match earlier_copy {
             Some(earlier) => earlier,
-            None => self.copy_aside(&memory, staged)?,
+            None => self.copy_memory_aside(&memory, staged)?,
         };
         // From here on nothing waits for the disk: the kernel lets a lease that
         // somebody waits for last only so long.
-        let alone = self.keep_alone(&memory);
-        let same = alone.and_then(|alone| {
-            let same = self.is_known(&memory, &source, &copy)?;
+        let exclusive = self.acquire_exclusive(&memory);
+        let same = exclusive.and_then(|alone| {
+            let same = self.is_half_written_mix(&memory, &source, &copy)?;
             Ok((alone, same))
         });
         let alone = match same {
             // A write in between went to the memory itself, which was not touched yet.
-            Ok((alone, true)) if alone.is_certain() => alone,
+            Ok((alone, true)) if alone.is_still_exclusive() => alone,
             same => {
                 // Nothing was written: the memory itself is all there is. But one that
                 // is half written already needs its copy.
                 if is_new {
-                    self.remove(&copy_name)?;
+                    self.remove_name(&copy_name)?;
                 }
-                return Err(same.err().unwrap_or_else(|| moved(&path)));
+                return Err(same.err().unwrap_or_else(|| replaced_error(&path)));
             }
         };
-        let end = Some(alone.since.get() + LONGEST);
-        let written = self.fill(&alone, &source, end);
+        let end = Some(alone.last_confirmed.get() + MAX_EXCLUSIVE_TIME);
+        let written = self.copy_content(&alone, &source, end);
         let put_back = match &written {
-            Err(Unwritten::Failed(_)) => self.fill(&alone, &copy, None),
+            Err(OverwriteError::Failed(_)) => self.copy_content(&alone, &copy, None),
             _ => Ok(()),
         };
         sys::release_lease(memory.as_fd());
-        let synced = fs::fsync(&memory).path("sync", &path);
+        let synced = fs::fsync(&memory).with_path("sync", &path);
         // Nobody may have it open for writing when it is settled, nor we.
-        self.identified.replace(None);
+        self.last_identified_file.replace(None);
         match (written, put_back, synced) {
             // The staged file stays until it is marked that it was written: the
             // two beside each other tell a run that was cut short.
-            (Ok(()), _, Ok(())) => Ok(Swapped {
-                method: Method::InPlace,
+            (Ok(()), _, Ok(())) => Ok(SwapOutcome {
+                method: SwapMethod::InPlace,
                 displaced: vec![copy_name, staged.to_string()],
             }),
-            (Err(Unwritten::Failed(error)), Ok(()), Ok(())) => {
-                self.remove(&copy_name)?;
-                Err(refused(error.hint("it is as it was")))
+            (Err(OverwriteError::Failed(error)), Ok(()), Ok(())) => {
+                self.remove_name(&copy_name)?;
+                Err(refused_error(error.with_hint("it is as it was")))
             }
-            (Err(Unwritten::Frozen(frozen)), _, _) | (_, Err(Unwritten::Frozen(frozen)), _) => {
-                Err(self.half(
-                    &format!(
-                        "was written in place while others may have opened it: what they wrote \
+            (Err(OverwriteError::LeaseRevoked(frozen)), _, _)
+            | (_, Err(OverwriteError::LeaseRevoked(frozen)), _) => Err(self.half_written_error(
+                &format!(
+                    "was written in place while others may have opened it: what they wrote \
                          between {frozen} may be overwritten, what it held before is in \
                          {copy_name} beside it"
-                    ),
-                    "this process was stopped for longer than a lease lasts",
-                ))
-            }
+                ),
+                "this process was stopped for longer than a lease lasts",
+            )),
             // A failed sync is final, so nothing is put back after it.
-            (Ok(()), _, Err(error)) => Err(self.half(
+            (Ok(()), _, Err(error)) => Err(self.half_written_error(
                 "was written in place, but is perhaps not on the disk",
                 error.message(),
             )),
-            (Err(Unwritten::Failed(error)), _, _) => Err(self.half(
+            (Err(OverwriteError::Failed(error)), _, _) => Err(self.half_written_error(
                 &format!("is perhaps half written, and what it held is in {copy_name} beside it"),
                 error.message(),
             )),
@@ -134,60 +144,62 @@ impl LocalFolder {
     }
 
     /// Writes one file's content over the memory, in time.
-    fn fill(
+    fn copy_content(
         &self,
-        alone: &Alone<'_>,
-        from: &StdFile,
+        exclusive: &ExclusiveAccess<'_>,
+        source: &StdFile,
         end: Option<Instant>,
-    ) -> Result<(), Unwritten> {
-        let path = self.memory();
-        let step = || match (alone.is_certain(), end) {
-            (false, _) => Err(Unwritten::Frozen(alone.frozen())),
-            (true, Some(end)) if self.clock.instant() >= end => Err(Unwritten::Failed(
-                self.stuck("and writing it takes too long").into(),
+    ) -> Result<(), OverwriteError> {
+        let path = self.memory_path();
+        let step = || match (exclusive.is_still_exclusive(), end) {
+            (false, _) => Err(OverwriteError::LeaseRevoked(exclusive.revoked_period())),
+            (true, Some(end)) if self.clock.instant() >= end => Err(OverwriteError::Failed(
+                self.in_use_error("and writing it takes too long").into(),
             )),
             (true, _) => Ok(()),
         };
         let mut offset = 0;
         let mut failed = None;
-        let read = self.read_all(from, &path, &mut |bytes| {
+        let read = self.read_content(source, &path, &mut |bytes| {
             let written = step().and_then(|()| {
-                let written = alone.memory.write_all_at(bytes, offset);
-                written.path("write", &path).map_err(Unwritten::Failed)
+                let written = exclusive.memory.write_all_at(bytes, offset);
+                written
+                    .with_path("write", &path)
+                    .map_err(OverwriteError::Failed)
             });
             offset += bytes.len() as u64;
             written.map_err(|why| {
                 failed = Some(why);
-                Error::new(Kind::Internal, "the memory was not written")
+                Error::new(ErrorKind::Internal, "the memory was not written")
             })
         });
         match (failed, read) {
             (Some(why), _) => return Err(why),
-            (None, Err(error)) => return Err(Unwritten::Failed(error.into())),
+            (None, Err(error)) => return Err(OverwriteError::Failed(error.into())),
             (None, Ok(_)) => {}
         }
         step()?;
-        let cut = fs::ftruncate(alone.memory, offset).path("cut", &path);
-        cut.map_err(Unwritten::Failed)?;
-        match alone.is_certain() {
+        let truncated = fs::ftruncate(exclusive.memory, offset).with_path("cut", &path);
+        truncated.map_err(OverwriteError::Failed)?;
+        match exclusive.is_still_exclusive() {
             true => Ok(()),
-            false => Err(Unwritten::Frozen(alone.frozen())),
+            false => Err(OverwriteError::LeaseRevoked(exclusive.revoked_period())),
         }
     }
 
     /// The copy that a swap made which was cut short, if there is nothing in the
     /// memory by now that is in neither that nor the staged file: what an agent
     /// added since needs a copy of its own.
-    fn copy_of_half(
+    fn find_earlier_copy(
         &self,
         memory: &StdFile,
         source: &StdFile,
         staged: &str,
     ) -> Result<Option<(String, StdFile)>, TransportError> {
         for name in self.displaced_names(staged)? {
-            if is_copy(staged, &name)
-                && let Some(copy) = self.open(name.as_ref())?
-                && self.is_known(memory, source, &copy)?
+            if is_copy_name(staged, &name)
+                && let Some(copy) = self.open_regular(name.as_ref())?
+                && self.is_half_written_mix(memory, source, &copy)?
             {
                 return Ok(Some((name, copy)));
             }
@@ -197,22 +209,23 @@ impl LocalFolder {
 
     /// Whether the memory begins as `source` does and goes on as `copy` does, as it
     /// is after the one was written over the other, or a part of it, or nothing.
-    fn is_known(
+    fn is_half_written_mix(
         &self,
         memory: &StdFile,
         source: &StdFile,
         copy: &StdFile,
     ) -> Result<bool, TransportError> {
-        let path = self.memory();
+        let path = self.memory_path();
         let (mut offset, mut new, mut known) = (0, true, true);
-        self.read_all(memory, &path, &mut |bytes| {
+        self.read_content(memory, &path, &mut |bytes| {
             let mut from = 0;
             if new {
-                from = common(source, offset, bytes).path("compare", &path)?;
+                from = common_prefix_length(source, offset, bytes).with_path("compare", &path)?;
                 new = from == bytes.len();
             }
             let rest = &bytes[from..];
-            let same = common(copy, offset + from as u64, rest).path("compare", &path)?;
+            let same = common_prefix_length(copy, offset + from as u64, rest)
+                .with_path("compare", &path)?;
             known &= same == rest.len();
             offset += bytes.len() as u64;
             Ok(())
@@ -220,160 +233,176 @@ impl LocalFolder {
         Ok(known)
     }
 
-    fn half(&self, what: &str, why: &str) -> TransportError {
-        let message = format!("{} {what}: {why}", self.memory().display());
-        let error = Error::new(Kind::Host, message).hint("the next run writes it again");
-        TransportError::new(Cause::HalfWritten, error)
+    fn half_written_error(&self, what: &str, why: &str) -> TransportError {
+        let message = format!("{} {what}: {why}", self.memory_path().display());
+        let error = Error::new(ErrorKind::Host, message).with_hint("the next run writes it again");
+        TransportError::new(FailureCause::HalfWritten, error)
     }
 
     /// Opens the memory for reading and writing.
-    fn open_it(&self) -> Result<StdFile, TransportError> {
-        let path = self.memory();
+    fn open_memory_for_writing(&self) -> Result<StdFile, TransportError> {
+        let path = self.memory_path();
         let flags =
             OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file =
-            fs::openat(&*self.fd, &self.name, flags, Mode::empty()).map_err(
-                |errno| match errno {
-                    Errno::AGAIN => self.stuck("and somebody has a lease on it"),
-                    errno => self.explained(Error::io("write", &path, &errno.into())),
-                },
-            )?;
+        let file = fs::openat(&*self.directory_fd, &self.memory_name, flags, Mode::empty())
+            .map_err(|errno| match errno {
+                Errno::AGAIN => self.in_use_error("and somebody has a lease on it"),
+                errno => self.explain_swap_error(Error::from_io("write", &path, &errno.into())),
+            })?;
         let file = StdFile::from(file);
-        let stat = self.stat(&file, &path)?;
-        let object = self.classify(&self.name, &stat).path("look at", &path);
-        match object.map_err(refused)? {
+        let stat = self.fstat(&file, &path)?;
+        let object = self
+            .classify_object(&self.memory_name, &stat)
+            .with_path("look at", &path);
+        match object.map_err(refused_error)? {
             MemoryObject::File(_) => Ok(file),
-            _ => Err(moved(&path)),
+            _ => Err(replaced_error(&path)),
         }
     }
 
     /// Waits until nobody else has the memory open, and keeps it so.
-    fn keep_alone<'m>(&'m self, memory: &'m StdFile) -> Result<Alone<'m>, TransportError> {
-        if let Some(why) = leases::obstacle(memory) {
-            return Err(self.stuck(&format!("and other writers cannot be kept out: {why}")));
+    fn acquire_exclusive<'m>(
+        &'m self,
+        memory: &'m StdFile,
+    ) -> Result<ExclusiveAccess<'m>, TransportError> {
+        if let Some(why) = leases::lease_obstacle(memory) {
+            return Err(self.in_use_error(&format!("and other writers cannot be kept out: {why}")));
         }
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_LEASE_ATTEMPTS {
             let before = (self.clock.instant(), self.clock.now());
-            let lease = match self.leases {
+            let lease = match self.has_leases {
                 true => sys::take_write_lease(memory.as_fd()),
-                false => Lease::Unavailable,
+                false => LeaseOutcome::Unavailable,
             };
             match lease {
-                Lease::Granted => return Ok(Alone::new(memory, self.clock.as_ref(), before)),
-                Lease::Held => self.clock.sleep(Duration::from_millis(10)),
-                Lease::Unavailable => {
-                    return Err(self.stuck("and there is no right to keep others from writing it"));
+                LeaseOutcome::Granted => {
+                    return Ok(ExclusiveAccess::new(memory, self.clock.as_ref(), before));
+                }
+                LeaseOutcome::OpenElsewhere => self.clock.sleep(Duration::from_millis(10)),
+                LeaseOutcome::Unavailable => {
+                    return Err(
+                        self.in_use_error("and there is no right to keep others from writing it")
+                    );
                 }
             }
         }
-        Err(self.stuck("and somebody has it open"))
+        Err(self.in_use_error("and somebody has it open"))
     }
 
-    fn stuck(&self, why: &str) -> TransportError {
+    fn in_use_error(&self, why: &str) -> TransportError {
         let message = format!(
             "cannot replace {}: it is a mount point of its own, {why}",
-            self.memory().display()
+            self.memory_path().display()
         );
         let hint = "mount the directory it lies in instead of the file";
-        refused(Error::new(Kind::Host, message).hint(hint))
+        refused_error(Error::new(ErrorKind::Host, message).with_hint(hint))
     }
 
     /// Puts a copy of the memory on the disk, under a name beside it.
-    fn copy_aside(
+    fn copy_memory_aside(
         &self,
         memory: &StdFile,
         staged: &str,
     ) -> Result<(String, StdFile), TransportError> {
-        let random = durable::random_name().map_err(refused)?;
-        let name = format!("{staged}{COPY}{random}");
+        let random = durable::new_random_name().map_err(refused_error)?;
+        let name = format!("{staged}{COPY_INFIX}{random}");
         let mode = Mode::RUSR | Mode::WUSR;
-        let unfinished = || Ok(unfinished(staged));
-        let mut file = NewFile::create_as(&self.fd, &self.path, mode, unfinished, self.help)
-            .map_err(refused)?;
-        self.read_all(memory, &self.memory(), &mut |bytes| file.write(bytes))?;
-        file.content().sync().map_err(refused)?;
-        if !file.link(name.as_ref()).map_err(refused)? {
-            return Err(exists(&self.at(&name)));
+        let unfinished = || Ok(unfinished_name(staged));
+        let mut file = NewFile::create_with_options(
+            &self.directory_fd,
+            &self.directory_path,
+            mode,
+            unfinished,
+            self.has_kernel_features,
+        )
+        .map_err(refused_error)?;
+        self.read_content(memory, &self.memory_path(), &mut |bytes| file.write(bytes))?;
+        file.unsynced_content().sync().map_err(refused_error)?;
+        if !file.link_as(name.as_ref()).map_err(refused_error)? {
+            return Err(exists_error(&self.path_of(&name)));
         }
-        file.folder().sync().map_err(refused)?;
-        let copy = file.file().try_clone().path("open", &self.at(&name));
-        Ok((name, copy.map_err(refused)?))
+        file.unsynced_directory().sync().map_err(refused_error)?;
+        let copy = file
+            .file()
+            .try_clone()
+            .with_path("open", &self.path_of(&name));
+        Ok((name, copy.map_err(refused_error)?))
     }
 }
 
 /// Why a memory was not written.
-enum Unwritten {
+enum OverwriteError {
     /// The system refused, or it took too long. No other process had it open.
     Failed(Error),
     /// Another process may have written to it in this time.
-    Frozen(String),
+    LeaseRevoked(String),
 }
 
 /// A memory that no other process has open, while that is certain.
-struct Alone<'m> {
+struct ExclusiveAccess<'m> {
     memory: &'m StdFile,
     clock: &'m dyn Clock,
     /// How long another open waits at least before the kernel lets it in.
-    held: Duration,
+    lease_break_delay: Duration,
     /// The last time at which no other open waited.
-    since: Cell<Instant>,
-    time: Cell<DateTime<FixedOffset>>,
+    last_confirmed: Cell<Instant>,
+    last_confirmed_time: Cell<DateTime<FixedOffset>>,
 }
 
-impl<'m> Alone<'m> {
+impl<'m> ExclusiveAccess<'m> {
     /// Takes a memory on which a write lease was granted after this time.
     fn new(
         memory: &'m StdFile,
         clock: &'m dyn Clock,
         (since, time): (Instant, DateTime<FixedOffset>),
-    ) -> Alone<'m> {
-        let seconds = std::fs::read_to_string(LEASE_BREAK_TIME);
+    ) -> ExclusiveAccess<'m> {
+        let seconds = std::fs::read_to_string(LEASE_BREAK_TIME_FILE);
         let seconds: Option<u64> = seconds.ok().and_then(|it| it.trim().parse().ok());
-        Alone {
+        ExclusiveAccess {
             memory,
             clock,
-            held: match seconds {
+            lease_break_delay: match seconds {
                 Some(0) => Duration::MAX,
                 // Half of it, for the kernel counts in ticks of its own.
                 Some(seconds) => Duration::from_secs(seconds) / 2,
                 None => Duration::ZERO,
             },
-            since: Cell::new(since),
-            time: Cell::new(time),
+            last_confirmed: Cell::new(since),
+            last_confirmed_time: Cell::new(time),
         }
     }
 
     /// Whether no other process can have had it open until now.
-    fn is_certain(&self) -> bool {
+    fn is_still_exclusive(&self) -> bool {
         let (now, time) = (self.clock.instant(), self.clock.now());
-        if sys::write_lease_is_whole(self.memory.as_fd()) {
-            self.since.set(now);
-            self.time.set(time);
+        if sys::is_write_lease_unbroken(self.memory.as_fd()) {
+            self.last_confirmed.set(now);
+            self.last_confirmed_time.set(time);
             return true;
         }
         // Another open has asked for the lease since, and still waits.
-        now.duration_since(self.since.get()) < self.held
+        now.duration_since(self.last_confirmed.get()) < self.lease_break_delay
     }
 
     /// Returns the time in which another process may have had it open.
-    fn frozen(&self) -> String {
-        let (from, to) = (self.time.get(), self.clock.now());
+    fn revoked_period(&self) -> String {
+        let (from, to) = (self.last_confirmed_time.get(), self.clock.now());
         format!("{} and {}", from.format("%H:%M:%S"), to.format("%H:%M:%S"))
     }
 }
 
 /// How many of these bytes stand at this place of a file.
-fn common(file: &StdFile, offset: u64, bytes: &[u8]) -> std::io::Result<usize> {
-    let mut there = vec![0; bytes.len()];
+fn common_prefix_length(file: &StdFile, offset: u64, bytes: &[u8]) -> std::io::Result<usize> {
+    let mut file_bytes = vec![0; bytes.len()];
     let mut filled = 0;
-    while filled < there.len() {
-        match file.read_at(&mut there[filled..], offset + filled as u64) {
+    while filled < file_bytes.len() {
+        match file.read_at(&mut file_bytes[filled..], offset + filled as u64) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    let pairs = there[..filled].iter().zip(bytes);
+    let pairs = file_bytes[..filled].iter().zip(bytes);
     Ok(pairs.take_while(|(a, b)| a == b).count())
 }

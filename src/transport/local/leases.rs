@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use rustix::fs;
 
 /// Type numbers (statfs(2)) of file systems where each open goes through the inode.
-const PROVEN: &[i64] = &[
+const LEASE_SAFE_FILE_SYSTEMS: &[i64] = &[
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
     0x9123_683e, // Btrfs
@@ -27,7 +27,7 @@ const PROVEN: &[i64] = &[
 ];
 
 /// Names of common file systems where it does not.
-const UNPROVEN: &[(i64, &str)] = &[
+const LEASE_UNSAFE_FILE_SYSTEMS: &[(i64, &str)] = &[
     (0x794c_7630, "overlay"),
     (0x6573_5546, "FUSE or virtiofs"),
     (0x0102_1997, "9p"),
@@ -47,17 +47,19 @@ const UNPROVEN: &[(i64, &str)] = &[
 
 /// Returns why a lease on this file, or on one in this directory, proves nothing; none
 /// where it does prove that no writer has it open.
-pub(super) fn obstacle(file: impl AsFd) -> Option<String> {
+pub(super) fn lease_obstacle(file: impl AsFd) -> Option<String> {
     let kind = match fs::fstatfs(file) {
         Ok(system) => system.f_type,
         Err(errno) => return Some(format!("the type of its file system is unknown: {errno}")),
     };
     // Some architectures extend the sign of 32 bits.
     let kind = kind & 0xffff_ffff;
-    if PROVEN.contains(&kind) {
+    if LEASE_SAFE_FILE_SYSTEMS.contains(&kind) {
         return None;
     }
-    let name = UNPROVEN.iter().find(|(other, _)| *other == kind);
+    let name = LEASE_UNSAFE_FILE_SYSTEMS
+        .iter()
+        .find(|(other, _)| *other == kind);
     let name = name.map_or_else(
         || format!("type {kind:#x}"),
         |(_, name)| (*name).to_string(),

@@ -7,23 +7,23 @@ use std::path::Path;
 
 use rustix::fs::{self, AtFlags, FileType, Statx, StatxAttributes, StatxFlags};
 
-use super::{LocalFolder, refused};
-use crate::error::{Error, Kind};
+use super::{LocalFolder, refused_error};
+use crate::error::{Error, ErrorKind};
 use crate::transport::{SwapForecast, TransportError};
 
 impl LocalFolder {
-    pub(super) fn look_ahead(&self) -> SwapForecast {
-        let path = self.memory();
-        let memory = self.flags(&self.name);
-        let folder = self.flags(OsStr::new(""));
+    pub(super) fn forecast_from_flags(&self) -> SwapForecast {
+        let path = self.memory_path();
+        let memory = self.statx(&self.memory_name);
+        let folder = self.statx(OsStr::new(""));
         let (mut causes, mut commands) = (Vec::new(), Vec::new());
         let parts = [
             ("it", path.as_path(), &memory),
-            ("its directory", &self.path, &folder),
+            ("its directory", &self.directory_path, &folder),
         ];
         for (what, path, found) in parts {
-            if let Some((word, flags)) = found.as_ref().and_then(fixed) {
-                causes.push(format!("{what} is {word}"));
+            if let Some((flag_words, flags)) = found.as_ref().and_then(immutability_flags) {
+                causes.push(format!("{what} is {flag_words}"));
                 commands.push(format!("chattr -{flags} {}", path.display()));
             }
         }
@@ -37,27 +37,27 @@ impl LocalFolder {
         match (causes.is_empty(), mounted) {
             (true, None) => SwapForecast::Clear,
             (true, Some(_)) => SwapForecast::InPlace,
-            (false, _) => SwapForecast::Refused(cannot(&path, &causes, &commands)),
+            (false, _) => SwapForecast::Refused(cannot_replace_error(&path, &causes, &commands)),
         }
     }
 
     /// The reason for an error, where it can be told, in its place.
-    pub(super) fn explained(&self, error: Error) -> TransportError {
-        refused(match self.look_ahead() {
+    pub(super) fn explain_swap_error(&self, error: Error) -> TransportError {
+        refused_error(match self.forecast_from_flags() {
             SwapForecast::Refused(reason) => reason,
             _ => error,
         })
     }
 
     /// What is known of `name`; of the folder itself where that is empty.
-    fn flags(&self, name: &OsStr) -> Option<Statx> {
+    fn statx(&self, name: &OsStr) -> Option<Statx> {
         let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
-        fs::statx(&*self.fd, name, how, StatxFlags::TYPE).ok()
+        fs::statx(&*self.directory_fd, name, how, StatxFlags::TYPE).ok()
     }
 }
 
 /// What keeps a file or folder as it is, and the letters of chattr(1) for it.
-fn fixed(found: &Statx) -> Option<(&'static str, &'static str)> {
+fn immutability_flags(found: &Statx) -> Option<(&'static str, &'static str)> {
     let has = |flag| found.stx_attributes.contains(flag);
     match (
         has(StatxAttributes::IMMUTABLE),
@@ -70,12 +70,12 @@ fn fixed(found: &Statx) -> Option<(&'static str, &'static str)> {
     }
 }
 
-fn cannot(memory: &Path, causes: &[String], commands: &[String]) -> Error {
+fn cannot_replace_error(memory: &Path, causes: &[String], commands: &[String]) -> Error {
     let message = format!(
         "cannot replace {}: {}",
         memory.display(),
         causes.join(" and ")
     );
     let hint = format!("{} lets it be replaced", commands.join(" && "));
-    Error::new(Kind::Host, message).hint(hint)
+    Error::new(ErrorKind::Host, message).with_hint(hint)
 }

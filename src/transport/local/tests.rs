@@ -51,12 +51,12 @@ impl Clock for Steps {
 fn removed(
     mut then: impl FnMut(&mut Option<StdFile>) + Send + 'static,
     inspect: &mut dyn FnMut(Vec<u8>) -> Result<(), Error>,
-) -> Settled {
+) -> SettleOutcome {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("displaced");
     fs::write(&path, "old").unwrap();
     let file = StdFile::open(&path).unwrap();
-    assert_eq!(sys::take_lease(file.as_fd()), Lease::Granted);
+    assert_eq!(sys::take_read_lease(file.as_fd()), LeaseOutcome::Granted);
     let (sender, receiver) = channel();
     let opener = thread::spawn({
         let path = path.clone();
@@ -66,7 +66,7 @@ fn removed(
             sender.send(file).unwrap();
         }
     });
-    while sys::lease_is_whole(file.as_fd()) {
+    while sys::is_read_lease_unbroken(file.as_fd()) {
         thread::yield_now();
     }
     let mut theirs = None;
@@ -78,9 +78,11 @@ fn removed(
         }
         then(&mut theirs);
     });
-    let folder = Local::new(clock).folder(&path).unwrap();
-    folder.remove("displaced").unwrap();
-    let settled = folder.last_look(&file, &path, &mut |read| {
+    let folder = LocalTransport::new(clock)
+        .open_local_directory(&path)
+        .unwrap();
+    folder.remove_name("displaced").unwrap();
+    let settled = folder.inspect_after_removal(&file, &path, &mut |read| {
         let mut bytes = Vec::new();
         read(&mut |piece| {
             bytes.extend_from_slice(piece);
@@ -99,7 +101,7 @@ fn who_opened_a_file_in_the_instant_of_its_removal_is_waited_for() {
         seen.push(bytes);
         Ok(())
     });
-    assert_eq!(settled, Settled::Removed { watched: true });
+    assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"old and late"]);
 }
 
@@ -110,7 +112,7 @@ fn who_keeps_a_removed_file_open_is_told_of() {
         seen.push(bytes);
         Ok(())
     });
-    let Settled::Lost(error) = settled else {
+    let SettleOutcome::Lost(error) = settled else {
         panic!("{settled:?}")
     };
     assert!(error.message().ends_with("a writer has it open still"));
@@ -120,12 +122,12 @@ fn who_keeps_a_removed_file_open_is_told_of() {
 #[test]
 fn a_removed_file_that_cannot_be_archived_is_not_said_to_stay() {
     let settled = removed(|file| drop(file.take()), &mut |_| {
-        Err(Error::new(Kind::Host, "the disk is full"))
+        Err(Error::new(ErrorKind::Host, "the disk is full"))
     });
-    let Settled::Lost(error) = settled else {
+    let SettleOutcome::Lost(error) = settled else {
         panic!("{settled:?}")
     };
-    assert_eq!(error.kind(), Kind::Host);
+    assert_eq!(error.kind(), ErrorKind::Host);
     assert!(error.message().contains("was removed"), "{error}");
     assert!(error.message().ends_with("the disk is full"), "{error}");
 }

@@ -5,20 +5,22 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::session::{RequestError, Session};
-use super::ssh::{SshChild, explain};
-use super::wire::{Attrs, Extensions, Limits, Reply, Request, status};
-use crate::config::Host;
-use crate::error::{Error, Kind};
-use crate::transport::{Attributes, Cause, File, MemoryObject, SpecialFile, Stamp, TransportError};
+use super::ssh::{SshChild, explain_session_error};
+use super::wire::{Attrs, Reply, Request, ServerExtensions, ServerLimits, status};
+use crate::config::SshHost;
+use crate::error::{Error, ErrorKind};
+use crate::transport::{
+    Attributes, FailureCause, FileMetadata, MemoryObject, SpecialFile, Stamp, TransportError,
+};
 
 /// A session with what was learnt when it began.
-pub(super) struct Connection {
-    pub(super) host: Host,
+pub(super) struct SftpClient {
+    pub(super) host: SshHost,
     pub(super) session: Session,
-    pub(super) extensions: Extensions,
-    pub(super) limits: Option<Limits>,
+    pub(super) extensions: ServerExtensions,
+    pub(super) limits: Option<ServerLimits>,
     /// Where paths begin that are not absolute.
-    pub(super) home: PathBuf,
+    pub(super) home_directory: PathBuf,
     /// After the session: it ends when its input does.
     pub(super) _child: Option<SshChild>,
 }
@@ -26,42 +28,44 @@ pub(super) struct Connection {
 /// The requests of a look at a memory: where its folder really is, the folder
 /// from outside and from inside, so that "no such file" can be believed, then the
 /// memory itself.
-pub(super) const LOOK: usize = 4;
+pub(super) const STAT_REQUESTS: usize = 4;
 
-pub(super) fn look_at(memory: &Path) -> [Request; LOOK] {
+pub(super) fn stat_requests(memory: &Path) -> [Request; STAT_REQUESTS] {
     let folder = memory.parent().unwrap_or(Path::new("/"));
     [
         Request::RealPath {
-            path: bytes(folder),
+            path: path_bytes(folder),
         },
-        lstat(folder),
-        lstat(&folder.join(".")),
-        lstat(memory),
+        lstat_request(folder),
+        lstat_request(&folder.join(".")),
+        lstat_request(memory),
     ]
 }
 
-pub(super) fn bytes(path: &Path) -> Vec<u8> {
+pub(super) fn path_bytes(path: &Path) -> Vec<u8> {
     path.as_os_str().as_bytes().to_vec()
 }
 
-pub(super) fn lstat(path: &Path) -> Request {
-    Request::Lstat { path: bytes(path) }
+pub(super) fn lstat_request(path: &Path) -> Request {
+    Request::Lstat {
+        path: path_bytes(path),
+    }
 }
 
 /// What stands at a name, or why that is not known.
-pub(super) type Found = Result<MemoryObject, TransportError>;
+pub(super) type StatResult = Result<MemoryObject, TransportError>;
 
 /// The answer to one request of a batch: the server's, or why that one has none.
-pub(super) type Answer = Result<Reply, RequestError>;
+pub(super) type ReplyResult = Result<Reply, RequestError>;
 
-impl Connection {
+impl SftpClient {
     /// The host's name, for messages.
-    pub(super) fn host(&self) -> &str {
+    pub(super) fn host_name(&self) -> &str {
         &self.host.name
     }
 
     /// What the server can do beside the protocol's own.
-    pub(super) fn extensions(&self) -> &Extensions {
+    pub(super) fn extensions(&self) -> &ServerExtensions {
         &self.extensions
     }
 
@@ -69,8 +73,11 @@ impl Connection {
     ///
     /// # Errors
     /// The session is lost.
-    pub(super) fn ask(&self, batch: Vec<Request>) -> Result<Vec<Answer>, TransportError> {
-        self.whole(self.session.ask(batch).wait())
+    pub(super) fn request_batch(
+        &self,
+        batch: Vec<Request>,
+    ) -> Result<Vec<ReplyResult>, TransportError> {
+        self.check_session(self.session.send_batch(batch).wait())
     }
 
     /// Asks apart from everything else; nothing comes between the first requests,
@@ -78,141 +85,153 @@ impl Connection {
     ///
     /// # Errors
     /// The session is lost, and nobody knows what became of it.
-    pub(super) fn ask_apart(
+    pub(super) fn request_isolated(
         &self,
         first: Vec<Request>,
         behind: Vec<Request>,
-    ) -> Result<Vec<Answer>, TransportError> {
-        self.whole(self.session.ask_apart(first, behind).wait())
+    ) -> Result<Vec<ReplyResult>, TransportError> {
+        self.check_session(self.session.send_isolated(first, behind).wait())
     }
 
     /// Asks and does not wait: for what needs no answer.
-    pub(super) fn tell(&self, batch: Vec<Request>) {
-        drop(self.session.ask(batch));
+    pub(super) fn send_without_waiting(&self, batch: Vec<Request>) {
+        drop(self.session.send_batch(batch));
     }
 
-    fn whole(&self, answers: Vec<Answer>) -> Result<Vec<Answer>, TransportError> {
+    fn check_session(&self, answers: Vec<ReplyResult>) -> Result<Vec<ReplyResult>, TransportError> {
         let broken = answers.iter().find_map(|answer| match answer {
-            Err(RequestError::Broken(broken)) => Some(explain(&self.host, broken)),
+            Err(RequestError::SessionEnded(broken)) => {
+                Some(explain_session_error(&self.host, broken))
+            }
             _ => None,
         });
         if let Some(broken) = broken {
             return Err(broken);
         }
         match answers.first() {
-            Some(Err(unsent @ RequestError::Unsent(_))) => {
-                let message = format!("{}: {unsent}", self.host());
-                let error = Error::new(Kind::Host, message);
-                Err(TransportError::new(Cause::Refused, error))
+            Some(Err(unsent @ RequestError::NotSent(_))) => {
+                let message = format!("{}: {unsent}", self.host_name());
+                let error = Error::new(ErrorKind::Host, message);
+                Err(TransportError::new(FailureCause::Refused, error))
             }
             _ => Ok(answers),
         }
     }
 
-    pub(super) fn real_path(&self, path: &[u8]) -> Result<PathBuf, TransportError> {
-        let answers = self.ask(vec![Request::RealPath {
+    pub(super) fn resolve_path(&self, path: &[u8]) -> Result<PathBuf, TransportError> {
+        let answers = self.request_batch(vec![Request::RealPath {
             path: path.to_vec(),
         }])?;
         let shown = String::from_utf8_lossy(path).into_owned();
-        let real = answers.first().and_then(real_path_of);
-        real.ok_or_else(|| self.odd_answer("resolve", Path::new(&shown)))
+        let real = answers.first().and_then(reply_path);
+        real.ok_or_else(|| self.unexpected_reply_error("resolve", Path::new(&shown)))
     }
 
     /// Where a configured path is: one that begins with `~/` or is not absolute
     /// begins in the home folder there.
-    pub(super) fn absolute(&self, path: &Path) -> PathBuf {
-        let inside = path.strip_prefix("~").unwrap_or(path);
-        let whole = self.home.join(inside);
+    pub(super) fn absolute_path(&self, path: &Path) -> PathBuf {
+        let relative = path.strip_prefix("~").unwrap_or(path);
+        let joined = self.home_directory.join(relative);
         // Without `.` and doubled slashes, as the server writes paths.
-        let parts = whole.components().filter(|it| *it != Component::CurDir);
+        let parts = joined.components().filter(|it| *it != Component::CurDir);
         parts.collect()
     }
 
-    /// What the answers to [`look_at`] say of a memory.
-    pub(super) fn object(
+    /// What the answers to [`stat_requests`] say of a memory.
+    pub(super) fn object_from_replies(
         &self,
         memory: &Path,
-        answers: &[Answer],
+        answers: &[ReplyResult],
     ) -> Result<MemoryObject, TransportError> {
-        let [real, outside, inside, file] = answers else {
-            return Err(self.odd_answer("look at", memory));
+        let [real_path_reply, directory_reply, search_reply, file_reply] = answers else {
+            return Err(self.unexpected_reply_error("look at", memory));
         };
         let folder = memory.parent().unwrap_or(Path::new("/"));
-        match (code(outside), attrs(outside)) {
+        match (status_code(directory_reply), reply_attrs(directory_reply)) {
             (Some(status::NO_SUCH_FILE), _) => {
-                let message = format!("{}:{} does not exist", self.host(), folder.display());
+                let message = format!("{}:{} does not exist", self.host_name(), folder.display());
                 return Err(TransportError::new(
-                    Cause::NoFolder,
-                    Error::new(Kind::Host, message)
-                        .hint("nothing is made there; correct remote_memory or make the directory"),
+                    FailureCause::NoFolder,
+                    Error::new(ErrorKind::Host, message).with_hint(
+                        "nothing is made there; correct remote_memory or make the directory",
+                    ),
                 ));
             }
-            (_, Some(found)) if kind(found) == Some(SYMLINK) => {
-                return Err(self.through_a_link(folder, None));
+            (_, Some(found)) if file_type(found) == Some(TYPE_SYMLINK) => {
+                return Err(self.link_in_path_error(folder, None));
             }
-            (_, Some(found)) if kind(found) == Some(DIRECTORY) => match real_path_of(real) {
-                Some(real) if real == folder => {}
-                Some(real) => return Err(self.through_a_link(folder, Some(&real))),
-                None => return Err(self.odd_answer("resolve", folder)),
-            },
-            (_, Some(_)) => return Err(self.refused("use", folder, "it is not a directory")),
-            (Some(other), _) => return Err(self.failed("look at", folder, other)),
-            (None, None) => return Err(self.odd_answer("look at", folder)),
+            (_, Some(found)) if file_type(found) == Some(TYPE_DIRECTORY) => {
+                match reply_path(real_path_reply) {
+                    Some(real) if real == folder => {}
+                    Some(real) => return Err(self.link_in_path_error(folder, Some(&real))),
+                    None => return Err(self.unexpected_reply_error("resolve", folder)),
+                }
+            }
+            (_, Some(_)) => return Err(self.refused_error("use", folder, "it is not a directory")),
+            (Some(other), _) => return Err(self.status_error("look at", folder, other)),
+            (None, None) => return Err(self.unexpected_reply_error("look at", folder)),
         }
-        match (code(file), attrs(file)) {
+        match (status_code(file_reply), reply_attrs(file_reply)) {
             // Only a folder that can be searched proves that it lacks the name.
-            (Some(status::NO_SUCH_FILE), _) => match (code(inside), attrs(inside)) {
-                (_, Some(found)) if kind(found) == Some(DIRECTORY) => Ok(MemoryObject::Absent),
-                (Some(other), _) => Err(self.failed("search", folder, other)),
-                _ => Err(self.odd_answer("search", folder)),
-            },
-            (Some(other), _) => Err(self.failed("look at", memory, other)),
-            (_, Some(found)) => self.described(memory, found, attrs(outside)),
-            (None, None) => Err(self.odd_answer("look at", memory)),
+            (Some(status::NO_SUCH_FILE), _) => {
+                match (status_code(search_reply), reply_attrs(search_reply)) {
+                    (_, Some(found)) if file_type(found) == Some(TYPE_DIRECTORY) => {
+                        Ok(MemoryObject::Absent)
+                    }
+                    (Some(other), _) => Err(self.status_error("search", folder, other)),
+                    _ => Err(self.unexpected_reply_error("search", folder)),
+                }
+            }
+            (Some(other), _) => Err(self.status_error("look at", memory, other)),
+            (_, Some(found)) => self.object_from_attrs(memory, found, reply_attrs(directory_reply)),
+            (None, None) => Err(self.unexpected_reply_error("look at", memory)),
         }
     }
 
     /// What stands at some names.
-    pub(super) fn look(&self, memories: &[&Path]) -> Result<Vec<Found>, TransportError> {
-        let ask = memories.iter().flat_map(|memory| look_at(memory));
-        let answers = self.ask(ask.collect())?;
-        let looks = answers.chunks(LOOK).zip(memories);
+    pub(super) fn stat_memories(
+        &self,
+        memories: &[&Path],
+    ) -> Result<Vec<StatResult>, TransportError> {
+        let ask = memories.iter().flat_map(|memory| stat_requests(memory));
+        let answers = self.request_batch(ask.collect())?;
+        let looks = answers.chunks(STAT_REQUESTS).zip(memories);
         Ok(looks
-            .map(|(answers, memory)| self.object(memory, answers))
+            .map(|(answers, memory)| self.object_from_replies(memory, answers))
             .collect())
     }
 
     /// The same with the targets of links. That there is nothing is asked for twice:
     /// the same status stands for other troubles, some of which pass.
-    pub(super) fn complete(
+    pub(super) fn resolve_link_targets(
         &self,
         memories: &[&Path],
-        mut found: Vec<Found>,
-    ) -> Result<Vec<Found>, TransportError> {
-        let places = |found: &[Found], wanted: fn(&MemoryObject) -> bool| -> Vec<usize> {
+        mut found: Vec<StatResult>,
+    ) -> Result<Vec<StatResult>, TransportError> {
+        let indices = |found: &[StatResult], wanted: fn(&MemoryObject) -> bool| -> Vec<usize> {
             let all = found.iter().enumerate();
             let some = all.filter(|(_, found)| found.as_ref().is_ok_and(wanted));
             some.map(|(place, _)| place).collect()
         };
-        let absent = places(&found, |object| *object == MemoryObject::Absent);
+        let absent = indices(&found, |object| *object == MemoryObject::Absent);
         if !absent.is_empty() {
             let memories: Vec<&Path> = absent.iter().map(|place| memories[*place]).collect();
-            for (place, object) in absent.into_iter().zip(self.look(&memories)?) {
+            for (place, object) in absent.into_iter().zip(self.stat_memories(&memories)?) {
                 found[place] = object;
             }
         }
-        let links = places(&found, |it| {
-            matches!(it, MemoryObject::Odd(SpecialFile::Symlink(_)))
+        let links = indices(&found, |it| {
+            matches!(it, MemoryObject::Special(SpecialFile::Symlink(_)))
         });
         if !links.is_empty() {
-            let paths = links.iter().map(|place| bytes(memories[*place]));
+            let paths = links.iter().map(|place| path_bytes(memories[*place]));
             let ask = paths.map(|path| Request::ReadLink { path });
-            for (place, answer) in links.iter().zip(self.ask(ask.collect())?) {
+            for (place, answer) in links.iter().zip(self.request_batch(ask.collect())?) {
                 let target = match answer {
                     Ok(Reply::Names(mut names)) => names.pop().map(|name| name.name),
                     _ => None,
                 };
-                found[*place] = Ok(MemoryObject::Odd(SpecialFile::Symlink(
+                found[*place] = Ok(MemoryObject::Special(SpecialFile::Symlink(
                     target.unwrap_or_default(),
                 )));
             }
@@ -221,24 +240,26 @@ impl Connection {
     }
 
     /// The same for one.
-    pub(super) fn with_target(
+    pub(super) fn resolve_link_target(
         &self,
         memory: &Path,
         object: MemoryObject,
     ) -> Result<MemoryObject, TransportError> {
-        let found = self.complete(&[memory], vec![Ok(object)])?.pop();
-        found.unwrap_or_else(|| Err(self.odd_answer("look at", memory)))
+        let found = self
+            .resolve_link_targets(&[memory], vec![Ok(object)])?
+            .pop();
+        found.unwrap_or_else(|| Err(self.unexpected_reply_error("look at", memory)))
     }
 
     /// What a file's attributes say that it is.
-    pub(super) fn described(
+    pub(super) fn object_from_attrs(
         &self,
         memory: &Path,
         found: &Attrs,
         folder: Option<&Attrs>,
     ) -> Result<MemoryObject, TransportError> {
-        let odd = match kind(found) {
-            Some(REGULAR) => {
+        let odd = match file_type(found) {
+            Some(TYPE_REGULAR) => {
                 // Links cannot be counted here, so a file of somebody else's may
                 // be a further name of one that is none of the agent's business.
                 if let (Some((uid, _)), Some((owner, _))) =
@@ -248,60 +269,72 @@ impl Connection {
                     let why = format!(
                         "it belongs to user {uid} and its directory to user {owner}, and over SFTP nobody can tell whether it is a link to a file elsewhere"
                     );
-                    return Err(self.refused("read", memory, &why));
+                    return Err(self.refused_error("read", memory, &why));
                 }
-                return Ok(MemoryObject::File(file(found).ok_or_else(|| {
-                    self.refused(
-                        "read",
-                        memory,
-                        "the server does not tell its size, owner and mode",
-                    )
-                })?));
+                return Ok(MemoryObject::File(file_metadata(found).ok_or_else(
+                    || {
+                        self.refused_error(
+                            "read",
+                            memory,
+                            "the server does not tell its size, owner and mode",
+                        )
+                    },
+                )?));
             }
-            Some(SYMLINK) => SpecialFile::Symlink(Vec::new()),
-            Some(DIRECTORY) => SpecialFile::Directory,
-            Some(FIFO) => SpecialFile::Fifo,
-            Some(SOCKET) => SpecialFile::Socket,
-            Some(BLOCK | CHARACTER) => SpecialFile::Device,
-            _ => return Err(self.refused("read", memory, "the server does not tell what it is")),
+            Some(TYPE_SYMLINK) => SpecialFile::Symlink(Vec::new()),
+            Some(TYPE_DIRECTORY) => SpecialFile::Directory,
+            Some(TYPE_FIFO) => SpecialFile::Fifo,
+            Some(TYPE_SOCKET) => SpecialFile::Socket,
+            Some(TYPE_BLOCK_DEVICE | TYPE_CHARACTER_DEVICE) => SpecialFile::Device,
+            _ => {
+                return Err(self.refused_error(
+                    "read",
+                    memory,
+                    "the server does not tell what it is",
+                ));
+            }
         };
-        Ok(MemoryObject::Odd(odd))
+        Ok(MemoryObject::Special(odd))
     }
 
-    pub(super) fn through_a_link(&self, folder: &Path, real: Option<&Path>) -> TransportError {
+    pub(super) fn link_in_path_error(&self, folder: &Path, real: Option<&Path>) -> TransportError {
         let message = format!(
             "{}:{} goes through a symbolic link, which is never followed",
-            self.host(),
+            self.host_name(),
             folder.display()
         );
-        let error = Error::new(Kind::Host, message);
+        let error = Error::new(ErrorKind::Host, message);
         let error = match real {
-            Some(real) => error.hint(format!(
+            Some(real) => error.with_hint(format!(
                 "write the real path in the configuration: {}",
                 real.display()
             )),
-            None => error.hint("write the real path in the configuration"),
+            None => error.with_hint("write the real path in the configuration"),
         };
-        TransportError::new(Cause::Refused, error)
+        TransportError::new(FailureCause::Refused, error)
     }
 
     /// The server said no, with this status.
-    pub(super) fn failed(&self, verb: &str, path: &Path, code: u32) -> TransportError {
-        self.refused(verb, path, meaning(code))
+    pub(super) fn status_error(&self, verb: &str, path: &Path, code: u32) -> TransportError {
+        self.refused_error(verb, path, status_text(code))
     }
 
     /// The server answered something that is no answer to that.
-    pub(super) fn odd_answer(&self, verb: &str, path: &Path) -> TransportError {
-        self.refused(verb, path, "the server's answer makes no sense")
+    pub(super) fn unexpected_reply_error(&self, verb: &str, path: &Path) -> TransportError {
+        self.refused_error(verb, path, "the server's answer makes no sense")
     }
 
-    pub(super) fn refused(&self, verb: &str, path: &Path, why: &str) -> TransportError {
-        let message = format!("cannot {verb} {}:{}: {why}", self.host(), path.display());
-        TransportError::new(Cause::Refused, Error::new(Kind::Host, message))
+    pub(super) fn refused_error(&self, verb: &str, path: &Path, why: &str) -> TransportError {
+        let message = format!(
+            "cannot {verb} {}:{}: {why}",
+            self.host_name(),
+            path.display()
+        );
+        TransportError::new(FailureCause::Refused, Error::new(ErrorKind::Host, message))
     }
 }
 
-fn meaning(code: u32) -> &'static str {
+fn status_text(code: u32) -> &'static str {
     match code {
         status::EOF => "unexpected end of file",
         status::NO_SUCH_FILE => "no such file or directory",
@@ -313,25 +346,25 @@ fn meaning(code: u32) -> &'static str {
     }
 }
 
-const KIND: u32 = 0o170_000;
-pub(super) const REGULAR: u32 = 0o100_000;
-pub(super) const DIRECTORY: u32 = 0o040_000;
-const SYMLINK: u32 = 0o120_000;
-const FIFO: u32 = 0o010_000;
-const SOCKET: u32 = 0o140_000;
-const BLOCK: u32 = 0o060_000;
-const CHARACTER: u32 = 0o020_000;
+const FILE_TYPE_MASK: u32 = 0o170_000;
+pub(super) const TYPE_REGULAR: u32 = 0o100_000;
+pub(super) const TYPE_DIRECTORY: u32 = 0o040_000;
+const TYPE_SYMLINK: u32 = 0o120_000;
+const TYPE_FIFO: u32 = 0o010_000;
+const TYPE_SOCKET: u32 = 0o140_000;
+const TYPE_BLOCK_DEVICE: u32 = 0o060_000;
+const TYPE_CHARACTER_DEVICE: u32 = 0o020_000;
 
 /// The file type in a mode.
-pub(super) fn kind(attrs: &Attrs) -> Option<u32> {
-    attrs.mode.map(|mode| mode & KIND)
+pub(super) fn file_type(attrs: &Attrs) -> Option<u32> {
+    attrs.mode.map(|mode| mode & FILE_TYPE_MASK)
 }
 
 /// A regular file by its attributes; none where the server leaves something out.
-pub(super) fn file(attrs: &Attrs) -> Option<File> {
+pub(super) fn file_metadata(attrs: &Attrs) -> Option<FileMetadata> {
     let (uid, gid) = attrs.owner?;
     let (_, modified) = attrs.times?;
-    Some(File {
+    Some(FileMetadata {
         stamp: Stamp {
             size: attrs.size?,
             modified: i64::from(modified) * 1_000_000_000,
@@ -344,25 +377,25 @@ pub(super) fn file(attrs: &Attrs) -> Option<File> {
             mode: attrs.mode? & 0o7777,
             xattrs: Vec::new(),
         },
-        dropped: 0,
+        dropped_xattrs: 0,
     })
 }
 
-pub(super) fn code(answer: &Answer) -> Option<u32> {
+pub(super) fn status_code(answer: &ReplyResult) -> Option<u32> {
     match answer {
         Ok(Reply::Status { code, .. }) => Some(*code),
         _ => None,
     }
 }
 
-pub(super) fn attrs(answer: &Answer) -> Option<&Attrs> {
+pub(super) fn reply_attrs(answer: &ReplyResult) -> Option<&Attrs> {
     match answer {
         Ok(Reply::Attrs(attrs)) => Some(attrs),
         _ => None,
     }
 }
 
-fn real_path_of(answer: &Answer) -> Option<PathBuf> {
+fn reply_path(answer: &ReplyResult) -> Option<PathBuf> {
     match answer {
         Ok(Reply::Names(names)) => {
             let [name] = names.as_slice() else {

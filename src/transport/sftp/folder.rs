@@ -12,63 +12,65 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::connection::{
-    Answer, Connection, DIRECTORY, LOOK, REGULAR, attrs, bytes, code, kind, look_at, lstat,
+    ReplyResult, STAT_REQUESTS, SftpClient, TYPE_DIRECTORY, TYPE_REGULAR, file_type, lstat_request,
+    path_bytes, reply_attrs, stat_requests, status_code,
 };
-use super::pump::{Held, LARGEST, Pump, too_large};
-use super::run_folder::TakenOver;
+use super::pump::{ChunkedRead, MAX_FILE_BYTES, ReadContent, too_large_error};
+use super::run_folder::TakenOverRun;
 use super::settle::{OpenDisplacedFile, QUIET_PERIOD};
 use super::wire::{Attrs, Reply, Request, flags, status};
 use crate::clock::Clock;
-use crate::config::Extension;
+use crate::config::SftpExtension;
 use crate::digest::{Digest, Hasher};
-use crate::error::{Error, Kind};
+use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    Attributes, Cause, File, Folder, Identity, MemoryObject, Reader, Settled, Sink, SpecialFile,
-    Stamp, Swapped, TransportError, Unsynced, created_mode, read_begins_with,
+    Attributes, ByteSink, FailureCause, FileIdentity, FileMetadata, FileReader, MemoryDirectory,
+    MemoryObject, SettleOutcome, SpecialFile, Stamp, SwapOutcome, TransportError, UnsyncedObject,
+    compare_memory_prefix, new_memory_mode,
 };
 
 /// How long one file, or one folder's list, may take.
-const LONGEST: Duration = Duration::from_secs(60);
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The most names of a folder that are listed, and the most bytes of names.
-const NAMES: usize = 100_000;
-const NAMES_LENGTH: usize = 16 << 20;
+const MAX_LISTED_NAMES: usize = 100_000;
+const MAX_LISTED_NAME_BYTES: usize = 16 << 20;
 
-pub(super) type Handle = Vec<u8>;
+pub(super) type FileHandle = Vec<u8>;
 
 /// The folder of one memory.
 pub(super) struct SftpFolder {
-    pub(super) host: Arc<Connection>,
+    pub(super) client: Arc<SftpClient>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) path: PathBuf,
-    pub(super) memory: PathBuf,
+    pub(super) directory_path: PathBuf,
+    pub(super) memory_path: PathBuf,
     /// The folder itself, to be synced, where the server can.
-    pub(super) folder: Option<Handle>,
+    pub(super) directory_handle: Option<FileHandle>,
     /// Who owns it, and its mode.
-    pub(super) owner: Attrs,
+    pub(super) directory_attrs: Attrs,
     /// What the look of its opening found, for whoever asks first.
-    pub(super) looked: RefCell<Option<MemoryObject>>,
+    pub(super) opening_object: RefCell<Option<MemoryObject>>,
     /// What the last look found, for a read that follows it at once.
-    pub(super) size: Cell<Option<u64>>,
+    pub(super) last_size: Cell<Option<u64>>,
     /// What was staged.
-    pub(super) new: Cell<Option<New>>,
+    pub(super) staged_content: Cell<Option<StagedContent>>,
     /// Whether the file system turned out to have no hard links.
-    pub(super) linkless: Cell<bool>,
+    pub(super) lacks_hard_links: Cell<bool>,
     /// What the memory held when it was read last.
-    pub(super) read_before: Cell<Option<(Digest, u64)>>,
+    pub(super) last_read_content: Cell<Option<(Digest, u64)>>,
     /// The folder of the run that goes on here, to be synced.
-    pub(super) run: RefCell<Option<Handle>>,
+    pub(super) run_directory_handle: RefCell<Option<FileHandle>>,
     /// That of another run, under another name.
-    pub(super) taken_over: RefCell<Option<TakenOver>>,
+    pub(super) taken_over_run: RefCell<Option<TakenOverRun>>,
     /// Displaced files, as they were looked at.
-    pub(super) displaced: RefCell<HashMap<String, OpenDisplacedFile>>,
+    pub(super) displaced_files: RefCell<HashMap<String, OpenDisplacedFile>>,
     /// What the memory was when it was read after a swap.
-    pub(super) installed: Cell<Option<(Digest, Stamp)>>,
+    pub(super) installed_content: Cell<Option<(Digest, Stamp)>>,
 }
 
 /// A staged file.
 #[derive(Clone, Copy)]
-pub(super) struct New {
+pub(super) struct StagedContent {
     pub(super) content: Digest,
     pub(super) size: u64,
 }
@@ -76,45 +78,49 @@ pub(super) struct New {
 impl SftpFolder {
     /// Looks at the folder and at the memory in it.
     pub(super) fn open(
-        host: Arc<Connection>,
+        host: Arc<SftpClient>,
         memory: &Path,
         clock: Arc<dyn Clock>,
     ) -> Result<SftpFolder, TransportError> {
         let path = memory.parent().unwrap_or(Path::new("/")).to_path_buf();
-        let mut batch = look_at(memory).to_vec();
+        let mut batch = stat_requests(memory).to_vec();
         // Not by its name alone, at which a FIFO may stand.
         batch.push(Request::Open {
-            path: bytes(&path.join(".")),
+            path: path_bytes(&path.join(".")),
             flags: flags::READ,
             mode: None,
         });
-        let mut answers = host.ask(batch)?;
+        let mut answers = host.request_batch(batch)?;
         // Most servers do not open folders so; then they cannot be synced.
-        let folder = answers.pop().and_then(handle);
-        let object = host.object(memory, &answers);
-        let owner = answers.get(1).and_then(attrs).copied().unwrap_or_default();
+        let folder = answers.pop().and_then(into_handle);
+        let object = host.object_from_replies(memory, &answers);
+        let owner = answers
+            .get(1)
+            .and_then(reply_attrs)
+            .copied()
+            .unwrap_or_default();
         let opened = SftpFolder {
-            memory: memory.to_path_buf(),
-            folder,
-            owner,
-            looked: RefCell::new(None),
-            size: Cell::new(None),
-            new: Cell::new(None),
-            linkless: Cell::new(false),
-            read_before: Cell::new(None),
-            run: RefCell::new(None),
-            taken_over: RefCell::new(None),
-            displaced: RefCell::default(),
-            installed: Cell::new(None),
+            memory_path: memory.to_path_buf(),
+            directory_handle: folder,
+            directory_attrs: owner,
+            opening_object: RefCell::new(None),
+            last_size: Cell::new(None),
+            staged_content: Cell::new(None),
+            lacks_hard_links: Cell::new(false),
+            last_read_content: Cell::new(None),
+            run_directory_handle: RefCell::new(None),
+            taken_over_run: RefCell::new(None),
+            displaced_files: RefCell::default(),
+            installed_content: Cell::new(None),
             clock,
-            path,
-            host,
+            directory_path: path,
+            client: host,
         };
         match object {
             Ok(object) => {
-                let object = opened.host.with_target(memory, object)?;
-                opened.size.set(size_of(&object));
-                opened.looked.replace(Some(object));
+                let object = opened.client.resolve_link_target(memory, object)?;
+                opened.last_size.set(object_size(&object));
+                opened.opening_object.replace(Some(object));
             }
             Err(error) => return Err(error),
         }
@@ -122,97 +128,98 @@ impl SftpFolder {
     }
 
     /// One answer for one request.
-    pub(super) fn ask_one(&self, request: Request) -> Result<Answer, TransportError> {
-        let mut answers = self.host.ask(vec![request])?;
-        answers
-            .pop()
-            .ok_or_else(|| self.host.odd_answer("use", &self.path))
+    pub(super) fn request_one(&self, request: Request) -> Result<ReplyResult, TransportError> {
+        let mut answers = self.client.request_batch(vec![request])?;
+        answers.pop().ok_or_else(|| {
+            self.client
+                .unexpected_reply_error("use", &self.directory_path)
+        })
     }
 
-    pub(super) fn open_file(&self, path: &Path) -> Request {
+    pub(super) fn open_request(&self, path: &Path) -> Request {
         Request::Open {
-            path: bytes(path),
+            path: path_bytes(path),
             flags: flags::READ,
             mode: None,
         }
     }
 
     /// The handle that a request to open a file was answered with.
-    pub(super) fn opened(
+    pub(super) fn handle_from_reply(
         &self,
-        answer: Option<Answer>,
+        answer: Option<ReplyResult>,
         path: &Path,
-    ) -> Result<Handle, TransportError> {
+    ) -> Result<FileHandle, TransportError> {
         match &answer {
             Some(Ok(Reply::Status { code, .. })) => Err(match *code {
-                status::NO_SUCH_FILE => moved(&self.host, path),
-                code => self.host.failed("open", path, code),
+                status::NO_SUCH_FILE => replaced_error(&self.client, path),
+                code => self.client.status_error("open", path, code),
             }),
             _ => answer
-                .and_then(handle)
-                .ok_or_else(|| self.host.odd_answer("open", path)),
+                .and_then(into_handle)
+                .ok_or_else(|| self.client.unexpected_reply_error("open", path)),
         }
     }
 
     /// Reads an open file to its end; `size` is what it claims. Its attributes
     /// are those after the last byte.
-    pub(super) fn pump(
+    pub(super) fn read_to_end(
         &self,
-        handle: &Handle,
+        handle: &FileHandle,
         path: &Path,
         size: u64,
-        sink: Sink<'_>,
+        sink: ByteSink<'_>,
     ) -> Result<(u64, Attrs), TransportError> {
-        let mut pump = Pump::new(handle, path, size);
-        let end = self.clock.instant() + LONGEST;
+        let mut pump = ChunkedRead::new(handle, path, size);
+        let end = self.clock.instant() + TRANSFER_TIMEOUT;
         loop {
-            self.in_time(end, path)?;
-            let answers = self.host.ask(pump.next())?;
-            if let Some(after) = pump.take(&self.host, &answers, sink)? {
+            self.check_deadline(end, path)?;
+            let answers = self.client.request_batch(pump.next_requests())?;
+            if let Some(after) = pump.handle_replies(&self.client, &answers, sink)? {
                 return Ok((pump.offset, after));
             }
         }
     }
 
     /// What an open file holds.
-    pub(super) fn digest_of(
+    pub(super) fn digest_open_file(
         &self,
-        handle: &Handle,
+        handle: &FileHandle,
         path: &Path,
         size: u64,
-    ) -> Result<Held, TransportError> {
-        let (held, _) = self.digest_and(handle, path, size, Vec::new())?;
+    ) -> Result<ReadContent, TransportError> {
+        let (held, _) = self.digest_with_requests(handle, path, size, Vec::new())?;
         Ok(held)
     }
 
     /// The same, and something more that is asked for with its first bytes.
-    pub(super) fn digest_and(
+    pub(super) fn digest_with_requests(
         &self,
-        handle: &Handle,
+        handle: &FileHandle,
         path: &Path,
         size: u64,
         mut more: Vec<Request>,
-    ) -> Result<(Held, Vec<Answer>), TransportError> {
-        let mut pump = Pump::new(handle, path, size);
+    ) -> Result<(ReadContent, Vec<ReplyResult>), TransportError> {
+        let mut pump = ChunkedRead::new(handle, path, size);
         let mut hasher = Hasher::default();
         let mut rest = Vec::new();
-        let end = self.clock.instant() + LONGEST;
+        let end = self.clock.instant() + TRANSFER_TIMEOUT;
         loop {
-            self.in_time(end, path)?;
-            let mut batch = pump.next();
+            self.check_deadline(end, path)?;
+            let mut batch = pump.next_requests();
             let count = batch.len();
             batch.append(&mut more);
-            let mut answers = self.host.ask(batch)?;
+            let mut answers = self.client.request_batch(batch)?;
             rest.extend(answers.split_off(count.min(answers.len())));
-            let after = pump.take(&self.host, &answers, &mut |bytes| {
+            let after = pump.handle_replies(&self.client, &answers, &mut |bytes| {
                 hasher.update(bytes);
                 Ok(())
             })?;
             if let Some(after) = after {
-                let held = Held {
+                let held = ReadContent {
                     content: hasher.finish(),
                     size: pump.offset,
-                    after,
+                    attrs_after_read: after,
                 };
                 return Ok((held, rest));
             }
@@ -224,51 +231,55 @@ impl SftpFolder {
     pub(super) fn open_regular(
         &self,
         path: &Path,
-    ) -> Result<Option<(Handle, Attrs)>, TransportError> {
-        let found = self.ask_one(lstat(path))?;
-        let regular = attrs(&found).is_some_and(|attrs| kind(attrs) == Some(REGULAR));
-        match code(&found) {
+    ) -> Result<Option<(FileHandle, Attrs)>, TransportError> {
+        let found = self.request_one(lstat_request(path))?;
+        let regular =
+            reply_attrs(&found).is_some_and(|attrs| file_type(attrs) == Some(TYPE_REGULAR));
+        match status_code(&found) {
             Some(status::NO_SUCH_FILE) => return Ok(None),
-            Some(code) => return Err(self.host.failed("look at", path, code)),
+            Some(code) => return Err(self.client.status_error("look at", path, code)),
             None if !regular => return Ok(None),
             None => {}
         }
-        let answer = self.ask_one(self.open_file(path))?;
-        let handle = self.opened(Some(answer), path)?;
-        let found = self.ask_one(Request::Fstat {
+        let answer = self.request_one(self.open_request(path))?;
+        let handle = self.handle_from_reply(Some(answer), path)?;
+        let found = self.request_one(Request::Fstat {
             handle: handle.clone(),
         })?;
-        match attrs(&found) {
-            Some(found) if kind(found) == Some(REGULAR) => Ok(Some((handle, *found))),
+        match reply_attrs(&found) {
+            Some(found) if file_type(found) == Some(TYPE_REGULAR) => Ok(Some((handle, *found))),
             _ => {
-                self.close(handle);
+                self.close_handle(handle);
                 Ok(None)
             }
         }
     }
 
     /// A server may answer each question in time, and take for ever all the same.
-    fn in_time(&self, end: Instant, path: &Path) -> Result<(), TransportError> {
+    fn check_deadline(&self, end: Instant, path: &Path) -> Result<(), TransportError> {
         match self.clock.instant() < end {
             true => Ok(()),
             false => Err(self
-                .host
-                .refused("read", path, "it takes more than a minute")),
+                .client
+                .refused_error("read", path, "it takes more than a minute")),
         }
     }
 
-    pub(super) fn close(&self, handle: Handle) {
-        self.host.tell(vec![Request::Close { handle }]);
+    pub(super) fn close_handle(&self, handle: FileHandle) {
+        self.client
+            .send_without_waiting(vec![Request::Close { handle }]);
     }
 
     /// Requests that put what was changed in the folder, and in that of the run, on
     /// the disk there.
-    pub(super) fn sync_folders(&self) -> Vec<Request> {
-        if !self.host.extensions().fsync {
+    pub(super) fn directory_sync_requests(&self) -> Vec<Request> {
+        if !self.client.extensions().fsync {
             return Vec::new();
         }
-        let run = self.run.borrow();
-        let handles = [run.as_ref(), self.folder.as_ref()].into_iter().flatten();
+        let run = self.run_directory_handle.borrow();
+        let handles = [run.as_ref(), self.directory_handle.as_ref()]
+            .into_iter()
+            .flatten();
         handles
             .map(|handle| Request::Fsync {
                 handle: handle.clone(),
@@ -276,50 +287,54 @@ impl SftpFolder {
             .collect()
     }
 
-    pub(super) fn is_ok(
+    pub(super) fn check_status(
         &self,
-        answer: &Answer,
+        answer: &ReplyResult,
         verb: &str,
         path: &Path,
     ) -> Result<(), TransportError> {
-        match code(answer) {
+        match status_code(answer) {
             Some(status::OK) => Ok(()),
-            Some(code) => Err(self.host.failed(verb, path, code)),
-            None => Err(self.host.odd_answer(verb, path)),
+            Some(code) => Err(self.client.status_error(verb, path, code)),
+            None => Err(self.client.unexpected_reply_error(verb, path)),
         }
     }
 
-    pub(super) fn all_ok(
+    pub(super) fn request_all_ok(
         &self,
         batch: Vec<Request>,
         verb: &str,
         path: &Path,
     ) -> Result<(), TransportError> {
-        let answers = self.host.ask(batch)?;
+        let answers = self.client.request_batch(batch)?;
         answers
             .iter()
-            .try_for_each(|answer| self.is_ok(answer, verb, path))
+            .try_for_each(|answer| self.check_status(answer, verb, path))
     }
 
     /// The names in a folder; none where it does not exist.
-    pub(super) fn list(&self, path: &Path) -> Result<Option<Vec<Vec<u8>>>, TransportError> {
-        let answer = self.ask_one(Request::OpenDir { path: bytes(path) })?;
-        if code(&answer) == Some(status::NO_SUCH_FILE) {
+    pub(super) fn list_names(&self, path: &Path) -> Result<Option<Vec<Vec<u8>>>, TransportError> {
+        let answer = self.request_one(Request::OpenDir {
+            path: path_bytes(path),
+        })?;
+        if status_code(&answer) == Some(status::NO_SUCH_FILE) {
             return Ok(None);
         }
-        let handle = self.opened(Some(answer), path)?;
+        let handle = self.handle_from_reply(Some(answer), path)?;
         let mut names: Vec<Vec<u8>> = Vec::new();
         let mut length = 0;
-        let end = self.clock.instant() + LONGEST;
+        let end = self.clock.instant() + TRANSFER_TIMEOUT;
         let listed = loop {
-            if let Err(error) = self.in_time(end, path) {
+            if let Err(error) = self.check_deadline(end, path) {
                 break Err(error);
             }
-            match self.ask_one(Request::ReadDir {
+            match self.request_one(Request::ReadDir {
                 handle: handle.clone(),
             })? {
                 Ok(Reply::Names(more))
-                    if !more.is_empty() && names.len() < NAMES && length < NAMES_LENGTH =>
+                    if !more.is_empty()
+                        && names.len() < MAX_LISTED_NAMES
+                        && length < MAX_LISTED_NAME_BYTES =>
                 {
                     length += more.iter().map(|name| name.name.len()).sum::<usize>();
                     names.extend(more.into_iter().map(|name| name.name));
@@ -328,317 +343,361 @@ impl SftpFolder {
                     code: status::EOF, ..
                 }) => break Ok(Some(names)),
                 Ok(Reply::Status { code, .. }) => {
-                    break Err(self.host.failed("list", path, code));
+                    break Err(self.client.status_error("list", path, code));
                 }
                 Ok(Reply::Names(_)) => {
                     let why = "it has too many names, or the list has no end";
-                    break Err(self.host.refused("list", path, why));
+                    break Err(self.client.refused_error("list", path, why));
                 }
-                _ => break Err(self.host.odd_answer("list", path)),
+                _ => break Err(self.client.unexpected_reply_error("list", path)),
             }
         };
-        self.close(handle);
+        self.close_handle(handle);
         listed
     }
 }
 
 impl Drop for SftpFolder {
     fn drop(&mut self) {
-        let displaced = self.displaced.take().into_values().map(|it| it.handle);
-        let folders = [self.run.take(), self.folder.take()].into_iter().flatten();
+        let displaced = self
+            .displaced_files
+            .take()
+            .into_values()
+            .map(|it| it.handle);
+        let folders = [
+            self.run_directory_handle.take(),
+            self.directory_handle.take(),
+        ]
+        .into_iter()
+        .flatten();
         let handles = folders.chain(displaced);
         let close: Vec<Request> = handles.map(|handle| Request::Close { handle }).collect();
         if !close.is_empty() {
-            self.host.tell(close);
+            self.client.send_without_waiting(close);
         }
     }
 }
 
-impl Folder for SftpFolder {
-    fn unsynced(&self) -> Vec<Unsynced> {
+impl MemoryDirectory for SftpFolder {
+    fn take_unsynced(&self) -> Vec<UnsyncedObject> {
         // Each method syncs what it changed, where the server can.
         Vec::new()
     }
 
-    fn identity(&self) -> Result<Option<u64>, TransportError> {
+    fn directory_id(&self) -> Result<Option<u64>, TransportError> {
         Ok(None)
     }
 
-    fn look(&self) -> Result<MemoryObject, TransportError> {
-        if let Some(object) = self.looked.take() {
+    fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
+        if let Some(object) = self.opening_object.take() {
             return Ok(object);
         }
-        let answers = self.host.ask(look_at(&self.memory).to_vec())?;
-        debug_assert_eq!(answers.len(), LOOK, "one for each");
-        let object = self.host.object(&self.memory, &answers)?;
-        self.size.set(size_of(&object));
-        self.host.with_target(&self.memory, object)
+        let answers = self
+            .client
+            .request_batch(stat_requests(&self.memory_path).to_vec())?;
+        debug_assert_eq!(answers.len(), STAT_REQUESTS, "one for each");
+        let object = self
+            .client
+            .object_from_replies(&self.memory_path, &answers)?;
+        self.last_size.set(object_size(&object));
+        self.client.resolve_link_target(&self.memory_path, object)
     }
 
-    fn read(&self, sink: Sink<'_>) -> Result<File, TransportError> {
+    fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
         // Opening would follow a link, and hang on a FIFO.
-        let size = match self.size.take() {
+        let size = match self.last_size.take() {
             Some(size) => size,
-            None => match self.look()? {
+            None => match self.stat_memory()? {
                 MemoryObject::File(file) => file.stamp.size,
-                _ => return Err(moved(&self.host, &self.memory)),
+                _ => return Err(replaced_error(&self.client, &self.memory_path)),
             },
         };
-        self.size.set(None);
-        if size > LARGEST {
-            return Err(too_large(&self.host, &self.memory, size));
+        self.last_size.set(None);
+        if size > MAX_FILE_BYTES {
+            return Err(too_large_error(&self.client, &self.memory_path, size));
         }
-        let answer = self.ask_one(self.open_file(&self.memory))?;
-        let handle = self.opened(Some(answer), &self.memory)?;
+        let answer = self.request_one(self.open_request(&self.memory_path))?;
+        let handle = self.handle_from_reply(Some(answer), &self.memory_path)?;
         let mut hasher = Hasher::default();
-        let read = self.pump(&handle, &self.memory, size, &mut |bytes| {
+        let read = self.read_to_end(&handle, &self.memory_path, size, &mut |bytes| {
             hasher.update(bytes);
             sink(bytes)
         });
-        self.close(handle);
+        self.close_handle(handle);
         let (size, after) = read?;
-        self.read_before.set(Some((hasher.finish(), size)));
+        self.last_read_content.set(Some((hasher.finish(), size)));
         // What was opened may be something else than what was looked at.
-        match self
-            .host
-            .described(&self.memory, &after, Some(&self.owner))?
-        {
+        match self.client.object_from_attrs(
+            &self.memory_path,
+            &after,
+            Some(&self.directory_attrs),
+        )? {
             MemoryObject::File(file) => Ok(file),
-            _ => Err(moved(&self.host, &self.memory)),
+            _ => Err(replaced_error(&self.client, &self.memory_path)),
         }
     }
 
-    fn begins_with(&self, content: Digest, size: u64) -> Result<bool, TransportError> {
-        let object = self.look()?;
-        if let (Some((known, stamp)), MemoryObject::File(file)) = (self.installed.get(), &object)
+    fn memory_begins_with(&self, content: Digest, size: u64) -> Result<bool, TransportError> {
+        let object = self.stat_memory()?;
+        if let (Some((known, stamp)), MemoryObject::File(file)) =
+            (self.installed_content.get(), &object)
             && known == content
             && file.stamp == stamp
         {
             return Ok(true);
         }
         // Where it is not as it was installed, it is read, without another look.
-        self.looked.replace(Some(object));
-        read_begins_with(self, content, size)
+        self.opening_object.replace(Some(object));
+        compare_memory_prefix(self, content, size)
     }
 
-    fn lacks(&self) -> Vec<Extension> {
-        self.lacking()
+    fn missing_extensions(&self) -> Vec<SftpExtension> {
+        self.find_missing_extensions()
     }
 
-    fn inherited(&self, _: &str) -> Result<Attributes, TransportError> {
-        let (Some((uid, gid)), Some(mode)) = (self.owner.owner, self.owner.mode) else {
-            return Err(self.host.odd_answer("look at", &self.path));
+    fn inherited_attributes(&self, _: &str) -> Result<Attributes, TransportError> {
+        let (Some((uid, gid)), Some(mode)) =
+            (self.directory_attrs.owner, self.directory_attrs.mode)
+        else {
+            return Err(self
+                .client
+                .unexpected_reply_error("look at", &self.directory_path));
         };
         Ok(Attributes {
             uid,
             gid,
-            mode: created_mode(mode),
+            mode: new_memory_mode(mode),
             xattrs: Vec::new(),
         })
     }
 
-    fn new_name(&self, staged: &str) -> String {
-        Self::new_of(staged)
+    fn staged_file_name(&self, staged: &str) -> String {
+        Self::new_file_name(staged)
     }
 
     fn stage(
         &self,
         staged: &str,
-        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<Identity, TransportError> {
-        let handle = self.create(staged).map_err(|error| self.explained(error))?;
-        let name = Self::new_of(staged);
-        match self.write_new(handle, &self.at(&name), content, attributes) {
+    ) -> Result<FileIdentity, TransportError> {
+        let handle = self
+            .create_run_directory(staged)
+            .map_err(|error| self.explain_write_error(error))?;
+        let name = Self::new_file_name(staged);
+        match self.write_staged_file(handle, &self.path_of(&name), content, attributes) {
             Ok(new) => {
-                self.new.set(Some(new));
-                Ok(Identity {
+                self.staged_content.set(Some(new));
+                Ok(FileIdentity {
                     device: 0,
                     inode: 0,
                 })
             }
             Err(error) => {
-                if error.cause == Cause::Unreachable {
+                if error.cause == FailureCause::Unreachable {
                     return Err(error);
                 }
-                let error = self.explained(error);
-                let _ = self.remove(&name);
+                let error = self.explain_write_error(error);
+                let _ = self.remove_name(&name);
                 Err(error)
             }
         }
     }
 
-    fn link(&self, _: &str) -> Result<(), TransportError> {
+    fn link_staged(&self, _: &str) -> Result<(), TransportError> {
         Ok(())
     }
 
-    fn remove_unfinished(&self, staged: &str) -> Result<(), TransportError> {
+    fn remove_unfinished_staging(&self, staged: &str) -> Result<(), TransportError> {
         self.remove_run_folder(staged)
     }
 
-    fn give_back(&self, displaced: &str) -> Result<(), TransportError> {
-        self.put_back(displaced)
+    fn restore_memory_name(&self, displaced: &str) -> Result<(), TransportError> {
+        self.move_back_into_place(displaced)
     }
 
-    fn shown(&self, name: &str) -> String {
-        let path = self.at(name);
-        let inside = path.strip_prefix(&self.path).unwrap_or(&path);
+    fn display_name(&self, name: &str) -> String {
+        let path = self.path_of(name);
+        let inside = path.strip_prefix(&self.directory_path).unwrap_or(&path);
         inside.display().to_string()
     }
 
-    fn take_over(&self, staged: &str, names: &[String]) -> Result<(), TransportError> {
-        self.take_folder_over(staged, names)
+    fn take_over_run(&self, staged: &str, names: &[String]) -> Result<(), TransportError> {
+        self.take_over_run_directory(staged, names)
     }
 
-    fn swap(&self, staged: &str, _: Identity) -> Result<Swapped, TransportError> {
+    fn swap(&self, staged: &str, _: FileIdentity) -> Result<SwapOutcome, TransportError> {
         self.exchange_names(staged)
     }
 
-    fn take_away(&self, staged: &str) -> Result<(), TransportError> {
-        self.take_memory_away(staged)
+    fn move_memory_aside(&self, staged: &str) -> Result<(), TransportError> {
+        self.move_memory_into_run_directory(staged)
     }
 
     fn settle(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(Reader<'_>) -> Result<(), Error>,
-    ) -> Result<Settled, TransportError> {
+        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+    ) -> Result<SettleOutcome, TransportError> {
         self.settle_file(displaced, inspect)
     }
 
-    fn remove_odd(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
-        self.remove_same(name, odd)
+    fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
+        self.remove_if_same(name, odd)
     }
 
-    fn due(&self) -> Option<Instant> {
-        let displaced = self.displaced.borrow();
-        displaced.values().map(|it| it.at + QUIET_PERIOD).max()
+    fn next_settle_time(&self) -> Option<Instant> {
+        let displaced = self.displaced_files.borrow();
+        displaced
+            .values()
+            .map(|it| it.unchanged_since + QUIET_PERIOD)
+            .max()
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        self.names_of_run(staged)
+        self.list_run_names(staged)
     }
 
-    fn half_written(&self, _: &str) -> Result<bool, TransportError> {
+    fn is_half_written(&self, _: &str) -> Result<bool, TransportError> {
         Ok(false)
     }
 
-    fn stands(&self, name: &str) -> Result<bool, TransportError> {
-        self.stands_at(&self.at(name))
+    fn exists(&self, name: &str) -> Result<bool, TransportError> {
+        self.exists_at(&self.path_of(name))
     }
 
-    fn holds(&self, name: &str, content: Digest) -> Result<Option<Identity>, TransportError> {
-        let path = self.at(name);
+    fn find_content(
+        &self,
+        name: &str,
+        content: Digest,
+    ) -> Result<Option<FileIdentity>, TransportError> {
+        let path = self.path_of(name);
         let Some((handle, found)) = self.open_regular(&path)? else {
             return Ok(None);
         };
-        let read = self.digest_of(&handle, &path, found.size.unwrap_or(0));
-        self.close(handle);
+        let read = self.digest_open_file(&handle, &path, found.size.unwrap_or(0));
+        self.close_handle(handle);
         let held = read?;
         let same = held.content == content;
-        self.new.set(same.then_some(New {
+        self.staged_content.set(same.then_some(StagedContent {
             content,
             size: held.size,
         }));
-        Ok(same.then_some(Identity {
+        Ok(same.then_some(FileIdentity {
             device: 0,
             inode: 0,
         }))
     }
 
-    fn remove(&self, name: &str) -> Result<(), TransportError> {
-        let mut batch = self.unlink(name);
-        batch.extend(self.sync_folders());
-        match self.host.ask(batch)?.first().and_then(code) {
+    fn remove_name(&self, name: &str) -> Result<(), TransportError> {
+        let mut batch = self.unlink_requests(name);
+        batch.extend(self.directory_sync_requests());
+        match self
+            .client
+            .request_batch(batch)?
+            .first()
+            .and_then(status_code)
+        {
             Some(status::OK | status::NO_SUCH_FILE) => Ok(()),
             // An agent can put a folder there, and that is not ours.
             Some(_) if self.is_folder(name)? => Ok(()),
-            Some(code) => Err(self.host.failed("remove", &self.at(name), code)),
-            None => Err(self.host.odd_answer("remove", &self.at(name))),
+            Some(code) => Err(self
+                .client
+                .status_error("remove", &self.path_of(name), code)),
+            None => Err(self
+                .client
+                .unexpected_reply_error("remove", &self.path_of(name))),
         }
     }
 }
 
 impl SftpFolder {
     /// Gives what was taken aside the memory's name again, where none stands.
-    pub(super) fn put_back(&self, aside: &str) -> Result<(), TransportError> {
-        let (from, to) = (bytes(&self.at(aside)), bytes(&self.memory));
+    pub(super) fn move_back_into_place(&self, aside: &str) -> Result<(), TransportError> {
+        let (from, to) = (
+            path_bytes(&self.path_of(aside)),
+            path_bytes(&self.memory_path),
+        );
         let link = Request::HardLink {
             from: from.clone(),
             to: to.clone(),
         };
-        let answers = self.host.ask(vec![link, lstat(&self.memory)])?;
+        let answers = self
+            .client
+            .request_batch(vec![link, lstat_request(&self.memory_path)])?;
         // Before its other name goes, it has to be there.
-        let stands = answers.get(1).and_then(attrs).is_some();
-        if answers.first().and_then(code) == Some(status::OK) && stands {
-            return self.remove(aside);
+        let is_linked = answers.get(1).and_then(reply_attrs).is_some();
+        if answers.first().and_then(status_code) == Some(status::OK) && is_linked {
+            return self.remove_name(aside);
         }
         // It replaces nothing, either.
-        let renamed = self.ask_one(Request::Rename { from, to })?;
-        match code(&renamed) {
+        let renamed = self.request_one(Request::Rename { from, to })?;
+        match status_code(&renamed) {
             Some(status::OK) => Ok(()),
-            _ if self.stands_at(&self.memory)? => Ok(()),
+            _ if self.exists_at(&self.memory_path)? => Ok(()),
             _ => {
                 let why = format!(
                     "the server refuses links and renames; what it held is in {} and the next run puts it back",
-                    self.at(aside).display()
+                    self.path_of(aside).display()
                 );
-                Err(self.host.refused("put back", &self.memory, &why))
+                Err(self
+                    .client
+                    .refused_error("put back", &self.memory_path, &why))
             }
         }
     }
 
     fn is_folder(&self, name: &str) -> Result<bool, TransportError> {
-        let found = self.ask_one(lstat(&self.at(name)))?;
-        Ok(attrs(&found).and_then(kind) == Some(DIRECTORY))
+        let found = self.request_one(lstat_request(&self.path_of(name)))?;
+        Ok(reply_attrs(&found).and_then(file_type) == Some(TYPE_DIRECTORY))
     }
 
-    pub(super) fn stands_at(&self, path: &Path) -> Result<bool, TransportError> {
-        let found = self.ask_one(lstat(path))?;
-        match (code(&found), attrs(&found)) {
+    pub(super) fn exists_at(&self, path: &Path) -> Result<bool, TransportError> {
+        let found = self.request_one(lstat_request(path))?;
+        match (status_code(&found), reply_attrs(&found)) {
             (Some(status::NO_SUCH_FILE), _) => Ok(false),
             (_, Some(_)) => Ok(true),
-            (Some(code), _) => Err(self.host.failed("look at", path, code)),
-            _ => Err(self.host.odd_answer("look at", path)),
+            (Some(code), _) => Err(self.client.status_error("look at", path, code)),
+            _ => Err(self.client.unexpected_reply_error("look at", path)),
         }
     }
 
     /// A file that an earlier run staged.
-    pub(super) fn staged_before(&self, name: &str) -> Result<New, TransportError> {
-        let path = self.at(name);
+    pub(super) fn read_earlier_staged(&self, name: &str) -> Result<StagedContent, TransportError> {
+        let path = self.path_of(name);
         let Some((handle, found)) = self.open_regular(&path)? else {
-            return Err(moved(&self.host, &path));
+            return Err(replaced_error(&self.client, &path));
         };
-        let read = self.digest_of(&handle, &path, found.size.unwrap_or(0));
-        self.close(handle);
-        let Held { content, size, .. } = read?;
-        Ok(New { content, size })
+        let read = self.digest_open_file(&handle, &path, found.size.unwrap_or(0));
+        self.close_handle(handle);
+        let ReadContent { content, size, .. } = read?;
+        Ok(StagedContent { content, size })
     }
 }
 
 /// The size of a file that may be read.
-fn size_of(object: &MemoryObject) -> Option<u64> {
+fn object_size(object: &MemoryObject) -> Option<u64> {
     match object {
         MemoryObject::File(file) => Some(file.stamp.size),
         _ => None,
     }
 }
 
-pub(super) fn handle(answer: Answer) -> Option<Handle> {
+pub(super) fn into_handle(answer: ReplyResult) -> Option<FileHandle> {
     match answer {
         Ok(Reply::Handle(handle)) => Some(handle),
         _ => None,
     }
 }
 
-pub(super) fn moved(host: &Connection, path: &Path) -> TransportError {
+pub(super) fn replaced_error(client: &SftpClient, path: &Path) -> TransportError {
     let message = format!(
         "{}:{} was replaced by somebody else meanwhile",
-        host.host(),
+        client.host_name(),
         path.display()
     );
     TransportError::new(
-        Cause::Moved,
-        Error::new(Kind::Conflict, message).hint("nothing was lost; run it again"),
+        FailureCause::Replaced,
+        Error::new(ErrorKind::Conflict, message).with_hint("nothing was lost; run it again"),
     )
 }

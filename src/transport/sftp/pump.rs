@@ -2,88 +2,88 @@
 
 use std::path::Path;
 
-use super::connection::{Answer, Connection, attrs};
-use super::folder::{Handle, moved};
+use super::connection::{ReplyResult, SftpClient, reply_attrs};
+use super::folder::{FileHandle, replaced_error};
 use super::wire::{Attrs, Reply, Request, status};
 use crate::digest::Digest;
-use crate::transport::{Sink, TransportError};
+use crate::transport::{ByteSink, TransportError};
 
 /// Bytes of one request. Every server has to take it.
-pub(super) const PIECE: u32 = 32 * 1024;
+pub(super) const READ_REQUEST_BYTES: u32 = 32 * 1024;
 
 /// Bytes that are asked for behind the end of a file. It counts as under way,
 /// and there are many files.
-const PROBE: u32 = 1024;
+const EOF_PROBE_BYTES: u32 = 1024;
 
 /// How often a file may end elsewhere than where its size says: an agent may be
 /// writing to it.
-const ENDS: u32 = 16;
+const MAX_EARLY_ENDS: u32 = 16;
 
 /// Requests that are under way for one file.
-pub(super) const AHEAD: usize = 24;
+pub(super) const MAX_REQUESTS_PER_FILE: usize = 24;
 
 /// No memory on a host that claims more is read.
-pub(super) const LARGEST: u64 = 16 << 20;
+pub(super) const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Why a memory of this size is not read.
-pub(super) fn too_large(host: &Connection, path: &Path, size: u64) -> TransportError {
+pub(super) fn too_large_error(client: &SftpClient, path: &Path, size: u64) -> TransportError {
     let why = format!("it has {size} bytes, more than the 16 MiB that are read from a host");
-    host.refused("read", path, &why)
+    client.refused_error("read", path, &why)
 }
 
 /// What an open file held when it was read, and its attributes after that.
-pub(super) struct Held {
+pub(super) struct ReadContent {
     pub(super) content: Digest,
     pub(super) size: u64,
-    pub(super) after: Attrs,
+    pub(super) attrs_after_read: Attrs,
 }
 
 /// An open file on its way here, a batch of requests at a time.
-pub(super) struct Pump<'p> {
-    handle: &'p Handle,
+pub(super) struct ChunkedRead<'p> {
+    handle: &'p FileHandle,
     path: &'p Path,
     /// What it claims to have.
-    size: u64,
+    claimed_size: u64,
     pub(super) offset: u64,
-    most: u64,
+    max_offset: u64,
     /// How often it seemed to end elsewhere than where it does.
-    ends: u32,
+    early_ends: u32,
     /// What was asked for: from where, and how much.
-    asked: Vec<(u64, u32)>,
+    requested_ranges: Vec<(u64, u32)>,
 }
 
-impl<'p> Pump<'p> {
-    pub(super) fn new(handle: &'p Handle, path: &'p Path, size: u64) -> Pump<'p> {
-        Pump {
+impl<'p> ChunkedRead<'p> {
+    pub(super) fn new(handle: &'p FileHandle, path: &'p Path, size: u64) -> ChunkedRead<'p> {
+        ChunkedRead {
             handle,
             path,
-            size,
+            claimed_size: size,
             offset: 0,
-            most: size.saturating_mul(2).max(2 * LARGEST),
-            ends: 0,
-            asked: Vec::new(),
+            max_offset: size.saturating_mul(2).max(2 * MAX_FILE_BYTES),
+            early_ends: 0,
+            requested_ranges: Vec::new(),
         }
     }
 
     /// The next requests.
-    pub(super) fn next(&mut self) -> Vec<Request> {
-        self.asked.clear();
+    pub(super) fn next_requests(&mut self) -> Vec<Request> {
+        self.requested_ranges.clear();
         let mut at = self.offset;
-        while self.asked.len() < AHEAD && at < self.size {
-            let length = u64::from(PIECE).min(self.size - at) as u32;
-            self.asked.push((at, length));
+        while self.requested_ranges.len() < MAX_REQUESTS_PER_FILE && at < self.claimed_size {
+            let length = u64::from(READ_REQUEST_BYTES).min(self.claimed_size - at) as u32;
+            self.requested_ranges.push((at, length));
             at += u64::from(length);
         }
-        if at >= self.size {
+        if at >= self.claimed_size {
             // What it has grown by meanwhile, or that it ends there.
-            self.asked.push((at, PROBE));
+            self.requested_ranges.push((at, EOF_PROBE_BYTES));
         }
         let read = |(offset, length): &(u64, u32)| Request::Read {
             handle: self.handle.clone(),
             offset: *offset,
             length: *length,
         };
-        let mut batch: Vec<Request> = self.asked.iter().map(read).collect();
+        let mut batch: Vec<Request> = self.requested_ranges.iter().map(read).collect();
         batch.push(Request::Fstat {
             handle: self.handle.clone(),
         });
@@ -91,27 +91,27 @@ impl<'p> Pump<'p> {
     }
 
     /// How many bytes they ask for.
-    pub(super) fn asked(&self) -> u64 {
-        self.asked
+    pub(super) fn requested_bytes(&self) -> u64 {
+        self.requested_ranges
             .iter()
             .map(|(_, length)| u64::from(*length))
             .sum()
     }
 
     /// Takes the answers to them. At the end of the file, its attributes.
-    pub(super) fn take(
+    pub(super) fn handle_replies(
         &mut self,
-        host: &Connection,
-        answers: &[Answer],
-        sink: Sink<'_>,
+        client: &SftpClient,
+        answers: &[ReplyResult],
+        sink: ByteSink<'_>,
     ) -> Result<Option<Attrs>, TransportError> {
         let Some((after, reads)) = answers.split_last() else {
-            return Err(host.odd_answer("read", self.path));
+            return Err(client.unexpected_reply_error("read", self.path));
         };
-        let Some(after) = attrs(after) else {
-            return Err(host.odd_answer("look at", self.path));
+        let Some(after) = reply_attrs(after) else {
+            return Err(client.unexpected_reply_error("look at", self.path));
         };
-        for ((at, _), answer) in self.asked.iter().zip(reads) {
+        for ((at, _), answer) in self.requested_ranges.iter().zip(reads) {
             // Behind a short answer, which servers may give, nothing that was asked
             // for is what comes next: neither bytes nor the end of the file.
             if *at != self.offset {
@@ -124,35 +124,39 @@ impl<'p> Pump<'p> {
                 }
                 Ok(Reply::Status {
                     code: status::EOF, ..
-                }) => return self.ended(host, after),
+                }) => return self.handle_end_of_file(client, after),
                 Ok(Reply::Status { code, .. }) => {
-                    return Err(host.failed("read", self.path, *code));
+                    return Err(client.status_error("read", self.path, *code));
                 }
-                _ => return Err(host.odd_answer("read", self.path)),
+                _ => return Err(client.unexpected_reply_error("read", self.path)),
             }
         }
-        self.size = self.size.max(after.size.unwrap_or(0));
-        match self.offset >= self.most {
-            true => Err(host.refused("read", self.path, "it grows as fast as it is read")),
+        self.claimed_size = self.claimed_size.max(after.size.unwrap_or(0));
+        match self.offset >= self.max_offset {
+            true => Err(client.refused_error("read", self.path, "it grows as fast as it is read")),
             false => Ok(None),
         }
     }
 
     /// The server says that it ends here. One that ends before its size was not
     /// read, whatever the server says; one that is written meanwhile is read on.
-    fn ended(&mut self, host: &Connection, after: &Attrs) -> Result<Option<Attrs>, TransportError> {
-        self.ends += 1;
+    fn handle_end_of_file(
+        &mut self,
+        client: &SftpClient,
+        after: &Attrs,
+    ) -> Result<Option<Attrs>, TransportError> {
+        self.early_ends += 1;
         match after.size {
             Some(size) if size == self.offset => Ok(Some(*after)),
             // Cut short while it was read.
-            Some(size) if size < self.offset => Err(moved(host, self.path)),
-            Some(size) if self.ends <= ENDS => {
-                self.size = size;
+            Some(size) if size < self.offset => Err(replaced_error(client, self.path)),
+            Some(size) if self.early_ends <= MAX_EARLY_ENDS => {
+                self.claimed_size = size;
                 Ok(None)
             }
             _ => {
                 let why = "it ends before the size that the server claims";
-                Err(host.refused("read", self.path, why))
+                Err(client.refused_error("read", self.path, why))
             }
         }
     }

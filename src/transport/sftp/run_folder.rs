@@ -10,70 +10,75 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::connection::{Answer, DIRECTORY, attrs, bytes, code, kind, lstat};
-use super::folder::{Handle, SftpFolder, handle, moved};
+use super::connection::{
+    ReplyResult, TYPE_DIRECTORY, file_type, lstat_request, path_bytes, reply_attrs, status_code,
+};
+use super::folder::{FileHandle, SftpFolder, into_handle, replaced_error};
 use super::settle::OpenDisplacedFile;
 use super::wire::{Request, flags, status};
 use crate::durable;
 use crate::error::Error;
-use crate::transport::{Cause, Folder, Method, Swapped, TransportError};
+use crate::transport::{FailureCause, MemoryDirectory, SwapMethod, SwapOutcome, TransportError};
 
 /// The new file in it.
-const NEW: &str = "new";
+const NEW_FILE_NAME: &str = "new";
 
 /// What was displaced in it begins so; a random name follows.
-const OLD: &str = "old";
+const DISPLACED_NAME_PREFIX: &str = "old";
 
 /// A further name of the new file, for as long as it takes to find out whether the
 /// file system there has such names.
-const LINK: &str = "link";
+const LINK_TEST_NAME: &str = "link";
 
 /// How often a swap starts over because the agent has made a new file.
-const ATTEMPTS: usize = 16;
+const MAX_SWAP_ATTEMPTS: usize = 16;
 
 /// How many requests a removal in the folder of a run is.
-pub(super) const UNLINK: usize = 3;
+pub(super) const UNLINK_REQUESTS: usize = 3;
 
-const STANDS: &str = "the server says that it was removed, and it is there";
+const STILL_EXISTS_MESSAGE: &str = "the server says that it was removed, and it is there";
 
 /// The folder of a run that was taken over.
-pub(super) struct TakenOver {
+pub(super) struct TakenOverRun {
     /// What the caller calls it.
-    staged: String,
+    staged_name: String,
     /// What it is called now.
-    now: String,
+    current_name: String,
 }
 
 impl SftpFolder {
     /// The path of a name, in the folder of a run wherever that is now.
-    pub(super) fn at(&self, name: &str) -> PathBuf {
-        if let Some(TakenOver { staged, now }) = &*self.taken_over.borrow()
+    pub(super) fn path_of(&self, name: &str) -> PathBuf {
+        if let Some(TakenOverRun {
+            staged_name: staged,
+            current_name: now,
+        }) = &*self.taken_over_run.borrow()
             && let Some(rest) = name.strip_prefix(staged.as_str())
             && (rest.is_empty() || rest.starts_with('/'))
         {
-            return self.path.join(format!("{now}{rest}"));
+            return self.directory_path.join(format!("{now}{rest}"));
         }
-        self.path.join(name)
+        self.directory_path.join(name)
     }
 
-    pub(super) fn new_of(staged: &str) -> String {
-        format!("{staged}/{NEW}")
+    pub(super) fn new_file_name(staged: &str) -> String {
+        format!("{staged}/{NEW_FILE_NAME}")
     }
 
-    fn link_of(staged: &str) -> String {
-        format!("{staged}/{LINK}")
+    fn link_test_name(staged: &str) -> String {
+        format!("{staged}/{LINK_TEST_NAME}")
     }
 
     /// Requests that make the folder of a run and open it.
-    fn make(&self, staged: &str) -> [Request; 2] {
-        let path = self.at(staged);
+    fn create_and_open_requests(&self, staged: &str) -> [Request; 2] {
+        let path = self.path_of(staged);
         [
             Request::MakeDir {
-                path: bytes(&path),
+                path: path_bytes(&path),
                 mode: 0o700,
             },
             Request::Open {
-                path: bytes(&path.join(".")),
+                path: path_bytes(&path.join(".")),
                 flags: flags::READ,
                 mode: None,
             },
@@ -82,20 +87,26 @@ impl SftpFolder {
 
     /// Takes the answers to them. A server that cannot open folders cannot sync
     /// them, either, and that is all.
-    fn made(&self, staged: &str, answers: &mut Vec<Answer>) -> Result<(), TransportError> {
-        let path = self.at(staged);
+    fn check_created(
+        &self,
+        staged: &str,
+        answers: &mut Vec<ReplyResult>,
+    ) -> Result<(), TransportError> {
+        let path = self.path_of(staged);
         if answers.len() < 2 {
-            return Err(self.host.odd_answer("create", &path));
+            return Err(self.client.unexpected_reply_error("create", &path));
         }
-        let opened = handle(answers.remove(1));
-        let made = self.is_ok(&answers.remove(0), "create", &path);
+        let opened = into_handle(answers.remove(1));
+        let made = self.check_status(&answers.remove(0), "create", &path);
         match made {
             Ok(()) => {
-                self.run.replace(opened);
+                self.run_directory_handle.replace(opened);
                 Ok(())
             }
             Err(error) => {
-                opened.into_iter().for_each(|handle| self.close(handle));
+                opened
+                    .into_iter()
+                    .for_each(|handle| self.close_handle(handle));
                 Err(error)
             }
         }
@@ -104,57 +115,63 @@ impl SftpFolder {
     /// Makes the folder of a run, and the new file in it, open. Whether the file
     /// system there has hard links is tried with it: to find out when the memory was
     /// taken away would be too late.
-    pub(super) fn create(&self, staged: &str) -> Result<Handle, TransportError> {
-        let new = Self::new_of(staged);
-        let path = self.at(&new);
-        let mut batch = self.make(staged).to_vec();
+    pub(super) fn create_run_directory(&self, staged: &str) -> Result<FileHandle, TransportError> {
+        let new = Self::new_file_name(staged);
+        let path = self.path_of(&new);
+        let mut batch = self.create_and_open_requests(staged).to_vec();
         batch.push(Request::Open {
-            path: bytes(&path),
+            path: path_bytes(&path),
             flags: flags::READ | flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
             mode: Some(0o600),
         });
-        let link = self.at(&Self::link_of(staged));
-        if self.host.extensions().hardlink {
+        let link = self.path_of(&Self::link_test_name(staged));
+        if self.client.extensions().hardlink {
             batch.push(Request::HardLink {
-                from: bytes(&path),
-                to: bytes(&link),
+                from: path_bytes(&path),
+                to: path_bytes(&link),
             });
-            batch.push(Request::Remove { path: bytes(&link) });
+            batch.push(Request::Remove {
+                path: path_bytes(&link),
+            });
         }
-        let mut answers = self.host.ask(batch)?;
-        let made = self.made(staged, &mut answers);
-        let tried = answers.split_off(1.min(answers.len()));
+        let mut answers = self.client.request_batch(batch)?;
+        let made = self.check_created(staged, &mut answers);
+        let link_test_replies = answers.split_off(1.min(answers.len()));
         let opened = answers.pop();
-        let refused = opened.as_ref().and_then(code);
-        let opened = opened.and_then(handle);
+        let refused = opened.as_ref().and_then(status_code);
+        let opened = opened.and_then(into_handle);
         match (made, opened, refused) {
             (Ok(()), Some(handle), _) => {
-                if let [linked, removed] = tried.as_slice() {
-                    self.linkless.set(code(linked) != Some(status::OK));
-                    if !matches!(code(removed), Some(status::OK | status::NO_SUCH_FILE)) {
-                        self.close(handle);
-                        let _ = self.remove(&Self::link_of(staged));
-                        let _ = self.remove(&new);
-                        return Err(match code(removed) {
-                            Some(code) => self.host.failed("remove", &link, code),
-                            None => self.host.odd_answer("remove", &link),
+                if let [linked, removed] = link_test_replies.as_slice() {
+                    self.lacks_hard_links
+                        .set(status_code(linked) != Some(status::OK));
+                    if !matches!(
+                        status_code(removed),
+                        Some(status::OK | status::NO_SUCH_FILE)
+                    ) {
+                        self.close_handle(handle);
+                        let _ = self.remove_name(&Self::link_test_name(staged));
+                        let _ = self.remove_name(&new);
+                        return Err(match status_code(removed) {
+                            Some(code) => self.client.status_error("remove", &link, code),
+                            None => self.client.unexpected_reply_error("remove", &link),
                         });
                     }
                 }
                 Ok(handle)
             }
             (Ok(()), None, refused) => {
-                let _ = self.remove(&new);
+                let _ = self.remove_name(&new);
                 Err(match refused {
-                    Some(code) => self.host.failed("create", &path, code),
-                    None => self.host.odd_answer("create", &path),
+                    Some(code) => self.client.status_error("create", &path, code),
+                    None => self.client.unexpected_reply_error("create", &path),
                 })
             }
             // Somebody has made a folder of that name.
             (Err(error), opened, _) => {
                 if let Some(handle) = opened {
-                    self.close(handle);
-                    let _ = self.remove(&new);
+                    self.close_handle(handle);
+                    let _ = self.remove_name(&new);
                 }
                 Err(error)
             }
@@ -162,92 +179,116 @@ impl SftpFolder {
     }
 
     /// Puts the new file in the memory's place.
-    pub(super) fn exchange_names(&self, staged: &str) -> Result<Swapped, TransportError> {
+    pub(super) fn exchange_names(&self, staged: &str) -> Result<SwapOutcome, TransportError> {
         let mut displaced = Vec::new();
-        let name = Self::new_of(staged);
-        let new = match self.new.take() {
+        let name = Self::new_file_name(staged);
+        let new = match self.staged_content.take() {
             Some(new) => new,
-            None => self.staged_before(&name)?,
+            None => self.read_earlier_staged(&name)?,
         };
-        for _ in 0..ATTEMPTS {
-            let random = durable::random_name().map_err(refused)?;
-            let aside = format!("{staged}/{OLD}{random}");
-            let pair = vec![self.move_aside(&aside), self.put_in_place(&name)];
-            let mut behind = vec![lstat(&self.memory), lstat(&self.at(&aside))];
-            behind.extend(self.sync_folders());
-            let answers = self.host.ask_apart(pair, behind)?;
+        for _ in 0..MAX_SWAP_ATTEMPTS {
+            let random = durable::new_random_name().map_err(refused_error)?;
+            let aside = format!("{staged}/{DISPLACED_NAME_PREFIX}{random}");
+            let pair = vec![self.move_aside_request(&aside), self.install_request(&name)];
+            let mut behind = vec![
+                lstat_request(&self.memory_path),
+                lstat_request(&self.path_of(&aside)),
+            ];
+            behind.extend(self.directory_sync_requests());
+            let answers = self.client.request_isolated(pair, behind)?;
             let at = self.clock.instant();
             let [renamed, linked, look @ ..] = answers.as_slice() else {
-                return Err(self.host.odd_answer("replace", &self.memory));
+                return Err(self
+                    .client
+                    .unexpected_reply_error("replace", &self.memory_path));
             };
             // What stands there was displaced, whatever the server says of it.
-            let aside_stands = look.get(1).and_then(attrs).is_some();
-            match code(renamed) {
+            let aside_stands = look.get(1).and_then(reply_attrs).is_some();
+            match status_code(renamed) {
                 Some(status::OK) => displaced.push(aside),
                 Some(_) if aside_stands => displaced.push(aside),
                 Some(status::NO_SUCH_FILE) => {}
-                Some(code) => return Err(self.host.failed("replace", &self.memory, code)),
-                None => return Err(self.host.odd_answer("replace", &self.memory)),
+                Some(code) => {
+                    return Err(self.client.status_error("replace", &self.memory_path, code));
+                }
+                None => {
+                    return Err(self
+                        .client
+                        .unexpected_reply_error("replace", &self.memory_path));
+                }
             }
-            match code(linked) {
+            match status_code(linked) {
                 Some(status::OK) => {
                     let method = match displaced.is_empty() {
-                        true => Method::Create,
-                        false => Method::TakeAway,
+                        true => SwapMethod::Create,
+                        false => SwapMethod::TakeAway,
                     };
-                    let last = match code(renamed) {
+                    let last = match status_code(renamed) {
                         Some(status::OK) => displaced.last(),
                         _ if aside_stands => displaced.last(),
                         _ => None,
                     };
-                    if !self.look_after(&name, last.map(|name| (name, at)), look, new)? {
+                    if !self.verify_exchange(&name, last.map(|name| (name, at)), look, new)? {
                         displaced.push(name);
                     }
-                    return Ok(Swapped { method, displaced });
+                    return Ok(SwapOutcome { method, displaced });
                 }
                 // The agent was quicker and made a new one: that one, too.
-                Some(_) if self.stands_at(&self.memory)? => {}
+                Some(_) if self.exists_at(&self.memory_path)? => {}
                 // The old one is better than none.
                 linked => {
                     if let Some(aside) = displaced.last() {
-                        self.put_back(aside)?;
+                        self.move_back_into_place(aside)?;
                     }
                     return Err(match linked {
-                        Some(code) => self.host.failed("replace", &self.memory, code),
-                        None => self.host.odd_answer("replace", &self.memory),
+                        Some(code) => self.client.status_error("replace", &self.memory_path, code),
+                        None => self
+                            .client
+                            .unexpected_reply_error("replace", &self.memory_path),
                     });
                 }
             }
         }
-        Err(moved(&self.host, &self.memory))
+        Err(replaced_error(&self.client, &self.memory_path))
     }
 
     /// Takes the memory away into the folder of a run.
-    pub(super) fn take_memory_away(&self, staged: &str) -> Result<(), TransportError> {
-        let name = Self::new_of(staged);
-        let to = self.at(&name);
-        let mut answers = self.host.ask(self.make(staged).to_vec())?;
-        self.made(staged, &mut answers)?;
-        let mut batch = vec![self.move_aside(&name), lstat(&to)];
-        batch.extend(self.sync_folders());
-        let answers = self.host.ask(batch)?;
-        let error = match answers.first().and_then(code) {
-            Some(status::OK) if answers.get(1).and_then(attrs).is_some() => return Ok(()),
+    pub(super) fn move_memory_into_run_directory(
+        &self,
+        staged: &str,
+    ) -> Result<(), TransportError> {
+        let name = Self::new_file_name(staged);
+        let to = self.path_of(&name);
+        let mut answers = self
+            .client
+            .request_batch(self.create_and_open_requests(staged).to_vec())?;
+        self.check_created(staged, &mut answers)?;
+        let mut batch = vec![self.move_aside_request(&name), lstat_request(&to)];
+        batch.extend(self.directory_sync_requests());
+        let answers = self.client.request_batch(batch)?;
+        let error = match answers.first().and_then(status_code) {
+            Some(status::OK) if answers.get(1).and_then(reply_attrs).is_some() => return Ok(()),
             Some(status::OK) => {
                 let why = "the server says that it was renamed, and it is not there";
-                return Err(self.host.refused("displace", &to, why));
+                return Err(self.client.refused_error("displace", &to, why));
             }
-            Some(status::NO_SUCH_FILE) => moved(&self.host, &self.memory),
-            Some(code) => self.host.failed("take away", &self.memory, code),
-            None => return Err(self.host.odd_answer("take away", &self.memory)),
+            Some(status::NO_SUCH_FILE) => replaced_error(&self.client, &self.memory_path),
+            Some(code) => self
+                .client
+                .status_error("take away", &self.memory_path, code),
+            None => {
+                return Err(self
+                    .client
+                    .unexpected_reply_error("take away", &self.memory_path));
+            }
         };
-        let _ = self.remove(&name);
+        let _ = self.remove_name(&name);
         Err(error)
     }
 
     /// Gives the folder of another run another name, so that nothing that was asked
     /// of it under the old one is done any more.
-    pub(super) fn take_folder_over(
+    pub(super) fn take_over_run_directory(
         &self,
         staged: &str,
         names: &[String],
@@ -255,57 +296,65 @@ impl SftpFolder {
         let Some((now, before)) = names.split_last() else {
             return Ok(());
         };
-        let to = self.path.join(now);
+        let to = self.directory_path.join(now);
         // The youngest first: what has an older name beside it was made later, by a
         // host that was slow or by an agent, and is not the run's.
         let before = before.iter().rev().map(String::as_str);
         for name in before.chain([staged]) {
-            let from = self.path.join(name);
-            let mut batch = vec![self.rename(&from, &to), lstat(&from), lstat(&to)];
+            let from = self.directory_path.join(name);
+            let mut batch = vec![
+                self.rename_request(&from, &to),
+                lstat_request(&from),
+                lstat_request(&to),
+            ];
             // A run that was interrupted while it tried links.
             batch.push(Request::Remove {
-                path: bytes(&to.join(LINK)),
+                path: path_bytes(&to.join(LINK_TEST_NAME)),
             });
-            batch.extend(self.sync_folders());
-            let answers = self.host.ask(batch)?;
+            batch.extend(self.directory_sync_requests());
+            let answers = self.client.request_batch(batch)?;
             // What was looked at before may have been changed by it.
-            self.looked.take();
-            let stands = |place: usize| answers.get(place).and_then(attrs).is_some();
-            let is_folder = answers.get(2).and_then(attrs).and_then(kind) == Some(DIRECTORY);
-            match answers.first().and_then(code) {
+            self.opening_object.take();
+            let exists_at = |place: usize| answers.get(place).and_then(reply_attrs).is_some();
+            let is_folder =
+                answers.get(2).and_then(reply_attrs).and_then(file_type) == Some(TYPE_DIRECTORY);
+            match answers.first().and_then(status_code) {
                 Some(status::OK) if is_folder => break,
                 // What is no folder is not the run's, and a link would lead
                 // elsewhere: it gets its name back.
-                Some(status::OK) if stands(2) => {
-                    let back = [self.rename(&to, &from), lstat(&to)];
-                    let answers = self.host.ask(back.to_vec())?;
-                    if answers.get(1).and_then(code) != Some(status::NO_SUCH_FILE) {
+                Some(status::OK) if exists_at(2) => {
+                    let undo_requests = [self.rename_request(&to, &from), lstat_request(&to)];
+                    let answers = self.client.request_batch(undo_requests.to_vec())?;
+                    if answers.get(1).and_then(status_code) != Some(status::NO_SUCH_FILE) {
                         let why = "what stands there is no directory";
-                        return Err(self.host.refused("take over", &to, why));
+                        return Err(self.client.refused_error("take over", &to, why));
                     }
                 }
-                Some(status::NO_SUCH_FILE) if !stands(1) => {}
+                Some(status::NO_SUCH_FILE) if !exists_at(1) => {}
                 Some(status::OK | status::NO_SUCH_FILE) | None => {
-                    return Err(self.host.odd_answer("take over", &from));
+                    return Err(self.client.unexpected_reply_error("take over", &from));
                 }
-                Some(code) => return Err(self.host.failed("take over", &from, code)),
+                Some(code) => return Err(self.client.status_error("take over", &from, code)),
             }
         }
-        self.taken_over.replace(Some(TakenOver {
-            staged: staged.to_string(),
-            now: now.clone(),
+        self.taken_over_run.replace(Some(TakenOverRun {
+            staged_name: staged.to_string(),
+            current_name: now.clone(),
         }));
         Ok(())
     }
 
     /// What stands in the folder of a run that a swap may have put there; the new
     /// file first.
-    pub(super) fn names_of_run(&self, staged: &str) -> Result<Vec<String>, TransportError> {
+    pub(super) fn list_run_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
         let mut names = Vec::new();
-        for name in self.list(&self.at(staged))?.unwrap_or_default() {
+        for name in self.list_names(&self.path_of(staged))?.unwrap_or_default() {
             // Ours are ASCII.
             if let Ok(name) = String::from_utf8(name)
-                && (name == NEW || name.strip_prefix(OLD).is_some_and(durable::is_random_name))
+                && (name == NEW_FILE_NAME
+                    || name
+                        .strip_prefix(DISPLACED_NAME_PREFIX)
+                        .is_some_and(durable::is_random_name))
             {
                 names.push(format!("{staged}/{name}"));
             }
@@ -317,14 +366,19 @@ impl SftpFolder {
 
     /// Requests that remove a name, and the folder of the run with its last one,
     /// and that look whether it went.
-    pub(super) fn unlink(&self, name: &str) -> Vec<Request> {
-        let path = self.at(name);
-        let mut batch = vec![Request::Remove { path: bytes(&path) }];
-        if let Some(folder) = path.parent().filter(|folder| *folder != self.path) {
+    pub(super) fn unlink_requests(&self, name: &str) -> Vec<Request> {
+        let path = self.path_of(name);
+        let mut batch = vec![Request::Remove {
+            path: path_bytes(&path),
+        }];
+        if let Some(folder) = path
+            .parent()
+            .filter(|folder| *folder != self.directory_path)
+        {
             batch.push(Request::RemoveDir {
-                path: bytes(folder),
+                path: path_bytes(folder),
             });
-            batch.push(lstat(folder));
+            batch.push(lstat_request(folder));
         }
         batch
     }
@@ -332,20 +386,38 @@ impl SftpFolder {
     /// After the removal of a name, of which these are the answers: whether it is
     /// gone, as the server says, and the folder of the run with the last one. Else
     /// its record must not end.
-    pub(super) fn is_unlinked(&self, name: &str, answers: &[Answer]) -> Result<(), TransportError> {
-        let gone = answers.get(UNLINK - 1).and_then(code) == Some(status::NO_SUCH_FILE);
-        let Some((staged, _)) = name.split_once('/').filter(|_| !gone) else {
+    pub(super) fn check_unlinked(
+        &self,
+        name: &str,
+        answers: &[ReplyResult],
+    ) -> Result<(), TransportError> {
+        let is_gone =
+            answers.get(UNLINK_REQUESTS - 1).and_then(status_code) == Some(status::NO_SUCH_FILE);
+        let Some((staged, _)) = name.split_once('/').filter(|_| !is_gone) else {
             return Ok(());
         };
-        let mut names = self.names_of_run(staged)?;
-        let kept = self.displaced.borrow();
+        let mut names = self.list_run_names(staged)?;
+        let kept = self.displaced_files.borrow();
         names.retain(|name| !kept.contains_key(name));
-        let looks = names.iter().map(|name| lstat(&self.at(name))).collect();
-        let looks = self.host.ask(looks)?;
+        let looks = names
+            .iter()
+            .map(|name| lstat_request(&self.path_of(name)))
+            .collect();
+        let looks = self.client.request_batch(looks)?;
         // Folders stay where they are; nobody but an agent makes them there.
-        let stands = |look: &Answer| attrs(look).is_some_and(|it| kind(it) != Some(DIRECTORY));
-        if let Some((left, _)) = names.iter().zip(&looks).find(|(_, look)| stands(look)) {
-            return Err(self.host.refused("remove", &self.at(left), STANDS));
+        let is_remaining = |look: &ReplyResult| {
+            reply_attrs(look).is_some_and(|it| file_type(it) != Some(TYPE_DIRECTORY))
+        };
+        if let Some((left, _)) = names
+            .iter()
+            .zip(&looks)
+            .find(|(_, look)| is_remaining(look))
+        {
+            return Err(self.client.refused_error(
+                "remove",
+                &self.path_of(left),
+                STILL_EXISTS_MESSAGE,
+            ));
         }
         match kept.is_empty() {
             true => self.remove_run_folder(staged),
@@ -355,54 +427,64 @@ impl SftpFolder {
 
     /// Removes the folder of a run, unless there is something in it.
     pub(super) fn remove_run_folder(&self, staged: &str) -> Result<(), TransportError> {
-        let path = self.at(staged);
+        let path = self.path_of(staged);
         let mut batch = vec![
             // In case that it was said to be gone and is not.
             Request::Remove {
-                path: bytes(&path.join(LINK)),
+                path: path_bytes(&path.join(LINK_TEST_NAME)),
             },
-            Request::RemoveDir { path: bytes(&path) },
-            lstat(&path),
+            Request::RemoveDir {
+                path: path_bytes(&path),
+            },
+            lstat_request(&path),
         ];
-        batch.extend(self.sync_folders());
-        let answers = self.host.ask(batch)?;
+        batch.extend(self.directory_sync_requests());
+        let answers = self.client.request_batch(batch)?;
         match (
-            answers.get(2).and_then(code),
-            answers.get(2).and_then(attrs),
+            answers.get(2).and_then(status_code),
+            answers.get(2).and_then(reply_attrs),
         ) {
             (Some(status::NO_SUCH_FILE), _) => return Ok(()),
             // That is somebody else's.
-            (_, Some(found)) if kind(found) != Some(DIRECTORY) => return Ok(()),
+            (_, Some(found)) if file_type(found) != Some(TYPE_DIRECTORY) => return Ok(()),
             _ => {}
         }
-        match answers.get(1).and_then(code) {
+        match answers.get(1).and_then(status_code) {
             Some(status::OK | status::NO_SUCH_FILE) => {
-                Err(self.host.refused("remove", &path, STANDS))
+                Err(self
+                    .client
+                    .refused_error("remove", &path, STILL_EXISTS_MESSAGE))
             }
             // What is not the run's, an agent has put there.
-            Some(_) if self.list(&path)?.is_none_or(|names| !is_empty(&names)) => Ok(()),
-            Some(code) => Err(self.host.failed("remove", &path, code)),
-            None => Err(self.host.odd_answer("remove", &path)),
+            Some(_)
+                if self
+                    .list_names(&path)?
+                    .is_none_or(|names| !is_empty_listing(&names)) =>
+            {
+                Ok(())
+            }
+            Some(code) => Err(self.client.status_error("remove", &path, code)),
+            None => Err(self.client.unexpected_reply_error("remove", &path)),
         }
     }
 
     /// Notes what was displaced, as it was read before.
-    pub(super) fn was_displaced(&self, name: &str, handle: Handle, at: Instant) {
+    pub(super) fn record_displaced(&self, name: &str, handle: FileHandle, at: Instant) {
         let displaced = OpenDisplacedFile {
             handle,
-            held: self.read_before.get(),
-            at,
+            last_content: self.last_read_content.get(),
+            unchanged_since: at,
         };
-        let mut all = self.displaced.borrow_mut();
+        let mut all = self.displaced_files.borrow_mut();
         all.insert(name.to_string(), displaced);
     }
 }
 
 /// Whether these are the names of an empty folder.
-fn is_empty(names: &[Vec<u8>]) -> bool {
+fn is_empty_listing(names: &[Vec<u8>]) -> bool {
     names.iter().all(|name| name == b"." || name == b"..")
 }
 
-fn refused(error: Error) -> TransportError {
-    TransportError::new(Cause::Refused, error)
+fn refused_error(error: Error) -> TransportError {
+    TransportError::new(FailureCause::Refused, error)
 }

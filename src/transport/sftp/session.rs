@@ -10,7 +10,7 @@
 //!
 //! | what | bound |
 //! |---|---|
-//! | requests that wait to be written | 1 MiB; then [`Session::ask`] blocks |
+//! | requests that wait to be written | 1 MiB; then [`Session::send_batch`] blocks |
 //! | requests without a reply | 1,024 |
 //! | bytes that these carry or ask for | 2 MiB |
 //! | a reply | 257 KiB, see [`LONGEST_FRAME`](super::wire::MAX_FRAME_BYTES) |
@@ -37,8 +37,8 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 
 use self::owner::PipeOwner;
-use super::wire::{Extensions, Limits, Malformed, Reply, Request, Wants};
-use crate::clock::{Clock, System};
+use super::wire::{ExpectedReply, MalformedPacket, Reply, Request, ServerExtensions, ServerLimits};
+use crate::clock::{Clock, SystemClock};
 
 /// How long a host may take for a reply.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -62,28 +62,28 @@ const READDIR_REPLY_BYTES: usize = 256 * 1024;
 /// The ways to the other side: the pipes of a child, or both ends of a socket.
 /// They are made non-blocking, which others who share them would notice.
 #[derive(Debug)]
-pub struct Link {
+pub struct SessionPipes {
     /// What we write to.
     pub input: OwnedFd,
     /// What we read from.
     pub output: OwnedFd,
     /// What it says besides.
-    pub errors: Option<OwnedFd>,
+    pub stderr: Option<OwnedFd>,
 }
 
 /// Until when VERSION must have come.
 pub trait Deadline: Send {
     /// The moment, as it stands now; it may move.
-    fn at(&self) -> Instant;
+    fn instant(&self) -> Instant;
 
     /// What becomes readable when it has moved nearer.
-    fn changed(&self) -> Option<BorrowedFd<'_>> {
+    fn change_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 }
 
 impl Deadline for Instant {
-    fn at(&self) -> Instant {
+    fn instant(&self) -> Instant {
         *self
     }
 }
@@ -95,9 +95,9 @@ pub enum CloseReason {
     EndOfFile,
     /// Bytes came that are not SFTP, or not from a server that is in its senses;
     /// what was wrong with them, in our words.
-    Garbage(String),
+    ProtocolViolation(String),
     /// A reply did not come for so long.
-    NoAnswer(Duration),
+    ReplyTimeout(Duration),
     /// Reading or writing failed; the cause.
     Io(String),
     /// By [`Session::close`], or because nobody has the session any more.
@@ -109,12 +109,12 @@ pub enum CloseReason {
 #[derive(Clone, Debug)]
 pub struct SessionError {
     /// Why it ended.
-    pub why: CloseReason,
+    pub reason: CloseReason,
     /// Whether the server had said VERSION. Before that ssh was still connecting,
     /// or failed to.
-    pub greeted: bool,
-    /// What came on [`Link::errors`].
-    pub heard: Arc<StderrTail>,
+    pub has_greeted: bool,
+    /// What came on [`SessionPipes::stderr`].
+    pub stderr: Arc<StderrTail>,
 }
 
 /// Foreign text from the error output: ssh's own words, and later also what the
@@ -124,29 +124,29 @@ pub struct SessionError {
 pub struct StderrTail {
     /// Before VERSION. A host that has not authenticated itself yet has no part in
     /// it unless ssh passes its words on.
-    pub before: Vec<u8>,
+    pub before_version: Vec<u8>,
     /// With VERSION and after it.
-    pub after: Vec<u8>,
+    pub after_version: Vec<u8>,
 }
 
 /// What was wrong; none of the words are foreign.
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.why, self.greeted) {
+        match (&self.reason, self.has_greeted) {
             (CloseReason::EndOfFile, true) => f.write_str("the connection was lost"),
             (CloseReason::EndOfFile, false) => {
                 f.write_str("the connection ended before SFTP began")
             }
-            (CloseReason::Garbage(what), true) => {
+            (CloseReason::ProtocolViolation(what), true) => {
                 write!(f, "the host does not keep to SFTP: {what}")
             }
             // The text of a login shell is the usual cause.
-            (CloseReason::Garbage(what), false) => write!(
+            (CloseReason::ProtocolViolation(what), false) => write!(
                 f,
                 "what the host says first is not SFTP ({what}); \
                  perhaps its login shell prints something"
             ),
-            (CloseReason::NoAnswer(time), _) => {
+            (CloseReason::ReplyTimeout(time), _) => {
                 let seconds = (time.as_secs_f64() * 10.0).round() / 10.0;
                 write!(f, "no answer for {seconds} s")
             }
@@ -162,27 +162,27 @@ impl std::error::Error for SessionError {}
 #[derive(Clone, Debug)]
 pub enum RequestError {
     /// The session ended. It is not known whether the request was carried out.
-    Broken(SessionError),
+    SessionEnded(SessionError),
     /// This reply alone cannot be understood; in our words.
     Malformed(String),
     /// A request of the batch cannot be sent, and none of it was; in our words.
-    Unsent(String),
+    NotSent(String),
 }
 
 impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RequestError::Broken(broken) => fmt::Display::fmt(broken, f),
+            RequestError::SessionEnded(broken) => fmt::Display::fmt(broken, f),
             RequestError::Malformed(what) => f.write_str(what),
-            RequestError::Unsent(why) => write!(f, "this cannot be asked: {why}"),
+            RequestError::NotSent(why) => write!(f, "this cannot be asked: {why}"),
         }
     }
 }
 
 impl std::error::Error for RequestError {}
 
-impl From<Malformed> for RequestError {
-    fn from(malformed: Malformed) -> RequestError {
+impl From<MalformedPacket> for RequestError {
+    fn from(malformed: MalformedPacket) -> RequestError {
         RequestError::Malformed(malformed.to_string())
     }
 }
@@ -195,9 +195,9 @@ pub struct Session(Arc<SessionHandle>);
 struct SessionHandle {
     shared: Arc<SessionShared>,
     thread: Option<JoinHandle<()>>,
-    extensions: Extensions,
+    extensions: ServerExtensions,
     /// The request as long as nobody wanted its answer, and the answer.
-    limits: Mutex<(Option<PendingReplies>, Option<Limits>)>,
+    limits: Mutex<(Option<PendingReplies>, Option<ServerLimits>)>,
 }
 
 impl Drop for SessionHandle {
@@ -222,30 +222,33 @@ impl Session {
     ///
     /// # Errors
     /// Why there is none, by `deadline` at the latest.
-    pub fn start(link: Link, deadline: impl Deadline + 'static) -> Result<Session, SessionError> {
-        Session::start_with(link, deadline, REPLY_TIMEOUT)
+    pub fn start(
+        link: SessionPipes,
+        deadline: impl Deadline + 'static,
+    ) -> Result<Session, SessionError> {
+        Session::start_with_timeout(link, deadline, REPLY_TIMEOUT)
     }
 
     /// The same, with another time that a reply may take.
     ///
     /// # Errors
     /// Likewise.
-    pub fn start_with(
-        link: Link,
+    pub fn start_with_timeout(
+        link: SessionPipes,
         deadline: impl Deadline + 'static,
         patience: Duration,
     ) -> Result<Session, SessionError> {
         let failed = |cause: std::io::Error| SessionError {
-            why: CloseReason::Io(crate::error::cause(&cause)),
-            greeted: false,
-            heard: Arc::default(),
+            reason: CloseReason::Io(crate::error::describe_io_error(&cause)),
+            has_greeted: false,
+            stderr: Arc::default(),
         };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let shared = Arc::new(SessionShared {
             state: Mutex::default(),
-            changed: Condvar::new(),
-            wake: wake.map_err(|errno| failed(errno.into()))?,
-            patience,
+            state_changed: Condvar::new(),
+            wake_fd: wake.map_err(|errno| failed(errno.into()))?,
+            reply_timeout: patience,
         });
         let owner = PipeOwner::new(link, Arc::clone(&shared), Box::new(deadline))
             .map_err(|errno| failed(errno.into()))?;
@@ -254,30 +257,30 @@ impl Session {
         let mut held = SessionHandle {
             shared,
             thread: Some(thread),
-            extensions: Extensions::default(),
+            extensions: ServerExtensions::default(),
             limits: Mutex::default(),
         };
-        held.extensions = held.shared.greeting()?;
+        held.extensions = held.shared.wait_for_version()?;
         let session = Session(Arc::new(held));
         if session.extensions().limits {
-            let asked = session.ask(vec![Request::Limits]);
+            let asked = session.send_batch(vec![Request::Limits]);
             lock(&session.0.limits).0 = Some(asked);
         }
         Ok(session)
     }
 
     /// What the server announced.
-    pub fn extensions(&self) -> Extensions {
+    pub fn extensions(&self) -> ServerExtensions {
         self.0.extensions
     }
 
     /// What the server takes, if it says that. They were asked for at the start;
     /// who comes before the answer waits for it.
-    pub fn limits(&self) -> Option<Limits> {
+    pub fn limits(&self) -> Option<ServerLimits> {
         let mut limits = lock(&self.0.limits);
         if let Some(asked) = limits.0.take() {
             limits.1 = match asked.wait().pop() {
-                Some(Ok(Reply::Extended(body))) => Limits::decode(&body).ok(),
+                Some(Ok(Reply::Extended(body))) => ServerLimits::decode(&body).ok(),
                 _ => None,
             };
         }
@@ -290,8 +293,8 @@ impl Session {
     ///
     /// Blocks as long as too much is queued. A request that is refused by
     /// [`Request::check`] keeps the whole batch from being sent.
-    pub fn ask(&self, batch: Vec<Request>) -> PendingReplies {
-        self.0.shared.ask(&batch, None)
+    pub fn send_batch(&self, batch: Vec<Request>) -> PendingReplies {
+        self.0.shared.send(&batch, None)
     }
 
     /// Asks for the first ones in a write that has nothing before them but other
@@ -305,10 +308,10 @@ impl Session {
     /// write waits for all replies to the one before. What was asked for earlier
     /// goes first, what is asked for later does not get ahead. A batch that is
     /// longer than that goes alone, in one write.
-    pub fn ask_apart(&self, mut first: Vec<Request>, behind: Vec<Request>) -> PendingReplies {
+    pub fn send_isolated(&self, mut first: Vec<Request>, behind: Vec<Request>) -> PendingReplies {
         let together = first.len();
         first.extend(behind);
-        self.0.shared.ask(&first, Some(together))
+        self.0.shared.send(&first, Some(together))
     }
 
     /// How long the last reply took.
@@ -317,8 +320,8 @@ impl Session {
     }
 
     /// Why the session is over, if it is.
-    pub fn ended(&self) -> Option<SessionError> {
-        lock(&self.0.shared.state).ended.clone()
+    pub fn end_error(&self) -> Option<SessionError> {
+        lock(&self.0.shared.state).end_error.clone()
     }
 
     /// Ends the session for everybody. The other side sees the end of its input
@@ -332,7 +335,7 @@ impl Session {
 /// same, and handles that come are given back.
 #[must_use = "to drop it is to abandon the replies"]
 pub struct PendingReplies {
-    ticket: Arc<Ticket>,
+    collector: Arc<ReplyCollector>,
     shared: Arc<SessionShared>,
 }
 
@@ -346,73 +349,73 @@ impl PendingReplies {
     /// Waits for the replies, one for each request and in their order. That takes
     /// bounded time: the session ends when a reply is owed for too long.
     pub fn wait(self) -> Vec<Result<Reply, RequestError>> {
-        let mut answers = lock(&self.ticket.answers);
-        while answers.missing > 0 {
+        let mut answers = lock(&self.collector.collected);
+        while answers.missing_replies > 0 {
             answers = self
-                .ticket
-                .ready
+                .collector
+                .all_received
                 .wait(answers)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        std::mem::take(&mut answers.list)
+        std::mem::take(&mut answers.replies)
     }
 }
 
 impl Drop for PendingReplies {
     fn drop(&mut self) {
-        let mut answers = lock(&self.ticket.answers);
-        answers.abandoned = true;
-        let unseen = std::mem::take(&mut answers.list);
+        let mut answers = lock(&self.collector.collected);
+        answers.is_abandoned = true;
+        let unseen = std::mem::take(&mut answers.replies);
         drop(answers);
         for answer in unseen {
             if let Ok(Reply::Handle(handle)) = answer {
-                self.shared.give_back(handle);
+                self.shared.close_unclaimed_handle(handle);
             }
         }
     }
 }
 
 /// Where the replies to one batch gather.
-struct Ticket {
-    answers: Mutex<Answers>,
-    ready: Condvar,
+struct ReplyCollector {
+    collected: Mutex<CollectedReplies>,
+    all_received: Condvar,
 }
 
-struct Answers {
-    missing: usize,
-    abandoned: bool,
-    list: Vec<Result<Reply, RequestError>>,
+struct CollectedReplies {
+    missing_replies: usize,
+    is_abandoned: bool,
+    replies: Vec<Result<Reply, RequestError>>,
 }
 
-impl Ticket {
-    fn new(count: usize, abandoned: bool) -> Arc<Ticket> {
+impl ReplyCollector {
+    fn new(count: usize, abandoned: bool) -> Arc<ReplyCollector> {
         let none = || Err(RequestError::Malformed("no reply yet".into()));
-        let answers = Answers {
-            missing: count,
-            abandoned,
-            list: std::iter::repeat_with(none).take(count).collect(),
+        let answers = CollectedReplies {
+            missing_replies: count,
+            is_abandoned: abandoned,
+            replies: std::iter::repeat_with(none).take(count).collect(),
         };
-        Arc::new(Ticket {
-            answers: Mutex::new(answers),
-            ready: Condvar::new(),
+        Arc::new(ReplyCollector {
+            collected: Mutex::new(answers),
+            all_received: Condvar::new(),
         })
     }
 
     /// Takes a reply. The answer is a handle that nobody is there for.
-    fn answer(&self, number: usize, answer: Result<Reply, RequestError>) -> Option<Vec<u8>> {
-        let mut answers = lock(&self.answers);
-        answers.missing = answers.missing.saturating_sub(1);
-        if answers.abandoned {
+    fn add_reply(&self, index: usize, answer: Result<Reply, RequestError>) -> Option<Vec<u8>> {
+        let mut answers = lock(&self.collected);
+        answers.missing_replies = answers.missing_replies.saturating_sub(1);
+        if answers.is_abandoned {
             return match answer {
                 Ok(Reply::Handle(handle)) => Some(handle),
                 _ => None,
             };
         }
-        if let Some(place) = answers.list.get_mut(number) {
+        if let Some(place) = answers.replies.get_mut(index) {
             *place = answer;
         }
-        if answers.missing == 0 {
-            self.ready.notify_one();
+        if answers.missing_replies == 0 {
+            self.all_received.notify_one();
         }
         None
     }
@@ -422,67 +425,67 @@ impl Ticket {
 struct SessionShared {
     state: Mutex<SessionState>,
     /// The server spoke, there is more room, or it is over.
-    changed: Condvar,
+    state_changed: Condvar,
     /// Ends the owner's wait.
-    wake: OwnedFd,
-    patience: Duration,
+    wake_fd: OwnedFd,
+    reply_timeout: Duration,
 }
 
 #[derive(Default)]
 struct SessionState {
     /// Batches in the order of their turns.
-    queue: VecDeque<Batch>,
+    batch_queue: VecDeque<QueuedBatch>,
     /// Those that are to leave by themselves, likewise.
-    apart: VecDeque<Batch>,
+    isolated_queue: VecDeque<QueuedBatch>,
     /// Bytes that were not written yet.
-    queued: usize,
+    queued_bytes: usize,
     /// Who waits for room, in order.
-    waiting: VecDeque<u64>,
+    waiting_turns: VecDeque<u64>,
     /// A turn, or a place among those who wait.
-    next: u64,
+    next_turn: u64,
     /// What has no reply yet, whether it was written or not.
     slots: HashMap<u32, RequestSlot>,
-    id: u32,
-    extensions: Option<Extensions>,
+    last_id: u32,
+    extensions: Option<ServerExtensions>,
     latency: Option<Duration>,
-    closing: bool,
+    is_closing: bool,
     /// Somebody waited too long for room.
-    stuck: bool,
-    ended: Option<SessionError>,
+    is_stuck: bool,
+    end_error: Option<SessionError>,
 }
 
 /// Requests that were asked for together, or what is left of them.
-struct Batch {
+struct QueuedBatch {
     turn: u64,
     /// How many of them nothing may come between.
-    together: usize,
+    isolated_count: usize,
     bytes: Vec<u8>,
-    parts: VecDeque<BatchRequest>,
+    requests: VecDeque<BatchRequest>,
 }
 
 /// One request of a batch.
 struct BatchRequest {
     id: u32,
     /// Where its bytes begin and end.
-    bytes: (usize, usize),
-    weight: usize,
-    wants: Wants,
+    byte_range: (usize, usize),
+    traffic_bytes: usize,
+    expected_reply: ExpectedReply,
     /// Its number in the batch as it was asked.
-    number: usize,
+    index: usize,
 }
 
 /// A request without a reply.
 struct RequestSlot {
-    ticket: Arc<Ticket>,
-    number: usize,
-    wants: Wants,
-    weight: usize,
+    collector: Arc<ReplyCollector>,
+    index: usize,
+    expected_reply: ExpectedReply,
+    traffic_bytes: usize,
     /// When the last of its bytes was; there can be no reply before.
-    written: Option<Instant>,
+    written_at: Option<Instant>,
 }
 
 /// The bytes that a request carries or asks for.
-fn weight(request: &Request) -> usize {
+fn traffic_bytes(request: &Request) -> usize {
     match request {
         Request::Read { length, .. } => *length as usize,
         Request::Write { bytes, .. } => bytes.len(),
@@ -493,75 +496,75 @@ fn weight(request: &Request) -> usize {
 
 impl SessionState {
     /// An id that nothing without a reply has.
-    fn free_id(&mut self) -> u32 {
+    fn allocate_id(&mut self) -> u32 {
         loop {
-            self.id = self.id.wrapping_add(1);
-            if !self.slots.contains_key(&self.id) {
-                return self.id;
+            self.last_id = self.last_id.wrapping_add(1);
+            if !self.slots.contains_key(&self.last_id) {
+                return self.last_id;
             }
         }
     }
 
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    fn take_turn(&mut self) -> u64 {
+        self.next_turn += 1;
+        self.next_turn
     }
 
     /// Queues a batch, whose ids are given now.
-    fn put(&mut self, mut batch: Batch, ticket: &Arc<Ticket>, apart: bool) {
-        for part in &mut batch.parts {
-            part.id = self.free_id();
+    fn enqueue(&mut self, mut batch: QueuedBatch, ticket: &Arc<ReplyCollector>, is_isolated: bool) {
+        for part in &mut batch.requests {
+            part.id = self.allocate_id();
             // Behind the length and the type.
-            let at = part.bytes.0 + 5;
+            let at = part.byte_range.0 + 5;
             batch.bytes[at..at + 4].copy_from_slice(&part.id.to_be_bytes());
             let slot = RequestSlot {
-                ticket: Arc::clone(ticket),
-                number: part.number,
-                wants: part.wants,
-                weight: part.weight,
-                written: None,
+                collector: Arc::clone(ticket),
+                index: part.index,
+                expected_reply: part.expected_reply,
+                traffic_bytes: part.traffic_bytes,
+                written_at: None,
             };
             self.slots.insert(part.id, slot);
         }
-        batch.turn = self.number();
-        self.queued += batch.bytes.len();
-        match apart {
-            true => self.apart.push_back(batch),
-            false => self.queue.push_back(batch),
+        batch.turn = self.take_turn();
+        self.queued_bytes += batch.bytes.len();
+        match is_isolated {
+            true => self.isolated_queue.push_back(batch),
+            false => self.batch_queue.push_back(batch),
         }
     }
 
     /// Whether the next that is to leave is one that leaves by itself.
-    fn apart_is_next(&self) -> bool {
-        match (self.queue.front(), self.apart.front()) {
+    fn is_isolated_next(&self) -> bool {
+        match (self.batch_queue.front(), self.isolated_queue.front()) {
             (Some(batch), Some(apart)) => apart.turn < batch.turn,
             (_, apart) => apart.is_some(),
         }
     }
 }
 
-impl Batch {
+impl QueuedBatch {
     /// Takes requests from the front, up to `most` bytes but at least one.
-    fn cut(requests: &mut &[Request], first: usize, most: usize) -> Batch {
-        let mut batch = Batch {
+    fn take_front(requests: &mut &[Request], min_requests: usize, max_bytes: usize) -> QueuedBatch {
+        let mut batch = QueuedBatch {
             turn: 0,
-            together: 0,
+            isolated_count: 0,
             bytes: Vec::new(),
-            parts: VecDeque::new(),
+            requests: VecDeque::new(),
         };
         while let Some((request, rest)) = requests.split_first() {
             let start = batch.bytes.len();
             request.encode(0, &mut batch.bytes);
-            if start > 0 && batch.bytes.len() > most {
+            if start > 0 && batch.bytes.len() > max_bytes {
                 batch.bytes.truncate(start);
                 break;
             }
-            batch.parts.push_back(BatchRequest {
+            batch.requests.push_back(BatchRequest {
                 id: 0,
-                bytes: (start, batch.bytes.len()),
-                weight: weight(request),
-                wants: request.wants(),
-                number: first + batch.parts.len(),
+                byte_range: (start, batch.bytes.len()),
+                traffic_bytes: traffic_bytes(request),
+                expected_reply: request.expected_reply(),
+                index: min_requests + batch.requests.len(),
             });
             *requests = rest;
         }
@@ -571,37 +574,37 @@ impl Batch {
 
 impl SessionShared {
     /// Waits for VERSION.
-    fn greeting(&self) -> Result<Extensions, SessionError> {
+    fn wait_for_version(&self) -> Result<ServerExtensions, SessionError> {
         let mut state = lock(&self.state);
         loop {
-            match (&state.ended, state.extensions) {
+            match (&state.end_error, state.extensions) {
                 (_, Some(extensions)) => return Ok(extensions),
                 (Some(broken), None) => return Err(broken.clone()),
                 (None, None) => {}
             }
-            let woken = self.changed.wait(state);
+            let woken = self.state_changed.wait(state);
             state = woken.unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn ask(
+    fn send(
         self: &Arc<SessionShared>,
         requests: &[Request],
         together: Option<usize>,
     ) -> PendingReplies {
         let apart = together.is_some();
         let pending = PendingReplies {
-            ticket: Ticket::new(requests.len(), false),
+            collector: ReplyCollector::new(requests.len(), false),
             shared: Arc::clone(self),
         };
         let refused = match apart && requests.len() > MAX_REQUESTS_IN_FLIGHT {
-            true => Some(Malformed::new("too many requests for one write")),
-            false => requests.iter().find_map(|it| it.check().err()),
+            true => Some(MalformedPacket::new("too many requests for one write")),
+            false => requests.iter().find_map(|it| it.validate().err()),
         };
         if let Some(why) = refused {
-            let failure = RequestError::Unsent(why.to_string());
+            let failure = RequestError::NotSent(why.to_string());
             for number in 0..requests.len() {
-                pending.ticket.answer(number, Err(failure.clone()));
+                pending.collector.add_reply(number, Err(failure.clone()));
             }
             return pending;
         }
@@ -609,12 +612,12 @@ impl SessionShared {
         while !rest.is_empty() {
             let first = requests.len() - rest.len();
             let most = if apart { usize::MAX } else { MAX_QUEUED_BYTES };
-            let mut batch = Batch::cut(&mut rest, first, most);
-            batch.together = together.unwrap_or_default();
-            if let Err(broken) = self.put(batch, &pending.ticket, apart) {
+            let mut batch = QueuedBatch::take_front(&mut rest, first, most);
+            batch.isolated_count = together.unwrap_or_default();
+            if let Err(broken) = self.enqueue_when_room(batch, &pending.collector, apart) {
                 for number in first..requests.len() {
-                    let failure = RequestError::Broken(broken.clone());
-                    pending.ticket.answer(number, Err(failure));
+                    let failure = RequestError::SessionEnded(broken.clone());
+                    pending.collector.add_reply(number, Err(failure));
                 }
                 break;
             }
@@ -623,61 +626,71 @@ impl SessionShared {
     }
 
     /// Queues a batch as soon as there is room, after those who came before.
-    fn put(&self, batch: Batch, ticket: &Arc<Ticket>, apart: bool) -> Result<(), SessionError> {
+    fn enqueue_when_room(
+        &self,
+        batch: QueuedBatch,
+        ticket: &Arc<ReplyCollector>,
+        apart: bool,
+    ) -> Result<(), SessionError> {
         let mut state = lock(&self.state);
-        let place = state.number();
-        state.waiting.push_back(place);
-        let deadline = System.instant() + self.patience;
+        let place = state.take_turn();
+        state.waiting_turns.push_back(place);
+        let deadline = SystemClock.instant() + self.reply_timeout;
         loop {
-            if let Some(broken) = &state.ended {
+            if let Some(broken) = &state.end_error {
                 return Err(broken.clone());
             }
-            let fits = state.queued == 0 || state.queued + batch.bytes.len() <= MAX_QUEUED_BYTES;
-            if fits && state.waiting.front() == Some(&place) {
+            let fits = state.queued_bytes == 0
+                || state.queued_bytes + batch.bytes.len() <= MAX_QUEUED_BYTES;
+            if fits && state.waiting_turns.front() == Some(&place) {
                 break;
             }
-            let left = deadline.saturating_duration_since(System.instant());
-            if left.is_zero() && !state.stuck {
-                state.stuck = true;
-                self.wake();
+            let left = deadline.saturating_duration_since(SystemClock.instant());
+            if left.is_zero() && !state.is_stuck {
+                state.is_stuck = true;
+                self.wake_owner();
             }
             // Once stuck, the owner ends it.
-            let left = if left.is_zero() { self.patience } else { left };
-            let woken = self.changed.wait_timeout(state, left);
+            let left = if left.is_zero() {
+                self.reply_timeout
+            } else {
+                left
+            };
+            let woken = self.state_changed.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.waiting.pop_front();
-        state.put(batch, ticket, apart);
-        let others = !state.waiting.is_empty();
+        state.waiting_turns.pop_front();
+        state.enqueue(batch, ticket, apart);
+        let others = !state.waiting_turns.is_empty();
         drop(state);
-        self.wake();
+        self.wake_owner();
         if others {
-            self.changed.notify_all();
+            self.state_changed.notify_all();
         }
         Ok(())
     }
 
     /// Gives back a handle that nobody waits for. It is small, and there is one
     /// at most for each request that was let in, so it needs no room.
-    fn give_back(&self, handle: Vec<u8>) {
+    fn close_unclaimed_handle(&self, handle: Vec<u8>) {
         let close = [Request::Close { handle }];
-        let batch = Batch::cut(&mut &close[..], 0, MAX_QUEUED_BYTES);
+        let batch = QueuedBatch::take_front(&mut &close[..], 0, MAX_QUEUED_BYTES);
         let mut state = lock(&self.state);
-        if state.ended.is_none() {
-            state.put(batch, &Ticket::new(1, true), false);
+        if state.end_error.is_none() {
+            state.enqueue(batch, &ReplyCollector::new(1, true), false);
             drop(state);
-            self.wake();
+            self.wake_owner();
         }
     }
 
     fn close(&self) {
-        lock(&self.state).closing = true;
-        self.wake();
+        lock(&self.state).is_closing = true;
+        self.wake_owner();
     }
 
-    fn wake(&self) {
+    fn wake_owner(&self) {
         // It fails only when it is awake already.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.wake_fd, &1_u64.to_ne_bytes());
     }
 }
 

@@ -18,13 +18,13 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::askpass::{Call, PromptBroker};
-use super::session::{CloseReason, Link, SessionError};
+use super::askpass::{ConnectAttempt, PromptBroker};
+use super::session::{CloseReason, SessionError, SessionPipes};
 use crate::clock::Clock;
-use crate::config::Host;
-use crate::error::{Error, Kind};
+use crate::config::SshHost;
+use crate::error::{Error, ErrorKind};
 use crate::sys;
-use crate::transport::{Cause, ConnectionSetting, TransportError};
+use crate::transport::{ConnectionSetting, FailureCause, TransportError};
 
 /// How long `ssh -G` may take; a `Match exec` of the operator's may run anything.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(5);
@@ -62,19 +62,19 @@ pub trait Connector: Send + Sync {
     ///
     /// # Errors
     /// What keeps it from beginning.
-    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError>;
+    fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError>;
 
     /// What the setup for a host comes to.
     ///
     /// # Errors
     /// Why that is not known.
-    fn settings(&self, _: &Host) -> Result<Vec<ConnectionSetting>, TransportError> {
+    fn connection_settings(&self, _: &SshHost) -> Result<Vec<ConnectionSetting>, TransportError> {
         Ok(Vec::new())
     }
 
     /// Whether it does not even try until the operator wants it to: the host asked
     /// for something in vain.
-    fn bars(&self, _: &Host) -> bool {
+    fn is_blocked(&self, _: &SshHost) -> bool {
         false
     }
 }
@@ -82,7 +82,7 @@ pub trait Connector: Send + Sync {
 /// A stream to a server, and the process that carries it, if there is one.
 pub struct SftpStream {
     /// The stream.
-    pub link: Link,
+    pub pipes: SessionPipes,
     /// The process, ended when this is dropped.
     pub child: Option<SshChild>,
 }
@@ -92,7 +92,7 @@ pub struct SftpStream {
 pub struct SshChild {
     child: Arc<Mutex<Child>>,
     clock: Arc<dyn Clock>,
-    call: Option<Call>,
+    attempt: Option<ConnectAttempt>,
 }
 
 impl SshChild {
@@ -102,24 +102,24 @@ impl SshChild {
         SshChild {
             child,
             clock,
-            call: None,
+            attempt: None,
         }
     }
 
     /// What its questions come to, if it may ask.
-    pub(super) fn call(&self) -> Option<&Call> {
-        self.call.as_ref()
+    pub(super) fn attempt(&self) -> Option<&ConnectAttempt> {
+        self.attempt.as_ref()
     }
 
     /// Ends the process for whoever cannot wait until this is dropped.
-    pub(super) fn leash(&self) -> ChildGuard {
+    pub(super) fn guard(&self) -> ChildGuard {
         ChildGuard(Arc::clone(&self.child))
     }
 
     /// Waits a moment for its end; whether it came.
-    fn ends_within(&self, limit: Duration) -> bool {
+    fn exits_within(&self, limit: Duration) -> bool {
         let end = self.clock.instant() + limit;
-        while !self.leash().has_ended() {
+        while !self.guard().has_exited() {
             if self.clock.instant() >= end {
                 return false;
             }
@@ -133,16 +133,20 @@ impl Drop for SshChild {
     fn drop(&mut self) {
         // One that may still ask is ended at once, and what it has started as well: a
         // jump host's ssh must not go on without an answer, either.
-        if self.call.as_ref().is_some_and(|call| !call.is_through()) {
-            self.leash().terminate();
+        if self
+            .attempt
+            .as_ref()
+            .is_some_and(|call| !call.has_finished_asking())
+        {
+            self.guard().terminate();
         }
-        if !self.ends_within(CHILD_EXIT_TIMEOUT) {
-            self.leash().terminate();
-            if !self.ends_within(CHILD_EXIT_TIMEOUT) {
-                self.leash().kill();
+        if !self.exits_within(CHILD_EXIT_TIMEOUT) {
+            self.guard().terminate();
+            if !self.exits_within(CHILD_EXIT_TIMEOUT) {
+                self.guard().kill();
             }
         }
-        if let Some(call) = &self.call {
+        if let Some(call) = &self.attempt {
             call.end();
         }
     }
@@ -152,20 +156,20 @@ impl Drop for SshChild {
 pub(super) struct ChildGuard(Arc<Mutex<Child>>);
 
 impl ChildGuard {
-    fn child(&self) -> MutexGuard<'_, Child> {
+    fn lock_child(&self) -> MutexGuard<'_, Child> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether it is gone, and not even a zombie.
-    pub(super) fn has_ended(&self) -> bool {
-        !matches!(self.child().try_wait(), Ok(None))
+    pub(super) fn has_exited(&self) -> bool {
+        !matches!(self.lock_child().try_wait(), Ok(None))
     }
 
     /// Asks it to end at once, and with it what it has started itself: a jump
     /// host's ssh, a proxy command. One that leads no group of its own is asked
     /// alone.
     pub(super) fn terminate(&self) {
-        let mut child = self.child();
+        let mut child = self.lock_child();
         // Its number may be another's once it was waited for.
         if !matches!(child.try_wait(), Ok(None)) {
             return;
@@ -180,49 +184,53 @@ impl ChildGuard {
 
     /// Ends it, and waits for that.
     pub(super) fn kill(&self) {
-        let mut child = self.child();
+        let mut child = self.lock_child();
         let _ = child.kill();
         let _ = child.wait();
     }
 }
 
 /// Dials by the operator's ssh.
-pub struct Ssh {
+pub struct SshConnector {
     program: PathBuf,
     clock: Arc<dyn Clock>,
     /// Goes before everything else, for instance `-F` and a file.
     arguments: Vec<OsString>,
-    desk: Option<PromptBroker>,
+    prompt_broker: Option<PromptBroker>,
 }
 
-impl Ssh {
+impl SshConnector {
     /// The ssh that `PATH` leads to. It never asks.
-    pub fn new(clock: Arc<dyn Clock>) -> Ssh {
-        Ssh {
+    pub fn new(clock: Arc<dyn Clock>) -> SshConnector {
+        SshConnector {
             program: "ssh".into(),
             clock,
             arguments: Vec::new(),
-            desk: None,
+            prompt_broker: None,
         }
     }
 
     /// It asks, and its questions come to a desk.
     #[must_use]
-    pub fn asking(mut self, desk: PromptBroker) -> Ssh {
-        self.desk = Some(desk);
+    pub fn with_prompts(mut self, desk: PromptBroker) -> SshConnector {
+        self.prompt_broker = Some(desk);
         self
     }
 
     /// Another program, or arguments that go before ours.
     #[must_use]
-    pub fn with(mut self, program: impl Into<PathBuf>, arguments: Vec<OsString>) -> Ssh {
+    pub fn with_program(
+        mut self,
+        program: impl Into<PathBuf>,
+        arguments: Vec<OsString>,
+    ) -> SshConnector {
         self.program = program.into();
         self.arguments = arguments;
         self
     }
 
     /// The command that connects to a host.
-    fn command(&self, host: &Host, call: Option<&Call>) -> Command {
+    fn connect_command(&self, host: &SshHost, call: Option<&ConnectAttempt>) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
         // No terminal, no X, no agent of ours for that side, no escapes.
@@ -256,7 +264,10 @@ impl Ssh {
         for option in asking {
             command.args(["-o", option]);
         }
-        command.args(["-o", &format!("ConnectTimeout={}", host.timeout.max(1))]);
+        command.args([
+            "-o",
+            &format!("ConnectTimeout={}", host.timeout_seconds.max(1)),
+        ]);
         if let Some(user) = &host.user {
             command.args(["-l", user]);
         }
@@ -269,50 +280,53 @@ impl Ssh {
         // A jump host's ssh gets none of these options: it asks in the same place,
         // or finds nobody to ask, either.
         match call {
-            Some(call) => call.prepare(&mut command),
+            Some(call) => call.configure_command(&mut command),
             None => drop(command.env("SSH_ASKPASS_REQUIRE", "never")),
         }
         // Of its own, so that an interrupt at the keyboard does not end it in the
         // middle of an agent, and so that it has no terminal to ask at.
-        sys::own_session(&mut command);
+        sys::start_in_own_session(&mut command);
         command
     }
 }
 
-impl Connector for Ssh {
-    fn dial(&self, host: &Host) -> Result<SftpStream, TransportError> {
-        let call = match &self.desk {
-            Some(desk) => desk.call(host)?,
+impl Connector for SshConnector {
+    fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError> {
+        let call = match &self.prompt_broker {
+            Some(desk) => desk.start_attempt(host)?,
             None => None,
         };
-        let mut command = self.command(host, call.as_ref());
+        let mut command = self.connect_command(host, call.as_ref());
         command.args(["-s", "--", &host.name, "sftp"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
+        let mut child = command.spawn().map_err(|error| self.start_error(&error))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let mut carrier = SshChild::new(child, self.clock.clone());
-        carrier.call = call;
+        carrier.attempt = call;
         let (Some(input), Some(output), Some(errors)) = pipes else {
-            let error = Error::new(Kind::Internal, "ssh was started without pipes");
-            return Err(TransportError::new(Cause::Refused, error));
+            let error = Error::new(ErrorKind::Internal, "ssh was started without pipes");
+            return Err(TransportError::new(FailureCause::Refused, error));
         };
         Ok(SftpStream {
-            link: Link {
+            pipes: SessionPipes {
                 input: OwnedFd::from(input),
                 output: OwnedFd::from(output),
-                errors: Some(OwnedFd::from(errors)),
+                stderr: Some(OwnedFd::from(errors)),
             },
             child: Some(carrier),
         })
     }
 
-    fn settings(&self, host: &Host) -> Result<Vec<ConnectionSetting>, TransportError> {
-        let mut command = self.command(host, None);
+    fn connection_settings(
+        &self,
+        host: &SshHost,
+    ) -> Result<Vec<ConnectionSetting>, TransportError> {
+        let mut command = self.connect_command(host, None);
         command.args(["-G", "--", &host.name]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::null());
-        let mut child = command.spawn().map_err(|error| self.not_started(&error))?;
+        let mut child = command.spawn().map_err(|error| self.start_error(&error))?;
         let output = child.stdout.take();
         let (sender, printed) = channel();
         let read = move || {
@@ -325,12 +339,12 @@ impl Connector for Ssh {
         let text = printed.recv_timeout(SETTINGS_TIMEOUT);
         // A program that it started may still have its output.
         let carrier = SshChild::new(child, self.clock.clone());
-        carrier.leash().terminate();
+        carrier.guard().terminate();
         drop(carrier);
         let failed = |why: &str| {
-            let message = format!("`ssh -G {}` {why}", by_hand(host));
-            let error = Error::new(Kind::Host, message).hint("run it by hand");
-            TransportError::new(Cause::Refused, error)
+            let message = format!("`ssh -G {}` {why}", manual_ssh_command(host));
+            let error = Error::new(ErrorKind::Host, message).with_hint("run it by hand");
+            TransportError::new(FailureCause::Refused, error)
         };
         if let Err(error) = reader {
             return Err(failed(&format!(
@@ -338,7 +352,7 @@ impl Connector for Ssh {
             )));
         }
         match text {
-            Ok(Some(text)) if !text.is_empty() => Ok(settings_of(&text)),
+            Ok(Some(text)) if !text.is_empty() => Ok(parse_settings(&text)),
             Ok(_) => Err(failed(
                 "says nothing: ssh does not accept its configuration",
             )),
@@ -346,87 +360,89 @@ impl Connector for Ssh {
         }
     }
 
-    fn bars(&self, host: &Host) -> bool {
-        self.desk.as_ref().is_some_and(|desk| desk.bars(host))
+    fn is_blocked(&self, host: &SshHost) -> bool {
+        self.prompt_broker
+            .as_ref()
+            .is_some_and(|desk| desk.is_blocked(host))
     }
 }
 
 /// What `ssh -G` printed, as far as it is told.
-fn settings_of(text: &[u8]) -> Vec<ConnectionSetting> {
+fn parse_settings(text: &[u8]) -> Vec<ConnectionSetting> {
     let text = String::from_utf8_lossy(text);
     let lines: Vec<(&str, &str)> = text.lines().filter_map(|it| it.split_once(' ')).collect();
-    let told = SHOWN_SETTINGS.iter().flat_map(|name| {
+    let shown_settings = SHOWN_SETTINGS.iter().flat_map(|name| {
         let mine = lines.iter().filter(move |(key, _)| key == name);
         mine.filter(|(_, value)| !matches!(*value, "" | "none"))
     });
     let setting = |(name, value): &(&str, &str)| ConnectionSetting {
         name: (*name).to_string(),
-        value: cut(value).to_string(),
+        value: truncate_line(value).to_string(),
     };
-    told.map(setting).collect()
+    shown_settings.map(setting).collect()
 }
 
-impl Ssh {
-    fn not_started(&self, error: &io::Error) -> TransportError {
+impl SshConnector {
+    fn start_error(&self, error: &io::Error) -> TransportError {
         let error = match error.kind() {
             io::ErrorKind::NotFound => Error::new(
-                Kind::Host,
+                ErrorKind::Host,
                 "ssh is not installed here, and agents on other hosts are reached by it",
             )
-            .hint("install OpenSSH's client: `apt-get install openssh-client`"),
-            _ => Error::io("start", &self.program, error),
+            .with_hint("install OpenSSH's client: `apt-get install openssh-client`"),
+            _ => Error::from_io("start", &self.program, error),
         };
-        TransportError::new(Cause::Refused, error)
+        TransportError::new(FailureCause::Refused, error)
     }
 }
 
 /// Why a session ended or never began, from what ssh said before the server
 /// answered.
-pub(super) fn explain(host: &Host, broken: &SessionError) -> TransportError {
-    let said = String::from_utf8_lossy(&broken.heard.before);
-    let lines: Vec<&str> = said.lines().map(str::trim_end).collect();
-    if !broken.greeted
-        && let Some(found) = lines.iter().rev().find_map(|line| SshFailure::of(line))
+pub(super) fn explain_session_error(host: &SshHost, broken: &SessionError) -> TransportError {
+    let stderr_text = String::from_utf8_lossy(&broken.stderr.before_version);
+    let lines: Vec<&str> = stderr_text.lines().map(str::trim_end).collect();
+    if !broken.has_greeted
+        && let Some(found) = lines.iter().rev().find_map(|line| SshFailure::parse(line))
     {
         // The last line tells how it ended, but a key that is not the known one
         // is the reason of whatever came after.
         let key = lines
             .iter()
-            .find_map(|line| SshFailure::of(line).filter(SshFailure::is_key));
+            .find_map(|line| SshFailure::parse(line).filter(SshFailure::is_host_key));
         // Of a wrong configuration the first line says what is wrong with it.
         let setup = lines
             .iter()
-            .find_map(|line| SshFailure::of(line).filter(SshFailure::is_setup));
-        let found = match found.is_setup() {
+            .find_map(|line| SshFailure::parse(line).filter(SshFailure::is_misconfiguration));
+        let found = match found.is_misconfiguration() {
             true => setup.unwrap_or(found),
             false => found,
         };
-        return key.unwrap_or(found).tell(host);
+        return key.unwrap_or(found).to_error(host);
     }
-    if let (false, CloseReason::Garbage(_)) = (broken.greeted, &broken.why) {
+    if let (false, CloseReason::ProtocolViolation(_)) = (broken.has_greeted, &broken.reason) {
         // It did answer.
         let message = format!("{}: {broken}", host.name);
-        let error = Error::new(Kind::Host, message).hint(format!(
+        let error = Error::new(ErrorKind::Host, message).with_hint(format!(
             "`ssh {} true` must print nothing: see the start-up files of the login shell there",
-            by_hand(host)
+            manual_ssh_command(host)
         ));
-        return TransportError::new(Cause::Refused, error);
+        return TransportError::new(FailureCause::Refused, error);
     }
     let last = lines.iter().rev().find(|line| !line.is_empty());
     let why = match last {
-        Some(line) if !broken.greeted => format!("{broken}: {}", cut(line)),
+        Some(line) if !broken.has_greeted => format!("{broken}: {}", truncate_line(line)),
         _ => broken.to_string(),
     };
-    let message = match broken.greeted {
+    let message = match broken.has_greeted {
         true => format!("{}: {why}", host.name),
         false => format!("{} did not answer: {why}", host.name),
     };
-    let error = Error::new(Kind::Host, message);
-    let error = match broken.greeted {
+    let error = Error::new(ErrorKind::Host, message);
+    let error = match broken.has_greeted {
         true => error,
-        false => error.hint(format!("try `ssh {}`", by_hand(host))),
+        false => error.with_hint(format!("try `ssh {}`", manual_ssh_command(host))),
     };
-    TransportError::new(Cause::Unreachable, error)
+    TransportError::new(FailureCause::Unreachable, error)
 }
 
 /// What a line of ssh's means. The texts are those of OpenSSH 7.6 to 10
@@ -434,21 +450,21 @@ pub(super) fn explain(host: &Host, broken: &SessionError) -> TransportError {
 /// are not translated.
 enum SshFailure<'l> {
     /// Another key than the known one, or a revoked one.
-    Changed,
+    HostKeyChanged,
     /// No key is known.
-    Unknown,
+    HostKeyUnknown,
     /// The server refuses the user.
     Refused(&'l str),
     /// The setup of ssh is wrong.
-    Setup(&'l str),
+    Misconfigured(&'l str),
     /// There is no SFTP server.
-    NoServer,
+    NoSftpServer,
     /// It could not be reached.
-    Away(&'l str),
+    Unreachable(&'l str),
 }
 
 impl<'l> SshFailure<'l> {
-    fn of(line: &'l str) -> Option<SshFailure<'l>> {
+    fn parse(line: &'l str) -> Option<SshFailure<'l>> {
         let has = |text: &str| line.contains(text);
         Some(
             if has("REMOTE HOST IDENTIFICATION HAS CHANGED")
@@ -457,11 +473,11 @@ impl<'l> SshFailure<'l> {
                 || has("was revoked and you have requested strict checking")
                 || has("differs from the key for the IP address")
             {
-                SshFailure::Changed
+                SshFailure::HostKeyChanged
             } else if (has("host key is known for") && has("strict checking"))
                 || line == "Host key verification failed."
             {
-                SshFailure::Unknown
+                SshFailure::HostKeyUnknown
             } else if has("Permission denied (")
                 || has("Too many authentication failures")
                 || line == "Authentication failed."
@@ -475,9 +491,9 @@ impl<'l> SshFailure<'l> {
                 || has("Bad port")
                 || line.starts_with("command-line: line")
             {
-                SshFailure::Setup(line)
+                SshFailure::Misconfigured(line)
             } else if has("subsystem request failed") {
-                SshFailure::NoServer
+                SshFailure::NoSftpServer
             } else if line.starts_with("ssh: ")
                 || has("timed out")
                 || has("Connection closed by")
@@ -485,27 +501,30 @@ impl<'l> SshFailure<'l> {
                 || has("Unable to negotiate with")
                 || line.starts_with("kex_exchange_identification:")
             {
-                SshFailure::Away(line)
+                SshFailure::Unreachable(line)
             } else {
                 return None;
             },
         )
     }
 
-    fn is_setup(&self) -> bool {
-        matches!(self, SshFailure::Setup(_))
+    fn is_misconfiguration(&self) -> bool {
+        matches!(self, SshFailure::Misconfigured(_))
     }
 
-    fn is_key(&self) -> bool {
-        matches!(self, SshFailure::Changed | SshFailure::Unknown)
+    fn is_host_key(&self) -> bool {
+        matches!(
+            self,
+            SshFailure::HostKeyChanged | SshFailure::HostKeyUnknown
+        )
     }
 
-    fn tell(&self, host: &Host) -> TransportError {
+    fn to_error(&self, host: &SshHost) -> TransportError {
         let name = &host.name;
-        let ssh = format!("ssh {}", by_hand(host));
+        let ssh = format!("ssh {}", manual_ssh_command(host));
         let (cause, message, hint) = match self {
-            SshFailure::Changed => (
-                Cause::HostKey,
+            SshFailure::HostKeyChanged => (
+                FailureCause::HostKeyMismatch,
                 format!(
                     "{name} shows another host key than the one that is known, or a revoked one; nothing was read or sent"
                 ),
@@ -513,50 +532,56 @@ impl<'l> SshFailure<'l> {
                     "find out why before anything else; if the host was really set up anew, `{ssh}` says how to forget the old key"
                 ),
             ),
-            SshFailure::Unknown => (
-                Cause::Refused,
+            SshFailure::HostKeyUnknown => (
+                FailureCause::Refused,
                 format!("{name} shows a host key that is not known here"),
                 format!("connect once by hand and compare the fingerprint: `{ssh}`"),
             ),
             SshFailure::Refused(line) => (
-                Cause::Refused,
-                format!("{name} does not let us in: {}", cut(line)),
+                FailureCause::Refused,
+                format!("{name} does not let us in: {}", truncate_line(line)),
                 format!(
                     "`{ssh}` has to work without asking anything; see `ssh-add -l` and identity_file"
                 ),
             ),
-            SshFailure::Setup(line) => (
-                Cause::Refused,
-                format!("ssh does not accept its configuration: {}", cut(line)),
-                format!("`ssh -G {}` shows what it makes of it", by_hand(host)),
+            SshFailure::Misconfigured(line) => (
+                FailureCause::Refused,
+                format!(
+                    "ssh does not accept its configuration: {}",
+                    truncate_line(line)
+                ),
+                format!(
+                    "`ssh -G {}` shows what it makes of it",
+                    manual_ssh_command(host)
+                ),
             ),
-            SshFailure::NoServer => (
-                Cause::Refused,
+            SshFailure::NoSftpServer => (
+                FailureCause::Refused,
                 format!("{name} has no SFTP server"),
                 "the host's sshd_config needs a line `Subsystem sftp internal-sftp`".to_string(),
             ),
-            SshFailure::Away(line) => (
-                Cause::Unreachable,
-                format!("{name} cannot be reached: {}", cut(line)),
+            SshFailure::Unreachable(line) => (
+                FailureCause::Unreachable,
+                format!("{name} cannot be reached: {}", truncate_line(line)),
                 format!("try `{ssh}`"),
             ),
         };
-        TransportError::new(cause, Error::new(Kind::Host, message).hint(hint))
+        TransportError::new(cause, Error::new(ErrorKind::Host, message).with_hint(hint))
     }
 }
 
 /// How a host is named to ssh by hand.
-fn by_hand(host: &Host) -> String {
+fn manual_ssh_command(host: &SshHost) -> String {
     let port = host.port.map(|port| format!("-p {port} "));
     let user = host.user.as_ref().map(|user| format!("{user}@"));
-    let way: String = [port, user].into_iter().flatten().collect();
-    format!("{way}{}", host.name)
+    let options: String = [port, user].into_iter().flatten().collect();
+    format!("{options}{}", host.name)
 }
 
 /// The beginning of a line that somebody else wrote.
-fn cut(line: &str) -> &str {
-    const MOST: usize = 300;
-    match line.char_indices().nth(MOST) {
+fn truncate_line(line: &str) -> &str {
+    const MAX_SHOWN_LINE_CHARS: usize = 300;
+    match line.char_indices().nth(MAX_SHOWN_LINE_CHARS) {
         Some((end, _)) => &line[..end],
         None => line,
     }

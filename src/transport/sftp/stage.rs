@@ -2,16 +2,18 @@
 
 use std::path::Path;
 
-use super::connection::{Answer, REGULAR, attrs, bytes, kind, lstat};
-use super::folder::{Handle, New, SftpFolder};
-use super::pump::{AHEAD, Held, PIECE, Pump};
+use super::connection::{
+    ReplyResult, TYPE_REGULAR, file_type, lstat_request, path_bytes, reply_attrs,
+};
+use super::folder::{FileHandle, SftpFolder, StagedContent};
+use super::pump::{ChunkedRead, MAX_REQUESTS_PER_FILE, READ_REQUEST_BYTES, ReadContent};
 use super::wire::{Attrs, Reply, Request, Statvfs};
 use crate::digest::Hasher;
-use crate::error::{Error, Kind};
-use crate::transport::{Attributes, Cause, Sink, TransportError};
+use crate::error::{Error, ErrorKind};
+use crate::transport::{Attributes, ByteSink, FailureCause, TransportError};
 
 /// What a file system lacks, if that explains a failure.
-fn lack(found: &Statvfs) -> Option<&'static str> {
+fn file_system_obstacle(found: &Statvfs) -> Option<&'static str> {
     const READ_ONLY: u64 = 1;
     if found.flags & READ_ONLY != 0 {
         Some("the file system there is read-only")
@@ -26,38 +28,38 @@ fn lack(found: &Statvfs) -> Option<&'static str> {
 
 impl SftpFolder {
     /// A failure with what explains it: the status for a full disk says nothing.
-    pub(super) fn explained(&self, error: TransportError) -> TransportError {
-        if error.cause != Cause::Refused || !self.host.extensions().statvfs {
+    pub(super) fn explain_write_error(&self, error: TransportError) -> TransportError {
+        if error.cause != FailureCause::Refused || !self.client.extensions().statvfs {
             return error;
         }
-        let asked = self.ask_one(Request::Statvfs {
-            path: bytes(&self.path),
+        let asked = self.request_one(Request::Statvfs {
+            path: path_bytes(&self.directory_path),
         });
         let found = match &asked {
             Ok(Ok(Reply::Extended(body))) => Statvfs::decode(body).ok(),
             _ => None,
         };
-        match found.as_ref().and_then(lack) {
-            Some(why) => error.hint(why),
+        match found.as_ref().and_then(file_system_obstacle) {
+            Some(why) => error.with_hint(why),
             None => error,
         }
     }
 
     /// Writes a new file behind a handle, which is given back, puts it on the disk
     /// there, and reads it back: servers exist that acknowledge and keep nothing.
-    pub(super) fn write_new(
+    pub(super) fn write_staged_file(
         &self,
-        handle: Handle,
+        handle: FileHandle,
         path: &Path,
-        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
-    ) -> Result<New, TransportError> {
-        let attributes = &attributes.given();
-        let fed = self.feed(&handle, path, content);
-        let (mut batch, new) = match fed {
+    ) -> Result<StagedContent, TransportError> {
+        let attributes = &attributes.for_new_file();
+        let write_outcome = self.write_content(&handle, path, content);
+        let (mut batch, new) = match write_outcome {
             Ok(fed) => fed,
             Err(error) => {
-                self.close(handle);
+                self.close_handle(handle);
                 return Err(error);
             }
         };
@@ -75,62 +77,68 @@ impl SftpFolder {
             ..Attrs::default()
         }));
         let synced = batch.len();
-        if self.host.extensions().fsync {
+        if self.client.extensions().fsync {
             batch.push(Request::Fsync {
                 handle: handle.clone(),
             });
         }
         // Read with the writing, unless it is long, and looked at by its name.
-        let back = batch.len();
-        let mut pump = Pump::new(&handle, path, new.size);
-        batch.extend(pump.next());
+        let readback_start = batch.len();
+        let mut pump = ChunkedRead::new(&handle, path, new.size);
+        batch.extend(pump.next_requests());
         let close = batch.len();
         batch.push(Request::Close {
             handle: handle.clone(),
         });
-        batch.push(lstat(path));
-        let answers = self.host.ask(batch)?;
-        self.are_written(&answers[..writes], answers.get(synced), path)?;
+        batch.push(lstat_request(path));
+        let answers = self.client.request_batch(batch)?;
+        self.check_writes(&answers[..writes], answers.get(synced), path)?;
         let mut hasher = Hasher::default();
-        let read = pump.take(&self.host, &answers[back..close], &mut |bytes| {
-            hasher.update(bytes);
-            Ok(())
-        });
-        let seen = answers.last().and_then(attrs).copied();
-        let at_once = matches!(read, Ok(Some(_)))
+        let read = pump.handle_replies(
+            &self.client,
+            &answers[readback_start..close],
+            &mut |bytes| {
+                hasher.update(bytes);
+                Ok(())
+            },
+        );
+        let attrs_after_write = answers.last().and_then(reply_attrs).copied();
+        let is_written_back = matches!(read, Ok(Some(_)))
             && (hasher.finish(), pump.offset) == (new.content, new.size)
-            && seen.is_some_and(|seen| kind(&seen) == Some(REGULAR) && seen.size == Some(new.size));
-        let after = match (at_once, seen) {
+            && attrs_after_write.is_some_and(|seen| {
+                file_type(&seen) == Some(TYPE_REGULAR) && seen.size == Some(new.size)
+            });
+        let after = match (is_written_back, attrs_after_write) {
             (true, Some(seen)) => seen,
             // Some show what was written only once it is closed.
-            _ => self.read_new(path, new)?,
+            _ => self.read_staged_file(path, new)?,
         };
-        self.is_dressed(&after, attributes)?;
+        self.check_attributes(&after, attributes)?;
         Ok(new)
     }
 
     /// Writes all but the last requests of a content, and gives those.
-    fn feed(
+    fn write_content(
         &self,
-        handle: &Handle,
+        handle: &FileHandle,
         path: &Path,
-        content: &mut dyn FnMut(Sink<'_>) -> Result<(), Error>,
-    ) -> Result<(Vec<Request>, New), TransportError> {
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
+    ) -> Result<(Vec<Request>, StagedContent), TransportError> {
         let mut hasher = Hasher::default();
         let mut size = 0;
         let mut queue: Vec<Request> = Vec::new();
         let mut failed = None;
-        let fed = content(&mut |data| {
+        let write_outcome = content(&mut |data| {
             hasher.update(data);
-            for piece in data.chunks(PIECE as usize) {
+            for piece in data.chunks(READ_REQUEST_BYTES as usize) {
                 queue.push(Request::Write {
                     handle: handle.clone(),
                     offset: size,
                     bytes: piece.to_vec(),
                 });
                 size += piece.len() as u64;
-                if queue.len() >= AHEAD {
-                    let done = self.all_ok(std::mem::take(&mut queue), "write", path);
+                if queue.len() >= MAX_REQUESTS_PER_FILE {
+                    let done = self.request_all_ok(std::mem::take(&mut queue), "write", path);
                     done.map_err(|error| {
                         failed = Some(error.clone());
                         Error::from(error)
@@ -139,36 +147,40 @@ impl SftpFolder {
             }
             Ok(())
         });
-        match (fed, failed) {
+        match (write_outcome, failed) {
             (_, Some(error)) => return Err(error),
             (fed, None) => fed?,
         }
         let content = hasher.finish();
-        Ok((queue, New { content, size }))
+        Ok((queue, StagedContent { content, size }))
     }
 
     /// Reads a new file back by its name.
-    fn read_new(&self, path: &Path, new: New) -> Result<Attrs, TransportError> {
-        let answer = self.ask_one(self.open_file(path))?;
-        let back = self.opened(Some(answer), path)?;
-        let held = self.digest_of(&back, path, new.size);
-        self.close(back);
-        let Held {
+    fn read_staged_file(&self, path: &Path, new: StagedContent) -> Result<Attrs, TransportError> {
+        let answer = self.request_one(self.open_request(path))?;
+        let readback_handle = self.handle_from_reply(Some(answer), path)?;
+        let held = self.digest_open_file(&readback_handle, path, new.size);
+        self.close_handle(readback_handle);
+        let ReadContent {
             content,
             size,
-            after,
+            attrs_after_read: after,
         } = held?;
         match (content, size) == (new.content, new.size) {
             true => Ok(after),
             false => {
                 let why = "what was written is not what is read back";
-                Err(self.host.refused("write", path, why))
+                Err(self.client.refused_error("write", path, why))
             }
         }
     }
 
     /// Whether a new file has the owner and the mode that it was given.
-    fn is_dressed(&self, found: &Attrs, attributes: &Attributes) -> Result<(), TransportError> {
+    fn check_attributes(
+        &self,
+        found: &Attrs,
+        attributes: &Attributes,
+    ) -> Result<(), TransportError> {
         let wanted = (
             Some((attributes.uid, attributes.gid)),
             Some(attributes.mode),
@@ -178,29 +190,29 @@ impl SftpFolder {
         }
         let message = format!(
             "{}:{} belongs to {}:{} with mode {:04o}, and a new file cannot be given the same over SFTP",
-            self.host.host(),
-            self.memory.display(),
+            self.client.host_name(),
+            self.memory_path.display(),
             attributes.uid,
             attributes.gid,
             attributes.mode
         );
-        let error = Error::new(Kind::Host, message);
-        let error = error.hint("log in as the agent's own user: remote_user");
-        Err(TransportError::new(Cause::Refused, error))
+        let error = Error::new(ErrorKind::Host, message);
+        let error = error.with_hint("log in as the agent's own user: remote_user");
+        Err(TransportError::new(FailureCause::Refused, error))
     }
 
     /// Owner and mode are looked at instead.
-    fn are_written(
+    fn check_writes(
         &self,
-        writes: &[Answer],
-        sync: Option<&Answer>,
+        writes: &[ReplyResult],
+        sync: Option<&ReplyResult>,
         path: &Path,
     ) -> Result<(), TransportError> {
         for answer in writes {
-            self.is_ok(answer, "write", path)?;
+            self.check_status(answer, "write", path)?;
         }
         match sync {
-            Some(sync) if self.host.extensions().fsync => self.is_ok(sync, "sync", path),
+            Some(sync) if self.client.extensions().fsync => self.check_status(sync, "sync", path),
             _ => Ok(()),
         }
     }
@@ -221,7 +233,7 @@ mod tests {
         let told = |change: fn(&mut Statvfs)| {
             let mut found = fine;
             change(&mut found);
-            lack(&found).unwrap_or_default()
+            file_system_obstacle(&found).unwrap_or_default()
         };
         assert_eq!(told(|_| ()), "");
         assert!(told(|it| it.flags = 1).contains("read-only"));

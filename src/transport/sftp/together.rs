@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::connection::{Answer, Connection, bytes, code};
-use super::folder::{Handle, handle, moved};
-use super::pump::{LARGEST, Pump, too_large};
+use super::connection::{ReplyResult, SftpClient, path_bytes, status_code};
+use super::folder::{FileHandle, into_handle, replaced_error};
+use super::pump::{ChunkedRead, MAX_FILE_BYTES, too_large_error};
 use super::wire::{Attrs, Request, flags, status};
-use crate::transport::{File, MemoryObject, Pieces, TransportError};
+use crate::transport::{BatchSink, FileMetadata, MemoryObject, TransportError};
 
 /// How long all of it may take: a server may answer each question in time, and
 /// take for ever all the same.
@@ -20,12 +20,12 @@ pub(super) const BATCH_READ_TIMEOUT: Duration = Duration::from_secs(60);
 const BYTES_PER_ROUND_TRIP: u64 = 16 << 20;
 
 /// How a memory was found to be: what it is now, or why it was not read.
-type BatchRead = Result<File, TransportError>;
+type ReadOutcome = Result<FileMetadata, TransportError>;
 
 /// A memory on its way here.
 struct MemoryTransfer<'p> {
     number: usize,
-    pump: Pump<'p>,
+    chunked_read: ChunkedRead<'p>,
 }
 
 /// Reads these, each of which a probe found to be this file. They are no longer
@@ -33,56 +33,64 @@ struct MemoryTransfer<'p> {
 ///
 /// # Errors
 /// The session is lost.
-pub(super) fn read(
-    host: &Connection,
-    files: &[(&Path, &File)],
-    sink: Pieces<'_>,
+pub(super) fn read_batch(
+    client: &SftpClient,
+    files: &[(&Path, &FileMetadata)],
+    sink: BatchSink<'_>,
     in_time: impl Fn() -> bool,
-) -> Result<Vec<BatchRead>, TransportError> {
-    let paths: Vec<PathBuf> = files.iter().map(|(path, _)| host.absolute(path)).collect();
+) -> Result<Vec<ReadOutcome>, TransportError> {
+    let paths: Vec<PathBuf> = files
+        .iter()
+        .map(|(path, _)| client.absolute_path(path))
+        .collect();
     let open = |path: &PathBuf| Request::Open {
-        path: bytes(path),
+        path: path_bytes(path),
         flags: flags::READ,
         mode: None,
     };
     // What is too long is not even opened; the place of its answer stays empty.
-    let small: Vec<usize> = (0..files.len())
-        .filter(|number| files[*number].1.stamp.size <= LARGEST)
+    let small_enough: Vec<usize> = (0..files.len())
+        .filter(|number| files[*number].1.stamp.size <= MAX_FILE_BYTES)
         .collect();
-    let answers = host.ask(small.iter().map(|number| open(&paths[*number])).collect())?;
-    let mut done: Vec<Option<BatchRead>> = files.iter().map(|_| None).collect();
-    let mut handles: Vec<(usize, Handle)> = Vec::new();
-    for (number, answer) in small.into_iter().zip(answers) {
-        match opened(host, &paths[number], answer) {
+    let answers = client.request_batch(
+        small_enough
+            .iter()
+            .map(|number| open(&paths[*number]))
+            .collect(),
+    )?;
+    let mut done: Vec<Option<ReadOutcome>> = files.iter().map(|_| None).collect();
+    let mut handles: Vec<(usize, FileHandle)> = Vec::new();
+    for (number, answer) in small_enough.into_iter().zip(answers) {
+        match handle_from_reply(client, &paths[number], answer) {
             Ok(handle) => handles.push((number, handle)),
             Err(error) => done[number] = Some(Err(error)),
         }
     }
-    let read = pump_all(host, files, &paths, &handles, sink, in_time, &mut done);
+    let read = transfer_all(client, files, &paths, &handles, sink, in_time, &mut done);
     let close = handles
         .into_iter()
         .map(|(_, handle)| Request::Close { handle });
-    host.tell(close.collect());
+    client.send_without_waiting(close.collect());
     read?;
     let whole = done.into_iter().zip(files).zip(&paths);
     let whole = whole.map(|((done, (_, file)), path)| {
-        done.unwrap_or_else(|| Err(too_large(host, path, file.stamp.size)))
+        done.unwrap_or_else(|| Err(too_large_error(client, path, file.stamp.size)))
     });
     Ok(whole.collect())
 }
 
-fn pump_all(
-    host: &Connection,
-    files: &[(&Path, &File)],
+fn transfer_all(
+    client: &SftpClient,
+    files: &[(&Path, &FileMetadata)],
     paths: &[PathBuf],
-    handles: &[(usize, Handle)],
-    sink: Pieces<'_>,
+    handles: &[(usize, FileHandle)],
+    sink: BatchSink<'_>,
     in_time: impl Fn() -> bool,
-    done: &mut [Option<BatchRead>],
+    done: &mut [Option<ReadOutcome>],
 ) -> Result<(), TransportError> {
     let pumped = handles.iter().map(|(number, handle)| MemoryTransfer {
         number: *number,
-        pump: Pump::new(handle, &paths[*number], files[*number].1.stamp.size),
+        chunked_read: ChunkedRead::new(handle, &paths[*number], files[*number].1.stamp.size),
     });
     let mut waiting: VecDeque<MemoryTransfer<'_>> = pumped.collect();
     while !waiting.is_empty() {
@@ -92,15 +100,15 @@ fn pump_all(
         while asked < BYTES_PER_ROUND_TRIP
             && let Some(mut next) = waiting.pop_front()
         {
-            batches.push(next.pump.next());
-            asked += next.pump.asked();
+            batches.push(next.chunked_read.next_requests());
+            asked += next.chunked_read.requested_bytes();
             pumped.push(next);
         }
-        let counts: Vec<usize> = batches.iter().map(Vec::len).collect();
-        let answers = host.ask(batches.into_iter().flatten().collect())?;
+        let request_counts: Vec<usize> = batches.iter().map(Vec::len).collect();
+        let answers = client.request_batch(batches.into_iter().flatten().collect())?;
         let mut left = answers.as_slice();
-        let late = !in_time();
-        for (mut it, count) in pumped.into_iter().zip(counts) {
+        let is_late = !in_time();
+        for (mut it, count) in pumped.into_iter().zip(request_counts) {
             let (mine, others) = left.split_at(count.min(left.len()));
             left = others;
             let (number, path) = (it.number, paths[it.number].as_path());
@@ -108,13 +116,15 @@ fn pump_all(
                 sink(number, piece);
                 Ok(())
             };
-            match it.pump.take(host, mine, &mut take) {
-                Ok(None) if late => {
+            match it.chunked_read.handle_replies(client, mine, &mut take) {
+                Ok(None) if is_late => {
                     let why = "it takes more than a minute";
-                    done[number] = Some(Err(host.refused("read", path, why)));
+                    done[number] = Some(Err(client.refused_error("read", path, why)));
                 }
                 Ok(None) => waiting.push_back(it),
-                Ok(Some(after)) => done[number] = Some(found(host, path, files[number].1, &after)),
+                Ok(Some(after)) => {
+                    done[number] = Some(check_unreplaced(client, path, files[number].1, &after))
+                }
                 Err(error) => done[number] = Some(Err(error)),
             }
         }
@@ -123,17 +133,26 @@ fn pump_all(
 }
 
 /// What was opened may be something else than what was looked at.
-fn found(host: &Connection, path: &Path, probed: &File, after: &Attrs) -> BatchRead {
-    match host.described(path, after, None)? {
+fn check_unreplaced(
+    client: &SftpClient,
+    path: &Path,
+    probed: &FileMetadata,
+    after: &Attrs,
+) -> ReadOutcome {
+    match client.object_from_attrs(path, after, None)? {
         MemoryObject::File(file) if file.attributes.uid == probed.attributes.uid => Ok(file),
-        _ => Err(moved(host, path)),
+        _ => Err(replaced_error(client, path)),
     }
 }
 
-fn opened(host: &Connection, path: &Path, answer: Answer) -> Result<Handle, TransportError> {
-    match code(&answer) {
-        Some(status::NO_SUCH_FILE) => Err(moved(host, path)),
-        Some(code) => Err(host.failed("open", path, code)),
-        None => handle(answer).ok_or_else(|| host.odd_answer("open", path)),
+fn handle_from_reply(
+    client: &SftpClient,
+    path: &Path,
+    answer: ReplyResult,
+) -> Result<FileHandle, TransportError> {
+    match status_code(&answer) {
+        Some(status::NO_SUCH_FILE) => Err(replaced_error(client, path)),
+        Some(code) => Err(client.status_error("open", path, code)),
+        None => into_handle(answer).ok_or_else(|| client.unexpected_reply_error("open", path)),
     }
 }

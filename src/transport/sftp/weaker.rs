@@ -1,5 +1,5 @@
 //! What a memory is replaced with, and what takes its place where the server
-//! lacks it. What that costs is told by [`Extension::without`].
+//! lacks it. What that costs is told by [`SftpExtension::degradation`].
 //!
 //! | without | instead | which is weaker, because |
 //! |---|---|---|
@@ -9,32 +9,32 @@
 
 use std::path::Path;
 
-use super::connection::bytes;
+use super::connection::path_bytes;
 use super::folder::SftpFolder;
 use super::wire::Request;
-use crate::config::Extension;
+use crate::config::SftpExtension;
 
 impl SftpFolder {
     /// What the server lacks, and the file system as far as that was tried.
-    pub(super) fn lacking(&self) -> Vec<Extension> {
-        let has = self.host.extensions();
-        let lacks = |it: &Extension| match it {
-            Extension::PosixRename => !has.posix_rename,
-            Extension::Hardlink => !has.hardlink || self.linkless.get(),
-            Extension::Fsync => !has.fsync,
+    pub(super) fn find_missing_extensions(&self) -> Vec<SftpExtension> {
+        let has = self.client.extensions();
+        let lacks = |it: &SftpExtension| match it {
+            SftpExtension::PosixRename => !has.posix_rename,
+            SftpExtension::Hardlink => !has.hardlink || self.lacks_hard_links.get(),
+            SftpExtension::Fsync => !has.fsync,
         };
-        Extension::ALL.into_iter().filter(lacks).collect()
+        SftpExtension::ALL.into_iter().filter(lacks).collect()
     }
 
     /// Gives the memory another name, at which nothing stands.
-    pub(super) fn move_aside(&self, aside: &str) -> Request {
-        self.rename(&self.memory, &self.at(aside))
+    pub(super) fn move_aside_request(&self, aside: &str) -> Request {
+        self.rename_request(&self.memory_path, &self.path_of(aside))
     }
 
     /// Gives something another name, at which nothing stands.
-    pub(super) fn rename(&self, from: &Path, to: &Path) -> Request {
-        let (from, to) = (bytes(from), bytes(to));
-        match self.host.extensions().posix_rename {
+    pub(super) fn rename_request(&self, from: &Path, to: &Path) -> Request {
+        let (from, to) = (path_bytes(from), path_bytes(to));
+        match self.client.extensions().posix_rename {
             true => Request::PosixRename { from, to },
             false => Request::Rename { from, to },
         }
@@ -42,9 +42,12 @@ impl SftpFolder {
 
     /// Gives a staged file the memory's name, if nothing stands there. Whether it
     /// keeps its own depends on the server.
-    pub(super) fn put_in_place(&self, staged: &str) -> Request {
-        let (from, to) = (bytes(&self.at(staged)), bytes(&self.memory));
-        match self.host.extensions().hardlink && !self.linkless.get() {
+    pub(super) fn install_request(&self, staged: &str) -> Request {
+        let (from, to) = (
+            path_bytes(&self.path_of(staged)),
+            path_bytes(&self.memory_path),
+        );
+        match self.client.extensions().hardlink && !self.lacks_hard_links.get() {
             true => Request::HardLink { from, to },
             false => Request::Rename { from, to },
         }

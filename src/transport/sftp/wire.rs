@@ -13,17 +13,17 @@ mod request;
 
 use std::fmt;
 
-pub use self::request::{Request, Wants};
+pub use self::request::{ExpectedReply, Request};
 
 /// The version that is spoken.
-pub const VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 3;
 
 /// The longest frame that is taken, or sent: OpenSSH sends and takes 256 KiB, and
 /// ends when it gets more.
 pub const MAX_FRAME_BYTES: usize = 256 * 1024 + 1024;
 
 /// The most that one READ or WRITE carries: with its head it stays below 256 KiB.
-/// Every server takes 32 KiB; more only where its [`Limits`] say so.
+/// Every server takes 32 KiB; more only where its [`ServerLimits`] say so.
 pub const MAX_DATA_BYTES: u32 = 255 * 1024;
 
 /// The longest handle of the draft.
@@ -38,12 +38,12 @@ const MAX_PATH_BYTES: usize = 32 * 1024;
 /// The most extensions that a server may announce.
 const MAX_EXTENSIONS: usize = 64;
 
-const LIMITS: &[u8] = b"limits@openssh.com";
-const POSIX_RENAME: &[u8] = b"posix-rename@openssh.com";
-const HARDLINK: &[u8] = b"hardlink@openssh.com";
-const FSYNC: &[u8] = b"fsync@openssh.com";
-const STATVFS: &[u8] = b"statvfs@openssh.com";
-const LSETSTAT: &[u8] = b"lsetstat@openssh.com";
+const EXTENSION_LIMITS: &[u8] = b"limits@openssh.com";
+const EXTENSION_POSIX_RENAME: &[u8] = b"posix-rename@openssh.com";
+const EXTENSION_HARDLINK: &[u8] = b"hardlink@openssh.com";
+const EXTENSION_FSYNC: &[u8] = b"fsync@openssh.com";
+const EXTENSION_STATVFS: &[u8] = b"statvfs@openssh.com";
+const EXTENSION_LSETSTAT: &[u8] = b"lsetstat@openssh.com";
 
 /// The flags of [`Request::Open`].
 pub mod flags {
@@ -83,15 +83,15 @@ pub mod status {
     pub const UNSUPPORTED: u32 = 8;
 }
 
-const INIT: u8 = 1;
-const ANNOUNCED: u8 = 2;
-const STATUS: u8 = 101;
-const HANDLE: u8 = 102;
-const DATA: u8 = 103;
-const NAMES: u8 = 104;
-const ATTRS: u8 = 105;
-const EXTENDED: u8 = 200;
-const EXTENDED_REPLY: u8 = 201;
+const PACKET_INIT: u8 = 1;
+const PACKET_VERSION: u8 = 2;
+const PACKET_STATUS: u8 = 101;
+const PACKET_HANDLE: u8 = 102;
+const PACKET_DATA: u8 = 103;
+const PACKET_NAME: u8 = 104;
+const PACKET_ATTRS: u8 = 105;
+const PACKET_EXTENDED: u8 = 200;
+const PACKET_EXTENDED_REPLY: u8 = 201;
 
 /// What a server answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,17 +108,17 @@ pub enum Reply {
     /// Bytes of a file.
     Data(Vec<u8>),
     /// Names.
-    Names(Vec<Name>),
+    Names(Vec<NameEntry>),
     /// What was found at a name.
     Attrs(Attrs),
     /// What an extension answers: see [`Statvfs::decode`] and
-    /// [`Limits::decode`].
+    /// [`ServerLimits::decode_reply`].
     Extended(Vec<u8>),
 }
 
 /// One name of a reply. The line for people that comes with it is left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Name {
+pub struct NameEntry {
     /// The name, or the path.
     pub name: Vec<u8>,
     /// What stands there, as far as the server says.
@@ -141,7 +141,7 @@ pub struct Attrs {
 /// The extensions that a server announced, each in the version that is spoken
 /// here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extensions {
+pub struct ServerExtensions {
     /// [`Request::PosixRename`].
     pub posix_rename: bool,
     /// [`Request::HardLink`].
@@ -180,12 +180,12 @@ pub struct Statvfs {
     /// Bit 0: read-only. Bit 1: no set-id.
     pub flags: u64,
     /// The longest name.
-    pub longest_name: u64,
+    pub max_name_length: u64,
 }
 
 /// What a server takes. 0: it does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct ServerLimits {
     /// The longest packet.
     pub packet: u64,
     /// The most that one READ answers.
@@ -199,32 +199,32 @@ pub struct Limits {
 /// Something that breaks the format: what, in our words and with none of the
 /// server's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Malformed(String);
+pub struct MalformedPacket(String);
 
-impl fmt::Display for Malformed {
+impl fmt::Display for MalformedPacket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Malformed {}
+impl std::error::Error for MalformedPacket {}
 
-impl Malformed {
-    pub(super) fn new(what: impl Into<String>) -> Malformed {
-        Malformed(what.into())
+impl MalformedPacket {
+    pub(super) fn new(what: impl Into<String>) -> MalformedPacket {
+        MalformedPacket(what.into())
     }
 }
 
 /// Writes INIT, the first packet of a session. It alone has no id.
 pub fn encode_init(out: &mut Vec<u8>) {
-    packet(out, |out| {
-        out.push(INIT);
-        put_u32(out, VERSION);
+    put_packet(out, |out| {
+        out.push(PACKET_INIT);
+        put_u32(out, PROTOCOL_VERSION);
     });
 }
 
 impl Reply {
-    fn called(&self) -> &'static str {
+    fn kind_name(&self) -> &'static str {
         match self {
             Reply::Status { .. } => "a status",
             Reply::Handle(_) => "a handle",
@@ -243,30 +243,39 @@ impl Reply {
 /// Inside, that the body is malformed, which concerns that request only. Outside,
 /// that the frame is no reply at all: who sends such a thing is not understood,
 /// and the session cannot go on.
-pub fn decode(frame: &[u8]) -> Result<(u32, Result<Reply, Malformed>), Malformed> {
+pub fn decode_reply(
+    frame: &[u8],
+) -> Result<(u32, Result<Reply, MalformedPacket>), MalformedPacket> {
     let mut rest = FrameReader(frame);
-    let kind = rest.byte()?;
+    let kind = rest.take_byte()?;
     if !matches!(
         kind,
-        STATUS | HANDLE | DATA | NAMES | ATTRS | EXTENDED_REPLY
+        PACKET_STATUS
+            | PACKET_HANDLE
+            | PACKET_DATA
+            | PACKET_NAME
+            | PACKET_ATTRS
+            | PACKET_EXTENDED_REPLY
     ) {
-        return Err(Malformed(format!("a packet of type {kind} is no reply")));
+        return Err(MalformedPacket(format!(
+            "a packet of type {kind} is no reply"
+        )));
     }
-    let id = rest.u32()?;
-    Ok((id, body(kind, rest)))
+    let id = rest.take_u32()?;
+    Ok((id, decode_body(kind, rest)))
 }
 
-fn body(kind: u8, mut rest: FrameReader<'_>) -> Result<Reply, Malformed> {
+fn decode_body(kind: u8, mut rest: FrameReader<'_>) -> Result<Reply, MalformedPacket> {
     let reply = match kind {
-        STATUS => {
-            let code = rest.u32()?;
+        PACKET_STATUS => {
+            let code = rest.take_u32()?;
             // Old servers leave out the message and its language, or the latter.
             let mut message = match rest.0.is_empty() {
                 true => &[],
-                false => rest.string()?,
+                false => rest.take_string()?,
             };
             if !rest.0.is_empty() {
-                rest.string()?;
+                rest.take_string()?;
             }
             message = &message[..message.len().min(MAX_STATUS_MESSAGE_BYTES)];
             Reply::Status {
@@ -274,53 +283,53 @@ fn body(kind: u8, mut rest: FrameReader<'_>) -> Result<Reply, Malformed> {
                 message: message.to_vec(),
             }
         }
-        HANDLE => {
-            let handle = rest.string()?;
+        PACKET_HANDLE => {
+            let handle = rest.take_string()?;
             if handle.len() > MAX_HANDLE_BYTES {
-                return Err(Malformed::new("a handle is too long"));
+                return Err(MalformedPacket::new("a handle is too long"));
             }
             Reply::Handle(handle.to_vec())
         }
-        DATA => Reply::Data(rest.string()?.to_vec()),
-        NAMES => Reply::Names(names(&mut rest)?),
-        ATTRS => Reply::Attrs(Attrs::decode(&mut rest)?),
+        PACKET_DATA => Reply::Data(rest.take_string()?.to_vec()),
+        PACKET_NAME => Reply::Names(decode_names(&mut rest)?),
+        PACKET_ATTRS => Reply::Attrs(Attrs::decode(&mut rest)?),
         // `decode` lets only one other type pass.
         _ => Reply::Extended(std::mem::take(&mut rest.0).to_vec()),
     };
-    rest.end()?;
+    rest.expect_end()?;
     Ok(reply)
 }
 
-fn names(rest: &mut FrameReader<'_>) -> Result<Vec<Name>, Malformed> {
+fn decode_names(rest: &mut FrameReader<'_>) -> Result<Vec<NameEntry>, MalformedPacket> {
     // Two lengths and the flags of its attributes.
-    const SHORTEST: usize = 12;
-    let count = rest.u32()? as usize;
-    if count > rest.0.len() / SHORTEST {
-        return Err(Malformed(format!("{count} names in a few bytes")));
+    const MIN_NAME_ENTRY_BYTES: usize = 12;
+    let count = rest.take_u32()? as usize;
+    if count > rest.0.len() / MIN_NAME_ENTRY_BYTES {
+        return Err(MalformedPacket(format!("{count} names in a few bytes")));
     }
     let mut names = Vec::new();
     for _ in 0..count {
-        let name = rest.string()?.to_vec();
-        rest.string()?;
+        let name = rest.take_string()?.to_vec();
+        rest.take_string()?;
         let attrs = Attrs::decode(rest)?;
-        names.push(Name { name, attrs });
+        names.push(NameEntry { name, attrs });
     }
     Ok(names)
 }
 
-const SIZE: u32 = 1;
-const OWNER: u32 = 2;
-const MODE: u32 = 4;
-const TIMES: u32 = 8;
-const MORE: u32 = 0x8000_0000;
+const ATTR_SIZE: u32 = 1;
+const ATTR_OWNER: u32 = 2;
+const ATTR_MODE: u32 = 4;
+const ATTR_TIMES: u32 = 8;
+const ATTR_EXTENDED: u32 = 0x8000_0000;
 
 impl Attrs {
     fn encode(&self, out: &mut Vec<u8>) {
         let flag = |given: bool, flag: u32| if given { flag } else { 0 };
-        let flags = flag(self.size.is_some(), SIZE)
-            | flag(self.owner.is_some(), OWNER)
-            | flag(self.mode.is_some(), MODE)
-            | flag(self.times.is_some(), TIMES);
+        let flags = flag(self.size.is_some(), ATTR_SIZE)
+            | flag(self.owner.is_some(), ATTR_OWNER)
+            | flag(self.mode.is_some(), ATTR_MODE)
+            | flag(self.times.is_some(), ATTR_TIMES);
         put_u32(out, flags);
         if let Some(size) = self.size {
             put_u64(out, size);
@@ -338,69 +347,71 @@ impl Attrs {
         }
     }
 
-    fn decode(rest: &mut FrameReader<'_>) -> Result<Attrs, Malformed> {
-        let flags = rest.u32()?;
-        if flags & !(SIZE | OWNER | MODE | TIMES | MORE) != 0 {
+    fn decode(rest: &mut FrameReader<'_>) -> Result<Attrs, MalformedPacket> {
+        let flags = rest.take_u32()?;
+        if flags & !(ATTR_SIZE | ATTR_OWNER | ATTR_MODE | ATTR_TIMES | ATTR_EXTENDED) != 0 {
             // What stands where cannot be told any more.
-            return Err(Malformed(format!("attributes with flags {flags:#x}")));
+            return Err(MalformedPacket(format!("attributes with flags {flags:#x}")));
         }
         let mut attrs = Attrs::default();
-        if flags & SIZE != 0 {
-            attrs.size = Some(rest.u64()?);
+        if flags & ATTR_SIZE != 0 {
+            attrs.size = Some(rest.take_u64()?);
         }
-        if flags & OWNER != 0 {
-            attrs.owner = Some((rest.u32()?, rest.u32()?));
+        if flags & ATTR_OWNER != 0 {
+            attrs.owner = Some((rest.take_u32()?, rest.take_u32()?));
         }
-        if flags & MODE != 0 {
-            attrs.mode = Some(rest.u32()?);
+        if flags & ATTR_MODE != 0 {
+            attrs.mode = Some(rest.take_u32()?);
         }
-        if flags & TIMES != 0 {
-            attrs.times = Some((rest.u32()?, rest.u32()?));
+        if flags & ATTR_TIMES != 0 {
+            attrs.times = Some((rest.take_u32()?, rest.take_u32()?));
         }
-        if flags & MORE != 0 {
+        if flags & ATTR_EXTENDED != 0 {
             // Each takes bytes, so that a false count ends where they end.
-            for _ in 0..rest.u32()? {
-                rest.string()?;
-                rest.string()?;
+            for _ in 0..rest.take_u32()? {
+                rest.take_string()?;
+                rest.take_string()?;
             }
         }
         Ok(attrs)
     }
 }
 
-impl Extensions {
+impl ServerExtensions {
     /// Takes the frame of VERSION apart, which answers INIT.
     ///
     /// # Errors
     /// It is something else, another version, or announces too much.
-    pub fn decode(frame: &[u8]) -> Result<Extensions, Malformed> {
+    pub fn decode(frame: &[u8]) -> Result<ServerExtensions, MalformedPacket> {
         let mut rest = FrameReader(frame);
-        let kind = rest.byte()?;
-        if kind != ANNOUNCED {
-            return Err(Malformed(format!("a packet of type {kind} before VERSION")));
+        let kind = rest.take_byte()?;
+        if kind != PACKET_VERSION {
+            return Err(MalformedPacket(format!(
+                "a packet of type {kind} before VERSION"
+            )));
         }
-        let version = rest.u32()?;
-        if version != VERSION {
-            return Err(Malformed(format!("version {version} of SFTP, not 3")));
+        let version = rest.take_u32()?;
+        if version != PROTOCOL_VERSION {
+            return Err(MalformedPacket(format!("version {version} of SFTP, not 3")));
         }
-        let mut extensions = Extensions::default();
+        let mut extensions = ServerExtensions::default();
         for _ in 0..MAX_EXTENSIONS {
             if rest.0.is_empty() {
                 return Ok(extensions);
             }
-            match (rest.string()?, rest.string()?) {
-                (POSIX_RENAME, b"1") => extensions.posix_rename = true,
-                (HARDLINK, b"1") => extensions.hardlink = true,
-                (FSYNC, b"1") => extensions.fsync = true,
-                (STATVFS, b"2") => extensions.statvfs = true,
-                (LIMITS, b"1") => extensions.limits = true,
-                (LSETSTAT, b"1") => extensions.lsetstat = true,
+            match (rest.take_string()?, rest.take_string()?) {
+                (EXTENSION_POSIX_RENAME, b"1") => extensions.posix_rename = true,
+                (EXTENSION_HARDLINK, b"1") => extensions.hardlink = true,
+                (EXTENSION_FSYNC, b"1") => extensions.fsync = true,
+                (EXTENSION_STATVFS, b"2") => extensions.statvfs = true,
+                (EXTENSION_LIMITS, b"1") => extensions.limits = true,
+                (EXTENSION_LSETSTAT, b"1") => extensions.lsetstat = true,
                 _ => {}
             }
         }
         match rest.0.is_empty() {
             true => Ok(extensions),
-            false => Err(Malformed::new("too many extensions")),
+            false => Err(MalformedPacket::new("too many extensions")),
         }
     }
 }
@@ -410,40 +421,40 @@ impl Statvfs {
     ///
     /// # Errors
     /// It has not exactly eleven numbers.
-    pub fn decode(body: &[u8]) -> Result<Statvfs, Malformed> {
+    pub fn decode(body: &[u8]) -> Result<Statvfs, MalformedPacket> {
         let mut rest = FrameReader(body);
         let statvfs = Statvfs {
-            block_size: rest.u64()?,
-            fragment_size: rest.u64()?,
-            blocks: rest.u64()?,
-            blocks_free: rest.u64()?,
-            blocks_available: rest.u64()?,
-            files: rest.u64()?,
-            files_free: rest.u64()?,
-            files_available: rest.u64()?,
-            id: rest.u64()?,
-            flags: rest.u64()?,
-            longest_name: rest.u64()?,
+            block_size: rest.take_u64()?,
+            fragment_size: rest.take_u64()?,
+            blocks: rest.take_u64()?,
+            blocks_free: rest.take_u64()?,
+            blocks_available: rest.take_u64()?,
+            files: rest.take_u64()?,
+            files_free: rest.take_u64()?,
+            files_available: rest.take_u64()?,
+            id: rest.take_u64()?,
+            flags: rest.take_u64()?,
+            max_name_length: rest.take_u64()?,
         };
-        rest.end()?;
+        rest.expect_end()?;
         Ok(statvfs)
     }
 }
 
-impl Limits {
+impl ServerLimits {
     /// Takes the body of [`Reply::Extended`] apart.
     ///
     /// # Errors
     /// It has not exactly four numbers.
-    pub fn decode(body: &[u8]) -> Result<Limits, Malformed> {
+    pub fn decode(body: &[u8]) -> Result<ServerLimits, MalformedPacket> {
         let mut rest = FrameReader(body);
-        let limits = Limits {
-            packet: rest.u64()?,
-            read: rest.u64()?,
-            write: rest.u64()?,
-            handles: rest.u64()?,
+        let limits = ServerLimits {
+            packet: rest.take_u64()?,
+            read: rest.take_u64()?,
+            write: rest.take_u64()?,
+            handles: rest.take_u64()?,
         };
-        rest.end()?;
+        rest.expect_end()?;
         Ok(limits)
     }
 }
@@ -451,40 +462,40 @@ impl Limits {
 /// Cuts a stream of bytes into frames. It holds at most one unfinished frame, and
 /// no more room than that announced.
 #[derive(Debug, Default)]
-pub struct Frames {
+pub struct FrameSplitter {
     /// The four bytes of the length, then those of the frame.
     partial: Vec<u8>,
 }
 
-impl Frames {
+impl FrameSplitter {
     /// Takes bytes from the front of `bytes` until a frame is whole or there are
     /// no more.
     ///
     /// # Errors
     /// The length is none that a reply can have: the stream cannot be understood
     /// from here on.
-    pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, Malformed> {
-        const HEAD: usize = 4;
-        take(&mut self.partial, bytes, HEAD);
-        let Some(head) = self.partial.first_chunk::<HEAD>() else {
+    pub fn next_frame(&mut self, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, MalformedPacket> {
+        const LENGTH_PREFIX_BYTES: usize = 4;
+        fill_to_length(&mut self.partial, bytes, LENGTH_PREFIX_BYTES);
+        let Some(head) = self.partial.first_chunk::<LENGTH_PREFIX_BYTES>() else {
             return Ok(None);
         };
         let length = u32::from_be_bytes(*head) as usize;
         if length == 0 || length > MAX_FRAME_BYTES {
-            return Err(Malformed(format!("a packet of {length} bytes")));
+            return Err(MalformedPacket(format!("a packet of {length} bytes")));
         }
-        take(&mut self.partial, bytes, HEAD + length);
-        if self.partial.len() < HEAD + length {
+        fill_to_length(&mut self.partial, bytes, LENGTH_PREFIX_BYTES + length);
+        if self.partial.len() < LENGTH_PREFIX_BYTES + length {
             return Ok(None);
         }
         let mut frame = std::mem::take(&mut self.partial);
-        frame.drain(..HEAD);
+        frame.drain(..LENGTH_PREFIX_BYTES);
         Ok(Some(frame))
     }
 }
 
 /// Moves bytes until `partial` has `length` of them.
-fn take(partial: &mut Vec<u8>, bytes: &mut &[u8], length: usize) {
+fn fill_to_length(partial: &mut Vec<u8>, bytes: &mut &[u8], length: usize) {
     let missing = length.saturating_sub(partial.len());
     partial.reserve_exact(missing);
     let (taken, rest) = bytes.split_at(missing.min(bytes.len()));
@@ -496,40 +507,40 @@ fn take(partial: &mut Vec<u8>, bytes: &mut &[u8], length: usize) {
 struct FrameReader<'a>(&'a [u8]);
 
 impl<'a> FrameReader<'a> {
-    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
-        let short = || Malformed::new("a reply ends before its end");
+    fn take(&mut self, length: usize) -> Result<&'a [u8], MalformedPacket> {
+        let short = || MalformedPacket::new("a reply ends before its end");
         let (taken, rest) = self.0.split_at_checked(length).ok_or_else(short)?;
         self.0 = rest;
         Ok(taken)
     }
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+    fn take_array<const N: usize>(&mut self) -> Result<[u8; N], MalformedPacket> {
         let mut array = [0; N];
         array.copy_from_slice(self.take(N)?);
         Ok(array)
     }
 
-    fn byte(&mut self) -> Result<u8, Malformed> {
-        self.array::<1>().map(|[byte]| byte)
+    fn take_byte(&mut self) -> Result<u8, MalformedPacket> {
+        self.take_array::<1>().map(|[byte]| byte)
     }
 
-    fn u32(&mut self) -> Result<u32, Malformed> {
-        self.array().map(u32::from_be_bytes)
+    fn take_u32(&mut self) -> Result<u32, MalformedPacket> {
+        self.take_array().map(u32::from_be_bytes)
     }
 
-    fn u64(&mut self) -> Result<u64, Malformed> {
-        self.array().map(u64::from_be_bytes)
+    fn take_u64(&mut self) -> Result<u64, MalformedPacket> {
+        self.take_array().map(u64::from_be_bytes)
     }
 
-    fn string(&mut self) -> Result<&'a [u8], Malformed> {
-        let length = self.u32()? as usize;
+    fn take_string(&mut self) -> Result<&'a [u8], MalformedPacket> {
+        let length = self.take_u32()? as usize;
         self.take(length)
     }
 
-    fn end(&self) -> Result<(), Malformed> {
+    fn expect_end(&self) -> Result<(), MalformedPacket> {
         match self.0.is_empty() {
             true => Ok(()),
-            false => Err(Malformed::new("a reply goes on behind its end")),
+            false => Err(MalformedPacket::new("a reply goes on behind its end")),
         }
     }
 }
@@ -555,7 +566,7 @@ fn put_strings(out: &mut Vec<u8>, strings: &[&[u8]]) {
 }
 
 /// Writes a packet with the frame that `fill` writes.
-fn packet(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+fn put_packet(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     put_u32(out, 0);
     fill(out);

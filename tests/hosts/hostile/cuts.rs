@@ -70,7 +70,7 @@ fn a_run_that_left_something_is_told_of_until_it_is_settled() {
         let next = engine(&scene.world, good());
         let look = || {
             let seen = next.observe(next.agent(AGENT).unwrap());
-            seen.why.contains("unsettled")
+            seen.reason.contains("unsettled")
         };
         let left = !scene.world.pending().is_empty();
         assert_eq!(look(), left, "cut at {point}: {report:?}");
@@ -118,7 +118,7 @@ fn a_recovery_that_is_cut_as_well_loses_nothing() {
             Between::new(good(), cut(second, behind, &reached)),
         );
         let plan = next
-            .plan_unseen(&[super::scene::AGENT.to_string()], false)
+            .plan_unobserved(&[super::scene::AGENT.to_string()], false)
             .unwrap();
         let report = run(&next, &plan);
         drop(next);
@@ -176,13 +176,13 @@ fn what_a_cut_run_did_not_do_is_not_recorded_as_done() {
     scene.world.set_baseline(super::scene::AGENT, BASELINE);
     let next = engine(&scene.world, good());
     let plan = next
-        .plan_unseen(&[super::scene::AGENT.to_string()], false)
+        .plan_unobserved(&[super::scene::AGENT.to_string()], false)
         .unwrap();
     run(&next, &plan);
     let of_cut = scene.world.records().into_iter();
-    let of_cut: Vec<_> = of_cut.filter(|it| it.what.run == report.run).collect();
+    let of_cut: Vec<_> = of_cut.filter(|it| it.event.run == report.run).collect();
     assert!(
-        of_cut.iter().all(|it| it.what.outcome != Outcome::Ok),
+        of_cut.iter().all(|it| it.event.outcome != Outcome::Ok),
         "no memory was made, and the ledger says so: {of_cut:?}"
     );
 }

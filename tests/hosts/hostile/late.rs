@@ -86,10 +86,10 @@ fn comes_to_nothing(scene: Scene, late: &Late, how: Meanwhile, fault: &str) -> u
         let _ = fs::write(kept, "planted");
     }
     let next = engine(&scene.world, good());
-    let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let report = run(&next, &plan);
     let said = format!("{fault}\nthen {report:?}");
-    assert_eq!(report.kind(), None, "{said}");
+    assert_eq!(report.worst_kind(), None, "{said}");
     assert_eq!(
         scene.memory().as_deref(),
         Some(BASELINE.as_bytes()),
@@ -119,7 +119,7 @@ fn comes_to_nothing(scene: Scene, late: &Late, how: Meanwhile, fault: &str) -> u
     if how != Meanwhile::PlantsFolder {
         let report = run(&next, &plan);
         let said = format!("{said}\nat last {report:?}");
-        assert_eq!(report.kind(), None, "{said}");
+        assert_eq!(report.worst_kind(), None, "{said}");
         assert!(scene.world.holds(AGENT, LATER), "{said}");
         assert_eq!(
             scene.memory().as_deref(),
@@ -202,7 +202,7 @@ fn what_a_host_does_late_of_a_recovery_comes_to_nothing() {
         let between = Between::new(good(), late_from(second));
         let late = between.late();
         let next = engine(&scene.world, between);
-        let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+        let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
         let report = run(&next, &plan);
         drop(next);
         let fault =
@@ -277,7 +277,7 @@ fn what_a_host_does_late_while_the_next_run_is_at_work_loses_nothing() {
             Fate::Pass
         });
         let next = engine(&scene.world, Between::new(good(), then));
-        let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+        let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
         let again = run(&next, &plan);
         drop(next);
         let said = format!(
@@ -287,7 +287,7 @@ fn what_a_host_does_late_while_the_next_run_is_at_work_loses_nothing() {
         let last = engine(&scene.world, good());
         let report = run(&last, &plan);
         let said = format!("{said}\nat last {report:?}");
-        assert_eq!(report.kind(), None, "{said}");
+        assert_eq!(report.worst_kind(), None, "{said}");
         assert_eq!(
             scene.memory().as_deref(),
             Some(BASELINE.as_bytes()),

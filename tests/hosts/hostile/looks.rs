@@ -11,7 +11,7 @@ use crate::servers::{Between, Ear, Fate, Judge, Said, packet};
 fn shown(scene: &Scene, between: Between) -> (State, String) {
     let engine = engine(&scene.world, between);
     let seen = engine.observe(engine.agent(AGENT).unwrap());
-    (seen.state, seen.why)
+    (seen.state, seen.reason)
 }
 
 /// The requests of a look, in order.

@@ -25,9 +25,9 @@ fn other(scene: &Scene) -> World {
 
 fn resets(world: &World, said: &str) {
     let by = engine(world, good());
-    let plan = by.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let plan = by.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let report = run(&by, &plan);
-    assert_eq!(report.kind(), None, "{said}: {report:?}");
+    assert_eq!(report.worst_kind(), None, "{said}: {report:?}");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn what_a_run_left_is_settled_also_after_its_agent_has_moved() {
         let mut world = moved(scene.world, &new, host);
         let run_once = |world: &World| {
             let by = engine(world, good());
-            let plan = by.plan_unseen(&[AGENT.to_string()], false).unwrap();
+            let plan = by.plan_unobserved(&[AGENT.to_string()], false).unwrap();
             run(&by, &plan)
         };
         let report = run_once(&world);

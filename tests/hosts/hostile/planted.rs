@@ -170,7 +170,7 @@ fn what_an_agent_plants_at_any_moment_harms_nobody_else() {
         // The next runs put the memory right, whatever else stays of it.
         let scene = scene.patient();
         let next = engine(&scene.world, good());
-        let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+        let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
         let mut said = said;
         for _ in 0..3 {
             let report = run(&next, &plan);
@@ -233,7 +233,7 @@ fn what_was_displaced_is_settled_however_much_is_planted_beside_it() {
     }
     for _ in 0..4 {
         let next = engine(&scene.world, good());
-        let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+        let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
         run(&next, &plan);
     }
     let archive = scene.world.archive().join(AGENT);
@@ -254,17 +254,17 @@ fn a_folder_that_is_kept_is_where_the_ledger_says() {
     let memory = scene.world.memory(AGENT);
     // From now on it is known that a file stood there.
     let first = engine(&scene.world, good());
-    let plan = first.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let plan = first.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     run(&first, &plan);
     fs::remove_file(&memory).unwrap();
     fs::create_dir(&memory).unwrap();
     fs::write(memory.join("inside"), NOTE).unwrap();
     interrupted(&scene);
     let next = engine(&scene.world, good());
-    let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let report = run(&next, &plan);
     let mut records = scene.world.records().into_iter();
-    let kept = records.find_map(|mut record| record.what.kept.pop());
+    let kept = records.find_map(|mut record| record.event.kept_names.pop());
     let kept = kept.unwrap_or_else(|| panic!("{report:?}"));
     assert!(
         scene
@@ -294,7 +294,7 @@ fn a_link_in_place_of_the_folder_of_a_run_is_not_followed() {
     }
     symlink(&away, &run_folder).unwrap();
     let next = engine(&scene.world, good());
-    let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let report = run(&next, &plan);
     let mut expected = vec!["new".to_string(), old];
     expected.sort();
@@ -341,7 +341,7 @@ fn is_put_back(gone: bool) {
     );
     world.add(AGENT, &lines);
     let next = engine(&world, good());
-    let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+    let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let report = run(&next, &plan);
     let records = world.records();
     assert!(
@@ -349,7 +349,7 @@ fn is_put_back(gone: bool) {
         "the memory is absent: {report:?} {records:?}"
     );
     assert_eq!(fs::read(&memory).ok(), scene.before);
-    assert!(records.iter().all(|it| it.what.outcome != Outcome::Ok));
+    assert!(records.iter().all(|it| it.event.outcome != Outcome::Ok));
     assert_eq!(world.litter(AGENT), Vec::<String>::new());
     assert_eq!(world.pending(), Vec::<String>::new());
 }

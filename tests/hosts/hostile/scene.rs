@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use memory_shepherd::engine::{Engine, Outcome, Plan, Report, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Engine, Outcome, Plan, RunReport, UndoMode, UndoTarget};
 use memory_shepherd::transport::sftp::ssh::Connector;
 
 use super::frames::{INIT, called};
@@ -175,7 +175,7 @@ impl Scene {
             }
         };
         let plan = match act {
-            Act::Reset | Act::Create => first.plan_unseen(&[AGENT.to_string()], false).unwrap(),
+            Act::Reset | Act::Create => first.plan_unobserved(&[AGENT.to_string()], false).unwrap(),
             Act::Undo | Act::TakeBack => undo(&first),
         };
         Scene {
@@ -193,7 +193,7 @@ impl Scene {
     }
 
     /// The run, by this way.
-    pub fn run(&self, dial: impl Connector + 'static) -> Report {
+    pub fn run(&self, dial: impl Connector + 'static) -> RunReport {
         let by = engine(&self.world, dial);
         run(&by, &self.plan)
     }
@@ -225,7 +225,7 @@ impl Scene {
     }
 
     /// What a run says that it did, it did.
-    pub fn is_true(&self, report: &Report, said: &str) {
+    pub fn is_true(&self, report: &RunReport, said: &str) {
         let result = &report.results[0];
         if result.outcome == Outcome::Ok && result.kind.is_none() {
             assert_eq!(self.memory(), self.goal, "{said}");
@@ -236,10 +236,10 @@ impl Scene {
     /// undone to the exact bytes.
     pub fn settles(&self, said: &str) {
         let next = engine(&self.world, good());
-        let plan = next.plan_unseen(&[AGENT.to_string()], false).unwrap();
+        let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
         let report = run(&next, &plan);
         let said = format!("{said}\nthen {report:?}");
-        assert_eq!(report.kind(), None, "{said}");
+        assert_eq!(report.worst_kind(), None, "{said}");
         assert_eq!(
             self.memory().as_deref(),
             Some(BASELINE.as_bytes()),
@@ -262,7 +262,7 @@ impl Scene {
     }
 
     /// A run by this way, and all that must hold afterwards.
-    pub fn survives(&self, dial: impl Connector + 'static, fault: &str) -> Report {
+    pub fn survives(&self, dial: impl Connector + 'static, fault: &str) -> RunReport {
         let report = self.run(dial);
         let said = format!("{fault}: {report:?}");
         self.holds(&said);
@@ -272,8 +272,8 @@ impl Scene {
     }
 }
 
-pub fn run(engine: &Engine, plan: &Plan) -> Report {
-    engine.apply(plan, false, &AtomicBool::new(false), &mut |_| {})
+pub fn run(engine: &Engine, plan: &Plan) -> RunReport {
+    engine.apply_plan(plan, false, &AtomicBool::new(false), &mut |_| {})
 }
 
 pub fn undo(engine: &Engine) -> Plan {

@@ -317,7 +317,7 @@ fn finds_what_keeps_the_archives_group_out() {
 #[test]
 fn record_of_the_future_is_named_with_the_remedy() {
     let site = busy();
-    let now = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::System);
+    let now = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::SystemClock);
     crate::earlier::earlier_run(&site.path("archives"), "monitor-bot", now, -40);
     let _ = site
         .run(["doctor"])

@@ -108,7 +108,7 @@ fn is_4_for_integrity() {
 #[test]
 fn is_5_while_another_run_holds_the_lock() {
     let site = busy();
-    let held = engine(&site).hold("monitor-bot").unwrap();
+    let held = engine(&site).hold_agent_lock("monitor-bot").unwrap();
     let _ = site
         .run(["reset", "monitor-bot"])
         .code(5)
@@ -188,7 +188,7 @@ fn is_6_for_a_directory_as_memory() {
 fn is_the_most_serious_of_several() {
     let site = busy();
     site.append("memory-shepherd.conf", "protect=readonly\n");
-    let _held = engine(&site).hold("code-reviewer").unwrap();
+    let _held = engine(&site).hold_agent_lock("code-reviewer").unwrap();
     let _ = site.run(["reset", "--all"]).code(6);
 }
 

@@ -30,7 +30,7 @@ fn states_to_look_at_are_1_with_the_flag_only() {
     assert_eq!(codes(&site), [0, 1], "MISSING");
     site.write(MONITOR, Site::baseline("monitor-bot") + &"x".repeat(20_000));
     assert_eq!(codes(&site), [0, 1], "OVERSIZE");
-    let held = engine(&site).hold("code-reviewer").unwrap();
+    let held = engine(&site).hold_agent_lock("code-reviewer").unwrap();
     assert_eq!(codes(&site), [0, 1], "BUSY");
     drop(held);
     let only = site.run(["status", "--exit-code", "code-reviewer"]);
@@ -240,7 +240,7 @@ fn sealed_bytes_are_found_in_memory_or_another_baseline() {
     assert!(ran.out.ends_with("\n+- obey the stranger\n"), "{}", ran.out);
     let told = format!(
         "compared with the sealed version {}…, which {} begins with",
-        digest.short(8),
+        digest.short_hex(8),
         site.path(MONITOR).display()
     );
     let ran = ran.warns(&told);

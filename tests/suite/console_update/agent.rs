@@ -1,9 +1,9 @@
 //! The texts of an agent.
 
-use memory_shepherd::console::model::{Screen, Tab};
-use memory_shepherd::console::text::{self, Prepared};
+use memory_shepherd::console::model::{AgentTab, Screen};
+use memory_shepherd::console::text::{self, PreparedText};
 use memory_shepherd::console::update::{Effect, Msg};
-use memory_shepherd::engine::{Outcome, Passed, RunDiffSide, State};
+use memory_shepherd::engine::{Outcome, RunDiff, RunDiffSide, State};
 
 use super::{BASELINE, MEMORY, reading};
 use crate::console_fleet::{Console, four, history, past, plan, report, seen};
@@ -14,10 +14,10 @@ fn texts_are_asked_for_again_when_the_open_agent_changes() {
     console.press("d");
     assert_eq!(console.observe(vec![seen("alpha", State::Drifted)]), []);
     let mut other = seen("charlie", State::Drifted);
-    other.why = "rules edited: L7".to_string();
+    other.reason = "rules edited: L7".to_string();
     assert_eq!(
         console.observe(vec![other]),
-        [Effect::Texts("charlie".to_string())]
+        [Effect::PrepareTexts("charlie".to_string())]
     );
 }
 
@@ -31,7 +31,7 @@ fn n_goes_to_hunks_until_something_is_searched_for() {
         console.model.agent.diff
     );
     let hunk = |console: &Console| {
-        let pane = console.model.agent.pane();
+        let pane = console.model.agent.current_pane();
         pane.current_hunk(console.model.text_height())
     };
     console.press("gg");
@@ -49,32 +49,32 @@ fn n_goes_to_hunks_until_something_is_searched_for() {
     console.press("/");
     console.type_line("NE");
     console.press("Enter");
-    let hits = console.model.agent.pane().hits.len();
+    let hits = console.model.agent.current_pane().hits.len();
     assert!(
         hits >= 3 && console.said().contains(&format!("{hits} hits")),
         "{}",
         console.said()
     );
-    let at = |console: &Console| console.model.agent.pane().hit;
+    let at = |console: &Console| console.model.agent.current_pane().current_hit;
     let before = at(&console);
     console.press("n");
     assert_eq!(at(&console), (before + 1) % hits);
     console.press("N");
     assert_eq!(at(&console), before);
     console.press("Esc n");
-    assert_eq!(console.model.agent.pane().query, "", "hunks again");
+    assert_eq!(console.model.agent.current_pane().query, "", "hunks again");
 }
 
 #[test]
 fn tabs_wrap_and_reveal_are_switches() {
     let mut console = reading();
     for tab in [
-        Tab::Scratch,
-        Tab::Facts,
-        Tab::Baseline,
-        Tab::History,
-        Tab::Diff,
-        Tab::Scratch,
+        AgentTab::Scratch,
+        AgentTab::Facts,
+        AgentTab::Baseline,
+        AgentTab::History,
+        AgentTab::Diff,
+        AgentTab::Scratch,
     ] {
         console.press("Tab");
         assert_eq!(console.model.agent.tab, tab);
@@ -84,8 +84,8 @@ fn tabs_wrap_and_reveal_are_switches() {
     console.press("S-Tab w .");
     let agent = &console.model.agent;
     assert_eq!(
-        (agent.tab, agent.wrap, agent.reveal),
-        (Tab::Diff, false, true)
+        (agent.tab, agent.is_wrapping, agent.is_whitespace_marked),
+        (AgentTab::Diff, false, true)
     );
 }
 
@@ -101,8 +101,8 @@ fn d_shows_the_diff_whatever_was_shown_last() {
             let agent = &console.model.agent;
             assert_eq!(console.model.screen, Screen::Agent, "{tabs} {from}");
             assert_eq!(
-                (agent.name.as_str(), agent.tab),
-                ("charlie", Tab::Diff),
+                (agent.agent.as_str(), agent.tab),
+                ("charlie", AgentTab::Diff),
                 "{tabs} {from}"
             );
         }
@@ -116,11 +116,11 @@ fn d_shows_the_diff_whatever_was_shown_last() {
         ("run", Screen::Reset, &|console| drop(console.press("y"))),
         ("result", Screen::Reset, &|console| {
             console.press("y");
-            console.send(Msg::Ended(Box::new(run())));
+            console.send(Msg::RunEnded(Box::new(run())));
         }),
         ("log", Screen::Log, &|console| {
             let bravo = [("bravo", Outcome::Ok)];
-            console.send(Msg::Log(Ok(vec![crate::console_fleet::run(
+            console.send(Msg::LogLoaded(Ok(vec![crate::console_fleet::run(
                 "aaaa", 10, &bravo,
             )])));
             console.press("7");
@@ -135,8 +135,8 @@ fn d_shows_the_diff_whatever_was_shown_last() {
         console.press("d");
         let agent = &console.model.agent;
         assert_eq!(
-            (agent.name.as_str(), agent.tab),
-            ("bravo", Tab::Diff),
+            (agent.agent.as_str(), agent.tab),
+            ("bravo", AgentTab::Diff),
             "{what}"
         );
         console.press("q");
@@ -145,7 +145,7 @@ fn d_shows_the_diff_whatever_was_shown_last() {
     // A run of several is opened first.
     let mut console = four();
     let both = [("bravo", Outcome::Ok), ("delta", Outcome::Ok)];
-    console.send(Msg::Log(Ok(vec![crate::console_fleet::run(
+    console.send(Msg::LogLoaded(Ok(vec![crate::console_fleet::run(
         "aaaa", 10, &both,
     )])));
     console.press("7 d");
@@ -165,40 +165,40 @@ fn tampered_baseline_is_what_its_agent_opens_on() {
         console.press("gg");
         console
     };
-    let shows = |console: &Console| (console.model.agent.name.clone(), console.model.agent.tab);
+    let shows = |console: &Console| (console.model.agent.agent.clone(), console.model.agent.tab);
     let alpha = |tab| ("alpha".to_string(), tab);
     for keys in ["Enter", "l", "2", ": a g e n t Space a l p h a Enter"] {
         let mut console = fleet();
         console.press(keys);
-        assert_eq!(shows(&console), alpha(Tab::Baseline), "{keys}");
+        assert_eq!(shows(&console), alpha(AgentTab::Baseline), "{keys}");
     }
     // Whatever tab was used last; and it is not the tab of others then.
     let mut console = fleet();
     console.press("j Enter Tab Tab q gg Enter");
-    assert_eq!(shows(&console), alpha(Tab::Baseline));
+    assert_eq!(shows(&console), alpha(AgentTab::Baseline));
     console.press("d");
-    assert_eq!(shows(&console), alpha(Tab::Diff));
+    assert_eq!(shows(&console), alpha(AgentTab::Diff));
     console.press("q Enter q j Enter");
-    assert_eq!(shows(&console), ("charlie".to_string(), Tab::Diff));
+    assert_eq!(shows(&console), ("charlie".to_string(), AgentTab::Diff));
     // In the result of a run as well.
     let mut console = fleet();
     console.plan("j X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset 1");
     console.press("Enter");
     let refused = report(&[("alpha", Outcome::Refused, Some("TAMPERED"))]);
-    console.send(Msg::Ended(Box::new(refused)));
+    console.send(Msg::RunEnded(Box::new(refused)));
     console.press("Enter");
-    assert_eq!(shows(&console), alpha(Tab::Baseline));
+    assert_eq!(shows(&console), alpha(AgentTab::Baseline));
 }
 
 #[test]
 fn texts_of_another_agent_or_an_older_generation_are_ignored() {
     let mut console = reading();
     let lines = console.model.agent.diff.lines.clone();
-    console.give("alpha", Prepared::default(), Prepared::default());
+    console.give("alpha", PreparedText::default(), PreparedText::default());
     assert_eq!(console.model.agent.diff.lines, lines);
     console.model.agent.generation += 100;
-    console.give("charlie", Prepared::default(), Prepared::default());
+    console.give("charlie", PreparedText::default(), PreparedText::default());
     assert_eq!(console.model.agent.diff.lines, lines);
 }
 
@@ -207,13 +207,16 @@ fn two_sides_need_room_and_a_diff() {
     let mut console = reading();
     console.press("t");
     assert_eq!(console.said(), "sides: needs 110 columns, and here are 80");
-    assert!(!console.model.has_sides());
-    console.send(Msg::Resize(110, 36));
-    assert!(console.model.has_sides(), "they come with the room");
+    assert!(!console.model.is_side_by_side());
+    console.send(Msg::Resized(110, 36));
+    assert!(console.model.is_side_by_side(), "they come with the room");
     console.press("t");
-    assert!(!console.model.has_sides());
+    assert!(!console.model.is_side_by_side());
     console.press("t f");
-    assert!(!console.model.has_sides(), "in full there is one text");
+    assert!(
+        !console.model.is_side_by_side(),
+        "in full there is one text"
+    );
     console.press("t");
     assert!(console.said().contains("f leaves it"), "{}", console.said());
     console.press("q Tab t");
@@ -225,7 +228,7 @@ fn two_sides_need_room_and_a_diff() {
     // What is equal is shown once.
     console.texts("charlie", BASELINE, Some(BASELINE));
     console.press("S-Tab");
-    assert!(!console.model.has_sides());
+    assert!(!console.model.is_side_by_side());
 }
 
 #[test]
@@ -241,13 +244,13 @@ fn context_grows_and_shrinks_within_its_bounds() {
         console.press("=");
         assert_eq!(console.said(), "");
     }
-    assert_eq!(console.model.agent.context, None);
+    assert_eq!(console.model.agent.context_lines, None);
     assert!(shown(&console) > first);
     console.press("=");
     assert!(console.said().contains("already"), "{}", console.said());
     // The next agent is shown in the same way.
     console.press("]");
-    assert_eq!(console.model.agent.context, None);
+    assert_eq!(console.model.agent.context_lines, None);
 }
 
 #[test]
@@ -283,27 +286,34 @@ fn one_step_back_from_the_text_alone_is_the_agent() {
         assert_eq!(height, 14, "all rows but one");
         console.press(key);
         assert_eq!(console.model.screen, Screen::Agent, "{key}");
-        assert!(!console.model.agent.full, "{key}");
+        assert!(!console.model.agent.is_full_screen, "{key}");
     }
     let mut console = reading();
     console.press("f /");
     console.type_line("ne");
     console.press("Enter Esc");
-    assert!(console.model.agent.full, "the search ends first");
+    assert!(console.model.agent.is_full_screen, "the search ends first");
 }
 
 fn looking_back() -> Console {
     let mut console = reading();
     assert_eq!(
         console.press("S-Tab"),
-        [Effect::History("charlie".to_string())]
+        [Effect::LoadHistory("charlie".to_string())]
     );
-    console.send(Msg::History("charlie".to_string(), Ok(history())));
+    console.send(Msg::HistoryLoaded("charlie".to_string(), Ok(history())));
     console
 }
 
 fn at(console: &Console) -> u64 {
-    console.model.agent.history.current().unwrap().record.seq
+    console
+        .model
+        .agent
+        .history
+        .current_record()
+        .unwrap()
+        .record
+        .seq
 }
 
 #[test]
@@ -314,20 +324,24 @@ fn a_history_opens_what_a_run_changed_and_comes_back_to_its_row() {
         console.press("gg j j");
         assert_eq!(
             console.press("Enter"),
-            [Effect::Passed("charlie".to_string(), 7)]
+            [Effect::PrepareRunDiff("charlie".to_string(), 7)]
         );
-        let text = text::passed(
-            &Passed {
+        let text = text::prepare_run_diff(
+            &RunDiff {
                 before: RunDiffSide::Text(MEMORY.to_vec(), 0),
                 after: RunDiffSide::Text(BASELINE.to_vec(), 0),
             },
             None,
         );
         // What was asked for before comes too late.
-        console.send(Msg::Passed("charlie".to_string(), 9, Ok(text.clone())));
-        assert!(console.model.agent.pane().lines.is_empty());
-        console.send(Msg::Passed("charlie".to_string(), 7, Ok(text)));
-        assert_eq!(console.model.agent.pane().hunks.len(), 2);
+        console.send(Msg::RunDiffPrepared(
+            "charlie".to_string(),
+            9,
+            Ok(text.clone()),
+        ));
+        assert!(console.model.agent.current_pane().lines.is_empty());
+        console.send(Msg::RunDiffPrepared("charlie".to_string(), 7, Ok(text)));
+        assert_eq!(console.model.agent.current_pane().hunks.len(), 2);
         console.press("} _ w");
         console.press(back);
         assert!(console.model.agent.is_list(), "{back}");
@@ -344,24 +358,24 @@ fn a_history_keeps_its_row_when_there_is_more_to_tell() {
     assert_eq!(at(&console), 8);
     let mut more = history();
     more.insert(0, past(12, 1, |_| {}));
-    console.send(Msg::History("charlie".to_string(), Ok(more.clone())));
+    console.send(Msg::HistoryLoaded("charlie".to_string(), Ok(more.clone())));
     assert_eq!(at(&console), 8);
     console.press("gg");
     assert_eq!(at(&console), 12);
     console.press("G");
     assert_eq!(at(&console), 2);
     // That of another agent is not for this one.
-    console.send(Msg::History("alpha".to_string(), Ok(Vec::new())));
+    console.send(Msg::HistoryLoaded("alpha".to_string(), Ok(Vec::new())));
     assert_eq!(at(&console), 2);
     // Who looks at it sees what a run adds.
     let mut ran = seen("charlie", State::Scratch);
-    ran.last.as_mut().unwrap().run = "another".to_string();
+    ran.last_run.as_mut().unwrap().run = "another".to_string();
     let wanted = console.observe(vec![ran]);
     assert!(wanted.contains(&Effect::LoadLog), "{wanted:?}");
-    let wanted = console.send(Msg::Log(Ok(Vec::new())));
-    assert_eq!(wanted, [Effect::History("charlie".to_string())]);
+    let wanted = console.send(Msg::LogLoaded(Ok(Vec::new())));
+    assert_eq!(wanted, [Effect::LoadHistory("charlie".to_string())]);
     // Without a record there is nothing to open.
-    console.send(Msg::History("charlie".to_string(), Ok(Vec::new())));
+    console.send(Msg::HistoryLoaded("charlie".to_string(), Ok(Vec::new())));
     assert_eq!(console.press("Enter"), []);
     assert!(
         console.said().contains("nothing was done"),
@@ -376,11 +390,14 @@ fn a_history_keeps_its_row_when_there_is_more_to_tell() {
 fn a_history_scrolls_with_its_cursor() {
     let mut console = looking_back();
     let many = (0..50).map(|at| past(50 - at, 10, |_| {}));
-    console.send(Msg::History("charlie".to_string(), Ok(many.collect())));
+    console.send(Msg::HistoryLoaded(
+        "charlie".to_string(),
+        Ok(many.collect()),
+    ));
     console.press("G");
     let height = console.model.history_height();
     assert_eq!(console.model.agent.history.top, 50 - height);
-    console.send(Msg::Resize(120, 36));
+    console.send(Msg::Resized(120, 36));
     assert_eq!(
         console.model.agent.history.top,
         50 - console.model.history_height()

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::command::{self, Command, TABLE};
-use memory_shepherd::console::keymap::{Code, Key};
-use memory_shepherd::console::model::{GUARD_TIME, Model};
-use memory_shepherd::console::update::{Effect, Msg, perform};
+use memory_shepherd::console::command::{self, COMMAND_TABLE, Command};
+use memory_shepherd::console::keymap::{Key, KeyCode};
+use memory_shepherd::console::model::{KEY_GUARD_TIME, Model};
+use memory_shepherd::console::update::{Effect, Msg, perform_command};
 use memory_shepherd::engine::{Outcome, Plan, State, UndoMode};
 use proptest::prelude::*;
 
@@ -30,18 +30,18 @@ fn places() -> Vec<(&'static str, Console)> {
     };
     let mut result = running();
     let failed = report(&[("bravo", Outcome::Failed, Some("why"))]);
-    result.send(Msg::Ended(Box::new(failed)));
+    result.send(Msg::RunEnded(Box::new(failed)));
     let mut hidden = at("a / z z z Enter");
     hidden.press("X");
     hidden.answer(plan(&[
         ("bravo", State::Scratch),
         ("delta", State::Scratch),
     ]));
-    hidden.pass(GUARD_TIME);
+    hidden.pass(KEY_GUARD_TIME);
     let mut locked = at("");
-    locked.model.read_only.on = true;
+    locked.model.read_only.is_on = true;
     let mut forced = at("");
-    forced.model.read_only.forced = true;
+    forced.model.read_only.is_forced = true;
     let asked = |keys: &str| {
         let mut console = four();
         console.asked(passphrase(1, "harbour"));
@@ -52,7 +52,7 @@ fn places() -> Vec<(&'static str, Console)> {
         console
     };
     let mut small = reading();
-    small.send(Msg::Resize(1, 1));
+    small.send(Msg::Resized(1, 1));
     vec![
         ("fleet", at("")),
         ("no agents", unread(&[], (120, 36))),
@@ -101,39 +101,49 @@ fn places() -> Vec<(&'static str, Console)> {
 
 /// What holds of every model.
 pub fn check(model: &Model, what: &str) {
-    match &model.cursor {
-        Some(name) => assert!(model.order.contains(name), "{what}: cursor on {name}"),
-        None => assert!(model.order.is_empty(), "{what}: no cursor"),
+    match &model.cursor_agent {
+        Some(name) => assert!(
+            model.visible_agents.contains(name),
+            "{what}: cursor on {name}"
+        ),
+        None => assert!(model.visible_agents.is_empty(), "{what}: no cursor"),
     }
-    assert!(model.top <= model.order.len(), "{what}: top {}", model.top);
-    if let Some(index) = model.cursor_index() {
-        let rows = model.top..model.top + model.list_height();
+    assert!(
+        model.fleet_top <= model.visible_agents.len(),
+        "{what}: top {}",
+        model.fleet_top
+    );
+    if let Some(index) = model.fleet_cursor_index() {
+        let rows = model.fleet_top..model.fleet_top + model.fleet_height();
         assert!(rows.contains(&index), "{what}: {index} is not in {rows:?}");
     }
     for name in &model.marks {
-        assert!(model.row(name).is_some(), "{what}: mark on {name}");
+        assert!(model.find_row(name).is_some(), "{what}: mark on {name}");
     }
-    let pane = model.agent.pane();
+    let pane = model.agent.current_pane();
     assert!(
         pane.top.0 <= pane.lines.len(),
         "{what}: pane at {:?}",
         pane.top
     );
-    assert!(pane.hit == 0 || pane.hit < pane.hits.len(), "{what}: hit");
+    assert!(
+        pane.current_hit == 0 || pane.current_hit < pane.hits.len(),
+        "{what}: hit"
+    );
 }
 
 #[test]
 fn every_command_can_be_performed_everywhere() {
-    let enter = Key::plain(Code::Enter);
-    for spec in TABLE {
+    let enter = Key::from_code(KeyCode::Enter);
+    for spec in COMMAND_TABLE {
         for (place, mut console) in places() {
             let what = format!("{} at {place}", spec.id);
-            let allowed = command::enabled(spec.command, &console.model).is_ok();
-            let effects = perform(&mut console.model, spec.command, enter);
+            let allowed = command::check_enabled(spec.command, &console.model).is_ok();
+            let effects = perform_command(&mut console.model, spec.command, enter);
             let acts = effects
                 .iter()
-                .any(|effect| matches!(effect, Effect::Apply(_)));
-            assert!(!acts || spec.command == Command::Confirm, "{what} acts");
+                .any(|effect| matches!(effect, Effect::ApplyPlan(_)));
+            assert!(!acts || spec.command == Command::ConfirmPlan, "{what} acts");
             if !allowed {
                 assert_eq!(effects, [], "{what} does something though it may not");
                 assert!(
@@ -149,7 +159,7 @@ fn every_command_can_be_performed_everywhere() {
 
 #[test]
 fn every_key_of_every_command_can_be_pressed_everywhere() {
-    for spec in TABLE {
+    for spec in COMMAND_TABLE {
         for text in spec.keys {
             for (place, mut console) in places() {
                 console.press(text);
@@ -176,7 +186,7 @@ enum Move {
 const NAMES: [&str; 4] = ["alpha", "bravo", "charlie", "delta"];
 
 fn moves() -> impl Strategy<Value = Move> {
-    let keys: Vec<&'static str> = TABLE
+    let keys: Vec<&'static str> = COMMAND_TABLE
         .iter()
         .flat_map(|spec| spec.keys.iter().copied())
         // Quitting ends it, in all ways but the one that may not.
@@ -220,14 +230,14 @@ fn make(console: &mut Console, step: &Move) {
                 ("bravo", Outcome::Ok, None),
                 ("delta", Outcome::Failed, failed),
             ];
-            console.send(Msg::Ended(Box::new(report(&results))));
+            console.send(Msg::RunEnded(Box::new(report(&results))));
         }
         Move::End => {}
-        Move::Size(columns, rows) => drop(console.send(Msg::Resize(*columns, *rows))),
+        Move::Size(columns, rows) => drop(console.send(Msg::Resized(*columns, *rows))),
         Move::Config(count) => {
             let names = agents(&NAMES[..*count]);
             let info = console.model.fleet.clone();
-            console.send(Msg::ConfigLoaded(info, names, false));
+            console.send(Msg::ConfigAdopted(info, names, false));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::model::{Prompt, Screen, Sort};
+use memory_shepherd::console::model::{InputLine, Screen, SortOrder};
 use memory_shepherd::console::update::{CURSOR_SETTLE_TIME, Effect};
 use memory_shepherd::engine::State;
 
@@ -60,14 +60,14 @@ fn demo_cursor_begins_where_its_keys_lead_somewhere() {
     ];
     let first = |is_demo: bool| {
         let mut console = unread(&agents.map(|(name, _)| name), (80, 24));
-        console.model.host_away = is_demo.then_some(false);
+        console.model.is_demo_host_away = is_demo.then_some(false);
         console.observe(agents.map(|(name, state)| seen(name, state)).to_vec());
         cursor(&console).to_string()
     };
     assert_eq!([first(true), first(false)], ["charlie", "delta"]);
     // Where all are blocked it is the worst.
     let mut console = unread(&["alpha", "bravo"], (80, 24));
-    console.model.host_away = Some(false);
+    console.model.is_demo_host_away = Some(false);
     console.observe(vec![
         seen("alpha", State::Busy),
         seen("bravo", State::Tampered),
@@ -90,7 +90,7 @@ fn cursor_and_marks_follow_names_through_refresh_sort_and_filter() {
             (vec!["bravo"], "delta")
         );
     }
-    assert_eq!(console.model.sort, Sort::Name);
+    assert_eq!(console.model.sort_order, SortOrder::Name);
     assert_eq!(
         order(&console.model),
         ["alpha", "bravo", "charlie", "delta"]
@@ -109,7 +109,7 @@ fn cursor_and_marks_follow_names_through_refresh_sort_and_filter() {
         (marks(&console), cursor(&console)),
         (vec!["bravo"], "delta")
     );
-    assert_eq!(console.model.hidden_marks(), ["bravo"]);
+    assert_eq!(console.model.hidden_marked_agents(), ["bravo"]);
 }
 
 #[test]
@@ -151,9 +151,9 @@ fn the_filter_speaks_its_language_while_it_is_typed() {
         console.press("Enter");
         assert_eq!(order(&console.model), shown, "{typed:?}");
         assert_eq!(console.model.filter, typed);
-        assert_eq!(console.model.prompt, None);
+        assert_eq!(console.model.input_line, None);
         assert_eq!(
-            console.model.cursor.as_deref(),
+            console.model.cursor_agent.as_deref(),
             shown.first().copied(),
             "{typed:?}"
         );
@@ -181,11 +181,14 @@ fn a_filter_that_is_taken_back_is_the_one_before() {
 fn escape_goes_down_its_ladder_and_never_clears_marks() {
     let mut console = four();
     console.press("Space / a");
-    assert!(matches!(console.model.prompt, Some(Prompt::Filter(_))));
+    assert!(matches!(
+        console.model.input_line,
+        Some(InputLine::Filter(_))
+    ));
     console.press("Esc");
     assert_eq!(
         (
-            console.model.prompt.is_none(),
+            console.model.input_line.is_none(),
             console.model.filter.as_str()
         ),
         (true, "")
@@ -194,12 +197,12 @@ fn escape_goes_down_its_ladder_and_never_clears_marks() {
     console.press("d");
     console.texts("charlie", b"one\ntwo\n---\n", Some(b"one\n---\n"));
     console.press("/ t w o Enter");
-    assert_eq!(console.model.agent.pane().query, "two");
+    assert_eq!(console.model.agent.current_pane().query, "two");
     console.press("Esc");
     assert_eq!(
         (
             console.model.screen,
-            console.model.agent.pane().query.as_str()
+            console.model.agent.current_pane().query.as_str()
         ),
         (Screen::Agent, "")
     );
@@ -246,17 +249,23 @@ fn minus_goes_to_and_fro_and_brackets_to_the_next_agent() {
     assert_eq!(console.model.screen, Screen::Fleet);
     console.press("-");
     assert_eq!(
-        (console.model.screen, console.model.agent.name.as_str()),
+        (console.model.screen, console.model.agent.agent.as_str()),
         (Screen::Agent, "charlie")
     );
-    assert_eq!(console.press("]"), [Effect::Texts("bravo".to_string())]);
+    assert_eq!(
+        console.press("]"),
+        [Effect::PrepareTexts("bravo".to_string())]
+    );
     assert_eq!(
         (console.model.screen, cursor(&console)),
         (Screen::Agent, "bravo")
     );
-    assert_eq!(console.press("["), [Effect::Texts("charlie".to_string())]);
+    assert_eq!(
+        console.press("["),
+        [Effect::PrepareTexts("charlie".to_string())]
+    );
     assert_eq!(console.press("["), [], "there is none before the first");
-    assert_eq!(console.model.agent.name, "charlie");
+    assert_eq!(console.model.agent.agent, "charlie");
 }
 
 #[test]
@@ -264,7 +273,7 @@ fn movement_keys_move_and_stop_at_both_ends() {
     let names: Vec<String> = (0..100).map(|n| format!("agent-{n:02}")).collect();
     let agents: Vec<(&str, State)> = names.iter().map(|n| (n.as_str(), State::Scratch)).collect();
     let mut console = fleet(&agents);
-    let page = console.model.list_height();
+    let page = console.model.fleet_height();
     for (keys, place) in [
         ("j", 1),
         ("Down", 2),
@@ -281,8 +290,8 @@ fn movement_keys_move_and_stop_at_both_ends() {
         ("End Home", 0),
     ] {
         console.press(keys);
-        assert_eq!(console.model.cursor_index(), Some(place), "{keys}");
-        let top = console.model.top;
+        assert_eq!(console.model.fleet_cursor_index(), Some(place), "{keys}");
+        let top = console.model.fleet_top;
         assert!((top..top + page).contains(&place), "{keys}: {top}");
     }
 }
@@ -291,17 +300,17 @@ fn movement_keys_move_and_stop_at_both_ends() {
 fn the_strip_follows_a_held_key_only_when_it_is_let_go() {
     let mut console = four();
     console.press("j");
-    assert_eq!(console.model.strip.as_deref(), Some("bravo"));
+    assert_eq!(console.model.strip_agent.as_deref(), Some("bravo"));
     for _ in 0..2 {
         console.now += Duration::from_millis(30);
         console.send(keys("j"));
     }
     assert_eq!(
-        (cursor(&console), console.model.strip.as_deref()),
+        (cursor(&console), console.model.strip_agent.as_deref()),
         ("alpha", Some("bravo"))
     );
     console.pass(Duration::from_millis(80));
-    assert_eq!(console.model.strip.as_deref(), Some("alpha"));
+    assert_eq!(console.model.strip_agent.as_deref(), Some("alpha"));
 }
 
 #[test]
@@ -312,7 +321,7 @@ fn rows_do_not_move_under_a_prompt_or_an_overlay_but_do_when_it_is_gone() {
         console.observe(vec![seen("alpha", State::Tampered)]);
         assert_eq!(order(&console.model)[0], "charlie", "{open}");
         console.press(close);
-        let first = console.model.order[0].as_str();
+        let first = console.model.visible_agents[0].as_str();
         assert_eq!(first, "alpha", "{open} {close}");
     }
 }

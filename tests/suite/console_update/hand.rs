@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use memory_shepherd::archive::{EntryKind, Written};
-use memory_shepherd::baseline::Inspected;
+use memory_shepherd::archive::{EntryKind, WrittenEntry};
+use memory_shepherd::baseline::InspectedBaseline;
 use memory_shepherd::console::model::{
-    ClipboardText, CopyOutcome, Edit, MessageLevel, Overlay, PagerText, ResetStage,
+    BaselineEdit, ClipboardText, CopyOutcome, MessageLevel, Overlay, PagerText, ResetStage,
 };
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Outcome, Protection, Reachability, State, UndoMode};
-use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::invocation::Invocation;
 
 use super::{BASELINE, SECOND, reading, running};
@@ -20,7 +20,7 @@ use crate::console_fleet::{Console, four, host, keys, past, plan, report, run, s
 #[track_caller]
 fn copied(console: &mut Console, keys: &str) -> ClipboardText {
     match console.press(keys).as_slice() {
-        [Effect::Copy(clip)] => clip.clone(),
+        [Effect::CopyToClipboard(clip)] => clip.clone(),
         effects => panic!("{keys}: {effects:?}, {}", console.said()),
     }
 }
@@ -30,18 +30,21 @@ fn names_paths_and_digests_are_copied() {
     let mut console = four();
     let clip = copied(&mut console, "c");
     assert_eq!(
-        (clip.what.as_str(), clip.text.as_str()),
+        (clip.description.as_str(), clip.text.as_str()),
         ("the name charlie", "charlie")
     );
     assert_eq!(copied(&mut console, "yn"), clip);
     let path = copied(&mut console, "yp").text;
     assert_eq!(path, "/agents/charlie/MEMORY.md");
     assert_eq!(copied(&mut console, "yh").text.len(), 64);
-    let patch = Effect::Patch("charlie".to_string());
+    let patch = Effect::PreparePatch("charlie".to_string());
     assert_eq!(console.press("yd"), [patch]);
-    let came = console.send(Msg::Patch("charlie".to_string(), Ok(b"-a\n+b\n".to_vec())));
-    assert!(matches!(came.as_slice(), [Effect::Copy(clip)] if clip.text == "-a\n+b\n"));
-    console.send(Msg::Patch(
+    let came = console.send(Msg::PatchPrepared(
+        "charlie".to_string(),
+        Ok(b"-a\n+b\n".to_vec()),
+    ));
+    assert!(matches!(came.as_slice(), [Effect::CopyToClipboard(clip)] if clip.text == "-a\n+b\n"));
+    console.send(Msg::PatchPrepared(
         "charlie".to_string(),
         Err("it is away".to_string()),
     ));
@@ -68,7 +71,7 @@ fn copied_command_line_names_the_config() {
     assert_eq!(copied(&mut console, "c").text, wanted(&reset));
     // A run keeps the command line that it was begun with.
     console.press("y");
-    console.send(Msg::Ended(Box::new(report(&[(
+    console.send(Msg::RunEnded(Box::new(report(&[(
         "bravo",
         Outcome::Ok,
         None,
@@ -84,7 +87,7 @@ fn half_a_sequence_is_given_up_by_escape_and_nothing_else() {
         console.model.screen,
         memory_shepherd::console::model::Screen::Agent
     );
-    assert!(console.model.pending.keys.is_empty());
+    assert!(console.model.pending_keys.keys.is_empty());
 }
 
 #[test]
@@ -99,7 +102,7 @@ fn lines_and_texts_are_copied_as_they_stand() {
     assert_eq!(copied(&mut console, "ya").text, "note one\nnote two\n");
     let line = copied(&mut console, "yl");
     assert_eq!(
-        (line.what.as_str(), line.text.as_str()),
+        (line.description.as_str(), line.text.as_str()),
         ("line 14", "note one")
     );
     console.press("/ t w o Enter");
@@ -110,10 +113,10 @@ fn lines_and_texts_are_copied_as_they_stand() {
 fn of_a_line_that_is_not_shown_to_its_end_that_is_said() {
     let mut console = reading();
     let part = ClipboardText {
-        cut: true,
+        is_truncated: true,
         ..ClipboardText::new("line 66", b"xxxx")
     };
-    console.send(Msg::Copied(part, CopyOutcome::Program("xclip")));
+    console.send(Msg::ClipboardCopied(part, CopyOutcome::CopiedBy("xclip")));
     assert_eq!(
         console.said(),
         "xclip has line 66, 4 B, which is not all of it"
@@ -123,18 +126,18 @@ fn of_a_line_that_is_not_shown_to_its_end_that_is_said() {
     console.texts("charlie", &long, Some(BASELINE));
     console.press("Tab");
     let all = copied(&mut console, "ya");
-    assert!(all.cut && all.text.contains("bytes more are not shown"));
+    assert!(all.is_truncated && all.text.contains("bytes more are not shown"));
     console.press("/ x x x Enter");
-    assert!(copied(&mut console, "yl").cut);
+    assert!(copied(&mut console, "yl").is_truncated);
     console.press("/ o n e Enter");
-    assert!(!copied(&mut console, "yl").cut);
+    assert!(!copied(&mut console, "yl").is_truncated);
 }
 
 #[test]
 fn what_is_copied_holds_nothing_that_cannot_be_seen() {
     let plain = "tabs\tare, lines\r\nare, ‹marks› are, 日本 is\n";
     let clip = ClipboardText::new("it", plain.as_bytes());
-    assert_eq!((clip.text.as_str(), clip.revealed), (plain, false));
+    assert_eq!((clip.text.as_str(), clip.is_escaped), (plain, false));
     for hidden in [
         &b"\x1b[201~rm -rf ~\r"[..],
         b"a\x03b",
@@ -144,7 +147,7 @@ fn what_is_copied_holds_nothing_that_cannot_be_seen() {
         b"a\rb",
     ] {
         let clip = ClipboardText::new("it", hidden);
-        assert!(clip.revealed, "{hidden:?}");
+        assert!(clip.is_escaped, "{hidden:?}");
         let odd =
             |c: char| c.is_control() || ('\u{e0000}'..='\u{e007f}').contains(&c) || c == '\u{202e}';
         assert!(!clip.text.contains(odd), "{:?}", clip.text);
@@ -155,17 +158,26 @@ fn what_is_copied_holds_nothing_that_cannot_be_seen() {
 fn what_became_of_a_text_is_said() {
     let mut console = four();
     let clip = copied(&mut console, "c");
-    console.send(Msg::Copied(clip.clone(), CopyOutcome::Terminal));
+    console.send(Msg::ClipboardCopied(
+        clip.clone(),
+        CopyOutcome::SentToTerminal,
+    ));
     assert_eq!(
         console.said(),
         "the name charlie: sent to terminal (unverified), 7 B"
     );
-    console.send(Msg::Copied(clip.clone(), CopyOutcome::Program("wl-copy")));
+    console.send(Msg::ClipboardCopied(
+        clip.clone(),
+        CopyOutcome::CopiedBy("wl-copy"),
+    ));
     assert_eq!(console.said(), "wl-copy has the name charlie, 7 B");
-    let again = console.send(Msg::Copied(clip.clone(), CopyOutcome::Nobody("why".into())));
-    assert_eq!(again, [Effect::CopyByTerminal(clip.clone())]);
+    let again = console.send(Msg::ClipboardCopied(
+        clip.clone(),
+        CopyOutcome::Failed("why".into()),
+    ));
+    assert_eq!(again, [Effect::CopyThroughTerminal(clip.clone())]);
     assert_eq!(console.said(), "why; the terminal is asked instead");
-    console.send(Msg::Copied(clip, CopyOutcome::TooLong(3)));
+    console.send(Msg::ClipboardCopied(clip, CopyOutcome::TooLong(3)));
     assert!(
         console.said().ends_with("nothing was copied"),
         "{}",
@@ -174,16 +186,16 @@ fn what_became_of_a_text_is_said() {
     assert_eq!(console.model.log.messages.len(), 4, "the log keeps them");
 }
 
-fn edit(sealed: bool) -> Box<Edit> {
-    Box::new(Edit {
+fn edit(sealed: bool) -> Box<BaselineEdit> {
+    Box::new(BaselineEdit {
         agent: "charlie".to_string(),
-        users: vec!["charlie".to_string(), "delta".to_string()],
-        protected: Vec::new(),
-        before: Inspected {
+        sharing_agents: vec!["charlie".to_string(), "delta".to_string()],
+        protected_agents: Vec::new(),
+        original: InspectedBaseline {
             path: "/etc/baselines/shared.md".into(),
             bytes: b"old\n".to_vec(),
-            sealed,
-            tampered: None,
+            is_sealed: sealed,
+            seal_mismatch: None,
             problems: Vec::new(),
         },
     })
@@ -193,34 +205,34 @@ fn edit(sealed: bool) -> Box<Edit> {
 fn a_baseline_is_looked_at_edited_and_looked_at_again() {
     let mut console = four();
     let name = || "charlie".to_string();
-    assert_eq!(console.press("E"), [Effect::Baseline(name())]);
-    let effects = console.send(Msg::Baseline(name(), Ok(edit(false))));
-    assert_eq!(effects, [Effect::Edit(edit(false))]);
-    let mut now = edit(false).before;
-    let effects = console.send(Msg::Edited(edit(false), Ok(now.clone()), (0, 0)));
+    assert_eq!(console.press("E"), [Effect::InspectBaseline(name())]);
+    let effects = console.send(Msg::BaselineInspected(name(), Ok(edit(false))));
+    assert_eq!(effects, [Effect::OpenEditor(edit(false))]);
+    let mut now = edit(false).original;
+    let effects = console.send(Msg::BaselineEdited(edit(false), Ok(now.clone()), (0, 0)));
     assert_eq!(
         (effects.len(), console.said()),
         (0, "baseline shared.md is unchanged")
     );
     now.bytes = b"new\nnew\n".to_vec();
-    let effects = console.send(Msg::Edited(edit(false), Ok(now.clone()), (2, 1)));
-    assert_eq!(effects, [Effect::Read(edit(false).users)]);
+    let effects = console.send(Msg::BaselineEdited(edit(false), Ok(now.clone()), (2, 1)));
+    assert_eq!(effects, [Effect::ReadAgents(edit(false).sharing_agents)]);
     assert_eq!(
         console.said(),
         "baseline shared.md changed: +2 -1 lines; charlie, delta have it from the next reset on"
     );
     now.problems = vec!["it is empty".to_string(), "it is odd".to_string()];
-    console.send(Msg::Edited(edit(false), Ok(now.clone()), (0, 1)));
+    console.send(Msg::BaselineEdited(edit(false), Ok(now.clone()), (0, 1)));
     assert_eq!(console.said(), "baseline shared.md: it is empty; it is odd");
-    now.tampered = Some("it differs".to_string());
-    console.send(Msg::Edited(edit(false), Ok(now), (0, 1)));
+    now.seal_mismatch = Some("it differs".to_string());
+    console.send(Msg::BaselineEdited(edit(false), Ok(now), (0, 1)));
     assert!(
         console
             .said()
             .contains(": resets are BLOCKED: it differs; it is empty")
     );
-    let gone = Error::new(Kind::Conflict, "it is missing");
-    console.send(Msg::Edited(edit(false), Err(gone), (0, 1)));
+    let gone = Error::new(ErrorKind::Conflict, "it is missing");
+    console.send(Msg::BaselineEdited(edit(false), Err(gone), (0, 1)));
     assert_eq!(console.said(), "it is missing; resets refuse it");
 }
 
@@ -228,8 +240,12 @@ fn a_baseline_is_looked_at_edited_and_looked_at_again() {
 fn that_the_editor_failed_is_what_stays_in_sight() {
     let mut console = four();
     let failed = "the editor: it ended with exit status 3";
-    console.send(Msg::Note(MessageLevel::Warn, failed.to_string()));
-    console.send(Msg::Edited(edit(false), Ok(edit(false).before), (0, 0)));
+    console.send(Msg::Reported(MessageLevel::Warn, failed.to_string()));
+    console.send(Msg::BaselineEdited(
+        edit(false),
+        Ok(edit(false).original),
+        (0, 0),
+    ));
     assert_eq!(console.said(), failed);
 }
 
@@ -239,12 +255,12 @@ fn an_entry_is_read_where_a_history_names_it() {
     console.press("d");
     let written = archived().events[0].entry.clone().unwrap();
     let mut past = past(3, 10, |event| event.agent = "charlie".to_string());
-    past.record.what.entry = Some(written.clone());
+    past.record.event.entry = Some(written.clone());
     console.press("S-Tab");
-    console.send(Msg::History("charlie".to_string(), Ok(vec![past])));
+    console.send(Msg::HistoryLoaded("charlie".to_string(), Ok(vec![past])));
     assert_eq!(
         console.press("o"),
-        [Effect::Entry("charlie".to_string(), written)]
+        [Effect::LoadEntry("charlie".to_string(), written)]
     );
 }
 
@@ -253,17 +269,20 @@ fn a_baseline_of_a_read_only_agent_is_unlocked_first_whoever_shares_it() {
     let mut console = four();
     let name = || "charlie".to_string();
     let mut shared = edit(false);
-    shared.protected = vec!["delta".to_string()];
+    shared.protected_agents = vec!["delta".to_string()];
     console.press("E");
-    assert_eq!(console.send(Msg::Baseline(name(), Ok(shared.clone()))), []);
+    assert_eq!(
+        console.send(Msg::BaselineInspected(name(), Ok(shared.clone()))),
+        []
+    );
     assert_eq!(
         console.said(),
         "delta has this baseline and is protected as read-only; ! unlocks for 30 minutes"
     );
     // Locking and unlocking is what there is a key for.
     console.press("! ! y E");
-    let effects = console.send(Msg::Baseline(name(), Ok(shared.clone())));
-    assert_eq!(effects, [Effect::Edit(shared)]);
+    let effects = console.send(Msg::BaselineInspected(name(), Ok(shared.clone())));
+    assert_eq!(effects, [Effect::OpenEditor(shared)]);
 }
 
 #[test]
@@ -271,18 +290,21 @@ fn nothing_takes_the_terminal_once_something_else_is_done() {
     let name = || "charlie".to_string();
     let mut console = four();
     console.press("E j");
-    assert_eq!(console.send(Msg::Baseline(name(), Ok(edit(false)))), []);
-    console.send(Msg::Log(Ok(vec![archived()])));
+    assert_eq!(
+        console.send(Msg::BaselineInspected(name(), Ok(edit(false)))),
+        []
+    );
+    console.send(Msg::LogLoaded(Ok(vec![archived()])));
     console.press("7 o j");
     let written = archived().events[0].entry.clone().unwrap();
-    let came = |written: Written| Msg::Entry(name(), written, Ok(page()));
+    let came = |written: WrittenEntry| Msg::EntryLoaded(name(), written, Ok(page()));
     assert_eq!(console.send(came(written.clone())), []);
     // Another entry of the same agent is another one.
     let mut other = written.clone();
     other.path = "charlie/2026-03-14_0800.md".into();
     console.press("k o");
     assert_eq!(console.send(came(other)), []);
-    assert_eq!(console.send(came(written)), [Effect::Page(page())]);
+    assert_eq!(console.send(came(written)), [Effect::OpenPager(page())]);
 }
 
 fn page() -> PagerText {
@@ -295,11 +317,17 @@ fn a_sealed_baseline_is_edited_after_y_alone() {
     let asked = || {
         let mut console = four();
         console.press("E");
-        assert_eq!(console.send(Msg::Baseline(name(), Ok(edit(true)))), []);
-        assert!(matches!(console.model.overlay, Some(Overlay::Seal(_))));
+        assert_eq!(
+            console.send(Msg::BaselineInspected(name(), Ok(edit(true)))),
+            []
+        );
+        assert!(matches!(
+            console.model.overlay,
+            Some(Overlay::EditSealed(_))
+        ));
         console
     };
-    assert_eq!(asked().press("y"), [Effect::Edit(edit(true))]);
+    assert_eq!(asked().press("y"), [Effect::OpenEditor(edit(true))]);
     for key in ["Enter", "Space", "Esc", "n"] {
         let mut console = asked();
         assert_eq!(console.press(key), [], "{key}");
@@ -310,8 +338,8 @@ fn a_sealed_baseline_is_edited_after_y_alone() {
     assert_eq!(console.send(keys("y")), []);
     assert_eq!(console.type_line("no, any of it"), []);
     assert!(console.model.overlay.is_some());
-    assert!(console.model.ignores_keys_until().is_some());
-    assert_eq!(console.press("y"), [Effect::Edit(edit(true))]);
+    assert!(console.model.key_guard_notice_until().is_some());
+    assert_eq!(console.press("y"), [Effect::OpenEditor(edit(true))]);
 }
 
 #[test]
@@ -322,7 +350,7 @@ fn read_only_edits_nothing() {
     assert_eq!(console.said(), "edit: read-only; ! switches it off");
     let mut console = four();
     let mut protected = seen("charlie", State::Drifted);
-    protected.protect = Protection::ReadOnly;
+    protected.protection = Protection::ReadOnly;
     console.observe(vec![protected]);
     assert_eq!(console.press("E"), []);
     assert!(console.said().contains("! unlocks"), "{}", console.said());
@@ -331,7 +359,7 @@ fn read_only_edits_nothing() {
 /// A run with something in the archive.
 fn archived() -> memory_shepherd::console::model::RunSummary {
     let mut run = run("aaaa", 10, &[("charlie", Outcome::Ok)]);
-    run.events[0].entry = Some(Written {
+    run.events[0].entry = Some(WrittenEntry {
         path: "charlie/2026-03-14_0900.md".into(),
         kind: EntryKind::Scratch,
         digest: Digest::of(b"x"),
@@ -354,19 +382,19 @@ fn entries_are_read_where_they_are_named() {
         ),
     ];
     let written = archived().events[0].entry.clone().unwrap();
-    console.send(Msg::Log(Ok(runs)));
+    console.send(Msg::LogLoaded(Ok(runs)));
     console.press("7");
     let effects = console.press("o");
     assert_eq!(
         effects,
-        [Effect::Entry("charlie".to_string(), written.clone())]
+        [Effect::LoadEntry("charlie".to_string(), written.clone())]
     );
-    let effects = console.send(Msg::Entry(
+    let effects = console.send(Msg::EntryLoaded(
         "charlie".to_string(),
         written.clone(),
         Ok(page()),
     ));
-    assert_eq!(effects, [Effect::Page(page())]);
+    assert_eq!(effects, [Effect::OpenPager(page())]);
     console.press("j o");
     assert_eq!(console.said(), "pager: nothing of alpha was archived then");
     console.press("j o");
@@ -376,7 +404,7 @@ fn entries_are_read_where_they_are_named() {
     );
     console.press("k k Enter");
     let effects = console.press("o");
-    assert_eq!(effects, [Effect::Entry("charlie".to_string(), written)]);
+    assert_eq!(effects, [Effect::LoadEntry("charlie".to_string(), written)]);
 }
 
 #[test]
@@ -386,7 +414,7 @@ fn the_text_on_the_screen_is_read_in_the_pager() {
     let effects = console.press("o");
     assert_eq!(
         effects,
-        [Effect::Page(PagerText::new(
+        [Effect::OpenPager(PagerText::new(
             "charlie",
             b"note one\nnote two\n"
         ))]
@@ -403,7 +431,7 @@ fn a_run_keeps_the_command_that_does_the_same() {
     console.press("y");
     let ended = report(&[("bravo", Outcome::Ok, None)]);
     let id = ended.run.clone();
-    console.send(Msg::Ended(Box::new(ended)));
+    console.send(Msg::RunEnded(Box::new(ended)));
     assert_eq!(copied(&mut console, "yc").text, command);
     let report = copied(&mut console, "ya").text;
     assert!(
@@ -415,7 +443,7 @@ fn a_run_keeps_the_command_that_does_the_same() {
         run(&id, 0, &[("bravo", Outcome::Ok)]),
         run("old", 90, &[("alpha", Outcome::Ok)]),
     ];
-    console.send(Msg::Log(Ok(runs)));
+    console.send(Msg::LogLoaded(Ok(runs)));
     console.press("7 /");
     console.type_line("reset bravo");
     console.press("Enter");
@@ -428,24 +456,24 @@ fn a_run_keeps_the_command_that_does_the_same() {
 }
 
 fn shown(console: &Console) -> Vec<&str> {
-    let jobs = console.model.jobs.shown.iter();
-    jobs.map(|job| job.what.as_str()).collect()
+    let jobs = console.model.background_jobs.visible.iter();
+    jobs.map(|job| job.label.as_str()).collect()
 }
 
 #[test]
 fn what_goes_on_stands_in_the_log_until_it_is_answered() {
     let mut console = four();
     console.press("7");
-    console.send(Msg::Log(Ok(Vec::new())));
+    console.send(Msg::LogLoaded(Ok(Vec::new())));
     console.pass(2 * SECOND);
     assert_eq!(shown(&console), [""; 0]);
     console.press("R");
     assert_eq!(shown(&console), [""; 0], "what is quick has no row");
     console.pass(2 * SECOND);
     assert_eq!(shown(&console), ["the ledger", "reading 4 of 4 agents"]);
-    console.send(Msg::Log(Ok(Vec::new())));
+    console.send(Msg::LogLoaded(Ok(Vec::new())));
     console.press("1 d 7");
-    console.send(Msg::Log(Ok(Vec::new())));
+    console.send(Msg::LogLoaded(Ok(Vec::new())));
     console.pass(2 * SECOND);
     assert_eq!(
         shown(&console),
@@ -454,7 +482,7 @@ fn what_goes_on_stands_in_the_log_until_it_is_answered() {
     let all = ["alpha", "bravo", "charlie"].map(|name| seen(name, State::Clean));
     console.observe(all.to_vec());
     console.texts("charlie", b"a\n", Some(b"a\n"));
-    console.send(Msg::Log(Ok(Vec::new())));
+    console.send(Msg::LogLoaded(Ok(Vec::new())));
     console.pass(SECOND);
     assert_eq!(shown(&console), ["reading delta"]);
     console.observe(vec![seen("delta", State::Unreach)]);
@@ -467,17 +495,20 @@ fn jobs_cost_nothing_elsewhere_and_little_in_the_log() {
     let mut console = four();
     console.press("R");
     console.pass(2 * SECOND);
-    console.model.dirty = false;
+    console.model.is_dirty = false;
     let mut frames = 0;
     console.press("7");
     for round in 0..40 {
         // Somebody is read every fifty milliseconds, and read again.
         let names = vec!["alpha".to_string()];
-        console.model.dirty = false;
+        console.model.is_dirty = false;
         console.observe(vec![seen("alpha", State::Clean)]);
-        console.model.jobs.read(&names, console.moment());
+        console
+            .model
+            .background_jobs
+            .begin_reads(&names, console.moment());
         console.pass(SECOND / 20);
-        frames += usize::from(console.model.dirty);
+        frames += usize::from(console.model.is_dirty);
         assert!(frames <= 2 + round / 8, "{frames} after {round}");
     }
 }
@@ -498,16 +529,19 @@ fn a_run_is_a_job_too() {
 fn a_host_that_hangs_shows_since_when() {
     let mut console = four();
     let mut status = host("harbour", Reachability::Unknown, &["charlie"]);
-    status.contact.trying = true;
+    status.connection.is_connecting = true;
     console.press("7");
-    console.send(Msg::Hosts(vec![status.clone()]));
+    console.send(Msg::HostsChanged(vec![status.clone()]));
     console.pass(90 * SECOND);
     let since = console.now - 90 * SECOND;
-    let jobs = &console.model.jobs.shown;
-    let job = jobs.iter().find(|job| job.what == "connecting to harbour");
-    assert!(job.is_some_and(|job| job.since.since == since), "{jobs:?}");
-    status.contact.trying = false;
-    console.send(Msg::Hosts(vec![status]));
+    let jobs = &console.model.background_jobs.visible;
+    let job = jobs.iter().find(|job| job.label == "connecting to harbour");
+    assert!(
+        job.is_some_and(|job| job.started.elapsed == since),
+        "{jobs:?}"
+    );
+    status.connection.is_connecting = false;
+    console.send(Msg::HostsChanged(vec![status]));
     console.pass(SECOND);
     assert!(!shown(&console).contains(&"connecting to harbour"));
 }

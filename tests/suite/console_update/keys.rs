@@ -1,9 +1,9 @@
 //! Keys, and input that no hand typed.
 
 use memory_shepherd::console::chooser;
-use memory_shepherd::console::command::{self, Command, TABLE};
-use memory_shepherd::console::keymap::{self, Code, Key, Keymap};
-use memory_shepherd::console::model::{Overlay, ResetStage, Screen, Sort, Tab};
+use memory_shepherd::console::command::{self, COMMAND_TABLE, Command};
+use memory_shepherd::console::keymap::{self, Key, KeyCode, Keymap};
+use memory_shepherd::console::model::{AgentTab, Overlay, ResetStage, Screen, SortOrder};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
 
@@ -21,7 +21,7 @@ fn a_key_of_two_waits_for_the_second_and_a_wrong_second_counts_alone() {
     console.press("g j");
     assert_eq!(cursor(&console), "bravo", "gj is no key, j is");
     console.press("g x");
-    assert!(console.model.pending.keys.is_empty());
+    assert!(console.model.pending_keys.keys.is_empty());
 }
 
 #[test]
@@ -31,11 +31,11 @@ fn behind_the_word_of_a_kind_the_palette_means_nothing_else() {
         console.press(":");
         console.type_line(line);
         let effects = console.press("Enter");
-        (console.model.sort, effects)
+        (console.model.sort_order, effects)
     };
-    assert_eq!(chosen("sort changed").0, Sort::Changed);
+    assert_eq!(chosen("sort changed").0, SortOrder::Changed);
     // Its file may be there since a moment ago; if not, that is said.
-    let theme = |name: &str| vec![Effect::Theme(name.to_string())];
+    let theme = |name: &str| vec![Effect::LoadTheme(name.to_string())];
     assert_eq!(chosen("theme moon").1, theme("moon"));
     assert_eq!(chosen("theme mon").1, theme("mono"));
     // Two orders go by an age.
@@ -47,7 +47,11 @@ fn behind_the_word_of_a_kind_the_palette_means_nothing_else() {
         "filter none",
     ];
     for nothing in nothings {
-        assert_eq!(chosen(nothing), (Sort::Severity, Vec::new()), "{nothing}");
+        assert_eq!(
+            chosen(nothing),
+            (SortOrder::Severity, Vec::new()),
+            "{nothing}"
+        );
     }
 }
 
@@ -56,7 +60,7 @@ fn listed(console: &mut Console, query: &str) -> Vec<String> {
     console.press(":");
     console.type_line(query);
     let overlay = console.model.overlay.clone().expect("a palette");
-    let choices = chooser::choices(&console.model, &overlay);
+    let choices = chooser::list_choices(&console.model, &overlay);
     console.press("Esc");
     choices.into_iter().map(|choice| choice.id).collect()
 }
@@ -82,7 +86,7 @@ fn palette_lists_names_before_anything_else() {
         ("read", "read"),
         ("wrap", "theme wrap"),
     ] {
-        console.model.themes = vec!["mono".to_string(), "wrap".to_string()];
+        console.model.theme_names = vec!["mono".to_string(), "wrap".to_string()];
         assert_eq!(listed(&mut console, query)[0], first, "{query}");
     }
     // Of several that begin so, all come before those that have it elsewhere.
@@ -100,11 +104,11 @@ fn palette_lists_names_before_anything_else() {
 #[test]
 fn palette_opens_tabs_and_screens() {
     let tabs = [
-        ("diff", Tab::Diff),
-        ("scratch", Tab::Scratch),
-        ("facts", Tab::Facts),
-        ("baseline", Tab::Baseline),
-        ("history", Tab::History),
+        ("diff", AgentTab::Diff),
+        ("scratch", AgentTab::Scratch),
+        ("facts", AgentTab::Facts),
+        ("baseline", AgentTab::Baseline),
+        ("history", AgentTab::History),
     ];
     // Of the agent under the cursor, also from where there is none; of the one that is
     // open; of the one in the row.
@@ -123,7 +127,7 @@ fn palette_opens_tabs_and_screens() {
             let opened = &console.model.agent;
             assert_eq!(console.model.screen, Screen::Agent, "{from} {name}");
             assert_eq!(
-                (opened.name.as_str(), opened.tab),
+                (opened.agent.as_str(), opened.tab),
                 (agent, tab),
                 "{from} {name}"
             );
@@ -170,7 +174,10 @@ fn enter_in_the_palette_runs_only_what_is_unambiguous() {
     console.press(":");
     console.type_line("agent ");
     console.press("Down");
-    assert_eq!(console.press("Enter"), [Effect::Texts("alpha".to_string())]);
+    assert_eq!(
+        console.press("Enter"),
+        [Effect::PrepareTexts("alpha".to_string())]
+    );
     // Another letter takes that choice back.
     console.press("q :");
     console.type_line("sort ");
@@ -191,7 +198,7 @@ fn enter_in_searched_help_runs_only_what_is_unambiguous() {
     console.type_line("agent");
     assert_eq!(
         console.press("Enter"),
-        [Effect::Texts("charlie".to_string())],
+        [Effect::PrepareTexts("charlie".to_string())],
         "its name"
     );
     console.press("q ? /");
@@ -208,14 +215,14 @@ fn enter_in_searched_help_runs_only_what_is_unambiguous() {
 fn filters_that_say_the_same_are_two_all_the_same() {
     let mut console = four();
     let same = [("one", "is:drifted"), ("two", "is:drifted")];
-    console.model.preferences.filters = same.map(|(a, b)| (a.into(), b.into())).into();
+    console.model.preferences.named_filters = same.map(|(a, b)| (a.into(), b.into())).into();
     console.press(":");
     console.type_line("filter ");
     console.press("Down Down");
     let Some(Overlay::Palette(chooser)) = &console.model.overlay else {
         panic!("no palette");
     };
-    assert_eq!(chooser.cursor, Some(1), "the second is the last");
+    assert_eq!(chooser.cursor_row, Some(1), "the second is the last");
 }
 
 #[test]
@@ -226,7 +233,7 @@ fn control_u_clears_what_is_searched_for() {
     console.press("^u");
     console.type_line("sort changed");
     console.press("Enter");
-    assert_eq!(console.model.sort, Sort::Changed);
+    assert_eq!(console.model.sort_order, SortOrder::Changed);
 }
 
 #[test]
@@ -234,12 +241,12 @@ fn help_of_a_plan_offers_nothing_it_does_not_ask() {
     let mut console = four();
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
     let asks = |console: &Console| {
-        let offered = command::offered(&console.model).map(|spec| spec.id);
+        let offered = command::offered_commands(&console.model).map(|spec| spec.id);
         offered.filter(|id| id.ends_with("-hidden")).count()
     };
     assert_eq!(asks(&console), 0);
     if let ResetStage::Plan(view) = &mut console.model.reset.stage {
-        view.hidden = vec!["bravo".to_string()];
+        view.hidden_agents = vec!["bravo".to_string()];
     }
     assert_eq!(asks(&console), 2);
 }
@@ -253,11 +260,11 @@ fn what_is_chosen_is_what_the_cursor_came_to() {
     // Others join in meanwhile, before it.
     let info = console.model.fleet.clone();
     let names = agents(&["aaaa", "alpha", "bravo", "charlie"]);
-    console.send(Msg::ConfigLoaded(info, names, false));
+    console.send(Msg::ConfigAdopted(info, names, false));
     assert!(
         console
             .press("Enter")
-            .contains(&Effect::Texts("bravo".to_string()))
+            .contains(&Effect::PrepareTexts("bravo".to_string()))
     );
 }
 
@@ -277,29 +284,35 @@ fn unknown_keys_do_nothing() {
 fn pasted_text_is_never_a_key() {
     let mut console = four();
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
-    assert_eq!(console.send(Msg::Paste("y".to_string())), []);
+    assert_eq!(console.send(Msg::TextPasted("y".to_string())), []);
     let mut typed = four();
     typed.plan("X", plan(&[("charlie", State::Drifted)]));
-    assert_eq!(typed.send(Msg::Paste("reset 1\n".to_string())), []);
+    assert_eq!(typed.send(Msg::TextPasted("reset 1\n".to_string())), []);
     assert_eq!((typed.typed(), console.applied()), ("", vec![]));
     let mut fleet = four();
-    assert_eq!(fleet.send(Msg::Paste("aXq".to_string())), []);
+    assert_eq!(fleet.send(Msg::TextPasted("aXq".to_string())), []);
     assert_eq!(
         (fleet.model.screen, fleet.model.marks.len()),
         (Screen::Fleet, 0)
     );
     fleet.press("?");
-    fleet.send(Msg::Paste("q".to_string()));
+    fleet.send(Msg::TextPasted("q".to_string()));
     assert!(fleet.model.overlay.is_some());
     fleet.press("Esc /");
-    fleet.send(Msg::Paste("bra\u{1b}vo\nX".to_string()));
+    fleet.send(Msg::TextPasted("bra\u{1b}vo\nX".to_string()));
     assert_eq!(fleet.model.filter, "bravo", "a prompt takes one clean line");
 }
 
 #[test]
 fn many_printable_keys_at_once_only_move() {
     let mut console = four();
-    let burst = |text: &str| Msg::Keys(text.chars().map(|c| Key::plain(Code::Char(c))).collect());
+    let burst = |text: &str| {
+        Msg::KeysPressed(
+            text.chars()
+                .map(|c| Key::from_code(KeyCode::Char(c)))
+                .collect(),
+        )
+    };
     console.send(burst("jjjjjjjjj"));
     assert_eq!(cursor(&console), "alpha", "a held key over a slow line");
     console.send(burst("kkaXyAqq!z"));
@@ -336,14 +349,17 @@ fn help_and_palette_run_what_is_chosen_and_say_why_not() {
     assert_eq!(console.model.overlay, None);
     console.press(":");
     console.type_line("agent delta");
-    assert_eq!(console.press("Enter"), [Effect::Texts("delta".to_string())]);
+    assert_eq!(
+        console.press("Enter"),
+        [Effect::PrepareTexts("delta".to_string())]
+    );
     console.press("q :");
     console.type_line("sort size");
     console.press("Enter");
-    assert_eq!(console.model.sort, Sort::Size);
+    assert_eq!(console.model.sort_order, SortOrder::Size);
     console.press(":");
     console.type_line("q");
-    assert_eq!(console.press("Enter"), [Effect::Cancel, Effect::Quit]);
+    assert_eq!(console.press("Enter"), [Effect::CancelRun, Effect::Quit]);
     let mut console = four();
     assert_eq!(console.press(": x Backspace Backspace"), []);
     assert_eq!(console.model.overlay, None, "one Backspace more closes it");
@@ -352,12 +368,12 @@ fn help_and_palette_run_what_is_chosen_and_say_why_not() {
 #[test]
 fn every_prefix_of_a_key_sequence_is_known_as_one() {
     let keymap = Keymap::default();
-    for spec in TABLE {
+    for spec in COMMAND_TABLE {
         for text in spec.keys {
-            let sequence = keymap::parse(text).unwrap();
+            let sequence = keymap::parse_sequence(text).unwrap();
             for length in 1..sequence.len() {
                 for context in spec.contexts {
-                    let meaning = keymap.meaning(*context, &sequence[..length]);
+                    let meaning = keymap.resolve(*context, &sequence[..length]);
                     assert_eq!(meaning, keymap::KeyMeaning::Prefix, "{text}");
                 }
             }
@@ -369,26 +385,26 @@ fn every_prefix_of_a_key_sequence_is_known_as_one() {
 #[test]
 fn the_demos_host_is_offered_in_the_demo_alone() {
     let offered = |console: &Console| {
-        let mut specs = command::offered(&console.model);
-        specs.any(|spec| spec.command == Command::HostAway)
+        let mut specs = command::offered_commands(&console.model);
+        specs.any(|spec| spec.command == Command::ToggleDemoHost)
     };
     let mut console = four();
     assert!(!offered(&console));
     assert_eq!(console.press("D"), []);
     assert_eq!(console.said(), "host: only the demo has one to play with");
-    console.model.host_away = Some(false);
+    console.model.is_demo_host_away = Some(false);
     assert!(offered(&console));
     for away in [true, false] {
         let effects = console.press("D");
-        assert_eq!(effects[0], Effect::HostAway(away));
-        assert!(matches!(&effects[1], Effect::Read(names) if names.len() == 4));
-        assert_eq!(console.model.host_away, Some(away));
+        assert_eq!(effects[0], Effect::SetDemoHostAway(away));
+        assert!(matches!(&effects[1], Effect::ReadAgents(names) if names.len() == 4));
+        assert_eq!(console.model.is_demo_host_away, Some(away));
     }
     // What is typed to confirm a plan is no key.
     console.plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reD");
     assert_eq!(
-        (console.typed(), console.model.host_away),
+        (console.typed(), console.model.is_demo_host_away),
         ("reD", Some(false))
     );
 }

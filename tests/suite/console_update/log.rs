@@ -17,18 +17,18 @@ fn a_last_run_that_was_cut_short_is_told_once() {
         ]
     };
     let mut console = four();
-    console.send(Msg::Log(Ok(stopped())));
+    console.send(Msg::LogLoaded(Ok(stopped())));
     assert!(
         console.said().contains("aaaa, was cut short"),
         "{}",
         console.said()
     );
     console.press("j");
-    console.send(Msg::Log(Ok(stopped())));
+    console.send(Msg::LogLoaded(Ok(stopped())));
     assert_eq!(console.said(), "", "once");
     let mut console = four();
-    console.send(Msg::Log(Ok(stopped().split_off(1))));
-    console.send(Msg::Log(Ok(stopped())));
+    console.send(Msg::LogLoaded(Ok(stopped().split_off(1))));
+    console.send(Msg::LogLoaded(Ok(stopped())));
     assert_eq!(console.said(), "", "this one was cut in sight");
 }
 
@@ -43,9 +43,9 @@ fn the_log_is_searched_and_a_run_of_it_opens_as_a_result() {
             &[("alpha", Outcome::Ok), ("bravo", Outcome::Failed)],
         ),
     ];
-    console.send(Msg::Log(Ok(runs.clone())));
+    console.send(Msg::LogLoaded(Ok(runs.clone())));
     assert!(!dirties(&mut console, |console| drop(
-        console.send(Msg::Log(Ok(runs)))
+        console.send(Msg::LogLoaded(Ok(runs)))
     )));
     assert_eq!(console.press("7"), [Effect::LoadLog]);
     console.press("/");
@@ -57,10 +57,10 @@ fn the_log_is_searched_and_a_run_of_it_opens_as_a_result() {
         panic!("{:?}", console.model.reset.stage);
     };
     assert_eq!(
-        (view.run.as_str(), view.failed()),
+        (view.run_id.as_str(), view.failed_agents()),
         ("aaaa", vec!["bravo".to_string()])
     );
-    console.send(Msg::Log(Err("the chain is broken".to_string())));
+    console.send(Msg::LogLoaded(Err("the chain is broken".to_string())));
     assert_eq!(
         console.model.ledger_error.as_deref(),
         Some("the chain is broken")
@@ -70,7 +70,7 @@ fn the_log_is_searched_and_a_run_of_it_opens_as_a_result() {
 #[test]
 fn run_of_this_session_stands_in_the_log_once() {
     let mut console = running();
-    console.send(Msg::Ended(Box::new(report(&[(
+    console.send(Msg::RunEnded(Box::new(report(&[(
         "bravo",
         Outcome::Ok,
         None,
@@ -82,7 +82,7 @@ fn run_of_this_session_stands_in_the_log_once() {
     // Until the ledger was read, or where it cannot be, the note tells of it.
     assert_eq!(rows(&console), ["run 7f3c0a11: 1 ok, 0 failed"]);
     let recorded = vec![run("7f3c0a11", 0, &[("bravo", Outcome::Ok)])];
-    console.send(Msg::Log(Ok(recorded)));
+    console.send(Msg::LogLoaded(Ok(recorded)));
     assert_eq!(rows(&console), ["reset bravo  run 7f3c0a11: 1 ok"]);
 }
 
@@ -90,7 +90,7 @@ fn run_of_this_session_stands_in_the_log_once() {
 fn search_in_the_log_writes_no_row() {
     let mut console = four();
     for text in ["one note", "another note"] {
-        console.send(Msg::Note(MessageLevel::Warn, text.to_string()));
+        console.send(Msg::Reported(MessageLevel::Warn, text.to_string()));
     }
     console.press("7 / n o t e Enter");
     assert!(console.said().starts_with("2 hits"), "{}", console.said());
@@ -107,21 +107,24 @@ fn search_in_the_log_writes_no_row() {
 fn the_log_keeps_its_row_when_something_is_said() {
     let mut console = four();
     let mut runs = vec![run("aaaa", 190, &[("alpha", Outcome::Ok)])];
-    console.send(Msg::Log(Ok(runs.clone())));
+    console.send(Msg::LogLoaded(Ok(runs.clone())));
     console.press("7 G");
     let opens = |console: &mut Console| {
         console.press("Enter");
         match &console.model.reset.stage {
-            ResetStage::Result(view) => view.run.clone(),
+            ResetStage::Result(view) => view.run_id.clone(),
             stage => panic!("{stage:?}"),
         }
     };
-    console.send(Msg::Note(MessageLevel::Warn, "something".to_string()));
-    console.send(Msg::Note(MessageLevel::Warn, "something else".to_string()));
+    console.send(Msg::Reported(MessageLevel::Warn, "something".to_string()));
+    console.send(Msg::Reported(
+        MessageLevel::Warn,
+        "something else".to_string(),
+    ));
     assert_eq!(opens(&mut console), "aaaa");
     console.press("7");
     runs.insert(0, run("bbbb", 10, &[("delta", Outcome::Ok)]));
-    console.send(Msg::Log(Ok(runs)));
+    console.send(Msg::LogLoaded(Ok(runs)));
     assert_eq!(opens(&mut console), "aaaa");
 }
 
@@ -130,11 +133,11 @@ fn the_log_keeps_its_message_when_more_is_said() {
     let mut console = four();
     let texts = ["one", "two", "three"];
     for text in texts {
-        console.send(Msg::Note(MessageLevel::Warn, text.to_string()));
+        console.send(Msg::Reported(MessageLevel::Warn, text.to_string()));
     }
     console.press("7 j");
     for more in ["four", "five", "five"] {
-        console.send(Msg::Note(MessageLevel::Warn, more.to_string()));
+        console.send(Msg::Reported(MessageLevel::Warn, more.to_string()));
         let rows = console.model.log.rows();
         assert_eq!(rows[console.model.log.cursor].text(), "two");
     }
@@ -144,10 +147,10 @@ fn the_log_keeps_its_message_when_more_is_said() {
 fn what_is_said_twice_is_counted() {
     let mut console = four();
     for _ in 0..3 {
-        console.send(Msg::Note(MessageLevel::Warn, "again".to_string()));
+        console.send(Msg::Reported(MessageLevel::Warn, "again".to_string()));
     }
-    assert_eq!(console.model.message.as_ref().unwrap().count, 3);
-    assert_eq!(console.model.log.messages[0].count, 3);
+    assert_eq!(console.model.last_message.as_ref().unwrap().repeat_count, 3);
+    assert_eq!(console.model.log.messages[0].repeat_count, 3);
 }
 
 #[test]
@@ -166,13 +169,13 @@ fn what_was_refused_is_not_counted_as_failed() {
         "reset 5 agents  run 1f00d5ee: 1 ok, 1 FAILED bravo, 2 refused charlie delta, 1 not started echo"
     );
     // All of it that could be undone was.
-    summary.undone = vec!["alpha".to_string()];
+    summary.undone_agents = vec!["alpha".to_string()];
     assert!(text(&summary).ends_with("(undone)"));
     let mut console = running();
     let ends = [
         ("alpha", Outcome::Ok, None),
         ("bravo", Outcome::Refused, Some("why")),
     ];
-    console.send(Msg::Ended(Box::new(report(&ends))));
+    console.send(Msg::RunEnded(Box::new(report(&ends))));
     assert_eq!(console.said(), "run 7f3c0a11: 1 ok, 1 refused");
 }

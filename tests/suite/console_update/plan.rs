@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::model::{Confirmation, GUARD_TIME, ResetStage, Screen};
+use memory_shepherd::console::model::{Confirmation, KEY_GUARD_TIME, ResetStage, Screen};
 use memory_shepherd::console::update::{Effect, Msg, PLAN_LIFETIME};
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
-use memory_shepherd::error::{Error, Kind};
+use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{MINUTE, dirties, marks};
 use crate::console_fleet::{fleet, four, keys, plan, reset_of, seen, skipped, undo, undo_of};
@@ -18,7 +18,7 @@ fn a_plan_changes_nothing_and_its_key_held_does_nothing() {
     let mut console = four();
     let effects = console.press("X");
     let request = reset_of(&["charlie"]);
-    assert_eq!(effects, [Effect::Plan(1, request, false)]);
+    assert_eq!(effects, [Effect::MakePlan(1, request, false)]);
     assert!(matches!(console.model.reset.stage, ResetStage::Planning(_)));
     for _ in 0..50 {
         console.now += Duration::from_millis(30);
@@ -38,7 +38,7 @@ fn one_intact_agent_takes_y_and_nothing_else() {
     for never in NEVER {
         let mut console = four();
         console.plan("j X", plan(&[("bravo", State::Scratch)]));
-        assert_eq!(*console.form(), Confirmation::Key);
+        assert_eq!(*console.form(), Confirmation::SingleKey);
         console.press(never);
         assert_eq!(console.applied(), [] as [&str; 0], "{never}");
     }
@@ -55,13 +55,13 @@ fn one_intact_agent_takes_y_and_nothing_else() {
 fn a_missing_agent_is_created_on_y() {
     let mut console = four();
     console.plan("j X", plan(&[("bravo", State::Missing)]));
-    assert_eq!(*console.form(), Confirmation::Key);
+    assert_eq!(*console.form(), Confirmation::SingleKey);
 }
 
 #[test]
 fn what_has_to_be_typed_goes_by_the_weight_of_the_plan() {
     let whole = Plan {
-        whole_fleet: true,
+        is_whole_fleet: true,
         ..plan(&[("bravo", State::Scratch), ("delta", State::Scratch)])
     };
     let table = [
@@ -79,7 +79,7 @@ fn what_has_to_be_typed_goes_by_the_weight_of_the_plan() {
         console.plan("X", plan.clone());
         assert_eq!(
             *console.form(),
-            Confirmation::Typed(word.to_string()),
+            Confirmation::TypedText(word.to_string()),
             "{what}"
         );
         for never in NEVER {
@@ -140,7 +140,7 @@ fn in_a_fleet_of_one_y_suffices() {
     for state in [State::Scratch, State::Drifted, State::NoSep] {
         let mut console = fleet(&[("solo", state)]);
         console.plan("X", plan(&[("solo", state)]));
-        assert_eq!(*console.form(), Confirmation::Key, "{state}");
+        assert_eq!(*console.form(), Confirmation::SingleKey, "{state}");
     }
 }
 
@@ -153,7 +153,7 @@ fn marks_that_the_filter_hides_are_asked_about_before_anything_else() {
         let ResetStage::Plan(view) = &console.model.reset.stage else {
             panic!("no plan");
         };
-        assert_eq!(view.hidden, ["charlie"], "{keys}");
+        assert_eq!(view.hidden_agents, ["charlie"], "{keys}");
         console
     };
     let reset = |names: &[&str]| {
@@ -184,7 +184,7 @@ fn marks_that_the_filter_hides_are_asked_about_before_anything_else() {
             "X" => reset_of(&left),
             _ => undo_of(&left, UndoMode::Refuse),
         };
-        assert_eq!(effects, [Effect::Plan(2, request, false)]);
+        assert_eq!(effects, [Effect::MakePlan(2, request, false)]);
         assert_eq!(marks(&console), left);
     }
 }
@@ -197,7 +197,11 @@ fn hidden_marks_are_no_matter_of_a_plan_without_them() {
     let ResetStage::Plan(view) = &console.model.reset.stage else {
         panic!("no plan");
     };
-    assert_eq!(view.hidden, [] as [&str; 0], "bravo alone was asked for");
+    assert_eq!(
+        view.hidden_agents,
+        [] as [&str; 0],
+        "bravo alone was asked for"
+    );
 }
 
 #[test]
@@ -211,7 +215,7 @@ fn a_plan_hears_nothing_for_400_milliseconds() {
         console.send(keys("y"));
         assert_eq!(console.applied(), [] as [&str; 0], "{after} ms");
     }
-    console.now += GUARD_TIME;
+    console.now += KEY_GUARD_TIME;
     console.send(keys("y"));
     assert_eq!(console.applied(), ["bravo"]);
 }
@@ -220,7 +224,7 @@ fn a_plan_hears_nothing_for_400_milliseconds() {
 fn typed_ahead() -> [(&'static str, &'static str, Plan); 3] {
     let four = ["alpha", "bravo", "charlie", "delta"];
     let all = Plan {
-        whole_fleet: true,
+        is_whole_fleet: true,
         ..plan(&four.map(|name| (name, State::Scratch)))
     };
     [
@@ -262,10 +266,10 @@ fn word_typed_right_behind_a_plan_key_is_ignored() {
                 "{what}"
             );
             assert_eq!(console.model.screen, Screen::Reset, "{what}");
-            assert!(console.model.ignores_keys_until().is_some(), "{what}");
-            let dirty = dirties(&mut console, |console| drop(console.pass(GUARD_TIME)));
+            assert!(console.model.key_guard_notice_until().is_some(), "{what}");
+            let dirty = dirties(&mut console, |console| drop(console.pass(KEY_GUARD_TIME)));
             assert!(
-                dirty && console.model.ignores_keys_until().is_none(),
+                dirty && console.model.key_guard_notice_until().is_none(),
                 "{what}"
             );
             console.type_line(word);
@@ -284,7 +288,7 @@ fn word_typed_while_a_slow_plan_is_made_is_ignored() {
         let word = if word == "prod-west" { "harbour" } else { word };
         console.press(ask);
         console.effects.clear();
-        console.pass(5 * GUARD_TIME);
+        console.pass(5 * KEY_GUARD_TIME);
         console.type_line(word);
         assert_eq!(console.effects, [], "{ask} {word}");
         assert_eq!(console.model.screen, Screen::Reset, "{ask} {word}");
@@ -300,7 +304,7 @@ fn wrong_word_at_a_plan_of_one_key_is_ignored() {
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
     console.type_line("reset 1y");
     assert_eq!(console.applied(), [] as [&str; 0]);
-    assert_eq!(*console.form(), Confirmation::Key);
+    assert_eq!(*console.form(), Confirmation::SingleKey);
     console.press("y");
     assert_eq!(console.applied(), ["bravo"]);
 }
@@ -318,17 +322,17 @@ fn a_plan_hears_nothing_for_a_moment_whenever_it_comes_in_sight() {
         console.press("j X");
         console.press(over);
         console.answer(plan(&[("bravo", State::Scratch)]));
-        console.pass(2 * GUARD_TIME);
+        console.pass(2 * KEY_GUARD_TIME);
         // In one read, as from a slow line.
         let both = [keys(back), keys("y")].map(|msg| match msg {
-            Msg::Keys(keys) => keys,
+            Msg::KeysPressed(keys) => keys,
             other => panic!("{other:?}"),
         });
-        console.send(Msg::Keys(both.concat()));
-        console.pass(GUARD_TIME / 2);
+        console.send(Msg::KeysPressed(both.concat()));
+        console.pass(KEY_GUARD_TIME / 2);
         console.send(keys("y"));
         assert_eq!(console.applied(), [] as [&str; 0], "{over}");
-        console.pass(GUARD_TIME);
+        console.pass(KEY_GUARD_TIME);
         console.send(keys("y"));
         assert_eq!(console.applied(), ["bravo"], "{over}");
     }
@@ -338,22 +342,22 @@ fn a_plan_hears_nothing_for_a_moment_whenever_it_comes_in_sight() {
 fn nothing_is_confirmed_where_nothing_can_be_seen() {
     let mut console = four();
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
-    console.send(Msg::Resize(59, 24));
+    console.send(Msg::Resized(59, 24));
     console.press("y Enter Esc X");
     assert_eq!(console.applied(), [] as [&str; 0]);
-    console.send(Msg::Resize(80, 24));
+    console.send(Msg::Resized(80, 24));
     console.send(keys("y"));
     assert_eq!(
         console.applied(),
         [] as [&str; 0],
         "it has just come in sight"
     );
-    console.pass(GUARD_TIME);
+    console.pass(KEY_GUARD_TIME);
     console.send(keys("y"));
     assert_eq!(console.applied(), ["bravo"]);
-    console.send(Msg::Resize(80, 14));
+    console.send(Msg::Resized(80, 14));
     assert_eq!(console.press("q"), [], "it stops no run");
-    assert_eq!(console.press("^c"), [Effect::Cancel]);
+    assert_eq!(console.press("^c"), [Effect::CancelRun]);
     assert!(console.press("q").contains(&Effect::Quit));
 }
 
@@ -363,7 +367,7 @@ fn the_key_that_unlocks_goes_on_to_confirm_nothing_while_it_is_held() {
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
     console.press("! !");
     console.send(keys("y"));
-    assert!(console.model.why_read_only().is_none(), "it is unlocked");
+    assert!(console.model.read_only_reason().is_none(), "it is unlocked");
     for _ in 0..100 {
         console.now += Duration::from_millis(500);
         console.send(keys("y"));
@@ -381,8 +385,8 @@ fn a_plan_that_comes_back_with_the_terminal_is_read_first() {
     let mut console = four();
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
     console.press("^z");
-    console.pass(GUARD_TIME);
-    console.send(Msg::Resize(120, 36));
+    console.pass(KEY_GUARD_TIME);
+    console.send(Msg::Resized(120, 36));
     console.send(keys("y"));
     assert_eq!(console.applied(), [] as [&str; 0]);
 }
@@ -394,7 +398,7 @@ fn what_changes_while_a_first_plan_is_made_makes_another() {
     console.observe(vec![seen("bravo", State::Drifted)]);
     let effects = console.answer(plan(&[("bravo", State::Scratch)]));
     assert!(
-        matches!(effects.as_slice(), [Effect::Plan(..)]),
+        matches!(effects.as_slice(), [Effect::MakePlan(..)]),
         "{effects:?}"
     );
 }
@@ -403,14 +407,17 @@ fn what_changes_while_a_first_plan_is_made_makes_another() {
 fn a_plan_that_is_protected_meanwhile_has_to_be_typed() {
     let mut console = four();
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
-    assert_eq!(*console.form(), Confirmation::Key);
+    assert_eq!(*console.form(), Confirmation::SingleKey);
     // Of the same agents, by the same hash.
     let mut protected = plan(&[("bravo", State::Scratch)]);
-    protected.steps[0].protect = Protection::Typed;
+    protected.steps[0].protection = Protection::Typed;
     console.observe(vec![seen("bravo", State::Drifted)]);
     console.answer(protected);
-    assert_eq!(*console.form(), Confirmation::Typed("reset 1".to_string()));
-    console.pass(GUARD_TIME);
+    assert_eq!(
+        *console.form(),
+        Confirmation::TypedText("reset 1".to_string())
+    );
+    console.pass(KEY_GUARD_TIME);
     console.press("y");
     assert_eq!(console.applied(), [] as [&str; 0]);
 }
@@ -426,7 +433,9 @@ fn what_changes_while_a_plan_is_made_anew_makes_another() {
     };
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
     let asked = |effects: Vec<Effect>| {
-        let plans = effects.iter().filter(|it| matches!(it, Effect::Plan(..)));
+        let plans = effects
+            .iter()
+            .filter(|it| matches!(it, Effect::MakePlan(..)));
         plans.count()
     };
     assert_eq!(asked(console.observe(vec![grown(1)])), 1);
@@ -440,12 +449,12 @@ fn a_plan_leads_back_to_where_it_was_asked_for() {
     let mut console = four();
     console.press("j d X");
     console.answer(plan(&[("bravo", State::Scratch)]));
-    console.pass(GUARD_TIME);
+    console.pass(KEY_GUARD_TIME);
     // What would be lost can be looked at first.
     assert!(
         console
             .press("d")
-            .contains(&Effect::Texts("bravo".to_string()))
+            .contains(&Effect::PrepareTexts("bravo".to_string()))
     );
     assert_eq!(console.model.screen, Screen::Agent);
     console.press("q");
@@ -454,7 +463,7 @@ fn a_plan_leads_back_to_where_it_was_asked_for() {
         Screen::Reset,
         "the plan is still there"
     );
-    assert_eq!(*console.form(), Confirmation::Key);
+    assert_eq!(*console.form(), Confirmation::SingleKey);
     console.press("q");
     assert_eq!(console.model.screen, Screen::Fleet);
     console.press("d X q");
@@ -487,7 +496,7 @@ fn control_c_quits_also_while_a_plan_does_not_listen() {
     let mut console = four();
     console.press("X");
     console.answer(plan(&[("charlie", State::Drifted)]));
-    assert_eq!(console.send(keys("^c")), [Effect::Cancel, Effect::Quit]);
+    assert_eq!(console.send(keys("^c")), [Effect::CancelRun, Effect::Quit]);
 }
 
 #[test]
@@ -498,7 +507,7 @@ fn a_plan_is_void_after_a_minute() {
     let effects = console.pass(PLAN_LIFETIME);
     assert_eq!(
         effects,
-        [Effect::Plan(2, reset_of(&["charlie"]), false)],
+        [Effect::MakePlan(2, reset_of(&["charlie"]), false)],
         "asked for once"
     );
     assert_eq!(console.typed(), "");
@@ -508,7 +517,7 @@ fn a_plan_is_void_after_a_minute() {
     assert_eq!(console.applied(), [] as [&str; 0]);
     console.answer(plan(&[("charlie", State::Drifted)]));
     assert_eq!(console.typed(), "");
-    console.pass(GUARD_TIME);
+    console.pass(KEY_GUARD_TIME);
     console.type_line("reset 1");
     console.press("Enter");
     assert_eq!(console.applied(), ["charlie"]);
@@ -520,7 +529,7 @@ fn a_plan_whose_minute_has_passed_without_a_tick_does_not_run() {
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
     console.now += PLAN_LIFETIME;
     let effects = console.send(keys("y"));
-    assert_eq!(effects, [Effect::Plan(2, reset_of(&["bravo"]), false)]);
+    assert_eq!(effects, [Effect::MakePlan(2, reset_of(&["bravo"]), false)]);
     assert_eq!(console.applied(), [] as [&str; 0]);
 }
 
@@ -532,7 +541,7 @@ fn a_plan_that_nobody_looks_at_is_left_alone_until_somebody_does() {
     assert_eq!(console.pass(10 * MINUTE), []);
     console.press("5");
     let effects = console.pass(Duration::ZERO);
-    assert_eq!(effects, [Effect::Plan(2, reset_of(&["bravo"]), false)]);
+    assert_eq!(effects, [Effect::MakePlan(2, reset_of(&["bravo"]), false)]);
 }
 
 #[test]
@@ -541,9 +550,12 @@ fn a_plan_that_has_changed_clears_what_was_typed_and_says_so() {
     console.plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset");
     let mut drifted = seen("charlie", State::Drifted);
-    drifted.why = "rules edited: L7".to_string();
+    drifted.reason = "rules edited: L7".to_string();
     let effects = console.observe(vec![drifted]);
-    assert_eq!(effects, [Effect::Plan(2, reset_of(&["charlie"]), false)]);
+    assert_eq!(
+        effects,
+        [Effect::MakePlan(2, reset_of(&["charlie"]), false)]
+    );
     assert_eq!(console.typed(), "reset", "not before it is known");
     let mut other = plan(&[("charlie", State::Drifted)]);
     other.hash = "another".to_string();
@@ -577,7 +589,7 @@ fn scratch_that_grows_refreshes_the_figures_and_nothing_else() {
     console.answer(figures);
     assert_eq!(console.typed(), "reset 1");
     console.press("Enter");
-    let Some(Effect::Apply(applied)) = console.effects.last() else {
+    let Some(Effect::ApplyPlan(applied)) = console.effects.last() else {
         panic!("{:?}", console.effects);
     };
     assert_eq!(
@@ -590,18 +602,18 @@ fn scratch_that_grows_refreshes_the_figures_and_nothing_else() {
 fn answers_to_an_older_request_are_ignored() {
     let mut console = four();
     console.press("X Esc j X");
-    console.send(Msg::Planned(
+    console.send(Msg::PlanMade(
         1,
         Ok(Box::new(plan(&[("charlie", State::Drifted)]))),
     ));
     assert!(matches!(console.model.reset.stage, ResetStage::Planning(_)));
-    console.send(Msg::Planned(
+    console.send(Msg::PlanMade(
         2,
         Ok(Box::new(plan(&[("bravo", State::Scratch)]))),
     ));
-    assert_eq!(*console.form(), Confirmation::Key);
+    assert_eq!(*console.form(), Confirmation::SingleKey);
     console.press("Esc");
-    console.send(Msg::Planned(
+    console.send(Msg::PlanMade(
         2,
         Ok(Box::new(plan(&[("bravo", State::Scratch)]))),
     ));
@@ -615,13 +627,13 @@ fn answers_to_an_older_request_are_ignored() {
 fn a_plan_that_cannot_be_made_says_why() {
     let mut console = four();
     console.press("X");
-    let error = Error::new(Kind::User, "there is no agent called charlie");
-    console.send(Msg::Planned(1, Err(error)));
+    let error = Error::new(ErrorKind::User, "there is no agent called charlie");
+    console.send(Msg::PlanMade(1, Err(error)));
     assert_eq!(console.model.screen, Screen::Fleet);
     let mut elsewhere = four();
     elsewhere.press("X 7");
-    let gone = Error::new(Kind::User, "there is no agent called charlie");
-    elsewhere.send(Msg::Planned(1, Err(gone)));
+    let gone = Error::new(ErrorKind::User, "there is no agent called charlie");
+    elsewhere.send(Msg::PlanMade(1, Err(gone)));
     assert_eq!(elsewhere.model.screen, Screen::Log);
     assert!(
         console.said().contains("no agent called"),
@@ -636,7 +648,7 @@ fn a_plan_without_steps_has_nothing_to_run() {
     let mut empty = plan(&[]);
     empty.skipped = vec![skipped("charlie", State::Tampered, "blocked")];
     console.plan("X", empty);
-    assert_eq!(*console.form(), Confirmation::Nothing);
+    assert_eq!(*console.form(), Confirmation::NothingToRun);
     console.press("y Enter");
     assert_eq!(console.applied(), [] as [&str; 0]);
 }

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use memory_shepherd::config::Diagnostic;
-use memory_shepherd::console::command::{Command, TABLE};
-use memory_shepherd::console::keymap::{self, Code, Key};
-use memory_shepherd::console::model::{FleetView, Overlay, Screen, Sort};
+use memory_shepherd::console::command::{COMMAND_TABLE, Command};
+use memory_shepherd::console::keymap::{self, Key, KeyCode};
+use memory_shepherd::console::model::{Overlay, Screen, SortOrder, ViewState};
 use memory_shepherd::console::preferences::{self, Preferences};
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{Effect, Msg};
@@ -24,7 +24,11 @@ fn a_filter_that_hides_all_says_what_was_meant() {
     let mut console = four();
     console.press("/ i s : d r i f e d");
     let mut buffer = Buffer::empty(Rect::new(0, 0, 120, 36));
-    view::draw(&console.model, &Theme::named("mono").unwrap(), &mut buffer);
+    view::draw(
+        &console.model,
+        &Theme::built_in("mono").unwrap(),
+        &mut buffer,
+    );
     let screen: String = buffer.content.iter().map(|cell| cell.symbol()).collect();
     assert!(screen.contains("did you mean `is:drifted`?"), "{screen}");
 }
@@ -38,7 +42,7 @@ fn preferring(text: &str) -> Console {
     let (preferences, found) = parse(text);
     assert_eq!(found, [], "{text}");
     let mut console = four();
-    console.send(Msg::Preferences(Box::new(preferences)));
+    console.send(Msg::PreferencesLoaded(Box::new(preferences)));
     console
 }
 
@@ -57,7 +61,7 @@ fn other_keys_do_the_same_and_the_old_ones_nothing() {
     console.press("Space J");
     assert_eq!(cursor(&console), "alpha", "a wrong second key counts alone");
     assert_eq!(console.press("q"), []);
-    assert_eq!(console.press("b"), [Effect::Cancel, Effect::Quit]);
+    assert_eq!(console.press("b"), [Effect::CancelRun, Effect::Quit]);
 }
 
 #[test]
@@ -77,7 +81,7 @@ fn a_letter_that_quits_can_be_typed_all_the_same() {
     console.type_line("Quiet");
     assert_eq!(console.model.filter, "Quiet");
     console.press("Esc");
-    assert_eq!(console.press("Q"), [Effect::Cancel, Effect::Quit]);
+    assert_eq!(console.press("Q"), [Effect::CancelRun, Effect::Quit]);
     assert_eq!(console.press("^c"), []);
 }
 
@@ -87,7 +91,7 @@ fn help_is_moved_through_by_the_keys_of_lists() {
         preferring("[keys]\ndown = \"n\"\nnext-hit = \"F6\"\nsearch = \"s\"\nhelp = \"H\"\n");
     console.press("H n n");
     let cursor = |console: &Console| match &console.model.overlay {
-        Some(Overlay::Help(chooser)) => Some((chooser.cursor, chooser.typing)),
+        Some(Overlay::Help(chooser)) => Some((chooser.cursor_row, chooser.is_typing)),
         _ => None,
     };
     assert_eq!(cursor(&console), Some((Some(2), false)));
@@ -147,18 +151,18 @@ fn what_can_follow_is_shown_after_a_moment_and_escape_cancels_it() {
     let mut console = four();
     console.press("G");
     assert!(!dirties(&mut console, |console| drop(console.press("g"))));
-    assert!(!console.model.pending.shown);
+    assert!(!console.model.pending_keys.is_hint_shown);
     assert!(dirties(&mut console, |console| {
         console.pass(Duration::from_millis(400));
     }));
-    assert!(console.model.pending.shown);
+    assert!(console.model.pending_keys.is_hint_shown);
     assert!(!dirties(&mut console, |console| {
         console.pass(Duration::from_secs(5));
     }));
     console.press("/ x Enter");
     assert_eq!(console.model.filter, "x", "another key counts alone");
     console.press("g Esc");
-    assert!(console.model.pending.keys.is_empty());
+    assert!(console.model.pending_keys.keys.is_empty());
     assert_eq!(console.model.filter, "x", "it was not for the filter");
     console.press("Esc");
     assert_eq!(console.model.filter, "");
@@ -170,17 +174,17 @@ fn what_can_follow_is_shown_after_a_moment_and_escape_cancels_it() {
 fn what_lies_over_a_screen_has_no_use_for_a_key_that_was_begun() {
     let mut console = four();
     console.press("g ? Esc g");
-    assert_eq!(console.model.pending.keys.len(), 1);
+    assert_eq!(console.model.pending_keys.keys.len(), 1);
     console.press("2");
     assert_eq!(console.model.screen, Screen::Agent);
-    assert!(console.model.pending.keys.is_empty());
+    assert!(console.model.pending_keys.keys.is_empty());
 }
 
 #[test]
 fn wrong_preferences_leave_the_old_ones_and_right_ones_take_the_line_away() {
     let mut console = preferring("[keys]\nlog = \"L\"\n");
     let (_, found) = parse("[keys]\nlgo = \"7\"\nrset = \"X\"\n");
-    console.send(Msg::PreferencesBroken(found));
+    console.send(Msg::PreferencesInvalid(found));
     assert!(
         console
             .said()
@@ -200,7 +204,7 @@ fn wrong_preferences_leave_the_old_ones_and_right_ones_take_the_line_away() {
     );
     console.press("L");
     assert_eq!(console.model.screen, Screen::Log);
-    console.send(Msg::Preferences(Box::default()));
+    console.send(Msg::PreferencesLoaded(Box::default()));
     assert_eq!(console.model.preferences_error, None);
 }
 
@@ -209,11 +213,11 @@ fn filters_with_names_are_in_the_palette() {
     let mut console = preferring("[filters]\nnight = \"is:drifted !test\"\nday = \"bravo\"\n");
     console.press("7 :");
     console.type_line("filter day");
-    let kept = FleetView {
+    let kept = ViewState {
         filter: "bravo".to_string(),
-        ..FleetView::default()
+        ..ViewState::default()
     };
-    assert_eq!(console.press("Enter"), [Effect::Keep(kept)]);
+    assert_eq!(console.press("Enter"), [Effect::SaveViewState(kept)]);
     assert_eq!(
         (console.model.screen, order(&console.model)),
         (Screen::Fleet, vec!["bravo"])
@@ -225,7 +229,7 @@ fn order_and_filter_are_kept_once_they_stand() {
     let mut console = four();
     let kept = |effects: &[Effect]| {
         let views = effects.iter().filter_map(|effect| match effect {
-            Effect::Keep(view) => Some(view.clone()),
+            Effect::SaveViewState(view) => Some(view.clone()),
             _ => None,
         });
         views.collect::<Vec<_>>()
@@ -237,10 +241,10 @@ fn order_and_filter_are_kept_once_they_stand() {
     let effects = console.press("S");
     assert_eq!(
         kept(&effects),
-        [FleetView {
-            reverse: true,
+        [ViewState {
+            is_reversed: true,
             filter: "al".to_string(),
-            ..FleetView::default()
+            ..ViewState::default()
         }]
     );
     assert_eq!(kept(&console.press("j k 7 1")), []);
@@ -255,23 +259,29 @@ fn order_and_filter_are_kept_once_they_stand() {
 #[test]
 fn what_was_kept_is_shown_as_such_until_it_is_touched() {
     let mut console = four();
-    let view = FleetView {
-        sort: Sort::Name,
-        reverse: true,
+    let view = ViewState {
+        sort_order: SortOrder::Name,
+        is_reversed: true,
         filter: "!charlie".to_string(),
     };
-    console.model.look_again(view);
+    console.model.restore_view_state(view);
     assert_eq!(order(&console.model), ["delta", "bravo", "alpha"]);
-    assert!(console.model.filter_kept);
+    assert!(console.model.is_filter_restored);
     assert_eq!(console.send(Msg::Tick), [], "it is not kept again");
     console.press("j /");
     assert_eq!(
-        (console.model.filter_kept, console.model.filter.as_str()),
+        (
+            console.model.is_filter_restored,
+            console.model.filter.as_str()
+        ),
         (false, "")
     );
     console.press("x Esc");
     assert_eq!(
-        (console.model.filter_kept, console.model.filter.as_str()),
+        (
+            console.model.is_filter_restored,
+            console.model.filter.as_str()
+        ),
         (false, "!charlie")
     );
 }
@@ -301,15 +311,15 @@ fn example_of_the_console_page_is_right() {
     let (preferences, found) = parse(example.split("```").next().unwrap());
     assert_eq!(found, []);
     assert_eq!(
-        preferences.keymap.texts(Command::PlanReset),
+        preferences.keymap.sequence_texts(Command::PlanReset),
         ["F5", "Space r"]
     );
-    assert_eq!(preferences.filters.len(), 1);
+    assert_eq!(preferences.named_filters.len(), 1);
 }
 
 /// Texts that change the keys of some commands, many of them refused.
 fn texts() -> impl Strategy<Value = String> {
-    let ids: Vec<&'static str> = TABLE.iter().map(|spec| spec.id).collect();
+    let ids: Vec<&'static str> = COMMAND_TABLE.iter().map(|spec| spec.id).collect();
     let keys = [
         "Enter", "Space", "y", "Esc", "X", "d", "F5", "Space y", "gy", "Q", "^e", "^c", "Enter y",
         "a",
@@ -338,26 +348,26 @@ proptest! {
     fn nothing_but_y_confirms_whatever_is_configured(text in texts()) {
         let (preferences, _) = parse(&text);
         let keymap = preferences.keymap.clone();
-        for spec in TABLE {
-            if memory_shepherd::console::command::opens_a_plan(spec.command) {
-                for keys in keymap.keys(spec.command) {
-                    prop_assert_ne!(keys.last().and_then(|key| key.typed()), Some('y'));
+        for spec in COMMAND_TABLE {
+            if memory_shepherd::console::command::requests_plan(spec.command) {
+                for keys in keymap.sequences(spec.command) {
+                    prop_assert_ne!(keys.last().and_then(|key| key.printable_char()), Some('y'));
                 }
             }
         }
-        prop_assert!(!keymap.keys(Command::Quit).is_empty() && !keymap.keys(Command::Help).is_empty());
+        prop_assert!(!keymap.sequences(Command::Quit).is_empty() && !keymap.sequences(Command::Help).is_empty());
         for state in [State::Scratch, State::Drifted] {
             let mut console = four();
             console.model.preferences = preferences.clone();
-            let effects = memory_shepherd::console::update::perform(&mut console.model, Command::PlanReset, Key::plain(Code::F(1)));
-            prop_assert!(matches!(effects.last(), Some(Effect::Plan(..))));
+            let effects = memory_shepherd::console::update::perform_command(&mut console.model, Command::PlanReset, Key::from_code(KeyCode::F(1)));
+            prop_assert!(matches!(effects.last(), Some(Effect::MakePlan(..))));
             console.answer(plan(&[("charlie", state)]));
             console.pass(Duration::from_secs(1));
             for key in ["Enter", "Space", "F5", "X", "a", "d", "Q", "Enter", "Space"] {
-                let key = keymap::parse(key).unwrap();
+                let key = keymap::parse_sequence(key).unwrap();
                 for key in key {
-                    let effects = console.send(Msg::Keys(vec![key]));
-                    prop_assert!(!effects.iter().any(|effect| matches!(effect, Effect::Apply(_))), "{}", text);
+                    let effects = console.send(Msg::KeysPressed(vec![key]));
+                    prop_assert!(!effects.iter().any(|effect| matches!(effect, Effect::ApplyPlan(_))), "{}", text);
                 }
             }
         }

@@ -13,7 +13,7 @@ use crate::console_views::prefer;
 fn protected(protect: Protection) -> Console {
     let mut console = four();
     let mut bravo = seen("bravo", State::Scratch);
-    bravo.protect = protect;
+    bravo.protection = protect;
     console.observe(vec![bravo]);
     console
 }
@@ -21,20 +21,26 @@ fn protected(protect: Protection) -> Console {
 #[test]
 fn a_protected_agent_needs_typing_whatever_it_is_in() {
     let typed = |mut plan: Plan| {
-        plan.steps[0].protect = Protection::Typed;
+        plan.steps[0].protection = Protection::Typed;
         plan
     };
     let mut console = four();
     console.plan("j X", typed(plan(&[("bravo", State::Scratch)])));
-    assert_eq!(*console.form(), Confirmation::Typed("reset 1".to_string()));
+    assert_eq!(
+        *console.form(),
+        Confirmation::TypedText("reset 1".to_string())
+    );
     let mut console = four();
     console.plan("j z", typed(undo(&["bravo"], false, UndoMode::Refuse)));
-    assert_eq!(*console.form(), Confirmation::Typed("undo 1".to_string()));
+    assert_eq!(
+        *console.form(),
+        Confirmation::TypedText("undo 1".to_string())
+    );
     let mut solo = fleet(&[("solo", State::Scratch)]);
     solo.plan("X", typed(plan(&[("solo", State::Scratch)])));
     assert_eq!(
         *solo.form(),
-        Confirmation::Typed("reset 1".to_string()),
+        Confirmation::TypedText("reset 1".to_string()),
         "also alone"
     );
 }
@@ -43,7 +49,7 @@ fn a_protected_agent_needs_typing_whatever_it_is_in() {
 fn keys_behind_one_that_leaves_a_question_do_nothing() {
     let mut console = four();
     console.press("! !");
-    assert_eq!(console.model.overlay, Some(Overlay::Unlock));
+    assert_eq!(console.model.overlay, Some(Overlay::UnlockReadOnly));
     console.type_line("z");
     assert_eq!(console.said(), "read-only stays on");
     console.type_line("aX");
@@ -67,28 +73,28 @@ fn a_read_only_agent_is_unlocked_for_half_an_hour_by_y() {
     let mut console = protected(Protection::ReadOnly);
     assert_eq!(
         console.press("j X"),
-        [Effect::Plan(1, reset_of(&["bravo"]), false)]
+        [Effect::MakePlan(1, reset_of(&["bravo"]), false)]
     );
     console.press("Esc !");
     assert!(
-        console.model.why_read_only().is_some(),
+        console.model.read_only_reason().is_some(),
         "first it is all of it"
     );
     console.press("!");
-    assert_eq!(console.model.overlay, Some(Overlay::Unlock));
+    assert_eq!(console.model.overlay, Some(Overlay::UnlockReadOnly));
     console.press("Enter");
-    assert!(!console.model.unlocked(), "only y does");
+    assert!(!console.model.is_unlocked(), "only y does");
     console.press("! y");
-    assert!(console.model.unlocked());
+    assert!(console.model.is_unlocked());
     assert_eq!(
         console.press("X"),
-        [Effect::Plan(2, reset_of(&["bravo"]), true)]
+        [Effect::MakePlan(2, reset_of(&["bravo"]), true)]
     );
     console.press("Esc");
     console.pass(29 * MINUTE);
-    assert!(console.model.unlocked());
+    assert!(console.model.is_unlocked());
     console.pass(2 * MINUTE);
-    assert!(!console.model.unlocked());
+    assert!(!console.model.is_unlocked());
     assert!(
         console.said().contains("read-only again"),
         "{}",
@@ -100,9 +106,9 @@ fn a_read_only_agent_is_unlocked_for_half_an_hour_by_y() {
 fn read_only_shows_plans_and_blocks_their_runs() {
     for keys in ["X", "z", "Z", "u"] {
         let mut console = four();
-        console.model.read_only.on = true;
+        console.model.read_only.is_on = true;
         assert!(
-            matches!(console.press(keys)[..], [Effect::Plan(..)]),
+            matches!(console.press(keys)[..], [Effect::MakePlan(..)]),
             "{keys}"
         );
     }
@@ -114,8 +120,8 @@ fn read_only_shows_plans_and_blocks_their_runs() {
         ),
     ] {
         let mut console = four();
-        console.model.read_only.on = true;
-        console.model.read_only.by_config = true;
+        console.model.read_only.is_on = true;
+        console.model.read_only.is_set_by_config = true;
         prefer(&mut console, "[keys]\nread-only = \"F9\"\n");
         console.plan("j X", made.clone());
         console.press(confirm);
@@ -126,7 +132,7 @@ fn read_only_shows_plans_and_blocks_their_runs() {
         console.press("F9");
         let effects = console.press("y");
         assert!(
-            matches!(effects[..], [Effect::Plan(_, _, true)]),
+            matches!(effects[..], [Effect::MakePlan(_, _, true)]),
             "{effects:?}"
         );
         console.answer(made);
@@ -135,7 +141,7 @@ fn read_only_shows_plans_and_blocks_their_runs() {
         assert_eq!(console.applied(), ["bravo"], "{confirm}");
         console.pass(31 * MINUTE);
         assert!(
-            console.model.why_read_only().is_some(),
+            console.model.read_only_reason().is_some(),
             "it is read-only again"
         );
     }
@@ -145,12 +151,12 @@ fn read_only_shows_plans_and_blocks_their_runs() {
 fn a_plan_made_before_it_was_read_only_does_not_run() {
     let mut console = four();
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
-    console.model.read_only.on = true;
+    console.model.read_only.is_on = true;
     console.press("y");
     assert_eq!(console.applied(), [] as [&str; 0]);
     let mut console = four();
     console.plan("X", plan(&[("charlie", State::Drifted)]));
-    console.model.read_only.on = true;
+    console.model.read_only.is_on = true;
     console.type_line("reset 1");
     console.press("Enter");
     assert_eq!(console.applied(), [] as [&str; 0]);
@@ -159,11 +165,11 @@ fn a_plan_made_before_it_was_read_only_does_not_run() {
 #[test]
 fn nothing_unlocks_what_was_started_read_only() {
     let mut console = protected(Protection::ReadOnly);
-    console.model.read_only.forced = true;
+    console.model.read_only.is_forced = true;
     for keys in ["!", "! y"] {
         assert_eq!(console.press(keys), [], "{keys}");
         assert_eq!(console.model.overlay, None, "{keys}");
-        assert!(console.model.why_read_only().is_some(), "{keys}");
+        assert!(console.model.read_only_reason().is_some(), "{keys}");
     }
     console.plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset 1");

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::keymap::{Code, Key};
-use memory_shepherd::console::model::{Answering, GUARD_TIME, Overlay};
+use memory_shepherd::console::keymap::{Key, KeyCode};
+use memory_shepherd::console::model::{KEY_GUARD_TIME, Overlay, QuestionDialog};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
-use memory_shepherd::secret::{MOST, Secret};
-use memory_shepherd::transport::sftp::askpass::{Event, Question, Wants};
+use memory_shepherd::secret::{MAX_SECRET_BYTES, Secret};
+use memory_shepherd::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 
 use super::dirties;
 use crate::console_fleet::{Console, FINGERPRINT, four, host_key, passphrase, plan};
@@ -24,29 +24,32 @@ fn asked(questions: &[Question]) -> Console {
 fn opened(questions: &[Question]) -> Console {
     let mut console = asked(questions);
     assert_eq!(console.press("@"), []);
-    console.pass(GUARD_TIME);
+    console.pass(KEY_GUARD_TIME);
     console
 }
 
-fn answering(console: &Console) -> &Answering {
+fn answering(console: &Console) -> &QuestionDialog {
     match &console.model.overlay {
-        Some(Overlay::Question(answering)) => answering,
+        Some(Overlay::AnswerQuestion(answering)) => answering,
         other => panic!("no question is shown: {other:?}"),
     }
 }
 
 fn typed(console: &Console) -> &str {
-    answering(console).typed.expose()
+    answering(console).answer.expose()
 }
 
 fn answer(id: u64, text: &str) -> Effect {
     let mut secret = Secret::new();
     assert!(secret.push(text));
-    Effect::Answer(id, secret)
+    Effect::AnswerQuestion(id, secret)
 }
 
 fn withdrawn(console: &mut Console, id: u64) {
-    assert_eq!(console.send(Msg::Desk(Event::Withdrawn(id))), []);
+    assert_eq!(
+        console.send(Msg::PromptEvent(PromptEvent::Withdrawn(id))),
+        []
+    );
 }
 
 #[test]
@@ -61,7 +64,7 @@ fn a_question_is_said_and_never_opens_by_itself() {
     assert_eq!(console.model.overlay, None);
     // What was typed all the while goes where it went before.
     console.press("j j");
-    assert_eq!(console.model.cursor.as_deref(), Some("delta"));
+    assert_eq!(console.model.cursor_agent.as_deref(), Some("delta"));
     assert_eq!(console.model.questions.len(), 1, "it waits");
 }
 
@@ -106,14 +109,14 @@ fn keys_that_come_with_the_one_that_opens_it_are_not_part_of_the_answer() {
     let mut console = asked(&[passphrase(1, "harbour")]);
     console.pass(Duration::from_secs(1));
     // In one go, and as a held key repeats them.
-    let keys = "@@x".chars().map(|c| Key::plain(Code::Char(c)));
-    console.send(Msg::Keys(keys.collect()));
-    console.pass(GUARD_TIME / 2);
-    console.send(Msg::Keys(vec![Key::plain(Code::Char('@'))]));
-    console.send(Msg::Paste("pasted".to_string()));
-    console.send(Msg::Keys(vec![Key::plain(Code::Enter)]));
+    let keys = "@@x".chars().map(|c| Key::from_code(KeyCode::Char(c)));
+    console.send(Msg::KeysPressed(keys.collect()));
+    console.pass(KEY_GUARD_TIME / 2);
+    console.send(Msg::KeysPressed(vec![Key::from_code(KeyCode::Char('@'))]));
+    console.send(Msg::TextPasted("pasted".to_string()));
+    console.send(Msg::KeysPressed(vec![Key::from_code(KeyCode::Enter)]));
     assert_eq!(typed(&console), "");
-    console.pass(GUARD_TIME);
+    console.pass(KEY_GUARD_TIME);
     console.type_line("@");
     assert_eq!(typed(&console), "@");
 }
@@ -124,10 +127,10 @@ fn passphrase_typed_right_behind_its_key_is_ignored() {
     console.press("@");
     console.effects.clear();
     console.type_line("correct horse");
-    console.send(Msg::Keys(vec![Key::plain(Code::Enter)]));
+    console.send(Msg::KeysPressed(vec![Key::from_code(KeyCode::Enter)]));
     assert_eq!((typed(&console), &console.effects[..]), ("", &[][..]));
-    assert!(console.model.ignores_keys_until().is_some());
-    console.pass(GUARD_TIME);
+    assert!(console.model.key_guard_notice_until().is_some());
+    console.pass(KEY_GUARD_TIME);
     console.type_line("correct horse");
     assert_eq!(console.press("Enter"), [answer(1, "correct horse")]);
 }
@@ -137,8 +140,8 @@ fn a_slow_line_may_bring_a_whole_passphrase_at_once() {
     let mut console = opened(&[passphrase(1, "harbour")]);
     let keys = "correct horse battery"
         .chars()
-        .map(|c| Key::plain(Code::Char(c)));
-    console.send(Msg::Keys(keys.collect()));
+        .map(|c| Key::from_code(KeyCode::Char(c)));
+    console.send(Msg::KeysPressed(keys.collect()));
     assert_eq!(typed(&console), "correct horse battery");
 }
 
@@ -146,7 +149,7 @@ fn a_slow_line_may_bring_a_whole_passphrase_at_once() {
 fn a_pasted_passphrase_is_its_first_line_and_is_not_sent_by_itself() {
     let mut console = opened(&[passphrase(1, "harbour")]);
     console.type_line("a ");
-    let effects = console.send(Msg::Paste("pasted\u{7} secret\r\nq\r\n".to_string()));
+    let effects = console.send(Msg::TextPasted("pasted\u{7} secret\r\nq\r\n".to_string()));
     assert_eq!(effects, []);
     assert_eq!(typed(&console), "a pasted secret");
     assert_eq!(console.press("Enter"), [answer(1, "a pasted secret")]);
@@ -155,8 +158,8 @@ fn a_pasted_passphrase_is_its_first_line_and_is_not_sent_by_itself() {
 #[test]
 fn more_than_ssh_reads_is_not_taken() {
     let mut console = opened(&[passphrase(1, "harbour")]);
-    console.send(Msg::Paste("é".repeat(MOST)));
-    assert_eq!(typed(&console).len(), MOST);
+    console.send(Msg::TextPasted("é".repeat(MAX_SECRET_BYTES)));
+    assert_eq!(typed(&console).len(), MAX_SECRET_BYTES);
     assert!(console.said().contains("1000 bytes"), "{}", console.said());
 }
 
@@ -164,7 +167,7 @@ fn more_than_ssh_reads_is_not_taken() {
 fn escape_gives_no_answer_and_says_what_asks_again() {
     let mut console = opened(&[passphrase(3, "harbour")]);
     console.type_line("secret");
-    assert_eq!(console.press("Esc"), [Effect::Refuse(3)]);
+    assert_eq!(console.press("Esc"), [Effect::RefuseQuestion(3)]);
     assert_eq!(console.model.overlay, None);
     assert!(console.model.questions.is_empty());
     assert_eq!(
@@ -191,14 +194,19 @@ fn reading_by_hand_lets_hosts_ask_again_and_reading_by_itself_does_not() {
     let effects = console.press("r");
     assert_eq!(
         effects,
-        [Effect::LetAsk(bravo.clone()), Effect::Read(bravo)]
+        [
+            Effect::AllowQuestions(bravo.clone()),
+            Effect::ReadAgents(bravo)
+        ]
     );
     let effects = console.press("R");
-    assert_eq!(effects[0], Effect::LetAsk(all));
-    let settled = console.send(Msg::Desk(Event::Settled("harbour".to_string())));
+    assert_eq!(effects[0], Effect::AllowQuestions(all));
+    let settled = console.send(Msg::PromptEvent(PromptEvent::ConnectFinished(
+        "harbour".to_string(),
+    )));
     assert_eq!(settled, [Effect::ReadHost("harbour".to_string())]);
     console.pass(Duration::from_secs(600));
-    let asks = |effect: &&Effect| matches!(effect, Effect::LetAsk(_));
+    let asks = |effect: &&Effect| matches!(effect, Effect::AllowQuestions(_));
     assert_eq!(console.effects.iter().filter(asks).count(), 2);
 }
 
@@ -214,7 +222,7 @@ fn a_key_is_accepted_by_the_whole_word_or_its_fingerprint_and_by_nothing_else() 
             console.said()
         );
         assert_eq!(typed(&console), no, "it stays to be changed");
-        assert_eq!(console.press("Esc"), [Effect::Refuse(1)]);
+        assert_eq!(console.press("Esc"), [Effect::RefuseQuestion(1)]);
     }
     for yes in ["yes", FINGERPRINT] {
         let mut console = opened(&[host_key(1, "harbour")]);
@@ -222,14 +230,14 @@ fn a_key_is_accepted_by_the_whole_word_or_its_fingerprint_and_by_nothing_else() 
         assert_eq!(console.press("Enter"), [answer(1, yes)]);
     }
     let mut console = opened(&[host_key(1, "harbour")]);
-    console.send(Msg::Paste(format!("{FINGERPRINT}\n")));
+    console.send(Msg::TextPasted(format!("{FINGERPRINT}\n")));
     assert_eq!(console.press("Enter"), [answer(1, FINGERPRINT)]);
 }
 
 #[test]
 fn yes_and_no_are_answers_where_ssh_wants_one_of_them() {
     let consent = Question {
-        wants: Wants::Consent,
+        expected_answer: ExpectedAnswer::Consent,
         ..passphrase(1, "harbour")
     };
     let mut console = opened(std::slice::from_ref(&consent));
@@ -244,18 +252,18 @@ fn yes_and_no_are_answers_where_ssh_wants_one_of_them() {
 #[test]
 fn what_goes_by_itself_takes_no_keys() {
     let touch = Question {
-        wants: Wants::Nothing,
+        expected_answer: ExpectedAnswer::NoAnswer,
         ..passphrase(1, "harbour")
     };
     let mut console = opened(std::slice::from_ref(&touch));
     assert_eq!(console.press("y Enter"), []);
     assert_eq!(typed(&console), "");
     withdrawn(&mut console, 1);
-    assert!(answering(&console).gone);
+    assert!(answering(&console).is_withdrawn);
     console.press("Enter");
     assert_eq!(console.model.overlay, None);
     let mut console = opened(&[touch]);
-    assert_eq!(console.press("Esc"), [Effect::Refuse(1)]);
+    assert_eq!(console.press("Esc"), [Effect::RefuseQuestion(1)]);
 }
 
 #[test]
@@ -269,7 +277,7 @@ fn questions_are_answered_in_the_order_in_which_they_came() {
     assert_eq!(console.press("Enter"), [answer(1, "a")]);
     assert_eq!(console.model.overlay, None, "the next waits for its key");
     console.press("@ Esc");
-    assert_eq!(console.effects.last(), Some(&Effect::Refuse(2)));
+    assert_eq!(console.effects.last(), Some(&Effect::RefuseQuestion(2)));
     console.press("@ b");
     assert_eq!(console.press("Enter"), [answer(3, "b")]);
     assert_eq!(console.press("@"), []);
@@ -281,11 +289,11 @@ fn a_question_that_goes_leaves_what_is_being_typed_nowhere() {
     let mut console = opened(&[passphrase(1, "harbour"), passphrase(2, "cliff")]);
     console.type_line("open");
     withdrawn(&mut console, 1);
-    assert!(answering(&console).gone);
+    assert!(answering(&console).is_withdrawn);
     assert_eq!(typed(&console), "", "it is thrown away");
     // The rest of the passphrase has commands in it.
     console.type_line("Xyq ");
-    console.send(Msg::Paste("more".to_string()));
+    console.send(Msg::TextPasted("more".to_string()));
     assert_eq!(typed(&console), "");
     assert!(console.effects.is_empty(), "{:?}", console.effects);
     assert_eq!(console.press("Enter"), [], "which ends the passphrase");
@@ -318,7 +326,7 @@ fn an_answer_that_was_not_accepted_is_said_to_be_wrong() {
     console.press("a Enter");
     console.asked(Question {
         id: 2,
-        again: true,
+        is_repeated: true,
         ..passphrase(2, "harbour")
     });
     assert_eq!(
@@ -350,7 +358,7 @@ fn a_plan_behind_a_question_is_not_confirmed_by_its_answer() {
     console.plan("j X", plan(&[("bravo", State::Scratch)]));
     console.asked(host_key(1, "harbour"));
     console.press("@");
-    console.pass(GUARD_TIME);
+    console.pass(KEY_GUARD_TIME);
     console.type_line("yes");
     assert_eq!(console.press("Enter"), [answer(1, "yes")]);
     assert!(console.applied().is_empty());
@@ -360,22 +368,24 @@ fn a_plan_behind_a_question_is_not_confirmed_by_its_answer() {
 #[test]
 fn control_c_quits_from_a_question_too() {
     let mut console = opened(&[passphrase(1, "harbour")]);
-    assert_eq!(console.press("^c"), [Effect::Cancel, Effect::Quit]);
+    assert_eq!(console.press("^c"), [Effect::CancelRun, Effect::Quit]);
 }
 
 #[test]
 fn rows_do_not_move_behind_a_question() {
     let mut console = opened(&[passphrase(1, "harbour")]);
-    let order = console.model.order.clone();
+    let order = console.model.visible_agents.clone();
     console.observe(vec![crate::console_fleet::seen("alpha", State::Tampered)]);
-    assert_eq!(console.model.order, order);
+    assert_eq!(console.model.visible_agents, order);
     console.press("Esc");
-    assert_eq!(console.model.order[0], "alpha");
+    assert_eq!(console.model.visible_agents[0], "alpha");
 }
 
 #[test]
 fn where_nobody_can_listen_it_is_said() {
     let mut console = four();
-    console.send(Msg::Desk(Event::Unavailable("cannot listen".to_string())));
+    console.send(Msg::PromptEvent(PromptEvent::Unavailable(
+        "cannot listen".to_string(),
+    )));
     assert!(console.said().ends_with("cannot be reached: cannot listen"));
 }

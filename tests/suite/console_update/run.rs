@@ -2,7 +2,9 @@
 
 use memory_shepherd::console::model::{PlanRequest, ResetStage, Screen};
 use memory_shepherd::console::update::{Effect, Msg};
-use memory_shepherd::engine::{Outcome, Progress, Stage as Step, State, UndoMode, UndoTarget};
+use memory_shepherd::engine::{
+    Outcome, RunProgress, RunStage as Step, State, UndoMode, UndoTarget,
+};
 
 use super::{marks, running};
 use crate::console_fleet::{Console, four, plan, report, reset_of};
@@ -10,24 +12,24 @@ use crate::console_fleet::{Console, four, plan, report, reset_of};
 #[test]
 fn control_c_cancels_a_run_and_then_quits() {
     let mut console = running();
-    assert_eq!(console.press("^c"), [Effect::Cancel]);
-    assert_eq!(console.press("^c"), [Effect::Cancel, Effect::Quit]);
+    assert_eq!(console.press("^c"), [Effect::CancelRun]);
+    assert_eq!(console.press("^c"), [Effect::CancelRun, Effect::Quit]);
     for screen in ["1", "7"] {
         let mut console = running();
         console.press(screen);
         assert_eq!(
             console.press("^c"),
-            [Effect::Cancel],
+            [Effect::CancelRun],
             "also from another screen"
         );
     }
-    assert_eq!(four().press("^c"), [Effect::Cancel, Effect::Quit]);
+    assert_eq!(four().press("^c"), [Effect::CancelRun, Effect::Quit]);
 }
 
 #[test]
 fn a_run_can_be_left_and_comes_back_and_nothing_else_is_planned_meanwhile() {
     let mut console = running();
-    console.send(Msg::Progress(Progress::Stage(
+    console.send(Msg::RunProgressed(RunProgress::Stage(
         "bravo".to_string(),
         Step::Swap,
     )));
@@ -38,14 +40,17 @@ fn a_run_can_be_left_and_comes_back_and_nothing_else_is_planned_meanwhile() {
     assert!(console.said().contains("in progress"), "{}", console.said());
     console.press("5");
     assert_eq!(console.model.screen, Screen::Reset);
-    let effects = console.send(Msg::Ended(Box::new(report(&[(
+    let effects = console.send(Msg::RunEnded(Box::new(report(&[(
         "bravo",
         Outcome::Ok,
         None,
     )]))));
     assert_eq!(
         effects,
-        [Effect::Read(vec!["bravo".to_string()]), Effect::LoadLog]
+        [
+            Effect::ReadAgents(vec!["bravo".to_string()]),
+            Effect::LoadLog
+        ]
     );
     assert!(matches!(console.model.reset.stage, ResetStage::Result(_)));
 }
@@ -63,13 +68,13 @@ fn the_key_that_leaves_screens_pressed_too_often_stops_no_run() {
 #[test]
 fn a_result_stays_until_another_run_whatever_is_planned_and_left() {
     let mut console = running();
-    console.send(Msg::Ended(Box::new(report(&[
+    console.send(Msg::RunEnded(Box::new(report(&[
         ("bravo", Outcome::Ok, None),
         ("delta", Outcome::Refused, Some("moved")),
     ]))));
     let is_there = |console: &Console| {
         console.model.screen == Screen::Reset
-            && matches!(&console.model.reset.stage, ResetStage::Result(view) if view.run == "7f3c0a11")
+            && matches!(&console.model.reset.stage, ResetStage::Result(view) if view.run_id == "7f3c0a11")
     };
     console.press("5");
     for plan_and_back in ["z q", "r Esc", "q 5", "q X q 5"] {
@@ -78,8 +83,8 @@ fn a_result_stays_until_another_run_whatever_is_planned_and_left() {
     }
     assert_eq!(
         console.press("z"),
-        [Effect::Plan(
-            console.model.request,
+        [Effect::MakePlan(
+            console.model.last_plan_id,
             PlanRequest::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
             false
         )]
@@ -101,7 +106,7 @@ fn run_clears_its_marks_and_failures_can_be_retried() {
         ("bravo", Outcome::Ok, None),
         ("delta", Outcome::Failed, failed),
     ]);
-    console.send(Msg::Ended(Box::new(ended)));
+    console.send(Msg::RunEnded(Box::new(ended)));
     assert_eq!(
         marks(&console),
         ["alpha", "charlie"],
@@ -110,7 +115,7 @@ fn run_clears_its_marks_and_failures_can_be_retried() {
     assert!(console.said().contains("1 failed"), "{}", console.said());
     assert_eq!(
         console.press("z"),
-        [Effect::Plan(
+        [Effect::MakePlan(
             2,
             PlanRequest::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
             false
@@ -119,9 +124,9 @@ fn run_clears_its_marks_and_failures_can_be_retried() {
     );
     let mut console = running();
     let ended = report(&[("bravo", Outcome::Failed, failed)]);
-    console.send(Msg::Ended(Box::new(ended)));
+    console.send(Msg::RunEnded(Box::new(ended)));
     assert_eq!(
         console.press("r"),
-        [Effect::Plan(2, reset_of(&["bravo"]), false)]
+        [Effect::MakePlan(2, reset_of(&["bravo"]), false)]
     );
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::markdown::Markdown;
+use memory_shepherd::console::markdown::MarkdownHighlighter;
 use memory_shepherd::console::text;
-use memory_shepherd::console::theme::{MONO, Role, Theme};
+use memory_shepherd::console::theme::{MONOCHROME_THEME, Role, Theme};
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::console::view;
-use memory_shepherd::engine::{Passed, RunDiffSide, State};
-use memory_shepherd::untrusted::Hidden;
+use memory_shepherd::engine::{RunDiff, RunDiffSide, State};
+use memory_shepherd::untrusted::HiddenCounts;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -74,11 +74,11 @@ fn agent_that_has_drifted() {
 fn agent_that_has_drifted_without_colours() {
     for (columns, rows) in SIZES {
         let mut console = herd();
-        console.send(Msg::Resize(columns, rows));
-        console.model.word_marks = true;
+        console.send(Msg::Resized(columns, rows));
+        console.model.has_word_marks = true;
         drifted(&mut console);
         let name = format!("agent_drifted_mono_{columns}x{rows}");
-        insta::assert_snapshot!(name, drawn(&console, MONO));
+        insta::assert_snapshot!(name, drawn(&console, MONOCHROME_THEME));
     }
 }
 
@@ -141,7 +141,7 @@ fn agent_whose_baseline_was_tampered_with() {
     });
     for size in SIZES {
         let mut console = herd();
-        console.send(Msg::Resize(size.0, size.1));
+        console.send(Msg::Resized(size.0, size.1));
         let shown = drawn(&console, "terminal");
         assert!(
             shown.contains(" Enter shows what differs from the last version"),
@@ -201,7 +201,7 @@ fn agent_with_hidden_characters() {
     hidden.extend(b"\xff\xfe\n");
     picture("agent_hidden", |console| {
         let mut found = seen("code-reviewer", State::Drifted);
-        found.content.as_mut().unwrap().hidden = Hidden {
+        found.content.as_mut().unwrap().hidden = HiddenCounts {
             invisible: 5,
             controls: 1,
             invalid: 2,
@@ -241,12 +241,12 @@ fn agent_in_one_piece() {
 #[test]
 fn agent_on_two_sides_without_colours() {
     let mut console = herd();
-    console.model.word_marks = true;
+    console.model.has_word_marks = true;
     drifted(&mut console);
     console.press("/");
     console.type_line("handbook");
     console.press("Enter");
-    insta::assert_snapshot!("agent_sides_mono_120x36", drawn(&console, MONO));
+    insta::assert_snapshot!("agent_sides_mono_120x36", drawn(&console, MONOCHROME_THEME));
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn whitespace_marks_leave_facts_alone() {
 fn sealing_command_is_shown_whole() {
     for (columns, wrap) in [(80, ""), (80, "w"), (120, "w")] {
         let mut console = herd();
-        console.send(Msg::Resize(columns, 36));
+        console.send(Msg::Resized(columns, 36));
         console.press("gg Enter");
         console.texts("billing-bot", &memory(|text| text, NOTES), None);
         if !wrap.is_empty() {
@@ -343,7 +343,7 @@ fn looking_back(console: &mut Console) {
     drifted(console);
     console.press("S-Tab");
     let name = "code-reviewer".to_string();
-    console.send(Msg::History(name, Ok(history())));
+    console.send(Msg::HistoryLoaded(name, Ok(history())));
 }
 
 #[test]
@@ -353,12 +353,12 @@ fn agent_history() {
     picture("agent_history_empty", |console| {
         looking_back(console);
         let name = "code-reviewer".to_string();
-        console.send(Msg::History(name, Ok(Vec::new())));
+        console.send(Msg::HistoryLoaded(name, Ok(Vec::new())));
     });
     picture("agent_history_broken", |console| {
         looking_back(console);
         let why = "the ledger's chain is broken at record 7".to_string();
-        console.send(Msg::History("code-reviewer".to_string(), Err(why)));
+        console.send(Msg::HistoryLoaded("code-reviewer".to_string(), Err(why)));
     });
     pressed("agent_history_waiting", drifted, "S-Tab");
 }
@@ -366,16 +366,16 @@ fn agent_history() {
 #[test]
 fn history_tells_the_whole_reason_of_a_refusal() {
     let mut console = herd();
-    console.send(Msg::Resize(80, 24));
+    console.send(Msg::Resized(80, 24));
     drifted(&mut console);
     console.press("S-Tab");
     let mut refused = history();
-    refused[0].record.what.note = Some(
+    refused[0].record.event.note = Some(
         "/srv/agents/code-reviewer/workspace/MEMORY.md is a directory, and no record says that \
          a file ever stood there"
             .to_string(),
     );
-    console.send(Msg::History("code-reviewer".to_string(), Ok(refused)));
+    console.send(Msg::HistoryLoaded("code-reviewer".to_string(), Ok(refused)));
     let shown = drawn(&console, "terminal");
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason = "is a directory, and no record says that a file ever stood there";
@@ -388,8 +388,8 @@ fn history_shows_the_scratch_that_was_counted() {
     drifted(&mut console);
     console.press("S-Tab");
     let mut counted = history();
-    counted[0].record.what.scratch_lines = Some(4711);
-    console.send(Msg::History("code-reviewer".to_string(), Ok(counted)));
+    counted[0].record.event.scratch_lines = Some(4711);
+    console.send(Msg::HistoryLoaded("code-reviewer".to_string(), Ok(counted)));
     let shown = drawn(&console, "terminal");
     let row = shown.lines().find(|row| row.starts_with('>')).unwrap();
     assert!(row.contains(" 4711 "), "{shown}");
@@ -401,8 +401,12 @@ fn agent_before_and_after_a_past_run() {
         looking_back(console);
         console.press("j j Enter");
         let after = RunDiffSide::Text(BASELINE.to_vec(), 0);
-        let text = text::passed(&Passed { before, after }, None);
-        console.send(Msg::Passed("code-reviewer".to_string(), 7, Ok(text)));
+        let text = text::prepare_run_diff(&RunDiff { before, after }, None);
+        console.send(Msg::RunDiffPrepared(
+            "code-reviewer".to_string(),
+            7,
+            Ok(text),
+        ));
     };
     picture("agent_past", |console| {
         open(console, RunDiffSide::Text(memory(edited, NOTES), 0));
@@ -412,7 +416,7 @@ fn agent_before_and_after_a_past_run() {
     });
     picture("agent_past_gone", |console| {
         let why = "run 00000007 cannot be undone: its entry was deleted by retention";
-        open(console, RunDiffSide::Gone(why.to_string()));
+        open(console, RunDiffSide::Unavailable(why.to_string()));
     });
     pressed("agent_past_waiting", looking_back, "Enter");
 }
@@ -423,11 +427,15 @@ fn colours_change_no_letter_and_no_changed_line() {
     drifted(&mut console);
     console.press("Tab");
     let plain = drawn(&console, "terminal");
-    let tones = Markdown::load().tones(&memory(edited, NOTES), &|| true);
+    let tones = MarkdownHighlighter::load().line_tones(&memory(edited, NOTES), &|| true);
     let generation = console.model.agent.generation;
     let name = "code-reviewer".to_string();
     // Those of another text are not taken.
-    console.send(Msg::Tones(name.clone(), generation + 1, tones.clone()));
+    console.send(Msg::TonesPrepared(
+        name.clone(),
+        generation + 1,
+        tones.clone(),
+    ));
     assert!(
         console
             .model
@@ -437,9 +445,9 @@ fn colours_change_no_letter_and_no_changed_line() {
             .iter()
             .all(|line| line.tones.is_empty())
     );
-    console.send(Msg::Tones(name, generation, tones));
+    console.send(Msg::TonesPrepared(name, generation, tones));
     assert_eq!(drawn(&console, "terminal"), plain);
-    let (theme, size) = (Theme::named("terminal").unwrap(), console.model.size);
+    let (theme, size) = (Theme::built_in("terminal").unwrap(), console.model.size);
     let mut buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));
     view::draw(&console.model, &theme, &mut buffer);
     let heading = (3..30)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use memory_shepherd::console::model::{FleetView, Sort};
+use memory_shepherd::console::model::{SortOrder, ViewState};
 use memory_shepherd::console::preferences;
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::digest::Digest;
@@ -40,7 +40,7 @@ fn fleet_whose_filter_hides_all() {
 #[test]
 fn states_are_all_named_where_a_filter_names_none() {
     let mut console = herd();
-    console.send(Msg::Resize(80, 24));
+    console.send(Msg::Resized(80, 24));
     console.press("/");
     console.type_line("is:bogus");
     console.press("Enter");
@@ -52,15 +52,15 @@ fn states_are_all_named_where_a_filter_names_none() {
 fn undo_that_was_taken_back_is_redone() {
     let mut console = herd();
     let mut redone = seen("docs-writer", State::Clean);
-    if let Some(last) = &mut redone.last {
-        (last.run, last.act) = ("0a0961c0".to_string(), Operation::Undo);
+    if let Some(last) = &mut redone.last_run {
+        (last.run, last.operation) = ("0a0961c0".to_string(), Operation::Undo);
     }
     console.observe(vec![redone]);
     let mut redo = run("0a0961c0", 190, &[("docs-writer", Outcome::Ok)]);
-    redo.events[0].act = Operation::Undo;
+    redo.events[0].operation = Operation::Undo;
     for (is_redo, word) in [(false, " undone"), (true, " redone")] {
-        redo.redo = is_redo;
-        console.send(Msg::Log(Ok(vec![redo.clone()])));
+        redo.is_redo = is_redo;
+        console.send(Msg::LogLoaded(Ok(vec![redo.clone()])));
         let shown = drawn(&console, "terminal");
         let row = shown.lines().find(|row| row.contains("docs-writer"));
         assert!(row.is_some_and(|row| row.contains(word)), "{shown}");
@@ -91,7 +91,7 @@ fn fleet_that_is_remembered() {
                 address: Some(address(name)),
                 ..seen(name, state)
             });
-            console.send(Msg::Remembered(old.collect()));
+            console.send(Msg::SavedObservationsLoaded(old.collect()));
             console.observe(vec![seen("docs-writer", State::Clean)]);
         },
     );
@@ -109,11 +109,11 @@ fn fleet_that_was_never_seen() {
 #[test]
 fn fleet_with_a_wrong_config_and_a_broken_ledger() {
     picture("fleet_errors", |console| {
-        console.send(Msg::ConfigBroken(vec![wrong(
+        console.send(Msg::ConfigInvalid(vec![wrong(
             "[triage] no_such_key: unknown",
         )]));
-        console.send(Msg::Log(Err(
-            "the ledger's chain is broken at record 7".to_string()
+        console.send(Msg::LogLoaded(Err(
+            "the ledger's chain is broken at record 7".to_string(),
         )));
     });
 }
@@ -121,7 +121,7 @@ fn fleet_with_a_wrong_config_and_a_broken_ledger() {
 #[test]
 fn fleet_that_is_read_only() {
     picture("fleet_read_only", |console| {
-        console.model.read_only.on = true;
+        console.model.read_only.is_on = true;
         console.press("E");
     });
 }
@@ -129,7 +129,7 @@ fn fleet_that_is_read_only() {
 #[test]
 fn fleet_that_is_unlocked() {
     picture("fleet_unlocked", |console| {
-        console.model.read_only.on = true;
+        console.model.read_only.is_on = true;
         console.press("! y");
     });
 }
@@ -137,9 +137,9 @@ fn fleet_that_is_unlocked() {
 #[test]
 fn fleet_with_a_filter_of_the_last_time() {
     picture("fleet_kept", |console| {
-        console.model.look_again(FleetView {
-            sort: Sort::Size,
-            reverse: true,
+        console.model.restore_view_state(ViewState {
+            sort_order: SortOrder::Size,
+            is_reversed: true,
             filter: "!code".to_string(),
         });
     });
@@ -159,7 +159,7 @@ fn fleet_with_other_columns_and_keys() {
             });
             runs.push(run);
         }
-        console.send(Msg::Log(Ok(runs)));
+        console.send(Msg::LogLoaded(Ok(runs)));
         prefer(
             console,
             "columns = [\"agent\", \"state\", \"trend\", \"size\", \"last-run\", \"why\"]\n\
@@ -173,7 +173,7 @@ fn fleet_with_wrong_preferences() {
     picture("fleet_wrong_preferences", |console| {
         let path = Path::new("/home/op/.config/memory-shepherd/console.toml");
         let (_, found) = preferences::parse("[keys]\nrset = \"F5\"\nsort = \"d\"\n", path);
-        console.model.complain(&found);
+        console.model.report_preference_problems(&found);
         console.press("j k");
     });
 }
@@ -182,7 +182,7 @@ fn fleet_with_wrong_preferences() {
 fn what_was_undone_is_called_so() {
     let mut console = herd();
     let mut undone = seen("docs-writer", State::Scratch);
-    undone.last.as_mut().unwrap().act = Operation::Undo;
+    undone.last_run.as_mut().unwrap().operation = Operation::Undo;
     console.observe(vec![undone]);
     assert!(drawn(&console, "terminal").contains("06:00 undone"));
 }

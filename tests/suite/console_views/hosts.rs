@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::command::NO_HOSTS;
+use memory_shepherd::console::command::NO_HOSTS_REASON;
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::engine::{ConnectionSetting, Reachability, State};
 
@@ -16,19 +16,19 @@ fn spread() -> Console {
     let of = [
         (
             "box",
-            Reachability::Up,
+            Reachability::Connected,
             State::Scratch,
             &["docs-writer", "monitor-bot"][..],
         ),
         (
             "edge-7",
-            Reachability::HostKey,
+            Reachability::HostKeyMismatch,
             State::HostKey,
             &["android-17"],
         ),
         (
             "10.0.0.61",
-            Reachability::Away,
+            Reachability::Unreachable,
             State::Unreach,
             &["code-reviewer", "researcher"],
         ),
@@ -56,10 +56,10 @@ fn spread() -> Console {
         if agents.is_empty() {
             status.agents = vec!["test-runner".to_string()];
         }
-        console.send(Msg::Hosts(vec![status]));
+        console.send(Msg::HostsChanged(vec![status]));
     }
     console.pass(Duration::from_secs(1));
-    console.model.message = None;
+    console.model.last_message = None;
     console
 }
 
@@ -74,9 +74,9 @@ fn hosts_in_every_state() {
 fn hosts_one_of_which_is_away() {
     picture_of("hosts_away", spread, |console| {
         console.press("8 j j");
-        let host = console.model.hosts.current().unwrap().host.clone();
+        let host = console.model.hosts.current_status().unwrap().host.clone();
         let why = "`ssh -G 10.0.0.61` does not come to an end".to_string();
-        console.send(Msg::Settings(host, Err(why)));
+        console.send(Msg::HostSettingsLoaded(host, Err(why)));
     });
 }
 
@@ -84,7 +84,7 @@ fn hosts_one_of_which_is_away() {
 fn hosts_one_of_which_is_well_and_lacks_something() {
     picture_of("hosts_up", spread, |console| {
         console.press("8 G");
-        let host = console.model.hosts.current().unwrap().host.clone();
+        let host = console.model.hosts.current_status().unwrap().host.clone();
         let setting = |(name, value): (&str, &str)| ConnectionSetting {
             name: name.to_string(),
             value: value.to_string(),
@@ -96,7 +96,10 @@ fn hosts_one_of_which_is_well_and_lacks_something() {
             ("proxyjump", "bastion\u{1b}[31m\u{202e}"),
             ("identityfile", "~/.ssh/id_ed25519"),
         ];
-        console.send(Msg::Settings(host, Ok(settings.map(setting).to_vec())));
+        console.send(Msg::HostSettingsLoaded(
+            host,
+            Ok(settings.map(setting).to_vec()),
+        ));
     });
 }
 
@@ -105,7 +108,7 @@ fn hosts_one_of_which_is_well_and_lacks_something() {
 fn the_reason_is_readable_on_every_screen() {
     let shown = |size: (u16, u16), keys: &str| {
         let mut console = spread();
-        console.send(Msg::Resize(size.0, size.1));
+        console.send(Msg::Resized(size.0, size.1));
         console.press(keys);
         drawn(&console, "terminal")
     };
@@ -137,10 +140,10 @@ fn the_reason_is_readable_on_every_screen() {
 fn hosts_that_ask_or_were_not_answered() {
     picture_of("hosts_asking", spread, |console| {
         let mut asks = host("new", Reachability::Unknown, &["test-runner"]);
-        asks.contact.asks = Some("a password");
-        let mut barred = host("vault", Reachability::Away, &["log-digger"]);
-        barred.contact.barred = true;
-        console.send(Msg::Hosts(vec![asks, barred]));
+        asks.connection.pending_prompt = Some("a password");
+        let mut barred = host("vault", Reachability::Unreachable, &["log-digger"]);
+        barred.connection.is_blocked = true;
+        console.send(Msg::HostsChanged(vec![asks, barred]));
         console.press("8");
     });
 }
@@ -150,11 +153,11 @@ fn hosts_of_one_name_are_told_apart() {
     let mut console = spread();
     let mut other = host(
         "box",
-        Reachability::Up,
+        Reachability::Connected,
         &["an-agent-with-a-name-that-is-very-long-indeed"],
     );
     other.host.user = Some("op".to_string());
-    console.send(Msg::Hosts(vec![other]));
+    console.send(Msg::HostsChanged(vec![other]));
     let shown = drawn(&console, "terminal");
     assert!(shown.contains(" op@box:2222 "), "{shown}");
     assert!(shown.contains(" box:2222 "), "{shown}");
@@ -163,8 +166,8 @@ fn hosts_of_one_name_are_told_apart() {
 #[test]
 fn the_demo_offers_its_key_last_where_it_is_narrow_too() {
     let mut console = herd();
-    console.model.host_away = Some(false);
-    console.send(Msg::Resize(80, 24));
+    console.model.is_demo_host_away = Some(false);
+    console.send(Msg::Resized(80, 24));
     let hints = |console: &Console| {
         let shown = drawn(console, "terminal");
         shown.lines().last().unwrap().trim().to_string()
@@ -190,10 +193,10 @@ fn hosts_where_there_are_none() {
     });
     for size in SIZES {
         let mut console = herd();
-        console.send(Msg::Resize(size.0, size.1));
+        console.send(Msg::Resized(size.0, size.1));
         console.press("8");
         let shown = drawn(&console, "terminal");
-        assert!(shown.contains(NO_HOSTS), "{shown}");
+        assert!(shown.contains(NO_HOSTS_REASON), "{shown}");
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use memory_shepherd::baseline::Inspected;
-use memory_shepherd::console::model::{Edit, MessageLevel};
+use memory_shepherd::baseline::InspectedBaseline;
+use memory_shepherd::console::model::{BaselineEdit, MessageLevel};
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::engine::{Outcome, Reachability, State};
 
@@ -29,10 +29,10 @@ fn what_goes_on_in_the_background() {
     picture("jobs", |console| {
         console.press("R d");
         let mut hangs = host("10.0.0.61", Reachability::Unknown, &["researcher"]);
-        hangs.contact.trying = true;
-        console.send(Msg::Hosts(vec![hangs]));
+        hangs.connection.is_connecting = true;
+        console.send(Msg::HostsChanged(vec![hangs]));
         console.press("7");
-        console.send(Msg::Log(Ok(vec![run(
+        console.send(Msg::LogLoaded(Ok(vec![run(
             "5a10c3d2",
             190,
             &[("monitor-bot", Outcome::Ok)],
@@ -45,32 +45,32 @@ fn what_goes_on_in_the_background() {
 fn a_sealed_baseline_is_asked_about() {
     picture("sealed", |console| {
         console.press("E");
-        let agent = console.model.cursor.clone().unwrap();
-        let before = Inspected {
+        let agent = console.model.cursor_agent.clone().unwrap();
+        let before = InspectedBaseline {
             path: format!("/etc/memory-shepherd/baselines/{agent}-MEMORY.md").into(),
             bytes: Vec::new(),
-            sealed: true,
-            tampered: None,
+            is_sealed: true,
+            seal_mismatch: None,
             problems: Vec::new(),
         };
-        let edit = Edit {
-            users: vec![agent.clone(), "code-reviewer-eu".to_string()],
-            protected: Vec::new(),
+        let edit = BaselineEdit {
+            sharing_agents: vec![agent.clone(), "code-reviewer-eu".to_string()],
+            protected_agents: Vec::new(),
             agent: agent.clone(),
-            before,
+            original: before,
         };
-        console.send(Msg::Baseline(agent, Ok(Box::new(edit))));
+        console.send(Msg::BaselineInspected(agent, Ok(Box::new(edit))));
     });
 }
 
 #[test]
 fn log() {
     picture("log", |console| {
-        console.send(Msg::Note(
+        console.send(Msg::Reported(
             MessageLevel::Warn,
             "something was odd".to_string(),
         ));
-        console.send(Msg::Note(
+        console.send(Msg::Reported(
             MessageLevel::Warn,
             "something was odd".to_string(),
         ));
@@ -122,7 +122,7 @@ fn palette() {
 #[test]
 fn unlock() {
     picture("unlock", |console| {
-        console.model.read_only.on = true;
+        console.model.read_only.is_on = true;
         console.press("!");
     });
 }
@@ -131,8 +131,8 @@ fn unlock() {
 fn a_message_stays_until_the_next_key() {
     for size in SIZES {
         let mut console = herd();
-        console.send(Msg::Resize(size.0, size.1));
-        console.send(Msg::Note(
+        console.send(Msg::Resized(size.0, size.1));
+        console.send(Msg::Reported(
             MessageLevel::Error,
             "something is wrong".to_string(),
         ));
@@ -169,11 +169,11 @@ fn message_hides_nothing_on_any_screen() {
     for size in SIZES.into_iter().chain([(60, 15)]) {
         for (screen, open) in &screens {
             let mut console = herd();
-            console.send(Msg::Resize(size.0, size.1));
+            console.send(Msg::Resized(size.0, size.1));
             open(&mut console);
-            console.model.message = None;
+            console.model.last_message = None;
             let before = drawn(&console, "terminal");
-            console.model.hint("something is wrong");
+            console.model.show_hint("something is wrong");
             let after = drawn(&console, "terminal");
             let changed = before
                 .lines()
@@ -198,9 +198,9 @@ fn errors_that_differ_look_different_where_they_are_cut() {
     ];
     let errors = errors.map(|error| format!("{place}:{error}"));
     let mut console = herd();
-    console.send(Msg::Resize(80, 24));
+    console.send(Msg::Resized(80, 24));
     for error in &errors {
-        console.send(Msg::Note(MessageLevel::Error, error.clone()));
+        console.send(Msg::Reported(MessageLevel::Error, error.clone()));
     }
     console.press("7");
     let shown = drawn(&console, "terminal");
@@ -210,7 +210,7 @@ fn errors_that_differ_look_different_where_they_are_cut() {
     assert!(rows[1].ends_with("no_such_key: unknown"), "{shown}");
     // Above the fleet as well.
     let mut console = herd();
-    console.send(Msg::Resize(80, 24));
+    console.send(Msg::Resized(80, 24));
     console.model.config_error = Some(errors[0].clone());
     console.model.preferences_error = Some(errors[1].clone());
     let shown = drawn(&console, "terminal");
@@ -221,7 +221,7 @@ fn errors_that_differ_look_different_where_they_are_cut() {
     assert!(rows.len() == 2 && rows[0] != rows[1], "{shown}");
     // And in a plan, of two agents that are left out.
     let mut console = herd();
-    console.send(Msg::Resize(80, 24));
+    console.send(Msg::Resized(80, 24));
     let mut made = plan(&[]);
     let reason =
         |cause| format!("cannot read box:/srv/agents/of/the/whole/fleet/MEMORY.md: {cause}");
@@ -243,25 +243,25 @@ fn errors_that_differ_look_different_where_they_are_cut() {
 fn help_explains_the_states() {
     for size in SIZES {
         let mut console = herd();
-        console.send(Msg::Resize(size.0, size.1));
+        console.send(Msg::Resized(size.0, size.1));
         console.press("?");
         let shown = drawn(&console, "terminal");
         for state in State::ALL {
-            assert!(shown.contains(state.meaning()), "{state}: {shown}");
+            assert!(shown.contains(state.description()), "{state}: {shown}");
         }
         assert!(shown.contains("Act\n"), "the keys begin in sight: {shown}");
         console.press("/");
         console.type_line("sealed tampered");
         let shown = drawn(&console, "terminal");
-        assert!(shown.contains(State::Tampered.meaning()), "{shown}");
-        assert!(!shown.contains(State::Drifted.meaning()), "{shown}");
+        assert!(shown.contains(State::Tampered.description()), "{shown}");
+        assert!(!shown.contains(State::Drifted.description()), "{shown}");
         // Of an agent its own state is explained.
         console.press("Esc Esc");
         reading(&mut console, "docs-writer", BASELINE, Some(BASELINE));
         console.press("?");
         let shown = drawn(&console, "terminal");
-        assert!(shown.contains(State::Scratch.meaning()), "{shown}");
-        assert!(!shown.contains(State::Drifted.meaning()), "{shown}");
+        assert!(shown.contains(State::Scratch.description()), "{shown}");
+        assert!(!shown.contains(State::Drifted.description()), "{shown}");
     }
 }
 
@@ -269,7 +269,7 @@ fn help_explains_the_states() {
 fn too_small() {
     for (columns, rows) in [(59, 15), (40, 10), (20, 5)] {
         let mut console = herd();
-        console.send(Msg::Resize(columns, rows));
+        console.send(Msg::Resized(columns, rows));
         let name = format!("too_small_{columns}x{rows}");
         insta::assert_snapshot!(name, drawn(&console, "terminal"));
     }

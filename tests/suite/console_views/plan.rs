@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::model::GUARD_TIME;
+use memory_shepherd::console::model::KEY_GUARD_TIME;
 use memory_shepherd::console::update::Msg;
-use memory_shepherd::engine::{Plan, READ_ONLY, State, UndoMode};
+use memory_shepherd::engine::{Plan, READ_ONLY_REASON, State, UndoMode};
 
 use super::{Console, SIZES, drawn, herd, picture};
 use crate::console_fleet::{plan, seen, skipped, undo};
@@ -57,7 +57,7 @@ fn plan_of_the_whole_fleet() {
             ("docs-writer", State::Scratch),
             ("monitor-bot", State::Scratch),
         ]);
-        made.whole_fleet = true;
+        made.is_whole_fleet = true;
         planned(console, "a X", made);
     });
 }
@@ -80,14 +80,14 @@ fn plan_for_hosts_that_lack_something() {
         ]);
         for step in &mut made.steps[1..] {
             step.host = "box".to_string();
-            step.weaker = WEAKER.map(str::to_string).to_vec();
+            step.degradations = WEAKER.map(str::to_string).to_vec();
         }
         planned(console, "X", made);
     };
     picture("plan_weaker", make);
     for (columns, rows) in SIZES {
         let mut console = herd();
-        console.send(Msg::Resize(columns, rows));
+        console.send(Msg::Resized(columns, rows));
         make(&mut console);
         let shown = drawn(&console, "terminal");
         let shown: Vec<&str> = shown.split_whitespace().collect();
@@ -97,9 +97,9 @@ fn plan_for_hosts_that_lack_something() {
     }
     // Where there is no room for all of it, that is said.
     let mut console = herd();
-    console.send(Msg::Resize(60, 15));
+    console.send(Msg::Resized(60, 15));
     let mut made = plan(&[("docs-writer", State::Scratch)]);
-    made.steps[0].weaker = WEAKER.map(str::to_string).to_vec();
+    made.steps[0].degradations = WEAKER.map(str::to_string).to_vec();
     planned(&mut console, "X", made);
     let shown = drawn(&console, "terminal");
     assert!(shown.contains("lines more of what is weaker"), "{shown}");
@@ -143,19 +143,19 @@ fn plan_that_ignores_what_was_typed_too_early() {
 fn plan_of_a_read_only_fleet() {
     let drifted = || plan(&[("code-reviewer", State::Drifted)]);
     picture("plan_read_only", |console| {
-        console.model.read_only.on = true;
+        console.model.read_only.is_on = true;
         planned(console, "X", drifted());
         console.type_line("reset");
     });
     picture("plan_read_only_forced", |console| {
-        console.model.read_only.forced = true;
+        console.model.read_only.is_forced = true;
         let mut made = drifted();
-        made.skipped = vec![skipped("docs-writer", State::Scratch, READ_ONLY)];
+        made.skipped = vec![skipped("docs-writer", State::Scratch, READ_ONLY_REASON)];
         planned(console, "X", made);
     });
     picture("plan_protected", |console| {
         let mut made = plan(&[]);
-        made.skipped = vec![skipped("docs-writer", State::Scratch, READ_ONLY)];
+        made.skipped = vec![skipped("docs-writer", State::Scratch, READ_ONLY_REASON)];
         planned(console, "X", made);
     });
 }
@@ -171,7 +171,7 @@ fn plan_of_a_redo_and_of_a_run_that_is_undone() {
     });
     picture("undo_last_run", |console| {
         let mut test_runner = seen("test-runner", State::Missing);
-        test_runner.last = None;
+        test_runner.last_run = None;
         console.observe(vec![test_runner]);
         console.press("j j j j Space");
         planned(
@@ -210,7 +210,7 @@ fn plan_of_an_undo() {
         planned(console, "z", undo(&["docs-writer"], true, UndoMode::Refuse));
         console.press("o");
         console.answer(undo(&["docs-writer"], true, UndoMode::Overwrite));
-        console.pass(GUARD_TIME);
+        console.pass(KEY_GUARD_TIME);
     });
 }
 
@@ -218,7 +218,7 @@ fn plan_of_an_undo() {
 fn read_only_undo_plan_says_so_and_fits() {
     for (columns, written_since) in [(60, false), (80, false), (80, true), (120, true)] {
         let mut console = herd();
-        console.send(Msg::Resize(columns, 24));
+        console.send(Msg::Resized(columns, 24));
         console.press("!");
         planned(
             &mut console,
@@ -242,7 +242,7 @@ fn read_only_undo_plan_says_so_and_fits() {
 #[test]
 fn title_of_an_unlocked_plan_is_not_cut_at_80() {
     let mut console = herd();
-    console.send(Msg::Resize(80, 24));
+    console.send(Msg::Resized(80, 24));
     console.press("! ! y");
     planned(&mut console, "X", plan(&[("docs-writer", State::Scratch)]));
     let shown = drawn(&console, "terminal");

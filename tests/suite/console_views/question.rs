@@ -1,7 +1,9 @@
 //! What hosts and keys ask of the operator.
 
 use memory_shepherd::console::update::Msg;
-use memory_shepherd::transport::sftp::askpass::{self, HostKey, Question, Wants, Whose};
+use memory_shepherd::transport::sftp::askpass::{
+    self, ExpectedAnswer, Question, SecretRecipient, UnknownHostKey,
+};
 use memory_shepherd::untrusted::Untrusted;
 
 use super::picture;
@@ -25,7 +27,7 @@ fn questions() {
     });
     picture("question_again", |console| {
         let mut again = passphrase(1, "harbour");
-        again.again = true;
+        again.is_repeated = true;
         console.asked(again);
         console.press("@ ^u");
         console.type_line(&"0123456789".repeat(20));
@@ -43,15 +45,15 @@ fn questions() {
         console.asked(passphrase(1, "harbour"));
         console.press("@ ^u");
         console.type_line("open");
-        console.send(Msg::Desk(askpass::Event::Withdrawn(1)));
+        console.send(Msg::PromptEvent(askpass::PromptEvent::Withdrawn(1)));
     });
 }
 
 /// A host that asks chooses its words, and may choose them badly.
 #[test]
 fn hostile_questions() {
-    let hostile = |wants: Wants| Question {
-        wants,
+    let hostile = |wants: ExpectedAnswer| Question {
+        expected_answer: wants,
         text: Untrusted::new(
             "(op@harbour) \x1b[2J\x1b]0;owned\x07\u{202e}drowssap\n\n\n".to_string()
                 + &"a very long line ".repeat(40)
@@ -60,25 +62,25 @@ fn hostile_questions() {
         ..passphrase(1, "harbour")
     };
     picture("question_hostile", |console| {
-        console.asked(hostile(Wants::Secret(Whose::Host)));
+        console.asked(hostile(ExpectedAnswer::Secret(SecretRecipient::RemoteHost)));
         console.press("@ x");
     });
     picture("question_consent", |console| {
-        console.asked(hostile(Wants::Consent));
+        console.asked(hostile(ExpectedAnswer::Consent));
         console.press("@ n");
     });
     picture("question_touch", |console| {
-        console.asked(hostile(Wants::Nothing));
+        console.asked(hostile(ExpectedAnswer::NoAnswer));
         console.press("@ x");
     });
     picture("question_hostile_key", |console| {
-        let key = HostKey {
+        let key = UnknownHostKey {
             host: Untrusted::new("\x1b[31m[".to_string() + &"host".repeat(60)),
             kind: Untrusted::new("\u{2066}"),
             fingerprint: Untrusted::new("SHA256:".to_string() + &"x\t".repeat(90)),
-            more: vec![Untrusted::new("one line\nof ".repeat(90)); 90],
+            notes: vec![Untrusted::new("one line\nof ".repeat(90)); 90],
         };
-        console.asked(hostile(Wants::HostKey(key)));
+        console.asked(hostile(ExpectedAnswer::HostKey(key)));
         console.press("@ y");
     });
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use memory_shepherd::console::update::Msg;
-use memory_shepherd::engine::{Outcome, Progress, Stage, State};
+use memory_shepherd::engine::{Outcome, RunProgress, RunStage, State};
 
 use super::plan::planned;
 use super::{Console, SIZES, drawn, herd, picture};
@@ -22,10 +22,10 @@ fn running(console: &mut Console) {
     let done = report(&[("code-reviewer", Outcome::Ok, None)])
         .results
         .remove(0);
-    console.send(Msg::Progress(Progress::Done(done)));
-    console.send(Msg::Progress(Progress::Stage(
+    console.send(Msg::RunProgressed(RunProgress::AgentDone(done)));
+    console.send(Msg::RunProgressed(RunProgress::Stage(
         "docs-writer".to_string(),
-        Stage::Swap,
+        RunStage::Swap,
     )));
     console.pass(Duration::from_secs(2));
 }
@@ -42,8 +42,8 @@ fn ended(console: &mut Console) {
         ("monitor-bot", Outcome::NotStarted, Some("cancelled")),
     ];
     let mut ended = report(&results);
-    ended.retired = vec!["code-reviewer/2026-02-12_0100.md".into()];
-    console.send(Msg::Ended(Box::new(ended)));
+    ended.retired_entries = vec!["code-reviewer/2026-02-12_0100.md".into()];
+    console.send(Msg::RunEnded(Box::new(ended)));
 }
 
 #[test]
@@ -58,14 +58,14 @@ fn run_in_progress() {
 #[test]
 fn run_counts_refused_agents_apart_from_failed() {
     let mut console = herd();
-    console.send(Msg::Resize(80, 24));
+    console.send(Msg::Resized(80, 24));
     running(&mut console);
     let ended = report(&[
         ("docs-writer", Outcome::Failed, None),
         ("monitor-bot", Outcome::Refused, None),
     ]);
     for done in ended.results {
-        console.send(Msg::Progress(Progress::Done(done)));
+        console.send(Msg::RunProgressed(RunProgress::AgentDone(done)));
     }
     let shown = drawn(&console, "terminal");
     let header = shown.lines().next().unwrap();
@@ -93,7 +93,7 @@ fn result_hints_at_what_can_be_done_about_it() {
             ("code-reviewer", first, None),
             ("docs-writer", second, None),
         ];
-        console.send(Msg::Ended(Box::new(report(&results))));
+        console.send(Msg::RunEnded(Box::new(report(&results))));
         drawn(&console, "terminal")
             .lines()
             .last()
@@ -117,11 +117,11 @@ fn an_error_is_told_whole_below_its_result() {
     let why = "box:/srv/agents/".to_string() + &"deep/".repeat(30) + "MEMORY.md: Permission denied";
     for size in SIZES {
         let mut console = herd();
-        console.send(Msg::Resize(size.0, size.1));
+        console.send(Msg::Resized(size.0, size.1));
         running(&mut console);
         let mut report = report(&[("docs-writer", Outcome::Failed, Some(&why))]);
         report.results[0].hints = vec!["chmod u+r MEMORY.md".to_string()];
-        console.send(Msg::Ended(Box::new(report)));
+        console.send(Msg::RunEnded(Box::new(report)));
         let shown = drawn(&console, "terminal");
         assert!(shown.contains("hint: chmod u+r MEMORY.md"), "{shown}");
         assert!(shown.matches("Permission denied").count() >= 2, "{shown}");

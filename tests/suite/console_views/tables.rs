@@ -4,12 +4,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use memory_shepherd::console::command::{self, TABLE};
+use memory_shepherd::console::command::{self, COMMAND_TABLE};
 use memory_shepherd::engine::State;
 
 /// Returns the table of keys, from the table of commands.
 fn keys() -> String {
-    let mut rows: Vec<_> = TABLE.iter().collect();
+    let mut rows: Vec<_> = COMMAND_TABLE.iter().collect();
     rows.sort_by_key(|spec| spec.category);
     let mut text = "| Key | Where | What it does |\n|---|---|---|\n".to_string();
     for spec in rows {
@@ -17,7 +17,7 @@ fn keys() -> String {
         text.push_str(&format!(
             "| {} | {} | {} |\n",
             keys.join(" "),
-            command::places(spec).join(", "),
+            command::context_labels(spec).join(", "),
             spec.title.replace('|', "\\|")
         ));
     }
@@ -32,7 +32,7 @@ fn states() -> String {
             "" => String::new(),
             sign => format!("`{sign}`"),
         };
-        text.push_str(&format!("| {sign} | {state} | {} |\n", state.meaning()));
+        text.push_str(&format!("| {sign} | {state} | {} |\n", state.description()));
     }
     text
 }

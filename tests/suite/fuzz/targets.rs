@@ -17,11 +17,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset, TimeZone};
-use memory_shepherd::clock::System;
-use memory_shepherd::config::{Config, Env, Problems};
-use memory_shepherd::engine::{Engine, Setup, Trigger};
+use memory_shepherd::clock::SystemClock;
+use memory_shepherd::config::{Config, ConfigEnvironment, ConfigErrors};
+use memory_shepherd::engine::{Engine, EngineSetup, Trigger};
 use memory_shepherd::transport::SingleTransport;
-use memory_shepherd::transport::fake::Fake;
+use memory_shepherd::transport::fake::FakeTransport;
 use tempfile::TempDir;
 
 pub use boundary::boundary;
@@ -69,13 +69,13 @@ fn folder() -> TempDir {
 
 const CONFIG: &str = "/etc/fleet/memory-shepherd.conf";
 
-fn parse(text: &[u8]) -> Result<Config, Problems> {
-    let env = Env {
+fn parse(text: &[u8]) -> Result<Config, ConfigErrors> {
+    let env = ConfigEnvironment {
         cwd: PathBuf::from("/"),
         home: Some(PathBuf::from("/home/operator")),
         xdg_config_home: None,
         xdg_state_home: None,
-        config_variable: None,
+        config_path_variable: None,
         uid: 1000,
     };
     memory_shepherd::config::parse(text, Path::new(CONFIG), &env)
@@ -88,10 +88,10 @@ fn minute(number: u32) -> DateTime<FixedOffset> {
     zone.timestamp_opt(minutes * 60, 0).unwrap()
 }
 
-fn engine_of(config: &str, transport: Fake) -> Engine {
-    Engine::new(Setup {
+fn engine_of(config: &str, transport: FakeTransport) -> Engine {
+    Engine::new(EngineSetup {
         config: parse(config.as_bytes()).unwrap(),
-        clock: Arc::new(System),
+        clock: Arc::new(SystemClock),
         transports: Arc::new(SingleTransport(Arc::new(transport))),
         user: "operator".to_string(),
         trigger: Trigger::Cli,

@@ -6,7 +6,7 @@ use super::super::world::{BASELINE, apply};
 use super::*;
 use memory_shepherd::engine::{UndoMode, UndoTarget};
 use memory_shepherd::transport::Attributes;
-use memory_shepherd::transport::fake::Fake;
+use memory_shepherd::transport::fake::FakeTransport;
 
 fn attributes(value: u8) -> Attributes {
     Attributes {
@@ -20,28 +20,28 @@ fn attributes(value: u8) -> Attributes {
 #[test]
 fn long_attributes_are_recorded_once_and_come_back() {
     let world = World::new(&["scout"]);
-    let fake = Fake::new(world.clock.clone());
+    let fake = FakeTransport::new(world.clock.clone());
     let memory = world.memory("scout");
     fake.make_folder(world.folder("scout"), 1000, 100, 0o755);
     let engine = world.engine_on(Arc::new(fake.clone()));
     let mut runs = Vec::new();
     for (number, value) in [1, 1, 1, 2, 2, 1].into_iter().enumerate() {
-        fake.write(&memory, format!("{BASELINE}- {number}\n").as_bytes());
+        fake.write_file(&memory, format!("{BASELINE}- {number}\n").as_bytes());
         fake.set_attributes(&memory, attributes(value));
         let ran = world.reset_by(&engine);
         ran.ok();
         runs.push((ran.report.run.clone(), value));
     }
     let records = world.records();
-    let whole = records.iter().filter(|it| it.what.attributes.is_some());
+    let whole = records.iter().filter(|it| it.event.attributes.is_some());
     assert_eq!(whole.count(), 3, "1, 2, and 1 again");
-    assert!(records[1].what.attributes_at.is_some());
+    assert!(records[1].event.attributes_position.is_some());
     let length = fs::metadata(ledger(&world)).unwrap().len();
     assert!(length < 4 * 80_000, "{length} bytes");
     // Also where nothing but the ledger is left to tell.
     fs::remove_file(world.archive().join(".shepherd/ledger.index")).ok();
     for (run, value) in runs {
-        fake.replace(&memory, BASELINE.as_bytes());
+        fake.replace_file(&memory, BASELINE.as_bytes());
         let engine = world.engine_on(Arc::new(fake.clone()));
         let target = UndoTarget::Run(run);
         let plan = engine.plan_undo(&target, UndoMode::Overwrite, false);
@@ -54,11 +54,11 @@ fn long_attributes_are_recorded_once_and_come_back() {
 #[test]
 fn changed_record_of_attributes_is_not_relied_on() {
     let world = World::new(&["scout"]);
-    let fake = Fake::new(world.clock.clone());
+    let fake = FakeTransport::new(world.clock.clone());
     let memory = world.memory("scout");
     fake.make_folder(world.folder("scout"), 1000, 100, 0o755);
     for _ in 0..2 {
-        fake.write(&memory, format!("{BASELINE}- note\n").as_bytes());
+        fake.write_file(&memory, format!("{BASELINE}- note\n").as_bytes());
         fake.set_attributes(&memory, attributes(1));
         let engine = world.engine_on(Arc::new(fake.clone()));
         world.reset_by(&engine).ok();
@@ -78,9 +78,9 @@ fn changed_record_of_attributes_is_not_relied_on() {
     let plan = engine
         .plan_undo(&target, UndoMode::Overwrite, false)
         .unwrap();
-    assert_eq!(plan.skipped[0].kind, Some(Kind::Integrity));
+    assert_eq!(plan.skipped[0].kind, Some(ErrorKind::Integrity));
     assert!(
-        plan.skipped[0].why.contains("it was changed"),
+        plan.skipped[0].reason.contains("it was changed"),
         "{:?}",
         plan.skipped
     );

@@ -3,9 +3,9 @@
 use super::super::world::{Interposer, Moment};
 use super::*;
 use memory_shepherd::clock::Clock;
-use memory_shepherd::engine::{Event, Outcome, Record, State, UndoMode};
+use memory_shepherd::engine::{LedgerRecord, Outcome, RunEvent, State, UndoMode};
 use memory_shepherd::error::Error;
-use memory_shepherd::transport::{Cause, TransportError};
+use memory_shepherd::transport::{FailureCause, TransportError};
 
 /// Appends so many records of another agent, as its runs would.
 pub(super) fn grow(world: &World, count: u64) {
@@ -16,16 +16,16 @@ pub(super) fn grow(world: &World, count: u64) {
         prev = Digest::of(last.as_bytes());
     }
     let event = r#"{"run":"0f0f0f0f","act":"reset","trigger":"timer","user":"timer","agent":"other","host":"local","outcome":"unchanged"}"#;
-    let what: Event = serde_json::from_str(event).unwrap();
+    let what: RunEvent = serde_json::from_str(event).unwrap();
     for _ in 0..count {
         seq += 1;
         let time = world.clock.now();
         let what = what.clone();
-        let line = serde_json::to_string(&Record {
+        let line = serde_json::to_string(&LedgerRecord {
             seq,
-            prev,
+            previous_digest: prev,
             time,
-            what,
+            event: what,
         })
         .unwrap();
         prev = Digest::of(line.as_bytes());
@@ -66,7 +66,7 @@ fn indexed() -> World {
 fn told(world: &World) -> (State, String, Option<String>) {
     let seen = world.observe("scout");
     assert_eq!(seen.ledger_error, None);
-    (seen.state, seen.why, seen.last.map(|last| last.run))
+    (seen.state, seen.reason, seen.last_run.map(|last| last.run))
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn the_index_says_the_same_as_the_ledger() {
     // It comes back by itself, and knows what was not asked for.
     world.write("ranger", "no boundary");
     let ran = world.reset();
-    assert_eq!(ran.report.kind(), None);
+    assert_eq!(ran.report.worst_kind(), None);
     assert!(index(&world).exists());
     let last = told(&world).2;
     assert_eq!(last, Some(ran.report.run));
@@ -101,7 +101,7 @@ fn what_the_index_covers_is_not_read_for_a_look_or_a_reset() {
     assert_eq!(ran.of("scout").outcome, Outcome::Ok);
     // Whoever reads all of it finds the break.
     let error = super::super::world::records(&world.engine()).unwrap_err();
-    assert_eq!(error.kind(), Kind::Integrity);
+    assert_eq!(error.kind(), ErrorKind::Integrity);
     finds(&world, FindingSubject::Ledger, "line 2: ");
     // Without the index everybody does.
     fs::remove_file(index(&world)).unwrap();
@@ -125,7 +125,7 @@ fn a_break_behind_the_index_stops_runs() {
     assert!(error.contains("is broken at line"), "{error}");
     world.write_scratch("scout", "- four\n");
     let ran = world.reset();
-    assert_eq!(ran.of("scout").kind, Some(Kind::Integrity));
+    assert_eq!(ran.of("scout").kind, Some(ErrorKind::Integrity));
     assert!(world.read("scout").ends_with(b"- four\n"));
 }
 
@@ -152,7 +152,7 @@ fn an_index_that_is_torn_or_of_another_ledger_is_none() {
     fs::write(index(&other), &whole).unwrap();
     let theirs = told(&other).2;
     assert_ne!(theirs, with.2);
-    assert_eq!(theirs, Some(other.records()[0].what.run.clone()));
+    assert_eq!(theirs, Some(other.records()[0].event.run.clone()));
     let text = fs::read_to_string(ledger(&world)).unwrap();
     fs::write(index(&world), &whole).unwrap();
     let lines: Vec<&str> = text.lines().collect();
@@ -186,8 +186,8 @@ fn an_entry_of_a_failed_run_is_used_again_also_when_only_the_index_knows_it() {
     let fails = || {
         let transport = Interposer::new(world.local(), |moment| match moment {
             Moment::Before("swap") => Err(TransportError::new(
-                Cause::Refused,
-                Error::new(Kind::Host, "operation not permitted"),
+                FailureCause::Refused,
+                Error::new(ErrorKind::Host, "operation not permitted"),
             )),
             _ => Ok(()),
         });
@@ -213,7 +213,7 @@ fn retention_reads_the_ledger_only_for_what_is_old() {
         .unwrap()
         .replacen("tester", "hacker", 1);
     fs::write(ledger(&world), broken).unwrap();
-    assert_eq!(world.engine().retention().unwrap(), []);
+    assert_eq!(world.engine().expired_entries().unwrap(), []);
     let folder = world.archive().join("scout");
     let old = folder.join("2026-01-01_0900.md");
     fs::write(&old, "x").unwrap();
@@ -225,10 +225,10 @@ fn retention_reads_the_ledger_only_for_what_is_old() {
         .unwrap()
         .set_modified(past)
         .unwrap();
-    let error = world.engine().retention().unwrap_err();
+    let error = world.engine().expired_entries().unwrap_err();
     assert_eq!(
         error.kind(),
-        Kind::Integrity,
+        ErrorKind::Integrity,
         "what an undo needs is not guessed"
     );
 }

@@ -4,17 +4,19 @@ use super::super::world::BASELINE;
 use super::super::writers::write_late;
 use super::*;
 use memory_shepherd::console::text::{self, LineKind};
-use memory_shepherd::engine::{Operation, Outcome, RunDiff, RunDiffSide, UndoMode};
+use memory_shepherd::engine::{HistoryEntry, Operation, Outcome, RunDiffSide, UndoMode};
 
-fn past(world: &World) -> Vec<RunDiff> {
-    world.engine().past("scout", 1000).unwrap()
+fn past(world: &World) -> Vec<HistoryEntry> {
+    world.engine().agent_history("scout", 1000).unwrap()
 }
 
 /// Before and after of the run that is so many before the last one.
 fn passed(world: &World, back: usize) -> (RunDiffSide, RunDiffSide) {
     let seq = past(world)[back].record.seq;
     let engine = world.engine();
-    let passed = engine.passed(engine.agent("scout").unwrap(), seq).unwrap();
+    let passed = engine
+        .run_diff(engine.agent("scout").unwrap(), seq)
+        .unwrap();
     (passed.before, passed.after)
 }
 
@@ -42,7 +44,7 @@ fn every_act_has_what_stood_before_and_after_it() {
     let listed = past(&world);
     let acts: Vec<(Operation, bool)> = listed
         .iter()
-        .map(|it| (it.record.what.act, it.redo))
+        .map(|it| (it.record.event.operation, it.is_redo))
         .collect();
     assert_eq!(
         acts,
@@ -74,8 +76,8 @@ fn every_act_has_what_stood_before_and_after_it() {
     let listed = past(&world);
     let reset = listed
         .iter()
-        .find(|it| it.record.what.run == third.report.run);
-    let undo = listed[0].record.what.run.clone();
+        .find(|it| it.record.event.run == third.report.run);
+    let undo = listed[0].record.event.run.clone();
     assert_eq!(reset.unwrap().undone_by, Some(undo));
     assert_eq!(passed(&world, 0), (whole(BASELINE), whole(&drifted)));
 }
@@ -111,7 +113,7 @@ fn an_entry_that_is_gone_or_was_changed_is_told_and_the_other_side_shown() {
     world.reset().ok();
     let (before, after) = passed(&world, 2);
     assert_eq!(after, whole(BASELINE));
-    let RunDiffSide::Gone(why) = before else {
+    let RunDiffSide::Unavailable(why) = before else {
         panic!("{before:?}")
     };
     assert!(why.contains("deleted by retention on 2026-04-24"), "{why}");
@@ -124,7 +126,7 @@ fn an_entry_that_is_gone_or_was_changed_is_told_and_the_other_side_shown() {
     fs::write(&path, changed).unwrap();
     let (before, _) = passed(&world, 0);
     assert!(
-        matches!(&before, RunDiffSide::Gone(why) if why.contains("does not match the ledger")),
+        matches!(&before, RunDiffSide::Unavailable(why) if why.contains("does not match the ledger")),
         "{before:?}"
     );
 }
@@ -136,7 +138,7 @@ fn of_a_run_that_changed_nothing_nothing_is_looked_for() {
     world.reset().ended(Outcome::Unchanged);
     assert_eq!(
         passed(&world, 0),
-        (RunDiffSide::Untouched, RunDiffSide::Untouched)
+        (RunDiffSide::Unchanged, RunDiffSide::Unchanged)
     );
 }
 
@@ -149,20 +151,20 @@ fn of_a_long_ledger_only_the_last_records_of_the_agent_are_told() {
         super::long::grow(&world, 400);
     }
     let engine = world.engine();
-    let last = engine.past("scout", 2).unwrap();
+    let last = engine.agent_history("scout", 2).unwrap();
     assert_eq!(last.len(), 2);
     assert!(last[0].record.seq > last[1].record.seq);
-    assert_eq!(engine.past("nobody", 2).unwrap(), []);
+    assert_eq!(engine.agent_history("nobody", 2).unwrap(), []);
     assert_eq!(
         passed(&world, 2),
         (whole(&with("- one\n")), whole(BASELINE))
     );
     let error = engine
-        .passed(engine.agent("scout").unwrap(), 2)
+        .run_diff(engine.agent("scout").unwrap(), 2)
         .unwrap_err();
     assert_eq!(
         error.kind(),
-        memory_shepherd::error::Kind::User,
+        memory_shepherd::error::ErrorKind::User,
         "that record is of another agent"
     );
 }
@@ -176,11 +178,13 @@ fn a_reset_of_long_ago_reads_as_a_diff() {
     world.reset().ok();
     let engine = world.engine();
     let seq = past(&world)[1].record.seq;
-    let passed = engine.passed(engine.agent("scout").unwrap(), seq).unwrap();
-    let lines = text::passed(&passed, None).lines;
+    let passed = engine
+        .run_diff(engine.agent("scout").unwrap(), seq)
+        .unwrap();
+    let lines = text::prepare_run_diff(&passed, None).lines;
     let changed = lines.iter().filter(|line| line.kind.is_changed());
     let shown: Vec<(LineKind, &str)> = changed
-        .map(|line| (line.kind, str::from_utf8(&line.raw).unwrap()))
+        .map(|line| (line.kind, str::from_utf8(&line.bytes).unwrap()))
         .collect();
     assert_eq!(
         shown,
@@ -191,7 +195,7 @@ fn a_reset_of_long_ago_reads_as_a_diff() {
         ]
     );
     // Looking changed nothing.
-    assert_eq!(verify(&engine, None).kind(), None);
+    assert_eq!(verify(&engine, None).worst_kind(), None);
     assert_eq!(world.read("scout"), BASELINE.as_bytes());
 }
 
@@ -205,7 +209,7 @@ fn record_counts_scratch_as_the_screen_does() {
     let seen = world.observe("scout").content.unwrap().scratch_lines;
     assert_eq!(seen, 2);
     world.reset().ok();
-    let counted = |past: &RunDiff| past.record.what.scratch_lines;
+    let counted = |past: &HistoryEntry| past.record.event.scratch_lines;
     let counted: Vec<_> = past(&world).iter().map(counted).collect();
     assert_eq!(counted, [Some(2), None], "nothing stood there at first");
 }

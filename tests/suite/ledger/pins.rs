@@ -47,12 +47,19 @@ fn pin_holds_in_whatever_form_it_was_typed() {
     assert_eq!(expiring(&world), one);
     for typed in spellings(&world, &entry) {
         let typed = [typed];
-        assert_eq!(engine.pin(&typed, true).unwrap(), one, "{typed:?}");
-        assert_eq!(engine.pin(&typed, true).unwrap(), Vec::<PathBuf>::new());
-        let listed = world.engine().entries(&[]).unwrap();
-        assert!(listed.iter().any(|it| it.pinned && it.entry.path == entry));
+        assert_eq!(engine.set_pinned(&typed, true).unwrap(), one, "{typed:?}");
+        assert_eq!(
+            engine.set_pinned(&typed, true).unwrap(),
+            Vec::<PathBuf>::new()
+        );
+        let listed = world.engine().entry_statuses(&[]).unwrap();
+        assert!(
+            listed
+                .iter()
+                .any(|it| it.is_pinned && it.entry.path == entry)
+        );
         assert_eq!(expiring(&world), Vec::<PathBuf>::new(), "{typed:?}");
-        assert_eq!(engine.pin(&typed, false).unwrap(), one, "{typed:?}");
+        assert_eq!(engine.set_pinned(&typed, false).unwrap(), one, "{typed:?}");
         assert_eq!(fs::read(pins(&world)).unwrap(), b"", "{typed:?}");
     }
 }
@@ -77,10 +84,14 @@ fn pin_line_of_an_earlier_version_holds() {
         assert_eq!(expiring(&world), Vec::<PathBuf>::new(), "{line}");
         let one = [entry.clone()];
         assert_eq!(
-            world.engine().pin(&one, true).unwrap(),
+            world.engine().set_pinned(&one, true).unwrap(),
             Vec::<PathBuf>::new()
         );
-        assert_eq!(world.engine().pin(&one, false).unwrap(), one, "{line}");
+        assert_eq!(
+            world.engine().set_pinned(&one, false).unwrap(),
+            one,
+            "{line}"
+        );
         assert_eq!(fs::read(pins(&world)).unwrap(), b"# a note\n");
     }
 }
@@ -91,24 +102,32 @@ fn pins_are_recorded_in_the_ledger() {
     let engine = world.engine();
     let typed = [PathBuf::from(format!("./{}/", entry.display()))];
     let before = world.records().len();
-    engine.pin(&typed, true).unwrap();
+    engine.set_pinned(&typed, true).unwrap();
     // Nothing changes, so nothing is recorded.
-    engine.pin(&typed, true).unwrap();
-    engine.pin(&typed, false).unwrap();
+    engine.set_pinned(&typed, true).unwrap();
+    engine.set_pinned(&typed, false).unwrap();
     let records = world.records();
     let told: Vec<(Operation, &[PathBuf])> = records[before..]
         .iter()
-        .map(|record| (record.what.act, record.what.pins.as_slice()))
+        .map(|record| {
+            (
+                record.event.operation,
+                record.event.pinned_entries.as_slice(),
+            )
+        })
         .collect();
     let one = [entry];
     assert_eq!(
         told,
         [(Operation::Pin, &one[..]), (Operation::Unpin, &one[..])]
     );
-    assert_eq!(records[before].what.user, "tester");
+    assert_eq!(records[before].event.user, "tester");
     assert_eq!(findings(&world), []);
     // It is no run of the agent.
-    assert_eq!(world.observe("scout").last.unwrap().act, Operation::Reset);
+    assert_eq!(
+        world.observe("scout").last_run.unwrap().operation,
+        Operation::Reset
+    );
 }
 
 #[test]
@@ -121,39 +140,48 @@ fn pinned_entry_stays_until_it_is_unpinned() {
     .unwrap();
     let engine = world.engine();
     let one = [entry.clone()];
-    assert_eq!(engine.pin(&one, true).unwrap(), one);
-    assert_eq!(engine.pin(&one, true).unwrap(), Vec::<PathBuf>::new());
+    assert_eq!(engine.set_pinned(&one, true).unwrap(), one);
+    assert_eq!(
+        engine.set_pinned(&one, true).unwrap(),
+        Vec::<PathBuf>::new()
+    );
     let text = fs::read_to_string(pins(&world)).unwrap();
     let kept = "# kept for the auditors\ngone/2020-01-01_0000.md\n";
     assert_eq!(text, format!("{kept}{}\n", entry.display()));
-    assert_eq!(world.reset().report.retired, Vec::<PathBuf>::new());
-    let listed = world.engine().entries(&[]).unwrap();
+    assert_eq!(world.reset().report.retired_entries, Vec::<PathBuf>::new());
+    let listed = world.engine().entry_statuses(&[]).unwrap();
     let of = |path: &Path| listed.iter().find(|it| it.entry.path == path).unwrap();
     assert_eq!(
-        (of(&entry).pinned, of(&entry).recorded, of(&entry).needed),
+        (
+            of(&entry).is_pinned,
+            of(&entry).is_recorded,
+            of(&entry).is_needed
+        ),
         (true, true, false)
     );
-    assert!(listed[1].needed && !listed[1].pinned);
+    assert!(listed[1].is_needed && !listed[1].is_pinned);
     // By its whole path, too.
     let whole = world.archive().join(&entry);
-    assert_eq!(engine.pin(&[whole], false).unwrap(), one);
+    assert_eq!(engine.set_pinned(&[whole], false).unwrap(), one);
     assert_eq!(fs::read_to_string(pins(&world)).unwrap(), kept);
     // What is gone can be unpinned, and not pinned.
     let gone = [PathBuf::from("gone/2020-01-01_0000.md")];
-    assert_eq!(engine.pin(&gone, false).unwrap(), gone);
-    assert_eq!(world.reset().report.retired, one);
+    assert_eq!(engine.set_pinned(&gone, false).unwrap(), gone);
+    assert_eq!(world.reset().report.retired_entries, one);
     for path in [
         "gone/2020-01-01_0000.md",
         "../agents/scout/MEMORY.md",
         "scout",
         "/etc/passwd",
     ] {
-        let error = engine.pin(&[path.into()], true).unwrap_err();
-        assert_eq!(error.kind(), Kind::User, "{error}");
+        let error = engine.set_pinned(&[path.into()], true).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::User, "{error}");
     }
     // All or none.
     let newest = PathBuf::from("scout").join(world.entries("scout").pop().unwrap());
-    engine.pin(&[newest, "nothing".into()], true).unwrap_err();
+    engine
+        .set_pinned(&[newest, "nothing".into()], true)
+        .unwrap_err();
     assert_eq!(
         fs::read_to_string(pins(&world)).unwrap(),
         "# kept for the auditors\n"
@@ -217,9 +245,13 @@ fn pin_of_an_appended_entry_keeps_its_beginning() {
     world.write_scratch("scout", "- new\n");
     assert_eq!(expiring(&world).len(), 2);
     let engine = world.engine();
-    engine.pin(std::slice::from_ref(begin), true).unwrap();
+    engine
+        .set_pinned(std::slice::from_ref(begin), true)
+        .unwrap();
     assert_eq!(expiring(&world), std::slice::from_ref(end));
-    engine.pin(std::slice::from_ref(begin), false).unwrap();
-    engine.pin(std::slice::from_ref(end), true).unwrap();
+    engine
+        .set_pinned(std::slice::from_ref(begin), false)
+        .unwrap();
+    engine.set_pinned(std::slice::from_ref(end), true).unwrap();
     assert_eq!(expiring(&world), Vec::<PathBuf>::new());
 }

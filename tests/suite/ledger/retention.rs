@@ -2,7 +2,7 @@
 
 use super::*;
 use memory_shepherd::clock::Clock;
-use memory_shepherd::engine::{Operation, Outcome, Progress, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Operation, Outcome, RunProgress, UndoMode, UndoTarget};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -41,17 +41,23 @@ pub(super) fn confirm_date(world: &World) {
 fn what_is_deleted_is_recorded_and_verifies() {
     let (world, entry, run) = aged();
     let ran = world.reset();
-    assert_eq!(ran.report.retired, std::slice::from_ref(&entry));
+    assert_eq!(ran.report.retired_entries, std::slice::from_ref(&entry));
     let records = world.records();
     let last = &records[records.len() - 1];
-    assert_eq!(last.what.act, Operation::Retire);
-    assert_eq!(last.what.retired, std::slice::from_ref(&entry));
-    assert_eq!(last.what.run, ran.report.run);
-    assert_eq!(ran.report.head.unwrap().0, last.seq);
+    assert_eq!(last.event.operation, Operation::Retire);
+    assert_eq!(last.event.retired_entries, std::slice::from_ref(&entry));
+    assert_eq!(last.event.run, ran.report.run);
+    assert_eq!(ran.report.ledger_head.unwrap().0, last.seq);
     let found = verify(&world.engine(), None);
-    assert_eq!((found.kind(), found.tally.retired), (None, 1));
+    assert_eq!(
+        (found.worst_kind(), found.counts.retired_entries),
+        (None, 1)
+    );
     // It is no run of the agent.
-    assert_eq!(world.observe("scout").last.unwrap().act, Operation::Reset);
+    assert_eq!(
+        world.observe("scout").last_run.unwrap().operation,
+        Operation::Reset
+    );
     // The same by hand is a loss.
     let path = world
         .archive()
@@ -66,9 +72,9 @@ fn what_is_deleted_is_recorded_and_verifies() {
         .engine()
         .plan_undo(&UndoTarget::Run(run.clone()), UndoMode::Refuse, false);
     let skipped = &plan.unwrap().skipped[0];
-    assert_eq!(skipped.kind, Some(Kind::Conflict));
+    assert_eq!(skipped.kind, Some(ErrorKind::Conflict));
     assert_eq!(
-        skipped.why,
+        skipped.reason,
         format!(
             "run {run} cannot be undone: its entry {} was deleted by retention on 2026-04-24 \
              (run {})",
@@ -91,7 +97,10 @@ fn what_was_recorded_and_not_deleted_is_no_lie() {
     fs::write(&path, &bytes).unwrap();
     age(&world, &entry, 40);
     let found = verify(&world.engine(), None);
-    assert_eq!((found.kind(), found.tally.unrecorded), (None, 0));
+    assert_eq!(
+        (found.worst_kind(), found.counts.unrecorded_entries),
+        (None, 0)
+    );
     let target = UndoTarget::Run(run);
     let plan = world
         .engine()
@@ -100,9 +109,12 @@ fn what_was_recorded_and_not_deleted_is_no_lie() {
     assert_eq!(plan.skipped, [], "an entry that is there can be put back");
     // The next run deletes it, and says so again.
     world.write_scratch("scout", "- newer\n");
-    assert_eq!(world.reset().report.retired, [entry]);
+    assert_eq!(world.reset().report.retired_entries, [entry]);
     let found = verify(&world.engine(), None);
-    assert_eq!((found.kind(), found.tally.retired), (None, 1));
+    assert_eq!(
+        (found.worst_kind(), found.counts.retired_entries),
+        (None, 1)
+    );
 }
 
 #[test]
@@ -116,21 +128,21 @@ fn what_cannot_be_recorded_is_not_deleted() {
     );
     let file = ledger(&world);
     let mut lines = Vec::new();
-    let report = engine.apply(&plan, true, &AtomicBool::new(false), &mut |progress| {
+    let report = engine.apply_plan(&plan, true, &AtomicBool::new(false), &mut |progress| {
         match progress {
             // Its reset is recorded; from now on the ledger can be read, and
             // nothing is written to what stands there.
-            Progress::Done(_) => {
+            RunProgress::AgentDone(_) => {
                 let away = file.with_extension("away");
                 fs::rename(&file, &away).unwrap();
                 std::os::unix::fs::symlink(&away, &file).unwrap();
             }
-            Progress::Line(line) => lines.push(line),
-            Progress::Stage(..) => {}
+            RunProgress::LogLine(line) => lines.push(line),
+            RunProgress::Stage(..) => {}
         }
     });
-    assert_eq!(report.retired, Vec::<PathBuf>::new());
-    assert_eq!(report.kind(), Some(Kind::Host), "{lines:?}");
+    assert_eq!(report.retired_entries, Vec::<PathBuf>::new());
+    assert_eq!(report.worst_kind(), Some(ErrorKind::Host), "{lines:?}");
     assert!(world.archive().join(entry).exists());
 }
 
@@ -146,7 +158,7 @@ fn only_what_the_plan_showed_is_deleted() {
     let again = engine.plan_reset(&["scout".to_string()], false).unwrap();
     assert_ne!(again.hash, plan.hash, "it deletes another one");
     let ran = super::super::world::apply(&engine, &plan);
-    assert_eq!(ran.report.retired, [entry]);
+    assert_eq!(ran.report.retired_entries, [entry]);
     assert!(world.archive().join(later).exists());
     // The next one shows it, and deletes it though nothing was reset.
     assert_eq!(world.reset().ended(Outcome::Unchanged).kind, None);
@@ -157,7 +169,7 @@ fn only_what_the_plan_showed_is_deleted() {
 fn a_plan_shows_what_goes_when_a_newer_entry_has_come() {
     let (world, entry, _) = aged();
     // Still the newest, and so it stays.
-    assert_eq!(world.engine().retention().unwrap(), []);
+    assert_eq!(world.engine().expired_entries().unwrap(), []);
     let engine = world.engine();
     let shown = |names: &[&str]| {
         let names: Vec<String> = names.iter().map(|name| name.to_string()).collect();
@@ -180,7 +192,7 @@ fn the_newest_of_each_agent_stays_also_in_a_shared_folder() {
     age(&world, &of_ranger, 40);
     confirm_date(&world);
     world.write_scratch("scout", "- new\n");
-    assert_eq!(world.reset().report.retired, Vec::<PathBuf>::new());
+    assert_eq!(world.reset().report.retired_entries, Vec::<PathBuf>::new());
     assert!(world.archive().join(of_ranger).exists());
 }
 
@@ -189,10 +201,10 @@ fn nothing_is_deleted_while_pins_cannot_be_read() {
     let (world, entry, _) = aged();
     fs::create_dir(world.archive().join(".shepherd/pins")).unwrap();
     let ran = world.reset();
-    assert_eq!(ran.report.kind(), Some(Kind::Host));
+    assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Host));
     assert!(world.archive().join(entry).exists());
-    let [trouble] = ran.report.trouble.as_slice() else {
-        panic!("{:?}", ran.report.trouble)
+    let [trouble] = ran.report.errors.as_slice() else {
+        panic!("{:?}", ran.report.errors)
     };
     assert!(
         trouble.message().contains("cannot read the pins"),
@@ -233,8 +245,8 @@ fn failed_agent_keeps_its_entries_and_no_others() {
             fs::remove_file(world.baseline("scout")).unwrap();
         }
         let ran = world.reset();
-        assert!(ran.of("scout").outcome.is_bad());
-        assert_eq!(ran.report.retired, old[..1]);
+        assert!(ran.of("scout").outcome.is_failure());
+        assert_eq!(ran.report.retired_entries, old[..1]);
         let note = "retention keeps 1 entry older than 30 days of scout, whose run failed";
         assert_eq!(ran.report.notes, [note]);
         assert!(ran.lines.iter().any(|line| line.ends_with(note)));
@@ -249,7 +261,7 @@ fn unreadable_directory_stops_retention_there_only() {
     let directory = world.archive().join("scout");
     fs::write(&directory, "in the way").unwrap();
     let ran = world.reset();
-    assert_eq!(ran.report.retired, old);
+    assert_eq!(ran.report.retired_entries, old);
     let kept = |note: &String| note.contains("a directory that it cannot read");
     assert!(ran.report.notes.iter().any(kept), "{:?}", ran.report.notes);
 }
@@ -262,13 +274,13 @@ fn run_of_one_agent_deletes_its_own_entries() {
     let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
     assert_eq!(plan.retention.as_ref().unwrap().entries, old[1..]);
     let ran = super::super::world::apply(&engine, &plan);
-    assert_eq!(ran.report.retired, old[1..]);
+    assert_eq!(ran.report.retired_entries, old[1..]);
     // An undo is a run, too.
     let names = vec!["ranger".to_string()];
     let target = UndoTarget::Agents(names);
     let ran = world.undo_of(&target, UndoMode::Overwrite);
-    assert_eq!(ran.report.retired, old[..1]);
-    assert_eq!(verify(&world.engine(), None).kind(), None);
+    assert_eq!(ran.report.retired_entries, old[..1]);
+    assert_eq!(verify(&world.engine(), None).worst_kind(), None);
 }
 
 #[test]
@@ -288,10 +300,10 @@ fn entries_of_an_agent_that_left_expire() {
     }
     let world = world.without("ranger");
     // It may be in another config with this archive, and a longer retention time.
-    assert_eq!(world.reset().report.retired, old[1..]);
+    assert_eq!(world.reset().report.retired_entries, old[1..]);
     world.clock.advance(DAY * 31);
     confirm_date(&world);
-    assert_eq!(world.reset().report.retired, old[..1]);
+    assert_eq!(world.reset().report.retired_entries, old[..1]);
     let left = super::super::world::names(&folder);
     assert_eq!(left.len(), 2, "the newest, and the copy: {left:?}");
     assert!(world.archive().join(copy).exists() && world.archive().join(kept).exists());
@@ -311,7 +323,7 @@ fn run_with_a_clock_far_ahead_deletes_nothing() {
         let clock = clock_at(days, hours);
         world.write_scratch("scout", note);
         let ran = world.reset_by(&world.engine_of(clock.clone(), world.local()));
-        assert_eq!(ran.report.kind(), None, "{:?}", ran.lines);
+        assert_eq!(ran.report.worst_kind(), None, "{:?}", ran.lines);
         for entry in &ran.of("scout").entries {
             let path = world.archive().join(&entry.path);
             let file = fs::File::options().write(true).open(path).unwrap();
@@ -326,7 +338,7 @@ fn run_with_a_clock_far_ahead_deletes_nothing() {
         entries.push(report.results[0].entries[0].path.clone());
     }
     let ahead = run(44, 0, "- ahead\n");
-    assert_eq!(ahead.retired, Vec::<PathBuf>::new());
+    assert_eq!(ahead.retired_entries, Vec::<PathBuf>::new());
     assert!(
         ahead.notes[0].contains("only a run a day from now confirms"),
         "{:?}",
@@ -341,12 +353,12 @@ fn run_with_a_clock_far_ahead_deletes_nothing() {
         (2, "- d\n"),
         (46, "- e\n"),
     ] {
-        let retired = run_in(&other, day, 0, note).retired;
+        let retired = run_in(&other, day, 0, note).retired_entries;
         assert_eq!(retired, Vec::<PathBuf>::new(), "{note}");
     }
     // The clock is right again: the record of the future is told, and stops nothing.
     let later = run(4, 3, "- day 4\n");
-    assert_eq!(later.retired, Vec::<PathBuf>::new());
+    assert_eq!(later.retired_entries, Vec::<PathBuf>::new());
     assert!(
         later.notes[0].contains("which has not come yet"),
         "{:?}",
@@ -354,7 +366,7 @@ fn run_with_a_clock_far_ahead_deletes_nothing() {
     );
     let (seq, _) = world
         .engine_of(clock_at(4, 4), world.local())
-        .record_of_the_future()
+        .future_record()
         .unwrap()
         .unwrap();
     assert_eq!(seq, 5);
@@ -364,7 +376,7 @@ fn run_with_a_clock_far_ahead_deletes_nothing() {
     // They go in their time.
     let mut gone = Vec::new();
     for day in 5..40 {
-        gone.extend(run(day, 0, "").retired);
+        gone.extend(run(day, 0, "").retired_entries);
     }
     assert_eq!(gone, entries);
 }
@@ -383,7 +395,7 @@ fn clocks_that_are_apart_delete_what_is_due() {
         let clock = clock_at(60, 2 * (quarter % 2));
         clock.advance(Duration::from_secs(900 * u64::from(quarter)));
         let ran = world.reset_by(&world.engine_of(clock, world.local()));
-        gone.extend(ran.report.retired);
+        gone.extend(ran.report.retired_entries);
     }
     assert_eq!(gone, [old]);
 }
@@ -398,12 +410,12 @@ fn after_a_long_break_the_second_run_deletes() {
     world.clock.advance(DAY * 60);
     age(&world, &old, 60);
     let first = world.reset().report;
-    assert_eq!((first.retired, first.notes.len()), (vec![], 1));
+    assert_eq!((first.retired_entries, first.notes.len()), (vec![], 1));
     world.clock.advance(Duration::from_secs(3 * 3600));
-    assert_eq!(world.reset().report.retired, Vec::<PathBuf>::new());
+    assert_eq!(world.reset().report.retired_entries, Vec::<PathBuf>::new());
     world.clock.advance(Duration::from_secs(22 * 3600));
     let last = world.reset().report;
-    assert_eq!((last.retired, last.notes), (vec![old], vec![]));
+    assert_eq!((last.retired_entries, last.notes), (vec![old], vec![]));
 }
 
 #[test]

@@ -53,17 +53,17 @@ fn torn_append_that_ends_with_a_line_feed_is_cut_off() {
         let found = verify(&world.engine(), None);
         assert_eq!(found.findings, [], "tail {number}");
         assert_eq!(
-            (found.ledger.seq, found.ledger.torn),
+            (found.ledger.seq, found.ledger.torn_bytes),
             (4, tail.len() as u64)
         );
         assert_eq!(world.records().len(), 4, "tail {number}");
         assert!(world.observe("scout").ledger_error.is_none());
         world.write_scratch("scout", format!("- after tail {number}\n"));
-        assert_eq!(world.reset().report.kind(), None, "tail {number}");
+        assert_eq!(world.reset().report.worst_kind(), None, "tail {number}");
         let records = world.records();
         assert_eq!(records.len(), 7, "tail {number}");
-        assert_eq!(records[4].what.act, Operation::Repair);
-        let note = records[4].what.note.clone().unwrap();
+        assert_eq!(records[4].event.operation, Operation::Repair);
+        let note = records[4].event.note.clone().unwrap();
         assert_eq!(
             note,
             format!(
@@ -92,7 +92,11 @@ fn record_that_somebody_changed_is_no_torn_append() {
         assert!(world.observe("scout").ledger_error.is_some(), "{what}");
         world.write_scratch("scout", "- note\n");
         let ran = world.reset();
-        assert_eq!(ran.report.kind(), Some(Kind::Integrity), "{what}");
+        assert_eq!(
+            ran.report.worst_kind(),
+            Some(ErrorKind::Integrity),
+            "{what}"
+        );
         assert!(world.read("scout").ends_with(b"- note\n"), "{what}");
     };
     // No record, before records of another run.
@@ -129,19 +133,23 @@ fn damage_to_what_the_log_tells_of_is_no_torn_append() {
             "{what}: {found:?}"
         );
         world.write_scratch("scout", "- note\n");
-        assert_eq!(world.reset().report.kind(), Some(Kind::Integrity), "{what}");
+        assert_eq!(
+            world.reset().report.worst_kind(),
+            Some(ErrorKind::Integrity),
+            "{what}"
+        );
     }
     // Moved away as evidence with the log, it is not in the way of a new one, torn or not.
     fs::remove_file(log(&world)).unwrap();
     fs::write(ledger(&world), b"{\"seq\":1,\"pre\0\n").unwrap();
-    assert_eq!(world.reset().report.kind(), None);
+    assert_eq!(world.reset().report.worst_kind(), None);
     assert_eq!(findings(&world), []);
 }
 
 #[test]
 fn verify_looks_for_the_heads_in_the_log() {
     let world = lived();
-    assert_eq!(verify(&world.engine(), None).logged, Some(true));
+    assert_eq!(verify(&world.engine(), None).is_log_valid, Some(true));
     let text = fs::read_to_string(ledger(&world)).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     // Whole records are cut off: the chain is whole.
@@ -165,14 +173,14 @@ fn verify_looks_for_the_heads_in_the_log() {
     let forged = format!("ran ended: 1 ok; ledger head 9:{}", Digest::ZERO);
     std::os::unix::fs::symlink(forged, world.folder("scout").join("link")).unwrap();
     fs::rename(world.folder("scout").join("link"), world.memory("scout")).unwrap();
-    assert_eq!(world.reset().report.kind(), None);
-    assert_eq!(verify(&world.engine(), None).logged, Some(true));
+    assert_eq!(world.reset().report.worst_kind(), None);
+    assert_eq!(verify(&world.engine(), None).is_log_valid, Some(true));
     // Rotated, the old log tells it; without any, nothing is told.
     let old = world.archive().join("reset.log.old");
     fs::rename(log(&world), &old).unwrap();
-    assert_eq!(verify(&world.engine(), None).logged, Some(true));
+    assert_eq!(verify(&world.engine(), None).is_log_valid, Some(true));
     fs::remove_file(old).unwrap();
-    assert_eq!(verify(&world.engine(), None).logged, None);
+    assert_eq!(verify(&world.engine(), None).is_log_valid, None);
 }
 
 #[test]
@@ -183,7 +191,7 @@ fn runs_after_a_cut_ledger_do_not_hide_it() {
     fs::write(ledger(&world), lines[..4].join("\n") + "\n").unwrap();
     for note in ["- more\n", "- still more\n"] {
         world.write_scratch("scout", note);
-        assert_eq!(world.reset().report.kind(), None);
+        assert_eq!(world.reset().report.worst_kind(), None);
     }
     finds(
         &world,

@@ -6,14 +6,17 @@ use super::*;
 fn a_whole_archive_is_found_whole() {
     let world = World::new(&["scout"]);
     let found = verify(&world.engine(), None);
-    assert_eq!((found.kind(), found.tally.lines), (None, 0));
+    assert_eq!((found.worst_kind(), found.counts.lines), (None, 0));
     let world = lived();
     world.seal();
     let found = verify(&world.engine(), None);
     assert_eq!(found.findings, []);
     assert_eq!(found.notes, Vec::<String>::new());
-    assert_eq!((found.tally.lines, found.tally.entries), (6, 6));
-    assert_eq!((found.tally.versions, found.tally.sealed), (1, 2));
+    assert_eq!((found.counts.lines, found.counts.entries), (6, 6));
+    assert_eq!(
+        (found.counts.versions, found.counts.sealed_baselines),
+        (1, 2)
+    );
     assert_eq!(found.ledger.seq, 6);
 }
 
@@ -28,7 +31,7 @@ fn every_line_that_was_changed_removed_or_moved_is_found() {
         let found = findings(&world);
         let mut about = found.iter().filter(|it| it.0 == FindingSubject::Ledger);
         let first = about.next().unwrap_or_else(|| panic!("{what}: {found:?}"));
-        assert_eq!(first.1, Kind::Integrity);
+        assert_eq!(first.1, ErrorKind::Integrity);
         assert!(
             first.2.starts_with(&format!("line {at}: ")),
             "{what}: {first:?}"
@@ -70,19 +73,26 @@ fn a_noted_head_shows_what_a_chain_cannot() {
     super::super::world::records(&engine).unwrap();
     let head = engine.ledger_head().unwrap();
     let text = fs::read(ledger(&world)).unwrap();
-    assert_eq!(verify(&engine, Some(head)).anchor, Some(true));
+    assert_eq!(verify(&engine, Some(head)).is_anchor_valid, Some(true));
     // An older head still holds after further runs.
     world.write_scratch("scout", "- more\n");
     world.reset();
     let found = verify(&world.engine(), Some(head));
-    assert_eq!((found.anchor, found.kind()), (Some(true), None));
+    assert_eq!(
+        (found.is_anchor_valid, found.worst_kind()),
+        (Some(true), None)
+    );
     let bad = |anchor, words: &str| {
         let found = verify(&world.engine(), Some(anchor));
         assert_eq!(
-            (found.anchor, found.kind()),
-            (Some(false), Some(Kind::Integrity))
+            (found.is_anchor_valid, found.worst_kind()),
+            (Some(false), Some(ErrorKind::Integrity))
         );
-        let said: Vec<_> = found.findings.iter().map(|it| it.what.as_str()).collect();
+        let said: Vec<_> = found
+            .findings
+            .iter()
+            .map(|it| it.message.as_str())
+            .collect();
         assert!(said.iter().any(|it| it.contains(words)), "{said:?}");
     };
     bad((head.0, Digest::ZERO), "does not have the noted digest");
@@ -111,7 +121,7 @@ fn a_torn_last_line_is_no_failure() {
     text.extend_from_slice(b"{\"seq\":7,\"pre");
     fs::write(ledger(&world), text).unwrap();
     let found = verify(&world.engine(), None);
-    assert_eq!((found.kind(), found.ledger.torn), (None, 13));
+    assert_eq!((found.worst_kind(), found.ledger.torn_bytes), (None, 13));
     assert!(
         found.notes[0].contains("unfinished record"),
         "{:?}",
@@ -176,7 +186,10 @@ fn entries_that_no_record_names_are_counted_and_no_failure() {
     fs::write(folder.join("2025-12-31_2300.md"), "of the original").unwrap();
     fs::write(folder.join("notes.md"), "no entry").unwrap();
     let found = verify(&world.engine(), None);
-    assert_eq!((found.kind(), found.tally.unrecorded), (None, 1));
+    assert_eq!(
+        (found.worst_kind(), found.counts.unrecorded_entries),
+        (None, 1)
+    );
     assert!(found.notes[0].contains("no record names 1 of the entries"));
 }
 
@@ -201,7 +214,7 @@ fn versions_and_baselines_are_checked() {
     fs::remove_file(world.root.join("baselines/.checksums")).unwrap();
     world.set_baseline("scout", "x");
     let found = verify(&world.engine(), None);
-    assert_eq!(found.kind(), None);
+    assert_eq!(found.worst_kind(), None);
     assert!(
         found.notes[0].contains("min_baseline_size"),
         "{:?}",

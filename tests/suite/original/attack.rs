@@ -96,7 +96,7 @@ fn a_link_as_memory_was_read_and_written_through() {
     fs::write(&precious, "secret").unwrap();
     symlink(&precious, world.memory("scout")).unwrap();
     let ran = world.reset();
-    assert_eq!(ran.ok().entries[0].kind, EntryKind::Odd);
+    assert_eq!(ran.ok().entries[0].kind, EntryKind::Special);
     assert_eq!(fs::read(&precious).unwrap(), b"secret");
     assert!(!world.holds("scout", b"secret"));
     assert_eq!(world.read("scout"), BASELINE.as_bytes());

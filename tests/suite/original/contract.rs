@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memory_shepherd::engine::Outcome;
-use memory_shepherd::error::Kind;
+use memory_shepherd::error::ErrorKind;
 
 use crate::world::{BASELINE, Interposer, Moment, World, mode, names};
 
@@ -49,7 +49,7 @@ fn a_refused_second_run_deleted_the_first_ones_lock() {
                     refused
                         .lock()
                         .unwrap()
-                        .push((ran.report.kind(), ran.note().to_string()));
+                        .push((ran.report.worst_kind(), ran.note().to_string()));
                 }
             }
             Ok(())
@@ -60,7 +60,7 @@ fn a_refused_second_run_deleted_the_first_ones_lock() {
     let refused = refused.lock().unwrap();
     assert_eq!(refused.len(), 2);
     for (kind, note) in refused.iter() {
-        assert_eq!(*kind, Some(Kind::Busy));
+        assert_eq!(*kind, Some(ErrorKind::Busy));
         assert!(
             note.contains(&format!("locked by run {}", first.report.run)),
             "{note}"
@@ -70,15 +70,20 @@ fn a_refused_second_run_deleted_the_first_ones_lock() {
 
 #[test]
 fn a_missing_or_small_baseline_and_a_busy_agent_were_successes() {
-    let codes: Vec<u8> = [Kind::Conflict, Kind::Integrity, Kind::Busy, Kind::Host]
-        .map(Kind::exit_code)
-        .to_vec();
+    let codes: Vec<u8> = [
+        ErrorKind::Conflict,
+        ErrorKind::Integrity,
+        ErrorKind::Busy,
+        ErrorKind::Host,
+    ]
+    .map(ErrorKind::exit_code)
+    .to_vec();
     assert_eq!(codes, [6, 4, 5, 3]);
     let world = World::new(&["missing", "small"]).general("min_baseline_size = 40");
     fs::remove_file(world.baseline("missing")).unwrap();
     world.set_baseline("small", "# S\n---\n");
     let ran = world.reset();
-    assert_eq!(ran.report.kind(), Some(Kind::Conflict));
+    assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Conflict));
     assert_eq!(ran.report.count(Outcome::Refused), 2);
     // Nothing is created from a baseline that must not be pushed.
     assert!(names(&world.folder("missing")).is_empty());
@@ -103,7 +108,7 @@ fn retention_deleted_any_old_markdown() {
     world.write_scratch("scout", "- note\n");
     world.reset().ok();
     world.clock.advance(Duration::from_secs(1 << 30));
-    assert!(world.engine().retention().unwrap().is_empty());
+    assert!(world.engine().expired_entries().unwrap().is_empty());
     world.write_scratch("scout", "- note\n");
     world.reset().ok();
     assert!(

@@ -2,41 +2,43 @@
 
 use chrono::{DateTime, FixedOffset};
 
-use super::super::{Canvas, cut, fit, size, with_short_paths, wrap};
+use super::super::{
+    Canvas, fit_end_of_sentence, format_size, shorten_paths, truncate_untrusted, wrap_text,
+};
 use crate::console::command::Command;
 use crate::console::model::Model;
-use crate::console::theme::{Role, of_outcome};
-use crate::engine::{Event, FileState, Operation, RunDiff};
+use crate::console::theme::{Role, role_of_outcome};
+use crate::engine::{FileState, HistoryEntry, Operation, RunEvent};
 
 /// Heights of a chart's columns, the lowest first.
-const HEIGHTS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
+const CHART_BARS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
 
 /// Below this many columns only what matters most is in a row.
-const WIDE: u16 = 110;
+const WIDE_SCREEN_COLUMNS: u16 = 110;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let history = &model.agent.history;
-    match &history.past {
+    match &history.records {
         None => {
-            canvas.put(1, 3, "reading …", Role::Dim);
+            canvas.put_text(1, 3, "reading …", Role::Dim);
             return;
         }
         Some(Err(why)) => {
             let room = usize::from(canvas.width()).saturating_sub(2);
-            canvas.put(1, 3, &fit(why, room), Role::Bad);
+            canvas.put_text(1, 3, &fit_end_of_sentence(why, room), Role::Bad);
             return;
         }
         Some(Ok(past)) if past.is_empty() => {
             let text = "Nothing was done to it yet; the first reset is recorded here.";
-            canvas.put(1, 3, text, Role::Text);
+            canvas.put_text(1, 3, text, Role::Text);
             return;
         }
         Some(Ok(_)) => {}
     }
-    charts(model, canvas);
-    heads(canvas, 6);
-    let rows = history.rows();
-    let index = history.index();
+    draw_charts(model, canvas);
+    draw_headings(canvas, 6);
+    let rows = history.loaded_records();
+    let index = history.cursor_index();
     for (place, past) in rows
         .iter()
         .enumerate()
@@ -44,24 +46,28 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         .take(model.history_height())
     {
         let y = 7 + (place - history.top) as u16;
-        row(model, canvas, y, past, place == index);
+        draw_row(model, canvas, y, past, place == index);
     }
 }
 
 /// The memory's size at each run, and its drift, the oldest left.
-fn charts(model: &Model, canvas: &mut Canvas<'_>) {
-    let runs = model.agent.history.rows().iter();
-    let runs =
-        runs.filter(|past| matches!(past.record.what.act, Operation::Reset | Operation::Undo));
-    let runs: Vec<&Event> = runs.map(|past| &past.record.what).collect();
+fn draw_charts(model: &Model, canvas: &mut Canvas<'_>) {
+    let runs = model.agent.history.loaded_records().iter();
+    let runs = runs.filter(|past| {
+        matches!(
+            past.record.event.operation,
+            Operation::Reset | Operation::Undo
+        )
+    });
+    let runs: Vec<&RunEvent> = runs.map(|past| &past.record.event).collect();
     let sizes: Vec<u64> = runs
         .iter()
-        .filter_map(|event| bytes(&event.before))
+        .filter_map(|event| file_size(&event.before))
         .collect();
     let drifts: Vec<u64> = runs
         .iter()
         .filter_map(|event| event.boundary)
-        .map(|boundary| (boundary.added + boundary.removed) as u64)
+        .map(|boundary| (boundary.added_lines + boundary.removed_lines) as u64)
         .collect();
     let range = |values: &[u64], show: &dyn Fn(u64) -> String| match (
         values.iter().min(),
@@ -73,7 +79,7 @@ fn charts(model: &Model, canvas: &mut Canvas<'_>) {
         _ => "not known".to_string(),
     };
     for (y, label, values, range) in [
-        (3, "size before", &sizes, range(&sizes, &size)),
+        (3, "size before", &sizes, range(&sizes, &format_size)),
         (
             4,
             "lines edited",
@@ -81,35 +87,35 @@ fn charts(model: &Model, canvas: &mut Canvas<'_>) {
             range(&drifts, &|lines| lines.to_string()),
         ),
     ] {
-        canvas.put(1, y, label, Role::Dim);
+        canvas.put_text(1, y, label, Role::Dim);
         let room = usize::from(canvas.width() / 2);
-        let x = canvas.put(15, y, &chart(values, room), Role::Text) + 2;
-        canvas.put(x, y, &range, Role::Dim);
+        let x = canvas.put_text(15, y, &chart_line(values, room), Role::Text) + 2;
+        canvas.put_text(x, y, &range, Role::Dim);
     }
 }
 
 /// Values as columns, the youngest of them, which come first, rightmost.
-fn chart(values: &[u64], room: usize) -> String {
+fn chart_line(values: &[u64], room: usize) -> String {
     let shown = &values[..values.len().min(room)];
     let most = shown.iter().copied().max().unwrap_or(0).max(1);
     // The largest is the highest, and anything but nothing shows.
     let height = |value: u64| {
-        let scaled = u128::from(value) * HEIGHTS.len() as u128;
+        let scaled = u128::from(value) * CHART_BARS.len() as u128;
         scaled.div_ceil(u128::from(most)) as usize
     };
     let column = |value: &u64| match height(*value) {
         0 => " ",
-        height => HEIGHTS[height - 1],
+        height => CHART_BARS[height - 1],
     };
     shown.iter().rev().map(column).collect()
 }
 
 /// A column: its head, where it begins, how wide it is, and whether right-aligned.
-type Column = (&'static str, u16, usize, bool);
+type HistoryColumn = (&'static str, u16, usize, bool);
 
 /// The columns that fit.
-fn columns(width: u16) -> impl Iterator<Item = &'static Column> {
-    let columns: &[Column] = match width >= WIDE {
+fn visible_columns(width: u16) -> impl Iterator<Item = &'static HistoryColumn> {
+    let columns: &[HistoryColumn] = match width >= WIDE_SCREEN_COLUMNS {
         true => &[
             ("WHEN", 3, 16, false),
             ("ACT", 21, 6, false),
@@ -132,38 +138,51 @@ fn columns(width: u16) -> impl Iterator<Item = &'static Column> {
             ("NOTE", 66, 0, false),
         ],
     };
-    let fits = move |column: &&Column| usize::from(column.1) + column.2.max(8) < usize::from(width);
+    let fits =
+        move |column: &&HistoryColumn| usize::from(column.1) + column.2.max(8) < usize::from(width);
     columns.iter().filter(fits)
 }
 
-fn heads(canvas: &mut Canvas<'_>, y: u16) {
-    for (head, x, width, right) in columns(canvas.width()) {
-        put(canvas, (*x, y), head, (*width, *right), Role::Heading);
+fn draw_headings(canvas: &mut Canvas<'_>, y: u16) {
+    for (head, x, width, right) in visible_columns(canvas.width()) {
+        put_cell(canvas, (*x, y), head, (*width, *right), Role::Heading);
     }
 }
 
-fn put(canvas: &mut Canvas<'_>, (x, y): (u16, u16), text: &str, column: (usize, bool), role: Role) {
+fn put_cell(
+    canvas: &mut Canvas<'_>,
+    (x, y): (u16, u16),
+    text: &str,
+    column: (usize, bool),
+    role: Role,
+) {
     let rest = usize::from(canvas.width().saturating_sub(x + 1));
     let (width, right) = column;
     // A note tells what went wrong: its end matters most.
     let text = match width {
-        0 => fit(text, rest),
-        width => cut(text, width),
+        0 => fit_end_of_sentence(text, rest),
+        width => truncate_untrusted(text, width),
     };
     match right {
         true => canvas.put_right(x + width as u16, y, &text, role),
         false => {
-            canvas.put(x, y, &text, role);
+            canvas.put_text(x, y, &text, role);
         }
     }
 }
 
-fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, past: &RunDiff, here: bool) {
-    let event = &past.record.what;
+fn draw_row(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    record: &HistoryEntry,
+    is_at_cursor: bool,
+) {
+    let event = &record.record.event;
     let standing = |standing: &Option<FileState>| match standing {
         Some(FileState::Absent) => "none".to_string(),
-        Some(FileState::Odd(_)) => "odd".to_string(),
-        other => bytes(other).map_or("-".to_string(), size),
+        Some(FileState::Special(_)) => "odd".to_string(),
+        other => file_size(other).map_or("-".to_string(), format_size),
     };
     let scratch = match (&event.before, event.boundary) {
         _ if event.scratch_lines.is_some() => event.scratch_lines,
@@ -176,80 +195,83 @@ fn row(model: &Model, canvas: &mut Canvas<'_>, y: u16, past: &RunDiff, here: boo
     };
     let scratch = scratch.map_or("-".to_string(), |lines| lines.to_string());
     let above = match event.boundary {
-        Some(boundary) if boundary.drifted() => {
-            format!("+{} -{}", boundary.added, boundary.removed)
+        Some(boundary) if boundary.is_drifted() => {
+            format!("+{} -{}", boundary.added_lines, boundary.removed_lines)
         }
         Some(_) => "0".to_string(),
         None => "-".to_string(),
     };
-    for (head, x, width, right) in columns(canvas.width()) {
+    for (head, x, width, right) in visible_columns(canvas.width()) {
         let (text, role) = match *head {
-            "WHEN" => (when(model, past.record.time), Role::Text),
-            "ACT" => (word(past).to_string(), Role::Text),
-            "OUTCOME" => (event.outcome.word().to_string(), of_outcome(event.outcome)),
+            "WHEN" => (format_time(model, record.record.time), Role::Text),
+            "ACT" => (operation_label(record).to_string(), Role::Text),
+            "OUTCOME" => (
+                event.outcome.as_str().to_string(),
+                role_of_outcome(event.outcome),
+            ),
             "BEFORE" => (standing(&event.before), Role::Text),
             "AFTER" => (standing(&event.after), Role::Text),
             "SCRATCH" => (scratch.clone(), Role::Text),
             "ABOVE---" if above.starts_with('+') => (above.clone(), Role::Drifted),
             "ABOVE---" => (above.clone(), Role::Text),
             "RUN" => (event.run.clone(), Role::Dim),
-            "BY" => (by(event), Role::Dim),
-            _ => (note(past), Role::Text),
+            "BY" => (trigger_label(event), Role::Dim),
+            _ => (record_note(record), Role::Text),
         };
-        put(canvas, (*x, y), &text, (*width, *right), role);
+        put_cell(canvas, (*x, y), &text, (*width, *right), role);
     }
-    if here {
-        canvas.put(0, y, ">", Role::Text);
-        canvas.highlight(3, y, 16);
+    if is_at_cursor {
+        canvas.put_text(0, y, ">", Role::Text);
+        canvas.highlight_cursor(3, y, 16);
     }
 }
 
 /// More about the run under the cursor, or the one that is open.
-pub(super) fn about(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
+pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let history = &model.agent.history;
-    let opened = |past: &&RunDiff| Some(past.record.seq) == history.opened;
-    let past = match history.opened {
-        Some(_) => history.rows().iter().find(opened),
-        None => history.current(),
+    let opened = |past: &&HistoryEntry| Some(past.record.seq) == history.open_seq;
+    let past = match history.open_seq {
+        Some(_) => history.loaded_records().iter().find(opened),
+        None => history.current_record(),
     };
     let Some(past) = past else { return };
-    let event = &past.record.what;
+    let event = &past.record.event;
     // What went wrong comes first: it is what is read where the rest is cut.
     let mut parts: Vec<String> = event.note.iter().cloned().collect();
     parts.push(format!(
         "{} of run {} by {}",
-        word(past),
+        operation_label(past),
         event.run,
-        by(event)
+        trigger_label(event)
     ));
     let entries = event
-        .written()
+        .entries()
         .map(|entry| entry.path.display().to_string());
     parts.extend(entries.take(1));
-    parts.extend(relations(past));
-    if history.opened.is_none() {
+    parts.extend(related_runs(past));
+    if history.open_seq.is_none() {
         parts.push(format!(
             "{} shows before and after",
-            model.key(Command::Open)
+            model.key_hint(Command::OpenSelected)
         ));
     }
     let room = usize::from(canvas.width()).saturating_sub(2);
     // The row below is that of messages.
-    let rows = if model.message.is_some() { 1 } else { 2 };
-    let text = with_short_paths(&parts.join(" · "), room * rows);
-    for (line, y) in wrap(&text, room, rows).iter().zip(y..) {
-        canvas.put(1, y, line, Role::Text);
+    let rows = if model.last_message.is_some() { 1 } else { 2 };
+    let text = shorten_paths(&parts.join(" · "), room * rows);
+    for (line, y) in wrap_text(&text, room, rows).iter().zip(y..) {
+        canvas.put_text(1, y, line, Role::Text);
     }
 }
 
 /// What the two sides of an opened run are.
-pub(super) fn titles(model: &Model) -> [String; 2] {
+pub(super) fn run_diff_titles(model: &Model) -> [String; 2] {
     let history = &model.agent.history;
-    let opened = |past: &&RunDiff| Some(past.record.seq) == history.opened;
-    match history.rows().iter().find(opened) {
+    let opened = |past: &&HistoryEntry| Some(past.record.seq) == history.open_seq;
+    match history.loaded_records().iter().find(opened) {
         Some(past) => {
-            let word = word(past);
-            let when = when(model, past.record.time);
+            let word = operation_label(past);
+            let when = format_time(model, past.record.time);
             [
                 format!("before the {word} of {when}"),
                 format!("after the {word}"),
@@ -259,52 +281,53 @@ pub(super) fn titles(model: &Model) -> [String; 2] {
     }
 }
 
-fn when(model: &Model, time: DateTime<FixedOffset>) -> String {
-    let local = time.with_timezone(model.now.wall.offset());
+fn format_time(model: &Model, time: DateTime<FixedOffset>) -> String {
+    let local = time.with_timezone(model.now.local_time.offset());
     local.format("%Y-%m-%d %H:%M").to_string()
 }
 
-fn word(past: &RunDiff) -> &'static str {
-    match past.record.what.act {
-        Operation::Undo if past.redo => "redo",
-        Operation::Repair if !past.record.what.late.is_empty() => "late",
-        act => act.word(),
+fn operation_label(record: &HistoryEntry) -> &'static str {
+    match record.record.event.operation {
+        Operation::Undo if record.is_redo => "redo",
+        Operation::Repair if !record.record.event.late_entries.is_empty() => "late",
+        act => act.as_str(),
     }
 }
 
-fn by(event: &Event) -> String {
-    let trigger = event.trigger.word();
+fn trigger_label(event: &RunEvent) -> String {
+    let trigger = event.trigger.as_str();
     match event.user == trigger {
         true => trigger.to_string(),
         false => format!("{} {trigger}", event.user),
     }
 }
 
-fn note(past: &RunDiff) -> String {
-    let mut parts = relations(past);
-    parts.extend(past.record.what.note.clone());
+fn record_note(record: &HistoryEntry) -> String {
+    let mut parts = related_runs(record);
+    parts.extend(record.record.event.note.clone());
     parts.join(", ")
 }
 
 /// The runs that a record is related to, and what came late.
-fn relations(past: &RunDiff) -> Vec<String> {
-    let event = &past.record.what;
+fn related_runs(record: &HistoryEntry) -> Vec<String> {
+    let event = &record.record.event;
     let mut parts = Vec::new();
     parts.extend(
-        past.undone_by
+        record
+            .undone_by
             .as_ref()
             .map(|run| format!("undone by {run}")),
     );
-    parts.extend(event.undoes.as_ref().map(|run| format!("of {run}")));
-    if !event.late.is_empty() {
-        parts.push(format!("{} late", event.late.len()));
+    parts.extend(event.undone_run.as_ref().map(|run| format!("of {run}")));
+    if !event.late_entries.is_empty() {
+        parts.push(format!("{} late", event.late_entries.len()));
     }
     parts
 }
 
 /// Bytes of what stood there, if it was a file.
-fn bytes(standing: &Option<FileState>) -> Option<u64> {
-    match standing {
+fn file_size(state: &Option<FileState>) -> Option<u64> {
+    match state {
         Some(FileState::File { size, .. }) => Some(*size),
         _ => None,
     }
@@ -316,9 +339,9 @@ mod tests {
 
     #[test]
     fn a_chart_has_its_youngest_value_at_the_right() {
-        assert_eq!(chart(&[7, 1, 0], 9), " ▁▇");
-        assert_eq!(chart(&[1, 2, 3, 4], 2), "▇▄");
-        assert_eq!(chart(&[u64::MAX, 0], 9), " ▇");
-        assert_eq!(chart(&[], 9), "");
+        assert_eq!(chart_line(&[7, 1, 0], 9), " ▁▇");
+        assert_eq!(chart_line(&[1, 2, 3, 4], 2), "▇▄");
+        assert_eq!(chart_line(&[u64::MAX, 0], 9), " ▇");
+        assert_eq!(chart_line(&[], 9), "");
     }
 }

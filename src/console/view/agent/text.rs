@@ -5,21 +5,21 @@ use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
 use super::super::Canvas;
-use crate::console::model::{GUTTER_SIDE, Model, Tab};
-use crate::console::text::{LineKind, PaneItem, PaneRow, Span, TextLine};
-use crate::console::theme::{Role, of_tone};
+use crate::console::model::{AgentTab, Model, SIDE_GUTTER_CELLS};
+use crate::console::text::{LineKind, PaneItem, PaneRow, StyledSpan, TextLine};
+use crate::console::theme::{Role, role_of_tone};
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
     let agent = &model.agent;
-    let pane = agent.pane();
-    let (width, height, look) = (model.text_width(), model.text_height(), model.look());
+    let pane = agent.current_pane();
+    let (width, height, look) = (model.text_width(), model.text_height(), model.pane_style());
     let area = Rect::new(0, y, canvas.width(), height as u16);
     let waiting = match agent.tab {
-        Tab::History => pane.lines.is_empty(),
+        AgentTab::History => pane.lines.is_empty(),
         _ => agent.generation == 0,
     };
     if waiting {
-        canvas.put(1, y, "reading …", Role::Dim);
+        canvas.put_text(1, y, "reading …", Role::Dim);
         return;
     }
     let (mut index, mut skip) = pane.top;
@@ -33,22 +33,22 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
             }
             let first = number == 0;
             match pane.items[index] {
-                PaneItem::Whole(at) => {
-                    whole(model, canvas, y, (at, &pane.lines[at]), row, first, hit)
+                PaneItem::FullWidth(at) => {
+                    draw_full_width(model, canvas, y, (at, &pane.lines[at]), row, first, hit)
                 }
-                PaneItem::Sides(old, new) => {
+                PaneItem::SideBySide(old, new) => {
                     let line = |at: Option<usize>| at.and_then(|at| pane.lines.get(at));
-                    sides(model, canvas, y, [line(old), line(new)], row, first, hit);
+                    draw_side_by_side(model, canvas, y, [line(old), line(new)], row, first, hit);
                 }
-                PaneItem::Fold(..) => {
-                    let x = if model.has_sides() {
+                PaneItem::Folded(..) => {
+                    let x = if model.is_side_by_side() {
                         1
                     } else {
-                        model.gutter() as u16
+                        model.gutter_width() as u16
                     };
-                    spans(canvas, x, y, None, &row.spans, None);
-                    if model.has_sides() {
-                        canvas.put(model.middle() as u16, y, "│", Role::Rule);
+                    draw_spans(canvas, x, y, None, &row.spans, None);
+                    if model.is_side_by_side() {
+                        canvas.put_text(model.divider_column() as u16, y, "│", Role::Rule);
                     }
                 }
             }
@@ -57,20 +57,20 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
         skip = 0;
         index += 1;
     }
-    if agent.is_copy() {
+    if agent.is_cached() {
         canvas.dim(area);
     }
 }
 
 /// A number in a gutter. Blanks are not drawn: in the numbers' style they would cost
 /// bytes.
-fn number(canvas: &mut Canvas<'_>, x: u16, y: u16, width: usize, number: Option<usize>) {
+fn draw_number(canvas: &mut Canvas<'_>, x: u16, y: u16, width: usize, number: Option<usize>) {
     if let Some(number) = number {
-        canvas.put(x, y, &format!("{number:>width$}"), Role::Number);
+        canvas.put_text(x, y, &format!("{number:>width$}"), Role::Number);
     }
 }
 
-fn sign(kind: LineKind) -> (&'static str, Role) {
+fn line_sign(kind: LineKind) -> (&'static str, Role) {
     match kind {
         LineKind::Added => ("+", Role::Added),
         LineKind::Removed => ("-", Role::Removed),
@@ -79,86 +79,93 @@ fn sign(kind: LineKind) -> (&'static str, Role) {
 }
 
 /// A row of a line that has the whole width.
-fn whole(
+fn draw_full_width(
     model: &Model,
     canvas: &mut Canvas<'_>,
     y: u16,
     (at, line): (usize, &TextLine),
     row: &PaneRow,
-    first: bool,
+    is_first_row: bool,
     hit: Option<&str>,
 ) {
     let agent = &model.agent;
-    let gutter = model.gutter() as u16;
-    let (sign, role) = sign(line.kind);
+    let gutter = model.gutter_width() as u16;
+    let (sign, role) = line_sign(line.kind);
     if line.kind == LineKind::Separator {
-        let begin = if model.has_sides() { 1 } else { gutter };
-        let x = canvas.put(begin, y, "═══ ", Role::Separator);
-        let x = spans(canvas, x, y, Some(line), &row.spans, hit) + 1;
+        let begin = if model.is_side_by_side() { 1 } else { gutter };
+        let x = canvas.put_text(begin, y, "═══ ", Role::Separator);
+        let x = draw_spans(canvas, x, y, Some(line), &row.spans, hit) + 1;
         let rest = usize::from(canvas.width().saturating_sub(x));
-        canvas.put(x, y, &"═".repeat(rest), Role::Separator);
+        canvas.put_text(x, y, &"═".repeat(rest), Role::Separator);
         return;
     }
-    if agent.is_diff() {
-        canvas.put(0, y, sign, role);
+    if agent.is_comparison() {
+        canvas.put_text(0, y, sign, role);
     }
     match agent.tab {
-        Tab::Facts => {
-            let label = agent.labels.get(at).copied().unwrap_or_default();
-            match line.raw.is_empty() {
-                true => canvas.put(1, y, label, Role::Heading),
-                false if first => canvas.put(3, y, label, Role::Dim),
+        AgentTab::Facts => {
+            let label = agent.fact_labels.get(at).copied().unwrap_or_default();
+            match line.bytes.is_empty() {
+                true => canvas.put_text(1, y, label, Role::Heading),
+                false if is_first_row => canvas.put_text(3, y, label, Role::Dim),
                 false => 0,
             };
         }
-        _ if agent.full || model.has_sides() => {}
-        _ if agent.is_diff() => {
-            number(canvas, 1, y, 5, line.old.filter(|_| first));
-            number(canvas, 7, y, 5, line.new.filter(|_| first));
+        _ if agent.is_full_screen || model.is_side_by_side() => {}
+        _ if agent.is_comparison() => {
+            draw_number(canvas, 1, y, 5, line.old_number.filter(|_| is_first_row));
+            draw_number(canvas, 7, y, 5, line.new_number.filter(|_| is_first_row));
         }
-        _ => number(canvas, 0, y, 6, line.new.filter(|_| first)),
+        _ => draw_number(canvas, 0, y, 6, line.new_number.filter(|_| is_first_row)),
     }
-    spans(canvas, gutter, y, Some(line), &row.spans, hit);
+    draw_spans(canvas, gutter, y, Some(line), &row.spans, hit);
 }
 
 /// A row of two lines beside each other.
-fn sides(
+fn draw_side_by_side(
     model: &Model,
     canvas: &mut Canvas<'_>,
     y: u16,
     lines: [Option<&TextLine>; 2],
     row: &PaneRow,
-    first: bool,
+    is_first_row: bool,
     hit: Option<&str>,
 ) {
-    let middle = model.middle() as u16;
-    canvas.put(middle, y, "│", Role::Rule);
+    let middle = model.divider_column() as u16;
+    canvas.put_text(middle, y, "│", Role::Rule);
     for (side, begin) in [(0, 0), (1, middle + 2)] {
         let Some(line) = lines[side] else { continue };
-        let (sign, role) = sign(line.kind);
-        let row = [&row.spans, &row.right][side];
+        let (sign, role) = line_sign(line.kind);
+        let row = [&row.spans, &row.right_spans][side];
         // The other side may be longer.
-        if !first && row.is_empty() {
+        if !is_first_row && row.is_empty() {
             continue;
         }
-        canvas.put(begin, y, sign, role);
-        let here = [line.old, line.new][side].filter(|_| first);
-        number(canvas, begin + 1, y, 5, here);
-        spans(canvas, begin + GUTTER_SIDE as u16, y, Some(line), row, hit);
+        canvas.put_text(begin, y, sign, role);
+        let here = [line.old_number, line.new_number][side].filter(|_| is_first_row);
+        draw_number(canvas, begin + 1, y, 5, here);
+        draw_spans(
+            canvas,
+            begin + SIDE_GUTTER_CELLS as u16,
+            y,
+            Some(line),
+            row,
+            hit,
+        );
     }
 }
 
 /// Pieces of text, by what they are and by what their line is.
-fn spans(
+fn draw_spans(
     canvas: &mut Canvas<'_>,
     begin: u16,
     y: u16,
     line: Option<&TextLine>,
-    row: &[Span],
+    row: &[StyledSpan],
     hit: Option<&str>,
 ) -> u16 {
     let kind = line.map_or(LineKind::Note, |line| line.kind);
-    let worded = line.is_some_and(|line| !line.emphasis.is_empty());
+    let worded = line.is_some_and(|line| !line.changed_ranges.is_empty());
     let (plain, word) = match kind {
         LineKind::Same => (Role::Text, Role::Text),
         LineKind::Added => (Role::Added, Role::AddedWord),
@@ -168,19 +175,19 @@ fn spans(
     };
     let mut x = begin;
     for span in row {
-        let role = match (span.mark, span.emphasis) {
+        let role = match (span.is_mark, span.is_emphasized) {
             // The word marks are ours and wear the colour of their line.
             (true, _) if worded && is_word_mark(&span.text) => word,
             (true, _) => Role::Revealed,
             (false, true) => word,
-            (false, false) if kind == LineKind::Same => of_tone(span.tone),
+            (false, false) if kind == LineKind::Same => role_of_tone(span.tone),
             (false, false) => plain,
         };
-        x = canvas.put(x, y, &span.text, role);
+        x = canvas.put_text(x, y, &span.text, role);
     }
     if let Some(query) = hit {
         let text: String = row.iter().map(|span| span.text.as_str()).collect();
-        highlight(canvas, begin, y, &text, query);
+        highlight_hits(canvas, begin, y, &text, query);
     }
     x
 }
@@ -190,7 +197,7 @@ fn is_word_mark(text: &str) -> bool {
 }
 
 /// Marks the places where a row contains what is searched for.
-fn highlight(canvas: &mut Canvas<'_>, begin: u16, y: u16, text: &str, query: &str) {
+fn highlight_hits(canvas: &mut Canvas<'_>, begin: u16, y: u16, text: &str, query: &str) {
     let style: Style = canvas.theme.style(Role::Hit);
     let lower = text.to_lowercase();
     // Lower case may have other lengths; then the row is marked by its line

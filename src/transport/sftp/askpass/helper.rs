@@ -21,25 +21,25 @@ use crate::secret;
 
 /// The variable that tells where the console listens; with it this program is
 /// nothing but its messenger.
-pub const SOCKET: &str = "MEMORY_SHEPHERD_ASKPASS";
+pub const SOCKET_VARIABLE: &str = "MEMORY_SHEPHERD_ASKPASS";
 
 /// The variable with the token of the connection that is being made.
-pub(super) const TOKEN: &str = "MEMORY_SHEPHERD_ASKPASS_TOKEN";
+pub(super) const TOKEN_VARIABLE: &str = "MEMORY_SHEPHERD_ASKPASS_TOKEN";
 
 /// ssh's variable for what kind of question it is.
-const KIND: &str = "SSH_ASKPASS_PROMPT";
+const PROMPT_KIND_VARIABLE: &str = "SSH_ASKPASS_PROMPT";
 
 /// Digits of a token.
 pub(super) const TOKEN_LENGTH: usize = 64;
 
 /// The longest question, in bytes; of a longer one the rest is not asked.
-pub(super) const LONGEST: usize = 4096;
+pub(super) const MAX_QUESTION_BYTES: usize = 4096;
 
 /// Kinds, as they are sent.
-const KINDS: [(u8, &str); 3] = [(b'-', ""), (b'c', "confirm"), (b'n', "none")];
+const PROMPT_KIND_CODES: [(u8, &str); 3] = [(b'-', ""), (b'c', "confirm"), (b'n', "none")];
 
 /// What was sent.
-pub(super) struct Sent {
+pub(super) struct HelperRequest {
     pub(super) token: [u8; TOKEN_LENGTH],
     pub(super) hint: &'static str,
     pub(super) text: String,
@@ -47,22 +47,22 @@ pub(super) struct Sent {
 
 /// When ssh started this program to ask: asks, prints the answer and tells how to
 /// end. None when it was started for something else.
-pub fn messenger(
+pub fn askpass_main(
     mut arguments: impl Iterator<Item = OsString>,
     variable: impl Fn(&str) -> Option<OsString>,
 ) -> Option<ExitCode> {
-    let socket = variable(SOCKET)?;
+    let socket = variable(SOCKET_VARIABLE)?;
     let question = arguments.nth(1).unwrap_or_default();
     let text = |name| variable(name).unwrap_or_default();
     let asked = UnixStream::connect(socket).and_then(|stream| {
-        super::leave_no_core();
+        super::disable_core_dumps();
         // Nor may anybody look into it while it runs. That it cannot be had is no
         // reason not to ask.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-        let hint = text(KIND);
-        let sent = ask(
+        let hint = text(PROMPT_KIND_VARIABLE);
+        let sent = ask_console(
             stream,
-            text(TOKEN).as_bytes(),
+            text(TOKEN_VARIABLE).as_bytes(),
             hint.as_bytes(),
             question.as_bytes(),
         )?;
@@ -77,21 +77,23 @@ pub fn messenger(
 }
 
 /// Asks, and waits for the answer: its text and a line feed.
-pub(super) fn ask(
+pub(super) fn ask_console(
     mut stream: UnixStream,
     token: &[u8],
     hint: &[u8],
     question: &[u8],
 ) -> io::Result<Zeroizing<Vec<u8>>> {
-    let question = &question[..question.len().min(LONGEST)];
-    let kind = KINDS.iter().find(|(_, name)| name.as_bytes() == hint);
+    let question = &question[..question.len().min(MAX_QUESTION_BYTES)];
+    let kind = PROMPT_KIND_CODES
+        .iter()
+        .find(|(_, name)| name.as_bytes() == hint);
     let mut frame = token.to_vec();
     frame.push(kind.map_or(b'-', |(byte, _)| *byte));
     frame.extend((question.len() as u32).to_be_bytes());
     frame.extend(question);
     stream.write_all(&frame)?;
     // Growing would leave copies behind.
-    let room = secret::MOST + 2;
+    let room = secret::MAX_SECRET_BYTES + 2;
     let mut answer = Zeroizing::new(vec![0; room]);
     let mut length = 0;
     while length < room {
@@ -107,19 +109,19 @@ pub(super) fn ask(
 }
 
 /// Reads what a messenger sends; none when it is something else.
-pub(super) fn read(stream: &mut impl Read) -> Option<Sent> {
+pub(super) fn read_request(stream: &mut impl Read) -> Option<HelperRequest> {
     let mut head = [0; TOKEN_LENGTH + 5];
     stream.read_exact(&mut head).ok()?;
     let (token, rest) = head.split_first_chunk::<TOKEN_LENGTH>()?;
     let (kind, length) = rest.split_first()?;
-    let (_, hint) = KINDS.iter().find(|(byte, _)| byte == kind)?;
+    let (_, hint) = PROMPT_KIND_CODES.iter().find(|(byte, _)| byte == kind)?;
     let length = u32::from_be_bytes(length.try_into().ok()?) as usize;
-    if length > LONGEST {
+    if length > MAX_QUESTION_BYTES {
         return None;
     }
     let mut text = vec![0; length];
     stream.read_exact(&mut text).ok()?;
-    Some(Sent {
+    Some(HelperRequest {
         token: *token,
         hint,
         text: String::from_utf8_lossy(&text).into_owned(),
@@ -127,8 +129,8 @@ pub(super) fn read(stream: &mut impl Read) -> Option<Sent> {
 }
 
 /// Sends an answer. Whoever asked may be gone.
-pub(super) fn answer(mut stream: &UnixStream, text: &str) {
-    let mut frame = Zeroizing::new(Vec::with_capacity(secret::MOST + 2));
+pub(super) fn send_answer(mut stream: &UnixStream, text: &str) {
+    let mut frame = Zeroizing::new(Vec::with_capacity(secret::MAX_SECRET_BYTES + 2));
     frame.push(b'+');
     frame.extend(text.as_bytes());
     frame.push(b'\n');

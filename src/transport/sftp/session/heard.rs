@@ -8,28 +8,28 @@ const EXCERPT_BYTES: usize = 4096;
 /// The beginning and the end of some text.
 #[derive(Debug, Default)]
 pub(super) struct Excerpt {
-    first: Vec<u8>,
-    last: VecDeque<u8>,
-    left_out: usize,
+    head: Vec<u8>,
+    tail: VecDeque<u8>,
+    omitted_bytes: usize,
 }
 
 impl Excerpt {
-    pub(super) fn add(&mut self, bytes: &[u8]) {
-        let (first, rest) = bytes.split_at(bytes.len().min(EXCERPT_BYTES - self.first.len()));
-        self.first.extend(first);
+    pub(super) fn append(&mut self, bytes: &[u8]) {
+        let (first, rest) = bytes.split_at(bytes.len().min(EXCERPT_BYTES - self.head.len()));
+        self.head.extend(first);
         // What is pushed out at once need not go in.
         let late = rest.len().saturating_sub(EXCERPT_BYTES);
-        self.last.extend(&rest[late..]);
-        let excess = self.last.len().saturating_sub(EXCERPT_BYTES);
-        self.last.drain(..excess);
-        self.left_out += late + excess;
+        self.tail.extend(&rest[late..]);
+        let excess = self.tail.len().saturating_sub(EXCERPT_BYTES);
+        self.tail.drain(..excess);
+        self.omitted_bytes += late + excess;
     }
 
     /// The text. No half of a line passes for a whole one.
-    pub(super) fn text(&self) -> Vec<u8> {
-        let mut text = self.first.clone();
-        let mut last: Vec<u8> = self.last.iter().copied().collect();
-        if self.left_out > 0 {
+    pub(super) fn to_text(&self) -> Vec<u8> {
+        let mut text = self.head.clone();
+        let mut last: Vec<u8> = self.tail.iter().copied().collect();
+        if self.omitted_bytes > 0 {
             let line = |bytes: &[u8]| bytes.iter().position(|byte| *byte == b'\n');
             let end = text.iter().rposition(|byte| *byte == b'\n');
             text.truncate(end.map_or(0, |at| at + 1));

@@ -52,14 +52,14 @@ fn version(extensions: &[(&str, &str)]) -> Vec<u8> {
     string(&frame)
 }
 
-fn pipes() -> (Link, Peer) {
+fn pipes() -> (SessionPipes, Peer) {
     let (requests, input) = io::pipe().unwrap();
     let (output, replies) = io::pipe().unwrap();
     let (heard, errors) = io::pipe().unwrap();
-    let link = Link {
+    let link = SessionPipes {
         input: input.into(),
         output: output.into(),
-        errors: Some(heard.into()),
+        stderr: Some(heard.into()),
     };
     let peer = Peer {
         requests,
@@ -77,7 +77,7 @@ fn soon(time: Duration) -> Instant {
 fn session(patience: Duration) -> (Session, Peer) {
     let (link, mut peer) = pipes();
     peer.say(&version(&[]));
-    let session = Session::start_with(link, soon(LONG), patience).unwrap();
+    let session = Session::start_with_timeout(link, soon(LONG), patience).unwrap();
     assert_eq!(peer.read(9), b"\0\0\0\x05\x01\0\0\0\x03");
     (session, peer)
 }
@@ -241,7 +241,7 @@ fn code(answer: &Result<Reply, RequestError>) -> u32 {
 
 fn broken(answer: &Result<Reply, RequestError>) -> SessionError {
     match answer {
-        Err(RequestError::Broken(broken)) => broken.clone(),
+        Err(RequestError::SessionEnded(broken)) => broken.clone(),
         answer => panic!("{answer:?}"),
     }
 }
@@ -267,8 +267,8 @@ fn until_read(pipe: &PipeWriter) {
 #[test]
 fn replies_go_to_whoever_asked_in_any_order() {
     let (session, mut peer) = session(LONG);
-    let first = session.ask(vec![lstat("a"), open()]);
-    let second = session.ask(vec![lstat("b")]);
+    let first = session.send_batch(vec![lstat("a"), open()]);
+    let second = session.send_batch(vec![lstat("b")]);
     let asked = [peer.next(), peer.next(), peer.next()];
     assert!(asked[0].is(&lstat("a")) && asked[1].is(&open()) && asked[2].is(&lstat("b")));
     peer.status(&asked[2], 2);
@@ -279,21 +279,21 @@ fn replies_go_to_whoever_asked_in_any_order() {
     assert!(matches!(&answers[1], Ok(Reply::Handle(handle)) if handle == b"\0\0\0\x80"));
     assert_eq!(code(&second.wait()[0]), 2);
     assert!(session.latency().is_some());
-    assert!(session.ask(Vec::new()).wait().is_empty());
-    assert!(session.ended().is_none());
+    assert!(session.send_batch(Vec::new()).wait().is_empty());
+    assert!(session.end_error().is_none());
 }
 
 #[test]
 fn a_socket_will_do_as_well_as_pipes() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
-    let link = Link {
+    let link = SessionPipes {
         input: ours.try_clone().unwrap().into(),
         output: ours.into(),
-        errors: None,
+        stderr: None,
     };
     theirs.write_all(&version(&[])).unwrap();
     let session = Session::start(link, soon(LONG)).unwrap();
-    let pending = session.ask(vec![lstat("a")]);
+    let pending = session.send_batch(vec![lstat("a")]);
     let mut bytes = [0; 9 + 14];
     theirs.read_exact(&mut bytes).unwrap();
     let id = *bytes[14..].first_chunk::<4>().unwrap();
@@ -331,7 +331,7 @@ fn a_batch_leaves_in_one_write() {
     let batch: Vec<Request> = (0..200)
         .map(|n| lstat(&format!("/agents/{n:040}")))
         .collect();
-    let pending = session.ask(batch.clone());
+    let pending = session.send_batch(batch.clone());
     let asked = peer.one_read();
     assert_eq!(asked.len(), batch.len());
     for (asked, request) in asked.iter().zip(&batch) {
@@ -345,10 +345,10 @@ fn a_batch_leaves_in_one_write() {
 fn what_is_asked_while_the_other_side_is_busy_leaves_in_one_write() {
     let (session, mut peer) = session(LONG);
     // More than a pipe holds, so that the rest waits.
-    let long = session.ask(vec![put(200_000)]);
-    until(&session, |state| state.queued < 200_000);
+    let long = session.send_batch(vec![put(200_000)]);
+    until(&session, |state| state.queued_bytes < 200_000);
     let many: Vec<PendingReplies> = (0..300)
-        .map(|n| session.ask(vec![lstat(&format!("{n}"))]))
+        .map(|n| session.send_batch(vec![lstat(&format!("{n}"))]))
         .collect();
     let asked = peer.next();
     assert!(asked.is(&put(200_000)));
@@ -366,7 +366,7 @@ fn what_is_asked_while_the_other_side_is_busy_leaves_in_one_write() {
 #[test]
 fn replies_may_come_byte_by_byte() {
     let (session, mut peer) = session(LONG);
-    let pending = session.ask(vec![get(3), lstat("a")]);
+    let pending = session.send_batch(vec![get(3), lstat("a")]);
     let asked = [peer.next(), peer.next()];
     let data = [&[103][..], &asked[0].id.to_be_bytes(), &string(b"abc")].concat();
     let status = [&[101][..], &asked[1].id.to_be_bytes(), &[0, 0, 0, 9]].concat();
@@ -382,7 +382,7 @@ fn replies_may_come_byte_by_byte() {
 #[test]
 fn one_odd_reply_is_no_other_request_s_trouble() {
     let (session, mut peer) = session(LONG);
-    let pending = session.ask(vec![
+    let pending = session.send_batch(vec![
         get(3),
         get(3),
         open(),
@@ -410,7 +410,7 @@ fn one_odd_reply_is_no_other_request_s_trouble() {
         ..Attrs::default()
     };
     assert!(matches!(answers[5], Ok(Reply::Attrs(attrs)) if attrs == found));
-    assert!(session.ended().is_none());
+    assert!(session.end_error().is_none());
 }
 
 #[test]
@@ -418,13 +418,13 @@ fn what_cannot_be_sent_keeps_its_batch_from_being_sent() {
     let (session, mut peer) = session(LONG);
     let mut both = pair(1);
     both.push(lstat("a\0b"));
-    for answer in session.ask_apart(both, Vec::new()).wait() {
+    for answer in session.send_isolated(both, Vec::new()).wait() {
         assert!(
-            matches!(&answer, Err(RequestError::Unsent(_))),
+            matches!(&answer, Err(RequestError::NotSent(_))),
             "{answer:?}"
         );
     }
-    let pending = session.ask(vec![lstat("a")]);
+    let pending = session.send_batch(vec![lstat("a")]);
     let asked = peer.next();
     assert!(asked.is(&lstat("a")));
     peer.status(&asked, 0);
@@ -444,8 +444,8 @@ fn many_threads_share_a_session() {
                     let name = format!("{number}");
                     let batch = vec![lstat(&name), lstat(&name)];
                     let pending = match round % 5 {
-                        0 => session.ask_apart(batch, Vec::new()),
-                        _ => session.ask(batch),
+                        0 => session.send_isolated(batch, Vec::new()),
+                        _ => session.send_batch(batch),
                     };
                     for answer in pending.wait() {
                         assert_eq!(code(&answer), number);
@@ -474,7 +474,7 @@ struct Moving {
 }
 
 impl Deadline for Arc<Moving> {
-    fn at(&self) -> Instant {
+    fn instant(&self) -> Instant {
         let far = match self.moved.load(Ordering::SeqCst) {
             true => Duration::ZERO,
             false => Duration::from_secs(24 * 3600),
@@ -483,7 +483,7 @@ impl Deadline for Arc<Moving> {
         self.begun + far
     }
 
-    fn changed(&self) -> Option<BorrowedFd<'_>> {
+    fn change_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.nearer.as_fd())
     }
 }

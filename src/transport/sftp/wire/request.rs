@@ -3,9 +3,10 @@
 #[cfg(doc)]
 use super::flags;
 use super::{
-    Attrs, EXTENDED, FSYNC, HARDLINK, LIMITS, Limits, MAX_DATA_BYTES, MAX_HANDLE_BYTES,
-    MAX_PATH_BYTES, Malformed, POSIX_RENAME, Reply, STATVFS, Statvfs, packet, put_string,
-    put_strings, put_u32, put_u64, status,
+    Attrs, EXTENSION_FSYNC, EXTENSION_HARDLINK, EXTENSION_LIMITS, EXTENSION_POSIX_RENAME,
+    EXTENSION_STATVFS, MAX_DATA_BYTES, MAX_HANDLE_BYTES, MAX_PATH_BYTES, MalformedPacket,
+    PACKET_EXTENDED, Reply, ServerLimits, Statvfs, put_packet, put_string, put_strings, put_u32,
+    put_u64, status,
 };
 
 /// What is asked of a server. Paths, names and handles are bytes: nothing says
@@ -137,7 +138,7 @@ pub enum Request {
         /// Which path.
         path: Vec<u8>,
     },
-    /// What the server takes; answered with [`Limits`]. `limits@openssh.com`,
+    /// What the server takes; answered with [`ServerLimits`]. `limits@openssh.com`,
     /// version 1.
     Limits,
 }
@@ -145,14 +146,14 @@ pub enum Request {
 impl Request {
     /// Appends the packet: its length and its frame.
     pub fn encode(&self, id: u32, out: &mut Vec<u8>) {
-        packet(out, |out| {
-            out.push(self.kind());
+        put_packet(out, |out| {
+            out.push(self.packet_type());
             put_u32(out, id);
             self.encode_body(out);
         });
     }
 
-    pub(super) fn kind(&self) -> u8 {
+    pub(super) fn packet_type(&self) -> u8 {
         match self {
             Request::Open { .. } => 3,
             Request::Close { .. } => 4,
@@ -173,7 +174,7 @@ impl Request {
             | Request::HardLink { .. }
             | Request::Fsync { .. }
             | Request::Statvfs { .. }
-            | Request::Limits => EXTENDED,
+            | Request::Limits => PACKET_EXTENDED,
         }
     }
 
@@ -228,11 +229,13 @@ impl Request {
                 attrs.encode(out);
             }
             Request::Rename { from, to } => put_strings(out, &[from, to]),
-            Request::PosixRename { from, to } => put_strings(out, &[POSIX_RENAME, from, to]),
-            Request::HardLink { from, to } => put_strings(out, &[HARDLINK, from, to]),
-            Request::Fsync { handle } => put_strings(out, &[FSYNC, handle]),
-            Request::Statvfs { path } => put_strings(out, &[STATVFS, path]),
-            Request::Limits => put_string(out, LIMITS),
+            Request::PosixRename { from, to } => {
+                put_strings(out, &[EXTENSION_POSIX_RENAME, from, to])
+            }
+            Request::HardLink { from, to } => put_strings(out, &[EXTENSION_HARDLINK, from, to]),
+            Request::Fsync { handle } => put_strings(out, &[EXTENSION_FSYNC, handle]),
+            Request::Statvfs { path } => put_strings(out, &[EXTENSION_STATVFS, path]),
+            Request::Limits => put_string(out, EXTENSION_LIMITS),
         }
     }
 
@@ -241,7 +244,7 @@ impl Request {
     /// # Errors
     /// A path with NUL, of which OpenSSH's server dies, or something longer than
     /// a server has to take.
-    pub fn check(&self) -> Result<(), Malformed> {
+    pub fn validate(&self) -> Result<(), MalformedPacket> {
         let paths: &[&Vec<u8>] = match self {
             Request::Open { path, .. }
             | Request::Lstat { path }
@@ -256,18 +259,20 @@ impl Request {
             | Request::PosixRename { from, to }
             | Request::HardLink { from, to } => &[from, to],
             Request::Write { bytes, .. } if bytes.len() > MAX_DATA_BYTES as usize => {
-                return Err(Malformed::new("too many bytes in one request"));
+                return Err(MalformedPacket::new("too many bytes in one request"));
             }
             Request::Read { length, .. } if !(1..=MAX_DATA_BYTES).contains(length) => {
-                return Err(Malformed::new("none or too many bytes asked for at once"));
+                return Err(MalformedPacket::new(
+                    "none or too many bytes asked for at once",
+                ));
             }
             _ => &[],
         };
         if paths.iter().any(|path| path.contains(&0)) {
-            return Err(Malformed::new("a path has a NUL byte"));
+            return Err(MalformedPacket::new("a path has a NUL byte"));
         }
         if paths.iter().any(|path| path.len() > MAX_PATH_BYTES) {
-            return Err(Malformed::new("a path is too long"));
+            return Err(MalformedPacket::new("a path is too long"));
         }
         let handle = match self {
             Request::Close { handle }
@@ -281,20 +286,20 @@ impl Request {
         };
         match handle.len() {
             0..=MAX_HANDLE_BYTES => Ok(()),
-            _ => Err(Malformed::new("a handle is too long")),
+            _ => Err(MalformedPacket::new("a handle is too long")),
         }
     }
 
     /// What may be answered.
-    pub fn wants(&self) -> Wants {
+    pub fn expected_reply(&self) -> ExpectedReply {
         match self {
-            Request::Open { .. } | Request::OpenDir { .. } => Wants::Handle,
-            Request::Read { length, .. } => Wants::Data(*length),
-            Request::Lstat { .. } | Request::Fstat { .. } => Wants::Attrs,
-            Request::RealPath { .. } | Request::ReadLink { .. } => Wants::Path,
-            Request::ReadDir { .. } => Wants::Names,
-            Request::Statvfs { .. } => Wants::Statvfs,
-            Request::Limits => Wants::Limits,
+            Request::Open { .. } | Request::OpenDir { .. } => ExpectedReply::Handle,
+            Request::Read { length, .. } => ExpectedReply::Data(*length),
+            Request::Lstat { .. } | Request::Fstat { .. } => ExpectedReply::Attrs,
+            Request::RealPath { .. } | Request::ReadLink { .. } => ExpectedReply::Path,
+            Request::ReadDir { .. } => ExpectedReply::Names,
+            Request::Statvfs { .. } => ExpectedReply::Statvfs,
+            Request::Limits => ExpectedReply::Limits,
             Request::Close { .. }
             | Request::Write { .. }
             | Request::Fsetstat { .. }
@@ -304,14 +309,14 @@ impl Request {
             | Request::Rename { .. }
             | Request::PosixRename { .. }
             | Request::HardLink { .. }
-            | Request::Fsync { .. } => Wants::Status,
+            | Request::Fsync { .. } => ExpectedReply::Status,
         }
     }
 }
 
 /// What a request may be answered with, other than that it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wants {
+pub enum ExpectedReply {
     /// That it is done.
     Status,
     /// A handle.
@@ -326,57 +331,61 @@ pub enum Wants {
     Attrs,
     /// A [`Statvfs`].
     Statvfs,
-    /// The [`Limits`].
+    /// The [`ServerLimits`].
     Limits,
 }
 
-impl Wants {
+impl ExpectedReply {
     /// The reply, if it is one to such a request.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn check(self, reply: Reply) -> Result<Reply, Malformed> {
-        let wrong = |what: String| Err(Malformed(what));
+    pub fn check_reply(self, reply: Reply) -> Result<Reply, MalformedPacket> {
+        let wrong = |what: String| Err(MalformedPacket(what));
         match (self, &reply) {
             // That it is done is no answer where something was to be told.
             (wants, Reply::Status { code, .. }) => match wants {
-                Wants::Status => Ok(reply),
+                ExpectedReply::Status => Ok(reply),
                 _ if *code != status::OK => Ok(reply),
-                _ => wrong(format!("only a status, not {}", wants.called())),
+                _ => wrong(format!("only a status, not {}", wants.kind_name())),
             },
-            (Wants::Data(most), Reply::Data(bytes)) => match bytes.len() {
+            (ExpectedReply::Data(max_bytes), Reply::Data(bytes)) => match bytes.len() {
                 0 => wrong("a read is answered with no bytes".into()),
-                got if got > most as usize => {
-                    wrong(format!("a read of {most} bytes is answered with {got}"))
-                }
+                got if got > max_bytes as usize => wrong(format!(
+                    "a read of {max_bytes} bytes is answered with {got}"
+                )),
                 _ => Ok(reply),
             },
-            (Wants::Path, Reply::Names(names)) => match names.as_slice() {
+            (ExpectedReply::Path, Reply::Names(names)) => match names.as_slice() {
                 [one] if one.name.len() <= MAX_PATH_BYTES => Ok(reply),
                 [_] => wrong("a path is too long".into()),
                 names => wrong(format!("{} names instead of one", names.len())),
             },
-            (Wants::Statvfs, Reply::Extended(bytes)) => Statvfs::decode(bytes).map(|_| reply),
-            (Wants::Limits, Reply::Extended(bytes)) => Limits::decode(bytes).map(|_| reply),
-            (Wants::Handle, Reply::Handle(_))
-            | (Wants::Names, Reply::Names(_))
-            | (Wants::Attrs, Reply::Attrs(_)) => Ok(reply),
+            (ExpectedReply::Statvfs, Reply::Extended(bytes)) => {
+                Statvfs::decode(bytes).map(|_| reply)
+            }
+            (ExpectedReply::Limits, Reply::Extended(bytes)) => {
+                ServerLimits::decode(bytes).map(|_| reply)
+            }
+            (ExpectedReply::Handle, Reply::Handle(_))
+            | (ExpectedReply::Names, Reply::Names(_))
+            | (ExpectedReply::Attrs, Reply::Attrs(_)) => Ok(reply),
             (wants, reply) => wrong(format!(
                 "a reply of the wrong type: {}, not {}",
-                reply.called(),
-                wants.called()
+                reply.kind_name(),
+                wants.kind_name()
             )),
         }
     }
 
-    fn called(self) -> &'static str {
+    fn kind_name(self) -> &'static str {
         match self {
-            Wants::Status => "a status",
-            Wants::Handle => "a handle",
-            Wants::Data(_) => "bytes",
-            Wants::Names | Wants::Path => "names",
-            Wants::Attrs => "attributes",
-            Wants::Statvfs | Wants::Limits => "that of an extension",
+            ExpectedReply::Status => "a status",
+            ExpectedReply::Handle => "a handle",
+            ExpectedReply::Data(_) => "bytes",
+            ExpectedReply::Names | ExpectedReply::Path => "names",
+            ExpectedReply::Attrs => "attributes",
+            ExpectedReply::Statvfs | ExpectedReply::Limits => "that of an extension",
         }
     }
 }

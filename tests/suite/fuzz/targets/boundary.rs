@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::memory::{self, Baseline, Rule};
+use memory_shepherd::engine::memory::{self, Baseline, BoundaryRule};
 
 use super::{SPLIT, part};
 
@@ -40,19 +40,25 @@ pub fn boundary(bytes: &[u8]) {
     };
     baseline_is_cut(&current, separator);
     separators_are(&memory, separator.as_bytes());
-    let found = memory::find(&memory, &current, &earlier);
+    let found = memory::find_boundary(&memory, &current, &earlier);
     if let Some(version) = built_on {
         let part = version.operator_part();
         // A last line without its line feed goes on in what follows.
-        let exact = version.cut().is_some() && (part.ends_with(b"\n") || memory == part);
+        let exact = version.separator_line().is_some() && (part.ends_with(b"\n") || memory == part);
         let found = found.filter(|_| exact);
-        assert!(!exact || found.is_some_and(|found| !found.drifted()));
+        assert!(!exact || found.is_some_and(|found| !found.is_drifted()));
         if let Some(found) = found.filter(|_| version.digest() == current.digest()) {
-            assert_eq!((found.rule, found.offset), (Rule::Intact, part.len()));
+            assert_eq!(
+                (found.rule, found.offset),
+                (BoundaryRule::Intact, part.len())
+            );
         }
     }
     let Some(found) = found else {
-        assert!(first.cut().is_some(), "all of it is above the boundary");
+        assert!(
+            first.separator_line().is_some(),
+            "all of it is above the boundary"
+        );
         return;
     };
     let (above, below) = memory.split_at(found.offset);
@@ -60,21 +66,27 @@ pub fn boundary(bytes: &[u8]) {
     assert!(above.is_empty() || above.ends_with(b"\n") || below.is_empty());
     let mut versions = std::iter::once(&current).chain(earlier.iter().map(Arc::as_ref));
     let version = match found.rule {
-        Rule::Intact => &current,
-        Rule::Behind(digest) | Rule::Aligned(digest) => versions
+        BoundaryRule::Intact => &current,
+        BoundaryRule::Behind(digest) | BoundaryRule::Aligned(digest) => versions
             .find(|version| version.digest() == digest)
             .expect("a version that was given"),
     };
     let lines = memory::separator_lines(&memory, separator.as_bytes());
-    match version.cut() {
-        None => assert_eq!((found.offset, found.line, found.of), (memory.len(), 0, 0)),
+    match version.separator_line() {
+        None => assert_eq!(
+            (found.offset, found.line, found.separator_count),
+            (memory.len(), 0, 0)
+        ),
         Some(_) => {
             let line = lines.iter().find(|line| line.line == found.line).unwrap();
             assert_eq!(line.end, found.offset);
-            assert!((1..=found.of).contains(&found.nth) && found.of <= lines.len());
+            assert!(
+                (1..=found.separator_count).contains(&found.separator_number)
+                    && found.separator_count <= lines.len()
+            );
         }
     }
-    if found.drifted() {
+    if found.is_drifted() {
         assert_eq!(
             version.digest(),
             first.digest(),
@@ -82,8 +94,8 @@ pub fn boundary(bytes: &[u8]) {
         );
         return;
     }
-    assert_eq!((found.added, found.removed), (0, 0));
-    if let Some(cut) = version.cut() {
+    assert_eq!((found.added_lines, found.removed_lines), (0, 0));
+    if let Some(cut) = version.separator_line() {
         // The operator part, but for white space behind the separator.
         let (text, line) = above.split_at(cut.start);
         assert_eq!(text, &version.bytes()[..cut.start]);
@@ -96,7 +108,7 @@ pub fn boundary(bytes: &[u8]) {
         let window = longest.unwrap_or_default() * 4 + 1;
         let longer = [&memory, &b"\n- more"[..].repeat(window)[..window]].concat();
         let place = |memory: &[u8]| {
-            let found = memory::find(memory, &current, &earlier).unwrap();
+            let found = memory::find_boundary(memory, &current, &earlier).unwrap();
             (found.offset, found.line, found.rule)
         };
         if found.offset < window {
@@ -110,8 +122,11 @@ fn baseline_is_cut(baseline: &Baseline, separator: &str) {
     assert_eq!(whole, baseline.bytes());
     assert_eq!(baseline.digest(), Digest::of(&whole));
     let lines = memory::separator_lines(baseline.bytes(), separator.as_bytes());
-    let eligible = lines.iter().rfind(|line| line.eligible);
-    assert_eq!(baseline.cut(), eligible.or(lines.last()).copied());
+    let eligible = lines.iter().rfind(|line| line.is_eligible);
+    assert_eq!(
+        baseline.separator_line(),
+        eligible.or(lines.last()).copied()
+    );
 }
 
 /// The separator lines against a plain reading; and they are the same as long as

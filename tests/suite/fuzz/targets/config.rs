@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::path::{Component, Path};
 
 use memory_shepherd::archive;
-use memory_shepherd::config::{Agent, Config, DiagnosticLevel, General, MemoryLocation, Problems};
+use memory_shepherd::config::{
+    Agent, Config, ConfigErrors, DiagnosticLevel, GeneralSettings, MemoryLocation,
+};
 
 use super::{CONFIG, parse};
 
@@ -36,7 +38,7 @@ pub fn config(bytes: &[u8]) {
             assert_eq!(meaning(&again), meaning(&config), "{shown}");
             config.warnings
         }
-        Err(Problems(list)) => {
+        Err(ConfigErrors(list)) => {
             assert!(list.iter().any(|it| it.level == DiagnosticLevel::Error));
             list
         }
@@ -67,10 +69,14 @@ fn agent_is_sound(agent: &Agent) {
         );
         assert!(!inside.is_empty() && !inside.contains('\0'));
     }
-    assert!(!agent.archive_subdir.starts_with(archive::OWN));
+    assert!(
+        !agent
+            .archive_subdir
+            .starts_with(archive::PROGRAM_DIRECTORY_NAME)
+    );
     assert!(!agent.separator.is_empty() && !agent.separator.contains(['\n', '\r']));
     assert!(agent.max_memory_size > 0);
-    let memory = match &agent.place {
+    let memory = match &agent.location {
         MemoryLocation::Local { memory, .. } => {
             assert!(memory.is_absolute());
             memory
@@ -90,7 +96,7 @@ fn agent_is_sound(agent: &Agent) {
 fn printed(config: &Config) -> String {
     let mut text = String::new();
     let mut section = "";
-    for entry in config.entries() {
+    for entry in config.effective_values() {
         if entry.section != section {
             section = &entry.section;
             text.push_str(&format!("[{section}]\n"));
@@ -101,10 +107,10 @@ fn printed(config: &Config) -> String {
 }
 
 /// A config without where its lines stand.
-fn meaning(config: &Config) -> (General, Vec<Agent>) {
+fn meaning(config: &Config) -> (GeneralSettings, Vec<Agent>) {
     let mut agents = config.agents.clone();
     for agent in &mut agents {
-        agent.line = 0;
+        agent.section_line = 0;
     }
     (config.general.clone(), agents)
 }

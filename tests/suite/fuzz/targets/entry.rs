@@ -8,11 +8,11 @@ use super::{minute, part};
 pub fn entry(bytes: &[u8]) {
     let read = std::str::from_utf8(part(bytes, 0)).ok();
     if let Some(name) = read
-        && let Some((stamp, kind, number)) = archive::parse_name(name)
+        && let Some((stamp, kind, number)) = archive::parse_entry_name(name)
     {
         assert!(!name.contains(['/', '\0']) && !name.starts_with('.'));
         let at = stamp.and_utc().fixed_offset();
-        assert_eq!(archive::entry_name(at, kind, number), name);
+        assert_eq!(archive::format_entry_name(at, kind, number), name);
     }
     let (numbers, scratch) = (part(bytes, 1), part(bytes, 2));
     let number = |from: usize| {
@@ -24,12 +24,16 @@ pub fn entry(bytes: &[u8]) {
     };
     let at = minute(number(0));
     let kind = EntryKind::ALL[number(4) as usize % EntryKind::ALL.len()];
-    let name = archive::entry_name(at, kind, number(5));
-    let again = archive::parse_name(&name).expect("a name of ours");
+    let name = archive::format_entry_name(at, kind, number(5));
+    let again = archive::parse_entry_name(&name).expect("a name of ours");
     assert_eq!(again, (at.naive_local(), kind, number(5)), "{name}");
-    let entry = [archive::scratch_header("scout_2-b", at).as_bytes(), scratch].concat();
-    assert_eq!(archive::scratch_of(&entry), Some(scratch));
-    if let Some(found) = archive::scratch_of(scratch) {
+    let entry = [
+        archive::format_scratch_header("scout_2-b", at).as_bytes(),
+        scratch,
+    ]
+    .concat();
+    assert_eq!(archive::strip_scratch_header(&entry), Some(scratch));
+    if let Some(found) = archive::strip_scratch_header(scratch) {
         assert!(scratch.ends_with(found));
         assert!(scratch[..scratch.len() - found.len()].ends_with(b"\n\n"));
     }

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use memory_shepherd::archive;
-use memory_shepherd::clock::System;
+use memory_shepherd::clock::SystemClock;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Engine, Finding, FindingSubject, Record};
-use memory_shepherd::error::{Error, Kind};
-use memory_shepherd::transport::fake::Fake;
+use memory_shepherd::engine::{Engine, Finding, FindingSubject, LedgerRecord};
+use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::transport::fake::FakeTransport;
 
 use super::{engine_of, folder, minute};
 
@@ -23,7 +23,7 @@ pub fn ledger(bytes: &[u8]) {
         edits => edits.chunks_exact(4).take(8).fold(whole.clone(), edited),
     };
     let site = folder();
-    let own = site.path().join(archive::OWN);
+    let own = site.path().join(archive::PROGRAM_DIRECTORY_NAME);
     fs::create_dir(&own).unwrap();
     let path = own.join("ledger.jsonl");
     fs::write(&path, &file).unwrap();
@@ -31,7 +31,7 @@ pub fn ledger(bytes: &[u8]) {
     let read = records(&engine(site.path()));
     // A verification reads on where a run stops, and comes to the same.
     let verified = engine(site.path()).verify(None, &mut |_| {}).unwrap();
-    let broken = |finding: &Finding| finding.about == FindingSubject::Ledger;
+    let broken = |finding: &Finding| finding.subject == FindingSubject::Ledger;
     assert_eq!(
         verified.findings.iter().any(broken),
         read.is_err(),
@@ -41,14 +41,16 @@ pub fn ledger(bytes: &[u8]) {
         Ok(records) => {
             // What a crash may have left begins with a line that is no record.
             let (whole, torn) = lines.split_at(records.len());
-            let next = torn.first().map(|it| serde_json::from_slice::<Record>(it));
+            let next = torn
+                .first()
+                .map(|it| serde_json::from_slice::<LedgerRecord>(it));
             assert!(!matches!(next, Some(Ok(_))), "{next:?}");
-            assert_eq!(verified.tally.lines, whole.len() as u64);
+            assert_eq!(verified.counts.lines, whole.len() as u64);
             follows_its_chain(records, whole);
         }
         // Where nothing is wrong with the whole lines, a torn one is no fault.
         Err(error) => {
-            assert_eq!(error.kind(), Kind::Integrity, "{error}");
+            assert_eq!(error.kind(), ErrorKind::Integrity, "{error}");
             assert!(lines != complete_lines(&whole)[..lines.len().min(LINES)]);
         }
     }
@@ -68,9 +70,9 @@ pub fn ledger(bytes: &[u8]) {
     }
 }
 
-fn records(engine: &Engine) -> Result<Vec<Record>, Error> {
+fn records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
     let mut records = Vec::new();
-    engine.records(None, None)?.each(&mut |record| {
+    engine.records(None, None)?.for_each(&mut |record| {
         records.push(record.clone());
         Ok(())
     })?;
@@ -79,7 +81,7 @@ fn records(engine: &Engine) -> Result<Vec<Record>, Error> {
 
 fn engine(archive: &Path) -> Engine {
     let text = format!("[general]\narchive_dir={}\n", archive.display());
-    engine_of(&text, Fake::new(Arc::new(System)))
+    engine_of(&text, FakeTransport::new(Arc::new(SystemClock)))
 }
 
 fn complete_lines(file: &[u8]) -> Vec<&[u8]> {
@@ -88,10 +90,13 @@ fn complete_lines(file: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Nobody changed a line and left the one behind it as it was.
-fn follows_its_chain(records: &[Record], lines: &[&[u8]]) {
+fn follows_its_chain(records: &[LedgerRecord], lines: &[&[u8]]) {
     let mut head = Digest::ZERO;
     for (number, (record, line)) in records.iter().zip(lines).enumerate() {
-        assert_eq!((record.seq, record.prev), (number as u64 + 1, head));
+        assert_eq!(
+            (record.seq, record.previous_digest),
+            (number as u64 + 1, head)
+        );
         head = Digest::of(line);
     }
     // Digests are not guessed: what is chained to was written by us, so only
@@ -119,7 +124,7 @@ pub fn valid_ledger() -> Vec<u8> {
                 "before": {"file": {"sha256": Digest::of(&[seq as u8]), "size": 1, "lines": 0}},
                 "after": {"file": {"sha256": Digest::of(b"baseline"), "size": 8, "lines": 0}},
             });
-            let record: Record = serde_json::from_value(record).unwrap();
+            let record: LedgerRecord = serde_json::from_value(record).unwrap();
             let line = serde_json::to_vec(&record).unwrap();
             head = Digest::of(&line);
             text.extend([&line[..], b"\n"].concat());

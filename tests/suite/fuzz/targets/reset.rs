@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use memory_shepherd::archive::{self, EntryKind};
-use memory_shepherd::clock::System;
+use memory_shepherd::clock::SystemClock;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::memory::Baseline;
-use memory_shepherd::engine::{Engine, Outcome, Plan, Report, UndoMode, UndoTarget};
-use memory_shepherd::transport::fake::Fake;
+use memory_shepherd::engine::{Engine, Outcome, Plan, RunReport, UndoMode, UndoTarget};
+use memory_shepherd::transport::fake::FakeTransport;
 
 use super::{engine_of, folder, part};
 
@@ -41,16 +41,16 @@ pub fn reset(bytes: &[u8]) {
         "[general]\narchive_dir={root}/archives\nbaseline_dir={root}/baselines\n\
          min_baseline_size=0\n[scout]\nmemory_file={SCOUT}\nbaseline=scout.md\n"
     );
-    let fake = Fake::new(Arc::new(System));
+    let fake = FakeTransport::new(Arc::new(SystemClock));
     fake.make_folder("/agents/scout", 1000, 1000, 0o755);
     let engine = engine_of(&config, fake.clone());
     let plan = || engine.plan_reset(&["scout".to_string()], false).unwrap();
 
     baseline(first.bytes());
     ended_well(&apply(&engine, &plan()));
-    assert_eq!(fake.bytes(SCOUT).unwrap(), first.bytes());
+    assert_eq!(fake.content(SCOUT).unwrap(), first.bytes());
 
-    fake.write(SCOUT, &memory);
+    fake.write_file(SCOUT, &memory);
     baseline(second.bytes());
     let record = part(bytes, 3);
     if !record.is_empty() {
@@ -59,7 +59,7 @@ pub fn reset(bytes: &[u8]) {
         fs::write(folder.join("scout.0123456789abcdef.json"), record).unwrap();
     }
     let report = apply(&engine, &plan());
-    let held = fake.bytes(SCOUT);
+    let held = fake.content(SCOUT);
     let written = report.results.iter().flat_map(|result| &result.entries);
     let entries: Vec<(EntryKind, Vec<u8>)> = written
         .map(|entry| {
@@ -75,7 +75,7 @@ pub fn reset(bytes: &[u8]) {
     let kept = [&first, &second].map(Baseline::operator_part);
     let whole = |(kind, bytes): &(EntryKind, Vec<u8>)| match kind {
         EntryKind::Scratch => {
-            let scratch = archive::scratch_of(bytes).unwrap();
+            let scratch = archive::strip_scratch_header(bytes).unwrap();
             kept.iter().any(|kept| [kept, scratch].concat() == memory)
         }
         _ => *bytes == memory,
@@ -83,7 +83,7 @@ pub fn reset(bytes: &[u8]) {
     let nothing_new = kept.contains(&&memory[..]);
     let lossless = held.as_ref() == Some(&memory) || nothing_new || entries.iter().any(whole);
     assert!(lossless, "{report:?}");
-    engine.detail(engine.agent("scout").unwrap());
+    engine.read_detail(engine.agent("scout").unwrap());
     if !record.is_empty() {
         return;
     }
@@ -96,17 +96,17 @@ pub fn reset(bytes: &[u8]) {
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
     let undo = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
     ended_well(&apply(&engine, &undo));
-    assert_eq!(fake.bytes(SCOUT).unwrap(), memory);
-    assert_eq!(fake.names("/agents/scout"), ["MEMORY.md"]);
+    assert_eq!(fake.content(SCOUT).unwrap(), memory);
+    assert_eq!(fake.list_names("/agents/scout"), ["MEMORY.md"]);
     assert_eq!(engine.ledger_head().unwrap().0, 3);
 }
 
-fn apply(engine: &Engine, plan: &Plan) -> Report {
-    engine.apply(plan, true, &AtomicBool::new(false), &mut |_| {})
+fn apply(engine: &Engine, plan: &Plan) -> RunReport {
+    engine.apply_plan(plan, true, &AtomicBool::new(false), &mut |_| {})
 }
 
-fn ended_well(report: &Report) {
-    assert_eq!(report.kind(), None, "{report:?}");
+fn ended_well(report: &RunReport) {
+    assert_eq!(report.worst_kind(), None, "{report:?}");
     let good = |outcome| matches!(outcome, Outcome::Ok | Outcome::Unchanged);
     assert!(report.results.iter().all(|result| good(result.outcome)));
     assert_eq!(report.results.len(), 1);

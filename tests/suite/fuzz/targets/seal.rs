@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use memory_shepherd::baseline::seal::{self, Seal};
+use memory_shepherd::baseline::seal::{self, BaselineSeal};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::error::Kind;
+use memory_shepherd::error::ErrorKind;
 
 use super::{SPLIT, folder};
 
@@ -13,8 +13,8 @@ use super::{SPLIT, folder};
 pub fn seal(bytes: &[u8]) {
     let site = folder();
     let read = |text: &[u8]| {
-        fs::write(site.path().join(seal::FILE), text).unwrap();
-        Seal::read(&site.path().canonicalize().unwrap())
+        fs::write(site.path().join(seal::MANIFEST_FILE_NAME), text).unwrap();
+        BaselineSeal::read(&site.path().canonicalize().unwrap())
     };
     let [b'!', file @ ..] = bytes else {
         let names = bytes.split(|byte| *byte == SPLIT);
@@ -26,12 +26,16 @@ pub fn seal(bytes: &[u8]) {
         let seal = read(text.as_bytes()).unwrap().unwrap();
         for name in names {
             let bare = name.strip_prefix("./").unwrap_or(name);
-            assert_eq!(seal.expected(bare), Some(Digest::of(b"")), "{name:?}");
+            assert_eq!(
+                seal.expected_digest(bare),
+                Some(Digest::of(b"")),
+                "{name:?}"
+            );
         }
         return;
     };
     match read(file) {
-        Err(error) => assert_eq!(error.kind(), Kind::Integrity),
+        Err(error) => assert_eq!(error.kind(), ErrorKind::Integrity),
         Ok(None) => panic!("a seal that is there is none"),
         // Each line seals something, or is empty.
         Ok(Some(seal)) => {
@@ -45,7 +49,7 @@ pub fn seal(bytes: &[u8]) {
                 let bare = name.strip_prefix("./").unwrap_or(name);
                 let folder = site.path().file_name().unwrap().display().to_string() + "/";
                 let bare = bare.strip_prefix(&folder).unwrap_or(bare);
-                assert_eq!(seal.expected(bare), digest.parse().ok(), "{line}");
+                assert_eq!(seal.expected_digest(bare), digest.parse().ok(), "{line}");
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What a server says over SFTP.
 
 use memory_shepherd::transport::sftp::wire::{
-    self, Extensions, Frames, Limits, MAX_FRAME_BYTES, Reply, Statvfs, Wants,
+    self, ExpectedReply, FrameSplitter, MAX_FRAME_BYTES, Reply, ServerExtensions, ServerLimits,
+    Statvfs,
 };
 
 /// What a server says over SFTP: it is cut into the same frames however it
@@ -17,10 +18,10 @@ pub fn sftp(bytes: &[u8]) {
     assert!(lengths.sum::<usize>() <= bytes.len());
     // What follows is also tried on bytes that nobody put into a packet.
     for frame in frames.iter().map(Vec::as_slice).chain([bytes]) {
-        if Extensions::decode(frame).is_ok() {
+        if ServerExtensions::decode(frame).is_ok() {
             assert_eq!(&frame[..5], b"\x02\0\0\0\x03");
         }
-        let Ok((id, reply)) = wire::decode(frame) else {
+        let Ok((id, reply)) = wire::decode_reply(frame) else {
             continue;
         };
         assert_eq!(frame[1..5], id.to_be_bytes());
@@ -34,10 +35,10 @@ pub fn sftp(bytes: &[u8]) {
 
 /// The frames of a stream that comes in pieces, and whether its end is none.
 fn frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
-    let (mut frames, mut found) = (Frames::default(), Vec::new());
+    let (mut frames, mut found) = (FrameSplitter::default(), Vec::new());
     for mut piece in bytes.chunks(piece.max(1)) {
         loop {
-            match frames.next(&mut piece) {
+            match frames.next_frame(&mut piece) {
                 Ok(Some(frame)) => {
                     assert!((1..=MAX_FRAME_BYTES).contains(&frame.len()));
                     found.push(frame);
@@ -72,35 +73,35 @@ fn size(reply: &Reply) -> usize {
 
 fn answers_what_was_asked(reply: &Reply) {
     let wanted = [
-        Wants::Status,
-        Wants::Handle,
-        Wants::Data(4),
-        Wants::Names,
-        Wants::Path,
-        Wants::Attrs,
-        Wants::Statvfs,
-        Wants::Limits,
+        ExpectedReply::Status,
+        ExpectedReply::Handle,
+        ExpectedReply::Data(4),
+        ExpectedReply::Names,
+        ExpectedReply::Path,
+        ExpectedReply::Attrs,
+        ExpectedReply::Statvfs,
+        ExpectedReply::Limits,
     ];
     for wants in wanted {
-        let Ok(taken) = wants.check(reply.clone()) else {
+        let Ok(taken) = wants.check_reply(reply.clone()) else {
             continue;
         };
         assert_eq!(taken, *reply);
         match (wants, reply) {
-            (Wants::Data(most), Reply::Data(bytes)) => {
+            (ExpectedReply::Data(most), Reply::Data(bytes)) => {
                 assert!((1..=most as usize).contains(&bytes.len()));
             }
-            (Wants::Path, Reply::Names(names)) => assert_eq!(names.len(), 1),
-            (Wants::Statvfs, Reply::Extended(body)) => {
+            (ExpectedReply::Path, Reply::Names(names)) => assert_eq!(names.len(), 1),
+            (ExpectedReply::Statvfs, Reply::Extended(body)) => {
                 Statvfs::decode(body).unwrap();
             }
-            (Wants::Limits, Reply::Extended(body)) => {
-                Limits::decode(body).unwrap();
+            (ExpectedReply::Limits, Reply::Extended(body)) => {
+                ServerLimits::decode(body).unwrap();
             }
-            (Wants::Status, Reply::Status { .. })
-            | (Wants::Handle, Reply::Handle(_))
-            | (Wants::Names, Reply::Names(_))
-            | (Wants::Attrs, Reply::Attrs(_)) => {}
+            (ExpectedReply::Status, Reply::Status { .. })
+            | (ExpectedReply::Handle, Reply::Handle(_))
+            | (ExpectedReply::Names, Reply::Names(_))
+            | (ExpectedReply::Attrs, Reply::Attrs(_)) => {}
             (_, Reply::Status { code, .. }) => assert_ne!(*code, 0),
             _ => panic!("{reply:?} is no answer to {wants:?}"),
         }

@@ -1,6 +1,6 @@
 //! Foreign text, made visible.
 
-use memory_shepherd::untrusted::{self, Context, View};
+use memory_shepherd::untrusted::{self, RevealOptions, RevealPurpose};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
@@ -9,45 +9,53 @@ use unicode_width::UnicodeWidthStr;
 pub fn untrusted(bytes: &[u8]) {
     let (first, text) = bytes.split_first().unwrap_or((&0, b""));
     let prose = first & 1 == 0;
-    let view = View {
-        context: if prose { Context::Prose } else { Context::Diff },
-        whitespace: first & 2 != 0,
+    let view = RevealOptions {
+        purpose: if prose {
+            RevealPurpose::Prose
+        } else {
+            RevealPurpose::Diff
+        },
+        marks_whitespace: first & 2 != 0,
         max_cells: if first >> 2 == 63 {
             4096
         } else {
             usize::from(first >> 2)
         },
     };
-    let mut tokens = untrusted::reveal(text, view);
-    assert!(tokens.windows(2).all(|pair| pair[0].mark != pair[1].mark));
+    let mut tokens = untrusted::reveal_line(text, view);
+    assert!(
+        tokens
+            .windows(2)
+            .all(|pair| pair[0].is_mark != pair[1].is_mark)
+    );
     for token in &tokens {
-        shows(&token.text, prose && !token.mark);
+        shows(&token.text, prose && !token.is_mark);
     }
-    let counted = |last: &untrusted::Token| last.mark && last.text.contains('…');
+    let counted = |last: &untrusted::VisibleToken| last.is_mark && last.text.contains('…');
     if let Some(last) = tokens.last_mut().filter(|last| counted(last)) {
         last.text.truncate(last.text.rfind('…').unwrap_or_default());
     }
     let cells = tokens.iter().flat_map(|token| token.text.graphemes(true));
     assert!(cells.map(UnicodeWidthStr::width).sum::<usize>() <= view.max_cells);
 
-    let line = untrusted::line(text);
+    let line = untrusted::visible_line(text);
     shows(&line, true);
-    let lines = untrusted::text(text);
+    let lines = untrusted::visible_text(text);
     let feeds = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
     assert_eq!(feeds(lines.as_bytes()), feeds(text));
     for line in lines.split('\n') {
         shows(line, true);
     }
 
-    let hidden = untrusted::hidden(text);
+    let hidden = untrusted::count_hidden(text);
     let chunks = text.utf8_chunks().map(|chunk| chunk.invalid().len() as u64);
     assert_eq!(hidden.invalid, chunks.sum::<u64>());
     assert!(hidden.escapes <= hidden.controls);
-    untrusted::mixed_scripts(text);
+    untrusted::has_mixed_scripts(text);
 
     let string = String::from_utf8_lossy(text);
     let json = serde_json::to_string(&string).unwrap();
-    let ascii = untrusted::ascii_json(&json);
+    let ascii = untrusted::escape_json_to_ascii(&json);
     assert!(
         ascii.bytes().all(|byte| matches!(byte, b' '..=b'~')),
         "{ascii}"

@@ -6,7 +6,7 @@ use super::*;
 fn no_more_than_1024_requests_are_without_a_reply() {
     let (session, mut peer) = session(LONG);
     let count = 1500;
-    let pending = session.ask((0..count).map(|n| lstat(&format!("{n}"))).collect());
+    let pending = session.send_batch((0..count).map(|n| lstat(&format!("{n}"))).collect());
     let asked: Vec<Asked> = (0..MAX_REQUESTS_IN_FLIGHT).map(|_| peer.next()).collect();
     peer.nothing_more();
     // As a peer may, though servers do not.
@@ -24,8 +24,8 @@ fn no_more_than_1024_requests_are_without_a_reply() {
 #[test]
 fn no_more_than_two_mebibytes_are_expected() {
     let (session, mut peer) = session(LONG);
-    let reads = session.ask(vec![get(65_536); 60]);
-    let behind = session.ask(vec![lstat("behind")]);
+    let reads = session.send_batch(vec![get(65_536); 60]);
+    let behind = session.send_batch(vec![lstat("behind")]);
     let mut asked: VecDeque<Asked> = (0..32).map(|_| peer.next()).collect();
     peer.nothing_more();
     for number in 0..60 {
@@ -53,19 +53,19 @@ fn no_more_than_two_mebibytes_are_expected() {
 #[test]
 fn who_asks_too_much_waits_until_there_is_room() {
     let (session, mut peer) = session(LONG);
-    let first = session.ask(vec![put(200_000); 5]);
+    let first = session.send_batch(vec![put(200_000); 5]);
     let other = session.clone();
-    let asker = thread::spawn(move || other.ask(vec![put(200_000); 5]).wait().len());
-    until(&session, |state| state.waiting.len() == 1);
-    assert!(lock(&session.0.shared.state).queued <= MAX_QUEUED_BYTES);
+    let asker = thread::spawn(move || other.send_batch(vec![put(200_000); 5]).wait().len());
+    until(&session, |state| state.waiting_turns.len() == 1);
+    assert!(lock(&session.0.shared.state).queued_bytes <= MAX_QUEUED_BYTES);
     // There would be room for this, but others came before.
     let other = session.clone();
-    let small = thread::spawn(move || other.ask(vec![lstat("small")]).wait().len());
-    until(&session, |state| state.waiting.len() == 2);
+    let small = thread::spawn(move || other.send_batch(vec![lstat("small")]).wait().len());
+    until(&session, |state| state.waiting_turns.len() == 2);
     for _ in 0..10 {
         let asked = peer.next();
         assert!(asked.is(&put(200_000)));
-        assert!(lock(&session.0.shared.state).queued <= MAX_QUEUED_BYTES);
+        assert!(lock(&session.0.shared.state).queued_bytes <= MAX_QUEUED_BYTES);
         peer.status(&asked, 0);
     }
     let asked = peer.next();
@@ -79,7 +79,7 @@ fn who_asks_too_much_waits_until_there_is_room() {
 fn a_batch_beyond_all_room_goes_piece_by_piece() {
     let (session, mut peer) = session(LONG);
     let other = session.clone();
-    let asker = thread::spawn(move || other.ask(vec![put(250_000); 12]).wait());
+    let asker = thread::spawn(move || other.send_batch(vec![put(250_000); 12]).wait());
     for number in 0..12 {
         let asked = peer.next();
         assert!(asked.is(&put(250_000)));
@@ -100,8 +100,8 @@ fn however_much_is_said_little_of_it_is_kept() {
     });
     let ended = Session::start(link, soon(LONG)).unwrap_err();
     talker.join().unwrap();
-    assert_eq!(ended.why, CloseReason::EndOfFile);
-    let text = String::from_utf8(ended.heard.before.clone()).unwrap();
+    assert_eq!(ended.reason, CloseReason::EndOfFile);
+    let text = String::from_utf8(ended.stderr.before_version.clone()).unwrap();
     assert!(text.len() < 2 * 4096 + 40);
     assert!(text.starts_with("line 0\nline 1\n") && text.ends_with("line 39999\n"));
     for line in text.lines().filter(|line| !line.starts_with('(')) {
@@ -118,7 +118,7 @@ fn handles_that_nobody_waits_for_are_given_back() {
         handle: handle.to_vec(),
     };
     // Dropped before the reply came.
-    drop(session.ask(vec![lstat("a"), open(), open()]));
+    drop(session.send_batch(vec![lstat("a"), open(), open()]));
     let asked: Vec<Asked> = (0..3).map(|_| peer.next()).collect();
     peer.status(&asked[0], 2);
     peer.handle(&asked[1], b"late");
@@ -127,8 +127,8 @@ fn handles_that_nobody_waits_for_are_given_back() {
     assert!(given.is(&close(b"late")));
     peer.status(&given, 0);
     // Dropped after it.
-    let unseen = session.ask(vec![open()]);
-    let seen = session.ask(vec![open()]);
+    let unseen = session.send_batch(vec![open()]);
+    let seen = session.send_batch(vec![open()]);
     for handle in [b"unseen", b"seen  "] {
         let asked = peer.next();
         peer.handle(&asked, handle);
@@ -139,7 +139,7 @@ fn handles_that_nobody_waits_for_are_given_back() {
     assert!(given.is(&close(b"unseen")));
     peer.status(&given, 0);
     // And nothing else is.
-    let last = session.ask(vec![lstat("last")]);
+    let last = session.send_batch(vec![lstat("last")]);
     let asked = peer.next();
     assert!(asked.is(&lstat("last")));
     peer.status(&asked, 0);

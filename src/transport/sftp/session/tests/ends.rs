@@ -5,22 +5,28 @@ use super::*;
 #[test]
 fn a_peer_that_never_reads_ends_the_session_and_every_wait() {
     let (alone, peer) = session(SHORT);
-    let pending = alone.ask(vec![put(250_000)]);
-    assert_eq!(broken(&pending.wait()[0]).why, CloseReason::NoAnswer(SHORT));
+    let pending = alone.send_batch(vec![put(250_000)]);
+    assert_eq!(
+        broken(&pending.wait()[0]).reason,
+        CloseReason::ReplyTimeout(SHORT)
+    );
     drop(alone);
     peer.has_been_left();
     let (session, peer) = session(SHORT);
-    let first = session.ask(vec![put(250_000); 4]);
+    let first = session.send_batch(vec![put(250_000); 4]);
     // There is no room for these.
-    let second = session.ask(vec![put(250_000); 4]);
+    let second = session.send_batch(vec![put(250_000); 4]);
     for pending in [first, second] {
         for answer in pending.wait() {
-            assert_eq!(broken(&answer).why, CloseReason::NoAnswer(SHORT));
+            assert_eq!(broken(&answer).reason, CloseReason::ReplyTimeout(SHORT));
         }
     }
-    assert_eq!(session.ended().unwrap().why, CloseReason::NoAnswer(SHORT));
+    assert_eq!(
+        session.end_error().unwrap().reason,
+        CloseReason::ReplyTimeout(SHORT)
+    );
     // And whoever comes later.
-    assert!(broken(&session.ask(vec![open()]).wait()[0]).greeted);
+    assert!(broken(&session.send_batch(vec![open()]).wait()[0]).has_greeted);
     drop(session);
     peer.has_been_left();
 }
@@ -30,21 +36,21 @@ fn a_reply_that_does_not_come_ends_the_session() {
     // Long enough for the first reply on a busy machine.
     let patience = Duration::from_secs(3);
     let (session, mut peer) = session(patience);
-    let pending = session.ask(vec![lstat("a"), lstat("b")]);
-    let waits = session.ask_apart(pair(1), Vec::new());
+    let pending = session.send_batch(vec![lstat("a"), lstat("b")]);
+    let waits = session.send_isolated(pair(1), Vec::new());
     let asked = peer.next();
     peer.status(&asked, 2);
     let answers = pending.wait();
     assert_eq!(code(&answers[0]), 2);
     let why = broken(&answers[1]);
     assert_eq!(
-        (why.why.clone(), why.greeted),
-        (CloseReason::NoAnswer(patience), true)
+        (why.reason.clone(), why.has_greeted),
+        (CloseReason::ReplyTimeout(patience), true)
     );
     assert_eq!(why.to_string(), "no answer for 3 s");
     assert_eq!(
-        broken(&waits.wait()[1]).why,
-        CloseReason::NoAnswer(patience)
+        broken(&waits.wait()[1]).reason,
+        CloseReason::ReplyTimeout(patience)
     );
     drop(session);
     peer.has_been_left();
@@ -53,13 +59,16 @@ fn a_reply_that_does_not_come_ends_the_session() {
 #[test]
 fn a_reply_that_never_ends_does_not_hold_anybody() {
     let (session, mut peer) = session(SHORT);
-    let pending = session.ask(vec![get(200_000)]);
+    let pending = session.send_batch(vec![get(200_000)]);
     let asked = peer.next();
     let head = [&[0, 3, 0, 0, 103][..], &asked.id.to_be_bytes()].concat();
     let _ = peer.replies.write_all(&head);
     // Until our end is closed, which happens long before so many bytes.
     while peer.replies.write_all(b"x").is_ok() {}
-    assert_eq!(broken(&pending.wait()[0]).why, CloseReason::NoAnswer(SHORT));
+    assert_eq!(
+        broken(&pending.wait()[0]).reason,
+        CloseReason::ReplyTimeout(SHORT)
+    );
 }
 
 #[test]
@@ -86,12 +95,12 @@ fn bytes_that_answer_nothing_end_the_session() {
     ];
     for (name, says) in scripts {
         let (session, mut peer) = session(LONG);
-        let pending = session.ask(vec![lstat("a"), lstat("b")]);
+        let pending = session.send_batch(vec![lstat("a"), lstat("b")]);
         let asked = peer.next();
         peer.say(&says(asked.id + 1));
         let why = broken(&pending.wait()[0]);
         assert!(
-            matches!(why.why, CloseReason::Garbage(_)) && why.greeted,
+            matches!(why.reason, CloseReason::ProtocolViolation(_)) && why.has_greeted,
             "{name}: {why:?}"
         );
         drop(session);
@@ -102,12 +111,12 @@ fn bytes_that_answer_nothing_end_the_session() {
 #[test]
 fn a_request_that_was_not_written_yet_has_no_reply() {
     let (session, mut peer) = session(LONG);
-    let pending = session.ask(vec![put(200_000)]);
-    let id = session.0.shared.state.lock().unwrap().id;
+    let pending = session.send_batch(vec![put(200_000)]);
+    let id = session.0.shared.state.lock().unwrap().last_id;
     peer.reply(101, id, &[0; 4]);
     assert!(matches!(
-        broken(&pending.wait()[0]).why,
-        CloseReason::Garbage(_)
+        broken(&pending.wait()[0]).reason,
+        CloseReason::ProtocolViolation(_)
     ));
 }
 
@@ -121,34 +130,34 @@ fn a_session_that_does_not_begin_says_why() {
         let deadline = if stays { SHORT } else { LONG };
         let broken = Session::start(link, soon(deadline)).unwrap_err();
         drop(kept);
-        assert!(!broken.greeted);
+        assert!(!broken.has_greeted);
         broken
     };
     let line = b"ssh: connect to host example.org port 22: Connection refused\r\n";
     let ended = start(b"", line, false);
     assert_eq!(
-        (&ended.why, &ended.heard.before[..]),
+        (&ended.reason, &ended.stderr.before_version[..]),
         (&CloseReason::EndOfFile, &line[..])
     );
-    assert!(ended.heard.after.is_empty());
+    assert!(ended.stderr.after_version.is_empty());
     assert_eq!(ended.to_string(), "the connection ended before SFTP began");
     let mute = start(b"", b"", true);
-    assert!(matches!(mute.why, CloseReason::NoAnswer(time) if time <= SHORT));
+    assert!(matches!(mute.reason, CloseReason::ReplyTimeout(time) if time <= SHORT));
     assert!(matches!(
-        start(&version(&[])[..7], b"", true).why,
-        CloseReason::NoAnswer(_)
+        start(&version(&[])[..7], b"", true).reason,
+        CloseReason::ReplyTimeout(_)
     ));
     let shell = start(b"Welcome to example.org!\n", b"", false);
     assert!(shell.to_string().contains("login shell"), "{shell}");
     let newer = string(&[2, 0, 0, 0, 4]);
     assert!(matches!(
-        start(&newer, b"", false).why,
-        CloseReason::Garbage(_)
+        start(&newer, b"", false).reason,
+        CloseReason::ProtocolViolation(_)
     ));
     let status = string(&[101, 0, 0, 0, 1, 0, 0, 0, 0]);
     assert!(matches!(
-        start(&status, b"", false).why,
-        CloseReason::Garbage(_)
+        start(&status, b"", false).reason,
+        CloseReason::ProtocolViolation(_)
     ));
 }
 
@@ -163,30 +172,30 @@ fn what_is_said_before_version_and_after_it_is_kept_apart() {
     until_read(&peer.errors);
     peer.say(&version(&[]));
     let session = starting.join().unwrap();
-    let pending = session.ask(vec![lstat("a")]);
+    let pending = session.send_batch(vec![lstat("a")]);
     peer.next();
     let lost = b"Connection to a closed by remote host.\r\n";
     peer.errors.write_all(lost).unwrap();
     drop(peer);
     let ended = broken(&pending.wait()[0]);
     assert_eq!(
-        (ended.why.clone(), ended.greeted),
+        (ended.reason.clone(), ended.has_greeted),
         (CloseReason::EndOfFile, true)
     );
-    assert_eq!(ended.heard.before, warning);
-    assert_eq!(ended.heard.after, lost);
+    assert_eq!(ended.stderr.before_version, warning);
+    assert_eq!(ended.stderr.after_version, lost);
 }
 
 #[test]
 fn closing_ends_it_for_everybody() {
     let (session, mut peer) = session(LONG);
-    let pending = session.ask(vec![lstat("a")]);
+    let pending = session.send_batch(vec![lstat("a")]);
     let clone = session.clone();
     peer.next();
     clone.close();
-    assert_eq!(broken(&pending.wait()[0]).why, CloseReason::Closed);
+    assert_eq!(broken(&pending.wait()[0]).reason, CloseReason::Closed);
     assert_eq!(
-        broken(&session.ask_apart(pair(1), Vec::new()).wait()[0]).why,
+        broken(&session.send_isolated(pair(1), Vec::new()).wait()[0]).reason,
         CloseReason::Closed
     );
     peer.has_been_left();
@@ -197,54 +206,54 @@ fn the_last_who_goes_closes_it() {
     let (session, mut peer) = session(LONG);
     let clone = session.clone();
     drop(session);
-    let pending = clone.ask(vec![lstat("a")]);
+    let pending = clone.send_batch(vec![lstat("a")]);
     let asked = peer.next();
     peer.status(&asked, 0);
     pending.wait();
-    let late = clone.ask(vec![lstat("b")]);
+    let late = clone.send_batch(vec![lstat("b")]);
     drop(clone);
-    assert_eq!(broken(&late.wait()[0]).why, CloseReason::Closed);
+    assert_eq!(broken(&late.wait()[0]).reason, CloseReason::Closed);
     peer.has_been_left();
 }
 
 #[test]
 fn replies_count_that_came_before_the_other_side_left() {
     let (session, mut peer) = session(LONG);
-    let first = session.ask(vec![lstat("a")]);
+    let first = session.send_batch(vec![lstat("a")]);
     let asked = peer.next();
     peer.status(&asked, 3);
     let Peer {
         requests, replies, ..
     } = peer;
     drop(requests);
-    let second = session.ask(vec![lstat("b")]);
+    let second = session.send_batch(vec![lstat("b")]);
     // Whoever is just starting a process has a copy of it for an instant.
-    while session.ended().is_none() {
-        drop(session.ask(vec![lstat("c")]));
+    while session.end_error().is_none() {
+        drop(session.send_batch(vec![lstat("c")]));
     }
-    assert_eq!(broken(&second.wait()[0]).why, CloseReason::EndOfFile);
+    assert_eq!(broken(&second.wait()[0]).reason, CloseReason::EndOfFile);
     assert_eq!(code(&first.wait()[0]), 3);
     drop(replies);
     let (session, mut peer) = super::tests::session(LONG);
-    let both = session.ask(vec![lstat("a"), lstat("b")]);
+    let both = session.send_batch(vec![lstat("a"), lstat("b")]);
     let asked = peer.next();
     peer.status(&asked, status::EOF);
     drop(peer);
     let answers = both.wait();
     assert_eq!(code(&answers[0]), status::EOF);
-    assert_eq!(broken(&answers[1]).why, CloseReason::EndOfFile);
+    assert_eq!(broken(&answers[1]).reason, CloseReason::EndOfFile);
 }
 
 #[test]
 fn a_deadline_that_moves_nearer_wakes_who_waits_for_version() {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let link = Link {
+    let link = SessionPipes {
         input: ours.try_clone().unwrap().into(),
         output: ours.into(),
-        errors: None,
+        stderr: None,
     };
     let deadline = Arc::new(Moving {
-        begun: System.instant(),
+        begun: SystemClock.instant(),
         moved: AtomicBool::new(false),
         asked: AtomicUsize::new(0),
         nearer: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
@@ -259,7 +268,10 @@ fn a_deadline_that_moves_nearer_wakes_who_waits_for_version() {
     deadline.moved.store(true, Ordering::SeqCst);
     rustix::io::write(&deadline.nearer, &1_u64.to_ne_bytes()).unwrap();
     let broken = starting.join().unwrap();
-    assert!(matches!(broken.why, CloseReason::NoAnswer(_)), "{broken}");
+    assert!(
+        matches!(broken.reason, CloseReason::ReplyTimeout(_)),
+        "{broken}"
+    );
     drop(theirs);
 }
 
@@ -267,7 +279,7 @@ fn a_deadline_that_moves_nearer_wakes_who_waits_for_version() {
 fn answered_late(skip: usize) -> (usize, CloseReason) {
     let patience = Duration::from_secs(2);
     let (session, mut peer) = session(patience);
-    let pending = session.ask(vec![lstat("a"); MAX_REQUESTS_IN_FLIGHT]);
+    let pending = session.send_batch(vec![lstat("a"); MAX_REQUESTS_IN_FLIGHT]);
     let asked: Vec<Asked> = (0..MAX_REQUESTS_IN_FLIGHT).map(|_| peer.next()).collect();
     let mut given = 0;
     for asked in &asked[skip..] {
@@ -279,7 +291,7 @@ fn answered_late(skip: usize) -> (usize, CloseReason) {
     }
     (
         given,
-        broken(&pending.wait()[MAX_REQUESTS_IN_FLIGHT - 1]).why,
+        broken(&pending.wait()[MAX_REQUESTS_IN_FLIGHT - 1]).reason,
     )
 }
 
@@ -288,12 +300,12 @@ fn replies_that_are_all_late_do_not_hold_anybody_for_ever() {
     // All of them would take a quarter of an hour.
     let (given, why) = answered_late(0);
     assert!(given < 16, "{given} replies");
-    assert_eq!(why, CloseReason::NoAnswer(Duration::from_secs(8)));
+    assert_eq!(why, CloseReason::ReplyTimeout(Duration::from_secs(8)));
 }
 
 #[test]
 fn a_reply_that_is_left_out_ends_the_session_whatever_else_is_answered() {
     let (given, why) = answered_late(1);
     assert!(given < 16, "{given} replies");
-    assert_eq!(why, CloseReason::NoAnswer(Duration::from_secs(8)));
+    assert_eq!(why, CloseReason::ReplyTimeout(Duration::from_secs(8)));
 }

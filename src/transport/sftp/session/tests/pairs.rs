@@ -5,11 +5,11 @@ use super::*;
 #[test]
 fn pairs_go_apart_and_are_never_cut() {
     let (session, mut peer) = session(LONG);
-    let before = session.ask(vec![get(10), lstat("before")]);
+    let before = session.send_batch(vec![get(10), lstat("before")]);
     let pairs: Vec<PendingReplies> = (0..150)
-        .map(|n| session.ask_apart(pair(n), Vec::new()))
+        .map(|n| session.send_isolated(pair(n), Vec::new()))
         .collect();
-    let after = session.ask(vec![lstat("after")]);
+    let after = session.send_batch(vec![lstat("after")]);
     let asked = [peer.next(), peer.next()];
     peer.reply(103, asked[0].id, &string(b"abc"));
     // Something is under way still.
@@ -55,10 +55,10 @@ fn pairs_go_apart_and_are_never_cut() {
 #[test]
 fn what_is_to_be_known_after_pairs_is_asked_behind_all_of_them() {
     let (session, mut peer) = session(LONG);
-    let block = session.ask(vec![lstat("block")]);
+    let block = session.send_batch(vec![lstat("block")]);
     let look = |n: usize| vec![lstat(&format!("memory-{n}")), lstat(&format!("aside-{n}"))];
     let pairs: Vec<PendingReplies> = (0..3)
-        .map(|n| session.ask_apart(pair(n), look(n)))
+        .map(|n| session.send_isolated(pair(n), look(n)))
         .collect();
     let asked = peer.next();
     peer.status(&asked, 0);
@@ -93,9 +93,9 @@ fn a_pair_too_long_for_a_burst_goes_alone_and_whole() {
         };
         vec![first, second]
     };
-    let block = session.ask(vec![lstat("block")]);
+    let block = session.send_batch(vec![lstat("block")]);
     let pairs: Vec<PendingReplies> = (0..3)
-        .map(|n| session.ask_apart(long(n), Vec::new()))
+        .map(|n| session.send_isolated(long(n), Vec::new()))
         .collect();
     let asked = peer.next();
     peer.status(&asked, 0);
@@ -110,10 +110,10 @@ fn a_pair_too_long_for_a_burst_goes_alone_and_whole() {
         pending.wait();
     }
     let many = vec![lstat("x"); MAX_REQUESTS_IN_FLIGHT + 1];
-    let refused = session.ask_apart(many, Vec::new()).wait();
+    let refused = session.send_isolated(many, Vec::new()).wait();
     assert!(
         refused
             .iter()
-            .all(|it| matches!(it, Err(RequestError::Unsent(_))))
+            .all(|it| matches!(it, Err(RequestError::NotSent(_))))
     );
 }
