@@ -40,7 +40,7 @@ use memory_shepherd::transport::Transport;
 use memory_shepherd::transport::sftp::SftpTransport;
 use memory_shepherd::transport::sftp::ssh::SshConnector;
 
-use self::sshd::{HOST, Sshd, public};
+use self::sshd::{HOST_NAME, Sshd, read_public_key};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 const ROUNDS: usize = 5;
@@ -197,7 +197,7 @@ impl Fleet {
         let script = self.root.join("original.sh");
         fs::write(&script, SCRIPT).unwrap();
         let mut command = self.command("bash");
-        command.arg(script).arg(&self.root).arg(HOST).arg(what);
+        command.arg(script).arg(&self.root).arg(HOST_NAME).arg(what);
         self.time(command)
     }
 }
@@ -264,7 +264,7 @@ fn against_scp(folder: &Path) -> Option<()> {
     let server = Sshd::start()?;
     for (count, least, rounds) in [(20, 10.0, 3), (100, 25.0, 1)] {
         let root = folder.join(format!("of-{count}"));
-        let hosts = [HOST.to_string()];
+        let hosts = [HOST_NAME.to_string()];
         let fleet = Fleet::new(root, &hosts, count, &server.path("ssh_config"));
         let mut times = [const { Vec::new() }; 4];
         for round in 0..=rounds {
@@ -406,14 +406,14 @@ fn line(folder: &Path) -> Option<()> {
     const AGENTS: usize = 50;
     let server = Sshd::start()?;
     let port = slow_line(server.port());
-    server.prepend(&format!(
+    server.prepend_client_config(&format!(
         "Host far\nHostName 127.0.0.1\nPort {port}\nHostKeyAlias far"
     ));
     let mut known = File::options()
         .append(true)
         .open(server.path("known_hosts"))
         .unwrap();
-    write!(known, "far {}", public(&server.path("host_key"))).unwrap();
+    write!(known, "far {}", read_public_key(&server.path("host_key"))).unwrap();
     let ssh_config = server.path("ssh_config");
     let hosts = ["far".to_string()];
     let fleet = |count: usize| {

@@ -783,21 +783,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_definition_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn every_verb_ends_its_help_with_the_exit_codes() {
-        fn look(command: &mut clap::Command, path: &str) {
+    fn every_help_ends_with_exit_codes() {
+        fn assert_help_ends_with_exit_codes(command: &mut clap::Command, path: &str) {
             let help = command.render_long_help().to_string();
             assert!(help.trim_end().ends_with(EXIT_CODES), "{path}: {help}");
             let verbs = command.get_subcommands_mut();
             for verb in verbs.filter(|verb| verb.get_name() != "help") {
                 let path = format!("{path} {}", verb.get_name());
-                look(verb, &path);
+                assert_help_ends_with_exit_codes(verb, &path);
             }
         }
-        look(&mut Cli::command(), "memory-shepherd");
+        assert_help_ends_with_exit_codes(&mut Cli::command(), "memory-shepherd");
     }
 }

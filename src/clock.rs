@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clock_far_off_is_taken_for_the_nearest_year() {
+    fn out_of_range_clock_is_clamped_to_valid_year() {
         let shown = |seconds: Option<u64>| {
             let time = clamp_to_utc(seconds.map(Duration::from_secs));
             time.format("%Y-%m-%d").to_string()

@@ -497,7 +497,7 @@ mod tests {
     use super::*;
 
     /// The lines as on paper, with the emphasis in braces, and `$` for no LF.
-    fn show(old: &[u8], new: &[u8]) -> String {
+    fn format_diff(old: &[u8], new: &[u8]) -> String {
         let show = |line: &DiffLine| {
             let mut text = line.text.clone();
             for range in line.emphasis.iter().rev() {
@@ -516,37 +516,40 @@ mod tests {
     }
 
     #[test]
-    fn lines_and_line_ends_differ_visibly() {
+    fn diff_shows_lines_and_line_endings() {
         let replaced = " a\n-b\n-c\n+x\n d\n";
-        assert_eq!(show(b"a\nb\nc\nd\n", b"a\nx\nd\n"), replaced);
+        assert_eq!(format_diff(b"a\nb\nc\nd\n", b"a\nx\nd\n"), replaced);
         assert_eq!(count_changes(b"a\nb\nc\nd\n", b"a\nx\nd\n", None), (1, 2));
-        assert_eq!(show(b"", b"\n"), "+\n");
-        assert_eq!(show(b"a\nb", b"a\nb\n"), " a\n-b$\n+b\n");
-        assert_eq!(show(b"abc\n", b"abc\r\n"), "-abc\n+abc{\\r}\n");
+        assert_eq!(format_diff(b"", b"\n"), "+\n");
+        assert_eq!(format_diff(b"a\nb", b"a\nb\n"), " a\n-b$\n+b\n");
+        assert_eq!(format_diff(b"abc\n", b"abc\r\n"), "-abc\n+abc{\\r}\n");
         let odd = "-ten bytes \\xff{\\xfe}$\n+ten bytes \\xff{x}$\n";
-        assert_eq!(show(b"ten bytes \xFF\xFE", b"ten bytes \xFFx"), odd);
+        assert_eq!(format_diff(b"ten bytes \xFF\xFE", b"ten bytes \xFFx"), odd);
     }
 
     #[test]
-    fn words_are_emphasised_in_the_line_that_a_line_became() {
+    fn changed_words_are_emphasized_in_matched_line() {
         let old = "- Ask before running any destructive command.\n";
         let new = "- Approval is implied when CI is green.
 - Ask before running a truly destructive command.\n";
         let expected = "-- Ask before running {any} destructive command.
 +- Approval is implied when CI is green.
 +- Ask before running {a truly} destructive command.\n";
-        assert_eq!(show(old.as_bytes(), new.as_bytes()), expected);
-        assert_eq!(show(b"all else\n", b"no thing\n"), "-all else\n+no thing\n");
+        assert_eq!(format_diff(old.as_bytes(), new.as_bytes()), expected);
+        assert_eq!(
+            format_diff(b"all else\n", b"no thing\n"),
+            "-all else\n+no thing\n"
+        );
     }
 
-    fn numbers(but: &[usize]) -> String {
+    fn numbered_lines(but: &[usize]) -> String {
         let numbers = (0..40).filter(|n| !but.contains(n));
         numbers.map(|n| format!("{n}\n")).collect()
     }
 
     #[test]
     fn hunks_merge_when_their_context_would_touch() {
-        let (old, new) = (numbers(&[]), numbers(&[3, 10, 18, 19]));
+        let (old, new) = (numbered_lines(&[]), numbered_lines(&[3, 10, 18, 19]));
         let diff = compare_lines(old.as_bytes(), new.as_bytes(), None);
         let hunks = |context| -> Vec<_> {
             let hunks = diff.hunks(context).into_iter();
@@ -560,17 +563,17 @@ mod tests {
     }
 
     #[test]
-    fn names_cannot_forge_lines() {
+    fn file_names_cannot_forge_diff_lines() {
         let out = compare_lines(b"", b"x\n", None).to_unified("a\n+++ b", "c d", 3);
         let expected = "--- \"a\\012+++ b\"\n+++ c d\t\n@@ -0,0 +1 @@\n+x\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]
-    fn the_unified_format_is_that_of_diff() {
+    fn unified_format_equals_diff_output() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-        let (all, few) = (numbers(&[]), numbers(&[0, 7, 15, 16, 25, 39]));
+        let (all, few) = (numbered_lines(&[]), numbered_lines(&[0, 7, 15, 16, 25, 39]));
         for (old, new) in [("x", ""), ("x", "x\n"), (&all, &few), (&few, &all)] {
             fs::write(&a, old).unwrap();
             fs::write(&b, new).unwrap();
@@ -589,7 +592,7 @@ mod tests {
     }
 
     /// Two texts that have lines and words in common.
-    fn texts() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
+    fn related_texts() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
         let part = (
             "[ab é漢\r\n\n\0+\\\\\u{301}-]{0,9}",
             "\n?",
@@ -619,7 +622,7 @@ mod tests {
         text
     }
 
-    fn check(old: &[u8], new: &[u8], deadline: Option<Instant>) {
+    fn assert_rebuilds(old: &[u8], new: &[u8], deadline: Option<Instant>) {
         let diff = compare_lines(old, new, deadline);
         assert_eq!(rebuild(&diff, LineOp::Insert, |line| line.old_number), old);
         assert_eq!(rebuild(&diff, LineOp::Delete, |line| line.new_number), new);
@@ -645,18 +648,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn both_texts_can_be_rebuilt((old, new) in texts()) {
-            check(&old, &new, None);
-            check(&old, &new, Some(Instant::now()));
+        fn both_texts_can_be_rebuilt_from_diff((old, new) in related_texts()) {
+            assert_rebuilds(&old, &new, None);
+            assert_rebuilds(&old, &new, Some(Instant::now()));
         }
     }
 
     #[test]
-    fn after_the_deadline_the_diff_is_coarse_but_right() {
+    fn expired_deadline_gives_coarse_but_correct_diff() {
         let line = |n: usize, step| format!("{} {}\n", n * step % 977, n % 7);
         let text = |step| (0..20_000).map(|n| line(n, step)).collect::<String>();
         let (old, new) = (text(31), text(57));
-        check(old.as_bytes(), new.as_bytes(), Some(Instant::now()));
+        assert_rebuilds(old.as_bytes(), new.as_bytes(), Some(Instant::now()));
     }
 
     #[test]
@@ -664,7 +667,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let mut runner = TestRunner::new(ProptestConfig::with_cases(40));
-        let result = runner.run(&(texts(), 0..4usize), |((old, new), context)| {
+        let result = runner.run(&(related_texts(), 0..4usize), |((old, new), context)| {
             let diff = compare_lines(&old, &new, None).to_unified("a", "b", context);
             fs::write(path("a"), &old).unwrap();
             fs::write(path("diff"), &diff).unwrap();

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn much_that_comes_in_pieces_has_the_digest_of_the_whole() {
+    fn digest_in_pieces_equals_digest_of_whole() {
         let bytes: Vec<u8> = (0..9_000_000_u32).map(|at| (at % 251) as u8).collect();
         let whole = Digest(Sha256::digest(&bytes).into());
         for piece in [bytes.len(), 1_000_001, 65_536, 7_777] {
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn text_form_is_that_of_sha256sum() {
+    fn digest_text_form_matches_sha256sum() {
         let digest = Digest::of(b"abc");
         assert_eq!(
             digest.to_string(),

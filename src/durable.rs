@@ -789,7 +789,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_regular_files_of_a_bounded_length_are_read_for_the_operator() {
+    fn read_regular_reads_only_bounded_regular_files() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         let (fifo, mode) = (FileType::Fifo, Mode::RUSR | Mode::WUSR);
@@ -818,7 +818,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_makes_it_no_zeros() {
+    fn one_nonzero_byte_is_not_all_zeros() {
         for length in [1, 4095, 4096, 4097, 128 * 1024] {
             let mut bytes = vec![0; length];
             assert!(is_all_zeros(&bytes));

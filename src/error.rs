@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_codes_are_the_documented_ones() {
+    fn exit_codes_match_documentation() {
         let code = |kind: ErrorKind| kind.exit_code();
         assert_eq!(
             [
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_serious_kind_wins_in_the_documented_order() {
+    fn worst_kind_follows_documented_order() {
         // 4, 2, 6, 5, 3, 1
         let order = [
             ErrorKind::Integrity,
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn io_errors_read_as_sentences() {
+    fn io_error_message_names_operation_path_and_cause() {
         let error = io::Error::from_raw_os_error(libc::ENOENT);
         let error = Error::from_io("read", Path::new("/a/b"), &error);
         assert_eq!(

@@ -475,7 +475,7 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
 
-    fn system(limit: Duration) -> Arc<FileSystem> {
+    fn file_system_with_limit(limit: Duration) -> Arc<FileSystem> {
         Arc::new(FileSystem::new(
             vec!["/mnt/far".into()],
             limit,
@@ -484,8 +484,8 @@ mod tests {
     }
 
     #[test]
-    fn call_returns_what_the_job_returned() {
-        let system = system(Duration::from_secs(60));
+    fn call_returns_result_of_its_job() {
+        let system = file_system_with_limit(Duration::from_secs(60));
         let numbers: Vec<i32> = (0..100)
             .map(|it| system.call(move || it).unwrap())
             .collect();
@@ -493,8 +493,8 @@ mod tests {
     }
 
     #[test]
-    fn hung_call_is_given_up_and_others_fail_at_once() {
-        let system = system(Duration::from_millis(1));
+    fn hung_call_is_abandoned_and_others_fail_fast() {
+        let system = file_system_with_limit(Duration::from_millis(1));
         let (release, hung) = bounded::<()>(0);
         let (done, returned) = bounded(1);
         let error = system.call(move || {
@@ -522,8 +522,8 @@ mod tests {
     }
 
     #[test]
-    fn call_that_reports_a_little_now_and_then_ends() {
-        let clock = Arc::new(Ticking(Mutex::new(Instant::now())));
+    fn slowly_reporting_call_times_out() {
+        let clock = Arc::new(TickingClock(Mutex::new(Instant::now())));
         let limit = Duration::from_secs(60);
         let system = Arc::new(FileSystem::new(Vec::new(), limit, clock));
         let (give, drops) = bounded(0);
@@ -536,9 +536,9 @@ mod tests {
         assert!(call.is_abandoned());
     }
 
-    struct Ticking(Mutex<Instant>);
+    struct TickingClock(Mutex<Instant>);
 
-    impl Clock for Ticking {
+    impl Clock for TickingClock {
         fn now(&self) -> chrono::DateTime<chrono::FixedOffset> {
             chrono::DateTime::default()
         }
@@ -553,15 +553,15 @@ mod tests {
     }
 
     #[test]
-    fn panicking_job_is_an_error_and_no_hang() {
-        let system = system(Duration::from_secs(60));
+    fn panicking_job_is_an_error() {
+        let system = file_system_with_limit(Duration::from_secs(60));
         let error = system.call(|| panic!("as it is tested")).map(|(): ()| ());
         assert_eq!(error.unwrap_err().kind(), ErrorKind::Internal);
         assert_eq!(system.call(|| 7).unwrap(), 7);
     }
 
     #[test]
-    fn archives_own_file_system_is_asked_directly() {
+    fn archive_file_system_is_called_directly() {
         let directory = tempfile::tempdir().unwrap();
         let systems = FileSystems::new(
             directory.path(),

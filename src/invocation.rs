@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn line_names_a_config_quoted_for_the_shell() {
+    fn command_line_quotes_config_for_shell() {
         let line = |config: &str| Invocation::with_config(Path::new(config)).command_line("undo a");
         assert_eq!(
             line("/srv/a.conf"),

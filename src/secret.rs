@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_never_moves_and_is_not_longer_than_ssh_reads() {
+    fn secret_never_moves_and_is_bounded() {
         let mut secret = Secret::new();
         let place = secret.expose().as_ptr();
         for _ in 0..MAX_SECRET_BYTES / 2 {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn printing_it_for_debugging_tells_nothing() {
+    fn secret_debug_output_is_redacted() {
         let mut secret = Secret::new();
         assert!(secret.push("hunter2"));
         assert_eq!(

@@ -47,7 +47,7 @@ pub trait Transport: Send + Sync {
     /// afterwards. A path that goes through a symbolic link is refused.
     fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError>;
 
-    /// Reads many memories together, each as [`MemoryDirectory::read_batch`] does; a probe said a
+    /// Reads many memories together, each as [`MemoryDirectory::read_memory`] does; a probe said a
     /// moment ago what they are. The pieces of one come in order, those of several
     /// mixed, each with the number of its memory. One answer for each, in order;
     /// one that is no such file any more is [`FailureCause::Replaced`].
@@ -155,7 +155,7 @@ pub trait MemoryDirectory: Send {
     /// What stands at the memory's name. Links are looked at, not followed.
     fn stat_memory(&self) -> Result<MemoryObject, TransportError>;
 
-    /// What a [`MemoryDirectory::swap_memory`] would meet, as far as that can be told without
+    /// What a [`MemoryDirectory::swap`] would meet, as far as that can be told without
     /// trying: for plans, which promise nothing by it.
     fn forecast_swap(&self) -> SwapForecast {
         SwapForecast::Clear
@@ -179,7 +179,7 @@ pub trait MemoryDirectory: Send {
 
     /// What is known of a memory that cannot be opened, for a lease: everything but
     /// its content. [`MemoryDirectory::stat_memory`] has said that it is a file. One that
-    /// [`MemoryDirectory::read_batch`] would refuse is [`FailureCause::Replaced`]: the attributes are given to
+    /// [`MemoryDirectory::read_memory`] would refuse is [`FailureCause::Replaced`]: the attributes are given to
     /// another file.
     fn stat_leased_memory(&self) -> Result<FileMetadata, TransportError> {
         match self.stat_memory()? {
@@ -217,7 +217,7 @@ pub trait MemoryDirectory: Send {
 
     /// Gives the staged file, which is on the disk, its name, if it has none yet.
     /// From then on agents see it, so nothing should come between this and the
-    /// [`MemoryDirectory::swap_memory`].
+    /// [`MemoryDirectory::swap`].
     fn link_staged(&self, staged: &str) -> Result<(), TransportError>;
 
     /// The name under which what was staged stands before its swap. On a host it is
@@ -256,7 +256,7 @@ pub trait MemoryDirectory: Send {
     /// [`MemoryDirectory::displaced_names`] afterwards, also when this fails. At every
     /// instant the memory is wholly the old or wholly the new file; where the
     /// file system cannot exchange, it is absent for microseconds, and
-    /// [`SwapMethod::MoveMemoryAside`] says so. One that is a mount point of its own cannot be
+    /// [`SwapMethod::TakeAway`] says so. One that is a mount point of its own cannot be
     /// replaced: then this fails with [`FailureCause::MountPoint`]. When this returns, what stands at the memory's name
     /// is the file `new` that was staged, or its content. An agent that replaces it meanwhile, or
     /// puts a file of its own at the staged name before, makes this fail with
@@ -270,7 +270,7 @@ pub trait MemoryDirectory: Send {
     }
 
     /// Gives the object at `kept`, which a swap displaced, the memory's name again.
-    /// Whatever stands there takes the place of the object, as [`MemoryDirectory::swap_memory`] says
+    /// Whatever stands there takes the place of the object, as [`MemoryDirectory::swap`] says
     /// of a staged file. Only on this machine. Where `id` is given, another object at
     /// `kept` is [`FailureCause::Replaced`].
     fn restore_object(

@@ -520,7 +520,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// A line and how it shows, with marks in brackets, the same in every context.
-    const CLASSES: &str =
+    const CHARACTER_CLASSES: &str =
         "- plain [text]: ~ é 漢字 が Ж 🚀👍🏽🇪🇺 -> - plain [text]: ~ é 漢字 が Ж 🚀👍🏽🇪🇺
 literal ‹U+202E›x4 ␛ …(+5) ◌ -> literal ‹U+202E›x4 ␛ …(+5) ◌
 a\tb\t漢\t|\r -> a       b       漢      |
@@ -546,7 +546,7 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
         }
     }
 
-    fn show(line: impl AsRef<[u8]>, view: RevealOptions) -> String {
+    fn format_tokens(line: impl AsRef<[u8]>, view: RevealOptions) -> String {
         let show = |token: VisibleToken| match token.is_mark {
             true => format!("[{}]", token.text),
             false => token.text,
@@ -558,28 +558,42 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
     }
 
     #[test]
-    fn each_class_shows_as_the_rules_say() {
-        for (line, expected) in CLASSES.split('\n').filter_map(|row| row.split_once(" -> ")) {
-            assert_eq!(show(line, RevealOptions::PROSE), expected, "{line:?}");
-            assert_eq!(show(line, RevealOptions::DIFF), expected, "{line:?}");
+    fn each_character_class_is_shown_by_its_rule() {
+        for (line, expected) in CHARACTER_CLASSES
+            .split('\n')
+            .filter_map(|row| row.split_once(" -> "))
+        {
+            assert_eq!(
+                format_tokens(line, RevealOptions::PROSE),
+                expected,
+                "{line:?}"
+            );
+            assert_eq!(
+                format_tokens(line, RevealOptions::DIFF),
+                expected,
+                "{line:?}"
+            );
         }
         assert_eq!(
-            show(b"\n\xFF(\xED\xA0", RevealOptions::DIFF),
+            format_tokens(b"\n\xFF(\xED\xA0", RevealOptions::DIFF),
             r"[␊\xFF]([\xED\xA0]"
         );
         let whitespace = view(true, 99, false);
         assert_eq!(
-            show("a b\tc \t \r", whitespace),
+            format_tokens("a b\tc \t \r", whitespace),
             "a[·]b[→]    c[·→]     [·␍]"
         );
     }
 
     #[test]
-    fn joiners_pass_only_in_prose_and_only_inside_emoji() {
+    fn joiners_pass_only_in_prose_inside_emoji() {
         let emoji = "❤\u{FE0F} 👩🏽\u{200D}🚀 👁\u{FE0F}\u{200D}🗨\u{FE0F} no1\u{FE0F}\u{20E3}";
         for line in emoji.split(' ') {
-            assert_eq!(show(line, RevealOptions::PROSE), line);
-            assert!(show(line, RevealOptions::DIFF).contains("[‹U+"), "{line}");
+            assert_eq!(format_tokens(line, RevealOptions::PROSE), line);
+            assert!(
+                format_tokens(line, RevealOptions::DIFF).contains("[‹U+"),
+                "{line}"
+            );
             assert_eq!(
                 count_hidden(line.as_bytes()),
                 HiddenCounts::default(),
@@ -588,12 +602,12 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
         }
         let line = "🚀\u{200D}🚀\u{200D}🚀\u{200D}🚀\u{200D}🚀 🚀\u{200D}a\u{FE0E}";
         let expected = "🚀\u{200D}🚀\u{200D}🚀\u{200D}🚀[‹U+200D›]🚀 🚀[‹U+200D›]a[‹U+FE0E›]";
-        assert_eq!(show(line, RevealOptions::PROSE), expected);
+        assert_eq!(format_tokens(line, RevealOptions::PROSE), expected);
     }
 
     #[test]
-    fn a_long_line_is_cut_and_what_is_left_is_counted() {
-        let cut = |line: &[u8], cells| show(line, view(false, cells, true));
+    fn long_line_is_cut_and_the_rest_counted() {
+        let cut = |line: &[u8], cells| format_tokens(line, view(false, cells, true));
         assert_eq!(cut("漢字漢é".as_bytes(), 5), "漢字[…(+2)]");
         assert_eq!(cut(b"abc", 3), "abc");
         assert_eq!(cut(b"abc\x1B\xFF", 0), "[…(+5)]");
@@ -610,7 +624,7 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
     }
 
     #[test]
-    fn findings_and_json() {
+    fn hidden_characters_are_counted_and_json_is_ascii() {
         let bytes = b"\r\n\t\xE2\x80\xAE\xE2\x80\x8B\xE2\xA0\x80\x1B\r\x7F\xC2\x9B\xFF\xC3\xC2\xA0";
         let found = r#"{"invisible":3,"controls":4,"invalid":2,"escapes":2}"#;
         assert_eq!(serde_json::to_string(&count_hidden(bytes)).unwrap(), found);
@@ -623,7 +637,7 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
     }
 
     /// Bytes rich in what the rules are about.
-    fn hostile() -> impl Strategy<Value = Vec<u8>> {
+    fn hostile_bytes() -> impl Strategy<Value = Vec<u8>> {
         let odd = "[\t\r\n\x1B\u{9B}‹›◌1❤🚀🏽🇪\u{200D}\u{FE0F}\u{20E3}\u{301}\u{903}\u{1112}\u{1161}\u{202E}\u{A0}\u{D4E}]";
         let bytes = prop::collection::vec(any::<u8>(), 0..3);
         let piece = (odd, any::<char>(), "[ -~]{0,5}", odd, bytes)
@@ -633,7 +647,7 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
 
     proptest! {
         #[test]
-        fn no_danger_passes(bytes in hostile(), prose: bool, whitespace: bool, max in 0..90usize) {
+        fn no_dangerous_character_passes(bytes in hostile_bytes(), prose: bool, whitespace: bool, max in 0..90usize) {
             let mut tokens = reveal_line(&bytes, view(whitespace, max, prose));
             prop_assert!(tokens.windows(2).all(|pair| pair[0].is_mark != pair[1].is_mark));
             for token in &tokens {
@@ -652,7 +666,7 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
         }
 
         #[test]
-        fn plain_text_stays_as_it_is(line in "[ -~‹›␀-␡◌…·→éж漢🚀]{1,99}", prose: bool) {
+        fn plain_text_stays_unchanged(line in "[ -~‹›␀-␡◌…·→éж漢🚀]{1,99}", prose: bool) {
             let token = VisibleToken { text: line.clone(), is_mark: false };
             prop_assert_eq!(reveal_line(line.as_bytes(), view(false, 200, prose)), [token]);
             prop_assert_eq!(count_hidden(line.as_bytes()), HiddenCounts::default());

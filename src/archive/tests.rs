@@ -1,12 +1,12 @@
 use super::*;
 
-fn at(text: &str) -> DateTime<FixedOffset> {
+fn parse_time(text: &str) -> DateTime<FixedOffset> {
     DateTime::parse_from_rfc3339(text).unwrap()
 }
 
 #[test]
-fn names_are_the_originals_and_read_back() {
-    let time = at("2026-03-14T09:00:59+01:00");
+fn entry_names_match_original_and_round_trip() {
+    let time = parse_time("2026-03-14T09:00:59+01:00");
     for (kind, number, name) in [
         (EntryKind::Scratch, 0, "2026-03-14_0900.md"),
         (EntryKind::Scratch, 2, "2026-03-14_0900-2.md"),
@@ -41,8 +41,8 @@ fn names_are_the_originals_and_read_back() {
 use chrono::Timelike;
 
 #[test]
-fn scratch_of_an_entry_is_verbatim() {
-    let time = at("2026-03-14T09:00:00+01:00");
+fn scratch_of_entry_is_verbatim() {
+    let time = parse_time("2026-03-14T09:00:00+01:00");
     let scratch = "\n\n## Scratch Notes\n\n- a\n";
     let entry = format!("{}{scratch}", format_scratch_header("scout", time));
     assert!(entry.starts_with("# scout scratch notes — archived 2026-03-14_0900\n\n"));
@@ -54,7 +54,7 @@ fn scratch_of_an_entry_is_verbatim() {
 }
 
 #[test]
-fn a_free_name_is_found_with_few_looks_however_many_are_taken() {
+fn free_entry_name_is_found_in_few_lookups() {
     for count in [1, 2, 3, 7, 8, 5_000, 1_000_000, u32::MAX] {
         let looks = std::cell::Cell::new(0);
         let stands = |number| {
@@ -68,8 +68,8 @@ fn a_free_name_is_found_with_few_looks_however_many_are_taken() {
 }
 
 #[test]
-fn entries_of_one_minute_are_numbered_on_whatever_stands_there() {
-    let time = at("2026-03-14T09:00:00+00:00");
+fn entries_of_one_minute_are_numbered_past_gaps() {
+    let time = parse_time("2026-03-14T09:00:00+00:00");
     let names: Vec<String> = (0..300)
         .map(|number| format_entry_name(time, EntryKind::Late, number))
         .collect();
@@ -77,7 +77,7 @@ fn entries_of_one_minute_are_numbered_on_whatever_stands_there() {
         .iter()
         .map(|name| (name.as_str(), "2026-03-14T09:00:00Z"))
         .collect();
-    let (_folder, archive) = entries(&listed);
+    let (_folder, archive) = archive_with_entries(&listed);
     let scout = Path::new("scout");
     for expected in ["2026-03-14_0900-late-300.md", "2026-03-14_0900-late-301.md"] {
         let draft = archive.start_entry(scout).unwrap();
@@ -97,28 +97,28 @@ fn entries_of_one_minute_are_numbered_on_whatever_stands_there() {
 }
 
 /// A folder of empty entries, each with its time of change, and its archive.
-fn entries(names: &[(&str, &str)]) -> (tempfile::TempDir, Archive) {
+fn archive_with_entries(names: &[(&str, &str)]) -> (tempfile::TempDir, Archive) {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     std::fs::create_dir(root.join("scout")).unwrap();
     for (name, modified) in names {
         let file = File::create(root.join("scout").join(name)).unwrap();
-        file.set_modified(at(modified).into()).unwrap();
+        file.set_modified(parse_time(modified).into()).unwrap();
     }
     (folder, Archive::new(&root, 0o600, None))
 }
 
 #[test]
-fn what_is_old_by_name_and_by_time_expires_but_the_newest() {
+fn expired_is_old_by_name_and_time_except_newest() {
     let old = "2026-01-01T00:00:00Z";
-    let (_folder, archive) = entries(&[
+    let (_folder, archive) = archive_with_entries(&[
         ("2026-01-01_0900.md", old),
         ("2026-01-03_0900.md", "2026-03-10T00:00:00Z"),
         ("2026-01-04_0900-full-backup.md", old),
         ("2026-01-05_0900.txt", old),
         ("2026-02-10_0900.md", old),
     ]);
-    let limit = at("2026-02-12T09:00:00Z");
+    let limit = parse_time("2026-02-12T09:00:00Z");
     let expired = |keep_newest| -> Vec<PathBuf> {
         let entries = archive
             .expired_entries("scout".as_ref(), limit, keep_newest)
@@ -138,13 +138,14 @@ fn what_is_old_by_name_and_by_time_expires_but_the_newest() {
 }
 
 #[test]
-fn nothing_is_deleted_but_the_very_entry_that_was_listed() {
+fn delete_removes_only_the_listed_entry() {
     let names = [
         "2026-01-01_0900.md",
         "2026-01-02_0900.md",
         "2026-01-03_0900.md",
     ];
-    let (_folder, archive) = entries(&names.map(|name| (name, "2026-01-01T00:00:00Z")));
+    let (_folder, archive) =
+        archive_with_entries(&names.map(|name| (name, "2026-01-01T00:00:00Z")));
     let listed = archive.list_entries("scout".as_ref()).unwrap();
     let [one, two, three] = listed.as_slice() else {
         panic!("{listed:?}")
@@ -171,8 +172,9 @@ fn nothing_is_deleted_but_the_very_entry_that_was_listed() {
 }
 
 #[test]
-fn only_paths_below_the_archive_are_entries() {
-    let (_folder, archive) = entries(&[("2026-01-01_0900.md", "2026-01-01T00:00:00Z")]);
+fn entry_paths_lie_below_archive() {
+    let (_folder, archive) =
+        archive_with_entries(&[("2026-01-01_0900.md", "2026-01-01T00:00:00Z")]);
     for (path, is) in [
         ("scout/2026-01-01_0900.md", true),
         ("scout/2026-01-02_0900.md", false),

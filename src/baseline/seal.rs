@@ -177,16 +177,16 @@ fn unescape_file_name(name: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+    const ABC_DIGEST: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
 
     fn parse(text: &str) -> Result<BaselineSeal, usize> {
         BaselineSeal::parse(text, Path::new("/etc/baselines"))
     }
 
     #[test]
-    fn every_form_of_sha256sum_is_read() {
+    fn every_sha256sum_format_is_parsed() {
         let text = format!(
-            "{ABC}  a.md\n{ABC} *b.md\n{ABC}  ./c.md\n{ABC}  baselines/d.md\n\\{ABC}  e\\\\f\\n.md\n"
+            "{ABC_DIGEST}  a.md\n{ABC_DIGEST} *b.md\n{ABC_DIGEST}  ./c.md\n{ABC_DIGEST}  baselines/d.md\n\\{ABC_DIGEST}  e\\\\f\\n.md\n"
         );
         let seal = parse(&text).unwrap();
         for name in ["a.md", "b.md", "c.md", "d.md", "e\\f\n.md"] {
@@ -200,14 +200,17 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_two_digests_breaks_the_seal() {
-        let other = ABC.replace('b', "c");
-        assert_eq!(parse(&format!("{ABC}  a.md\n{other}  ./a.md\n")), Err(2));
-        assert!(parse(&format!("{ABC}  a.md\n{ABC}  ./a.md\n")).is_ok());
+    fn name_with_two_digests_is_rejected() {
+        let other = ABC_DIGEST.replace('b', "c");
+        assert_eq!(
+            parse(&format!("{ABC_DIGEST}  a.md\n{other}  ./a.md\n")),
+            Err(2)
+        );
+        assert!(parse(&format!("{ABC_DIGEST}  a.md\n{ABC_DIGEST}  ./a.md\n")).is_ok());
     }
 
     #[test]
-    fn a_link_in_the_place_of_the_seal_is_no_missing_seal() {
+    fn symlink_or_directory_as_seal_is_integrity_error() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().canonicalize().unwrap();
         assert_eq!(BaselineSeal::read(&path), Ok(None));
@@ -227,13 +230,16 @@ mod tests {
     }
 
     #[test]
-    fn a_line_of_another_form_breaks_the_seal() {
-        assert_eq!(parse(&format!("{ABC}  a.md\nnonsense\n")), Err(2));
+    fn malformed_seal_line_is_rejected() {
+        assert_eq!(parse(&format!("{ABC_DIGEST}  a.md\nnonsense\n")), Err(2));
         assert_eq!(parse("ba78  a.md\n"), Err(1));
-        assert_eq!(parse(&format!("{ABC} a.md\n")), Err(1));
-        let other = ABC.replace('b', "c");
-        assert_eq!(parse(&format!("{ABC}  a.md\n{other}  a.md\n")), Err(2));
-        assert!(parse(&format!("{ABC}  a.md\n{ABC}  a.md\n")).is_ok());
-        assert_eq!(parse(&format!("\\{ABC}  a\\q.md\n")), Err(1));
+        assert_eq!(parse(&format!("{ABC_DIGEST} a.md\n")), Err(1));
+        let other = ABC_DIGEST.replace('b', "c");
+        assert_eq!(
+            parse(&format!("{ABC_DIGEST}  a.md\n{other}  a.md\n")),
+            Err(2)
+        );
+        assert!(parse(&format!("{ABC_DIGEST}  a.md\n{ABC_DIGEST}  a.md\n")).is_ok());
+        assert_eq!(parse(&format!("\\{ABC_DIGEST}  a\\q.md\n")), Err(1));
     }
 }

@@ -315,7 +315,7 @@ impl Output {
     }
 
     /// A line of a run as it goes on; not with `--json`, not with `-q`. It went
-    /// through [`untrusted::partial_line`] in the engine, so its marks are kept.
+    /// through [`untrusted::visible_line`] in the engine, so its marks are kept.
     pub fn print_progress(&mut self, line: &str) {
         if self.settings.is_json || self.settings.is_quiet {
             return;
@@ -453,7 +453,7 @@ fn output_error(error: &io::Error) -> Error {
     Error::new(ErrorKind::Host, message)
 }
 
-/// One line whose marks are kept; see [`untrusted::reveal`].
+/// One line whose marks are kept; see [`untrusted::reveal_line`].
 fn reveal_to_string(line: &[u8]) -> String {
     let tokens = untrusted::reveal_line(line, RevealOptions::PROSE);
     tokens.into_iter().map(|token| token.text).collect()
@@ -745,7 +745,7 @@ impl Printer<'_> {
 mod tests {
     use super::*;
 
-    fn page(color: bool, write: impl Fn(&mut Printer<'_>)) -> String {
+    fn printed_text(color: bool, write: impl Fn(&mut Printer<'_>)) -> String {
         let mut bytes = Vec::new();
         write(&mut Printer {
             writer: &mut bytes,
@@ -757,7 +757,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_fit_any_width_but_for_what_stays_whole() {
+    fn columns_fit_any_width_and_keep_required_ones() {
         // A state, a name, five figures, and a reason.
         let widths = [8, 14, 5, 5, 7, 8, 16, 60];
         let expendable = [3, 6, 2, 5, 4];
@@ -780,7 +780,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_text_is_marked_and_never_too_wide() {
+    fn cut_text_is_marked_and_fits() {
         let cut = |text: &str, room| text_cell(OutputRole::Plain, text).truncate(room).text;
         assert_eq!(cut("baseline", 8), "baseline");
         assert_eq!(cut("baseline", 7), "baseli…");
@@ -790,8 +790,8 @@ mod tests {
     }
 
     #[test]
-    fn tables_align_by_cells_and_not_by_bytes() {
-        let text = page(false, |page| {
+    fn tables_align_by_display_width() {
+        let text = printed_text(false, |page| {
             let rows = [
                 vec![
                     text_cell(OutputRole::Heading, "a"),
@@ -823,9 +823,9 @@ mod tests {
     }
 
     #[test]
-    fn hostile_text_is_made_visible_whatever_the_colour() {
+    fn hostile_text_is_escaped_with_and_without_color() {
         for color in [false, true] {
-            let text = page(color, |page| {
+            let text = printed_text(color, |page| {
                 page.write_plain_line("\x1b]0;owned\x07").unwrap();
                 page.write_table(&[vec![text_cell(OutputRole::Plain, "\u{202E}x")]])
                     .unwrap();

@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_ages_are_coarse() {
+    fn sizes_and_ages_are_rounded() {
         assert_eq!(format_size(812), "812");
         assert_eq!(format_size(14_440), "14.1K");
         assert_eq!(format_size(5 << 20), "5.0M");

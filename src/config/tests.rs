@@ -7,9 +7,9 @@ use crate::invocation::Invocation;
 use super::keys::CONFIG_KEYS;
 use super::*;
 
-const FILE: &str = "/srv/fleet/night.conf";
+const CONFIG_PATH: &str = "/srv/fleet/night.conf";
 
-fn env() -> ConfigEnvironment {
+fn test_env() -> ConfigEnvironment {
     ConfigEnvironment {
         cwd: PathBuf::from("/cwd"),
         home: Some(PathBuf::from("/home/op")),
@@ -20,30 +20,30 @@ fn env() -> ConfigEnvironment {
     }
 }
 
-fn read(text: &str) -> std::result::Result<Config, ConfigErrors> {
-    parse(text.as_bytes(), Path::new(FILE), &env())
+fn parse_text(text: &str) -> std::result::Result<Config, ConfigErrors> {
+    parse(text.as_bytes(), Path::new(CONFIG_PATH), &test_env())
 }
 
-fn good(text: &str) -> Config {
-    read(text).unwrap_or_else(|problems| panic!("{problems}"))
+fn valid_config(text: &str) -> Config {
+    parse_text(text).unwrap_or_else(|problems| panic!("{problems}"))
 }
 
 /// The config of one local agent with these lines added.
-fn bot(lines: &str) -> Agent {
+fn local_agent(lines: &str) -> Agent {
     let text = format!("[bot]\nmemory_file=/m.md\nbaseline=b.md\n{lines}");
-    good(&text).agents.remove(0)
+    valid_config(&text).agents.remove(0)
 }
 
-fn errors(text: &str) -> Vec<String> {
-    let problems = read(text).expect_err("this config is bad");
+fn error_lines(text: &str) -> Vec<String> {
+    let problems = parse_text(text).expect_err("this config is bad");
     problems.0.iter().map(Diagnostic::to_string).collect()
 }
 
 // --- what the original got wrong -------------------------------------------
 
 #[test]
-fn hash_inside_a_value_does_not_cut_it() {
-    let config = good(
+fn hash_inside_value_does_not_cut_it() {
+    let config = valid_config(
         "[general]\nseparator=###\n[bot] # c\nmemory_file = /srv/a#1/M.md # c\nbaseline=b#.md",
     );
     assert_eq!(config.general.separator, "###");
@@ -60,9 +60,9 @@ fn hash_inside_a_value_does_not_cut_it() {
 }
 
 #[test]
-fn a_hash_behind_white_space_cuts_and_says_so_when_it_looks_like_data() {
+fn hash_after_whitespace_cuts_and_may_warn() {
     let agent_at = |value: &str| {
-        let config = good(&format!("[bot]\nmemory_file = {value}\nbaseline = b.md\n"));
+        let config = valid_config(&format!("[bot]\nmemory_file = {value}\nbaseline = b.md\n"));
         let MemoryLocation::Local { memory, .. } = config.agents[0].location.clone() else {
             panic!("the agent is local");
         };
@@ -75,14 +75,14 @@ fn a_hash_behind_white_space_cuts_and_says_so_when_it_looks_like_data() {
 }
 
 #[test]
-fn spaces_around_equals_work() {
-    let config = good("  [ general ]  \n\tfleet_tag \t = \t PROD  west \t\r\n");
+fn spaces_around_equals_are_ignored() {
+    let config = valid_config("  [ general ]  \n\tfleet_tag \t = \t PROD  west \t\r\n");
     assert_eq!(config.general.fleet_tag.as_deref(), Some("PROD  west"));
 }
 
 #[test]
-fn unknown_key_is_loud() {
-    let found = errors("[bot]\nmemory_flie = /m.md\nbaseline = b.md\n");
+fn unknown_key_is_an_error_with_suggestion() {
+    let found = error_lines("[bot]\nmemory_flie = /m.md\nbaseline = b.md\n");
     assert_eq!(
         found,
         [
@@ -93,23 +93,23 @@ fn unknown_key_is_loud() {
 }
 
 #[test]
-fn an_odd_section_name_does_not_hand_its_keys_to_the_agent_before() {
-    let found = errors("[a]\nmemory_file=/a.md\nbaseline=a.md\n[b c]\nmemory_file=/b.md\n");
+fn invalid_section_name_does_not_leak_keys() {
+    let found = error_lines("[a]\nmemory_file=/a.md\nbaseline=a.md\n[b c]\nmemory_file=/b.md\n");
     assert!(found[0].contains(":4: error: a section's name has only letters"));
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
 #[test]
-fn a_bad_number_is_an_error_not_a_default() {
+fn invalid_number_is_an_error_not_a_default() {
     for value in ["3O", "-1", "+1", "1e3", "0x10", "1.5", "٣", "0"] {
-        let found = errors(&format!("[general]\narchive_retention_days={value}\n"));
+        let found = error_lines(&format!("[general]\narchive_retention_days={value}\n"));
         assert!(
             found[0].contains("a whole number from 1 to 36500"),
             "{value}"
         );
     }
     assert_eq!(
-        good("[general]\narchive_retention_days=007")
+        valid_config("[general]\narchive_retention_days=007")
             .general
             .archive_retention_days,
         7
@@ -117,11 +117,11 @@ fn a_bad_number_is_an_error_not_a_default() {
 }
 
 #[test]
-fn a_named_config_that_is_missing_is_an_error() {
+fn missing_named_config_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut env = ConfigEnvironment {
         cwd: folder.path().to_path_buf(),
-        ..env()
+        ..test_env()
     };
     // There is one to fall through to, and that must not happen.
     fs::write(folder.path().join(CONFIG_FILE_NAME), "").unwrap();
@@ -139,7 +139,7 @@ fn a_named_config_that_is_missing_is_an_error() {
 // --- where the config is -----------------------------------------------------
 
 #[test]
-fn the_search_goes_from_the_flag_to_the_system() {
+fn locate_searches_from_flag_to_system() {
     let world = tempfile::tempdir().unwrap();
     let at = |name: &str| world.path().join(name);
     let mut env = ConfigEnvironment {
@@ -222,11 +222,11 @@ fn the_search_goes_from_the_flag_to_the_system() {
 }
 
 #[test]
-fn a_link_that_leads_nowhere_is_found_and_then_loud() {
+fn dangling_config_symlink_is_found_and_fails() {
     let folder = tempfile::tempdir().unwrap();
     let env = ConfigEnvironment {
         cwd: folder.path().to_path_buf(),
-        ..env()
+        ..test_env()
     };
     symlink("gone", folder.path().join(CONFIG_FILE_NAME)).unwrap();
     let located = locate(None, &env).unwrap();
@@ -235,14 +235,14 @@ fn a_link_that_leads_nowhere_is_found_and_then_loud() {
 }
 
 #[test]
-fn root_takes_a_config_from_the_current_folder_only_if_nobody_else_could_write_it() {
+fn root_rejects_unsafe_config_in_current_directory() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join(CONFIG_FILE_NAME);
     let env = ConfigEnvironment {
         cwd: folder.path().to_path_buf(),
         home: None,
         uid: 0,
-        ..env()
+        ..test_env()
     };
     let nowhere = folder.path().join("etc.conf");
     let why = || match locate_with_system_path(None, &env, &nowhere) {
@@ -287,7 +287,7 @@ fn root_takes_a_config_from_the_current_folder_only_if_nobody_else_could_write_i
 }
 
 #[test]
-fn a_config_may_come_through_a_pipe_but_not_again() {
+fn config_from_pipe_is_loaded_once_only() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     let (kind, mode) = (
@@ -299,15 +299,15 @@ fn a_config_may_come_through_a_pipe_but_not_again() {
     let writer = std::thread::spawn(move || {
         fs::write(there, "[bot]\nmemory_file = /srv/M.md\nbaseline = b.md\n").unwrap();
     });
-    assert_eq!(load(&pipe, &env()).unwrap().agents.len(), 1);
+    assert_eq!(load(&pipe, &test_env()).unwrap().agents.len(), 1);
     writer.join().unwrap();
     // A console that runs does not wait for somebody to write.
-    let text = reload(&pipe, &env()).unwrap_err().to_string();
+    let text = reload(&pipe, &test_env()).unwrap_err().to_string();
     assert!(text.contains("it is not a regular file"), "{text}");
 }
 
 #[test]
-fn a_config_that_cannot_be_read_is_a_problem_with_a_path() {
+fn unreadable_config_error_names_path() {
     let folder = tempfile::tempdir().unwrap();
     let big = folder.path().join("big.conf");
     fs::write(&big, vec![b'#'; MAX_CONFIG_BYTES as usize + 1]).unwrap();
@@ -316,7 +316,7 @@ fn a_config_that_cannot_be_read_is_a_problem_with_a_path() {
         (folder.path().to_path_buf(), "is a directory"),
         (big, "larger than 4194304 bytes"),
     ] {
-        let text = load(&path, &env()).unwrap_err().to_string();
+        let text = load(&path, &test_env()).unwrap_err().to_string();
         assert!(
             text.starts_with(&format!("{}: error: ", path.display())),
             "{text}"
@@ -328,8 +328,8 @@ fn a_config_that_cannot_be_read_is_a_problem_with_a_path() {
 // --- values ------------------------------------------------------------------
 
 #[test]
-fn an_empty_config_has_the_documented_defaults() {
-    let config = good("");
+fn empty_config_has_documented_defaults() {
+    let config = valid_config("");
     assert_eq!(
         config.general,
         GeneralSettings {
@@ -362,10 +362,10 @@ fn an_empty_config_has_the_documented_defaults() {
 }
 
 #[test]
-fn a_local_agent_has_its_own_values_or_the_fleets() {
+fn local_agent_overrides_fleet_values() {
     let text = "[general]\nprotect=typed\nmax_memory_size=9\n[a]\nmemory_file=m.md\nbaseline=./x/a.md\n\
                 [b]\nmemory_file=~/b.md\nbaseline=b.md\narchive_subdir=x/./y/\nprotect=readonly\nseparator=+++\nevery=1d\n";
-    let config = good(text);
+    let config = valid_config(text);
     let a = Agent {
         name: "a".into(),
         location: MemoryLocation::Local {
@@ -404,8 +404,8 @@ fn a_local_agent_has_its_own_values_or_the_fleets() {
 }
 
 #[test]
-fn agents_of_one_host_agree_on_a_timeout() {
-    let config = good(
+fn agents_of_one_host_share_longest_timeout() {
+    let config = valid_config(
         "[a]\nremote_host=h\nremote_memory=a.md\nbaseline=a.md\nremote_timeout=5\n\
          [b]\nremote_host=h\nremote_memory=b.md\nbaseline=b.md\nremote_timeout=40\n\
          [c]\nremote_host=h\nremote_port=23\nremote_memory=c.md\nbaseline=c.md\nremote_timeout=7\n",
@@ -421,9 +421,9 @@ fn agents_of_one_host_agree_on_a_timeout() {
 }
 
 #[test]
-fn places_that_are_one_file_are_known_as_one() {
+fn equal_locations_have_equal_keys() {
     let key = |host: &str, more: &str, memory: &str| {
-        let config = good(&format!(
+        let config = valid_config(&format!(
             "[r]\nremote_host={host}\n{more}remote_memory={memory}\nbaseline=r.md\n"
         ));
         let (name, port, user, path) = config.agents[0].location.file_identity();
@@ -442,21 +442,21 @@ fn places_that_are_one_file_are_known_as_one() {
 }
 
 #[test]
-fn a_remote_path_is_as_short_as_file_systems_take() {
+fn overlong_remote_path_is_rejected() {
     let text = |path: &str| format!("[r]\nremote_host=h\nremote_memory={path}\nbaseline=r.md\n");
-    good(&text(&format!("/{}/M.md", "d/".repeat(2000))));
+    valid_config(&text(&format!("/{}/M.md", "d/".repeat(2000))));
     for path in [
         format!("/{}M.md", "d/".repeat(2100)),
         format!("/{}", "m".repeat(256)),
     ] {
-        let problems = errors(&text(&path)).concat();
+        let problems = error_lines(&text(&path)).concat();
         assert!(problems.contains("write a shorter one"), "{problems}");
     }
 }
 
 #[test]
-fn a_remote_agent_keeps_its_path_as_it_is_written() {
-    let config = good(
+fn remote_path_is_kept_as_written() {
+    let config = valid_config(
         "[general]\nremote_scp_timeout=7\n[r]\nremote_host=h\nremote_user=u\nremote_memory=~/a/./m.md\n\
          remote_port=22\nidentity_file=~/.ssh/id\nbaseline=r.md\nremote_poll=3\n",
     );
@@ -482,12 +482,12 @@ fn a_remote_agent_keeps_its_path_as_it_is_written() {
 }
 
 #[test]
-fn what_a_host_may_lack_is_a_list() {
+fn accept_weaker_parses_a_list() {
     let with = |list: &str| {
         let text = format!(
             "[r]\nremote_host=h\nremote_memory=m.md\nbaseline=r.md\naccept_weaker={list}\n"
         );
-        parse(text.as_bytes(), Path::new("/srv/fleet/a.conf"), &env())
+        parse(text.as_bytes(), Path::new("/srv/fleet/a.conf"), &test_env())
     };
     let accepted = |list: &str| {
         with(list).unwrap().agents[0]
@@ -507,9 +507,9 @@ fn what_a_host_may_lack_is_a_list() {
 }
 
 #[test]
-fn weaker_promises_of_another_place_do_nothing() {
+fn accept_weaker_of_other_location_warns() {
     let with = |place: &str, list: &str| {
-        good(&format!(
+        valid_config(&format!(
             "[r]\n{place}\nbaseline=r.md\naccept_weaker={list}\n"
         ))
     };
@@ -534,9 +534,9 @@ fn weaker_promises_of_another_place_do_nothing() {
 }
 
 #[test]
-fn paths_start_at_the_folder_of_the_config_and_keep_their_dotdots() {
+fn paths_start_at_config_directory_and_keep_dotdots() {
     let path = |value: &str| {
-        let config = good(&format!("[general]\nbaseline_dir = {value}\n"));
+        let config = valid_config(&format!("[general]\nbaseline_dir = {value}\n"));
         config.general.baseline_dir.display().to_string()
     };
     assert_eq!(path("x/./y/"), "/srv/fleet/x/y");
@@ -546,19 +546,19 @@ fn paths_start_at_the_folder_of_the_config_and_keep_their_dotdots() {
     assert_eq!(path("~//x"), "/home/op/x");
     assert_eq!(path("./~x"), "/srv/fleet/~x");
     // A relative path of the config itself starts at the current folder.
-    let config = parse(b"", Path::new("./a.conf"), &env()).unwrap();
+    let config = parse(b"", Path::new("./a.conf"), &test_env()).unwrap();
     assert_eq!(config.path, Path::new("/cwd/a.conf"));
     assert_eq!(config.general.baseline_dir, Path::new("/cwd/baselines"));
 }
 
 #[test]
-fn a_tilde_without_a_home_is_an_error() {
+fn tilde_without_home_is_an_error() {
     let env = ConfigEnvironment {
         home: None,
-        ..env()
+        ..test_env()
     };
     let text = b"[general]\narchive_dir = ~/x\n";
-    let problems = parse(text, Path::new(FILE), &env).unwrap_err();
+    let problems = parse(text, Path::new(CONFIG_PATH), &env).unwrap_err();
     assert!(
         problems.to_string().contains("no home is known"),
         "{problems}"
@@ -566,8 +566,12 @@ fn a_tilde_without_a_home_is_an_error() {
 }
 
 #[test]
-fn a_group_may_read_entries_unless_the_mode_says_otherwise() {
-    let mode = |text: &str| good(&format!("[general]\n{text}")).general.archive_mode;
+fn archive_group_sets_group_readable_mode() {
+    let mode = |text: &str| {
+        valid_config(&format!("[general]\n{text}"))
+            .general
+            .archive_mode
+    };
     assert_eq!(mode(""), 0o600);
     assert_eq!(mode("archive_group=ops"), 0o640);
     assert_eq!(mode("archive_group="), 0o600);
@@ -576,7 +580,7 @@ fn a_group_may_read_entries_unless_the_mode_says_otherwise() {
 }
 
 #[test]
-fn what_is_written_behind_a_number_is_understood_in_the_hint_only() {
+fn number_unit_is_interpreted_only_in_hint() {
     for (line, hint) in [
         ("max_memory_size = 16 KiB", Some("write bytes: 16384")),
         ("max_memory_size = 1G", Some("write bytes: 1073741824")),
@@ -587,7 +591,7 @@ fn what_is_written_behind_a_number_is_understood_in_the_hint_only() {
         ("max_memory_size = 0", None),
         ("max_memory_size = K", None),
     ] {
-        let problems = read(&format!("[general]\n{line}\n")).unwrap_err();
+        let problems = parse_text(&format!("[general]\n{line}\n")).unwrap_err();
         let given = problems.0[0].hint.as_deref().unwrap();
         match hint {
             Some(hint) => assert_eq!(given, hint, "{line}"),
@@ -597,13 +601,13 @@ fn what_is_written_behind_a_number_is_understood_in_the_hint_only() {
 }
 
 #[test]
-fn every_word_has_its_variant() {
+fn every_keyword_parses_to_its_variant() {
     for (word, protect) in [
         ("none", ProtectLevel::None),
         ("typed", ProtectLevel::Typed),
         ("readonly", ProtectLevel::ReadOnly),
     ] {
-        assert_eq!(bot(&format!("protect={word}")).protect, protect);
+        assert_eq!(local_agent(&format!("protect={word}")).protect, protect);
         assert_eq!(serde_json::to_value(protect).unwrap(), word);
     }
     for (word, seal) in [
@@ -612,7 +616,7 @@ fn every_word_has_its_variant() {
         ("signed", SealRequirement::Signed),
         ("never", SealRequirement::Never),
     ] {
-        let config = good(&format!("[general]\nrequire_seal={word}"));
+        let config = valid_config(&format!("[general]\nrequire_seal={word}"));
         assert_eq!(config.general.require_seal, seal);
         assert_eq!(serde_json::to_value(seal).unwrap(), word);
     }
@@ -621,7 +625,7 @@ fn every_word_has_its_variant() {
 #[test]
 fn agents_are_found_and_suggested_by_name() {
     let text = "[code-reviewer]\nmemory_file=/c.md\nbaseline=c.md\n[monitor]\nmemory_file=/m.md\nbaseline=m.md\n";
-    let config = good(text);
+    let config = valid_config(text);
     assert_eq!(
         config.agent("monitor").map(|agent| agent.section_line),
         Some(4)
@@ -635,8 +639,9 @@ fn agents_are_found_and_suggested_by_name() {
 // --- diagnostics ---------------------------------------------------------------
 
 #[test]
-fn problems_become_one_error_with_a_line_for_each() {
-    let problems = read("[general]\nthme = x\nprotect = \n[bot\nremote_poll = soon\n").unwrap_err();
+fn problems_join_into_one_error_with_details() {
+    let problems =
+        parse_text("[general]\nthme = x\nprotect = \n[bot\nremote_poll = soon\n").unwrap_err();
     let lines: Vec<_> = problems.0.iter().map(|it| it.line).collect();
     assert_eq!(lines, [Some(2), Some(3), Some(4), Some(5)]);
     let error = Error::from(problems);
@@ -657,7 +662,7 @@ fn problems_become_one_error_with_a_line_for_each() {
 }
 
 #[test]
-fn what_was_meant_is_found_by_likeness_and_by_letters_that_changed_places() {
+fn closest_finds_typos_and_transpositions() {
     let words = ["log", "off", "dark", "reset", "remote_poll"];
     for (written, meant) in [
         ("drak", Some("dark")),
@@ -677,32 +682,32 @@ fn what_was_meant_is_found_by_likeness_and_by_letters_that_changed_places() {
 }
 
 #[test]
-fn a_long_or_foreign_file_gets_a_short_answer() {
-    let found = errors(&"x".repeat(5000));
+fn overlong_or_utf16_file_gets_short_error() {
+    let found = error_lines(&"x".repeat(5000));
     assert!(found[0].len() < 500, "{}", found[0].len());
     let utf16: Vec<u8> = "\u{feff}[general]\n"
         .encode_utf16()
         .flat_map(u16::to_le_bytes)
         .collect();
-    let problems = parse(&utf16, Path::new(FILE), &env()).unwrap_err();
+    let problems = parse(&utf16, Path::new(CONFIG_PATH), &test_env()).unwrap_err();
     assert_eq!(problems.0.len(), 1);
     assert!(problems.to_string().contains("UTF-16"), "{problems}");
 }
 
 #[test]
-fn the_wrong_file_gets_a_bounded_answer() {
-    let found = errors(&"rubbish\n".repeat(1234));
+fn wrong_file_gets_bounded_errors() {
+    let found = error_lines(&"rubbish\n".repeat(1234));
     assert_eq!(found.len(), 1001);
     assert!(found[1000].contains("error: 234 more errors are not shown"));
     let many = format!("[lint]\n{}", "rule = a #b\n".repeat(1234));
-    assert_eq!(good(&many).warnings.len(), 1001);
+    assert_eq!(valid_config(&many).warnings.len(), 1001);
 }
 
 #[test]
-fn diagnostics_are_json_even_where_the_file_name_is_not_utf8() {
+fn diagnostics_are_json_for_non_utf8_file_name() {
     use std::os::unix::ffi::OsStrExt;
     let path = Path::new(std::ffi::OsStr::from_bytes(b"/srv/\xff.conf"));
-    let problems = parse(b"x", path, &env()).unwrap_err();
+    let problems = parse(b"x", path, &test_env()).unwrap_err();
     let json = serde_json::to_value(&problems).unwrap();
     assert_eq!(json[0]["level"], "error");
     assert_eq!(json[0]["line"], 1);
@@ -710,11 +715,11 @@ fn diagnostics_are_json_even_where_the_file_name_is_not_utf8() {
 }
 
 #[test]
-fn directory_that_is_not_utf8_is_an_error() {
+fn non_utf8_directory_is_an_error() {
     use std::os::unix::ffi::OsStrExt;
     let path = Path::new(std::ffi::OsStr::from_bytes(b"/srv/\xff/fleet.conf"));
     let text = b"[scout]\nmemory_file = MEMORY.md\nbaseline = scout.md\n";
-    let problems = parse(text, path, &env()).unwrap_err();
+    let problems = parse(text, path, &test_env()).unwrap_err();
     assert!(
         format!("{problems:?}").contains("is not UTF-8"),
         "{problems:?}"
@@ -724,7 +729,7 @@ fn directory_that_is_not_utf8_is_an_error() {
 // --- the table -------------------------------------------------------------------
 
 #[test]
-fn the_table_is_consistent() {
+fn key_table_is_consistent() {
     let mut seen = Vec::new();
     for doc in keys() {
         let name = (doc.section == SectionKind::General, doc.name);
@@ -740,7 +745,7 @@ fn the_table_is_consistent() {
     // Every default is a value that a line could give.
     for doc in CONFIG_KEYS.iter().filter(|doc| !doc.default.is_empty()) {
         assert_eq!(doc.section, SectionKind::General, "{}", doc.name);
-        good(&format!("[general]\n{} = {}\n", doc.name, doc.default));
+        valid_config(&format!("[general]\n{} = {}\n", doc.name, doc.default));
     }
     // The keys without a default are those that `General` has as options.
     let unset = CONFIG_KEYS
@@ -754,7 +759,7 @@ fn the_table_is_consistent() {
 }
 
 /// What `config show` prints, read again.
-fn shown(config: &Config) -> Config {
+fn reparsed_config(config: &Config) -> Config {
     let mut text = String::new();
     let mut section = "";
     for entry in config.effective_values() {
@@ -764,7 +769,7 @@ fn shown(config: &Config) -> Config {
         }
         text.push_str(&format!("{}={}\n", entry.key, entry.value));
     }
-    good(&text)
+    valid_config(&text)
 }
 
 fn without_lines(config: &Config) -> (GeneralSettings, Vec<Agent>) {
@@ -776,10 +781,13 @@ fn without_lines(config: &Config) -> (GeneralSettings, Vec<Agent>) {
 }
 
 #[test]
-fn the_entries_are_a_config_with_the_same_meaning() {
+fn entries_round_trip_as_config() {
     let text = include_str!("../../tests/configs/valid/everything.conf");
-    let config = good(text);
-    assert_eq!(without_lines(&shown(&config)), without_lines(&config));
+    let config = valid_config(text);
+    assert_eq!(
+        without_lines(&reparsed_config(&config)),
+        without_lines(&config)
+    );
     // Everything that the table knows is said in that file.
     for doc in keys() {
         let general = doc.section == SectionKind::General;
@@ -791,8 +799,8 @@ fn the_entries_are_a_config_with_the_same_meaning() {
 }
 
 #[test]
-fn a_very_long_key_is_not_compared_with_every_key() {
-    let found = errors(&format!("[a]\n{}=x\n", "memory_file".repeat(100)));
+fn overlong_key_gets_no_suggestion() {
+    let found = error_lines(&format!("[a]\n{}=x\n", "memory_file".repeat(100)));
     let about = found
         .iter()
         .find(|it| it.contains("is not a key of an agent"));
@@ -800,23 +808,26 @@ fn a_very_long_key_is_not_compared_with_every_key() {
 }
 
 #[test]
-fn a_path_that_would_be_shown_as_another_is_refused() {
+fn path_that_displays_as_another_is_rejected() {
     for value in ["./ x", "x /", "x /.", "./\u{a0}x", "./~/x"] {
-        let found = errors(&format!(
+        let found = error_lines(&format!(
             "[a]\nmemory_file=/m\nbaseline=b\narchive_subdir={value}"
         ));
         assert!(found[0].contains("is the path"), "{found:?}");
     }
     for value in ["./~", "./~x", "x /y", "./x/~/y"] {
-        let config = good(&format!(
+        let config = valid_config(&format!(
             "[a]\nmemory_file=/m\nbaseline=b\narchive_subdir={value}"
         ));
-        assert_eq!(without_lines(&shown(&config)), without_lines(&config));
+        assert_eq!(
+            without_lines(&reparsed_config(&config)),
+            without_lines(&config)
+        );
     }
 }
 
 /// Lines that are nearly a config.
-fn soup() -> impl Strategy<Value = String> {
+fn config_like_text() -> impl Strategy<Value = String> {
     let key = prop::sample::select(keys().iter().map(|doc| doc.name).collect::<Vec<_>>());
     let value = prop::sample::select(vec![
         "x", "/x/y.md", "~/x.md", "16384", "16K", "", "---", "typed", "0640", "a #b", "\"q\"",
@@ -835,16 +846,16 @@ fn soup() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn parse_never_panics_on_any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let _ = parse(&bytes, Path::new(FILE), &env());
+        let _ = parse(&bytes, Path::new(CONFIG_PATH), &test_env());
     }
 
     #[test]
-    fn parse_takes_it_whole_or_says_where_it_is_wrong(text in soup()) {
+    fn parse_succeeds_or_reports_valid_lines(text in config_like_text()) {
         let count = text.split('\n').count();
-        match read(&text) {
+        match parse_text(&text) {
             Ok(config) => {
                 prop_assert!(config.warnings.iter().all(|it| it.level == DiagnosticLevel::Warning));
-                prop_assert_eq!(without_lines(&shown(&config)), without_lines(&config));
+                prop_assert_eq!(without_lines(&reparsed_config(&config)), without_lines(&config));
             }
             Err(problems) => {
                 prop_assert!(problems.0.iter().any(|it| it.level == DiagnosticLevel::Error));

@@ -232,7 +232,7 @@ fn host_cells(
 mod tests {
     use super::*;
 
-    fn shown(columns: &[FleetColumn], screen: u16, longest: u16) -> Vec<&'static str> {
+    fn shown_columns(columns: &[FleetColumn], screen: u16, longest: u16) -> Vec<&'static str> {
         let longest = CellWidths {
             agent: longest,
             ..CellWidths::default()
@@ -242,24 +242,24 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_the_order_of_the_columns() {
+    fn column_table_is_in_enum_order() {
         for shape in COLUMN_LAYOUTS {
             assert_eq!(shape.column.layout().id, shape.id);
         }
     }
 
     #[test]
-    fn the_least_needed_goes_first_as_the_screen_shrinks() {
+    fn least_needed_column_is_dropped_first() {
         let usual = default_columns();
-        assert_eq!(shown(&usual, 120, 15).len(), 10);
-        assert!(!shown(&usual, 109, 16).contains(&"host"));
+        assert_eq!(shown_columns(&usual, 120, 15).len(), 10);
+        assert!(!shown_columns(&usual, 109, 16).contains(&"host"));
         let narrow = ["state", "agent", "scratch", "above", "changed", "last-run"];
-        assert_eq!(shown(&usual, 80, 15), narrow);
-        assert_eq!(shown(&usual, 60, 15), narrow[..5]);
+        assert_eq!(shown_columns(&usual, 80, 15), narrow);
+        assert_eq!(shown_columns(&usual, 60, 15), narrow[..5]);
     }
 
     #[test]
-    fn names_are_whole_before_sizes_and_limits_are_shown() {
+    fn agent_names_are_whole_before_sizes_show() {
         for screen in 60..=200 {
             let longest = CellWidths {
                 agent: 20,
@@ -273,23 +273,26 @@ mod tests {
             assert!(names >= 20 || sizes.is_none(), "{screen}: {places:?}");
         }
         let usual = default_columns();
-        let at_100 = shown(&usual, 100, 15);
+        let at_100 = shown_columns(&usual, 100, 15);
         let has = |word| at_100.contains(&word);
         assert!(!has("limit") && has("size") && has("why"), "{at_100:?}");
     }
 
     #[test]
-    fn what_fits_is_shown_however_narrow_the_screen_is() {
+    fn fitting_columns_are_shown_at_any_width() {
         let few = [
             FleetColumn::Agent,
             FleetColumn::State,
             FleetColumn::Host,
             FleetColumn::Trend,
         ];
-        assert_eq!(shown(&few, 60, 15), ["agent", "state", "host", "trend"]);
+        assert_eq!(
+            shown_columns(&few, 60, 15),
+            ["agent", "state", "host", "trend"]
+        );
         let usual = default_columns();
-        assert!(shown(&usual, 80, 9).contains(&"size"));
-        assert!(!shown(&usual, 80, 24).contains(&"size"));
+        assert!(shown_columns(&usual, 80, 9).contains(&"size"));
+        assert!(!shown_columns(&usual, 80, 24).contains(&"size"));
         let few = [
             FleetColumn::State,
             FleetColumn::Agent,
@@ -297,11 +300,14 @@ mod tests {
             FleetColumn::Trend,
             FleetColumn::Reason,
         ];
-        assert_eq!(shown(&few, 60, 15), ["state", "agent", "size", "trend"]);
+        assert_eq!(
+            shown_columns(&few, 60, 15),
+            ["state", "agent", "size", "trend"]
+        );
     }
 
     #[test]
-    fn hosts_are_whole_before_names_where_they_tell_something() {
+    fn hosts_are_whole_before_names_when_remote() {
         let longest = CellWidths {
             agent: 30,
             host: 7,
@@ -330,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn no_column_reaches_into_another_or_over_the_edge() {
+    fn columns_neither_overlap_nor_overflow() {
         let all: Vec<FleetColumn> = COLUMN_LAYOUTS.iter().map(|shape| shape.column).collect();
         let mut turned = all.clone();
         turned[..10].reverse();

@@ -486,7 +486,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_is_consistent() {
+    fn command_table_is_consistent() {
         let mut ids = HashSet::new();
         let mut commands = HashSet::new();
         for spec in COMMAND_TABLE {
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_means_two_things_in_one_context() {
+    fn keys_are_unique_per_context() {
         for context in [Fleet, Agent, Plan, Run, Outcome, Log, Hosts, Any] {
             let mut seen: HashSet<&str> = HashSet::new();
             for spec in COMMAND_TABLE

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_there_never_is_cannot_be_asked_for() {
+    fn impossible_filter_terms_are_reported() {
         let told = |filter: &str| {
             let faults = find_filter_errors(filter).into_iter();
             let told = faults.map(|it| format!("{}; {}", it.message, it.hint.unwrap_or_default()));
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn terms_are_joined_negated_loosened_and_ask_for_states() {
+    fn filter_terms_combine_negate_and_match_states() {
         let subject = FilterSubject {
             name: "code-reviewer",
             host: "box",

@@ -176,7 +176,7 @@ mod tests {
         }
     }
 
-    fn view(filter: &str) -> ViewState {
+    fn view_with_filter(filter: &str) -> ViewState {
         ViewState {
             sort_order: SortOrder::LastRun,
             is_reversed: true,
@@ -185,24 +185,27 @@ mod tests {
     }
 
     #[test]
-    fn each_fleet_has_a_view_of_its_own_that_comes_back() {
+    fn each_fleet_has_its_own_saved_view() {
         let folder = tempfile::tempdir().unwrap();
         let (one, two) = (
             place(folder.path(), "/a.conf"),
             place(folder.path(), "/b \"c\".conf"),
         );
         assert_eq!(one.read().unwrap(), None);
-        one.write(&view("is:drifted !\"test\""), &SystemClock)
+        one.write(&view_with_filter("is:drifted !\"test\""), &SystemClock)
             .unwrap();
         two.write(&ViewState::default(), &SystemClock).unwrap();
-        assert_eq!(one.read().unwrap(), Some(view("is:drifted !\"test\"")));
+        assert_eq!(
+            one.read().unwrap(),
+            Some(view_with_filter("is:drifted !\"test\""))
+        );
         assert_eq!(two.read().unwrap(), Some(ViewState::default()));
         let mode = std::fs::metadata(&one.path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
-    fn many_who_write_at_once_lose_no_view() {
+    fn concurrent_writers_lose_no_view() {
         let folder = tempfile::tempdir().unwrap();
         let places: Vec<ViewStateFile> = (0..8)
             .map(|number| place(folder.path(), &format!("/{number}.conf")))
@@ -211,23 +214,31 @@ mod tests {
             for place in &places {
                 scope.spawn(|| {
                     for _ in 0..8 {
-                        place.write(&view(&place.fleet_key), &SystemClock).unwrap();
+                        place
+                            .write(&view_with_filter(&place.fleet_key), &SystemClock)
+                            .unwrap();
                         // Nobody wrote what was there before this back.
-                        assert_eq!(place.read().unwrap(), Some(view(&place.fleet_key)));
+                        assert_eq!(
+                            place.read().unwrap(),
+                            Some(view_with_filter(&place.fleet_key))
+                        );
                     }
                 });
             }
         });
         for place in &places {
-            assert_eq!(place.read().unwrap(), Some(view(&place.fleet_key)));
+            assert_eq!(
+                place.read().unwrap(),
+                Some(view_with_filter(&place.fleet_key))
+            );
         }
     }
 
     #[test]
-    fn a_broken_file_is_told_and_written_anew() {
+    fn broken_view_file_is_reported_and_rewritten() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "/a.conf");
-        place.write(&view("x"), &SystemClock).unwrap();
+        place.write(&view_with_filter("x"), &SystemClock).unwrap();
         for broken in [
             "[",
             "\"/a.conf\" = 7",
@@ -239,22 +250,22 @@ mod tests {
             if let Ok(Some(read)) = read {
                 assert_eq!(read, ViewState::default());
             }
-            place.write(&view("y"), &SystemClock).unwrap();
-            assert_eq!(place.read().unwrap(), Some(view("y")));
+            place.write(&view_with_filter("y"), &SystemClock).unwrap();
+            assert_eq!(place.read().unwrap(), Some(view_with_filter("y")));
         }
     }
 
     #[test]
-    fn the_last_of_several_is_kept_and_the_end_waits_for_it() {
+    fn last_view_is_written_before_end_returns() {
         let folder = tempfile::tempdir().unwrap();
         let place = place(folder.path(), "/a.conf");
         let (messages, told) = unbounded();
         let keeper = ViewStateWriter::start(place.clone(), Arc::new(SystemClock), messages.clone());
         for filter in ["a", "ab", "abc"] {
-            keeper.save(view(filter));
+            keeper.save(view_with_filter(filter));
         }
         keeper.shut_down();
-        assert_eq!(place.read().unwrap(), Some(view("abc")));
+        assert_eq!(place.read().unwrap(), Some(view_with_filter("abc")));
         // A folder that cannot be made: that is told once.
         std::fs::write(folder.path().join("file"), "").unwrap();
         let bad = ViewStateFile {
@@ -262,7 +273,7 @@ mod tests {
             ..place
         };
         let keeper = ViewStateWriter::start(bad, Arc::new(SystemClock), messages);
-        keeper.save(view("a"));
+        keeper.save(view_with_filter("a"));
         keeper.shut_down();
         assert!(
             matches!(told.try_recv(), Ok(Msg::Reported(MessageLevel::Warn, text)) if text.contains("not kept"))

@@ -612,7 +612,7 @@ mod tests {
     }
 
     /// The commands that keep their defaults because of a clash, and with whom.
-    fn clashes(patches: &[(Command, &[&str])]) -> Vec<(Command, Command)> {
+    fn conflicts_of(patches: &[(Command, &[&str])]) -> Vec<(Command, Command)> {
         let patches = patches.iter().map(|(command, keys)| patch(*command, keys));
         let (_, clashes) = Keymap::with_overrides(patches.collect());
         clashes
@@ -622,7 +622,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_of_the_table_can_be_read_and_written_and_is_allowed() {
+    fn default_keys_round_trip_and_are_allowed() {
         for spec in COMMAND_TABLE {
             let mut all = Vec::new();
             for text in spec.keys {
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn a_context_hides_what_holds_everywhere() {
+    fn context_binding_shadows_global_binding() {
         assert_eq!(of(KeyContext::Fleet, "g"), KeyMeaning::Prefix);
         assert_eq!(
             of(KeyContext::Fleet, "gg"),
@@ -665,7 +665,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_are_written_with_blanks_where_names_are_among_them() {
+    fn sequences_with_key_names_are_written_with_blanks() {
         for (text, keys) in [
             ("gg", 2),
             ("Space r", 2),
@@ -691,7 +691,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_key_says_what_was_meant() {
+    fn invalid_key_suggests_a_correction() {
         for (text, hint) in [
             ("Spce", "`Space`"),
             ("enter", "`Enter`"),
@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_be_are_refused() {
+    fn impossible_keys_are_rejected() {
         for (command, text) in [
             (Command::PlanReset, "^s"),
             (Command::PlanReset, "x ^a"),
@@ -748,7 +748,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_replaces_the_keys_of_a_command_and_none_takes_them_away() {
+    fn key_list_replaces_defaults_and_empty_unbinds() {
         let (keymap, clashes) = Keymap::with_overrides(vec![
             patch(Command::PlanReset, &["F5", "Q"]),
             patch(Command::GoLog, &[]),
@@ -770,51 +770,54 @@ mod tests {
     }
 
     #[test]
-    fn clashes_are_found_where_two_commands_hold_at_once() {
+    fn conflicts_are_found_in_shared_contexts() {
         use Command::*;
-        assert_eq!(clashes(&[(PlanReset, &["d"])]), [(PlanReset, OpenDiff)]);
         assert_eq!(
-            clashes(&[(PlanReset, &["g"])]),
+            conflicts_of(&[(PlanReset, &["d"])]),
+            [(PlanReset, OpenDiff)]
+        );
+        assert_eq!(
+            conflicts_of(&[(PlanReset, &["g"])]),
             [(PlanReset, Top)],
             "g hides gg"
         );
         assert_eq!(
-            clashes(&[(PlanReset, &["jj"])]),
+            conflicts_of(&[(PlanReset, &["jj"])]),
             [(PlanReset, Down)],
             "j hides jj"
         );
         assert_eq!(
-            clashes(&[(PlanReset, &["7"])]),
+            conflicts_of(&[(PlanReset, &["7"])]),
             [(PlanReset, GoLog)],
             "everywhere"
         );
-        assert_eq!(clashes(&[(ToggleWrap, &["v"])]), [], "another screen");
+        assert_eq!(conflicts_of(&[(ToggleWrap, &["v"])]), [], "another screen");
         assert_eq!(
-            clashes(&[(PlanReset, &["d"]), (OpenDiff, &["X"])]),
+            conflicts_of(&[(PlanReset, &["d"]), (OpenDiff, &["X"])]),
             [],
             "exchanged"
         );
         assert_eq!(
-            clashes(&[(PlanReset, &["Space r"]), (ToggleMark, &["m"])]),
+            conflicts_of(&[(PlanReset, &["Space r"]), (ToggleMark, &["m"])]),
             []
         );
         assert_eq!(
-            clashes(&[(KeepHiddenAgents, &["q"])]),
+            conflicts_of(&[(KeepHiddenAgents, &["q"])]),
             [],
             "it leads back else"
         );
         // The later of two that were changed gives way, unless the other has to.
         assert_eq!(
-            clashes(&[(ToggleMark, &["m"]), (ChooseSortOrder, &["m"])]),
+            conflicts_of(&[(ToggleMark, &["m"]), (ChooseSortOrder, &["m"])]),
             [(ChooseSortOrder, ToggleMark)]
         );
         assert_eq!(
-            clashes(&[(PlanReset, &["d"]), (ChooseSortOrder, &["d"])]),
+            conflicts_of(&[(PlanReset, &["d"]), (ChooseSortOrder, &["d"])]),
             [(ChooseSortOrder, OpenDiff), (PlanReset, OpenDiff)]
         );
         // What goes back to its default may be in another's way then.
         assert_eq!(
-            clashes(&[
+            conflicts_of(&[
                 (PlanReset, &["d"]),
                 (OpenDiff, &["j"]),
                 (ChooseSortOrder, &["X"])
@@ -828,7 +831,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_a_prefix_is_told() {
+    fn keys_following_a_prefix_are_listed() {
         let (keymap, _) = Keymap::with_overrides(vec![patch(Command::GoLog, &["g Home", "gl"])]);
         let following = keymap.continuations(KeyContext::Fleet, &parse_sequence("g").unwrap());
         assert_eq!(

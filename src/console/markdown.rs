@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     /// The tones of a text, as words with what they are of.
-    fn shown(text: &str) -> Vec<String> {
+    fn toned_words(text: &str) -> Vec<String> {
         let markdown = MarkdownHighlighter::load();
         let tones = markdown.line_tones(text.as_bytes(), &|| true);
         let mut shown = Vec::new();
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_markdown_is_made_of_has_a_tone() {
+    fn markdown_elements_have_tones() {
         let text = "# Rules\n\
                     - be **kind**, *brief* and __very__ _short_\n\
                     > said\n\
@@ -171,22 +171,22 @@ mod tests {
             "10:List:12.",
             "10:Link:https://example.org/a.",
         ];
-        assert_eq!(shown(text), expected);
+        assert_eq!(toned_words(text), expected);
     }
 
     #[test]
-    fn what_only_looks_like_it_has_none() {
+    fn markdown_lookalikes_have_no_tone() {
         let text = "#no heading\n\
                     a_b_c 2 * 3 * 4 ** 5 **\n\
                     \\*not\\* \\`this\\`\n\
                     `` no end `\n\
                     -no item\n\
                     [no link] (apart)\n";
-        assert_eq!(shown(text), [""; 0]);
+        assert_eq!(toned_words(text), [""; 0]);
     }
 
     #[test]
-    fn long_lines_and_texts_stay_plain() {
+    fn overlong_lines_and_texts_stay_plain() {
         let markdown = MarkdownHighlighter::load();
         let tones = |text: &str| markdown.line_tones(text.as_bytes(), &|| true);
         let long = format!("# {}\n# short\n", "x".repeat(MAX_LINE_BYTES));
@@ -200,7 +200,7 @@ mod tests {
         /// Whatever a text is, the pieces are in order, apart, of whole characters,
         /// and never in the styles of what this program says itself.
         #[test]
-        fn pieces_are_in_order_and_of_whole_characters(
+        fn toned_spans_are_ordered_and_on_char_boundaries(
             text in "([`*_#>\\[\\]()~!\\\\ a日\\n\\r\u{200b}-]|http://|1\\. ){0,120}",
         ) {
             let tones = MarkdownHighlighter::load().line_tones(text.as_bytes(), &|| true);

@@ -449,7 +449,7 @@ impl InputPauseReader {
 mod tests {
     use super::*;
 
-    fn outside(variables: &[(&str, &str)]) -> ExternalTools {
+    fn tools_with_environment(variables: &[(&str, &str)]) -> ExternalTools {
         ExternalTools::from_variables("/tmp".into(), |name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             found.map(|(_, value)| OsString::from(value))
@@ -457,12 +457,12 @@ mod tests {
     }
 
     fn copiers(variables: &[(&str, &str)]) -> Vec<&'static str> {
-        let copiers = outside(variables).clipboard_commands();
+        let copiers = tools_with_environment(variables).clipboard_commands();
         copiers.iter().map(|copier| copier[0]).collect()
     }
 
     #[test]
-    fn a_clipboard_of_another_machine_is_not_asked() {
+    fn clipboard_of_remote_machine_is_not_used() {
         let here = [("DISPLAY", ":0"), ("WAYLAND_DISPLAY", "wayland-0")];
         assert_eq!(copiers(&here), ["wl-copy", "xclip", "xsel", "pbcopy"]);
         assert_eq!(copiers(&[("DISPLAY", ":0")]), ["xclip", "xsel", "pbcopy"]);
@@ -472,20 +472,27 @@ mod tests {
     }
 
     #[test]
-    fn an_editor_may_have_arguments_and_needs_no_shell() {
-        let editor = |variables: &[(&str, &str)]| outside(variables).editor_commands().unwrap();
+    fn editor_command_is_split_without_shell() {
+        let editor = |variables: &[(&str, &str)]| {
+            tools_with_environment(variables).editor_commands().unwrap()
+        };
         assert_eq!(editor(&[]), [["vi"]]);
         assert_eq!(editor(&[("VISUAL", " "), ("EDITOR", "nano")]), [["nano"]]);
         let visual = [("VISUAL", "'my ed' -w $HOME;x"), ("EDITOR", "nano")];
         assert_eq!(editor(&visual), [["my ed", "-w", "$HOME;x"]]);
-        let error = outside(&[("EDITOR", "'vi")]).editor_commands().unwrap_err();
+        let error = tools_with_environment(&[("EDITOR", "'vi")])
+            .editor_commands()
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::User);
-        assert_eq!(outside(&[]).pager_commands().unwrap(), [["less"], ["more"]]);
+        assert_eq!(
+            tools_with_environment(&[]).pager_commands().unwrap(),
+            [["less"], ["more"]]
+        );
     }
 
     #[test]
-    fn what_is_in_between_is_told_by_the_environment() {
-        let between = |variables: &[(&str, &str)]| outside(variables).multiplexer;
+    fn multiplexer_is_detected_from_environment() {
+        let between = |variables: &[(&str, &str)]| tools_with_environment(variables).multiplexer;
         assert_eq!(between(&[("TMUX", "/tmp/x,1,0")]), Some(Multiplexer::Tmux));
         assert_eq!(
             between(&[("TERM", "tmux-256color")]),
@@ -497,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_passes_a_gate_that_is_closed() {
+    fn closed_input_pause_blocks_reader() {
         let (gate, watched) = input_pause();
         let (turn, turns) = unbounded();
         let (out, passed) = unbounded();
@@ -525,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_program_takes_is_said() {
+    fn failed_copy_programs_are_reported() {
         assert_eq!(
             copy_to_clipboard(&[&["there-is-no-such-program"]], "text"),
             Err(String::new())

@@ -397,7 +397,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn abilities_follow_from_the_names() {
+    fn terminal_features_follow_from_names() {
         let of = |term, colorterm| {
             let able = TerminalFeatures::from_term(term, colorterm);
             (
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn ascii_follows_from_the_locale() {
+    fn ascii_mode_follows_from_locale() {
         let ascii = |locale, term| {
             TerminalFeatures::from_term(term, "")
                 .with_locale(locale, term)
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_answered_at_once_but_for_what_is_on_its_way_over_ssh() {
+    fn key_frames_are_delayed_only_over_ssh() {
         let ms = Duration::from_millis;
         let waits = |over_ssh, keyed, bytes| {
             let mut pace = FramePacer::new(over_ssh);
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clipboard_is_asked_in_the_words_of_what_is_in_between() {
+    fn clipboard_sequence_is_wrapped_for_multiplexer() {
         let asked =
             |between| String::from_utf8(clipboard_sequence("hi\n", between).unwrap()).unwrap();
         assert_eq!(asked(None), "\x1b]52;c;aGkK\x07");
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn screen_is_given_pieces_that_make_the_whole() {
+    fn screen_passthrough_is_chunked() {
         let text = "0123456789".repeat(100);
         let codes = clipboard_sequence(&text, Some(Multiplexer::Screen)).unwrap();
         let codes = String::from_utf8(codes).unwrap();
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_too_long_is_not_sent_in_part() {
+    fn oversize_text_is_not_sent_to_clipboard() {
         let most = "x".repeat(MAX_CLIPBOARD_BYTES);
         let codes = clipboard_sequence(&most, None).unwrap();
         assert!(codes.len() <= 100_000 + 9, "{}", codes.len());

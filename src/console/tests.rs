@@ -6,7 +6,7 @@ use signal_hook::consts::SIGHUP;
 use super::*;
 
 #[test]
-fn a_run_is_waited_for_until_a_signal_ends_that() {
+fn signal_ends_the_wait_for_run() {
     for signal in [SIGINT, SIGTERM] {
         let (_going, run) = bounded(0);
         let (sender, input) = unbounded();
@@ -26,7 +26,7 @@ fn a_run_is_waited_for_until_a_signal_ends_that() {
 }
 
 #[test]
-fn a_run_that_ends_ends_the_wait() {
+fn finished_run_ends_the_wait() {
     let (going, run) = bounded(0);
     let (sender, input) = unbounded();
     drop(going);

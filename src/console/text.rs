@@ -442,7 +442,7 @@ mod tests {
         rows.into_iter().map(|row| row.spans).collect()
     }
 
-    const LOOK: PaneStyle = PaneStyle {
+    const TEST_STYLE: PaneStyle = PaneStyle {
         is_wrapping: true,
         is_whitespace_marked: false,
         is_prose: false,
@@ -468,8 +468,13 @@ mod tests {
 
     #[test]
     fn lines_wrap_at_blanks_and_inside_long_words() {
-        let rows_of =
-            |line: &str, width| text(&rows(&TextLine::note(LineKind::Same, line), width, LOOK));
+        let rows_of = |line: &str, width| {
+            text(&rows(
+                &TextLine::note(LineKind::Same, line),
+                width,
+                TEST_STYLE,
+            ))
+        };
         assert_eq!(rows_of("one two three", 8), ["one two ", "three"]);
         assert_eq!(rows_of("abcdefgh", 3), ["abc", "def", "gh"]);
         assert_eq!(rows_of("日本語", 4), ["日本", "語"]);
@@ -477,10 +482,10 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_line_says_so() {
+    fn truncated_line_ends_with_ellipsis() {
         let look = PaneStyle {
             is_wrapping: false,
-            ..LOOK
+            ..TEST_STYLE
         };
         let line = TextLine::note(LineKind::Same, "日本語abc");
         assert_eq!(text(&rows(&line, 6, look)), ["日本…"]);
@@ -488,26 +493,26 @@ mod tests {
     }
 
     #[test]
-    fn scrolling_stops_at_both_ends_and_goes_through_wrapped_lines() {
+    fn scroll_stops_at_ends_and_counts_wrapped_rows() {
         let mut pane = pane(&["one two", "three", "four"]);
-        pane.scroll(1, 4, 2, LOOK);
+        pane.scroll(1, 4, 2, TEST_STYLE);
         assert_eq!(pane.top, (0, 1), "the second row of the first line");
-        pane.scroll(10, 4, 2, LOOK);
+        pane.scroll(10, 4, 2, TEST_STYLE);
         assert_eq!(
             pane.top,
             (1, 1),
             "th-ree, four: the last two rows are three's second and four"
         );
-        pane.scroll(-10, 4, 2, LOOK);
+        pane.scroll(-10, 4, 2, TEST_STYLE);
         assert_eq!(pane.top, (0, 0));
-        pane.scroll_to_end(4, 2, LOOK);
+        pane.scroll_to_end(4, 2, TEST_STYLE);
         assert_eq!(pane.top, (1, 1));
     }
 
     #[test]
-    fn a_changed_text_keeps_the_line_that_was_at_the_top() {
+    fn changed_text_keeps_its_top_line() {
         let mut pane = pane(&["a", "b", "c", "d"]);
-        pane.scroll(2, 10, 1, LOOK);
+        pane.scroll(2, 10, 1, TEST_STYLE);
         let lines = ["x", "y", "a", "b", "c", "d"];
         pane.replace_lines(
             lines
@@ -541,7 +546,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_not_folded_and_what_is_read_stays_when_folds_open() {
+    fn search_hits_are_unfolded_and_top_line_stays() {
         let lines = ["a", "b", "c", "d", "-e", "f", "g", "h", "i"];
         let mut pane = changed(&lines, Some(0), false);
         assert_eq!(
@@ -566,7 +571,7 @@ mod tests {
             PaneItem::FullWidth(4),
             "the change is still there"
         );
-        pane.scroll(-9, 9, 1, LOOK);
+        pane.scroll(-9, 9, 1, TEST_STYLE);
         pane.set_arrangement(Arrangement {
             context_lines: Some(1),
             is_side_by_side: false,
@@ -579,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn hunks_do_not_depend_on_the_context() {
+    fn hunks_do_not_depend_on_context() {
         let mut lines = vec!["-a"];
         lines.extend(["."; 6]);
         lines.push("+b");
@@ -597,10 +602,10 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_two_sides_are_as_many_as_the_longer_one_needs() {
+    fn side_by_side_rows_follow_the_longer_side() {
         let look = PaneStyle {
             half_width: 5,
-            ..LOOK
+            ..TEST_STYLE
         };
         let mut pane = changed(&["same", "-one two three", "+1"], None, true);
         assert!(pane.is_side_by_side());
@@ -623,11 +628,11 @@ mod tests {
     }
 
     #[test]
-    fn colours_move_no_row_and_are_of_the_right_letters() {
+    fn tones_change_no_row_and_cover_their_text() {
         let mut line = TextLine::note(LineKind::Same, "say `one two` größer **three**");
-        let plain = text(&rows(&line, 9, LOOK));
+        let plain = text(&rows(&line, 9, TEST_STYLE));
         line.tones = vec![(4..13, Tone::Code), (23..32, Tone::Strong)];
-        let toned = rows(&line, 9, LOOK);
+        let toned = rows(&line, 9, TEST_STYLE);
         assert_eq!(text(&toned), plain);
         let of = |tone| -> String {
             let spans = toned.iter().flatten().filter(|span| span.tone == tone);
@@ -643,21 +648,21 @@ mod tests {
     }
 
     #[test]
-    fn colours_are_right_behind_a_blank_that_no_row_has() {
+    fn tones_are_correct_after_dropped_blank() {
         let mut line = TextLine::note(LineKind::Same, "abcde `fg` h");
         line.tones = vec![(6..10, Tone::Code), (11..12, Tone::Strong)];
-        let spans = rows(&line, 5, LOOK);
+        let spans = rows(&line, 5, TEST_STYLE);
         assert_eq!(text(&spans), ["abcde", "`fg` ", "h"]);
         let tones: Vec<Tone> = spans.concat().iter().map(|span| span.tone).collect();
         assert_eq!(tones, [Tone::Plain, Tone::Code, Tone::Plain, Tone::Strong]);
     }
 
     #[test]
-    fn a_line_with_anything_made_visible_stays_plain() {
+    fn line_with_revealed_characters_stays_plain() {
         for text in ["a\u{202e}b", "a\tb", "a\x1bb", "x\u{200b}"] {
             let mut line = TextLine::note(LineKind::Same, text);
             line.tones = vec![(0..text.len(), Tone::Strong)];
-            let spans = rows(&line, 40, LOOK).concat();
+            let spans = rows(&line, 40, TEST_STYLE).concat();
             assert!(
                 spans.iter().all(|span| span.tone == Tone::Plain),
                 "{spans:?}"
@@ -666,15 +671,15 @@ mod tests {
     }
 
     #[test]
-    fn a_carriage_return_within_a_line_shows_also_where_a_change_ends() {
+    fn carriage_return_at_emphasis_end_is_marked() {
         let mut line = TextLine::note(LineKind::Added, "ab\rcd");
         line.changed_ranges.push(0..3);
-        let spans = rows(&line, 40, LOOK).concat();
+        let spans = rows(&line, 40, TEST_STYLE).concat();
         assert!(spans.iter().any(|span| span.is_mark), "{spans:?}");
     }
 
     #[test]
-    fn search_finds_every_line_and_goes_round() {
+    fn search_finds_every_line_and_wraps_around() {
         let mut pane = pane(&["Alpha", "beta", "ALPHABET", "x"]);
         pane.search("alpha");
         assert_eq!(pane.hits, [0, 2]);
@@ -692,13 +697,13 @@ mod tests {
         /// Two sides take as many rows as the longer one, none is wider than its
         /// half, and each shows what its line shows by itself.
         #[test]
-        fn rows_of_two_sides_are_those_of_their_lines(
+        fn side_by_side_rows_equal_rows_of_their_lines(
             old in "[a-d日\u{200b}\t ]{0,40}",
             new in "[a-d日\u{200b}\t ]{0,40}",
             half in 8_usize..20,
             wrap in proptest::bool::ANY,
         ) {
-            let look = PaneStyle { is_wrapping: wrap, half_width: half, ..LOOK };
+            let look = PaneStyle { is_wrapping: wrap, half_width: half, ..TEST_STYLE };
             let line = |kind, text: &str| TextLine::note(kind, text);
             let lines = [line(LineKind::Removed, &old), line(LineKind::Added, &new)];
             let alone = [0, 1].map(|at| rows(&lines[at], half, look));

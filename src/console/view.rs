@@ -534,7 +534,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_sentence_the_cause_stays_unless_nothing_else_would() {
+    fn fit_keeps_the_cause_of_a_sentence() {
         let text = "resets are BLOCKED: x is 9da80d51, sealed was f024905b";
         assert_eq!(
             fit_end_of_sentence(text, 30),
@@ -543,14 +543,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_is_in_the_plural() {
+    fn count_uses_plural() {
         let counted = [(1, "entry"), (2, "entry"), (2, "day"), (0, "line")];
         let counted = counted.map(|(number, noun)| format_count(number, noun));
         assert_eq!(counted, ["1 entry", "2 entries", "2 days", "0 lines"]);
     }
 
     #[test]
-    fn names_are_shortened_in_the_middle_and_sentences_cut() {
+    fn shorten_cuts_the_middle_and_cut_the_end() {
         assert_eq!(shorten_untrusted("code-reviewer", 13), "code-reviewer");
         assert_eq!(shorten_untrusted("code-reviewer", 9), "code…ewer");
         assert_eq!(shorten_untrusted("日本語日本語", 7), "日…語");
@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_sentence_about_trouble_the_cause_is_what_stays() {
+    fn fit_keeps_the_cause_of_an_error() {
         let text =
             "cannot read box:/srv/agents/of/the/whole/fleet/scout/MEMORY.md: Permission denied";
         assert_eq!(fit_end_of_sentence(text, 100), text);
@@ -575,7 +575,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_wrapped_at_blanks_and_within_words_that_are_too_long() {
+    fn wrap_breaks_at_blanks_and_inside_long_words() {
         assert_eq!(wrap_text("one two three", 7, 9), ["one two", "three"]);
         assert_eq!(wrap_text("one two three", 7, 1), ["one tw…"]);
         assert_eq!(
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_short() {
+    fn sizes_are_abbreviated() {
         assert_eq!(
             [
                 format_size(812),

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_agent_has_a_baseline_and_notes() {
+    fn every_demo_agent_has_baseline_and_notes() {
         for (name, _) in AGENT_ROLES {
             assert!(agent_baseline(name).len() > 1000, "{name}");
             assert!(agent_notes(name).len() >= 8, "{name}");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_edits_find_what_they_edit() {
+    fn demo_edits_change_their_baselines() {
         for (name, part) in AGENT_ROLES {
             let text = agent_baseline(name);
             match part {

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::config::{self, ConfigEnvironment};
 
-    fn agent(lines: &str) -> Agent {
+    fn agent_with_lines(lines: &str) -> Agent {
         let env = ConfigEnvironment {
             cwd: PathBuf::from("/"),
             home: None,
@@ -136,9 +136,10 @@ mod tests {
     }
 
     #[test]
-    fn address_fits_until_any_part_contradicts() {
-        let here = agent("memory_file = /a/MEMORY.md");
-        let far = agent("remote_host = box\nremote_user = ops\nremote_memory = ~/MEMORY.md");
+    fn recorded_address_fits_unless_a_part_differs() {
+        let here = agent_with_lines("memory_file = /a/MEMORY.md");
+        let far =
+            agent_with_lines("remote_host = box\nremote_user = ops\nremote_memory = ~/MEMORY.md");
         let address = RecordedAddress::from_agent;
         assert!(address(&here).is_compatible_with(&here) && address(&far).is_compatible_with(&far));
         assert!(
@@ -150,13 +151,17 @@ mod tests {
             "remote_host = box\nremote_user = dev\nremote_memory = ~/MEMORY.md",
             "remote_host = box\nremote_user = ops\nremote_port = 23\nremote_memory = ~/MEMORY.md",
         ] {
-            assert!(!address(&agent(other)).is_compatible_with(&far), "{other}");
+            assert!(
+                !address(&agent_with_lines(other)).is_compatible_with(&far),
+                "{other}"
+            );
         }
     }
 
     #[test]
-    fn parts_that_a_record_lacks_contradict_nothing() {
-        let far = agent("remote_host = box\nremote_user = ops\nremote_memory = ~/MEMORY.md");
+    fn missing_address_parts_do_not_contradict() {
+        let far =
+            agent_with_lines("remote_host = box\nremote_user = ops\nremote_memory = ~/MEMORY.md");
         let old = |login: Option<&str>, memory: Option<&str>| RecordedAddress {
             host: "box".to_string(),
             login: login.map(str::to_string),
@@ -169,8 +174,8 @@ mod tests {
     }
 
     #[test]
-    fn local_path_fits_however_it_is_spelled() {
-        let at = |path: &str| agent(&format!("memory_file = /srv/{path}"));
+    fn local_address_fits_in_any_spelling() {
+        let at = |path: &str| agent_with_lines(&format!("memory_file = /srv/{path}"));
         let address = RecordedAddress::from_agent(&at("a/MEMORY.md"));
         assert!(address.is_compatible_with(&at("b/../a/MEMORY.md")));
         assert!(address.is_compatible_with(&at("../srv/b/c/../../a/./MEMORY.md")));

@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_connecting_holds_no_place() {
+    fn connecting_thread_holds_no_permit() {
         // As many as there are places never connect before everybody else is done.
         let (others, all) = (40, MAX_PARALLEL_HOSTS + 40);
         let done = (Mutex::new(0), Condvar::new());
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_done_also_where_no_thread_can_be_had() {
+    fn all_work_is_done_with_few_or_no_threads() {
         for threads in [0, 1, 7] {
             let (here, mut done) =
                 run_on_threads(|| "here", (0..100).collect(), threads, |it| it * 2);

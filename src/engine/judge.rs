@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reading_keeps_a_window_however_long_the_file_is() {
+    fn memory_reader_keeps_bounded_window() {
         let piece = [b'x'; 1000];
         let mut reading = MemoryAccumulator::default();
         for _ in 0..5000 {
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn line_feeds_are_counted_however_many_there_are() {
+    fn line_feeds_are_counted_at_any_length() {
         for length in [0, 1, 254, 255, 256, 510, 511, 100_000] {
             assert_eq!(count_line_feeds(&vec![b'\n'; length]), length as u64);
             assert_eq!(count_line_feeds(&vec![b'x'; length]), 0);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_bounded_by_the_largest_baseline() {
+    fn window_size_follows_largest_baseline() {
         let baseline = |size| Baseline::new(vec![b'x'; size], "---");
         assert_eq!(window_size(&baseline(10)), MAX_WINDOW_BYTES);
         assert_eq!(window_size(&baseline(1 << 20)), 4 << 20);

@@ -758,7 +758,7 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
 
-    fn event(note: &str) -> RunEvent {
+    fn event_with_note(note: &str) -> RunEvent {
         RunEvent {
             note: Some(note.to_string()),
             ..RunEvent::new("5a10c3d2", Operation::Reset, Trigger::Cli, "ops", "scout")
@@ -767,11 +767,11 @@ mod tests {
 
     fn append(archive: &Archive, notes: &[&str]) -> Result<()> {
         let locked = Ledger::lock_for_append(archive, &SystemClock)?;
-        let events = notes.iter().map(|note| event(note)).collect();
+        let events = notes.iter().map(|note| event_with_note(note)).collect();
         Ledger::new(archive).append(locked, events, &SystemClock)
     }
 
-    fn notes(archive: &Archive) -> Vec<String> {
+    fn record_notes(archive: &Archive) -> Vec<String> {
         let mut notes = Vec::new();
         let mut scan = LedgerScan::open(&archive.program_path(LEDGER_FILE_NAME))
             .unwrap()
@@ -783,7 +783,7 @@ mod tests {
     }
 
     /// The numbers of an agent's records, from the last one back.
-    fn seqs_back(ledger: &mut Ledger, agent: &str) -> Vec<u64> {
+    fn newest_first_seqs(ledger: &mut Ledger, agent: &str) -> Vec<u64> {
         let (mut back, _) = ledger.scan_backwards().unwrap();
         let mut seqs = Vec::new();
         while let Some((place, record)) = back.next_matching(|it| it.agent == agent).unwrap() {
@@ -794,7 +794,7 @@ mod tests {
     }
 
     #[test]
-    fn a_last_line_is_repaired_wherever_it_was_cut() {
+    fn last_line_cut_at_any_byte_is_repaired() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
@@ -808,23 +808,23 @@ mod tests {
         );
         for cut in begin..text.len() {
             std::fs::write(&path, &text[..cut]).unwrap();
-            assert_eq!(notes(&archive), ["first"], "cut at {cut}");
+            assert_eq!(record_notes(&archive), ["first"], "cut at {cut}");
             append(&archive, &["next", "last"]).unwrap();
             let repair = format!("cut {} bytes of an unfinished record", cut - begin);
             let mut expected = vec!["first", &repair, "next", "last"];
             expected.retain(|note| cut > begin || *note != repair);
-            assert_eq!(notes(&archive), expected, "cut at {cut}");
+            assert_eq!(record_notes(&archive), expected, "cut at {cut}");
         }
     }
 
     /// A clock that moves by what is slept, and does something at each sleep.
-    struct Sleeper {
+    struct HookedClock {
         began: Instant,
         slept: Mutex<Duration>,
         act: Box<dyn Fn(Duration) + Send + Sync>,
     }
 
-    impl Clock for Sleeper {
+    impl Clock for HookedClock {
         fn now(&self) -> DateTime<FixedOffset> {
             SystemClock.now()
         }
@@ -841,7 +841,7 @@ mod tests {
     }
 
     #[test]
-    fn append_waits_for_the_ledger_for_a_minute() {
+    fn append_waits_a_minute_for_ledger_lock() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
@@ -854,21 +854,21 @@ mod tests {
                     drop(held.lock().unwrap().take());
                 }
             };
-            let clock = Sleeper {
+            let clock = HookedClock {
                 began: SystemClock.instant(),
                 slept: Mutex::default(),
                 act: Box::new(release),
             };
             let locked = Ledger::lock_for_append(&archive, &clock)?;
-            Ledger::new(&archive).append(locked, vec![event("note")], &clock)
+            Ledger::new(&archive).append(locked, vec![event_with_note("note")], &clock)
         };
         append_while_held(50).unwrap();
         assert_eq!(append_while_held(70).unwrap_err().kind(), ErrorKind::Busy);
-        assert_eq!(notes(&archive), ["note"]);
+        assert_eq!(record_notes(&archive), ["note"]);
     }
 
     #[test]
-    fn one_that_reads_all_the_time_sees_what_others_append() {
+    fn open_ledger_sees_records_of_other_processes() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
@@ -882,10 +882,10 @@ mod tests {
             );
             assert_eq!(reader.head().unwrap().0, 2 * number);
             assert_eq!(
-                seqs_back(&mut reader, "scout"),
+                newest_first_seqs(&mut reader, "scout"),
                 (1..=2 * number).rev().collect::<Vec<u64>>()
             );
-            assert_eq!(seqs_back(&mut reader, "nobody"), [0; 0]);
+            assert_eq!(newest_first_seqs(&mut reader, "nobody"), [0; 0]);
         }
     }
 }

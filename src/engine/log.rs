@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn head_is_taken_from_last_lines_of_runs_alone() {
+    fn logged_head_is_read_only_from_run_end_lines() {
         let digest = Digest::of(b"x");
         let tally = "1 ok, 0 unchanged, 0 not";
         let told = format_run_end("5a10c3d2", tally, Some((7, digest)));

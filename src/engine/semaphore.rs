@@ -140,7 +140,7 @@ mod tests {
         options.open(path).unwrap()
     }
 
-    fn acquire_at(path: &Path, permits: u64, patience: u64) -> Option<Permit> {
+    fn acquire_with_timeout(path: &Path, permits: u64, patience: u64) -> Option<Permit> {
         let wait = WaitLimit {
             clock: &SystemClock,
             timeout: Duration::from_secs(patience),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     /// How many wait.
-    fn waiting(path: &Path, permits: u64) -> usize {
+    fn waiter_count(path: &Path, permits: u64) -> usize {
         fn within(file: &File, bytes: Range<u64>) -> usize {
             if bytes.is_empty() {
                 return 0;
@@ -164,20 +164,20 @@ mod tests {
     }
 
     #[test]
-    fn permits_are_given_in_the_order_of_arrival() {
+    fn permits_are_granted_in_order_of_arrival() {
         let folder = tempfile::tempdir().unwrap();
         let path = Arc::new(folder.path().join("lock"));
-        let held = acquire_at(&path, 1, 0).unwrap();
+        let held = acquire_with_timeout(&path, 1, 0).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut threads = Vec::new();
         for number in 0..12 {
             let (path, order) = (Arc::clone(&path), Arc::clone(&order));
             let waits = {
                 let path = Arc::clone(&path);
-                move || waiting(&path, 1) > number
+                move || waiter_count(&path, 1) > number
             };
             threads.push(thread::spawn(move || {
-                let permit = acquire_at(&path, 1, 60).unwrap();
+                let permit = acquire_with_timeout(&path, 1, 60).unwrap();
                 order.lock().unwrap().push(number);
                 drop(permit);
             }));
@@ -191,9 +191,9 @@ mod tests {
     }
 
     /// Time passes by sleeping alone.
-    struct Sleeper(Mutex<Instant>);
+    struct SleepingClock(Mutex<Instant>);
 
-    impl Clock for Sleeper {
+    impl Clock for SleepingClock {
         fn now(&self) -> DateTime<FixedOffset> {
             SystemClock.now()
         }
@@ -208,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn stopped_waiter_holds_up_nobody_for_long() {
+    fn stopped_waiter_delays_others_only_briefly() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         // One that waits, and takes nothing.
         let stopped = open(&path);
         assert!(sys::try_lock_bytes(stopped.as_fd(), 7..8).unwrap());
-        let clock = Sleeper(Mutex::new(Instant::now()));
+        let clock = SleepingClock(Mutex::new(Instant::now()));
         let wait = |seconds| WaitLimit {
             clock: &clock,
             timeout: Duration::from_secs(seconds),
@@ -228,14 +228,14 @@ mod tests {
     }
 
     #[test]
-    fn no_more_permits_are_held_than_there_are() {
+    fn held_permits_never_exceed_the_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..20 {
                 scope.spawn(|| {
-                    let permit = acquire_at(&path, 3, 60).unwrap();
+                    let permit = acquire_with_timeout(&path, 3, 60).unwrap();
                     most.fetch_max(now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                     thread::yield_now();
                     now.fetch_sub(1, Ordering::SeqCst);
@@ -247,12 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn wait_ends_without_a_permit_and_leaves_no_place() {
+    fn canceled_wait_takes_no_permit_or_place() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
-        let held = acquire_at(&path, 1, 0).unwrap();
-        assert!(acquire_at(&path, 1, 0).is_none());
-        assert_eq!(waiting(&path, 1), 0);
+        let held = acquire_with_timeout(&path, 1, 0).unwrap();
+        assert!(acquire_with_timeout(&path, 1, 0).is_none());
+        assert_eq!(waiter_count(&path, 1), 0);
         let wait = WaitLimit {
             clock: &SystemClock,
             timeout: Duration::from_secs(3600),
@@ -260,6 +260,6 @@ mod tests {
         };
         assert!(acquire(open(&path), &path, 1, &wait).unwrap().is_none());
         drop(held);
-        assert!(acquire_at(&path, 1, 0).is_some());
+        assert!(acquire_with_timeout(&path, 1, 0).is_some());
     }
 }

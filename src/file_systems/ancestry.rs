@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ancestry_is_the_same_whatever_path_leads_there() {
+    fn ancestry_is_independent_of_path_spelling() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
         fs::create_dir_all(root.join("a/b")).unwrap();
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn link_of_another_user_is_not_followed() {
+    fn symlink_of_other_user_is_not_followed() {
         let root = tempfile::tempdir().unwrap();
         let link = root.path().join("link");
         symlink("/", &link).unwrap();
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_of_one_file_system_are_one_place() {
+    fn mounts_of_one_file_system_share_ancestry() {
         let root = tempfile::tempdir().unwrap();
         let root = root.path().canonicalize().unwrap();
         for name in ["a/b/c", "mnt", "far"] {

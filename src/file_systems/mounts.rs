@@ -133,7 +133,7 @@ pub fn crossed_file_systems(table: &MountTable, path: &Path) -> BTreeMap<DeviceN
 mod tests {
     use super::*;
 
-    const TEXT: &str = "\
+    const MOUNT_TABLE: &str = "\
 27 1 254:0 / / rw,relatime - ext4 /dev/vda rw
 40 27 0:51 / /srv/far\\040away rw - nfs4 host:/x rw
 41 40 0:52 / /srv/far\\040away/deep rw - fuse.sshfs x rw
@@ -142,8 +142,9 @@ mod tests {
 44 43 0:61 / /over rw - tmpfs tmpfs rw
 ";
 
-    fn devices(path: &str) -> Vec<(String, String)> {
-        let found = crossed_file_systems(&parse_mount_table(TEXT.as_bytes()), Path::new(path));
+    fn crossed_devices(path: &str) -> Vec<(String, String)> {
+        let found =
+            crossed_file_systems(&parse_mount_table(MOUNT_TABLE.as_bytes()), Path::new(path));
         let shown = |(device, point): (String, PathBuf)| (device, point.display().to_string());
         found.into_iter().map(shown).collect()
     }
@@ -151,9 +152,9 @@ mod tests {
     #[test]
     fn path_crosses_every_mount_above_it() {
         let pair = |device: &str, point: &str| (device.to_string(), point.to_string());
-        assert_eq!(devices("/srv/scout/M.md"), [pair("254:0", "/")]);
+        assert_eq!(crossed_devices("/srv/scout/M.md"), [pair("254:0", "/")]);
         assert_eq!(
-            devices("/srv/far away/deep/M.md"),
+            crossed_devices("/srv/far away/deep/M.md"),
             [
                 pair("0:51", "/srv/far away"),
                 pair("0:52", "/srv/far away/deep"),
@@ -161,13 +162,13 @@ mod tests {
             ]
         );
         // The same file system under another name, and a mount that hides another.
-        assert_eq!(devices("/bind/M.md"), [pair("254:0", "/")]);
-        let over = devices("/over/M.md");
+        assert_eq!(crossed_devices("/bind/M.md"), [pair("254:0", "/")]);
+        let over = crossed_devices("/over/M.md");
         assert_eq!(over, [pair("0:61", "/over"), pair("254:0", "/")]);
     }
 
     #[test]
-    fn table_of_this_process_has_a_root() {
+    fn mount_table_of_process_has_a_root() {
         let mounts = MountTableCache::new();
         let table = mounts.current();
         if table.is_empty() {

@@ -127,7 +127,7 @@ mod tests {
     use crate::error::{Error, ErrorKind};
 
     #[test]
-    fn a_reason_is_what_was_said_last() {
+    fn reason_is_the_last_clause_of_the_error() {
         for (cause, message, expected) in [
             (
                 FailureCause::Unreachable,

@@ -72,7 +72,7 @@ mod tests {
     use crate::transport::Attributes;
 
     #[test]
-    fn the_largest_of_the_agents_own_are_left_out() {
+    fn largest_user_xattrs_are_dropped() {
         let found = vec![
             ("user.big", 60_000),
             ("user.small", 10),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_written_down_compactly_and_read_back() {
+    fn xattrs_round_trip_as_compact_json() {
         let attributes = Attributes {
             xattrs: vec![(b"user.a".to_vec(), (0..=255).collect())],
             ..Attributes::default()

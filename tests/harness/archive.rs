@@ -12,23 +12,23 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::fixture::{BASELINE, Fleet, is_root};
 use super::mounts::{Mount, may_mount};
-use super::scene::{Had, Scene, is_ok, said};
-use super::tools::{Running, ground, wait_for};
+use super::scene::{InitialMemory, Scene, assert_ok, output_text};
+use super::tools::{RunningProgram, test_directory, wait_for};
 
 #[test]
-fn pin_through_a_bind_mount_is_of_the_entry() {
-    if !may_mount("archive::pin_through_a_bind_mount_is_of_the_entry") {
+fn pin_through_bind_mount_pins_the_entry() {
+    if !may_mount("archive::pin_through_bind_mount_pins_the_entry") {
         return;
     }
-    let scene = Scene::new(&[("scout", Had::scratch("- note\n"))]);
-    is_ok(&scene.fleet.run(&["reset", "--all"]));
+    let scene = Scene::new(&[("scout", InitialMemory::scratch("- note\n"))]);
+    assert_ok(&scene.fleet.run(&["reset", "--all"]));
     let entries = scene.fleet.entries("scout");
     let (name, _) = entries.first_key_value().unwrap();
     let at = scene.fleet.root.join("elsewhere");
     let archive = scene.fleet.archive.to_str().unwrap();
     let _mount = Mount::new(&["--bind", archive], &at).unwrap();
     let typed = at.join("scout").join(name);
-    is_ok(
+    assert_ok(
         &scene
             .fleet
             .run(&["archive", "pin", typed.to_str().unwrap()]),
@@ -36,7 +36,7 @@ fn pin_through_a_bind_mount_is_of_the_entry() {
     let pins = fs::read_to_string(scene.fleet.archive.join(".shepherd/pins")).unwrap();
     assert_eq!(pins, format!("scout/{name}\n"));
     assert_eq!(
-        fs::read(scene.fleet.memory("scout")).unwrap(),
+        fs::read(scene.fleet.memory_path("scout")).unwrap(),
         BASELINE.as_bytes()
     );
 }
@@ -55,19 +55,19 @@ fn fleet_with_group(agents: &[&str]) -> Option<(tempfile::TempDir, Fleet, u32)> 
         println!("skipped: there is no group daemon");
         return None;
     };
-    let (temporary, root) = ground(true);
+    let (temporary, root) = test_directory(true);
     let fleet = Fleet::new(&root, &root.join("archives"), agents);
-    let config = fs::read_to_string(fleet.config()).unwrap();
+    let config = fs::read_to_string(fleet.config_path()).unwrap();
     let general = "[general]\narchive_group = daemon\n";
-    fs::write(fleet.config(), config.replace("[general]\n", general)).unwrap();
+    fs::write(fleet.config_path(), config.replace("[general]\n", general)).unwrap();
     Some((temporary, fleet, group[2].parse().unwrap()))
 }
 
-fn note(fleet: &Fleet, agent: &str, text: &str) -> File {
+fn append_note(fleet: &Fleet, agent: &str, text: &str) -> File {
     let mut memory = File::options()
         .append(true)
         .create(true)
-        .open(fleet.memory(agent))
+        .open(fleet.memory_path(agent))
         .unwrap();
     memory.write_all(text.as_bytes()).unwrap();
     memory
@@ -87,7 +87,7 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
 }
 
 /// Shared locks on all of the files that the group may read, as a member takes them.
-fn shared_locks(archive: &Path) -> Vec<File> {
+fn take_shared_locks(archive: &Path) -> Vec<File> {
     let files = files_below(archive).into_iter();
     let readable = files.filter(|path| fs::metadata(path).unwrap().mode() & 0o040 != 0);
     let lock = |path: PathBuf| {
@@ -99,18 +99,18 @@ fn shared_locks(archive: &Path) -> Vec<File> {
 }
 
 #[test]
-fn shared_locks_of_the_group_block_nothing() {
+fn shared_locks_of_group_members_block_nothing() {
     let Some((_temporary, fleet, _)) = fleet_with_group(&["scout"]) else {
         return;
     };
-    drop(note(&fleet, "scout", BASELINE));
-    drop(note(&fleet, "scout", "- one\n"));
-    is_ok(&fleet.run(&["reset", "--all"]));
+    drop(append_note(&fleet, "scout", BASELINE));
+    drop(append_note(&fleet, "scout", "- one\n"));
+    assert_ok(&fleet.run(&["reset", "--all"]));
     let entries = fleet.entries("scout");
     let entry = format!("scout/{}", entries.first_key_value().unwrap().0);
-    is_ok(&fleet.run(&["archive", "pin", &entry]));
+    assert_ok(&fleet.run(&["archive", "pin", &entry]));
     let locks = fleet.archive.join(".shepherd/locks");
-    let held = shared_locks(&fleet.archive);
+    let held = take_shared_locks(&fleet.archive);
     assert!(
         held.len() > 3,
         "the group reads entries, the ledger, the log"
@@ -120,113 +120,119 @@ fn shared_locks_of_the_group_block_nothing() {
         let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
         assert_eq!(mode, if is_note { 0o640 } else { 0o600 }, "{path:?}");
     }
-    drop(note(&fleet, "scout", "- two\n"));
+    drop(append_note(&fleet, "scout", "- two\n"));
     for verb in [
         &["reset", "scout"][..],
         &["undo", "scout", "--wait", "5"],
         &["archive", "unpin", &entry],
     ] {
-        is_ok(&fleet.run(verb));
+        assert_ok(&fleet.run(verb));
     }
     drop(held);
 }
 
 /// As versions before left them: of mode 0640, and somebody has had them open since.
 #[test]
-fn shared_lock_on_a_lock_file_of_before_blocks_nothing() {
+fn shared_lock_on_old_lock_file_blocks_nothing() {
     let Some((_temporary, fleet, _)) = fleet_with_group(&["scout"]) else {
         return;
     };
-    drop(note(&fleet, "scout", BASELINE));
-    is_ok(&fleet.run(&["reset", "--all", "--wait", "1"]));
+    drop(append_note(&fleet, "scout", BASELINE));
+    assert_ok(&fleet.run(&["reset", "--all", "--wait", "1"]));
     let locks = fleet.archive.join(".shepherd/locks");
     for path in files_below(&locks) {
         fs::set_permissions(path, fs::Permissions::from_mode(0o640)).unwrap();
     }
-    let held = shared_locks(&locks);
+    let held = take_shared_locks(&locks);
     assert!(held.len() >= 3);
-    drop(note(&fleet, "scout", "- note\n"));
-    is_ok(&fleet.run(&["reset", "--all"]));
+    drop(append_note(&fleet, "scout", "- note\n"));
+    assert_ok(&fleet.run(&["reset", "--all"]));
     let mode = |name: &str| fs::metadata(locks.join(name)).unwrap().mode() & 0o7777;
     assert_eq!((mode("scout.lock"), mode(".ledger.lock")), (0o600, 0o600));
     drop(held);
 }
 
 #[test]
-fn member_of_the_group_sees_who_works() {
+fn group_member_sees_lock_holder() {
     let Some((_temporary, fleet, group)) = fleet_with_group(&["scout"]) else {
         return;
     };
-    drop(note(&fleet, "scout", BASELINE));
+    drop(append_note(&fleet, "scout", BASELINE));
     let member = || {
         let mut command = fleet.command(&[], &["status"]);
         let output = command.uid(65_534).gid(group).output().unwrap();
-        said(&output)
+        output_text(&output)
     };
-    is_ok(&fleet.run(&["reset", "--all"]));
+    assert_ok(&fleet.run(&["reset", "--all"]));
     assert!(!member().contains("locked"), "{}", member());
-    let writer = note(&fleet, "scout", "- note\n");
-    let mut run = Running::on(&fleet, &["reset", "scout"]);
-    wait_for("a displaced file", || !fleet.litter("scout").is_empty());
+    let writer = append_note(&fleet, "scout", "- note\n");
+    let mut run = RunningProgram::start_on(&fleet, &["reset", "scout"]);
+    wait_for("a displaced file", || !fleet.leftovers("scout").is_empty());
     let pid = Pid::from_raw(run.pid().cast_signed()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     let named = format!("(process {}, since ", run.pid());
     assert!(member().contains(&named), "{}", member());
     run.kill();
-    run.end();
+    run.wait();
     assert!(!member().contains("locked"), "{}", member());
     drop(writer);
 }
 
 #[test]
-fn ledger_that_cannot_be_written_leaves_memories_alone() {
-    if !may_mount("archive::ledger_that_cannot_be_written_leaves_memories_alone") {
+fn unwritable_ledger_leaves_memories_unchanged() {
+    if !may_mount("archive::unwritable_ledger_leaves_memories_unchanged") {
         return;
     }
-    let scene = Scene::new(&[("scout", Had::scratch("- one\n"))]);
+    let scene = Scene::new(&[("scout", InitialMemory::scratch("- one\n"))]);
     let fleet = &scene.fleet;
-    is_ok(&fleet.run(&["reset", "--all"]));
-    drop(note(fleet, "scout", "- two\n"));
-    let before = fs::read(fleet.memory("scout")).unwrap();
+    assert_ok(&fleet.run(&["reset", "--all"]));
+    drop(append_note(fleet, "scout", "- two\n"));
+    let before = fs::read(fleet.memory_path("scout")).unwrap();
     let ledger = fleet.archive.join(".shepherd/ledger.jsonl");
-    let mount = Mount::file(&["--bind", ledger.to_str().unwrap()], &ledger).unwrap();
-    mount.again("bind,ro");
+    let mount = Mount::mount_over_file(&["--bind", ledger.to_str().unwrap()], &ledger).unwrap();
+    mount.remount("bind,ro");
     let output = fleet.run(&["reset", "--all"]);
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
     assert!(
-        said(&output).contains("cannot open the ledger"),
+        output_text(&output).contains("cannot open the ledger"),
         "{}",
-        said(&output)
+        output_text(&output)
     );
-    assert_eq!(fs::read(fleet.memory("scout")).unwrap(), before);
-    assert_eq!((fleet.litter("scout"), fleet.pending()), (vec![], vec![]));
+    assert_eq!(fs::read(fleet.memory_path("scout")).unwrap(), before);
+    assert_eq!(
+        (fleet.leftovers("scout"), fleet.pending_journals()),
+        (vec![], vec![])
+    );
     drop(mount);
-    is_ok(&fleet.run(&["reset", "--all"]));
+    assert_ok(&fleet.run(&["reset", "--all"]));
 }
 
 #[test]
-fn run_that_waits_for_its_place_changes_nothing() {
-    let (_temporary, root) = ground(true);
+fn run_waiting_for_permit_changes_nothing() {
+    let (_temporary, root) = test_directory(true);
     let fleet = Fleet::new(&root, &root.join("archives"), &["scout"]);
-    drop(note(&fleet, "scout", BASELINE));
-    is_ok(&fleet.run(&["reset", "--all"]));
-    drop(note(&fleet, "scout", "- note\n"));
-    let before = fs::read(fleet.memory("scout")).unwrap();
+    drop(append_note(&fleet, "scout", BASELINE));
+    assert_ok(&fleet.run(&["reset", "--all"]));
+    drop(append_note(&fleet, "scout", "- note\n"));
+    let before = fs::read(fleet.memory_path("scout")).unwrap();
     let locks = fleet.archive.join(".shepherd/locks");
     let mut options = File::options();
     options.write(true).create(true).truncate(false).mode(0o600);
     let places = options.open(locks.join(".replace.lock")).unwrap();
     fcntl_lock(&places, FlockOperation::LockExclusive).unwrap();
     let heeding = ["env", "--default-signal=INT,TERM"];
-    let run = Running::start(fleet.command(&heeding, &["reset", "scout"]));
+    let run = RunningProgram::start(fleet.command(&heeding, &["reset", "scout"]));
     let lock = locks.join("scout.lock");
     wait_for("the lock", || fs::read(&lock).unwrap().starts_with(b"{"));
     let pid = Pid::from_raw(run.pid().cast_signed()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
-    let ended = run.end();
+    let ended = run.wait();
     assert_eq!(ended.code, Some(130), "{ended:?}");
-    assert_eq!(fs::read(fleet.memory("scout")).unwrap(), before);
-    assert_eq!((fleet.litter("scout"), fleet.pending()), (vec![], vec![]));
+    assert_eq!(fs::read(fleet.memory_path("scout")).unwrap(), before);
+    assert_eq!(
+        (fleet.leftovers("scout"), fleet.pending_journals()),
+        (vec![], vec![])
+    );
     drop(places);
-    is_ok(&fleet.run(&["reset", "--all"]));
+    assert_ok(&fleet.run(&["reset", "--all"]));
 }

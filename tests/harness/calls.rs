@@ -2,18 +2,18 @@
 
 use std::fs;
 
-use super::scene::{Had, Scene, said};
-use super::trace::{can_trace, record};
+use super::scene::{InitialMemory, Scene, output_text};
+use super::trace::{can_trace, record_calls};
 
 /// Entries that an archive has of one minute already.
-const TAKEN: usize = 1_000;
+const TAKEN_NAMES: usize = 1_000;
 
 #[test]
-fn an_entry_finds_its_name_among_thousands_of_the_same_minute() {
+fn entry_name_is_found_among_thousands_in_few_calls() {
     if !can_trace() {
         return;
     }
-    let scene = Scene::new(&[("scout", Had::scratch("- a note\n"))]);
+    let scene = Scene::new(&[("scout", InitialMemory::scratch("- a note\n"))]);
     let folder = scene.fleet.archive.join("scout");
     fs::create_dir_all(&folder).unwrap();
     // The run may begin in this minute and name its entry in the next.
@@ -22,13 +22,13 @@ fn an_entry_finds_its_name_among_thousands_of_the_same_minute() {
         let stamp = now + chrono::TimeDelta::minutes(minute);
         let stamp = stamp.format("%Y-%m-%d_%H%M");
         fs::write(folder.join(format!("{stamp}.md")), "").unwrap();
-        for number in 1..TAKEN {
+        for number in 1..TAKEN_NAMES {
             fs::write(folder.join(format!("{stamp}-{number}.md")), "").unwrap();
         }
     }
-    let (output, calls) = record(&scene.fleet, &scene.log, &["reset", "--all"]);
-    assert!(output.status.success(), "{}", said(&output));
-    let number = format!("-{TAKEN}.md");
+    let (output, calls) = record_calls(&scene.fleet, &scene.trace_log, &["reset", "--all"]);
+    assert!(output.status.success(), "{}", output_text(&output));
+    let number = format!("-{TAKEN_NAMES}.md");
     let entries = scene.fleet.entries("scout");
     assert!(entries.keys().any(|name| name.ends_with(&number)));
     let tried = calls.iter().filter(|call| call.text.contains(".md\""));

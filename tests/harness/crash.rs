@@ -15,34 +15,37 @@ use std::time::{Duration, Instant, SystemTime};
 
 use memory_shepherd::clock::{Clock, SystemClock};
 
-use super::earlier::earlier_run;
-use super::fixture::{BASELINE, apart, full, is_apart};
-use super::scene::{Checked, Had, KEPT, RESET, Scene, check, crowd, is_ok, said};
-use super::trace::{self, Call, can_trace, inject, sample};
+use super::earlier::insert_earlier_run;
+use super::fixture::{BASELINE, is_full_harness, is_own_process, run_in_own_process};
+use super::scene::{
+    CheckResult, FOREIGN_FILE_NAME, InitialMemory, RESET_ALL, Scene, assert_ok, check, output_text,
+    twelve_agents,
+};
+use super::trace::{self, SystemCall, can_trace, injection_options, sample};
 
 /// More calls of one name than an undisturbed run made are tried, up to so many.
-const MORE: usize = 20;
+const MAX_CALLS_BEYOND: usize = 20;
 
 /// A run that is killed at one point after the other.
-struct Sweep<'s> {
+struct KillSweep<'s> {
     name: &'s str,
     /// Agents and their memories, and what happens before the run.
     scene: &'s dyn Fn() -> Scene,
     /// The words of the run.
     run: &'s dyn Fn(&Scene) -> Vec<String>,
     /// The checks after the kill.
-    account: &'s dyn Fn(&Scene) -> Checked,
+    check_recovery: &'s dyn Fn(&Scene) -> CheckResult,
     /// How many points are tried where not all are.
-    quick: usize,
+    quick_points: usize,
 }
 
-impl Sweep<'_> {
+impl KillSweep<'_> {
     /// Kills at each point; prints how many there were.
-    fn go(&self) {
-        let points = self.points();
-        let chosen = match full() {
+    fn kill_at_each_point(&self) {
+        let points = self.changing_calls();
+        let chosen = match is_full_harness() {
             true => points.clone(),
-            false => sample(&points, self.quick),
+            false => sample(&points, self.quick_points),
         };
         let (mut killed, mut failures) = (0, Vec::new());
         for point in &chosen {
@@ -52,15 +55,15 @@ impl Sweep<'_> {
                 None => {}
             }
         }
-        if full() {
-            killed += self.beyond(&points, &mut failures);
+        if is_full_harness() {
+            killed += self.kill_beyond(&points, &mut failures);
         }
         println!(
             "{}: killed at {killed} of {} points",
             self.name,
             points.len()
         );
-        report(self.name, &failures);
+        assert_no_failures(self.name, &failures);
         assert!(
             killed * 10 >= chosen.len() * 8,
             "most points have to be reached"
@@ -68,31 +71,31 @@ impl Sweep<'_> {
     }
 
     /// The calls of an undisturbed run that change something.
-    fn points(&self) -> Vec<Call> {
+    fn changing_calls(&self) -> Vec<SystemCall> {
         let scene = (self.scene)();
         let words = (self.run)(&scene);
-        trace::changing(&scene, &words_of(&words))
+        trace::record_changing_calls(&scene, &as_strs(&words))
     }
 
     /// Kills a run in a new scene there; None when it ended by itself.
-    fn kill(&self, point: &Call) -> Option<Checked> {
+    fn kill(&self, point: &SystemCall) -> Option<CheckResult> {
         let scene = (self.scene)();
         let words = (self.run)(&scene);
-        let output = kill(&scene, point, &words_of(&words));
-        is_killed(&output).then(|| (self.account)(&scene))
+        let output = kill(&scene, point, &as_strs(&words));
+        is_killed(&output).then(|| (self.check_recovery)(&scene))
     }
 
     /// Behind the last call of each name that an undisturbed run made, until the
     /// run ends by itself.
-    fn beyond(&self, points: &[Call], failures: &mut Vec<String>) -> usize {
+    fn kill_beyond(&self, points: &[SystemCall], failures: &mut Vec<String>) -> usize {
         let mut killed = 0;
         for (at, last) in points.iter().enumerate() {
             if points[at + 1..].iter().any(|point| point.name == last.name) {
                 continue;
             }
-            for nth in last.nth + 1..last.nth + MORE {
-                let point = Call {
-                    nth,
+            for nth in last.occurrence + 1..last.occurrence + MAX_CALLS_BEYOND {
+                let point = SystemCall {
+                    occurrence: nth,
                     ..last.clone()
                 };
                 match self.kill(&point) {
@@ -109,25 +112,25 @@ impl Sweep<'_> {
 }
 
 /// Runs the program until it is killed there.
-pub fn kill(scene: &Scene, point: &Call, words: &[&str]) -> Output {
-    let options = inject(&point.name, "signal=KILL", point.nth, false);
-    trace::run(&scene.fleet, &scene.log, &options, words)
+pub fn kill(scene: &Scene, point: &SystemCall, words: &[&str]) -> Output {
+    let options = injection_options(&point.name, "signal=KILL", point.occurrence, false);
+    trace::run_traced(&scene.fleet, &scene.trace_log, &options, words)
 }
 
 pub fn is_killed(output: &Output) -> bool {
     output.status.code() == Some(137) || output.status.signal() == Some(9)
 }
 
-fn words_of(words: &[String]) -> Vec<&str> {
+fn as_strs(words: &[String]) -> Vec<&str> {
     words.iter().map(String::as_str).collect()
 }
 
-fn owned(words: &[&str]) -> Vec<String> {
+fn to_strings(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
 /// Fails with one of each kind of these, if there are any.
-pub fn report(name: &str, failures: &[String]) {
+pub fn assert_no_failures(name: &str, failures: &[String]) {
     let mut kinds: BTreeMap<String, (usize, &String)> = BTreeMap::new();
     for failure in failures {
         // What was injected and where comes first, then why that is wrong.
@@ -148,120 +151,123 @@ pub fn report(name: &str, failures: &[String]) {
     );
 }
 
-fn memories() -> Vec<(&'static str, Had)> {
+fn memory_kinds() -> Vec<(&'static str, InitialMemory)> {
     let drift = format!("{BASELINE}- note\n").replace("kind", "cruel");
     vec![
-        ("scratch", Had::scratch("- note\n")),
-        ("drift", Had::file(&drift)),
-        ("no boundary", Had::file("nothing of the baseline\n")),
-        ("an empty file", Had::file("")),
-        ("no file", Had::Nothing),
-        ("a FIFO", Had::Fifo),
-        ("a link", Had::Link),
+        ("scratch", InitialMemory::scratch("- note\n")),
+        ("drift", InitialMemory::file(&drift)),
+        (
+            "no boundary",
+            InitialMemory::file("nothing of the baseline\n"),
+        ),
+        ("an empty file", InitialMemory::file("")),
+        ("no file", InitialMemory::Missing),
+        ("a FIFO", InitialMemory::Fifo),
+        ("a link", InitialMemory::Link),
     ]
 }
 
 #[test]
-fn a_kill_at_any_call_of_a_reset_loses_nothing() {
+fn kill_at_any_call_of_reset_loses_nothing() {
     if !can_trace() {
         return;
     }
-    for (what, had) in memories() {
-        Sweep {
+    for (what, had) in memory_kinds() {
+        KillSweep {
             name: &format!("reset of {what}"),
             scene: &|| Scene::new(&[("scout", had.clone())]),
-            run: &|_| owned(RESET),
-            account: &Scene::account,
-            quick: 12,
+            run: &|_| to_strings(RESET_ALL),
+            check_recovery: &Scene::check_all,
+            quick_points: 12,
         }
-        .go();
+        .kill_at_each_point();
     }
 }
 
 #[test]
-fn a_kill_at_any_call_of_a_run_over_many_agents_loses_nothing() {
+fn kill_at_any_call_of_fleet_reset_loses_nothing() {
     if !can_trace() {
         return;
     }
-    Sweep {
+    KillSweep {
         name: "reset of twelve agents",
-        scene: &|| Scene::new(&crowd()),
-        run: &|_| owned(RESET),
-        account: &Scene::account,
-        quick: 24,
+        scene: &|| Scene::new(&twelve_agents()),
+        run: &|_| to_strings(RESET_ALL),
+        check_recovery: &Scene::check_all,
+        quick_points: 24,
     }
-    .go();
+    .kill_at_each_point();
 }
 
-fn reset_first(had: &Had) -> Scene {
+fn scene_after_reset(had: &InitialMemory) -> Scene {
     let scene = Scene::new(&[("scout", had.clone())]);
-    scene.does(RESET);
+    scene.run_ok(RESET_ALL);
     scene
 }
 
 #[test]
-fn a_kill_at_any_call_of_an_undo_loses_nothing() {
+fn kill_at_any_call_of_undo_loses_nothing() {
     if !can_trace() {
         return;
     }
-    for (what, had) in memories().into_iter().take(5) {
-        Sweep {
+    for (what, had) in memory_kinds().into_iter().take(5) {
+        KillSweep {
             name: &format!("undo of a reset of {what}"),
-            scene: &|| reset_first(&had),
-            run: &|_| owned(&["undo", "scout"]),
-            account: &Scene::account,
-            quick: 8,
+            scene: &|| scene_after_reset(&had),
+            run: &|_| to_strings(&["undo", "scout"]),
+            check_recovery: &Scene::check_all,
+            quick_points: 8,
         }
-        .go();
+        .kill_at_each_point();
     }
 }
 
 #[test]
-fn a_kill_at_any_call_of_an_undo_is_put_right_by_another_undo() {
+fn kill_at_any_call_of_undo_is_recovered_by_undo() {
     if !can_trace() {
         return;
     }
-    for (what, had) in [memories().swap_remove(0), memories().swap_remove(4)] {
-        Sweep {
+    for (what, had) in [memory_kinds().swap_remove(0), memory_kinds().swap_remove(4)] {
+        KillSweep {
             name: &format!("undo of a reset of {what}, and again"),
-            scene: &|| reset_first(&had),
-            run: &|_| owned(&["undo", "scout"]),
-            account: &|scene| undone_again(scene, &had),
-            quick: 6,
+            scene: &|| scene_after_reset(&had),
+            run: &|_| to_strings(&["undo", "scout"]),
+            check_recovery: &|scene| check_repeated_undo(scene, &had),
+            quick_points: 6,
         }
-        .go();
+        .kill_at_each_point();
     }
 }
 
 /// A killed undo is tried again: either the first one was finished, and there
 /// may be nothing to undo any more, or the second one does it.
-fn undone_again(scene: &Scene, had: &Had) -> Checked {
-    scene.at_every_instant()?;
+fn check_repeated_undo(scene: &Scene, had: &InitialMemory) -> CheckResult {
+    scene.check_invariants()?;
     let output = scene.fleet.run(&["undo", "scout"]);
     let code = output.status.code();
-    let said = said(&output);
+    let said = output_text(&output);
     check(matches!(code, Some(0 | 6)), || format!("{code:?}: {said}"))?;
-    let stands = scene.stands("scout");
+    let stands = scene.read_memory("scout");
     let restored = match had {
-        Had::File(bytes) => stands.as_ref() == Some(bytes),
+        InitialMemory::File(bytes) => stands.as_ref() == Some(bytes),
         _ => stands.is_none(),
     };
     check(restored, || format!("another undo left {stands:?}: {said}"))?;
-    scene.is_tidy()?;
-    scene.account()
+    scene.check_no_leftovers()?;
+    scene.check_all()
 }
 
 #[test]
-fn a_kill_at_any_call_of_an_undone_undo_loses_nothing() {
+fn kill_at_any_call_of_undone_undo_loses_nothing() {
     if !can_trace() {
         return;
     }
-    let had = Had::scratch("- note\n");
-    Sweep {
+    let had = InitialMemory::scratch("- note\n");
+    KillSweep {
         name: "undo of an undo",
         scene: &|| {
-            let scene = reset_first(&had);
-            scene.does(&["undo", "scout"]);
+            let scene = scene_after_reset(&had);
+            scene.run_ok(&["undo", "scout"]);
             scene
         },
         run: &|scene| {
@@ -269,93 +275,97 @@ fn a_kill_at_any_call_of_an_undone_undo_loses_nothing() {
             let undo = records.last().unwrap()["run"].as_str().unwrap().to_string();
             vec!["undo".to_string(), "--run".to_string(), undo]
         },
-        account: &Scene::account,
-        quick: 8,
+        check_recovery: &Scene::check_all,
+        quick_points: 8,
     }
-    .go();
+    .kill_at_each_point();
 }
 
 /// A fleet with entries that are years old.
-fn with_old_entries() -> Scene {
-    let scene = Scene::new(&[("scout", Had::scratch("- note\n"))]);
+fn scene_with_old_entries() -> Scene {
+    let scene = Scene::new(&[("scout", InitialMemory::scratch("- note\n"))]);
     let folder = scene.fleet.archive.join("scout");
     for path in [&scene.fleet.archive, &folder] {
         fs::create_dir(path).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
     }
     let names = (1..=5).map(|day| format!("2020-01-0{day}_0900.md"));
-    for name in names.chain([KEPT.to_string()]) {
+    for name in names.chain([FOREIGN_FILE_NAME.to_string()]) {
         let mut file = File::create(folder.join(name)).unwrap();
         file.write_all(b"years ago\n").unwrap();
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_869_200);
         file.set_modified(then).unwrap();
     }
-    earlier_run(&scene.fleet.archive, "scout", SystemClock.now(), 2);
+    insert_earlier_run(&scene.fleet.archive, "scout", SystemClock.now(), 2);
     scene
 }
 
 #[test]
-fn a_kill_at_any_call_of_retention_deletes_nothing_else() {
+fn kill_at_any_call_of_retention_deletes_nothing_else() {
     if !can_trace() {
         return;
     }
-    Sweep {
+    KillSweep {
         name: "reset with retention",
-        scene: &with_old_entries,
-        run: &|_| owned(RESET),
-        account: &|scene| {
-            scene.account()?;
+        scene: &scene_with_old_entries,
+        run: &|_| to_strings(RESET_ALL),
+        check_recovery: &|scene| {
+            scene.check_all()?;
             let entries = scene.fleet.entries("scout");
             let old = entries.keys().filter(|name| name.starts_with("2020-"));
             let old: Vec<_> = old.collect();
             check(old.is_empty(), || format!("never deleted: {old:?}"))?;
-            check(entries.contains_key(KEPT), || {
+            check(entries.contains_key(FOREIGN_FILE_NAME), || {
                 "no entry, but deleted".to_string()
             })
         },
-        quick: 10,
+        quick_points: 10,
     }
-    .go();
+    .kill_at_each_point();
 }
 
 /// Kills runs, and then the runs that put things right; gives the number of
 /// pairs.
-fn kill_twice(cast: &[(&str, Had)], first: usize, second: usize) -> usize {
-    let calls = trace::changing(&Scene::new(cast), RESET);
+fn kill_twice(cast: &[(&str, InitialMemory)], first: usize, second: usize) -> usize {
+    let calls = trace::record_changing_calls(&Scene::new(cast), RESET_ALL);
     let (mut pairs, mut failures) = (0, Vec::new());
     for (turn, one) in sample(&calls, first).iter().enumerate() {
         let scene = Scene::new(cast);
-        kill(&scene, one, RESET);
-        let calls = trace::changing(&scene, RESET);
+        kill(&scene, one, RESET_ALL);
+        let calls = trace::record_changing_calls(&scene, RESET_ALL);
         // Others each time, so that together they are nearly all of them.
         let skipped = calls.into_iter().skip(turn % 7).collect::<Vec<_>>();
         for two in sample(&skipped, second) {
             let scene = Scene::new(cast);
-            kill(&scene, one, RESET);
-            if !is_killed(&kill(&scene, &two, RESET)) {
+            kill(&scene, one, RESET_ALL);
+            if !is_killed(&kill(&scene, &two, RESET_ALL)) {
                 continue;
             }
             pairs += 1;
-            if let Err(why) = scene.account() {
+            if let Err(why) = scene.check_all() {
                 failures.push(format!("killed at {} and at {}: {why}", one.text, two.text));
             }
         }
     }
-    report("killed twice", &failures);
+    assert_no_failures("killed twice", &failures);
     pairs
 }
 
 #[test]
-fn a_kill_of_the_run_that_puts_things_right_loses_nothing() {
+fn kill_of_recovery_loses_nothing() {
     if !can_trace() {
         return;
     }
-    let (first, second) = if full() { (80, 12) } else { (10, 2) };
-    let pairs = kill_twice(&[("scout", Had::scratch("- note\n"))], first, second);
+    let (first, second) = if is_full_harness() { (80, 12) } else { (10, 2) };
+    let pairs = kill_twice(
+        &[("scout", InitialMemory::scratch("- note\n"))],
+        first,
+        second,
+    );
     println!("killed in the recovery of one agent: {pairs} pairs");
     assert!(pairs >= first);
-    let (first, second) = if full() { (40, 5) } else { (4, 2) };
-    let pairs = kill_twice(&crowd(), first, second);
+    let (first, second) = if is_full_harness() { (40, 5) } else { (4, 2) };
+    let pairs = kill_twice(&twelve_agents(), first, second);
     println!("killed in the recovery of twelve agents: {pairs} pairs");
     assert!(pairs >= first);
 }
@@ -367,7 +377,7 @@ struct LateWriter {
     thread: JoinHandle<()>,
 }
 
-const LATE: &[u8] = b"- late\n";
+const LATE_LINE: &[u8] = b"- late\n";
 
 impl LateWriter {
     /// With `holds`, it keeps the file open until the run is over.
@@ -382,7 +392,7 @@ impl LateWriter {
             while waits() && fs::metadata(&memory).is_ok_and(|meta| meta.ino() == own) {
                 std::thread::yield_now();
             }
-            file.write_all(LATE).unwrap();
+            file.write_all(LATE_LINE).unwrap();
             while holds && waits() {
                 std::thread::yield_now();
             }
@@ -390,52 +400,57 @@ impl LateWriter {
         LateWriter { over, thread }
     }
 
-    fn end(self) {
+    fn stop(self) {
         self.over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap();
     }
 }
 
 /// Kills a run at each point while an agent writes late; gives how many kills.
-fn sweep_with_late_writer(cast: &[(&str, Had)], writer: &str, holds: bool, most: usize) -> usize {
+fn sweep_with_late_writer(
+    cast: &[(&str, InitialMemory)],
+    writer: &str,
+    holds: bool,
+    most: usize,
+) -> usize {
     // Those of a run with nobody who writes: those of one that waits for a writer
     // are never the same.
-    let points = trace::changing(&Scene::new(cast), RESET);
+    let points = trace::record_changing_calls(&Scene::new(cast), RESET_ALL);
     let (mut killed, mut failures) = (0, Vec::new());
     for point in sample(&points, most) {
         let mut scene = Scene::new(cast);
-        let late = LateWriter::start(&scene.fleet.memory(writer), holds);
-        let output = kill(&scene, &point, RESET);
-        late.end();
-        scene.wrote(writer, LATE);
+        let late = LateWriter::start(&scene.fleet.memory_path(writer), holds);
+        let output = kill(&scene, &point, RESET_ALL);
+        late.stop();
+        scene.record_late_write(writer, LATE_LINE);
         killed += usize::from(is_killed(&output));
         // Also where the run ended by itself because the writer made it another.
-        if let Err(why) = scene.account() {
+        if let Err(why) = scene.check_all() {
             failures.push(format!("killed at {}: {why}", point.text));
         }
     }
-    report("with a late writer", &failures);
+    assert_no_failures("with a late writer", &failures);
     killed
 }
 
 #[test]
-fn a_kill_while_an_agent_writes_to_its_old_file_loses_nothing() {
+fn kill_while_agent_writes_late_loses_nothing() {
     if !can_trace() {
         return;
     }
     // Children that other tests start would have the agent's descriptor, too,
     // until they become another program.
-    if !is_apart() {
-        let name = "crash::a_kill_while_an_agent_writes_to_its_old_file_loses_nothing";
-        return apart(name, &[]);
+    if !is_own_process() {
+        let name = "crash::kill_while_agent_writes_late_loses_nothing";
+        return run_in_own_process(name, &[]);
     }
-    let one = [("scout", Had::scratch("- note\n"))];
-    let most = |most: usize| if full() { most * 10 } else { most };
+    let one = [("scout", InitialMemory::scratch("- note\n"))];
+    let most = |most: usize| if is_full_harness() { most * 10 } else { most };
     let killed = sweep_with_late_writer(&one, "scout", false, most(20));
     println!("killed while an agent writes late: {killed} points");
     let killed = sweep_with_late_writer(&one, "scout", true, most(5));
     println!("killed while an agent holds its old file open: {killed} points");
-    let killed = sweep_with_late_writer(&crowd(), "kim", false, most(6));
+    let killed = sweep_with_late_writer(&twelve_agents(), "kim", false, most(6));
     println!("killed while one of twelve agents writes late: {killed} points");
     assert!(killed > 0);
 }
@@ -443,20 +458,24 @@ fn a_kill_while_an_agent_writes_to_its_old_file_loses_nothing() {
 /// A version that was pushed and has gone since is made anew, and its name is no
 /// more on the disk than that of any new one.
 #[test]
-fn a_version_that_has_gone_is_made_and_synced_again() {
+fn missing_version_is_rewritten_and_synced() {
     if !can_trace() {
         return;
     }
-    let scene = Scene::new(&[("scout", Had::scratch("- note\n"))]);
-    scene.does(RESET);
+    let scene = Scene::new(&[("scout", InitialMemory::scratch("- note\n"))]);
+    scene.run_ok(RESET_ALL);
     let versions = scene.fleet.archive.join(".shepherd/baselines");
     fs::remove_dir_all(&versions).unwrap();
     fs::create_dir(&versions).unwrap();
-    fs::write(scene.fleet.memory("scout"), format!("{BASELINE}- again\n")).unwrap();
+    fs::write(
+        scene.fleet.memory_path("scout"),
+        format!("{BASELINE}- again\n"),
+    )
+    .unwrap();
     let options = ["-y", "-e", "trace=fsync,renameat2"].map(ToString::to_string);
-    let output = trace::run(&scene.fleet, &scene.log, &options, RESET);
-    is_ok(&output);
-    let log = fs::read_to_string(&scene.log).unwrap();
+    let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET_ALL);
+    assert_ok(&output);
+    let log = fs::read_to_string(&scene.trace_log).unwrap();
     let before = &log[..log.find("renameat2(").unwrap()];
     assert!(
         before.contains(&format!("{}>", versions.display())),
@@ -467,33 +486,33 @@ fn a_version_that_has_gone_is_made_and_synced_again() {
 /// What a killed run named and did not come to sync is found by the next one,
 /// which relies on it: it has to be on the disk before the memory goes.
 #[test]
-fn an_entry_of_a_killed_run_is_synced_before_it_is_relied_on() {
+fn entry_of_killed_run_is_synced_before_reuse() {
     if !can_trace() {
         return;
     }
-    let cast = [("scout", Had::scratch("- note\n"))];
+    let cast = [("scout", InitialMemory::scratch("- note\n"))];
     // The record comes behind the entry, and tells the next run of it.
-    let names_a_record = |call: &Call| call.name == "linkat" && call.text.contains(".json");
+    let names_a_record = |call: &SystemCall| call.name == "linkat" && call.text.contains(".json");
     let (_, calls) = {
         let scene = Scene::new(&cast);
-        trace::record(&scene.fleet, &scene.log, RESET)
+        trace::record_calls(&scene.fleet, &scene.trace_log, RESET_ALL)
     };
     let named = calls.iter().position(names_a_record).unwrap();
     let sync = calls[named..].iter().find(|call| call.name == "fsync");
     let scene = Scene::new(&cast);
-    assert!(is_killed(&kill(&scene, sync.unwrap(), RESET)));
+    assert!(is_killed(&kill(&scene, sync.unwrap(), RESET_ALL)));
     let options = ["-y", "-e", "trace=fsync,renameat2"].map(ToString::to_string);
-    let output = trace::run(&scene.fleet, &scene.log, &options, RESET);
-    is_ok(&output);
+    let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET_ALL);
+    assert_ok(&output);
     let entries = scene.fleet.entries("scout");
     assert_eq!(
         entries.len(),
         1,
         "{entries:?}: {}\n{:#?}",
-        said(&output),
+        output_text(&output),
         scene.records()
     );
-    let log = fs::read_to_string(&scene.log).unwrap();
+    let log = fs::read_to_string(&scene.trace_log).unwrap();
     let exchange = log.find("renameat2(").unwrap();
     let synced = |what: &str| {
         let at = log.find(what);

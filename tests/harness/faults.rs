@@ -8,17 +8,19 @@ use std::process::Output;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::crash::report;
-use super::fixture::{BASELINE, full};
+use super::crash::assert_no_failures;
+use super::fixture::{BASELINE, is_full_harness};
 use super::mounts::{Mount, may_mount};
-use super::scene::{Checked, Had, Scene, check, crowd, is_ok, said};
-use super::tools::ground;
-use super::trace::{self, Call, can_trace, inject, sample};
+use super::scene::{
+    CheckResult, InitialMemory, Scene, assert_ok, check, output_text, twelve_agents,
+};
+use super::tools::test_directory;
+use super::trace::{self, SystemCall, can_trace, injection_options, sample};
 
 const RESET: &[&str] = &["reset", "--all", "--json"];
 
 /// Errors, and how they are called in messages.
-const CAUSES: &[(&str, &str)] = &[
+const ERROR_MESSAGES: &[(&str, &str)] = &[
     ("EAGAIN", ""),
     ("EDQUOT", "quota exceeded"),
     ("EINTR", "interrupted"),
@@ -30,7 +32,7 @@ const CAUSES: &[(&str, &str)] = &[
 ];
 
 /// The errors that a call can give.
-fn errors(call: &Call) -> &'static [&'static str] {
+fn possible_errors(call: &SystemCall) -> &'static [&'static str] {
     match call.name.as_str() {
         "write" | "pwrite64" | "writev" | "copy_file_range" | "sendfile" => {
             &["ENOSPC", "EIO", "EDQUOT", "EINTR"]
@@ -58,7 +60,7 @@ fn errors(call: &Call) -> &'static [&'static str] {
 
 /// The calls that the program itself makes: those from its config on, and not
 /// those by which the system starts it.
-fn own(calls: &[Call]) -> &[Call] {
+fn calls_of_program(calls: &[SystemCall]) -> &[SystemCall] {
     let first = calls
         .iter()
         .position(|call| call.name != "execve" && call.text.contains("memory-shepherd.conf"));
@@ -66,15 +68,15 @@ fn own(calls: &[Call]) -> &[Call] {
 }
 
 /// Whether it is about what the program prints.
-fn prints(call: &Call) -> bool {
+fn is_output(call: &SystemCall) -> bool {
     call.text.starts_with("write(1,") || call.text.starts_with("write(2,")
 }
 
 /// What holds of a run that met trouble. With a cause, a run that fails has to
 /// name it.
-fn is_honest(scene: &Scene, output: &Output, cause: Option<&str>) -> Checked {
-    scene.at_every_instant()?;
-    let said = said(output);
+fn check_failed_run(scene: &Scene, output: &Output, cause: Option<&str>) -> CheckResult {
+    scene.check_invariants()?;
+    let said = output_text(output);
     let code = output.status.code();
     check(matches!(code, Some(0..=6)), || {
         format!("ended with {code:?}: {said}")
@@ -83,9 +85,9 @@ fn is_honest(scene: &Scene, output: &Output, cause: Option<&str>) -> Checked {
         check(!said.contains(word), || format!("a debug dump: {said}"))?;
     }
     let document = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
-    claims_are_true(scene, &document).map_err(|why| format!("{why}: {said}"))?;
+    check_claims(scene, &document).map_err(|why| format!("{why}: {said}"))?;
     if code == Some(0) {
-        return all_are_reset(scene);
+        return check_all_reset(scene);
     }
     let Some(cause) = cause else {
         return Ok(());
@@ -99,11 +101,11 @@ fn is_honest(scene: &Scene, output: &Output, cause: Option<&str>) -> Checked {
 }
 
 /// Nothing is called reset that is not.
-fn claims_are_true(scene: &Scene, document: &Value) -> Checked {
+fn check_claims(scene: &Scene, document: &Value) -> CheckResult {
     for result in document["results"].as_array().into_iter().flatten() {
         let agent = result["agent"].as_str().unwrap();
         let outcome = result["outcome"].as_str().unwrap();
-        let stands = scene.stands(agent).unwrap_or_default();
+        let stands = scene.read_memory(agent).unwrap_or_default();
         let reset = stands == BASELINE.as_bytes();
         let claimed = ["ok", "unchanged"].contains(&outcome);
         check(reset || !claimed, || format!("{agent} is called {outcome}"))?;
@@ -111,9 +113,9 @@ fn claims_are_true(scene: &Scene, document: &Value) -> Checked {
     Ok(())
 }
 
-fn all_are_reset(scene: &Scene) -> Checked {
+fn check_all_reset(scene: &Scene) -> CheckResult {
     for agent in scene.fleet.agents() {
-        let stands = scene.stands(agent).unwrap_or_default();
+        let stands = scene.read_memory(agent).unwrap_or_default();
         let reset = stands == BASELINE.as_bytes();
         check(reset, || format!("exit code 0, but {agent} is not reset"))?;
     }
@@ -121,36 +123,49 @@ fn all_are_reset(scene: &Scene) -> Checked {
 }
 
 /// The undisturbed run's calls.
-fn calls(cast: &[(&str, Had)]) -> Vec<Call> {
+fn undisturbed_calls(cast: &[(&str, InitialMemory)]) -> Vec<SystemCall> {
     let scene = Scene::new(cast);
-    let (output, calls) = trace::record(&scene.fleet, &scene.log, RESET);
-    is_ok(&output);
-    own(&calls).to_vec()
+    let (output, calls) = trace::record_calls(&scene.fleet, &scene.trace_log, RESET);
+    assert_ok(&output);
+    calls_of_program(&calls).to_vec()
 }
 
 /// One error at one call.
-fn fail_once(cast: &[(&str, Had)], call: &Call, error: &str) -> Checked {
+fn fail_once(cast: &[(&str, InitialMemory)], call: &SystemCall, error: &str) -> CheckResult {
     let scene = Scene::new(cast);
-    let options = inject(&call.name, &format!("error={error}"), call.nth, false);
-    let output = trace::run(&scene.fleet, &scene.log, &options, RESET);
-    let cause = CAUSES.iter().find(|(name, _)| *name == error).unwrap().1;
+    let options = injection_options(
+        &call.name,
+        &format!("error={error}"),
+        call.occurrence,
+        false,
+    );
+    let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
+    let cause = ERROR_MESSAGES
+        .iter()
+        .find(|(name, _)| *name == error)
+        .unwrap()
+        .1;
     // A lock that somebody else has is no error of the disk, and named otherwise.
-    let named = !prints(call) && error != "EAGAIN";
-    is_honest(&scene, &output, named.then_some(cause))?;
+    let named = !is_output(call) && error != "EAGAIN";
+    check_failed_run(&scene, &output, named.then_some(cause))?;
     let syncs = call.name.contains("sync") && error != "EINTR";
-    let silent = output.status.code() == Some(0) && !said(&output).contains(cause);
+    let silent = output.status.code() == Some(0) && !output_text(&output).contains(cause);
     if syncs && silent {
-        let (nth, name) = (call.nth, &call.name);
+        let (nth, name) = (call.occurrence, &call.name);
         println!("note: {error} at {nth}. {name} was not worth an error");
     }
-    scene.account()
+    scene.check_all()
 }
 
-fn sweep(name: &str, cast: &[(&str, Had)], most: usize) -> Vec<String> {
-    let calls = calls(cast);
-    let pairs: Vec<(Call, &str)> = calls
+fn fail_each_call(name: &str, cast: &[(&str, InitialMemory)], most: usize) -> Vec<String> {
+    let calls = undisturbed_calls(cast);
+    let pairs: Vec<(SystemCall, &str)> = calls
         .iter()
-        .flat_map(|call| errors(call).iter().map(|error| (call.clone(), *error)))
+        .flat_map(|call| {
+            possible_errors(call)
+                .iter()
+                .map(|error| (call.clone(), *error))
+        })
         .collect();
     let chosen = sample(&pairs, most);
     let mut failures = Vec::new();
@@ -164,32 +179,35 @@ fn sweep(name: &str, cast: &[(&str, Had)], most: usize) -> Vec<String> {
 }
 
 #[test]
-fn an_error_at_any_call_of_a_reset_loses_nothing_and_is_told() {
+fn error_at_any_call_of_reset_loses_nothing() {
     if !can_trace() {
         return;
     }
-    let most = |quick| if full() { usize::MAX } else { quick };
-    let one = [("scout", Had::scratch("- note\n"))];
-    let mut failures = sweep("errors in a reset", &one, most(70));
-    for (what, had) in [("a new file", Had::Nothing), ("a FIFO", Had::Fifo)] {
+    let most = |quick| if is_full_harness() { usize::MAX } else { quick };
+    let one = [("scout", InitialMemory::scratch("- note\n"))];
+    let mut failures = fail_each_call("errors in a reset", &one, most(70));
+    for (what, had) in [
+        ("a new file", InitialMemory::Missing),
+        ("a FIFO", InitialMemory::Fifo),
+    ] {
         let name = format!("errors in a reset of {what}");
-        failures.append(&mut sweep(&name, &[("scout", had)], most(20)));
+        failures.append(&mut fail_each_call(&name, &[("scout", had)], most(20)));
     }
-    report("errors in a reset", &failures);
+    assert_no_failures("errors in a reset", &failures);
 }
 
 #[test]
-fn an_error_at_any_call_of_a_run_over_many_agents_stops_no_other() {
+fn error_at_any_call_of_fleet_reset_stops_no_other() {
     if !can_trace() {
         return;
     }
-    let most = if full() { 400 } else { 14 };
+    let most = if is_full_harness() { 400 } else { 14 };
     let name = "errors in a reset of twelve agents";
-    report(name, &sweep(name, &crowd(), most));
+    assert_no_failures(name, &fail_each_call(name, &twelve_agents(), most));
 }
 
 /// What fails once the disk is full, or cannot be written to any more.
-const WORN: &[(&str, &[&str])] = &[
+const FAILING_CALLS: &[(&str, &[&str])] = &[
     (
         "ENOSPC",
         &["write", "linkat", "mkdirat", "fsync", "fdatasync", "syncfs"],
@@ -230,11 +248,16 @@ const WORN: &[(&str, &[&str])] = &[
 ];
 
 /// From this call on, everything of a kind fails.
-fn fail_from(cast: &[(&str, Had)], calls: &[Call], at: usize, worn: usize) -> Checked {
-    let (error, names) = WORN[worn];
+fn fail_from(
+    cast: &[(&str, InitialMemory)],
+    calls: &[SystemCall],
+    at: usize,
+    worn: usize,
+) -> CheckResult {
+    let (error, names) = FAILING_CALLS[worn];
     let mut passed: BTreeMap<&str, usize> = BTreeMap::new();
     for call in &calls[..at] {
-        passed.insert(&call.name, call.nth);
+        passed.insert(&call.name, call.occurrence);
     }
     let seen = |name: &&&str| calls.iter().any(|call| call.name == **name);
     let names: Vec<&str> = names.iter().filter(seen).copied().collect();
@@ -244,10 +267,10 @@ fn fail_from(cast: &[(&str, Had)], calls: &[Call], at: usize, worn: usize) -> Ch
         options.push(format!("--inject={name}:error={error}:when={nth}+"));
     }
     let scene = Scene::new(cast);
-    let output = trace::run(&scene.fleet, &scene.log, &options, RESET);
+    let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
     // It cannot print anything either.
-    is_honest(&scene, &output, None)?;
-    scene.account()
+    check_failed_run(&scene, &output, None)?;
+    scene.check_all()
 }
 
 #[test]
@@ -258,17 +281,17 @@ fn errors_from_any_call_on_lose_nothing() {
     for (name, cast, quick, most) in [
         (
             "one agent",
-            vec![("scout", Had::scratch("- note\n"))],
+            vec![("scout", InitialMemory::scratch("- note\n"))],
             10,
             200,
         ),
-        ("twelve agents", crowd(), 3, 60),
+        ("twelve agents", twelve_agents(), 3, 60),
     ] {
-        let calls = calls(&cast);
+        let calls = undisturbed_calls(&cast);
         let changing: Vec<usize> = (0..calls.len()).filter(|at| calls[*at].changes()).collect();
-        let chosen = sample(&changing, if full() { most } else { quick });
+        let chosen = sample(&changing, if is_full_harness() { most } else { quick });
         let mut failures = Vec::new();
-        for (worn, (error, _)) in WORN.iter().enumerate() {
+        for (worn, (error, _)) in FAILING_CALLS.iter().enumerate() {
             for at in &chosen {
                 if let Err(why) = fail_from(&cast, &calls, *at, worn) {
                     failures.push(format!("{error} from {} on: {why}", calls[*at].text));
@@ -277,40 +300,45 @@ fn errors_from_any_call_on_lose_nothing() {
         }
         println!(
             "errors from a call on, {name}: {} points",
-            chosen.len() * WORN.len()
+            chosen.len() * FAILING_CALLS.len()
         );
-        report(name, &failures);
+        assert_no_failures(name, &failures);
     }
 }
 
 /// More notes than fit into a page.
-fn long_notes() -> Vec<(&'static str, Had)> {
+fn agent_with_long_notes() -> Vec<(&'static str, InitialMemory)> {
     let notes: String = (0..2_000)
         .map(|i| format!("- note {i} of many\n"))
         .collect();
     vec![
-        ("scout", Had::scratch(&notes)),
-        ("other", Had::scratch("- other\n")),
+        ("scout", InitialMemory::scratch(&notes)),
+        ("other", InitialMemory::scratch("- other\n")),
     ]
 }
 
 /// A fleet with a small disk at one of its folders.
-struct Small {
+struct SmallDiskFleet {
     scene: Scene,
     mount: Mount,
     _folder: TempDir,
 }
 
-impl Small {
-    fn new(place: &str, options: &str) -> Small {
-        let (folder, root) = ground(false);
+impl SmallDiskFleet {
+    fn new(place: &str, options: &str) -> SmallDiskFleet {
+        let (folder, root) = test_directory(false);
         let fleet = root.join("fleet");
         let options = format!("mode=755,{options}");
         let words = ["-t", "tmpfs", "-o", &options, "none"];
         let mount = Mount::new(&words, &fleet.join(place)).unwrap();
         let archive = fleet.join("archives");
-        Small {
-            scene: Scene::at(&fleet, &archive, &root.join("log"), &long_notes()),
+        SmallDiskFleet {
+            scene: Scene::new_at(
+                &fleet,
+                &archive,
+                &root.join("log"),
+                &agent_with_long_notes(),
+            ),
             mount,
             _folder: folder,
         }
@@ -318,19 +346,19 @@ impl Small {
 }
 
 /// Runs on disks of growing sizes until everything fits.
-fn grow(name: &str, place: &str, sizes: impl Iterator<Item = String>) {
+fn run_on_growing_disks(name: &str, place: &str, sizes: impl Iterator<Item = String>) {
     let (mut small, mut large, mut failures) = (0, 0, Vec::new());
     for options in sizes {
-        let bench = Small::new(place, &options);
+        let bench = SmallDiskFleet::new(place, &options);
         let output = bench.scene.fleet.run(RESET);
         match output.status.code() {
             Some(0) => large += 1,
             _ => small += 1,
         }
         let judge = || {
-            is_honest(&bench.scene, &output, Some("no space left on device"))?;
-            bench.mount.again("size=16M,nr_inodes=10000");
-            bench.scene.account()
+            check_failed_run(&bench.scene, &output, Some("no space left on device"))?;
+            bench.mount.remount("size=16M,nr_inodes=10000");
+            bench.scene.check_all()
         };
         if let Err(why) = judge() {
             failures.push(format!("{options}: {why}"));
@@ -340,7 +368,7 @@ fn grow(name: &str, place: &str, sizes: impl Iterator<Item = String>) {
         }
     }
     println!("{name}: {small} sizes too small, {large} large enough");
-    report(name, &failures);
+    assert_no_failures(name, &failures);
     assert!(
         small > 0 && large > 0,
         "{name}: {small} too small, {large} large enough"
@@ -349,75 +377,83 @@ fn grow(name: &str, place: &str, sizes: impl Iterator<Item = String>) {
 
 /// These sizes in KiB, a page or, where not everything is tried, some pages
 /// apart.
-fn sizes(from: usize) -> impl Iterator<Item = String> {
-    let step = if full() { 4 } else { 12 };
+fn size_options(from: usize) -> impl Iterator<Item = String> {
+    let step = if is_full_harness() { 4 } else { 12 };
     (from..from + 400)
         .step_by(step)
         .map(|size| format!("size={size}k"))
 }
 
-fn files(from: usize) -> impl Iterator<Item = String> {
-    let step = if full() { 1 } else { 3 };
+fn inode_options(from: usize) -> impl Iterator<Item = String> {
+    let step = if is_full_harness() { 1 } else { 3 };
     let most = |count| format!("size=4M,nr_inodes={count}");
     (from..from + 100).step_by(step).map(most)
 }
 
 #[test]
-fn a_full_disk_loses_nothing_and_is_told() {
-    if !may_mount("faults::a_full_disk_loses_nothing_and_is_told") {
+fn full_disk_is_reported_and_loses_nothing() {
+    if !may_mount("faults::full_disk_is_reported_and_loses_nothing") {
         return;
     }
-    grow("the archive's disk is full", "archives", sizes(4));
-    grow("the archive's disk has no inode left", "archives", files(2));
+    run_on_growing_disks("the archive's disk is full", "archives", size_options(4));
+    run_on_growing_disks(
+        "the archive's disk has no inode left",
+        "archives",
+        inode_options(2),
+    );
     // The memories themselves fill the first of these.
-    grow("the memories' disk is full", "agents", sizes(44));
-    grow("the memories' disk has no inode left", "agents", files(5));
-    grow("the disk of both is full", "", sizes(56));
-    grow("the disk of both has no inode left", "", files(11));
+    run_on_growing_disks("the memories' disk is full", "agents", size_options(44));
+    run_on_growing_disks(
+        "the memories' disk has no inode left",
+        "agents",
+        inode_options(5),
+    );
+    run_on_growing_disks("the disk of both is full", "", size_options(56));
+    run_on_growing_disks("the disk of both has no inode left", "", inode_options(11));
 }
 
 #[test]
-fn a_disk_that_cannot_be_written_to_loses_nothing_and_is_told() {
-    if !may_mount("faults::a_disk_that_cannot_be_written_to_loses_nothing_and_is_told") {
+fn read_only_disk_is_reported_and_loses_nothing() {
+    if !may_mount("faults::read_only_disk_is_reported_and_loses_nothing") {
         return;
     }
     let mut failures = Vec::new();
     for place in ["agents", "archives", "agents/scout", ""] {
         for reset in [false, true] {
-            if let Err(why) = read_only(place, reset) {
+            if let Err(why) = check_read_only_mount(place, reset) {
                 failures.push(format!("{place:?}, reset before: {reset}: {why}"));
             }
         }
     }
-    report("read-only disks", &failures);
+    assert_no_failures("read-only disks", &failures);
 }
 
 /// One folder of a fleet is mounted so that nobody can write below it.
-fn read_only(place: &str, reset: bool) -> Checked {
-    let bench = Small::new("", "size=16M");
+fn check_read_only_mount(place: &str, reset: bool) -> CheckResult {
+    let bench = SmallDiskFleet::new("", "size=16M");
     let scene = &bench.scene;
     if reset {
-        scene.does(RESET);
+        scene.run_ok(RESET);
         for agent in scene.fleet.agents() {
-            scene.does(&["undo", agent]);
+            scene.run_ok(&["undo", agent]);
         }
     }
     let at = scene.fleet.root.join(place);
     fs::create_dir_all(&at).unwrap();
     let bound = Mount::new(&["--bind", at.to_str().unwrap()], &at).unwrap();
-    bound.again("bind,ro");
+    bound.remount("bind,ro");
     let output = scene.fleet.run(RESET);
-    is_honest(scene, &output, Some("read-only file system"))?;
+    check_failed_run(scene, &output, Some("read-only file system"))?;
     let code = output.status.code();
     check(code != Some(0), || {
-        format!("exit code 0: {}", said(&output))
+        format!("exit code 0: {}", output_text(&output))
     })?;
     // One agent's trouble is not the other's.
-    let other = scene.stands("other").unwrap_or_default();
+    let other = scene.read_memory("other").unwrap_or_default();
     let done = other == BASELINE.as_bytes();
     check(done == (place == "agents/scout"), || {
-        format!("other: {}", said(&output))
+        format!("other: {}", output_text(&output))
     })?;
-    bound.again("bind,rw");
-    scene.account()
+    bound.remount("bind,rw");
+    scene.check_all()
 }

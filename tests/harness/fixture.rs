@@ -12,7 +12,7 @@ use serde_json::Value;
 pub const BASELINE: &str = "# Rules\n\n- be kind\n- be brief\n\n---\n";
 
 /// Whether everything is to be tried, and not only what is quick.
-pub fn full() -> bool {
+pub fn is_full_harness() -> bool {
     std::env::var_os("HARNESS").is_some_and(|value| value == "full")
 }
 
@@ -22,7 +22,7 @@ pub fn is_root() -> bool {
 }
 
 /// Whether a tool can be run; says so when it cannot.
-pub fn has(tool: &str) -> bool {
+pub fn has_tool(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());
     if !found {
@@ -32,25 +32,25 @@ pub fn has(tool: &str) -> bool {
 }
 
 /// Set in the process of a test that has one of its own.
-const APART: &str = "HARNESS_APART";
+const OWN_PROCESS_VARIABLE: &str = "HARNESS_APART";
 
 /// How long such a test may take, in seconds.
-const PATIENCE: &str = "600";
+const OWN_PROCESS_TIMEOUT: &str = "600";
 
 /// Whether this process runs one test only.
-pub fn is_apart() -> bool {
-    std::env::var_os(APART).is_some()
+pub fn is_own_process() -> bool {
+    std::env::var_os(OWN_PROCESS_VARIABLE).is_some()
 }
 
 /// Runs the test with this name once more in a process of its own, behind these
 /// words, and fails when that one does.
-pub fn apart(test: &str, wrapper: &[&str]) {
+pub fn run_in_own_process(test: &str, wrapper: &[&str]) {
     let output = Command::new("timeout")
-        .args(["-s", "KILL", PATIENCE])
+        .args(["-s", "KILL", OWN_PROCESS_TIMEOUT])
         .args(wrapper)
         .arg(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
-        .env(APART, "1")
+        .env(OWN_PROCESS_VARIABLE, "1")
         .output()
         .unwrap();
     let out = String::from_utf8_lossy(&output.stdout);
@@ -89,7 +89,7 @@ impl Fleet {
             archive.display()
         );
         for agent in agents {
-            fs::create_dir_all(fleet.folder(agent)).unwrap();
+            fs::create_dir_all(fleet.agent_directory(agent)).unwrap();
             fs::write(root.join(format!("baselines/{agent}.md")), BASELINE).unwrap();
             config.push_str(&format!(
                 "[{agent}]\nmemory_file = agents/{agent}/MEMORY.md\nbaseline = {agent}.md\n"
@@ -103,16 +103,16 @@ impl Fleet {
         &self.agents
     }
 
-    pub fn config(&self) -> PathBuf {
+    pub fn config_path(&self) -> PathBuf {
         self.root.join("memory-shepherd.conf")
     }
 
-    pub fn folder(&self, agent: &str) -> PathBuf {
+    pub fn agent_directory(&self, agent: &str) -> PathBuf {
         self.root.join("agents").join(agent)
     }
 
-    pub fn memory(&self, agent: &str) -> PathBuf {
-        self.folder(agent).join("MEMORY.md")
+    pub fn memory_path(&self, agent: &str) -> PathBuf {
+        self.agent_directory(agent).join("MEMORY.md")
     }
 
     /// The program's path.
@@ -129,7 +129,7 @@ impl Fleet {
             .args(words)
             .args(arguments)
             .arg("--config")
-            .arg(self.config())
+            .arg(self.config_path())
             .current_dir(&self.root)
             .env_clear()
             .env("PATH", std::env::var_os("PATH").unwrap_or_default())
@@ -144,7 +144,7 @@ impl Fleet {
 
     /// The entries of an agent: name and content.
     pub fn entries(&self, agent: &str) -> BTreeMap<String, Vec<u8>> {
-        files(&self.archive.join(agent))
+        directory_files(&self.archive.join(agent))
     }
 
     /// The ledger's whole lines.
@@ -158,16 +158,18 @@ impl Fleet {
     }
 
     /// What stands beside an agent's memory.
-    pub fn litter(&self, agent: &str) -> Vec<String> {
-        let mut names: Vec<String> = files(&self.folder(agent)).into_keys().collect();
+    pub fn leftovers(&self, agent: &str) -> Vec<String> {
+        let mut names: Vec<String> = directory_files(&self.agent_directory(agent))
+            .into_keys()
+            .collect();
         names.retain(|name| name != "MEMORY.md");
         names
     }
 
     /// Transaction records that are not over. What a kill left before it got a
     /// name is none.
-    pub fn pending(&self) -> Vec<String> {
-        let mut names: Vec<String> = files(&self.archive.join(".shepherd/tx"))
+    pub fn pending_journals(&self) -> Vec<String> {
+        let mut names: Vec<String> = directory_files(&self.archive.join(".shepherd/tx"))
             .into_keys()
             .collect();
         names.retain(|name| !name.starts_with(".shepherd-"));
@@ -177,7 +179,7 @@ impl Fleet {
 
 /// The names in a folder, with the content of those that are regular files;
 /// nothing where there is no folder.
-pub fn files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+pub fn directory_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     let items = fs::read_dir(folder).into_iter().flatten();
     items
         .map(|item| {

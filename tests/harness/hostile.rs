@@ -15,22 +15,22 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::fixture::{BASELINE, Fleet, files, full, has, is_root};
-use crate::tools::{Ended, Running, ground};
+use crate::fixture::{BASELINE, Fleet, directory_files, has_tool, is_full_harness, is_root};
+use crate::tools::{EndedRun, RunningProgram, test_directory};
 
 /// Users that nobody else is.
-pub const AGENT: u32 = 61_001;
-const NEIGHBOUR: u32 = 61_002;
+pub const AGENT_UID: u32 = 61_001;
+const NEIGHBOR_UID: u32 = 61_002;
 
 /// What stands in every canary and must stand nowhere else.
-const SONG: &str = "CANARY";
+const CANARY_TEXT: &str = "CANARY";
 
 /// As long as a run may take that reads little and meets nobody.
-const SOON: Duration = Duration::from_secs(10);
+const QUICK_RUN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A file that must stay as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Canary {
+struct CanaryFile {
     owner: (u32, u32),
     mode: u32,
     inode: u64,
@@ -38,59 +38,59 @@ struct Canary {
     bytes: Vec<u8>,
 }
 
-impl Canary {
-    fn look(path: &Path) -> Canary {
+impl CanaryFile {
+    fn read_state(path: &Path) -> CanaryFile {
         let meta = fs::symlink_metadata(path).unwrap();
-        Canary {
+        CanaryFile {
             owner: (meta.uid(), meta.gid()),
             mode: meta.mode(),
             inode: meta.ino(),
             modified: (meta.mtime(), meta.mtime_nsec()),
             bytes: match meta.is_file() {
                 true => fs::read(path).unwrap(),
-                false => format!("{:?}", files(path).keys()).into_bytes(),
+                false => format!("{:?}", directory_files(path).keys()).into_bytes(),
             },
         }
     }
 }
 
 /// An agent called scout with its own user, and canaries around it.
-pub struct Scene {
+pub struct CanaryScene {
     _temporary: TempDir,
     pub fleet: Fleet,
-    canaries: BTreeMap<PathBuf, Canary>,
+    canaries: BTreeMap<PathBuf, CanaryFile>,
 }
 
-impl Scene {
+impl CanaryScene {
     /// None, and said so, where this process may not be somebody else.
-    pub fn new(in_memory: bool) -> Option<Scene> {
+    pub fn new(in_memory: bool) -> Option<CanaryScene> {
         if !is_root() {
             println!("skipped: only root can be other users");
             return None;
         }
-        let (temporary, root) = ground(in_memory);
+        let (temporary, root) = test_directory(in_memory);
         let fleet = Fleet::new(&root, &root.join("archives"), &["scout"]);
-        let mut scene = Scene {
+        let mut scene = CanaryScene {
             _temporary: temporary,
             fleet,
             canaries: BTreeMap::new(),
         };
         // It may rename its folder, too.
-        for folder in [root.join("agents"), scene.fleet.folder("scout")] {
-            chown(folder, Some(AGENT), Some(AGENT)).unwrap();
+        for folder in [root.join("agents"), scene.fleet.agent_directory("scout")] {
+            chown(folder, Some(AGENT_UID), Some(AGENT_UID)).unwrap();
         }
         scene.write("- note\n");
         fs::create_dir_all(root.join("vault/inner")).unwrap();
         fs::create_dir_all(root.join("neighbour")).unwrap();
         fs::create_dir_all(root.join("archives/old")).unwrap();
         fs::set_permissions(root.join("archives"), fs::Permissions::from_mode(0o700)).unwrap();
-        scene.put("vault/secret", 0, 0o600);
-        scene.put("vault/MEMORY.md", 0, 0o644);
-        scene.put("vault/inner/deep", 0, 0o666);
-        scene.put("neighbour/MEMORY.md", NEIGHBOUR, 0o600);
-        scene.put("archives/old/2020-01-01_0000.md", 0, 0o600);
+        scene.add_canary("vault/secret", 0, 0o600);
+        scene.add_canary("vault/MEMORY.md", 0, 0o644);
+        scene.add_canary("vault/inner/deep", 0, 0o666);
+        scene.add_canary("neighbour/MEMORY.md", NEIGHBOR_UID, 0o600);
+        scene.add_canary("archives/old/2020-01-01_0000.md", 0, 0o600);
         for folder in ["vault", "vault/inner", "neighbour"] {
-            scene.watch(&root.join(folder));
+            scene.watch_file(&root.join(folder));
         }
         Some(scene)
     }
@@ -104,50 +104,54 @@ impl Scene {
     }
 
     pub fn memory(&self) -> PathBuf {
-        self.fleet.memory("scout")
+        self.fleet.memory_path("scout")
     }
 
     pub fn folder(&self) -> PathBuf {
-        self.fleet.folder("scout")
+        self.fleet.agent_directory("scout")
     }
 
-    fn put(&mut self, name: &str, owner: u32, mode: u32) {
+    fn add_canary(&mut self, name: &str, owner: u32, mode: u32) {
         let path = self.path(name);
-        fs::write(&path, format!("{BASELINE}{SONG} of {name}\n")).unwrap();
+        fs::write(&path, format!("{BASELINE}{CANARY_TEXT} of {name}\n")).unwrap();
         chown(&path, Some(owner), Some(owner)).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-        self.watch(&path);
+        self.watch_file(&path);
     }
 
-    fn watch(&mut self, path: &Path) {
-        self.canaries.insert(path.to_path_buf(), Canary::look(path));
+    fn watch_file(&mut self, path: &Path) {
+        self.canaries
+            .insert(path.to_path_buf(), CanaryFile::read_state(path));
     }
 
     /// A memory of the agent's own with these notes.
     pub fn write(&self, notes: &str) {
         fs::write(self.memory(), format!("{BASELINE}{notes}")).unwrap();
-        chown(self.memory(), Some(AGENT), Some(AGENT)).unwrap();
+        chown(self.memory(), Some(AGENT_UID), Some(AGENT_UID)).unwrap();
     }
 
     /// One run, which ends soon.
     #[track_caller]
-    pub fn reset(&self) -> Ended {
-        let ended = Running::on(&self.fleet, &["reset", "scout"]).end_within(SOON);
-        says_nothing_raw(&ended);
+    pub fn reset(&self) -> EndedRun {
+        let ended = RunningProgram::start_on(&self.fleet, &["reset", "scout"])
+            .end_within(QUICK_RUN_TIMEOUT);
+        assert_no_raw_output(&ended);
         ended
     }
 
     /// Nothing outside was touched, and nothing of it is in the archive.
     #[track_caller]
-    pub fn is_unharmed(&self) {
+    pub fn assert_canaries_unchanged(&self) {
         for (path, before) in &self.canaries {
-            assert_eq!(&Canary::look(path), before, "{}", path.display());
+            assert_eq!(&CanaryFile::read_state(path), before, "{}", path.display());
         }
         let mut kept = Vec::new();
-        walk(&self.fleet.archive, &mut kept);
+        collect_files(&self.fleet.archive, &mut kept);
         for path in kept {
             let sings = fs::read(&path).unwrap();
-            let sings = sings.windows(SONG.len()).any(|it| it == SONG.as_bytes());
+            let sings = sings
+                .windows(CANARY_TEXT.len())
+                .any(|it| it == CANARY_TEXT.as_bytes());
             let own = self.canaries.contains_key(&path);
             assert!(!sings || own, "{} has read a canary", path.display());
         }
@@ -155,12 +159,12 @@ impl Scene {
 
     /// The memory is the baseline, a file of its own with this owner.
     #[track_caller]
-    pub fn is_reset(&self, owner: u32) {
+    pub fn assert_reset(&self, owner: u32) {
         let meta = fs::symlink_metadata(self.memory()).unwrap();
         assert!(meta.is_file(), "{meta:?}");
         assert_eq!((meta.nlink(), meta.uid()), (1, owner));
         assert_eq!(fs::read(self.memory()).unwrap(), BASELINE.as_bytes());
-        assert_eq!(self.fleet.pending(), [""; 0]);
+        assert_eq!(self.fleet.pending_journals(), [""; 0]);
     }
 
     pub fn all_entries(&self) -> String {
@@ -171,20 +175,23 @@ impl Scene {
 
 /// No byte that a terminal obeys, whatever an agent calls its files.
 #[track_caller]
-pub fn says_nothing_raw(ended: &Ended) {
+pub fn assert_no_raw_output(ended: &EndedRun) {
     for text in [&ended.out, &ended.err] {
         let raw = |it: char| it.is_control() && it != '\n';
-        assert!(!text.contains(raw) && !text.contains(SONG), "{ended:?}");
+        assert!(
+            !text.contains(raw) && !text.contains(CANARY_TEXT),
+            "{ended:?}"
+        );
     }
 }
 
 /// All regular files below a folder; links are not followed.
-fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+fn collect_files(folder: &Path, found: &mut Vec<PathBuf>) {
     for item in fs::read_dir(folder).into_iter().flatten() {
         let item = item.unwrap();
         let kind = item.file_type().unwrap();
         if kind.is_dir() {
-            walk(&item.path(), found);
+            collect_files(&item.path(), found);
         } else if kind.is_file() {
             found.push(item.path());
         }
@@ -192,7 +199,7 @@ fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[track_caller]
-fn tool(words: &[&str], path: &Path) -> String {
+fn tool_output(words: &[&str], path: &Path) -> String {
     let output = Command::new(words[0])
         .args(&words[1..])
         .arg(path)
@@ -203,7 +210,7 @@ fn tool(words: &[&str], path: &Path) -> String {
 }
 
 /// What is planted at the memory's name, and what its description says.
-const ODD: &[(&str, &str)] = &[
+const SPECIAL_OBJECTS: &[(&str, &str)] = &[
     ("a link to a secret", "link"),
     ("a link to a folder", "link"),
     ("a link to an entry", "link"),
@@ -217,7 +224,7 @@ const ODD: &[(&str, &str)] = &[
     ("a block device", "device"),
 ];
 
-fn plant(scene: &Scene, what: &str) {
+fn plant_object(scene: &CanaryScene, what: &str) {
     let at = scene.memory();
     fs::remove_file(&at).unwrap();
     let entry = scene.path("archives/old/2020-01-01_0000.md");
@@ -233,32 +240,32 @@ fn plant(scene: &Scene, what: &str) {
             fs::hard_link(scene.path("neighbour/MEMORY.md"), at).unwrap();
         }
         "a further name of an entry" => fs::hard_link(entry, at).unwrap(),
-        "a FIFO" => drop(tool(&["mkfifo"], &at)),
+        "a FIFO" => drop(tool_output(&["mkfifo"], &at)),
         "a socket" => drop(std::os::unix::net::UnixListener::bind(at).unwrap()),
-        "a device that never ends" => device(&at, &["c", "1", "5"]),
-        "a block device" => device(&at, &["b", "7", "77"]),
+        "a device that never ends" => make_device(&at, &["c", "1", "5"]),
+        "a block device" => make_device(&at, &["b", "7", "77"]),
         other => panic!("{other}"),
     }
 }
 
-fn device(at: &Path, numbers: &[&str]) {
+fn make_device(at: &Path, numbers: &[&str]) {
     let made = Command::new("mknod").arg(at).args(numbers).status();
     assert!(made.unwrap().success());
 }
 
 #[test]
-fn whatever_stands_at_the_memorys_name_is_described_displaced_and_not_read() {
-    for (what, said) in ODD {
-        let Some(scene) = Scene::new(false) else {
+fn special_file_as_memory_is_displaced_unread() {
+    for (what, said) in SPECIAL_OBJECTS {
+        let Some(scene) = CanaryScene::new(false) else {
             return;
         };
-        plant(&scene, what);
+        plant_object(&scene, what);
         let ended = scene.reset();
         assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
-        scene.is_unharmed();
-        scene.is_reset(AGENT);
+        scene.assert_canaries_unchanged();
+        scene.assert_reset(AGENT_UID);
         // A further name may be the last one by then.
-        let litter = scene.fleet.litter("scout");
+        let litter = scene.fleet.leftovers("scout");
         let kept = usize::from(what.starts_with("a further name"));
         assert_eq!(litter.len(), kept, "{what}: {litter:?}");
         assert!(litter.iter().all(|name| ended.out.contains(name)), "{what}");
@@ -268,12 +275,12 @@ fn whatever_stands_at_the_memorys_name_is_described_displaced_and_not_read() {
         assert!(scene.all_entries().contains(said), "{what}: {entries:?}");
         assert!(!scene.all_entries().contains('\x1b'));
     }
-    println!("{} planted objects", ODD.len());
+    println!("{} planted objects", SPECIAL_OBJECTS.len());
 }
 
 #[test]
-fn a_folder_at_the_memorys_name_is_kept_beside_it_and_its_content_untouched() {
-    let Some(scene) = Scene::new(false) else {
+fn directory_as_memory_is_kept_with_its_content() {
+    let Some(scene) = CanaryScene::new(false) else {
         return;
     };
     // Without a record of a file the config would be wrong.
@@ -284,85 +291,85 @@ fn a_folder_at_the_memorys_name_is_kept_beside_it_and_its_content_untouched() {
     symlink(scene.path("vault"), scene.memory().join("link")).unwrap();
     let ended = scene.reset();
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    scene.is_unharmed();
-    scene.is_reset(AGENT);
-    let [kept] = scene.fleet.litter("scout").try_into().unwrap();
+    scene.assert_canaries_unchanged();
+    scene.assert_reset(AGENT_UID);
+    let [kept] = scene.fleet.leftovers("scout").try_into().unwrap();
     assert!(ended.out.contains(&kept), "{ended:?}");
-    let kept = files(&scene.folder().join(kept));
+    let kept = directory_files(&scene.folder().join(kept));
     assert_eq!(kept.keys().collect::<Vec<_>>(), ["link", "secret"]);
 }
 
 #[test]
-fn a_memory_of_somebody_elses_is_reset_and_stays_theirs() {
-    for owner in [0, NEIGHBOUR] {
-        let Some(scene) = Scene::new(false) else {
+fn memory_of_other_user_is_reset_and_keeps_owner() {
+    for owner in [0, NEIGHBOR_UID] {
+        let Some(scene) = CanaryScene::new(false) else {
             return;
         };
         chown(scene.memory(), Some(owner), Some(owner)).unwrap();
         assert_eq!(scene.reset().code, Some(0));
-        scene.is_unharmed();
-        scene.is_reset(owner);
+        scene.assert_canaries_unchanged();
+        scene.assert_reset(owner);
         assert!(scene.all_entries().contains("- note\n"));
     }
 }
 
 #[test]
-fn owner_group_mode_attributes_and_access_list_stay() {
-    let Some(scene) = Scene::new(false) else {
+fn owner_mode_xattrs_and_acl_are_kept() {
+    let Some(scene) = CanaryScene::new(false) else {
         return;
     };
     if !["setfattr", "getfattr", "setfacl", "getfacl"]
         .into_iter()
-        .all(has)
+        .all(has_tool)
     {
         return;
     }
     let memory = scene.memory();
-    chown(&memory, Some(AGENT), Some(NEIGHBOUR)).unwrap();
+    chown(&memory, Some(AGENT_UID), Some(NEIGHBOR_UID)).unwrap();
     fs::set_permissions(&memory, fs::Permissions::from_mode(0o640)).unwrap();
-    tool(
+    tool_output(
         &["setfattr", "-n", "user.\x1b[2J\n", "-v", "\x1b[2J\n"],
         &memory,
     );
-    tool(
+    tool_output(
         &["setfattr", "-n", "trusted.kept", "-v", "of root"],
         &memory,
     );
-    tool(&["setfacl", "-m", "u:61002:r,g:61001:rw"], &memory);
+    tool_output(&["setfacl", "-m", "u:61002:r,g:61001:rw"], &memory);
     let look = || {
         let meta = fs::metadata(&memory).unwrap();
-        let attributes = tool(&["getfattr", "-d", "-m", "-", "-e", "hex"], &memory);
-        let list = tool(&["getfacl", "-n"], &memory);
+        let attributes = tool_output(&["getfattr", "-d", "-m", "-", "-e", "hex"], &memory);
+        let list = tool_output(&["getfacl", "-n"], &memory);
         (meta.uid(), meta.gid(), meta.mode(), attributes, list)
     };
     let before = look();
     for _ in 0..3 {
         fs::write(&memory, format!("{BASELINE}- more\n")).unwrap();
         assert_eq!(scene.reset().code, Some(0));
-        scene.is_reset(AGENT);
+        scene.assert_reset(AGENT_UID);
         assert_eq!(look(), before);
     }
 }
 
 /// Gives a file back that nobody can change.
-struct Fixed(PathBuf, &'static str);
+struct FlaggedFile(PathBuf, &'static str);
 
-impl Fixed {
+impl FlaggedFile {
     /// None where the file system knows no such thing.
-    fn new(path: &Path, flag: &'static str) -> Option<Fixed> {
+    fn new(path: &Path, flag: &'static str) -> Option<FlaggedFile> {
         let set = Command::new("chattr")
             .arg(format!("+{flag}"))
             .arg(path)
             .output();
         if set.is_ok_and(|output| output.status.success()) {
-            return Some(Fixed(path.to_path_buf(), flag));
+            return Some(FlaggedFile(path.to_path_buf(), flag));
         }
         println!("skipped: chattr +{flag} is not possible here");
         None
     }
 }
 
-impl Drop for Fixed {
+impl Drop for FlaggedFile {
     fn drop(&mut self) {
         let mut clear = Command::new("chattr");
         let _ = clear.arg(format!("-{}", self.1)).arg(&self.0).status();
@@ -370,7 +377,7 @@ impl Drop for Fixed {
 }
 
 /// What a reset is refused for is in its plan and in what `doctor` finds.
-fn is_foreseen(scene: &Scene, command: &str) {
+fn assert_refusal_is_planned(scene: &CanaryScene, command: &str) {
     for words in [&["reset", "scout", "--dry-run"][..], &["doctor"]] {
         let output = scene.fleet.run(words);
         // Hints of a dry run go where hints go.
@@ -382,15 +389,15 @@ fn is_foreseen(scene: &Scene, command: &str) {
 }
 
 #[test]
-fn an_immutable_or_append_only_memory_is_refused_with_the_command_that_helps() {
+fn immutable_memory_is_refused_with_chattr_hint() {
     for flag in ["i", "a"] {
-        let Some(scene) = Scene::new(false) else {
+        let Some(scene) = CanaryScene::new(false) else {
             return;
         };
-        if !has("chattr") {
+        if !has_tool("chattr") {
             return;
         }
-        let Some(fixed) = Fixed::new(&scene.memory(), flag) else {
+        let Some(fixed) = FlaggedFile::new(&scene.memory(), flag) else {
             return;
         };
         for _ in 0..2 {
@@ -400,53 +407,57 @@ fn an_immutable_or_append_only_memory_is_refused_with_the_command_that_helps() {
             assert!(ended.err.contains(&memory), "{ended:?}");
             let command = format!("chattr -{flag} {memory} ");
             assert!(ended.err.contains(&command), "{ended:?}");
-            is_foreseen(&scene, &command);
+            assert_refusal_is_planned(&scene, &command);
             assert!(fs::read(scene.memory()).unwrap().ends_with(b"- note\n"));
-            assert_eq!(scene.fleet.litter("scout"), [""; 0], "+{flag}");
-            scene.is_unharmed();
+            assert_eq!(scene.fleet.leftovers("scout"), [""; 0], "+{flag}");
+            scene.assert_canaries_unchanged();
         }
         drop(fixed);
         assert_eq!(scene.reset().code, Some(0));
-        scene.is_reset(AGENT);
+        scene.assert_reset(AGENT_UID);
         assert!(scene.all_entries().contains("- note\n"));
     }
 }
 
 #[test]
-fn a_folder_in_which_nothing_can_change_is_refused_and_the_memory_stays() {
-    let Some(scene) = Scene::new(false) else {
+fn immutable_directory_is_refused_and_memory_stays() {
+    let Some(scene) = CanaryScene::new(false) else {
         return;
     };
-    if !has("chattr") {
+    if !has_tool("chattr") {
         return;
     }
     for flag in ["i", "a"] {
-        let Some(fixed) = Fixed::new(&scene.folder(), flag) else {
+        let Some(fixed) = FlaggedFile::new(&scene.folder(), flag) else {
             return;
         };
         let ended = scene.reset();
         assert_ne!(ended.code, Some(0), "+{flag}: {ended:?}");
         let command = format!("chattr -{flag} {} ", scene.folder().display());
         assert!(ended.err.contains(&command), "{ended:?}");
-        is_foreseen(&scene, &command);
+        assert_refusal_is_planned(&scene, &command);
         assert!(fs::read(scene.memory()).unwrap().ends_with(b"- note\n"));
-        scene.is_unharmed();
+        scene.assert_canaries_unchanged();
         drop(fixed);
         scene.write("- note\n");
         assert_eq!(scene.reset().code, Some(0));
-        scene.is_reset(AGENT);
+        scene.assert_reset(AGENT_UID);
         // In an append-only folder nothing could be removed either; now it is.
-        assert_eq!(scene.fleet.litter("scout"), [""; 0], "+{flag}");
+        assert_eq!(scene.fleet.leftovers("scout"), [""; 0], "+{flag}");
         scene.write("- note\n");
     }
 }
 
 #[test]
-fn a_file_of_holes_is_archived_in_bounded_memory() {
-    let Some(scene) = Scene::new(false) else {
+fn sparse_file_is_archived_in_bounded_memory() {
+    let Some(scene) = CanaryScene::new(false) else {
         return;
     };
-    let size: u64 = if full() { 10 << 30 } else { 64 << 20 };
+    let size: u64 = if is_full_harness() {
+        10 << 30
+    } else {
+        64 << 20
+    };
     let statvfs = rustix::fs::statvfs(&scene.fleet.root).unwrap();
     if statvfs.f_bavail * statvfs.f_frsize < 3 * size {
         println!("skipped: not enough room for {size} bytes");
@@ -463,18 +474,18 @@ fn a_file_of_holes_is_archived_in_bounded_memory() {
     let command = scene
         .fleet
         .command(&["/bin/sh", "-c", limit, "sh"], &["reset", "scout"]);
-    let ended = Running::start(command).end_within(Duration::from_secs(400));
+    let ended = RunningProgram::start(command).end_within(Duration::from_secs(400));
     assert_eq!(ended.code, Some(0), "{ended:?}");
-    scene.is_reset(AGENT);
+    scene.assert_reset(AGENT_UID);
     let entries = scene.path("archives/scout");
     let entry = fs::read_dir(entries).unwrap().next().unwrap().unwrap();
     assert!(entry.metadata().unwrap().len() > size - 1000);
-    println!("{size} bytes of holes: {:.1?}", ended.took);
+    println!("{size} bytes of holes: {:.1?}", ended.duration);
 }
 
 #[test]
-fn hostile_names_beside_the_memory_stay_and_reach_no_terminal() {
-    let Some(scene) = Scene::new(false) else {
+fn hostile_sibling_names_stay_and_are_not_printed_raw() {
+    let Some(scene) = CanaryScene::new(false) else {
         return;
     };
     let hex = "0123456789abcdef0123456789abcdef";
@@ -496,12 +507,12 @@ fn hostile_names_beside_the_memory_stay_and_reach_no_terminal() {
         &["doctor"],
         &["reset", "scout"],
     ] {
-        let ended = Running::on(&scene.fleet, verb).end_within(SOON);
-        says_nothing_raw(&ended);
+        let ended = RunningProgram::start_on(&scene.fleet, verb).end_within(QUICK_RUN_TIMEOUT);
+        assert_no_raw_output(&ended);
     }
-    scene.is_unharmed();
-    scene.is_reset(AGENT);
-    let mut found = files(&scene.folder());
+    scene.assert_canaries_unchanged();
+    scene.assert_reset(AGENT_UID);
+    let mut found = directory_files(&scene.folder());
     for name in names {
         assert_eq!(found.remove(&name).unwrap(), b"of the agent", "{name:?}");
     }
@@ -513,7 +524,7 @@ fn hostile_names_beside_the_memory_stay_and_reach_no_terminal() {
 
 /// What is planted in the archive, where agents cannot write unless somebody
 /// has made a mistake; and whether a reset can be done all the same.
-const IN_THE_ARCHIVE: &[(&str, &str)] = &[
+const ARCHIVE_OBJECTS: &[(&str, &str)] = &[
     ("link to folder", "scout"),
     ("link to folder", ".shepherd"),
     ("link to folder", ".shepherd/tx"),
@@ -530,8 +541,8 @@ const IN_THE_ARCHIVE: &[(&str, &str)] = &[
 ];
 
 /// Plants, resets, and says what is wrong then.
-fn with_planted(what: &str, name: &str) -> Result<Option<i32>, String> {
-    let Some(scene) = Scene::new(true) else {
+fn check_planted_in_archive(what: &str, name: &str) -> Result<Option<i32>, String> {
+    let Some(scene) = CanaryScene::new(true) else {
         return Ok(None);
     };
     let at = scene.fleet.archive.join(name);
@@ -539,12 +550,12 @@ fn with_planted(what: &str, name: &str) -> Result<Option<i32>, String> {
     match what {
         "link to folder" => symlink(scene.path("vault"), &at).unwrap(),
         "link to file" => symlink(scene.secret(), &at).unwrap(),
-        "FIFO" => drop(tool(&["mkfifo"], &at)),
+        "FIFO" => drop(tool_output(&["mkfifo"], &at)),
         _ => fs::create_dir(&at).unwrap(),
     }
     let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let ended = scene.reset();
-        scene.is_unharmed();
+        scene.assert_canaries_unchanged();
         let done = fs::read(scene.memory()).unwrap() == BASELINE.as_bytes();
         if done {
             assert!(scene.all_entries().contains("- note\n"));
@@ -562,20 +573,20 @@ fn with_planted(what: &str, name: &str) -> Result<Option<i32>, String> {
 }
 
 #[test]
-fn links_and_folders_planted_in_the_archive_are_not_followed() {
-    planted_in_the_archive(|what| what != "FIFO");
+fn links_and_directories_in_archive_are_not_followed() {
+    assert_archive_objects_are_harmless(|what| what != "FIFO");
 }
 
 #[test]
-fn fifos_planted_in_the_archive_hold_nobody_up() {
-    planted_in_the_archive(|what| what == "FIFO");
+fn fifos_in_archive_do_not_block() {
+    assert_archive_objects_are_harmless(|what| what == "FIFO");
 }
 
-fn planted_in_the_archive(wanted: impl Fn(&str) -> bool) {
-    let tried = IN_THE_ARCHIVE.iter().filter(|(what, _)| wanted(what));
+fn assert_archive_objects_are_harmless(wanted: impl Fn(&str) -> bool) {
+    let tried = ARCHIVE_OBJECTS.iter().filter(|(what, _)| wanted(what));
     let mut wrong = Vec::new();
     for (what, name) in tried {
-        match with_planted(what, name) {
+        match check_planted_in_archive(what, name) {
             Ok(code) => println!("{what} at {name}: exit {code:?}"),
             Err(message) => wrong.push(message),
         }
@@ -584,8 +595,8 @@ fn planted_in_the_archive(wanted: impl Fn(&str) -> bool) {
 }
 
 #[test]
-fn links_at_the_names_of_the_next_entries_are_not_followed() {
-    let Some(scene) = Scene::new(true) else {
+fn symlinks_at_next_entry_names_are_not_followed() {
+    let Some(scene) = CanaryScene::new(true) else {
         return;
     };
     let folder = scene.path("archives/scout");
@@ -601,18 +612,18 @@ fn links_at_the_names_of_the_next_entries_are_not_followed() {
         }
     }
     assert_eq!(scene.reset().code, Some(0));
-    scene.is_unharmed();
-    scene.is_reset(AGENT);
+    scene.assert_canaries_unchanged();
+    scene.assert_reset(AGENT_UID);
     let mut kept = Vec::new();
-    walk(&folder, &mut kept);
+    collect_files(&folder, &mut kept);
     let [kept] = kept.try_into().unwrap();
     assert!(kept.to_string_lossy().ends_with("-3.md"), "{kept:?}");
     assert!(fs::read(kept).unwrap().ends_with(b"- note\n"));
 }
 
 #[test]
-fn a_folder_that_is_a_link_is_refused_and_its_target_untouched() {
-    let Some(scene) = Scene::new(true) else {
+fn symlinked_directory_is_refused_target_untouched() {
+    let Some(scene) = CanaryScene::new(true) else {
         return;
     };
     fs::rename(scene.folder(), scene.path("agents/real")).unwrap();
@@ -621,10 +632,10 @@ fn a_folder_that_is_a_link_is_refused_and_its_target_untouched() {
         let ended = scene.reset();
         assert_eq!(ended.code, Some(3), "{ended:?}");
         assert!(ended.err.contains("symbolic link"), "{ended:?}");
-        scene.is_unharmed();
+        scene.assert_canaries_unchanged();
         fs::remove_file(scene.folder()).unwrap();
     }
     fs::rename(scene.path("agents/real"), scene.folder()).unwrap();
     assert_eq!(scene.reset().code, Some(0));
-    scene.is_reset(AGENT);
+    scene.assert_reset(AGENT_UID);
 }

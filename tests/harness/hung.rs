@@ -12,22 +12,22 @@ use std::time::Instant;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use super::fixture::{BASELINE, has, is_root};
+use super::fixture::{BASELINE, has_tool, is_root};
 use super::mounts::{Mount, may_mount};
-use super::scene::{Had, RESET, Scene, said};
-use super::tools::BOUND;
-use super::trace::{self, can_trace, inject};
+use super::scene::{InitialMemory, RESET_ALL, Scene, output_text};
+use super::tools::RUN_TIMEOUT;
+use super::trace::{self, can_trace, injection_options};
 
 /// A mount on which every call waits until this is dropped.
-struct Hung {
+struct HungMount {
     /// Closed first: then every call on the mount fails instead.
     _server: File,
     _mount: Mount,
 }
 
-impl Hung {
+impl HungMount {
     /// None, with the reason printed, where there is no FUSE.
-    fn over(directory: &Path) -> Option<Hung> {
+    fn mount_over(directory: &Path) -> Option<HungMount> {
         let server = File::options().read(true).write(true).open("/dev/fuse");
         let Ok(server) = server else {
             println!("skipped: /dev/fuse cannot be opened");
@@ -41,7 +41,7 @@ impl Hung {
         let mounted = Mount::new(&words, directory);
         fcntl_setfd(&server, FdFlags::CLOEXEC).unwrap();
         match mounted {
-            Ok(mount) => Some(Hung {
+            Ok(mount) => Some(HungMount {
                 _server: server,
                 _mount: mount,
             }),
@@ -54,48 +54,48 @@ impl Hung {
 }
 
 /// Waits a second for a file system, and no longer.
-fn be_impatient(scene: &Scene) {
-    let config = fs::read_to_string(scene.fleet.config()).unwrap();
+fn set_short_timeout(scene: &Scene) {
+    let config = fs::read_to_string(scene.fleet.config_path()).unwrap();
     let config = config.replacen("[general]\n", "[general]\nlocal_timeout = 1\n", 1);
-    fs::write(scene.fleet.config(), config).unwrap();
+    fs::write(scene.fleet.config_path(), config).unwrap();
 }
 
 #[test]
-fn hung_mount_holds_up_no_other_agent() {
-    if !may_mount("hung::hung_mount_holds_up_no_other_agent") {
+fn hung_mount_delays_no_other_agent() {
+    if !may_mount("hung::hung_mount_delays_no_other_agent") {
         return;
     }
-    let cast =
-        ["ada", "far", "gone", "linked", "zoe"].map(|name| (name, Had::scratch("- a note\n")));
+    let cast = ["ada", "far", "gone", "linked", "zoe"]
+        .map(|name| (name, InitialMemory::scratch("- a note\n")));
     let scene = Scene::new(&cast);
-    be_impatient(&scene);
-    let config = fs::read_to_string(scene.fleet.config()).unwrap();
+    set_short_timeout(&scene);
+    let config = fs::read_to_string(scene.fleet.config_path()).unwrap();
     let config = config.replace("agents/gone/", "agents/far/below/");
-    fs::write(scene.fleet.config(), config).unwrap();
-    let Some(hung) = Hung::over(&scene.fleet.folder("far")) else {
+    fs::write(scene.fleet.config_path(), config).unwrap();
+    let Some(hung) = HungMount::mount_over(&scene.fleet.agent_directory("far")) else {
         return;
     };
-    let point = scene.fleet.folder("far").display().to_string();
+    let point = scene.fleet.agent_directory("far").display().to_string();
     // An agent that may rename its own directory can lead others there.
     let aside = scene.fleet.root.join("aside");
-    fs::rename(scene.fleet.folder("linked"), &aside).unwrap();
+    fs::rename(scene.fleet.agent_directory("linked"), &aside).unwrap();
     symlink(
-        scene.fleet.folder("far").join("x"),
-        scene.fleet.folder("linked"),
+        scene.fleet.agent_directory("far").join("x"),
+        scene.fleet.agent_directory("linked"),
     )
     .unwrap();
     for words in [
         &["status"][..],
         &["reset", "--all", "--dry-run"],
-        RESET,
+        RESET_ALL,
         &["doctor"],
         &["undo", "far"],
     ] {
         let began = Instant::now();
         let command = ["timeout", "-s", "KILL", "60"];
         let output = scene.fleet.command(&command, words).output().unwrap();
-        let said = said(&output);
-        assert!(began.elapsed() < BOUND, "{words:?} hangs: {said}");
+        let said = output_text(&output);
+        assert!(began.elapsed() < RUN_TIMEOUT, "{words:?} hangs: {said}");
         if words[0] != "undo" {
             assert_eq!(output.status.code(), Some(3), "{words:?}: {said}");
             assert!(said.contains(&point), "{words:?}: {said}");
@@ -108,29 +108,33 @@ fn hung_mount_holds_up_no_other_agent() {
     };
     for agent in ["ada", "zoe"] {
         assert_eq!(outcome(agent).as_deref(), Some("ok"), "{agent}");
-        assert_eq!(scene.stands(agent).unwrap(), BASELINE.as_bytes(), "{agent}");
+        assert_eq!(
+            scene.read_memory(agent).unwrap(),
+            BASELINE.as_bytes(),
+            "{agent}"
+        );
         assert_eq!(scene.fleet.entries(agent).len(), 1, "{agent}");
     }
     for agent in ["far", "gone", "linked"] {
         assert_eq!(outcome(agent).as_deref(), Some("failed"), "{agent}");
     }
     drop(hung);
-    fs::remove_file(scene.fleet.folder("linked")).unwrap();
-    fs::rename(aside, scene.fleet.folder("linked")).unwrap();
-    let config = fs::read_to_string(scene.fleet.config()).unwrap();
+    fs::remove_file(scene.fleet.agent_directory("linked")).unwrap();
+    fs::rename(aside, scene.fleet.agent_directory("linked")).unwrap();
+    let config = fs::read_to_string(scene.fleet.config_path()).unwrap();
     let config = config.replace("agents/far/below/", "agents/gone/");
-    fs::write(scene.fleet.config(), config).unwrap();
-    scene.does(RESET);
-    scene.is_settled().unwrap();
+    fs::write(scene.fleet.config_path(), config).unwrap();
+    scene.run_ok(RESET_ALL);
+    scene.check_settled().unwrap();
 }
 
 /// Any call of a run may be the one that waits.
 #[test]
-fn call_that_hangs_in_a_run_loses_nothing() {
-    if !can_trace() || !is_root() || !has("mount") {
+fn hanging_call_in_a_run_loses_nothing() {
+    if !can_trace() || !is_root() || !has_tool("mount") {
         return;
     }
-    if !may_mount("hung::call_that_hangs_in_a_run_loses_nothing") {
+    if !may_mount("hung::hanging_call_in_a_run_loses_nothing") {
         return;
     }
     let calls = ["openat", "linkat", "renameat2", "fsync", "unlinkat"];
@@ -140,18 +144,18 @@ fn call_that_hangs_in_a_run_loses_nothing() {
         let root = folder.path().canonicalize().unwrap();
         let disk = root.join("disk");
         let mount = Mount::new(&["-t", "tmpfs", "agents"], &disk).unwrap();
-        let cast = [("scout", Had::scratch("- a note\n"))];
-        let scene = Scene::at(&disk, &root.join("archives"), &root.join("log"), &cast);
-        be_impatient(&scene);
+        let cast = [("scout", InitialMemory::scratch("- a note\n"))];
+        let scene = Scene::new_at(&disk, &root.join("archives"), &root.join("log"), &cast);
+        set_short_timeout(&scene);
         // What concerns the agent's directory waits, and nothing else.
-        let directory = scene.fleet.folder("scout").display().to_string();
-        let mut options = inject(name, "delay_enter=4000000", 1, true);
+        let directory = scene.fleet.agent_directory("scout").display().to_string();
+        let mut options = injection_options(name, "delay_enter=4000000", 1, true);
         options.extend(["-P".to_string(), directory]);
-        let output = trace::run(&scene.fleet, &scene.log, &options, RESET);
-        let said = said(&output);
+        let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET_ALL);
+        let said = output_text(&output);
         assert!(said.contains("does not answer"), "{name}: {said}");
-        scene.at_every_instant().unwrap();
-        scene.put_right().unwrap();
+        scene.check_invariants().unwrap();
+        scene.check_after_next_reset().unwrap();
         tried += 1;
         drop(scene);
         drop(mount);
@@ -161,30 +165,30 @@ fn call_that_hangs_in_a_run_loses_nothing() {
 
 /// As where the limit of processes is reached.
 #[test]
-fn without_threads_nothing_hangs() {
-    if !may_mount("hung::without_threads_nothing_hangs") {
+fn missing_threads_cause_no_hang() {
+    if !may_mount("hung::missing_threads_cause_no_hang") {
         return;
     }
     let ground = tempfile::tempdir().unwrap();
     let root = ground.path().canonicalize().unwrap();
     let disk = root.join("disk");
     let mount = Mount::new(&["-t", "tmpfs", "agents"], &disk).unwrap();
-    let cast = [("scout", Had::scratch("- a note\n"))];
-    let scene = Scene::at(&disk, &root.join("archives"), &root.join("log"), &cast);
-    let before = scene.stands("scout");
-    for words in [&["status"][..], RESET, &["doctor"]] {
+    let cast = [("scout", InitialMemory::scratch("- a note\n"))];
+    let scene = Scene::new_at(&disk, &root.join("archives"), &root.join("log"), &cast);
+    let before = scene.read_memory("scout");
+    for words in [&["status"][..], RESET_ALL, &["doctor"]] {
         let command = ["timeout", "-s", "KILL", "60"];
         let mut command = scene.fleet.command(&command, words);
         // More than any address space has.
         command.env("RUST_MIN_STACK", (1_u64 << 60).to_string());
         let output = command.output().unwrap();
-        let said = said(&output);
+        let said = output_text(&output);
         assert_eq!(output.status.code(), Some(3), "{words:?}: {said}");
         assert!(said.contains("cannot start a thread"), "{words:?}: {said}");
     }
-    assert_eq!(scene.stands("scout"), before);
-    scene.does(RESET);
-    scene.is_settled().unwrap();
+    assert_eq!(scene.read_memory("scout"), before);
+    scene.run_ok(RESET_ALL);
+    scene.check_settled().unwrap();
     drop(scene);
     drop(mount);
 }

@@ -8,13 +8,13 @@ use std::os::fd::AsRawFd;
 
 /// A writable shared mapping of a whole file. It keeps the file open for
 /// writing also when its descriptor is closed.
-pub struct Mapping {
-    at: *mut libc::c_void,
+pub struct SharedMapping {
+    address: *mut libc::c_void,
     length: usize,
 }
 
-impl Mapping {
-    pub fn new(file: &File) -> io::Result<Mapping> {
+impl SharedMapping {
+    pub fn new(file: &File) -> io::Result<SharedMapping> {
         let length = file.metadata()?.len() as usize;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the kernel chooses a free place; a file that is shorter than
@@ -31,7 +31,10 @@ impl Mapping {
         };
         match at == libc::MAP_FAILED {
             true => Err(io::Error::last_os_error()),
-            false => Ok(Mapping { at, length }),
+            false => Ok(SharedMapping {
+                address: at,
+                length,
+            }),
         }
     }
 
@@ -39,16 +42,16 @@ impl Mapping {
         assert!(offset + bytes.len() <= self.length);
         // SAFETY: inside the mapping, as was just checked.
         unsafe {
-            let to = self.at.cast::<u8>().add(offset);
+            let to = self.address.cast::<u8>().add(offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         }
     }
 }
 
-impl Drop for Mapping {
+impl Drop for SharedMapping {
     fn drop(&mut self) {
         // SAFETY: it was mapped by `new`, and nothing points into it any more.
-        unsafe { libc::munmap(self.at, self.length) };
+        unsafe { libc::munmap(self.address, self.length) };
     }
 }
 
@@ -71,12 +74,12 @@ const F_SETSIG: libc::c_int = 10;
 
 /// A write lease on a file, by which its holder keeps everybody else from opening
 /// it.
-pub struct Lease(File);
+pub struct WriteLease(File);
 
-impl Lease {
-    pub fn take(file: File) -> io::Result<Lease> {
-        let lease = Lease(file);
-        match lease.set(libc::F_WRLCK) {
+impl WriteLease {
+    pub fn take(file: File) -> io::Result<WriteLease> {
+        let lease = WriteLease(file);
+        match lease.set_lease(libc::F_WRLCK) {
             true => Ok(lease),
             false => Err(io::Error::last_os_error()),
         }
@@ -85,22 +88,22 @@ impl Lease {
     /// Lets whoever waits open the file, and takes a new lease if nobody is
     /// quicker. True when somebody had waited.
     pub fn renew(&self) -> bool {
-        let wanted = self.is_wanted();
+        let wanted = self.is_break_requested();
         if wanted {
-            self.set(libc::F_UNLCK);
-            self.set(libc::F_WRLCK);
+            self.set_lease(libc::F_UNLCK);
+            self.set_lease(libc::F_WRLCK);
         }
         wanted
     }
 
     /// Whether somebody wants to open the file.
-    pub fn is_wanted(&self) -> bool {
+    pub fn is_break_requested(&self) -> bool {
         // SAFETY: it takes no argument.
         let kind = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
         kind != libc::F_WRLCK
     }
 
-    fn set(&self, kind: libc::c_int) -> bool {
+    fn set_lease(&self, kind: libc::c_int) -> bool {
         let file = self.0.as_raw_fd();
         // SAFETY: these take numbers. The signal that is chosen is ignored; the
         // usual one, which is back after each lease, would end this process.

@@ -8,42 +8,42 @@ use std::path::Path;
 use std::thread;
 
 use crate::fixture::{BASELINE, Fleet, is_root};
-use crate::kernel::Lease;
-use crate::tools::{Running, alone, ground};
+use crate::kernel::WriteLease;
+use crate::tools::{RunningProgram, processor_lock, test_directory};
 
 /// What an agent does with its lease when somebody wants to open its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum LeaseBehavior {
     /// It holds on to it, until the kernel ends it.
-    Keeps,
+    KeepsLease,
     /// It gives it back and takes a new one.
-    Renews,
+    RenewsLease,
     /// It puts another file there, on which it has a lease, too.
-    Dodges,
+    MovesFile,
 }
 
 /// A lease on a file that was just written: a process that another test is
 /// starting may have it open for a moment.
-fn take(path: &Path) -> io::Result<Lease> {
-    let mut lease = Lease::take(File::open(path)?);
+fn take_lease(path: &Path) -> io::Result<WriteLease> {
+    let mut lease = WriteLease::take(File::open(path)?);
     for _ in 0..10_000 {
         match lease {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::yield_now(),
             lease => return lease,
         }
-        lease = Lease::take(File::open(path)?);
+        lease = WriteLease::take(File::open(path)?);
     }
     lease
 }
 
 /// A fleet whose agents have these notes and leases on their memories; none, and
 /// said so, where there are no leases.
-fn leased(root: &Path, agents: &[&str]) -> Option<(Fleet, Vec<Lease>)> {
+fn fleet_with_leases(root: &Path, agents: &[&str]) -> Option<(Fleet, Vec<WriteLease>)> {
     let fleet = Fleet::new(root, &root.join("archives"), agents);
     let mut leases = Vec::new();
     for agent in agents {
-        fs::write(fleet.memory(agent), format!("{BASELINE}- note\n")).unwrap();
-        match take(&fleet.memory(agent)) {
+        fs::write(fleet.memory_path(agent), format!("{BASELINE}- note\n")).unwrap();
+        match take_lease(&fleet.memory_path(agent)) {
             Ok(lease) => leases.push(lease),
             Err(error) => {
                 println!("skipped: no leases here: {error}");
@@ -54,12 +54,12 @@ fn leased(root: &Path, agents: &[&str]) -> Option<(Fleet, Vec<Lease>)> {
     Some((fleet, leases))
 }
 
-fn gets_around_nothing(answer: Answer) {
-    let (_temporary, root) = ground(false);
-    let Some((fleet, mut leases)) = leased(&root, &["scout"]) else {
+fn assert_reset_despite_lease(answer: LeaseBehavior) {
+    let (_temporary, root) = test_directory(false);
+    let Some((fleet, mut leases)) = fleet_with_leases(&root, &["scout"]) else {
         return;
     };
-    let memory = fleet.memory("scout");
+    let memory = fleet.memory_path("scout");
     let owner = match is_root() {
         true => Some(61_001),
         false => None,
@@ -72,18 +72,18 @@ fn gets_around_nothing(answer: Answer) {
     };
     let looked = looks();
     let mut before = format!("{BASELINE}- note\n");
-    let mut running = Running::on(&fleet, &["reset", "scout"]);
+    let mut running = RunningProgram::start_on(&fleet, &["reset", "scout"]);
     let mut dodges = 0;
     while !running.has_ended() {
         match answer {
-            Answer::Keeps => {}
-            Answer::Renews => drop(leases[0].renew()),
-            Answer::Dodges if dodges < 100 && leases[dodges].is_wanted() => {
+            LeaseBehavior::KeepsLease => {}
+            LeaseBehavior::RenewsLease => drop(leases[0].renew()),
+            LeaseBehavior::MovesFile if dodges < 100 && leases[dodges].is_break_requested() => {
                 dodges += 1;
                 let text = format!("{BASELINE}- note {dodges}\n");
-                let other = fleet.folder("scout").join("other");
+                let other = fleet.agent_directory("scout").join("other");
                 fs::write(&other, &text).unwrap();
-                leases.push(take(&other).unwrap());
+                leases.push(take_lease(&other).unwrap());
                 // From the moment of its reset on the memory is the baseline.
                 if fs::metadata(&memory).unwrap().len() == BASELINE.len() as u64 {
                     fs::remove_file(&other).unwrap();
@@ -92,13 +92,13 @@ fn gets_around_nothing(answer: Answer) {
                     before = text;
                 }
             }
-            Answer::Dodges => {}
+            LeaseBehavior::MovesFile => {}
         }
         thread::yield_now();
     }
-    let ended = running.end();
+    let ended = running.wait();
     assert_eq!(ended.code, Some(0), "{answer:?}: {ended:?}");
-    if answer == Answer::Dodges {
+    if answer == LeaseBehavior::MovesFile {
         // The last one may have come right behind the reset.
         assert!(dodges > 0);
     } else {
@@ -107,19 +107,21 @@ fn gets_around_nothing(answer: Answer) {
     }
     // What was displaced stays beside it until the lease is over.
     // Nobody opens it meanwhile, which would take 45 seconds.
-    let beside = fs::read_dir(fleet.folder("scout")).unwrap().count();
-    let left = (beside, fleet.pending().len());
+    let beside = fs::read_dir(fleet.agent_directory("scout"))
+        .unwrap()
+        .count();
+    let left = (beside, fleet.pending_journals().len());
     // Whoever takes another one is without any for an instant, in which it may have
     // been settled.
-    let over = left == (1, 0) && answer != Answer::Keeps;
+    let over = left == (1, 0) && answer != LeaseBehavior::KeepsLease;
     assert!(left == (2, 1) || over, "{answer:?}: {left:?} {ended:?}");
     drop(leases);
-    let again = Running::on(&fleet, &["reset", "scout"]).end();
+    let again = RunningProgram::start_on(&fleet, &["reset", "scout"]).wait();
     assert_eq!(again.code, Some(0), "{again:?}");
     assert_eq!(fs::read_to_string(&memory).unwrap(), BASELINE);
-    assert!(fleet.litter("scout").is_empty(), "{again:?}");
-    assert!(fleet.pending().is_empty());
-    if answer != Answer::Dodges {
+    assert!(fleet.leftovers("scout").is_empty(), "{again:?}");
+    assert!(fleet.pending_journals().is_empty());
+    if answer != LeaseBehavior::MovesFile {
         assert!(fleet.run(&["undo", "scout"]).status.success());
         assert_eq!(fs::read_to_string(&memory).unwrap(), before);
         assert_eq!(looks(), looked);
@@ -134,24 +136,28 @@ fn gets_around_nothing(answer: Answer) {
 }
 
 #[test]
-fn an_agent_with_a_lease_does_not_get_around_its_reset() {
-    let _alone = alone();
-    for answer in [Answer::Keeps, Answer::Renews, Answer::Dodges] {
-        gets_around_nothing(answer);
+fn agent_holding_a_lease_cannot_avoid_reset() {
+    let _alone = processor_lock();
+    for answer in [
+        LeaseBehavior::KeepsLease,
+        LeaseBehavior::RenewsLease,
+        LeaseBehavior::MovesFile,
+    ] {
+        assert_reset_despite_lease(answer);
     }
 }
 
 #[test]
-fn agents_with_leases_hold_up_nobody_else() {
-    let _alone = alone();
-    let (_temporary, root) = ground(false);
+fn agents_holding_leases_delay_no_other() {
+    let _alone = processor_lock();
+    let (_temporary, root) = test_directory(false);
     let agents = ["a1", "a2", "a3", "b1", "b2"];
-    let Some((fleet, mut leases)) = leased(&root, &agents) else {
+    let Some((fleet, mut leases)) = fleet_with_leases(&root, &agents) else {
         return;
     };
     // Those of the last two are given back.
     leases.truncate(3);
-    let ended = Running::on(&fleet, &["reset", "--all"]).end();
+    let ended = RunningProgram::start_on(&fleet, &["reset", "--all"]).wait();
     assert_eq!(ended.code, Some(0), "{ended:?}");
     let place = |agent: &str| {
         let line = format!("Reset {agent} ");
@@ -166,6 +172,9 @@ fn agents_with_leases_hold_up_nobody_else() {
             place("b1") < place(late) && place("b2") < place(late),
             "{ended:?}"
         );
-        assert_eq!(fs::read_to_string(fleet.memory(late)).unwrap(), BASELINE);
+        assert_eq!(
+            fs::read_to_string(fleet.memory_path(late)).unwrap(),
+            BASELINE
+        );
     }
 }

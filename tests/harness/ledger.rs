@@ -8,12 +8,12 @@ use std::time::Duration;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::LedgerRecord;
 
-use super::fixture::{BASELINE, Fleet, full};
-use super::scene::is_ok;
-use super::tools::{Running, ground, wait_for};
+use super::fixture::{BASELINE, Fleet, is_full_harness};
+use super::scene::assert_ok;
+use super::tools::{RunningProgram, test_directory, wait_for};
 
 /// Writes the records of a ledger again and again behind them, as later runs would.
-fn grow(ledger: &Path, count: u64) {
+fn append_records(ledger: &Path, count: u64) {
     let text = fs::read_to_string(ledger).unwrap();
     let records: Vec<LedgerRecord> = text
         .lines()
@@ -36,7 +36,7 @@ fn grow(ledger: &Path, count: u64) {
 
 #[test]
 fn long_ledger_is_read_in_bounded_memory() {
-    let (_temporary, root) = ground(false);
+    let (_temporary, root) = test_directory(false);
     let agents = ["a", "b", "c", "d", "e", "f", "g", "h"];
     let fleet = Fleet::new(&root, &root.join("archives"), &agents);
     let note = |agent: &str, text: &str| {
@@ -44,7 +44,7 @@ fn long_ledger_is_read_in_bounded_memory() {
         let mut memory = options
             .append(true)
             .create(true)
-            .open(fleet.memory(agent))
+            .open(fleet.memory_path(agent))
             .unwrap();
         memory.write_all(text.as_bytes()).unwrap();
         memory
@@ -53,14 +53,14 @@ fn long_ledger_is_read_in_bounded_memory() {
         drop(note(agent, BASELINE));
         drop(note(agent, "- first\n"));
     }
-    is_ok(&fleet.run(&["reset", "--all"]));
-    let count = if full() { 1_000_000 } else { 30_000 };
-    grow(&fleet.archive.join(".shepherd/ledger.jsonl"), count);
+    assert_ok(&fleet.run(&["reset", "--all"]));
+    let count = if is_full_harness() { 1_000_000 } else { 30_000 };
+    append_records(&fleet.archive.join(".shepherd/ledger.jsonl"), count);
     // Address space, in KiB: less than the ledger has bytes, let alone its records.
     let limit = "ulimit -v 40000 && exec \"$@\"";
     let run = |arguments: &[&str]| {
         let command = fleet.command(&["/bin/sh", "-c", limit, "sh"], arguments);
-        let ended = Running::start(command).end_within(Duration::from_secs(600));
+        let ended = RunningProgram::start(command).end_within(Duration::from_secs(600));
         assert_eq!(
             ended.code,
             Some(0),
@@ -84,12 +84,12 @@ fn long_ledger_is_read_in_bounded_memory() {
     }
     // What a killed run left is settled by the next one.
     let writer = note("e", "- third\n");
-    let mut killed = Running::on(&fleet, &["reset", "e"]);
-    wait_for("a displaced file", || !fleet.litter("e").is_empty());
+    let mut killed = RunningProgram::start_on(&fleet, &["reset", "e"]);
+    wait_for("a displaced file", || !fleet.leftovers("e").is_empty());
     killed.kill();
-    killed.end();
+    killed.wait();
     drop(writer);
     run(&["reset", "e"]);
-    assert_eq!(fleet.pending(), [""; 0]);
+    assert_eq!(fleet.pending_journals(), [""; 0]);
     println!("{count} records: read in 40 MB of address space");
 }

@@ -5,19 +5,19 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::fixture::{apart, has, is_apart, is_root};
+use super::fixture::{has_tool, is_own_process, is_root, run_in_own_process};
 
 /// Whether this process may mount what it likes. The test with this name is
 /// otherwise run again in one that may, and is over when this is false.
 pub fn may_mount(test: &str) -> bool {
-    if is_apart() {
+    if is_own_process() {
         return true;
     }
     if !is_root() {
         println!("skipped: only root can mount");
         return false;
     }
-    if !has("unshare") || !has("mount") {
+    if !has_tool("unshare") || !has_tool("mount") {
         return false;
     }
     let private = ["unshare", "--mount", "--propagation", "private"];
@@ -29,28 +29,28 @@ pub fn may_mount(test: &str) -> bool {
         println!("skipped: no mounts of its own for a process here");
         return false;
     }
-    apart(test, &private);
+    run_in_own_process(test, &private);
     false
 }
 
 /// Something mounted, until this is dropped.
 pub struct Mount {
-    at: PathBuf,
+    mount_point: PathBuf,
 }
 
 impl Mount {
     /// Mounts by these words of `mount`; what it says where it cannot.
     pub fn new(words: &[&str], at: &Path) -> Result<Mount, String> {
         std::fs::create_dir_all(at).unwrap();
-        Mount::file(words, at)
+        Mount::mount_over_file(words, at)
     }
 
     /// The same over a file that exists.
-    pub fn file(words: &[&str], at: &Path) -> Result<Mount, String> {
+    pub fn mount_over_file(words: &[&str], at: &Path) -> Result<Mount, String> {
         let output = Command::new("mount").args(words).arg(at).output().unwrap();
         match output.status.success() {
             true => Ok(Mount {
-                at: at.to_path_buf(),
+                mount_point: at.to_path_buf(),
             }),
             false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
         }
@@ -59,20 +59,23 @@ impl Mount {
 
 impl Mount {
     /// Changes the options of what is mounted.
-    pub fn again(&self, options: &str) {
+    pub fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
         let mut mount = Command::new("mount");
-        let done = mount.args(["-o", &options]).arg(&self.at).status();
+        let done = mount.args(["-o", &options]).arg(&self.mount_point).status();
         assert!(done.unwrap().success(), "mount -o {options}");
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let done = Command::new("umount").arg(&self.at).output();
+        let done = Command::new("umount").arg(&self.mount_point).output();
         if !done.is_ok_and(|output| output.status.success()) {
             // Something still has a file open there.
-            let _ = Command::new("umount").arg("--lazy").arg(&self.at).output();
+            let _ = Command::new("umount")
+                .arg("--lazy")
+                .arg(&self.mount_point)
+                .output();
         }
     }
 }

@@ -8,12 +8,12 @@ use std::fmt::{self, Display};
 use std::fs;
 use std::path::Path;
 
-use super::scene::{Had, RESET, Scene, crowd, is_ok};
+use super::scene::{InitialMemory, RESET_ALL, Scene, assert_ok, twelve_agents};
 use super::trace::{self, can_trace};
 
 /// The rows of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Row {
+enum FlushRule {
     Content,
     Names,
     NewContent,
@@ -22,32 +22,32 @@ enum Row {
     Removal,
 }
 
-impl Row {
-    const ALL: [Row; 6] = [
-        Row::Content,
-        Row::Names,
-        Row::NewContent,
-        Row::Exchange,
-        Row::Mark,
-        Row::Removal,
+impl FlushRule {
+    const ALL: [FlushRule; 6] = [
+        FlushRule::Content,
+        FlushRule::Names,
+        FlushRule::NewContent,
+        FlushRule::Exchange,
+        FlushRule::Mark,
+        FlushRule::Removal,
     ];
 }
 
-impl Display for Row {
+impl Display for FlushRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Row::Content => "before an entry gets its name",
-            Row::Names => "before anything in an agent's folder",
-            Row::NewContent => "before a new file takes a memory's place",
-            Row::Exchange => "before the mark that tells of it",
-            Row::Mark => "before a displaced file is settled",
-            Row::Removal => "before the transaction record goes",
+            FlushRule::Content => "before an entry gets its name",
+            FlushRule::Names => "before anything in an agent's folder",
+            FlushRule::NewContent => "before a new file takes a memory's place",
+            FlushRule::Exchange => "before the mark that tells of it",
+            FlushRule::Mark => "before a displaced file is settled",
+            FlushRule::Removal => "before the transaction record goes",
         })
     }
 }
 
 /// A call with the files and folders that it is about.
-struct Step {
+struct TracedCall {
     name: String,
     /// The paths of its descriptors, in their order. A file that was made without a
     /// name keeps the one that the kernel gives it.
@@ -57,9 +57,9 @@ struct Step {
     text: String,
 }
 
-impl Step {
+impl TracedCall {
     /// A line of a log of `strace -y`; none of what failed, or is no call.
-    fn new(line: &str) -> Option<Step> {
+    fn new(line: &str) -> Option<TracedCall> {
         let (_, text) = line.split_once(' ')?;
         let text = text.trim_start();
         assert!(!text.contains("unfinished"), "several threads: {text}");
@@ -77,7 +77,7 @@ impl Step {
             let paths = text.split('<').skip(1);
             paths.filter_map(|path| Some(path.split_once('>')?.0.to_string()))
         });
-        Some(Step {
+        Some(TracedCall {
             name: name.to_string(),
             open: open.collect(),
             words: words.map(|(_, word)| word.to_string()).collect(),
@@ -103,7 +103,7 @@ fn parent(path: &str) -> &str {
 }
 
 /// What a run changed and did not flush yet, and what it did too early.
-struct Disk<'s> {
+struct FlushChecker<'s> {
     scene: &'s Scene,
     unsynced: BTreeSet<String>,
     /// Files of the archive that were made with their names.
@@ -115,14 +115,14 @@ struct Disk<'s> {
     /// Agents whose swap is marked.
     marked: BTreeSet<String>,
     /// How often each row was looked at.
-    seen: BTreeMap<Row, usize>,
+    seen: BTreeMap<FlushRule, usize>,
     breaches: BTreeSet<String>,
 }
 
-impl<'s> Disk<'s> {
+impl<'s> FlushChecker<'s> {
     /// Follows a run through its calls.
-    fn after(scene: &'s Scene, log: &[&str]) -> Disk<'s> {
-        let mut disk = Disk {
+    fn follow(scene: &'s Scene, log: &[&str]) -> FlushChecker<'s> {
+        let mut disk = FlushChecker {
             scene,
             unsynced: BTreeSet::new(),
             created: BTreeSet::new(),
@@ -132,8 +132,8 @@ impl<'s> Disk<'s> {
             seen: BTreeMap::new(),
             breaches: BTreeSet::new(),
         };
-        for step in log.iter().filter_map(|line| Step::new(line)) {
-            disk.take(&step);
+        for step in log.iter().filter_map(|line| TracedCall::new(line)) {
+            disk.handle_call(&step);
         }
         disk
     }
@@ -154,13 +154,13 @@ impl<'s> Disk<'s> {
         (!other).then_some(below)
     }
 
-    fn take(&mut self, step: &Step) {
+    fn handle_call(&mut self, step: &TracedCall) {
         match step.name.as_str() {
-            "openat" if step.text.contains("O_TMPFILE") => self.is_touched(&step.path(0)),
-            "openat" | "openat2" if step.text.contains("O_CREAT") => self.create(step.path(0)),
+            "openat" if step.text.contains("O_TMPFILE") => self.touch(&step.path(0)),
+            "openat" | "openat2" if step.text.contains("O_CREAT") => self.create_file(step.path(0)),
             "write" | "pwrite64" | "writev" | "ftruncate" | "fchmod" | "fchown" | "fsetxattr"
             | "fremovexattr" => self.write(step),
-            "mkdirat" => self.name_at(step.path(0)),
+            "mkdirat" => self.change_name(step.path(0)),
             "linkat" => self.link(step),
             "renameat" | "renameat2" => self.rename(step),
             "unlink" | "unlinkat" => self.remove(&step.path(0)),
@@ -179,7 +179,7 @@ impl<'s> Disk<'s> {
     }
 
     /// Something that must be on the disk by now.
-    fn needs(&mut self, row: Row, what: &str) {
+    fn require_synced(&mut self, row: FlushRule, what: &str) {
         *self.seen.entry(row).or_default() += 1;
         if self.unsynced.contains(what) {
             let what = Path::new(what).strip_prefix(&self.scene.fleet.root);
@@ -194,50 +194,57 @@ impl<'s> Disk<'s> {
     }
 
     /// Something is done in this folder or to this file.
-    fn is_touched(&mut self, path: &str) {
+    fn touch(&mut self, path: &str) {
         if self.in_agents(path).is_none() {
             return;
         }
-        *self.seen.entry(Row::Names).or_default() += 1;
+        *self.seen.entry(FlushRule::Names).or_default() += 1;
         let parent = self.scene.fleet.archive.parent().unwrap();
         let promised = |it: &&String| self.in_archive(it).is_some() || Path::new(it) == parent;
         let early: Vec<String> = self.unsynced.iter().filter(promised).cloned().collect();
-        early.iter().for_each(|what| self.needs(Row::Names, what));
+        early
+            .iter()
+            .for_each(|what| self.require_synced(FlushRule::Names, what));
     }
 
     /// A file was opened, and made if there was none.
-    fn create(&mut self, path: String) {
+    fn create_file(&mut self, path: String) {
         // Locks and `reset.log` are made again where a power cut takes them.
         let own = Path::new(&path).starts_with(&self.scene.fleet.archive);
         let counts = self.in_archive(&path).is_some() || path.ends_with("/ledger.jsonl");
         if !own || counts && self.created.insert(path.clone()) {
-            self.name_at(path);
+            self.change_name(path);
         }
     }
 
     /// A name was made or removed there.
-    fn name_at(&mut self, path: String) {
-        self.is_touched(&path);
+    fn change_name(&mut self, path: String) {
+        self.touch(&path);
         self.unsynced.insert(parent(&path).to_string());
     }
 
-    fn write(&mut self, step: &Step) {
+    fn write(&mut self, step: &TracedCall) {
         let Some(file) = step.open.first().cloned() else {
             return;
         };
         let marks = step.words.first();
         let marks = marks.is_some_and(|text| text.starts_with("\\n{'swapped'"));
         if let (true, Some(agent)) = (marks, self.records.get(&file).cloned()) {
-            let folder = self.scene.fleet.folder(&agent).display().to_string();
-            self.needs(Row::Exchange, &folder);
+            let folder = self
+                .scene
+                .fleet
+                .agent_directory(&agent)
+                .display()
+                .to_string();
+            self.require_synced(FlushRule::Exchange, &folder);
             self.marked.insert(agent);
         }
-        self.is_touched(&file);
+        self.touch(&file);
         self.unsynced.insert(file);
     }
 
     /// Gives a file without a name one, or a further one.
-    fn link(&mut self, step: &Step) {
+    fn link(&mut self, step: &TracedCall) {
         let file = step.path(0);
         let name = step.path(1);
         match self.in_archive(&name) {
@@ -245,20 +252,20 @@ impl<'s> Disk<'s> {
                 let agent = below.rsplit('/').next().and_then(|it| it.split_once('.'));
                 self.records.insert(file, agent.unwrap().0.to_string());
             }
-            Some(_) => self.needs(Row::Content, &file),
+            Some(_) => self.require_synced(FlushRule::Content, &file),
             None => drop(self.staged.insert(name.clone(), file)),
         }
-        self.name_at(name);
+        self.change_name(name);
     }
 
-    fn rename(&mut self, step: &Step) {
+    fn rename(&mut self, step: &TracedCall) {
         let (from, to) = (step.path(0), step.path(1));
         if to.ends_with("/MEMORY.md") {
             let file = self.staged.get(&from).cloned().expect("it was staged");
-            self.needs(Row::NewContent, &file);
+            self.require_synced(FlushRule::NewContent, &file);
         }
-        self.name_at(from);
-        self.name_at(to);
+        self.change_name(from);
+        self.change_name(to);
     }
 
     fn remove(&mut self, path: &str) {
@@ -266,36 +273,50 @@ impl<'s> Disk<'s> {
             assert!(self.marked.contains(agent), "{path} is not marked");
             let records = self.records.clone();
             let own = records.iter().filter(|(_, of)| *of == agent);
-            own.for_each(|(record, _)| self.needs(Row::Mark, record));
+            own.for_each(|(record, _)| self.require_synced(FlushRule::Mark, record));
         }
         let below = self.in_archive(path);
         if let Some(name) = below.and_then(|it| it.strip_prefix(".shepherd/tx/")) {
             let (agent, _) = name.split_once('.').unwrap();
-            let folder = self.scene.fleet.folder(agent).display().to_string();
-            self.needs(Row::Removal, &folder);
+            let folder = self
+                .scene
+                .fleet
+                .agent_directory(agent)
+                .display()
+                .to_string();
+            self.require_synced(FlushRule::Removal, &folder);
             let own = self.scene.fleet.archive.join(".shepherd");
             let ledger = own.join("ledger.jsonl").display().to_string();
-            self.needs(Row::Removal, &ledger);
-            self.needs(Row::Removal, own.to_str().unwrap());
+            self.require_synced(FlushRule::Removal, &ledger);
+            self.require_synced(FlushRule::Removal, own.to_str().unwrap());
         }
         // A record that comes back is settled again, and finds nothing.
         if below.is_none() {
-            self.name_at(path.to_string());
+            self.change_name(path.to_string());
         }
     }
 }
 
 /// Every row is kept, and was looked at so often; gives what would be a breach if
 /// one of the flushes had been left out.
-fn keeps_the_table(cast: &[(&str, Had)], flush: &str, often: usize) -> BTreeSet<String> {
+fn assert_flush_order(
+    cast: &[(&str, InitialMemory)],
+    flush: &str,
+    often: usize,
+) -> BTreeSet<String> {
     let scene = Scene::new(cast);
-    let output = trace::run(&scene.fleet, &scene.log, &["-y".to_string()], RESET);
-    is_ok(&output);
-    let log = fs::read_to_string(&scene.log).unwrap();
+    let output = trace::run_traced(
+        &scene.fleet,
+        &scene.trace_log,
+        &["-y".to_string()],
+        RESET_ALL,
+    );
+    assert_ok(&output);
+    let log = fs::read_to_string(&scene.trace_log).unwrap();
     let lines: Vec<&str> = log.lines().collect();
-    let disk = Disk::after(&scene, &lines);
+    let disk = FlushChecker::follow(&scene, &lines);
     assert_eq!(disk.breaches, BTreeSet::new());
-    for row in Row::ALL {
+    for row in FlushRule::ALL {
         let seen = disk.seen.get(&row).copied().unwrap_or_default();
         assert!(seen >= often, "{row}: looked at {seen} times");
     }
@@ -306,7 +327,7 @@ fn keeps_the_table(cast: &[(&str, Had)], flush: &str, often: usize) -> BTreeSet<
     for (at, line) in lines.iter().enumerate() {
         if is_flush(&line) {
             let without = [&lines[..at], &lines[at + 1..]].concat();
-            breaches.append(&mut Disk::after(&scene, &without).breaches);
+            breaches.append(&mut FlushChecker::follow(&scene, &without).breaches);
         }
     }
     println!(
@@ -317,12 +338,12 @@ fn keeps_the_table(cast: &[(&str, Had)], flush: &str, often: usize) -> BTreeSet<
 }
 
 #[test]
-fn a_reset_flushes_in_the_order_of_its_table() {
+fn reset_flushes_in_documented_order() {
     if !can_trace() {
         return;
     }
-    let cast = [("scout", Had::scratch("- note\n"))];
-    let breaches = keeps_the_table(&cast, "fsync(", 1);
+    let cast = [("scout", InitialMemory::scratch("- note\n"))];
+    let breaches = assert_flush_order(&cast, "fsync(", 1);
     let expected = [
         "a file in agents/scout before a new file takes a memory's place",
         "a file in archives/.shepherd/baselines before an entry gets its name",
@@ -346,13 +367,13 @@ fn a_reset_flushes_in_the_order_of_its_table() {
 }
 
 #[test]
-fn a_reset_of_many_flushes_in_the_order_of_its_table() {
+fn fleet_reset_flushes_in_documented_order() {
     if !can_trace() {
         return;
     }
-    let breaches = keeps_the_table(&crowd(), "syncfs(", 10);
+    let breaches = assert_flush_order(&twelve_agents(), "syncfs(", 10);
     // Which flush serves whom is told by the test of one.
-    for row in Row::ALL {
+    for row in FlushRule::ALL {
         let row = row.to_string();
         let seen = breaches.iter().any(|breach| breach.ends_with(&row));
         assert!(seen, "nothing has to be flushed {row}: {breaches:#?}");

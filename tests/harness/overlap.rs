@@ -5,22 +5,22 @@ use std::path::PathBuf;
 
 use super::fixture::{BASELINE, Fleet};
 use super::mounts::{Mount, may_mount};
-use super::tools::ground;
+use super::tools::test_directory;
 
-struct Scene {
+struct OverlapScene {
     _mounts: Vec<Mount>,
     _temporary: tempfile::TempDir,
     fleet: Fleet,
 }
 
-impl Scene {
+impl OverlapScene {
     /// Two agents with a note each; `mounts` are pairs of what is mounted and where,
     /// below the root.
-    fn new(mounts: &[(&str, &str)], change: impl Fn(String) -> String) -> Scene {
-        let (temporary, root) = ground(true);
+    fn new(mounts: &[(&str, &str)], change: impl Fn(String) -> String) -> OverlapScene {
+        let (temporary, root) = test_directory(true);
         let fleet = Fleet::new(&root, &root.join("archives"), &["scout", "ranger"]);
         for agent in fleet.agents() {
-            fs::write(fleet.memory(agent), format!("{BASELINE}- note\n")).unwrap();
+            fs::write(fleet.memory_path(agent), format!("{BASELINE}- note\n")).unwrap();
         }
         let path = |name: &str| -> PathBuf { root.join(name) };
         let mount = |(from, to): &(&str, &str)| {
@@ -29,15 +29,15 @@ impl Scene {
             if from.is_file() {
                 fs::create_dir_all(to.parent().unwrap()).unwrap();
                 fs::write(&to, "").unwrap();
-                return Mount::file(&words, &to).unwrap();
+                return Mount::mount_over_file(&words, &to).unwrap();
             }
             fs::create_dir_all(&from).unwrap();
             Mount::new(&words, &to).unwrap()
         };
         let mounts = mounts.iter().map(mount).collect();
-        let config = fs::read_to_string(fleet.config()).unwrap();
-        fs::write(fleet.config(), change(config)).unwrap();
-        Scene {
+        let config = fs::read_to_string(fleet.config_path()).unwrap();
+        fs::write(fleet.config_path(), change(config)).unwrap();
+        OverlapScene {
             _mounts: mounts,
             _temporary: temporary,
             fleet,
@@ -54,7 +54,7 @@ impl Scene {
 
     /// That no command does anything, because of an error in this line.
     #[track_caller]
-    fn is_refused(&self, line: usize) {
+    fn assert_refused(&self, line: usize) {
         for arguments in [
             &["reset", "--all"][..],
             &["reset", "ranger", "--dry-run"],
@@ -68,50 +68,50 @@ impl Scene {
             let here = [format!(".conf:{line}: error"), format!("line {line}: ")];
             assert!(here.iter().any(|it| said.contains(it)), "{said}");
         }
-        self.is_untouched();
+        self.assert_unchanged();
     }
 
     #[track_caller]
-    fn is_untouched(&self) {
+    fn assert_unchanged(&self) {
         for agent in self.fleet.agents() {
-            let memory = fs::read_to_string(self.fleet.memory(agent)).unwrap();
+            let memory = fs::read_to_string(self.fleet.memory_path(agent)).unwrap();
             assert!(memory.ends_with("- note\n"), "{memory}");
-            let litter = self.fleet.litter(agent);
+            let litter = self.fleet.leftovers(agent);
             assert!(!litter.iter().any(|name| name.starts_with(".shepherd")));
         }
     }
 }
 
-const ARCHIVE: usize = 3;
-const SCOUT: usize = 5;
+const ARCHIVE_LINE: usize = 3;
+const SCOUT_LINE: usize = 5;
 
 #[test]
-fn bind_mount_hides_no_overlap() {
-    if !may_mount("overlap::bind_mount_hides_no_overlap") {
+fn bind_mount_does_not_hide_overlap() {
+    if !may_mount("overlap::bind_mount_does_not_hide_overlap") {
         return;
     }
     let same = |config: String| config;
     // The archive is a directory in the agent's, mounted elsewhere,
     let inside = ("agents/scout/deep", "archives");
-    Scene::new(&[inside], same).is_refused(ARCHIVE);
+    OverlapScene::new(&[inside], same).assert_refused(ARCHIVE_LINE);
     // or the agent's own, or below it;
-    Scene::new(&[("agents/scout", "archives")], same).is_refused(SCOUT);
+    OverlapScene::new(&[("agents/scout", "archives")], same).assert_refused(SCOUT_LINE);
     let below = |config: String| config.replace("/archives", "/mnt/archives");
-    Scene::new(&[("agents/scout", "mnt")], below).is_refused(ARCHIVE);
+    OverlapScene::new(&[("agents/scout", "mnt")], below).assert_refused(ARCHIVE_LINE);
     // so is one directory of it.
-    Scene::new(&[("agents/scout", "archives/scout")], same).is_refused(ARCHIVE);
+    OverlapScene::new(&[("agents/scout", "archives/scout")], same).assert_refused(ARCHIVE_LINE);
     // The agent's directory is one of the archive's.
     let elsewhere = |config: String| config.replace("= agents/scout/", "= mnt/");
-    let scene = Scene::new(&[("archives/scout", "mnt")], elsewhere);
-    scene.is_refused(SCOUT);
+    let scene = OverlapScene::new(&[("archives/scout", "mnt")], elsewhere);
+    scene.assert_refused(SCOUT_LINE);
     // The baselines are in the agent's directory.
     let baselines = |config: String| config.replace("[general]", "[general]\nbaseline_dir = mnt");
-    Scene::new(&[("agents/scout/deep", "mnt")], baselines).is_refused(2);
+    OverlapScene::new(&[("agents/scout/deep", "mnt")], baselines).assert_refused(2);
 }
 
 #[test]
-fn bind_mount_hides_no_shared_memory() {
-    if !may_mount("overlap::bind_mount_hides_no_shared_memory") {
+fn bind_mount_does_not_hide_shared_memory() {
+    if !may_mount("overlap::bind_mount_does_not_hide_shared_memory") {
         return;
     }
     let twin = |config: String| config.replace("= agents/ranger/MEMORY.md", "= mnt/MEMORY.md");
@@ -121,7 +121,7 @@ fn bind_mount_hides_no_shared_memory() {
         // The file alone.
         &[("agents/scout/MEMORY.md", "mnt/MEMORY.md")],
     ] {
-        let scene = Scene::new(mounts, twin);
+        let scene = OverlapScene::new(mounts, twin);
         for arguments in [&["reset", "scout"][..], &["ranger"], &["reset", "--all"]] {
             let (code, said) = scene.run(arguments);
             assert_eq!(code, 6, "{arguments:?}: {said}");
@@ -131,6 +131,6 @@ fn bind_mount_hides_no_shared_memory() {
         assert_eq!(code, 1, "{said}");
         let shared = "scout and ranger share one memory file";
         assert!(said.contains(shared), "{said}");
-        scene.is_untouched();
+        scene.assert_unchanged();
     }
 }

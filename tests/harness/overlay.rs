@@ -6,15 +6,15 @@ use std::io::Write;
 
 use super::fixture::{BASELINE, Fleet};
 use super::mounts::{Mount, may_mount};
-use super::scene::{RESET, said};
-use super::tools::ground;
+use super::scene::{RESET_ALL, output_text};
+use super::tools::test_directory;
 
 #[test]
-fn writer_below_an_overlay_is_told_of() {
-    if !may_mount("overlay::writer_below_an_overlay_is_told_of") {
+fn writer_below_overlay_is_reported() {
+    if !may_mount("overlay::writer_below_overlay_is_reported") {
         return;
     }
-    let (_temporary, root) = ground(false);
+    let (_temporary, root) = test_directory(false);
     let fleet = Fleet::new(&root, &root.join("archives"), &["scout"]);
     let layer = |name: &str| {
         let path = root.join("layers").join(name);
@@ -29,25 +29,28 @@ fn writer_below_an_overlay_is_told_of() {
         work.display()
     );
     let words = ["-t", "overlay", "overlay", "-o", &options];
-    let mount = match Mount::new(&words, &fleet.folder("scout")) {
+    let mount = match Mount::new(&words, &fleet.agent_directory("scout")) {
         Ok(mount) => mount,
         Err(error) => return println!("skipped: no overlays here: {error}"),
     };
-    fs::write(fleet.memory("scout"), format!("{BASELINE}- note\n")).unwrap();
+    fs::write(fleet.memory_path("scout"), format!("{BASELINE}- note\n")).unwrap();
     let below = File::options().append(true).open(upper.join("MEMORY.md"));
     let mut below = below.unwrap();
     below.write_all(b"- from below\n").unwrap();
-    let doctor = said(&fleet.run(&["doctor"]));
+    let doctor = output_text(&fleet.run(&["doctor"]));
     assert!(doctor.contains("(overlay)"), "{doctor}");
-    let output = fleet.run(RESET);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
-    let told = said(&output);
+    let output = fleet.run(RESET_ALL);
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(&output));
+    let told = output_text(&output);
     assert!(told.contains("late writers cannot be detected"), "{told}");
     assert!(told.contains("(overlay)"), "{told}");
-    assert_eq!(fs::read_to_string(fleet.memory("scout")).unwrap(), BASELINE);
+    assert_eq!(
+        fs::read_to_string(fleet.memory_path("scout")).unwrap(),
+        BASELINE
+    );
     let mut entries = fleet.entries("scout").into_values();
     assert!(entries.any(|entry| entry.ends_with(b"- note\n- from below\n")));
-    assert!(fleet.litter("scout").is_empty());
+    assert!(fleet.leftovers("scout").is_empty());
     drop(below);
     drop(mount);
 }

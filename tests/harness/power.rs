@@ -19,80 +19,80 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::crash::report;
-use super::fixture::{full, has};
+use super::crash::assert_no_failures;
+use super::fixture::{has_tool, is_full_harness};
 use super::mounts::{Mount, may_mount};
-use super::scene::{Had, RESET, Scene, crowd};
-use super::tools::ground;
-use super::trace::{self, Call, Stepper, can_trace, inject, sample};
+use super::scene::{InitialMemory, RESET_ALL, Scene, twelve_agents};
+use super::tools::test_directory;
+use super::trace::{self, SteppedProgram, SystemCall, can_trace, injection_options, sample};
 
 /// How long the program may take from one call to the next.
-const PATIENCE: Duration = Duration::from_secs(30);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How large each disk is; copies are sparse.
-const SIZE: u64 = 8 << 20;
+const DISK_BYTES: u64 = 8 << 20;
 
 /// How the disks are made and what is put on them.
 #[derive(Clone)]
-struct Setup {
-    cast: Vec<(&'static str, Had)>,
+struct PowerSetup {
+    cast: Vec<(&'static str, InitialMemory)>,
     /// Whether the archive has a disk of its own.
-    two: bool,
+    has_two_disks: bool,
     /// The journal's mode.
-    data: &'static str,
+    data_mode: &'static str,
     /// Whether the disk has another number afterwards, as it may after a reboot.
-    renumbered: bool,
+    is_renumbered: bool,
     /// Whether all were reset before.
-    reset: bool,
+    is_undo: bool,
 }
 
-impl Setup {
-    fn new(cast: Vec<(&'static str, Had)>) -> Setup {
-        Setup {
+impl PowerSetup {
+    fn new(cast: Vec<(&'static str, InitialMemory)>) -> PowerSetup {
+        PowerSetup {
             cast,
-            two: false,
-            data: "ordered",
-            renumbered: false,
-            reset: false,
+            has_two_disks: false,
+            data_mode: "ordered",
+            is_renumbered: false,
+            is_undo: false,
         }
     }
 }
 
 /// Disks, mounted with a fleet on them.
-struct Bench {
+struct DiskBench {
     scene: Scene,
     mounts: Vec<Mount>,
     disks: Vec<PathBuf>,
     places: Vec<PathBuf>,
     /// The disks' devices, which are the same ones as long as they are open.
     devices: Vec<(PathBuf, File)>,
-    setup: Setup,
+    setup: PowerSetup,
     folder: TempDir,
 }
 
 /// What was on the disks at one instant.
-struct Shot {
+struct DiskSnapshot {
     after: String,
     disks: Vec<PathBuf>,
 }
 
-impl Bench {
-    fn new(setup: &Setup) -> Bench {
-        let (folder, root) = ground(true);
-        let count = if setup.two { 2 } else { 1 };
+impl DiskBench {
+    fn new(setup: &PowerSetup) -> DiskBench {
+        let (folder, root) = test_directory(true);
+        let count = if setup.has_two_disks { 2 } else { 1 };
         let disks: Vec<PathBuf> = (0..count).map(|i| root.join(format!("disk{i}"))).collect();
         let places: Vec<PathBuf> = (0..count).map(|i| root.join(format!("at{i}"))).collect();
-        disks.iter().for_each(|disk| format(disk));
-        let mounts = mount(&disks, &places, setup.data);
+        disks.iter().for_each(|disk| format_disk(disk));
+        let mounts = mount_disks(&disks, &places, setup.data_mode);
         let fleet = places[0].join("fleet");
         let archive = places.last().unwrap().join("archives");
-        let scene = Scene::at(&fleet, &archive, &root.join("log"), &setup.cast);
-        if setup.reset {
-            scene.does(RESET);
+        let scene = Scene::new_at(&fleet, &archive, &root.join("log"), &setup.cast);
+        if setup.is_undo {
+            scene.run_ok(RESET_ALL);
         }
-        let bench = Bench {
+        let bench = DiskBench {
             scene,
-            devices: places.iter().map(|place| device(place)).collect(),
+            devices: places.iter().map(|place| mounted_device(place)).collect(),
             mounts,
             disks,
             places,
@@ -106,30 +106,35 @@ impl Bench {
         bench
     }
 
-    fn words<'w>(&self) -> &'w [&'w str] {
-        match self.setup.reset {
+    fn command_words<'w>(&self) -> &'w [&'w str] {
+        match self.setup.is_undo {
             true => &["undo", "scout"],
-            false => RESET,
+            false => RESET_ALL,
         }
     }
 
     /// The calls of such a run that change something.
-    fn calls(&self) -> Vec<Call> {
-        trace::changing(&self.scene, self.words())
+    fn changing_calls(&self) -> Vec<SystemCall> {
+        trace::record_changing_calls(&self.scene, self.command_words())
     }
 
     /// The names of those calls.
-    fn names(&self) -> BTreeSet<String> {
-        let names = self.calls().into_iter().map(|call| call.name);
+    fn call_names(&self) -> BTreeSet<String> {
+        let names = self.changing_calls().into_iter().map(|call| call.name);
         // The others put nothing on the disk; all of them take their time.
         names
-            .filter(|name| full() || name.contains("sync"))
+            .filter(|name| is_full_harness() || name.contains("sync"))
             .collect()
     }
 
     /// Runs the program and copies the disks behind each of these calls; equal
     /// copies are kept once. Also gives how many calls there were.
-    fn shoot(&self, names: &BTreeSet<String>, words: &[&str], shelf: &str) -> (Vec<Shot>, usize) {
+    fn snapshot_after_calls(
+        &self,
+        names: &BTreeSet<String>,
+        words: &[&str],
+        shelf: &str,
+    ) -> (Vec<DiskSnapshot>, usize) {
         let shelf = self.folder.path().join(shelf);
         fs::create_dir(&shelf).unwrap();
         let set: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -138,20 +143,20 @@ impl Bench {
             format!("--trace={set}"),
             format!("--inject={set}:signal=STOP"),
         ];
-        let mut run = Stepper::start(&self.scene.fleet, &options, words);
+        let mut run = SteppedProgram::start(&self.scene.fleet, &options, words);
         let mut shots = Vec::new();
         let mut last = None;
         let mut stops = 0;
-        while let Some(after) = run.stop() {
+        while let Some(after) = run.wait_for_stop() {
             stops += 1;
             let now = self.written();
             if last.as_ref() != Some(&now) {
                 let name = |i| shelf.join(format!("{stops}-{i}"));
                 let disks: Vec<PathBuf> = (0..self.disks.len()).map(name).collect();
                 last = Some(self.copy_to(&disks));
-                shots.push(Shot { after, disks });
+                shots.push(DiskSnapshot { after, disks });
             }
-            run.go_on();
+            run.resume();
         }
         (shots, stops)
     }
@@ -161,7 +166,7 @@ impl Bench {
         for _ in 0..1000 {
             let before = self.written();
             let pairs = self.disks.iter().zip(copies);
-            pairs.for_each(|(disk, to)| sparse(disk, to));
+            pairs.for_each(|(disk, to)| copy_sparse(disk, to));
             // The file system itself may have written meanwhile.
             if before == self.written() {
                 return before;
@@ -176,24 +181,24 @@ impl Bench {
     }
 
     /// Puts a copy in place of the disks, as after a reboot.
-    fn reboot(&mut self, shot: &Shot) {
-        match self.setup.renumbered {
+    fn reboot(&mut self, shot: &DiskSnapshot) {
+        match self.setup.is_renumbered {
             true => self.reboot_renumbered(shot),
-            false => self.reboot_alike(shot),
+            false => self.reboot_same_numbers(shot),
         }
     }
 
     /// With the same device numbers.
-    fn reboot_alike(&mut self, shot: &Shot) {
+    fn reboot_same_numbers(&mut self, shot: &DiskSnapshot) {
         self.mounts.clear();
         let devices = &self.devices;
         for (at, (disk, copy)) in self.disks.iter().zip(&shot.disks).enumerate() {
-            sparse(copy, disk);
+            copy_sparse(copy, disk);
             // What the kernel knows of the old content.
             let mut forget = Command::new("blockdev");
             let forget = forget.arg("--flushbufs").arg(&devices[at].0);
             assert!(forget.status().unwrap().success());
-            let options = options(self.setup.data);
+            let options = mount_options(self.setup.data_mode);
             let words = [
                 "-t",
                 "ext4",
@@ -207,19 +212,19 @@ impl Bench {
     }
 
     /// On top of the old disks, which still keep their numbers.
-    fn reboot_renumbered(&mut self, shot: &Shot) {
+    fn reboot_renumbered(&mut self, shot: &DiskSnapshot) {
         let old = std::mem::take(&mut self.mounts);
         for (disk, copy) in self.disks.iter().zip(&shot.disks) {
             // A new file: the old one is still in use below.
             fs::remove_file(disk).unwrap();
-            sparse(copy, disk);
+            copy_sparse(copy, disk);
         }
-        self.mounts = mount(&self.disks, &self.places, self.setup.data);
+        self.mounts = mount_disks(&self.disks, &self.places, self.setup.data_mode);
         self.mounts.extend(old);
     }
 }
 
-impl Drop for Bench {
+impl Drop for DiskBench {
     fn drop(&mut self) {
         // The one that was mounted last is on top.
         while !self.mounts.is_empty() {
@@ -228,8 +233,8 @@ impl Drop for Bench {
     }
 }
 
-fn format(disk: &Path) {
-    File::create(disk).unwrap().set_len(SIZE).unwrap();
+fn format_disk(disk: &Path) {
+    File::create(disk).unwrap().set_len(DISK_BYTES).unwrap();
     let output = Command::new("mkfs.ext4")
         .args(["-q", "-F", "-b", "1024", "-J", "size=2", "-N", "512"])
         .args(["-E", "lazy_itable_init=0,nodiscard"])
@@ -243,20 +248,20 @@ fn format(disk: &Path) {
     );
 }
 
-fn options(data: &str) -> String {
+fn mount_options(data: &str) -> String {
     format!("commit=600,noauto_da_alloc,data={data}")
 }
 
 /// The device that is mounted there, opened.
-fn device(place: &Path) -> (PathBuf, File) {
+fn mounted_device(place: &Path) -> (PathBuf, File) {
     let minor = rustix::fs::minor(fs::metadata(place).unwrap().dev());
     let path = PathBuf::from(format!("/dev/loop{minor}"));
     let file = File::open(&path).unwrap();
     (path, file)
 }
 
-fn mount(disks: &[PathBuf], places: &[PathBuf], data: &str) -> Vec<Mount> {
-    let options = format!("loop,{}", options(data));
+fn mount_disks(disks: &[PathBuf], places: &[PathBuf], data: &str) -> Vec<Mount> {
+    let options = format!("loop,{}", mount_options(data));
     let mount = |(disk, place): (&PathBuf, &PathBuf)| {
         let words = ["-t", "ext4", "-o", &options, disk.to_str().unwrap()];
         Mount::new(&words, place).unwrap()
@@ -269,7 +274,7 @@ fn written(place: &Path) -> String {
     let device = fs::metadata(place).unwrap().dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let path = format!("/sys/dev/block/{major}:{minor}/stat");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + CALL_TIMEOUT;
     loop {
         let text = fs::read_to_string(&path).unwrap();
         let fields: Vec<&str> = text.split_whitespace().collect();
@@ -285,11 +290,11 @@ fn written(place: &Path) -> String {
 }
 
 /// Copies a file, with holes where there are only zeros.
-fn sparse(from: &Path, to: &Path) {
+fn copy_sparse(from: &Path, to: &Path) {
     let (mut from, mut file) = (File::open(from).unwrap(), File::create(to).unwrap());
-    file.set_len(SIZE).unwrap();
+    file.set_len(DISK_BYTES).unwrap();
     let mut block = [0; 4096];
-    for at in (0..SIZE).step_by(block.len()) {
+    for at in (0..DISK_BYTES).step_by(block.len()) {
         from.read_exact(&mut block).unwrap();
         if block != [0; 4096] {
             file.seek(SeekFrom::Start(at)).unwrap();
@@ -300,13 +305,13 @@ fn sparse(from: &Path, to: &Path) {
 
 /// Cuts the power behind every call; `most` of the states that differ are
 /// looked at where not all are.
-fn cut(name: &str, setup: &Setup, most: usize) {
-    let names = Bench::new(setup).names();
-    let mut bench = Bench::new(setup);
-    let (shots, stops) = bench.shoot(&names, bench.words(), "shots");
+fn cut_at_every_call(name: &str, setup: &PowerSetup, most: usize) {
+    let names = DiskBench::new(setup).call_names();
+    let mut bench = DiskBench::new(setup);
+    let (shots, stops) = bench.snapshot_after_calls(&names, bench.command_words(), "shots");
     assert!(shots.len() > 3, "{name}: nothing was written to the disk");
     let chosen: Vec<usize> = (0..shots.len()).collect();
-    let chosen = if full() {
+    let chosen = if is_full_harness() {
         chosen
     } else {
         sample(&chosen, most)
@@ -314,7 +319,7 @@ fn cut(name: &str, setup: &Setup, most: usize) {
     let mut failures = Vec::new();
     for shot in chosen.iter().map(|at| &shots[*at]) {
         bench.reboot(shot);
-        if let Err(why) = bench.scene.account() {
+        if let Err(why) = bench.scene.check_all() {
             failures.push(format!("cut after {}: {why}", shot.after));
         }
     }
@@ -323,47 +328,52 @@ fn cut(name: &str, setup: &Setup, most: usize) {
         shots.len(),
         chosen.len()
     );
-    report(name, &failures);
+    assert_no_failures(name, &failures);
 }
 
 /// Kills the program at a call, and cuts the power right then.
-fn kill_and_cut(name: &str, setup: &Setup, most: usize) {
-    let calls = Bench::new(setup).calls();
+fn kill_and_cut(name: &str, setup: &PowerSetup, most: usize) {
+    let calls = DiskBench::new(setup).changing_calls();
     let chosen = sample(&calls, most);
     let mut failures = Vec::new();
     for call in &chosen {
-        let mut bench = Bench::new(setup);
-        let options = inject(&call.name, "signal=KILL", call.nth, false);
+        let mut bench = DiskBench::new(setup);
+        let options = injection_options(&call.name, "signal=KILL", call.occurrence, false);
         let scene = &bench.scene;
-        trace::run(&scene.fleet, &scene.log, &options, bench.words());
+        trace::run_traced(
+            &scene.fleet,
+            &scene.trace_log,
+            &options,
+            bench.command_words(),
+        );
         let copy = |at| bench.folder.path().join(format!("copy{at}"));
         let disks: Vec<PathBuf> = (0..bench.disks.len()).map(copy).collect();
         bench.copy_to(&disks);
         let after = call.text.clone();
-        bench.reboot(&Shot { after, disks });
-        if let Err(why) = bench.scene.account() {
+        bench.reboot(&DiskSnapshot { after, disks });
+        if let Err(why) = bench.scene.check_all() {
             failures.push(format!("killed and cut at {}: {why}", call.text));
         }
     }
     println!("{name}: {} of {} points", chosen.len(), calls.len());
-    report(name, &failures);
+    assert_no_failures(name, &failures);
 }
 
 /// Cuts the power, and then again while the next run puts things right.
-fn cut_twice(name: &str, setup: &Setup, first: usize, second: usize) {
-    let names = Bench::new(setup).names();
-    let mut bench = Bench::new(setup);
-    let (shots, _) = bench.shoot(&names, bench.words(), "first");
+fn cut_twice(name: &str, setup: &PowerSetup, first: usize, second: usize) {
+    let names = DiskBench::new(setup).call_names();
+    let mut bench = DiskBench::new(setup);
+    let (shots, _) = bench.snapshot_after_calls(&names, bench.command_words(), "first");
     let (mut pairs, mut failures) = (0, Vec::new());
     let every: Vec<usize> = (0..shots.len()).collect();
     for at in sample(&every, first) {
         bench.reboot(&shots[at]);
-        let (again, _) = bench.shoot(&names, RESET, &format!("second{at}"));
+        let (again, _) = bench.snapshot_after_calls(&names, RESET_ALL, &format!("second{at}"));
         let every: Vec<usize> = (0..again.len()).collect();
         for shot in sample(&every, second).iter().map(|at| &again[*at]) {
             pairs += 1;
             bench.reboot(shot);
-            if let Err(why) = bench.scene.account() {
+            if let Err(why) = bench.scene.check_all() {
                 failures.push(format!(
                     "cut after {} and {}: {why}",
                     shots[at].after, shot.after
@@ -372,120 +382,126 @@ fn cut_twice(name: &str, setup: &Setup, first: usize, second: usize) {
         }
     }
     println!("{name}: {pairs} pairs");
-    report(name, &failures);
+    assert_no_failures(name, &failures);
     assert!(pairs > first);
 }
 
-fn can_cut(test: &str) -> bool {
-    can_trace() && has("mkfs.ext4") && has("blockdev") && may_mount(&format!("power::{test}"))
+fn can_cut_power(test: &str) -> bool {
+    can_trace()
+        && has_tool("mkfs.ext4")
+        && has_tool("blockdev")
+        && may_mount(&format!("power::{test}"))
 }
 
-fn scratch() -> Vec<(&'static str, Had)> {
-    vec![("scout", Had::scratch("- note\n"))]
+fn agent_with_scratch() -> Vec<(&'static str, InitialMemory)> {
+    vec![("scout", InitialMemory::scratch("- note\n"))]
 }
 
 #[test]
-fn a_power_cut_at_any_call_of_a_reset_loses_nothing() {
-    if !can_cut("a_power_cut_at_any_call_of_a_reset_loses_nothing") {
+fn power_cut_at_any_call_of_reset_loses_nothing() {
+    if !can_cut_power("power_cut_at_any_call_of_reset_loses_nothing") {
         return;
     }
-    let one = Setup::new(scratch());
-    cut("power cut, one disk", &one, 8);
-    let two = Setup {
-        two: true,
+    let one = PowerSetup::new(agent_with_scratch());
+    cut_at_every_call("power cut, one disk", &one, 8);
+    let two = PowerSetup {
+        has_two_disks: true,
         ..one.clone()
     };
-    cut("power cut, archive on another disk", &two, 8);
-    let writeback = Setup {
-        data: "writeback",
+    cut_at_every_call("power cut, archive on another disk", &two, 8);
+    let writeback = PowerSetup {
+        data_mode: "writeback",
         ..two.clone()
     };
-    cut("power cut, data=writeback", &writeback, 6);
-    for (what, had) in [("a new file", Had::Nothing), ("a FIFO", Had::Fifo)] {
-        let setup = Setup::new(vec![("scout", had)]);
-        cut(&format!("power cut, {what}"), &setup, 4);
+    cut_at_every_call("power cut, data=writeback", &writeback, 6);
+    for (what, had) in [
+        ("a new file", InitialMemory::Missing),
+        ("a FIFO", InitialMemory::Fifo),
+    ] {
+        let setup = PowerSetup::new(vec![("scout", had)]);
+        cut_at_every_call(&format!("power cut, {what}"), &setup, 4);
     }
 }
 
 #[test]
-fn a_power_cut_at_any_call_of_a_run_over_many_agents_loses_nothing() {
-    if !can_cut("a_power_cut_at_any_call_of_a_run_over_many_agents_loses_nothing") {
+fn power_cut_at_any_call_of_fleet_reset_loses_nothing() {
+    if !can_cut_power("power_cut_at_any_call_of_fleet_reset_loses_nothing") {
         return;
     }
-    let one = Setup::new(crowd());
-    cut("power cut, twelve agents", &one, 4);
-    let two = Setup {
-        two: true,
+    let one = PowerSetup::new(twelve_agents());
+    cut_at_every_call("power cut, twelve agents", &one, 4);
+    let two = PowerSetup {
+        has_two_disks: true,
         ..one.clone()
     };
-    cut("power cut, twelve agents, two disks", &two, 4);
-    if full() {
-        let writeback = Setup {
-            data: "writeback",
+    cut_at_every_call("power cut, twelve agents, two disks", &two, 4);
+    if is_full_harness() {
+        let writeback = PowerSetup {
+            data_mode: "writeback",
             ..two
         };
-        cut("power cut, twelve agents, data=writeback", &writeback, 0);
+        cut_at_every_call("power cut, twelve agents, data=writeback", &writeback, 0);
     }
 }
 
 #[test]
-fn a_power_cut_at_any_call_of_an_undo_loses_nothing() {
-    if !can_cut("a_power_cut_at_any_call_of_an_undo_loses_nothing") {
+fn power_cut_at_any_call_of_undo_loses_nothing() {
+    if !can_cut_power("power_cut_at_any_call_of_undo_loses_nothing") {
         return;
     }
     for (what, had) in [
-        ("notes", Had::scratch("- note\n")),
-        ("a new file", Had::Nothing),
+        ("notes", InitialMemory::scratch("- note\n")),
+        ("a new file", InitialMemory::Missing),
     ] {
-        let setup = Setup {
-            reset: true,
-            two: true,
-            ..Setup::new(vec![("scout", had)])
+        let setup = PowerSetup {
+            is_undo: true,
+            has_two_disks: true,
+            ..PowerSetup::new(vec![("scout", had)])
         };
-        cut(&format!("power cut, undo of a reset of {what}"), &setup, 5);
+        cut_at_every_call(&format!("power cut, undo of a reset of {what}"), &setup, 5);
     }
 }
 
 #[test]
-fn a_disk_with_another_number_after_a_power_cut_is_the_same_disk() {
-    if !can_cut("a_disk_with_another_number_after_a_power_cut_is_the_same_disk") {
+fn renumbered_disk_after_power_cut_is_recognized() {
+    if !can_cut_power("renumbered_disk_after_power_cut_is_recognized") {
         return;
     }
-    let setup = Setup {
-        renumbered: true,
-        ..Setup::new(scratch())
+    let setup = PowerSetup {
+        is_renumbered: true,
+        ..PowerSetup::new(agent_with_scratch())
     };
-    cut("power cut, another device number", &setup, 8);
+    cut_at_every_call("power cut, another device number", &setup, 8);
 }
 
 #[test]
-fn a_power_cut_right_behind_a_kill_loses_nothing() {
-    if !can_cut("a_power_cut_right_behind_a_kill_loses_nothing") {
+fn power_cut_after_kill_loses_nothing() {
+    if !can_cut_power("power_cut_after_kill_loses_nothing") {
         return;
     }
-    let setup = Setup {
-        two: true,
-        ..Setup::new(scratch())
+    let setup = PowerSetup {
+        has_two_disks: true,
+        ..PowerSetup::new(agent_with_scratch())
     };
-    let most = |quick, most| if full() { most } else { quick };
+    let most = |quick, most| if is_full_harness() { most } else { quick };
     kill_and_cut("killed and cut", &setup, most(6, 200));
 }
 
 #[test]
-fn a_power_cut_of_the_run_that_puts_things_right_loses_nothing() {
-    if !can_cut("a_power_cut_of_the_run_that_puts_things_right_loses_nothing") {
+fn power_cut_of_recovery_loses_nothing() {
+    if !can_cut_power("power_cut_of_recovery_loses_nothing") {
         return;
     }
-    let setup = Setup {
-        two: true,
-        ..Setup::new(scratch())
+    let setup = PowerSetup {
+        has_two_disks: true,
+        ..PowerSetup::new(agent_with_scratch())
     };
-    match full() {
+    match is_full_harness() {
         true => cut_twice("cut twice", &setup, 20, 12),
         false => cut_twice("cut twice", &setup, 3, 3),
     }
-    if full() {
-        let setup = Setup::new(crowd());
+    if is_full_harness() {
+        let setup = PowerSetup::new(twelve_agents());
         cut_twice("cut twice, twelve agents", &setup, 8, 5);
     }
 }

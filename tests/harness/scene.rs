@@ -12,47 +12,47 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
-use super::fixture::{BASELINE, Fleet, files, is_root};
-use super::tools::ground;
+use super::fixture::{BASELINE, Fleet, directory_files, is_root};
+use super::tools::test_directory;
 
 /// What a check found wrong.
-pub type Checked = Result<(), String>;
+pub type CheckResult = Result<(), String>;
 
 /// The agents' user, where this process may give files away.
-const AGENT: u32 = 4711;
+const AGENT_UID: u32 = 4711;
 
 /// The mode of every memory, which no umask makes by itself.
-const MODE: u32 = 0o640;
+const MEMORY_MODE: u32 = 0o640;
 
 /// A file that somebody put among the entries, and that is none.
-pub const KEPT: &str = "kept.md";
+pub const FOREIGN_FILE_NAME: &str = "kept.md";
 
 /// The words of a reset of all.
-pub const RESET: &[&str] = &["reset", "--all"];
+pub const RESET_ALL: &[&str] = &["reset", "--all"];
 
 /// What an agent had at its memory's name before a run.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Had {
-    Nothing,
+pub enum InitialMemory {
+    Missing,
     File(Vec<u8>),
     Fifo,
     /// A link to a file that is nobody's business.
     Link,
 }
 
-impl Had {
+impl InitialMemory {
     /// Notes below an unchanged baseline.
-    pub fn scratch(notes: &str) -> Had {
-        Had::File(format!("{BASELINE}{notes}").into_bytes())
+    pub fn scratch(notes: &str) -> InitialMemory {
+        InitialMemory::File(format!("{BASELINE}{notes}").into_bytes())
     }
 
-    pub fn file(text: &str) -> Had {
-        Had::File(text.as_bytes().to_vec())
+    pub fn file(text: &str) -> InitialMemory {
+        InitialMemory::File(text.as_bytes().to_vec())
     }
 
     fn bytes(&self) -> Option<&[u8]> {
         match self {
-            Had::File(bytes) => Some(bytes),
+            InitialMemory::File(bytes) => Some(bytes),
             _ => None,
         }
     }
@@ -65,7 +65,7 @@ impl Had {
 }
 
 /// One of each kind of memory.
-pub fn crowd() -> Vec<(&'static str, Had)> {
+pub fn twelve_agents() -> Vec<(&'static str, InitialMemory)> {
     let long: String = (0..8_000)
         .map(|i| format!("- line {i} of many\n"))
         .collect();
@@ -75,136 +75,151 @@ pub fn crowd() -> Vec<(&'static str, Had)> {
     ]
     .concat();
     vec![
-        ("ada", Had::scratch("- ada\n")),
+        ("ada", InitialMemory::scratch("- ada\n")),
         (
             "ben",
-            Had::File(
+            InitialMemory::File(
                 format!("{BASELINE}- ben\n")
                     .replace("kind", "cruel")
                     .into_bytes(),
             ),
         ),
-        ("cyd", Had::file("no boundary at all, by cyd\n")),
-        ("dan", Had::Nothing),
-        ("eve", Had::Fifo),
-        ("fay", Had::Link),
-        ("gus", Had::file(BASELINE)),
-        ("hal", Had::File(odd_bytes)),
-        ("ida", Had::scratch(&long)),
-        ("jon", Had::file("")),
-        ("kim", Had::scratch("- kim\n")),
-        ("lou", Had::scratch("\n\n- lou, without a line feed")),
+        ("cyd", InitialMemory::file("no boundary at all, by cyd\n")),
+        ("dan", InitialMemory::Missing),
+        ("eve", InitialMemory::Fifo),
+        ("fay", InitialMemory::Link),
+        ("gus", InitialMemory::file(BASELINE)),
+        ("hal", InitialMemory::File(odd_bytes)),
+        ("ida", InitialMemory::scratch(&long)),
+        ("jon", InitialMemory::file("")),
+        ("kim", InitialMemory::scratch("- kim\n")),
+        (
+            "lou",
+            InitialMemory::scratch("\n\n- lou, without a line feed"),
+        ),
     ]
 }
 
 /// A fleet and what its agents had.
 pub struct Scene {
     pub fleet: Fleet,
-    had: BTreeMap<String, Had>,
+    initial_memories: BTreeMap<String, InitialMemory>,
     /// What agents wrote since, behind what they had.
-    late: BTreeMap<String, Vec<u8>>,
+    late_bytes: BTreeMap<String, Vec<u8>>,
     _folder: Option<TempDir>,
-    pub log: PathBuf,
+    pub trace_log: PathBuf,
 }
 
 impl Scene {
     /// In a new folder, which is in main memory where there is such a place:
     /// kills and errors do not depend on the disk below.
-    pub fn new(cast: &[(&str, Had)]) -> Scene {
-        let (folder, root) = ground(true);
+    pub fn new(cast: &[(&str, InitialMemory)]) -> Scene {
+        let (folder, root) = test_directory(true);
         let fleet = root.join("fleet");
-        let mut scene = Scene::at(&fleet, &fleet.join("archives"), &root.join("log"), cast);
+        let mut scene = Scene::new_at(&fleet, &fleet.join("archives"), &root.join("log"), cast);
         scene._folder = Some(folder);
         scene
     }
 
     /// At places that the caller made.
-    pub fn at(root: &Path, archive: &Path, log: &Path, cast: &[(&str, Had)]) -> Scene {
+    pub fn new_at(
+        root: &Path,
+        archive: &Path,
+        log: &Path,
+        cast: &[(&str, InitialMemory)],
+    ) -> Scene {
         let names: Vec<&str> = cast.iter().map(|(name, _)| *name).collect();
         let cast = cast
             .iter()
             .map(|(name, had)| (name.to_string(), had.clone()));
         let scene = Scene {
             fleet: Fleet::new(root, archive, &names),
-            had: cast.collect(),
-            late: BTreeMap::new(),
+            initial_memories: cast.collect(),
+            late_bytes: BTreeMap::new(),
             _folder: None,
-            log: log.to_path_buf(),
+            trace_log: log.to_path_buf(),
         };
-        for (agent, had) in &scene.had {
-            scene.lay(agent, had);
+        for (agent, had) in &scene.initial_memories {
+            scene.write_initial_memory(agent, had);
         }
         scene
     }
 
     /// Runs the program with these words to its end, which has to be a good one.
     #[track_caller]
-    pub fn does(&self, words: &[&str]) {
-        is_ok(&self.fleet.run(words));
+    pub fn run_ok(&self, words: &[&str]) {
+        assert_ok(&self.fleet.run(words));
     }
 
-    fn lay(&self, agent: &str, had: &Had) {
-        let memory = self.fleet.memory(agent);
+    fn write_initial_memory(&self, agent: &str, had: &InitialMemory) {
+        let memory = self.fleet.memory_path(agent);
         match had {
-            Had::Nothing => {}
-            Had::Fifo => {
+            InitialMemory::Missing => {}
+            InitialMemory::Fifo => {
                 let made = Command::new("mkfifo").arg(&memory).status().unwrap();
                 assert!(made.success());
             }
-            Had::Link => symlink("/etc/hostname", &memory).unwrap(),
-            Had::File(bytes) => {
+            InitialMemory::Link => symlink("/etc/hostname", &memory).unwrap(),
+            InitialMemory::File(bytes) => {
                 fs::write(&memory, bytes).unwrap();
-                fs::set_permissions(&memory, fs::Permissions::from_mode(MODE)).unwrap();
+                fs::set_permissions(&memory, fs::Permissions::from_mode(MEMORY_MODE)).unwrap();
             }
         }
         if is_root() {
-            chown(self.fleet.folder(agent), Some(AGENT), Some(AGENT)).unwrap();
+            chown(
+                self.fleet.agent_directory(agent),
+                Some(AGENT_UID),
+                Some(AGENT_UID),
+            )
+            .unwrap();
             if had.bytes().is_some() {
-                chown(&memory, Some(AGENT), Some(AGENT)).unwrap();
+                chown(&memory, Some(AGENT_UID), Some(AGENT_UID)).unwrap();
             }
         }
     }
 
     /// Says that an agent wrote this behind what it had.
-    pub fn wrote(&mut self, agent: &str, bytes: &[u8]) {
-        self.late
+    pub fn record_late_write(&mut self, agent: &str, bytes: &[u8]) {
+        self.late_bytes
             .entry(agent.to_string())
             .or_default()
             .extend(bytes);
     }
 
-    fn late(&self, agent: &str) -> &[u8] {
-        self.late.get(agent).map_or(&[], Vec::as_slice)
+    fn late_bytes_of(&self, agent: &str) -> &[u8] {
+        self.late_bytes.get(agent).map_or(&[], Vec::as_slice)
     }
 
     /// What holds whenever nobody runs: the checks after a kill, before anything
     /// else is done.
-    pub fn at_every_instant(&self) -> Checked {
-        self.ledger(true)?;
-        for (agent, had) in &self.had {
-            self.whole(agent, had)?;
-            self.kept(agent, had)?;
-            self.entries_are_right(agent, had)?;
+    pub fn check_invariants(&self) -> CheckResult {
+        self.check_ledger(true)?;
+        for (agent, had) in &self.initial_memories {
+            self.check_memory(agent, had)?;
+            self.check_preserved(agent, had)?;
+            self.check_entries(agent, had)?;
         }
         Ok(())
     }
 
     /// The bytes of a memory that is a regular file: nobody writes to a FIFO, and
     /// a link leads elsewhere.
-    pub fn stands(&self, agent: &str) -> Option<Vec<u8>> {
-        let memory = self.fleet.memory(agent);
+    pub fn read_memory(&self, agent: &str) -> Option<Vec<u8>> {
+        let memory = self.fleet.memory_path(agent);
         let is_file = fs::symlink_metadata(&memory).is_ok_and(|meta| meta.is_file());
         is_file.then(|| fs::read(memory).unwrap())
     }
 
     /// The memory is wholly old or wholly new, and as it was dressed.
-    fn whole(&self, agent: &str, had: &Had) -> Checked {
-        let memory = self.fleet.memory(agent);
+    fn check_memory(&self, agent: &str, had: &InitialMemory) -> CheckResult {
+        let memory = self.fleet.memory_path(agent);
         let Ok(meta) = fs::symlink_metadata(&memory) else {
-            return check(*had == Had::Nothing, || format!("{agent} has no memory"));
+            return check(*had == InitialMemory::Missing, || {
+                format!("{agent} has no memory")
+            });
         };
         if !meta.is_file() {
-            let same = matches!(had, Had::Fifo | Had::Link);
+            let same = matches!(had, InitialMemory::Fifo | InitialMemory::Link);
             return check(same, || {
                 format!("{agent}: {:?} stands there", meta.file_type())
             });
@@ -212,53 +227,67 @@ impl Scene {
         let stands = fs::read(&memory).unwrap();
         let old = had
             .bytes()
-            .is_some_and(|old| self.grown(agent, old, &stands));
+            .is_some_and(|old| self.is_with_late_bytes(agent, old, &stands));
         let new = stands == BASELINE.as_bytes();
         check(old || new, || {
-            format!("{agent} is neither old nor new: {}", text(&stands))
+            format!("{agent} is neither old nor new: {}", excerpt(&stands))
         })?;
         let mode = meta.mode() & 0o7777;
-        let created = matches!(had, Had::Nothing | Had::Fifo | Had::Link);
-        check(created || mode == MODE, || {
+        let created = matches!(
+            had,
+            InitialMemory::Missing | InitialMemory::Fifo | InitialMemory::Link
+        );
+        check(created || mode == MEMORY_MODE, || {
             format!("{agent} has mode {mode:o}")
         })?;
         let owner = meta.uid();
-        check(!is_root() || owner == AGENT, || {
+        check(!is_root() || owner == AGENT_UID, || {
             format!("{agent} belongs to {owner}")
         })
     }
 
     /// Whether `bytes` are these with some or all of what the agent wrote later.
-    fn grown(&self, agent: &str, old: &[u8], bytes: &[u8]) -> bool {
+    fn is_with_late_bytes(&self, agent: &str, old: &[u8], bytes: &[u8]) -> bool {
         let late = bytes.strip_prefix(old);
-        late.is_some_and(|late| self.late(agent).starts_with(late))
+        late.is_some_and(|late| self.late_bytes_of(agent).starts_with(late))
     }
 
     /// Every byte of the agent is in its memory, in an entry, or beside the
     /// memory in what the next run archives.
-    fn kept(&self, agent: &str, had: &Had) -> Checked {
-        let mut places = files(&self.fleet.folder(agent));
+    fn check_preserved(&self, agent: &str, had: &InitialMemory) -> CheckResult {
+        let mut places = directory_files(&self.fleet.agent_directory(agent));
         places.extend(self.named_entries(agent));
-        let holds = |what: &[u8]| what.is_empty() || places.values().any(|bytes| find(bytes, what));
-        let lost = |what: &[u8]| format!("{agent} lost {}", text(what));
+        let holds = |what: &[u8]| {
+            what.is_empty()
+                || places
+                    .values()
+                    .any(|bytes| contains_at_boundary(bytes, what))
+        };
+        let lost = |what: &[u8]| format!("{agent} lost {}", excerpt(what));
         check(holds(had.notes()), || lost(had.notes()))?;
-        check(holds(self.late(agent)), || lost(self.late(agent)))
+        check(holds(self.late_bytes_of(agent)), || {
+            lost(self.late_bytes_of(agent))
+        })
     }
 
     fn named_entries(&self, agent: &str) -> BTreeMap<String, Vec<u8>> {
         let mut entries = self.fleet.entries(agent);
-        entries.retain(|name, _| !is_temporary(name) && name != KEPT);
+        entries.retain(|name, _| !is_temporary(name) && name != FOREIGN_FILE_NAME);
         entries
     }
 
     /// No entry is half: each is what the ledger says, or what the agent had.
-    fn entries_are_right(&self, agent: &str, had: &Had) -> Checked {
+    fn check_entries(&self, agent: &str, had: &InitialMemory) -> CheckResult {
         for (name, bytes) in self.named_entries(agent) {
             let path = format!("{agent}/{name}");
-            let recorded = self.recorded(&path).iter().any(|it| *it == digest(&bytes));
-            let right = recorded || name.starts_with("2020-") || self.is_right(agent, had, &bytes);
+            let recorded = self
+                .recorded_digests(&path)
+                .iter()
+                .any(|it| *it == digest(&bytes));
+            let right =
+                recorded || name.starts_with("2020-") || self.is_valid_entry(agent, had, &bytes);
             check(right, || {
-                format!("the entry {path} is not right: {}", text(&bytes))
+                format!("the entry {path} is not right: {}", excerpt(&bytes))
             })?;
             let mode = fs::metadata(self.fleet.archive.join(&path)).unwrap().mode() & 0o7777;
             let ours = !name.starts_with("2020-");
@@ -269,22 +298,22 @@ impl Scene {
         Ok(())
     }
 
-    fn is_right(&self, agent: &str, had: &Had, entry: &[u8]) -> bool {
-        if matches!(had, Had::Fifo | Had::Link) {
+    fn is_valid_entry(&self, agent: &str, had: &InitialMemory, entry: &[u8]) -> bool {
+        if matches!(had, InitialMemory::Fifo | InitialMemory::Link) {
             let odd = format!("# {agent} ");
             return entry.starts_with(odd.as_bytes()) && entry.ends_with(b"not read.\n");
         }
         let header = format!("# {agent} scratch notes");
-        let body = body(entry).filter(|_| entry.starts_with(header.as_bytes()));
+        let body = scratch_body(entry).filter(|_| entry.starts_with(header.as_bytes()));
         let whole = had.bytes().unwrap_or_default();
-        let late = self.late(agent);
-        self.grown(agent, whole, entry)
+        let late = self.late_bytes_of(agent);
+        self.is_with_late_bytes(agent, whole, entry)
             || !entry.is_empty() && late.windows(entry.len()).any(|part| part == entry)
-            || body.is_some_and(|body| self.grown(agent, had.notes(), body))
+            || body.is_some_and(|body| self.is_with_late_bytes(agent, had.notes(), body))
     }
 
     /// The digests that the ledger gives for an entry.
-    fn recorded(&self, path: &str) -> Vec<String> {
+    fn recorded_digests(&self, path: &str) -> Vec<String> {
         let entries = self.records().into_iter().flat_map(|record| {
             let late = record["late"].as_array().cloned().unwrap_or_default();
             late.into_iter().chain([record["entry"].clone()])
@@ -301,7 +330,7 @@ impl Scene {
     }
 
     /// The ledger is a chain, but for a last line that a kill tore.
-    fn ledger(&self, torn: bool) -> Checked {
+    fn check_ledger(&self, torn: bool) -> CheckResult {
         let text = fs::read(self.fleet.archive.join(".shepherd/ledger.jsonl")).unwrap_or_default();
         let mut head = "0".repeat(64);
         for (at, line) in text.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -318,11 +347,11 @@ impl Scene {
     }
 
     /// The next reset of all, and what holds after it.
-    pub fn put_right(&self) -> Checked {
-        let left = self.has_left_overs();
+    pub fn check_after_next_reset(&self) -> CheckResult {
+        let left = self.has_leftovers();
         let before = self.records().len();
-        let output = self.fleet.run(RESET);
-        let said = said(&output);
+        let output = self.fleet.run(RESET_ALL);
+        let said = output_text(&output);
         check(output.status.code() == Some(0), || {
             format!("the next run failed: {said}")
         })?;
@@ -335,44 +364,49 @@ impl Scene {
         check(!left || told, || {
             format!("it did not say what it put right: {said}")
         })?;
-        self.is_settled()
+        self.check_settled()
     }
 
     /// Whether a run left something beside a memory.
-    fn has_left_overs(&self) -> bool {
+    fn has_leftovers(&self) -> bool {
         self.fleet
             .agents()
             .iter()
-            .any(|agent| !self.fleet.litter(agent).is_empty())
+            .any(|agent| !self.fleet.leftovers(agent).is_empty())
     }
 
     /// All memories are their baselines, nothing is lost, nothing left behind.
-    pub fn is_settled(&self) -> Checked {
-        self.at_every_instant()?;
-        self.ledger(false)?;
-        for (agent, had) in &self.had {
-            let stands = self.stands(agent).unwrap_or_default();
+    pub fn check_settled(&self) -> CheckResult {
+        self.check_invariants()?;
+        self.check_ledger(false)?;
+        for (agent, had) in &self.initial_memories {
+            let stands = self.read_memory(agent).unwrap_or_default();
             check(stands == BASELINE.as_bytes(), || {
                 format!("{agent} was not reset")
             })?;
-            self.is_archived(agent, had)?;
-            self.has_its_entries(agent)?;
+            self.check_archived(agent, had)?;
+            self.check_recorded_entries(agent)?;
         }
-        self.is_tidy()
+        self.check_no_leftovers()
     }
 
     /// Once its memory is the baseline, all that an agent had is in entries.
-    fn is_archived(&self, agent: &str, had: &Had) -> Checked {
+    fn check_archived(&self, agent: &str, had: &InitialMemory) -> CheckResult {
         let entries = self.named_entries(agent);
-        for what in [had.notes(), self.late(agent)] {
-            let held = what.is_empty() || entries.values().any(|bytes| find(bytes, what));
-            check(held, || format!("{agent}: no entry holds {}", text(what)))?;
+        for what in [had.notes(), self.late_bytes_of(agent)] {
+            let held = what.is_empty()
+                || entries
+                    .values()
+                    .any(|bytes| contains_at_boundary(bytes, what));
+            check(held, || {
+                format!("{agent}: no entry holds {}", excerpt(what))
+            })?;
         }
         Ok(())
     }
 
     /// Every entry that the ledger names is there, with that digest.
-    fn has_its_entries(&self, agent: &str) -> Checked {
+    fn check_recorded_entries(&self, agent: &str) -> CheckResult {
         let entries = self.named_entries(agent);
         for record in self
             .records()
@@ -399,20 +433,20 @@ impl Scene {
 
     /// Nothing is left beside the memories, no run is pending, and the archive
     /// has nothing in it but what belongs there.
-    pub fn is_tidy(&self) -> Checked {
+    pub fn check_no_leftovers(&self) -> CheckResult {
         for agent in self.fleet.agents() {
-            let litter = self.fleet.litter(agent);
+            let litter = self.fleet.leftovers(agent);
             check(litter.is_empty(), || format!("beside {agent}: {litter:?}"))?;
         }
-        let pending = self.fleet.pending();
+        let pending = self.fleet.pending_journals();
         check(pending.is_empty(), || format!("still pending: {pending:?}"))?;
         for (folder, names) in self.archive_folders() {
             for name in names.into_keys().filter(|name| !is_temporary(name)) {
-                let fits = belongs(&folder, &name);
+                let fits = is_archive_name(&folder, &name);
                 check(fits, || format!("{name} in {folder:?} of the archive"))?;
             }
         }
-        self.versions_are_right()
+        self.check_versions()
     }
 
     fn archive_folders(&self) -> Vec<(String, BTreeMap<String, Vec<u8>>)> {
@@ -426,39 +460,39 @@ impl Scene {
         let own = own.iter().map(ToString::to_string);
         own.chain(self.fleet.agents().iter().cloned())
             .map(|folder| {
-                let names = files(&self.fleet.archive.join(&folder));
+                let names = directory_files(&self.fleet.archive.join(&folder));
                 (folder, names)
             })
             .collect()
     }
 
-    fn versions_are_right(&self) -> Checked {
-        for (name, bytes) in files(&self.fleet.archive.join(".shepherd/baselines")) {
+    fn check_versions(&self) -> CheckResult {
+        for (name, bytes) in directory_files(&self.fleet.archive.join(".shepherd/baselines")) {
             let right = is_temporary(&name) || name == format!("{}.md", digest(&bytes));
             check(right, || {
-                format!("the version {name} is not right: {}", text(&bytes))
+                format!("the version {name} is not right: {}", excerpt(&bytes))
             })?;
         }
         Ok(())
     }
 
     /// Undoing the reset gives every agent back what it had.
-    pub fn can_be_undone(&self) -> Checked {
-        for (agent, had) in &self.had {
-            self.is_undone(agent, had)?;
+    pub fn check_undo(&self) -> CheckResult {
+        for (agent, had) in &self.initial_memories {
+            self.check_undone(agent, had)?;
         }
-        self.is_tidy()?;
-        self.ledger(false)
+        self.check_no_leftovers()?;
+        self.check_ledger(false)
     }
 
-    fn is_undone(&self, agent: &str, had: &Had) -> Checked {
-        let whole = [had.bytes().unwrap_or_default(), self.late(agent)].concat();
+    fn check_undone(&self, agent: &str, had: &InitialMemory) -> CheckResult {
+        let whole = [had.bytes().unwrap_or_default(), self.late_bytes_of(agent)].concat();
         if whole == BASELINE.as_bytes() {
             return Ok(());
         }
         let output = self.fleet.run(&["undo", agent]);
-        let (code, said) = (output.status.code(), said(&output));
-        if matches!(had, Had::Fifo | Had::Link) {
+        let (code, said) = (output.status.code(), output_text(&output));
+        if matches!(had, InitialMemory::Fifo | InitialMemory::Link) {
             return check(code == Some(6), || {
                 format!("undo of {agent}: {code:?}: {said}")
             });
@@ -466,20 +500,20 @@ impl Scene {
         check(code == Some(0), || {
             format!("{agent} cannot be undone: {code:?}: {said}")
         })?;
-        let stands = self.stands(agent);
-        let expected = (*had != Had::Nothing).then_some(whole);
+        let stands = self.read_memory(agent);
+        let expected = (*had != InitialMemory::Missing).then_some(whole);
         check(stands == expected, || {
-            let stands = stands.as_deref().map(text);
+            let stands = stands.as_deref().map(excerpt);
             format!("undo of {agent} gave {stands:?}; {said}")
         })?;
         match expected {
-            Some(_) => self.whole(agent, had),
+            Some(_) => self.check_memory(agent, had),
             None => Ok(()),
         }
     }
 
     /// What killed runs left without a name is gone after a day.
-    pub fn is_swept_after_a_day(&self) -> Checked {
+    pub fn check_sweep_after_a_day(&self) -> CheckResult {
         let mut temporary = Vec::new();
         for (folder, names) in self.archive_folders() {
             let names = names.into_keys().filter(|name| is_temporary(name));
@@ -496,7 +530,7 @@ impl Scene {
                 .set_modified(long_ago)
                 .unwrap();
         }
-        self.fleet.run(RESET);
+        self.fleet.run(RESET_ALL);
         temporary.retain(|path| path.exists());
         check(temporary.is_empty(), || {
             format!("never swept: {temporary:?}")
@@ -505,19 +539,19 @@ impl Scene {
 
     /// All checks of a run that came to nothing: at that instant, after the
     /// next run, after an undo.
-    pub fn account(&self) -> Checked {
-        self.at_every_instant()
+    pub fn check_all(&self) -> CheckResult {
+        self.check_invariants()
             .map_err(|why| format!("at that instant: {why}"))?;
-        self.put_right()
+        self.check_after_next_reset()
             .map_err(|why| format!("after the next run: {why}"))?;
-        self.can_be_undone()
+        self.check_undo()
             .map_err(|why| format!("after an undo: {why}"))?;
-        self.is_swept_after_a_day()
+        self.check_sweep_after_a_day()
     }
 }
 
 /// What a run printed.
-pub fn said(output: &Output) -> String {
+pub fn output_text(output: &Output) -> String {
     let out = String::from_utf8_lossy(&output.stdout);
     let err = String::from_utf8_lossy(&output.stderr);
     format!("{out}{err}")
@@ -525,8 +559,8 @@ pub fn said(output: &Output) -> String {
 
 /// That a run ended well.
 #[track_caller]
-pub fn is_ok(output: &Output) {
-    assert_eq!(output.status.code(), Some(0), "{}", said(output));
+pub fn assert_ok(output: &Output) {
+    assert_eq!(output.status.code(), Some(0), "{}", output_text(output));
 }
 
 /// A name of a file that a killed run left before it got its own.
@@ -536,7 +570,7 @@ pub fn is_temporary(name: &str) -> bool {
 }
 
 /// Whether a name belongs into a folder of the archive.
-fn belongs(folder: &str, name: &str) -> bool {
+fn is_archive_name(folder: &str, name: &str) -> bool {
     let stamp = |name: &str| {
         let form = name.get(..15).unwrap_or_default();
         form.bytes()
@@ -562,11 +596,11 @@ fn belongs(folder: &str, name: &str) -> bool {
         ".shepherd/locks" => name.ends_with(".lock"),
         ".shepherd/baselines" => name.len() == 64 + 3 && name.ends_with(".md"),
         ".shepherd/tx" => false,
-        _ => stamp(name) && name.ends_with(".md") || name == KEPT,
+        _ => stamp(name) && name.ends_with(".md") || name == FOREIGN_FILE_NAME,
     }
 }
 
-pub fn check(holds: bool, why: impl FnOnce() -> String) -> Checked {
+pub fn check(holds: bool, why: impl FnOnce() -> String) -> CheckResult {
     match holds {
         true => Ok(()),
         false => Err(why()),
@@ -575,16 +609,16 @@ pub fn check(holds: bool, why: impl FnOnce() -> String) -> Checked {
 
 /// Whether these bytes are where an agent's can be: at the beginning, below the
 /// baseline or below an entry's header, or at the end.
-fn find(bytes: &[u8], what: &[u8]) -> bool {
+fn contains_at_boundary(bytes: &[u8], what: &[u8]) -> bool {
     let below = bytes.strip_prefix(BASELINE.as_bytes());
     bytes.starts_with(what)
         || bytes.ends_with(what)
         || below.is_some_and(|below| below.starts_with(what))
-        || body(bytes).is_some_and(|body| body.starts_with(what))
+        || scratch_body(bytes).is_some_and(|body| body.starts_with(what))
 }
 
 /// What stands below the header of a scratch entry.
-fn body(entry: &[u8]) -> Option<&[u8]> {
+fn scratch_body(entry: &[u8]) -> Option<&[u8]> {
     let at = entry.windows(2).take(200).position(|two| two == b"\n\n")?;
     entry.starts_with(b"# ").then(|| &entry[at + 2..])
 }
@@ -595,7 +629,7 @@ fn digest(bytes: &[u8]) -> String {
 }
 
 /// The beginning of some bytes, for messages.
-fn text(bytes: &[u8]) -> String {
+fn excerpt(bytes: &[u8]) -> String {
     let beginning = &bytes[..bytes.len().min(80)];
     format!(
         "{} bytes, {:?}",

@@ -11,59 +11,69 @@ use std::time::{Duration, SystemTime};
 
 use memory_shepherd::clock::{Clock, SystemClock};
 
-use super::earlier::earlier_run;
+use super::earlier::insert_earlier_run;
 use super::fixture::{BASELINE, is_root};
-use super::scene::{Had, RESET, Scene};
+use super::scene::{InitialMemory, RESET_ALL, Scene};
 use super::tools::wait_for;
-use super::trace::{self, Call, Stepper, can_trace};
+use super::trace::{self, SteppedProgram, SystemCall, can_trace};
 
-const LATE: &[u8] = b"- late\n";
+const LATE_LINE: &[u8] = b"- late\n";
 
-fn notes() -> Scene {
-    Scene::new(&[("scout", Had::scratch("- note\n"))])
+fn scene_with_note() -> Scene {
+    Scene::new(&[("scout", InitialMemory::scratch("- note\n"))])
 }
 
 /// Stops a reset behind its last call before it removes what it displaced, and
 /// gives that file's path. `options` apply to the run.
-fn stop_before_removal(scene: &Scene, again: &Scene, options: &[String]) -> (Stepper, PathBuf) {
-    let calls = trace::record_with(&again.fleet, &again.log, options, RESET).1;
-    let removes = |call: &Call| call.name == "unlinkat" && call.text.contains(".shepherd-");
+fn stop_before_removal(
+    scene: &Scene,
+    again: &Scene,
+    options: &[String],
+) -> (SteppedProgram, PathBuf) {
+    let calls = trace::record_calls_with(&again.fleet, &again.trace_log, options, RESET_ALL).1;
+    let removes = |call: &SystemCall| call.name == "unlinkat" && call.text.contains(".shepherd-");
     let removal = calls.iter().position(removes).unwrap();
     let last = &calls[removal - 1];
-    let stop = format!("--inject={}:signal=STOP:when={}", last.name, last.nth);
+    let stop = format!(
+        "--inject={}:signal=STOP:when={}",
+        last.name, last.occurrence
+    );
     let stop = [options, &[stop]].concat();
-    let mut run = Stepper::start(&scene.fleet, &stop, RESET);
-    run.stop().expect("it comes there");
-    let displaced = scene.fleet.litter("scout");
+    let mut run = SteppedProgram::start(&scene.fleet, &stop, RESET_ALL);
+    run.wait_for_stop().expect("it comes there");
+    let displaced = scene.fleet.leftovers("scout");
     assert_eq!(displaced.len(), 1, "{displaced:?}");
-    (run, scene.fleet.folder("scout").join(&displaced[0]))
+    (
+        run,
+        scene.fleet.agent_directory("scout").join(&displaced[0]),
+    )
 }
 
 #[track_caller]
-fn goes_on_to_its_end(mut run: Stepper) {
-    run.go_on();
-    assert_eq!(run.stop(), None);
+fn run_to_end(mut run: SteppedProgram) {
+    run.resume();
+    assert_eq!(run.wait_for_stop(), None);
 }
 
 fn append_late(displaced: &Path) {
     let mut file = File::options().append(true).open(displaced).unwrap();
-    file.write_all(LATE).unwrap();
+    file.write_all(LATE_LINE).unwrap();
 }
 
 /// That what came late has an entry of its own.
 #[track_caller]
-fn is_archived(scene: &mut Scene) {
-    scene.wrote("scout", LATE);
-    scene.is_settled().unwrap();
+fn assert_late_line_archived(scene: &mut Scene) {
+    scene.record_late_write("scout", LATE_LINE);
+    scene.check_settled().unwrap();
     let records = scene.records();
     let late = records[0]["late"].as_array().unwrap();
     assert_eq!(late.len(), 1, "{records:#?}");
-    scene.can_be_undone().unwrap();
+    scene.check_undo().unwrap();
 }
 
 /// Whether somebody waits for a lease on this file to go. Whoever does counts as
 /// one that has it open already.
-fn is_waited_for(inode: u64) -> bool {
+fn is_lease_awaited(inode: u64) -> bool {
     let locks = fs::read_to_string("/proc/locks").unwrap();
     let file = format!(":{inode} ");
     locks
@@ -72,75 +82,75 @@ fn is_waited_for(inode: u64) -> bool {
 }
 
 #[test]
-fn what_an_opener_writes_while_its_file_is_removed_is_archived() {
+fn write_by_opener_during_removal_is_archived() {
     if !can_trace() {
         return;
     }
-    let mut scene = notes();
-    let (run, displaced) = stop_before_removal(&scene, &notes(), &[]);
+    let mut scene = scene_with_note();
+    let (run, displaced) = stop_before_removal(&scene, &scene_with_note(), &[]);
     let inode = fs::metadata(&displaced).unwrap().ino();
     let writer = thread::spawn(move || append_late(&displaced));
-    wait_for("the writer to wait", || is_waited_for(inode));
-    goes_on_to_its_end(run);
+    wait_for("the writer to wait", || is_lease_awaited(inode));
+    run_to_end(run);
     writer.join().unwrap();
-    is_archived(&mut scene);
+    assert_late_line_archived(&mut scene);
 }
 
 #[test]
-fn what_is_written_without_leases_while_its_file_is_removed_is_archived() {
+fn write_without_leases_during_removal_is_archived() {
     if !can_trace() {
         return;
     }
     // The leases that two looks ask for are refused, as where there is no right to.
     let lease = |options: &[String], number: usize| {
-        let again = notes();
-        let calls = trace::record_with(&again.fleet, &again.log, options, RESET).1;
+        let again = scene_with_note();
+        let calls = trace::record_calls_with(&again.fleet, &again.trace_log, options, RESET_ALL).1;
         let mut leases = calls.iter().filter(|it| it.text.contains("F_SETLEASE"));
-        leases.nth(number).unwrap().nth
+        leases.nth(number).unwrap().occurrence
     };
     let refused = |when: String| format!("--inject=fcntl:error=EINVAL:when={when}");
     let first = lease(&[], 0);
     let second = lease(&[refused(first.to_string())], 1);
     let refused = refused(format!("{first}..{second}+{}", second - first));
-    let mut scene = notes();
-    let (run, displaced) = stop_before_removal(&scene, &notes(), &[refused]);
+    let mut scene = scene_with_note();
+    let (run, displaced) = stop_before_removal(&scene, &scene_with_note(), &[refused]);
     append_late(&displaced);
-    goes_on_to_its_end(run);
-    is_archived(&mut scene);
+    run_to_end(run);
+    assert_late_line_archived(&mut scene);
 }
 
 /// A further name of somebody else's file is neither read nor removed: when its other
 /// name goes, it is the last one.
 #[test]
-fn last_name_of_a_foreign_file_is_not_removed() {
+fn last_name_of_foreign_file_is_not_removed() {
     if !is_root() {
         println!("skipped: only root has files that are somebody else's");
         return;
     }
-    let scene = Scene::new(&[("scout", Had::Nothing)]);
+    let scene = Scene::new(&[("scout", InitialMemory::Missing)]);
     let other = scene.fleet.root.join("other");
-    fs::write(&other, LATE).unwrap();
-    fs::hard_link(&other, scene.fleet.memory("scout")).unwrap();
-    let ended = scene.fleet.run(RESET);
+    fs::write(&other, LATE_LINE).unwrap();
+    fs::hard_link(&other, scene.fleet.memory_path("scout")).unwrap();
+    let ended = scene.fleet.run(RESET_ALL);
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
-    assert_eq!(scene.stands("scout").unwrap(), BASELINE.as_bytes());
-    let [kept] = scene.fleet.litter("scout").try_into().unwrap();
+    assert_eq!(scene.read_memory("scout").unwrap(), BASELINE.as_bytes());
+    let [kept] = scene.fleet.leftovers("scout").try_into().unwrap();
     fs::remove_file(other).unwrap();
-    scene.fleet.run(RESET);
-    let kept = scene.fleet.folder("scout").join(kept);
-    assert_eq!(fs::read(&kept).unwrap(), LATE);
+    scene.fleet.run(RESET_ALL);
+    let kept = scene.fleet.agent_directory("scout").join(kept);
+    assert_eq!(fs::read(&kept).unwrap(), LATE_LINE);
     let status = scene.fleet.run(&["status", "scout", "--json"]);
     let said = String::from_utf8_lossy(&status.stdout).into_owned();
     assert!(said.contains(kept.to_str().unwrap()), "{said}");
 }
 
 #[test]
-fn a_displaced_file_that_cannot_be_read_holds_up_no_later_reset() {
-    let scene = notes();
-    let memory = scene.fleet.memory("scout");
+fn unreadable_displaced_file_does_not_block_resets() {
+    let scene = scene_with_note();
+    let memory = scene.fleet.memory_path("scout");
     let writer = File::options().append(true).open(&memory).unwrap();
-    scene.does(RESET);
-    let displaced = scene.fleet.litter("scout");
+    scene.run_ok(RESET_ALL);
+    let displaced = scene.fleet.leftovers("scout");
     assert_eq!(displaced.len(), 1, "a writer has it open");
     // Nobody reads that.
     writer.set_len(17 << 30).unwrap();
@@ -149,15 +159,15 @@ fn a_displaced_file_that_cannot_be_read_holds_up_no_later_reset() {
     let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_836_800);
     let entry = File::create(&old).unwrap();
     entry.set_modified(long_ago).unwrap();
-    earlier_run(&scene.fleet.archive, "scout", SystemClock.now(), 2);
+    insert_earlier_run(&scene.fleet.archive, "scout", SystemClock.now(), 2);
     for round in 0..2 {
         fs::write(&memory, format!("{BASELINE}- later {round}\n")).unwrap();
-        let ended = scene.fleet.run(RESET);
+        let ended = scene.fleet.run(RESET_ALL);
         assert_eq!(ended.status.code(), Some(3), "{ended:?}");
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert!(said.contains("which stays"), "{said}");
         assert_eq!(fs::read_to_string(&memory).unwrap(), BASELINE, "{said}");
-        assert_eq!(scene.fleet.litter("scout"), displaced);
+        assert_eq!(scene.fleet.leftovers("scout"), displaced);
     }
     assert!(!old.exists(), "nor retention");
     let entries = scene.fleet.entries("scout");

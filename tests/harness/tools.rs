@@ -14,20 +14,20 @@ use tempfile::TempDir;
 use super::fixture::Fleet;
 
 /// Nothing that a run may do takes as long as this: whoever does hangs.
-pub const BOUND: Duration = Duration::from_secs(60);
+pub const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Races want the processors for themselves: one at a time.
-pub fn alone() -> MutexGuard<'static, ()> {
+pub fn processor_lock() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Numbers that are the same in every run with the same seed (SplitMix64).
-pub struct Random(u64);
+pub struct SeededRandom(u64);
 
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
+impl SeededRandom {
+    pub fn new(seed: u64) -> SeededRandom {
+        SeededRandom(seed)
     }
 
     pub fn next(&mut self) -> u64 {
@@ -49,7 +49,7 @@ impl Random {
 }
 
 /// A folder that other users can reach, on the disk or in memory.
-pub fn ground(in_memory: bool) -> (TempDir, PathBuf) {
+pub fn test_directory(in_memory: bool) -> (TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let shm = Path::new("/dev/shm");
     let temporary = match in_memory && shm.is_dir() {
@@ -64,31 +64,31 @@ pub fn ground(in_memory: bool) -> (TempDir, PathBuf) {
 
 /// How the program ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct EndedRun {
     /// None when a signal ended it.
     pub code: Option<i32>,
     pub signal: Option<i32>,
     pub out: String,
     pub err: String,
-    pub took: Duration,
+    pub duration: Duration,
 }
 
 /// The program while it runs. Its output goes to files, so that nobody has to
 /// read it meanwhile; dropped, it is killed.
-pub struct Running {
+pub struct RunningProgram {
     child: Child,
     out: File,
     err: File,
     began: Instant,
 }
 
-impl Running {
+impl RunningProgram {
     /// The program with these arguments on a fleet.
-    pub fn on(fleet: &Fleet, arguments: &[&str]) -> Running {
-        Running::start(fleet.command(&[], arguments))
+    pub fn start_on(fleet: &Fleet, arguments: &[&str]) -> RunningProgram {
+        RunningProgram::start(fleet.command(&[], arguments))
     }
 
-    pub fn start(mut command: Command) -> Running {
+    pub fn start(mut command: Command) -> RunningProgram {
         let (out, err) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         let child = command
             .stdin(Stdio::null())
@@ -96,7 +96,7 @@ impl Running {
             .stderr(err.try_clone().unwrap())
             .spawn()
             .unwrap();
-        Running {
+        RunningProgram {
             child,
             out,
             err,
@@ -126,31 +126,31 @@ impl Running {
     /// Waits for its end; one that takes longer than `bound` hangs, is killed,
     /// and fails the test.
     #[track_caller]
-    pub fn end_within(mut self, bound: Duration) -> Ended {
+    pub fn end_within(mut self, bound: Duration) -> EndedRun {
         self.run_until(bound);
         let hangs = !self.has_ended();
         if hangs {
             self.kill();
         }
         let status = self.child.wait().unwrap();
-        let ended = Ended {
+        let ended = EndedRun {
             code: status.code(),
             signal: status.signal(),
-            out: text(&mut self.out),
-            err: text(&mut self.err),
-            took: self.began.elapsed(),
+            out: read_all(&mut self.out),
+            err: read_all(&mut self.err),
+            duration: self.began.elapsed(),
         };
         assert!(!hangs, "it hangs: no end within {bound:?}: {ended:?}");
         ended
     }
 
     #[track_caller]
-    pub fn end(self) -> Ended {
-        self.end_within(BOUND)
+    pub fn wait(self) -> EndedRun {
+        self.end_within(RUN_TIMEOUT)
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // A test that failed leaves nothing running.
         if let Ok(None) = self.child.try_wait() {
@@ -160,7 +160,7 @@ impl Drop for Running {
     }
 }
 
-fn text(file: &mut File) -> String {
+fn read_all(file: &mut File) -> String {
     let mut bytes = Vec::new();
     file.rewind().unwrap();
     file.read_to_end(&mut bytes).unwrap();
@@ -170,7 +170,7 @@ fn text(file: &mut File) -> String {
 /// Waits for a condition, not for ever.
 #[track_caller]
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + BOUND;
+    let end = Instant::now() + RUN_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < end, "waited in vain for {what}");
         thread::park_timeout(Duration::from_millis(1));

@@ -11,15 +11,15 @@ use std::process::{Child, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::fixture::{Fleet, has};
-use super::scene::{Scene, is_ok};
+use super::fixture::{Fleet, has_tool};
+use super::scene::{Scene, assert_ok};
 
 /// How long any run may take, in seconds; one that hangs is a failure.
-const PATIENCE: &str = "60";
+const RUN_TIMEOUT: &str = "60";
 
 /// Calls that change something on the disk, or make it last, or take or give a
 /// right to do so.
-const CHANGING: &[&str] = &[
+const CHANGING_CALLS: &[&str] = &[
     "chmod",
     "chown",
     "copy_file_range",
@@ -75,7 +75,7 @@ const CHANGING: &[&str] = &[
 
 /// Calls of which the arguments say whether they change something, and words
 /// that say so.
-const BY_ARGUMENT: &[(&str, &[&str])] = &[
+const CHANGING_BY_ARGUMENT: &[(&str, &[&str])] = &[
     ("open", &["O_CREAT", "O_TMPFILE", "O_TRUNC"]),
     ("openat", &["O_CREAT", "O_TMPFILE", "O_TRUNC"]),
     ("openat2", &["O_CREAT", "O_TMPFILE", "O_TRUNC"]),
@@ -84,7 +84,7 @@ const BY_ARGUMENT: &[(&str, &[&str])] = &[
 ];
 
 /// Calls that change nothing on the disk.
-const HARMLESS: &[&str] = &[
+const HARMLESS_CALLS: &[&str] = &[
     "access",
     "alarm",
     "arch_prctl",
@@ -195,14 +195,14 @@ const HARMLESS: &[&str] = &[
 
 /// The nth call of this name that a process or thread made.
 #[derive(Clone, Debug)]
-pub struct Call {
+pub struct SystemCall {
     pub name: String,
-    pub nth: usize,
+    pub occurrence: usize,
     /// The line of the log, without the number of the process.
     pub text: String,
 }
 
-impl Call {
+impl SystemCall {
     /// Whether something on the disk is another after it.
     pub fn changes(&self) -> bool {
         changes(&self.name, &self.text)
@@ -210,27 +210,30 @@ impl Call {
 
     /// Whether this harness knows what it does. Nobody sees what is written
     /// through a shared mapping.
-    fn known(&self) -> bool {
+    fn is_known(&self) -> bool {
         let name = self.name.as_str();
         let mapped = self.text.contains("MAP_SHARED") && self.text.contains("PROT_WRITE");
-        CHANGING.contains(&name)
-            || HARMLESS.contains(&name)
-            || BY_ARGUMENT.iter().any(|(known, _)| *known == name)
+        CHANGING_CALLS.contains(&name)
+            || HARMLESS_CALLS.contains(&name)
+            || CHANGING_BY_ARGUMENT.iter().any(|(known, _)| *known == name)
             || name == "mmap" && !mapped
     }
 }
 
 /// Whether a call of this name that is written so changes something on the disk.
 pub fn changes(name: &str, text: &str) -> bool {
-    match BY_ARGUMENT.iter().find(|(known, _)| *known == name) {
+    match CHANGING_BY_ARGUMENT
+        .iter()
+        .find(|(known, _)| *known == name)
+    {
         Some((_, words)) => words.iter().any(|word| text.contains(word)),
-        None => CHANGING.contains(&name),
+        None => CHANGING_CALLS.contains(&name),
     }
 }
 
 /// Whether programs can be traced here; says so when they cannot.
 pub fn can_trace() -> bool {
-    if !has("strace") || !has("timeout") {
+    if !has_tool("strace") || !has_tool("timeout") {
         return false;
     }
     let mut probe = std::process::Command::new("strace");
@@ -243,8 +246,8 @@ pub fn can_trace() -> bool {
 }
 
 /// The words in front of the program that trace it, with these options.
-pub fn wrapper(log: &Path, options: &[String]) -> Vec<String> {
-    let words = ["timeout", "-s", "KILL", PATIENCE, "strace", "-f", "-o"];
+pub fn strace_wrapper(log: &Path, options: &[String]) -> Vec<String> {
+    let words = ["timeout", "-s", "KILL", RUN_TIMEOUT, "strace", "-f", "-o"];
     let words = words.iter().map(ToString::to_string);
     words
         .chain([log.display().to_string()])
@@ -253,43 +256,43 @@ pub fn wrapper(log: &Path, options: &[String]) -> Vec<String> {
 }
 
 /// Runs the program under strace to its end, or to where strace ends it.
-pub fn run(fleet: &Fleet, log: &Path, options: &[String], arguments: &[&str]) -> Output {
-    let wrapper = wrapper(log, options);
+pub fn run_traced(fleet: &Fleet, log: &Path, options: &[String], arguments: &[&str]) -> Output {
+    let wrapper = strace_wrapper(log, options);
     let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
     let began = std::time::Instant::now();
     let output = fleet.command(&wrapper, arguments).output().unwrap();
-    let bound = std::time::Duration::from_secs(PATIENCE.parse().unwrap());
+    let bound = std::time::Duration::from_secs(RUN_TIMEOUT.parse().unwrap());
     assert!(began.elapsed() < bound, "{arguments:?} hangs");
     output
 }
 
 /// All calls of a run that nobody disturbs.
-pub fn record(fleet: &Fleet, log: &Path, arguments: &[&str]) -> (Output, Vec<Call>) {
-    record_with(fleet, log, &[], arguments)
+pub fn record_calls(fleet: &Fleet, log: &Path, arguments: &[&str]) -> (Output, Vec<SystemCall>) {
+    record_calls_with(fleet, log, &[], arguments)
 }
 
 /// The calls that change something of a run that nobody disturbs, and that ends
 /// well.
 #[track_caller]
-pub fn changing(scene: &Scene, arguments: &[&str]) -> Vec<Call> {
-    let (output, mut calls) = record(&scene.fleet, &scene.log, arguments);
-    is_ok(&output);
-    calls.retain(Call::changes);
+pub fn record_changing_calls(scene: &Scene, arguments: &[&str]) -> Vec<SystemCall> {
+    let (output, mut calls) = record_calls(&scene.fleet, &scene.trace_log, arguments);
+    assert_ok(&output);
+    calls.retain(SystemCall::changes);
     calls
 }
 
 /// All calls of a run to which these options are done.
-pub fn record_with(
+pub fn record_calls_with(
     fleet: &Fleet,
     log: &Path,
     options: &[String],
     arguments: &[&str],
-) -> (Output, Vec<Call>) {
-    let output = run(fleet, log, options, arguments);
-    let calls = calls(&fs::read_to_string(log).unwrap());
+) -> (Output, Vec<SystemCall>) {
+    let output = run_traced(fleet, log, options, arguments);
+    let calls = parse_log(&fs::read_to_string(log).unwrap());
     let unknown: BTreeSet<&str> = calls
         .iter()
-        .filter(|call| !call.known())
+        .filter(|call| !call.is_known())
         .map(|call| call.text.as_str())
         .collect();
     assert!(
@@ -300,7 +303,7 @@ pub fn record_with(
 }
 
 /// Reads a log of `strace -f`.
-fn calls(log: &str) -> Vec<Call> {
+fn parse_log(log: &str) -> Vec<SystemCall> {
     let mut count: HashMap<(&str, &str), usize> = HashMap::new();
     let mut seen = BTreeSet::new();
     let mut calls = Vec::new();
@@ -316,9 +319,9 @@ fn calls(log: &str) -> Vec<Call> {
         *nth += 1;
         // Another thread's counts by itself, and is hit at the same number.
         if seen.insert((name, *nth)) {
-            calls.push(Call {
+            calls.push(SystemCall {
                 name: name.to_string(),
-                nth: *nth,
+                occurrence: *nth,
                 text: text.to_string(),
             });
         }
@@ -328,7 +331,7 @@ fn calls(log: &str) -> Vec<Call> {
 
 /// The options that do something at the nth call of a name; every call from
 /// there on with `on`.
-pub fn inject(name: &str, what: &str, nth: usize, on: bool) -> Vec<String> {
+pub fn injection_options(name: &str, what: &str, nth: usize, on: bool) -> Vec<String> {
     let on = if on { "+" } else { "" };
     // Not --seccomp-bpf, which is quicker: signals then never arrive.
     vec![
@@ -338,23 +341,23 @@ pub fn inject(name: &str, what: &str, nth: usize, on: bool) -> Vec<String> {
 }
 
 /// The program under strace, which stops it behind some calls.
-pub struct Stepper {
+pub struct SteppedProgram {
     child: Child,
     log: BufReader<PipeReader>,
     stopped: Option<Pid>,
 }
 
-impl Stepper {
+impl SteppedProgram {
     /// With options that stop it.
-    pub fn start(fleet: &Fleet, options: &[String], arguments: &[&str]) -> Stepper {
+    pub fn start(fleet: &Fleet, options: &[String], arguments: &[&str]) -> SteppedProgram {
         // A pipe can be waited for; it ends when strace does.
         let (reader, writer) = std::io::pipe().unwrap();
-        let wrapper = wrapper(Path::new("/dev/stdin"), options);
+        let wrapper = strace_wrapper(Path::new("/dev/stdin"), options);
         let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
         let mut command = fleet.command(&wrapper, arguments);
         command.stdin(writer).stdout(Stdio::null());
         command.stderr(Stdio::null());
-        Stepper {
+        SteppedProgram {
             child: command.spawn().unwrap(),
             log: BufReader::new(reader),
             stopped: None,
@@ -363,7 +366,7 @@ impl Stepper {
 
     /// Waits until the program is stopped; the call behind which it is, or None
     /// when it has ended.
-    pub fn stop(&mut self) -> Option<String> {
+    pub fn wait_for_stop(&mut self) -> Option<String> {
         let mut call = String::new();
         loop {
             let mut line = String::new();
@@ -381,7 +384,7 @@ impl Stepper {
         }
     }
 
-    pub fn go_on(&mut self) {
+    pub fn resume(&mut self) {
         if let Some(pid) = self.stopped.take() {
             // It may have been killed meanwhile, which is seen by what follows.
             let _ = kill_process(pid, Signal::CONT);
@@ -389,7 +392,7 @@ impl Stepper {
     }
 }
 
-impl Drop for Stepper {
+impl Drop for SteppedProgram {
     fn drop(&mut self) {
         if let Some(pid) = self.stopped {
             let _ = kill_process(pid, Signal::KILL);
@@ -412,7 +415,7 @@ pub fn sample<T: Clone>(all: &[T], most: usize) -> Vec<T> {
 }
 
 #[test]
-fn a_log_of_strace_is_read_call_by_call() {
+fn strace_log_is_parsed_call_by_call() {
     let log = "\
 7 openat(AT_FDCWD, \"a\", O_RDONLY|O_CLOEXEC) = 3
 7 openat(3, \"b (c)\", O_WRONLY|O_CREAT, 0600) = 4
@@ -422,10 +425,10 @@ fn a_log_of_strace_is_read_call_by_call() {
 8 --- SIGSTOP {si_signo=SIGSTOP} ---
 7 +++ exited with 0 +++
 ";
-    let calls = calls(log);
+    let calls = parse_log(log);
     let seen: Vec<_> = calls
         .iter()
-        .map(|call| (call.name.as_str(), call.nth, call.changes()))
+        .map(|call| (call.name.as_str(), call.occurrence, call.changes()))
         .collect();
     assert_eq!(
         seen,

@@ -19,23 +19,23 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::fixture::{BASELINE, Fleet, files, full};
-use crate::kernel::Mapping;
-use crate::scene::RESET;
-use crate::tools::{Random, Running, alone, ground};
+use crate::fixture::{BASELINE, Fleet, directory_files, is_full_harness};
+use crate::kernel::SharedMapping;
+use crate::scene::RESET_ALL;
+use crate::tools::{RunningProgram, SeededRandom, processor_lock, test_directory};
 
 const SEED: u64 = 20_260_314;
 
 /// How large a memory may grow before those who rewrite it wait for a reset.
-const ENOUGH: u64 = 24 * 1024;
+const MAX_REWRITTEN_BYTES: u64 = 24 * 1024;
 
 /// How an agent writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Manner {
+enum WriterKind {
     /// Opens for appending, writes a few notes, closes.
     Append,
     /// The same with one note at a time and without any pause.
-    Unresting,
+    AppendContinuously,
     /// Reads, opens with truncation, writes what it read and a note.
     Truncate,
     /// Reads, writes a temporary file with a note more, renames it.
@@ -43,68 +43,78 @@ enum Manner {
     /// Makes room in the file, maps it, closes it, writes into the mapping.
     Map,
     /// Keeps a descriptor for long, and writes into it every now and then.
-    Hold,
+    HoldOpen,
 }
 
-impl Manner {
+impl WriterKind {
     /// Whether every note is in one piece whenever somebody looks.
-    fn is_whole(self) -> bool {
-        self == Manner::Rename
+    fn writes_whole_notes(self) -> bool {
+        self == WriterKind::Rename
     }
 
     /// Whether a memory of such an agent always begins with the baseline.
-    fn keeps_its_beginning(self) -> bool {
-        self != Manner::Truncate
+    fn keeps_baseline(self) -> bool {
+        self != WriterKind::Truncate
     }
 }
 
 /// What an agent is called, and who writes into its memory.
-type Cast = [(&'static str, &'static [Manner])];
+type AgentWriters = [(&'static str, &'static [WriterKind])];
 
 /// Those who are done soon, so that a reset never has to wait for long.
-const QUICK: &Cast = &[
-    ("append", &[Manner::Append]),
-    ("truncate", &[Manner::Truncate]),
-    ("rename", &[Manner::Rename]),
-    ("map", &[Manner::Map]),
-    ("several", &[Manner::Append, Manner::Append, Manner::Append]),
+const QUICK_WRITERS: &AgentWriters = &[
+    ("append", &[WriterKind::Append]),
+    ("truncate", &[WriterKind::Truncate]),
+    ("rename", &[WriterKind::Rename]),
+    ("map", &[WriterKind::Map]),
+    (
+        "several",
+        &[WriterKind::Append, WriterKind::Append, WriterKind::Append],
+    ),
 ];
 
 /// One who never rests is as much work as all others together.
-const RESTLESS: &Cast = &[
-    ("unresting", &[Manner::Unresting]),
-    ("rename", &[Manner::Rename]),
+const RESTLESS_WRITERS: &AgentWriters = &[
+    ("unresting", &[WriterKind::AppendContinuously]),
+    ("rename", &[WriterKind::Rename]),
 ];
 
 /// Those whom a reset finds with the old file still open.
-const HOLDING: &Cast = &[
-    ("holds", &[Manner::Hold]),
-    ("both", &[Manner::Hold, Manner::Append]),
-    ("holders", &[Manner::Hold, Manner::Hold, Manner::Hold]),
-    ("append", &[Manner::Append]),
+const HOLDING_WRITERS: &AgentWriters = &[
+    ("holds", &[WriterKind::HoldOpen]),
+    ("both", &[WriterKind::HoldOpen, WriterKind::Append]),
+    (
+        "holders",
+        &[
+            WriterKind::HoldOpen,
+            WriterKind::HoldOpen,
+            WriterKind::HoldOpen,
+        ],
+    ),
+    ("append", &[WriterKind::Append]),
 ];
 
 /// The text of a note. Its length varies, and no part of it is a note.
-fn note(writer: usize, number: u64) -> String {
+fn note_line(writer: usize, number: u64) -> String {
     let filler = &"abcdefghijklmnopqrstuvwxyz0123456789"[..(number * 7 % 36) as usize];
     format!("- {writer}.{number} {filler} .{}\n", number % 97)
 }
 
 /// The writer and the number of a line that is a note.
-fn parse(line: &[u8]) -> Option<(usize, u64)> {
+fn parse_note(line: &[u8]) -> Option<(usize, u64)> {
     let text = str::from_utf8(line).ok()?;
     let (id, _) = text.strip_prefix("- ")?.split_once(' ')?;
     let (writer, number) = id.split_once('.')?;
     let (writer, number) = (writer.parse().ok()?, number.parse().ok()?);
-    (note(writer, number).as_bytes() == line).then_some((writer, number))
+    (note_line(writer, number).as_bytes() == line).then_some((writer, number))
 }
 
 /// One who writes until it is told to stop; what it has written so far.
 struct Writer {
-    manner: Manner,
+    manner: WriterKind,
     memory: PathBuf,
     number: usize,
-    random: Random,
+    random: SeededRandom,
     stop: Arc<AtomicBool>,
     written: Arc<AtomicU64>,
 }
@@ -114,37 +124,37 @@ impl Writer {
         thread::spawn(move || self.write())
     }
 
-    fn stops(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     fn write(mut self) {
-        while !self.stops() {
+        while !self.is_stopped() {
             match self.manner {
-                Manner::Append => {
+                WriterKind::Append => {
                     let notes = 1 + self.random.below(6);
                     self.append(notes);
-                    self.rest(800);
+                    self.pause(800);
                 }
-                Manner::Unresting => self.append(1),
-                Manner::Truncate => self.truncate(),
-                Manner::Rename => self.rename(),
-                Manner::Map => self.map(),
-                Manner::Hold => self.hold(),
+                WriterKind::AppendContinuously => self.append(1),
+                WriterKind::Truncate => self.truncate(),
+                WriterKind::Rename => self.rename(),
+                WriterKind::Map => self.map(),
+                WriterKind::HoldOpen => self.hold_open(),
             }
         }
     }
 
     /// An agent's own pause: nothing is waited for.
-    fn rest(&mut self, microseconds: u64) {
+    fn pause(&mut self, microseconds: u64) {
         thread::sleep(Duration::from_micros(self.random.below(microseconds)));
     }
 
-    fn next(&self) -> String {
-        note(self.number, self.written.load(Ordering::Relaxed))
+    fn next_note(&self) -> String {
+        note_line(self.number, self.written.load(Ordering::Relaxed))
     }
 
-    fn has_written(&self) {
+    fn count_written(&self) {
         self.written.fetch_add(1, Ordering::Release);
     }
 
@@ -159,14 +169,16 @@ impl Writer {
     fn append(&self, notes: u64) {
         let mut file = self.open(File::options().append(true));
         for _ in 0..notes {
-            file.write_all(self.next().as_bytes()).unwrap();
-            self.has_written();
+            file.write_all(self.next_note().as_bytes()).unwrap();
+            self.count_written();
         }
     }
 
     /// Waits while there is more in the memory than anybody wants to rewrite.
     fn wait_for_a_reset(&self) {
-        while !self.stops() && fs::metadata(&self.memory).is_ok_and(|it| it.len() > ENOUGH) {
+        while !self.is_stopped()
+            && fs::metadata(&self.memory).is_ok_and(|it| it.len() > MAX_REWRITTEN_BYTES)
+        {
             thread::park_timeout(Duration::from_micros(200));
         }
     }
@@ -174,58 +186,58 @@ impl Writer {
     fn truncate(&mut self) {
         self.wait_for_a_reset();
         let mut text = fs::read(&self.memory).unwrap();
-        text.extend_from_slice(self.next().as_bytes());
+        text.extend_from_slice(self.next_note().as_bytes());
         let mut file = self.open(File::options().write(true).truncate(true));
         // Some libraries write what they have in pieces.
         let cut = self.random.below(text.len() as u64) as usize;
         file.write_all(&text[..cut]).unwrap();
         file.write_all(&text[cut..]).unwrap();
         drop(file);
-        self.has_written();
-        self.rest(800);
+        self.count_written();
+        self.pause(800);
     }
 
     fn rename(&mut self) {
         self.wait_for_a_reset();
         let mut text = fs::read(&self.memory).unwrap();
-        text.extend_from_slice(self.next().as_bytes());
+        text.extend_from_slice(self.next_note().as_bytes());
         let temporary = self.memory.with_extension("saving");
         fs::write(&temporary, text).unwrap();
         fs::rename(&temporary, &self.memory).unwrap();
-        self.has_written();
-        self.rest(800);
+        self.count_written();
+        self.pause(800);
     }
 
     fn map(&mut self) {
         self.wait_for_a_reset();
         let file = self.open(File::options().read(true).write(true));
         let length = file.metadata().unwrap().len();
-        let note = self.next();
+        let note = self.next_note();
         file.set_len(length + note.len() as u64).unwrap();
-        let mut mapping = Mapping::new(&file).unwrap();
+        let mut mapping = SharedMapping::new(&file).unwrap();
         drop(file);
-        self.rest(60);
+        self.pause(60);
         mapping.write(length as usize, note.as_bytes());
         drop(mapping);
-        self.has_written();
-        self.rest(800);
+        self.count_written();
+        self.pause(800);
     }
 
     /// Across several resets, at times: an eighth of a second, or two.
-    fn hold(&mut self) {
+    fn hold_open(&mut self) {
         let longest = if self.random.below(4) == 0 { 2600 } else { 200 };
         let end = Instant::now() + Duration::from_millis(20 + self.random.below(longest));
         let mut file = self.open(File::options().append(true));
-        while Instant::now() < end && !self.stops() {
-            file.write_all(self.next().as_bytes()).unwrap();
-            self.has_written();
-            self.rest(3000);
+        while Instant::now() < end && !self.is_stopped() {
+            file.write_all(self.next_note().as_bytes()).unwrap();
+            self.count_written();
+            self.pause(3000);
         }
     }
 }
 
 /// All writers of a fleet.
-struct Crowd {
+struct WriterThreads {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     /// For each agent and each of its writers, how much was written.
@@ -234,9 +246,9 @@ struct Crowd {
     seen: Arc<Mutex<Vec<String>>>,
 }
 
-impl Crowd {
-    fn start(fleet: &Fleet, cast: &Cast, random: &mut Random) -> Crowd {
-        let mut crowd = Crowd {
+impl WriterThreads {
+    fn start(fleet: &Fleet, cast: &AgentWriters, random: &mut SeededRandom) -> WriterThreads {
+        let mut crowd = WriterThreads {
             stop: Arc::default(),
             threads: Vec::new(),
             written: BTreeMap::new(),
@@ -252,26 +264,26 @@ impl Crowd {
                     .push(Arc::clone(&written));
                 let writer = Writer {
                     manner: *manner,
-                    memory: fleet.memory(agent),
+                    memory: fleet.memory_path(agent),
                     number,
-                    random: Random::new(random.next()),
+                    random: SeededRandom::new(random.next()),
                     stop: Arc::clone(&crowd.stop),
                     written,
                 };
                 crowd.threads.push(writer.start());
             }
         }
-        crowd.threads.push(crowd.reader(fleet, cast));
+        crowd.threads.push(crowd.start_observer(fleet, cast));
         crowd
     }
 
     /// Somebody who looks: every memory is there, and begins as it should.
-    fn reader(&self, fleet: &Fleet, cast: &Cast) -> JoinHandle<()> {
-        let keeps = |manners: &[Manner]| manners.iter().all(|it| it.keeps_its_beginning());
+    fn start_observer(&self, fleet: &Fleet, cast: &AgentWriters) -> JoinHandle<()> {
+        let keeps = |manners: &[WriterKind]| manners.iter().all(|it| it.keeps_baseline());
         let memories: Vec<PathBuf> = cast
             .iter()
             .filter(|(_, manners)| keeps(manners))
-            .map(|(agent, _)| fleet.memory(agent))
+            .map(|(agent, _)| fleet.memory_path(agent))
             .collect();
         let (stop, seen) = (Arc::clone(&self.stop), Arc::clone(&self.seen));
         thread::spawn(move || {
@@ -300,7 +312,7 @@ impl Crowd {
     }
 }
 
-impl Drop for Crowd {
+impl Drop for WriterThreads {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
     }
@@ -319,20 +331,20 @@ fn begins_with_baseline(memory: &Path) -> Result<(), String> {
 
 /// What was found of an agent's notes.
 #[derive(Default)]
-struct Found {
+struct FoundNotes {
     notes: Vec<Vec<bool>>,
     /// Lines that are no notes, with the files they are in.
     fragments: Vec<String>,
 }
 
-impl Found {
-    fn look(&mut self, agent: &str, name: &str, bytes: &[u8]) {
+impl FoundNotes {
+    fn collect_notes(&mut self, agent: &str, name: &str, bytes: &[u8]) {
         let header = format!("# {agent} scratch notes ");
         for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-            match parse(line) {
-                Some((writer, number)) => self.mark(writer, number),
+            match parse_note(line) {
+                Some((writer, number)) => self.mark_found(writer, number),
                 None if line.starts_with(header.as_bytes()) => {}
-                None if is_of_the_baseline(line) => {}
+                None if is_baseline_line(line) => {}
                 None => {
                     let text = String::from_utf8_lossy(line).into_owned();
                     self.fragments.push(format!("{name}: {text:?}"));
@@ -341,7 +353,7 @@ impl Found {
         }
     }
 
-    fn mark(&mut self, writer: usize, number: u64) {
+    fn mark_found(&mut self, writer: usize, number: u64) {
         if self.notes.len() <= writer {
             self.notes.resize(writer + 1, Vec::new());
         }
@@ -363,31 +375,31 @@ impl Found {
     }
 }
 
-fn is_of_the_baseline(line: &[u8]) -> bool {
+fn is_baseline_line(line: &[u8]) -> bool {
     BASELINE
         .split_inclusive('\n')
         .any(|of_baseline| of_baseline.as_bytes() == line)
 }
 
 /// Everything that is left of an agent: memory, entries, displaced files.
-fn find(fleet: &Fleet, agent: &str) -> Found {
-    let mut found = Found::default();
-    let entries = files(&fleet.archive.join(agent));
+fn find_notes(fleet: &Fleet, agent: &str) -> FoundNotes {
+    let mut found = FoundNotes::default();
+    let entries = directory_files(&fleet.archive.join(agent));
     for (name, bytes) in &entries {
-        found.look(agent, name, bytes);
+        found.collect_notes(agent, name, bytes);
     }
-    for (name, bytes) in files(&fleet.folder(agent)) {
-        found.look(agent, &name, &bytes);
+    for (name, bytes) in directory_files(&fleet.agent_directory(agent)) {
+        found.collect_notes(agent, &name, &bytes);
     }
-    for (name, bytes) in with_what_was_appended(fleet, agent, &entries) {
-        found.look(agent, &name, &bytes);
+    for (name, bytes) in with_appended_entries(fleet, agent, &entries) {
+        found.collect_notes(agent, &name, &bytes);
     }
     found
 }
 
 /// Entries with what later entries append to them: a note that a writer saves in pieces
 /// may begin in one entry and end in another.
-fn with_what_was_appended(
+fn with_appended_entries(
     fleet: &Fleet,
     agent: &str,
     entries: &BTreeMap<String, Vec<u8>>,
@@ -425,7 +437,7 @@ fn with_what_was_appended(
 
 /// Counts of one or several rounds.
 #[derive(Debug, Default)]
-struct Tally {
+struct RoundTally {
     notes: u64,
     resets: u64,
     agents_reset: u64,
@@ -436,8 +448,8 @@ struct Tally {
     losses: u64,
 }
 
-impl Tally {
-    fn add(&mut self, other: &Tally) {
+impl RoundTally {
+    fn add(&mut self, other: &RoundTally) {
         self.notes += other.notes;
         self.resets += other.resets;
         self.agents_reset += other.agents_reset;
@@ -450,27 +462,27 @@ impl Tally {
 }
 
 /// One fleet, from its first note to its last reset.
-struct Round {
+struct WriterRound {
     fleet: Fleet,
-    cast: &'static Cast,
-    random: Random,
-    tally: Tally,
+    cast: &'static AgentWriters,
+    random: SeededRandom,
+    tally: RoundTally,
     /// How long a run that was not killed takes, about.
     usual: Duration,
 }
 
-impl Round {
-    fn new(root: &Path, cast: &'static Cast, seed: u64) -> Round {
+impl WriterRound {
+    fn new(root: &Path, cast: &'static AgentWriters, seed: u64) -> WriterRound {
         let names: Vec<&str> = cast.iter().map(|(name, _)| *name).collect();
         let fleet = Fleet::new(root, &root.join("archives"), &names);
         for name in names {
-            fs::write(fleet.memory(name), BASELINE).unwrap();
+            fs::write(fleet.memory_path(name), BASELINE).unwrap();
         }
-        Round {
+        WriterRound {
             fleet,
             cast,
-            random: Random::new(seed),
-            tally: Tally::default(),
+            random: SeededRandom::new(seed),
+            tally: RoundTally::default(),
             usual: Duration::from_millis(30),
         }
     }
@@ -482,17 +494,17 @@ impl Round {
             0..4 => ["reset", name],
             _ => ["reset", "--all"],
         };
-        let mut run = Running::on(&self.fleet, &arguments);
+        let mut run = RunningProgram::start_on(&self.fleet, &arguments);
         self.tally.resets += 1;
         if self.random.below(10) < 4 {
             let limit = self.usual.as_micros() as u64 * 5 / 4;
             run.run_until(Duration::from_micros(self.random.below(limit)));
             run.kill();
         }
-        let ended = run.end();
+        let ended = run.wait();
         match (ended.signal, ended.code) {
             (Some(9), _) => self.tally.kills += 1,
-            (None, Some(0)) => self.usual = (self.usual * 7 + ended.took) / 8,
+            (None, Some(0)) => self.usual = (self.usual * 7 + ended.duration) / 8,
             // It gives up, loudly, on who replaces the file again and again.
             (None, Some(6)) if ended.err.contains("was replaced by somebody else") => {
                 self.tally.refusals += 1;
@@ -502,8 +514,8 @@ impl Round {
     }
 
     /// Resets until the time is over, and looks at what is there then.
-    fn run(mut self, time: Duration, runs: u64) -> Tally {
-        let mut crowd = Crowd::start(&self.fleet, self.cast, &mut self.random);
+    fn run(mut self, time: Duration, runs: u64) -> RoundTally {
+        let mut crowd = WriterThreads::start(&self.fleet, self.cast, &mut self.random);
         let end = Instant::now() + time;
         while Instant::now() < end && self.tally.resets < runs {
             self.reset();
@@ -513,21 +525,21 @@ impl Round {
         self.check(&crowd, "when the writers had stopped");
         self.settle();
         self.check(&crowd, "after the last reset");
-        self.is_tidy();
+        self.assert_no_leftovers();
         self.tally
     }
 
     /// One undisturbed reset settles all there is.
     fn settle(&self) {
-        let ended = Running::on(&self.fleet, RESET).end();
+        let ended = RunningProgram::start_on(&self.fleet, RESET_ALL).wait();
         assert_eq!(ended.code, Some(0), "{ended:?}");
     }
 
-    fn check(&mut self, crowd: &Crowd, when: &str) {
+    fn check(&mut self, crowd: &WriterThreads, when: &str) {
         let mut losses = Vec::new();
         self.tally.fragments = 0;
         for (agent, manners) in self.cast {
-            let found = find(&self.fleet, agent);
+            let found = find_notes(&self.fleet, agent);
             for (writer, written) in crowd.written[agent].iter().enumerate() {
                 let written = written.load(Ordering::Acquire);
                 let (first, count) = found.missing(writer, written);
@@ -538,19 +550,19 @@ impl Round {
                     self.tally.losses += count;
                 }
             }
-            if manners.iter().all(|manner| manner.is_whole()) {
+            if manners.iter().all(|manner| manner.writes_whole_notes()) {
                 assert_eq!(found.fragments, [""; 0], "{when}");
             }
             self.tally.fragments += found.fragments.len() as u64;
         }
         if !losses.is_empty() {
-            self.keep();
+            self.keep_fleet();
         }
         assert!(losses.is_empty(), "lost {when}: {losses:#?}");
     }
 
     /// Leaves what there is for whoever looks into it.
-    fn keep(&self) {
+    fn keep_fleet(&self) {
         let to = std::env::temp_dir().join(format!("lost-notes-{}", std::process::id()));
         let copied = std::process::Command::new("cp")
             .arg("-a")
@@ -561,13 +573,13 @@ impl Round {
     }
 
     /// Nothing is left but memories, entries and the account.
-    fn is_tidy(&mut self) {
+    fn assert_no_leftovers(&mut self) {
         for agent in self.fleet.agents() {
             assert_eq!(
-                fs::read(self.fleet.memory(agent)).unwrap(),
+                fs::read(self.fleet.memory_path(agent)).unwrap(),
                 BASELINE.as_bytes()
             );
-            assert_eq!(self.fleet.litter(agent), [""; 0], "{agent}");
+            assert_eq!(self.fleet.leftovers(agent), [""; 0], "{agent}");
             for name in self.fleet.entries(agent).keys() {
                 assert!(name.ends_with(".md") && !name.starts_with('.'), "{name}");
                 let late = name.contains("-late") || name.contains("-appended");
@@ -575,12 +587,12 @@ impl Round {
                 self.tally.agents_reset += u64::from(!late);
             }
         }
-        assert_eq!(self.fleet.pending(), [""; 0]);
+        assert_eq!(self.fleet.pending_journals(), [""; 0]);
         // The account of it all can be read.
         let log = self.fleet.run(&["log", "-n", "1"]);
         assert!(log.status.success(), "{log:?}");
         let own = self.fleet.archive.join(".shepherd");
-        let mut own: Vec<String> = files(&own).into_keys().collect();
+        let mut own: Vec<String> = directory_files(&own).into_keys().collect();
         own.retain(|name| name.starts_with(".shepherd-"));
         assert_eq!(own, [""; 0]);
     }
@@ -589,18 +601,22 @@ impl Round {
 /// Rounds of these casts in turn, in memory and on the disk, until the time is
 /// over. A round ends while the ledger is short: reading it is not what is
 /// tried here.
-fn rounds(casts: &[&'static Cast], seed: u64, time: Duration, runs: u64) {
-    let _alone = alone();
+fn run_rounds(casts: &[&'static AgentWriters], seed: u64, time: Duration, runs: u64) {
+    let _alone = processor_lock();
     let began = Instant::now();
-    let mut all = Tally::default();
+    let mut all = RoundTally::default();
     let mut number = 0;
     while began.elapsed() < time || number < 2 {
         // Both grounds for each cast: the disk is slower, and that is a race of
         // another kind.
-        let (_temporary, root) = ground(number % 4 < 2);
+        let (_temporary, root) = test_directory(number % 4 < 2);
         let cast = casts[number as usize % casts.len()];
-        let round = Round::new(&root, cast, seed + number);
-        let share = if full() { time / 8 } else { time / 2 };
+        let round = WriterRound::new(&root, cast, seed + number);
+        let share = if is_full_harness() {
+            time / 8
+        } else {
+            time / 2
+        };
         all.add(&round.run(share, runs));
         number += 1;
     }
@@ -612,20 +628,30 @@ fn rounds(casts: &[&'static Cast], seed: u64, time: Duration, runs: u64) {
 }
 
 #[test]
-fn no_note_is_lost_however_agents_write_and_whenever_a_reset_is_killed() {
-    let seconds = if full() { 140 } else { 2 };
-    rounds(&[QUICK, RESTLESS], SEED, Duration::from_secs(seconds), 250);
+fn writers_and_killed_resets_lose_no_note() {
+    let seconds = if is_full_harness() { 140 } else { 2 };
+    run_rounds(
+        &[QUICK_WRITERS, RESTLESS_WRITERS],
+        SEED,
+        Duration::from_secs(seconds),
+        250,
+    );
 }
 
 #[test]
-fn no_note_is_lost_by_agents_that_keep_the_file_open_across_resets() {
-    let seconds = if full() { 60 } else { 2 };
-    rounds(&[HOLDING], SEED + 1000, Duration::from_secs(seconds), 60);
+fn writers_holding_the_file_open_lose_no_note() {
+    let seconds = if is_full_harness() { 60 } else { 2 };
+    run_rounds(
+        &[HOLDING_WRITERS],
+        SEED + 1000,
+        Duration::from_secs(seconds),
+        60,
+    );
 }
 
 #[test]
-fn a_memory_that_is_gone_is_noticed_by_the_one_who_looks() {
-    let (_temporary, root) = ground(true);
+fn missing_memory_is_noticed_by_the_observer() {
+    let (_temporary, root) = test_directory(true);
     let memory = root.join("MEMORY.md");
     let error = begins_with_baseline(&memory).unwrap_err();
     assert!(error.contains("No such file"), "{error}");
@@ -638,15 +664,15 @@ fn a_memory_that_is_gone_is_noticed_by_the_one_who_looks() {
 }
 
 #[test]
-fn a_note_that_is_nowhere_and_a_note_in_two_pieces_are_noticed() {
-    let text: String = (0..50).map(|number| note(3, number)).collect();
-    let mut found = Found::default();
-    found.look("scout", "entry", text.as_bytes());
+fn missing_and_split_notes_are_detected() {
+    let text: String = (0..50).map(|number| note_line(3, number)).collect();
+    let mut found = FoundNotes::default();
+    found.collect_notes("scout", "entry", text.as_bytes());
     assert_eq!(found.missing(3, 50), (vec![], 0));
     assert_eq!(found.fragments, [""; 0]);
     let cut = text.len() - 4;
-    let mut found = Found::default();
-    found.look("scout", "entry", &text.as_bytes()[..cut]);
+    let mut found = FoundNotes::default();
+    found.collect_notes("scout", "entry", &text.as_bytes()[..cut]);
     assert_eq!(found.missing(3, 50), (vec![49], 1));
     assert_eq!(found.fragments.len(), 1);
 }

@@ -20,43 +20,43 @@ use memory_shepherd::transport::sftp::askpass::{
 use memory_shepherd::transport::{FailureCause, MemoryObject, Transport, TransportError};
 use tempfile::TempDir;
 
-use super::sshd::{HOST, Sshd, ssh_keygen};
+use super::sshd::{HOST_NAME, Sshd, ssh_keygen};
 use super::terminal::{self, Terminal};
 use super::world::{BASELINE, World};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_memory-shepherd");
+const PROGRAM_PATH: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 
 /// How long anything that surely happens may take.
-const BOUND: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 const PASSPHRASE: &str = "open sesame";
 
 /// A host on a server, whose ssh asks at a desk.
-struct Asking {
+struct AskingHost {
     server: Sshd,
-    desk: PromptBroker,
+    broker: PromptBroker,
     events: Receiver<PromptEvent>,
     host: SshHost,
     transport: SftpTransport,
     dir: TempDir,
 }
 
-fn asking(server: Sshd) -> Asking {
+fn asking_host(server: Sshd) -> AskingHost {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("MEMORY.md"), "a note\n").unwrap();
     fs::create_dir(dir.path().join("run")).unwrap();
     let (sender, events) = unbounded();
-    let desk = PromptBroker::new(PROGRAM.into(), vec![dir.path().join("run")], sender);
+    let desk = PromptBroker::new(PROGRAM_PATH.into(), vec![dir.path().join("run")], sender);
     let host = SshHost {
         // A busy machine is no reason to give up.
         timeout_seconds: 3600,
-        ..super::servers::host(HOST)
+        ..super::servers::host_named(HOST_NAME)
     };
-    let dial = server.dial().with_prompts(desk.clone());
+    let dial = server.connector().with_prompts(desk.clone());
     let transport = SftpTransport::new(host.clone(), Arc::new(dial), Arc::new(SystemClock));
-    Asking {
+    AskingHost {
         server,
-        desk,
+        broker: desk,
         events,
         host,
         transport,
@@ -65,21 +65,21 @@ fn asking(server: Sshd) -> Asking {
 }
 
 /// A server that lets us in by a key with a passphrase.
-fn locked() -> Option<Asking> {
+fn host_with_locked_key() -> Option<AskingHost> {
     let server = Sshd::start()?;
-    lock(&server);
-    Some(asking(server))
+    lock_client_key(&server);
+    Some(asking_host(server))
 }
 
 /// Gives the client's key a passphrase.
-fn lock(server: &Sshd) {
+fn lock_client_key(server: &Sshd) {
     let key = server.path("id");
     ssh_keygen([&"-q", &"-p", &"-P", &"", &"-N", &PASSPHRASE, &"-f", &key]);
 }
 
-impl Asking {
+impl AskingHost {
     /// Looks at the memory: whether it is there.
-    fn look(&self) -> Result<(), TransportError> {
+    fn probe_memory(&self) -> Result<(), TransportError> {
         let memory = self.dir.path().canonicalize().unwrap().join("MEMORY.md");
         match self.transport.probe(&[&memory]).remove(0)? {
             MemoryObject::File(_) => Ok(()),
@@ -88,9 +88,9 @@ impl Asking {
     }
 
     /// The next thing that happens, but for questions that go.
-    fn event(&self) -> PromptEvent {
+    fn next_event(&self) -> PromptEvent {
         loop {
-            match self.events.recv_timeout(BOUND).unwrap() {
+            match self.events.recv_timeout(WAIT_TIMEOUT).unwrap() {
                 PromptEvent::Withdrawn(_) => {}
                 event => return event,
             }
@@ -98,46 +98,49 @@ impl Asking {
     }
 
     /// Looks, and is told to wait for an answer; the question.
-    fn asked(&self) -> Question {
-        let why = self.look().unwrap_err();
+    fn probe_and_get_question(&self) -> Question {
+        let why = self.probe_memory().unwrap_err();
         assert_eq!(why.cause, FailureCause::Unreachable);
         let said = why.to_string();
-        let PromptEvent::Asked(question) = self.event() else {
+        let PromptEvent::Asked(question) = self.next_event() else {
             panic!("{said}");
         };
         assert!(said.contains("it waits for your answer"), "{said}");
         assert!(said.contains(question.short_name()), "{said}");
-        assert_eq!(question.host, HOST);
+        assert_eq!(question.host, HOST_NAME);
         question
     }
 
     /// The question that follows an answer.
-    fn next(&self) -> Question {
-        match self.event() {
+    fn next_question(&self) -> Question {
+        match self.next_event() {
             PromptEvent::Asked(question) => question,
             other => panic!("{other:?}"),
         }
     }
 
-    fn answer(&self, question: &Question, text: &str) {
+    fn answer_question(&self, question: &Question, text: &str) {
         let mut secret = Secret::new();
         assert!(secret.push(text));
-        self.desk.answer(question.id, &secret);
+        self.broker.answer(question.id, &secret);
     }
 
-    fn settled(&self) {
-        assert_eq!(self.event(), PromptEvent::ConnectFinished(HOST.to_string()));
+    fn assert_settled(&self) {
+        assert_eq!(
+            self.next_event(),
+            PromptEvent::ConnectFinished(HOST_NAME.to_string())
+        );
     }
 
     /// That the host is left alone until it may ask.
-    fn is_barred(&self) {
-        let connections = self.server.connections();
+    fn assert_barred(&self) {
+        let connections = self.server.connection_count();
         for _ in 0..5 {
-            let why = self.look().unwrap_err();
+            let why = self.probe_memory().unwrap_err();
             let hint = why.hints().last().unwrap();
             assert!(hint.starts_with("read it again"), "{hint}");
         }
-        assert_eq!(self.server.connections(), connections);
+        assert_eq!(self.server.connection_count(), connections);
         assert!(self.events.is_empty());
     }
 
@@ -147,9 +150,11 @@ impl Asking {
 }
 
 #[test]
-fn a_passphrase_opens_the_key() {
-    let Some(host) = locked() else { return };
-    let question = host.asked();
+fn passphrase_unlocks_the_key() {
+    let Some(host) = host_with_locked_key() else {
+        return;
+    };
+    let question = host.probe_and_get_question();
     assert_eq!(
         question.expected_answer,
         ExpectedAnswer::Secret(SecretRecipient::LocalSsh)
@@ -162,86 +167,97 @@ fn a_passphrase_opens_the_key() {
     );
     // Whoever comes meanwhile does not wait, and makes no further question.
     for _ in 0..3 {
-        assert!(host.look().unwrap_err().to_string().contains("it waits"));
+        assert!(
+            host.probe_memory()
+                .unwrap_err()
+                .to_string()
+                .contains("it waits")
+        );
     }
-    host.answer(&question, PASSPHRASE);
-    host.settled();
-    host.look().unwrap();
-    assert_eq!(host.server.connections(), 1);
+    host.answer_question(&question, PASSPHRASE);
+    host.assert_settled();
+    host.probe_memory().unwrap();
+    assert_eq!(host.server.connection_count(), 1);
     assert!(host.events.is_empty());
 }
 
 #[test]
-fn a_wrong_passphrase_may_be_followed_by_the_right_one() {
-    let Some(host) = locked() else { return };
-    let question = host.asked();
+fn wrong_passphrase_may_be_corrected() {
+    let Some(host) = host_with_locked_key() else {
+        return;
+    };
+    let question = host.probe_and_get_question();
     assert!(!question.is_repeated);
-    host.answer(&question, "open barley");
-    let second = host.next();
+    host.answer_question(&question, "open barley");
+    let second = host.next_question();
     assert!(second.is_repeated && second.id != question.id);
-    host.answer(&second, PASSPHRASE);
-    host.settled();
-    host.look().unwrap();
-    assert_eq!(host.server.connections(), 1);
+    host.answer_question(&second, PASSPHRASE);
+    host.assert_settled();
+    host.probe_memory().unwrap();
+    assert_eq!(host.server.connection_count(), 1);
 }
 
 #[test]
-fn wrong_passphrases_end_with_a_host_that_is_left_alone() {
-    let Some(host) = locked() else { return };
-    let mut question = host.asked();
+fn wrong_passphrases_bar_the_host() {
+    let Some(host) = host_with_locked_key() else {
+        return;
+    };
+    let mut question = host.probe_and_get_question();
     for _ in 0..2 {
-        host.answer(&question, "open barley");
-        question = host.next();
+        host.answer_question(&question, "open barley");
+        question = host.next_question();
     }
-    host.answer(&question, "open barley");
-    host.settled();
-    let why = host.look().unwrap_err();
+    host.answer_question(&question, "open barley");
+    host.assert_settled();
+    let why = host.probe_memory().unwrap_err();
     assert!(why.to_string().contains("does not let us in"), "{why}");
-    host.is_barred();
-    host.desk.unblock(&host.host);
-    host.answer(&host.asked(), PASSPHRASE);
-    host.settled();
-    host.look().unwrap();
+    host.assert_barred();
+    host.broker.unblock(&host.host);
+    host.answer_question(&host.probe_and_get_question(), PASSPHRASE);
+    host.assert_settled();
+    host.probe_memory().unwrap();
 }
 
 #[test]
-fn a_passphrase_that_is_refused_is_not_asked_for_again_until_it_may_be() {
-    let Some(host) = locked() else { return };
-    let question = host.asked();
-    host.desk.refuse(question.id);
-    host.settled();
-    let why = host.look().unwrap_err().to_string();
+fn refused_passphrase_is_not_asked_until_allowed() {
+    let Some(host) = host_with_locked_key() else {
+        return;
+    };
+    let question = host.probe_and_get_question();
+    host.broker.refuse(question.id);
+    host.assert_settled();
+    let why = host.probe_memory().unwrap_err().to_string();
     assert!(
         why.contains("wants a passphrase and got no answer"),
         "{why}"
     );
-    host.is_barred();
-    assert_eq!(host.server.connections(), 1);
-    host.desk.unblock(&host.host);
-    host.answer(&host.asked(), PASSPHRASE);
-    host.settled();
-    host.look().unwrap();
+    host.assert_barred();
+    assert_eq!(host.server.connection_count(), 1);
+    host.broker.unblock(&host.host);
+    host.answer_question(&host.probe_and_get_question(), PASSPHRASE);
+    host.assert_settled();
+    host.probe_memory().unwrap();
 }
 
 /// A server that asks for a password.
-fn with_password() -> Option<Sshd> {
-    let server = Sshd::with("PasswordAuthentication yes\nPermitRootLogin yes")?;
+fn server_with_password() -> Option<Sshd> {
+    let server = Sshd::with_config_lines("PasswordAuthentication yes\nPermitRootLogin yes")?;
     fs::remove_file(server.path("authorized_keys")).unwrap();
     Some(server)
 }
 
 /// Refuses a password; then the server sees ssh go without having tried any.
-fn refuse_password(host: &Asking) {
-    let question = host.asked();
+fn assert_refused_password(host: &AskingHost) {
+    let question = host.probe_and_get_question();
     assert_eq!(
         question.expected_answer,
         ExpectedAnswer::Secret(SecretRecipient::RemoteHost)
     );
     assert_eq!(question.short_name(), "a password");
-    host.desk.refuse(question.id);
-    host.settled();
-    host.is_barred();
-    let end = Instant::now() + BOUND;
+    host.broker.refuse(question.id);
+    host.assert_settled();
+    host.assert_barred();
+    let end = Instant::now() + WAIT_TIMEOUT;
     while !host.server.log().contains("authenticating user") {
         assert!(Instant::now() < end, "{}", host.server.log());
         thread::park_timeout(Duration::from_millis(5));
@@ -251,32 +267,32 @@ fn refuse_password(host: &Asking) {
 }
 
 #[test]
-fn a_password_that_is_refused_is_not_tried_as_an_empty_one() {
-    let Some(server) = with_password() else {
+fn refused_password_is_not_tried_empty() {
+    let Some(server) = server_with_password() else {
         return;
     };
-    refuse_password(&asking(server));
+    assert_refused_password(&asking_host(server));
 }
 
 #[test]
-fn nor_does_a_jump_host_get_an_empty_one() {
-    let Some(server) = with_password() else {
+fn refused_jump_password_is_not_tried_empty() {
+    let Some(server) = server_with_password() else {
         return;
     };
-    through_a_jump(&server);
-    refuse_password(&asking(server));
+    use_jump_host(&server);
+    assert_refused_password(&asking_host(server));
 }
 
 #[test]
-fn an_unknown_host_is_accepted_by_its_fingerprint_and_known_afterwards() {
+fn accepted_unknown_host_is_known_afterwards() {
     let Some(server) = Sshd::start() else { return };
     fs::remove_file(server.path("known_hosts")).unwrap();
     let public = server.path("host_key.pub");
     let shown = Command::new("ssh-keygen").arg("-lf").arg(public).output();
     let shown = String::from_utf8(shown.unwrap().stdout).unwrap();
     let fingerprint = shown.split_whitespace().nth(1).unwrap();
-    let host = asking(server);
-    let question = host.asked();
+    let host = asking_host(server);
+    let question = host.probe_and_get_question();
     let ExpectedAnswer::HostKey(key) = &question.expected_answer else {
         panic!("{question:?}");
     };
@@ -284,13 +300,13 @@ fn an_unknown_host_is_accepted_by_its_fingerprint_and_known_afterwards() {
     assert_eq!(key.kind.to_visible_line(), "ED25519");
     assert!(key.host.to_visible_line().contains("127.0.0.1"));
     assert_eq!(host.known_hosts(), "");
-    host.answer(&question, fingerprint);
-    host.settled();
-    host.look().unwrap();
+    host.answer_question(&question, fingerprint);
+    host.assert_settled();
+    host.probe_memory().unwrap();
     let known = host.known_hosts();
-    assert!(known.contains(&host.server.known_as()), "{known}");
+    assert!(known.contains(&host.server.known_hosts_name()), "{known}");
     // The next session asks nothing.
-    let dial = host.server.dial().with_prompts(host.desk.clone());
+    let dial = host.server.connector().with_prompts(host.broker.clone());
     let again = SftpTransport::new(host.host.clone(), Arc::new(dial), Arc::new(SystemClock));
     let memory = host.dir.path().canonicalize().unwrap().join("MEMORY.md");
     again.probe(&[&memory]).remove(0).unwrap();
@@ -298,46 +314,46 @@ fn an_unknown_host_is_accepted_by_its_fingerprint_and_known_afterwards() {
 }
 
 #[test]
-fn an_unknown_host_that_is_refused_stays_unknown() {
+fn refused_unknown_host_stays_unknown() {
     let Some(server) = Sshd::start() else { return };
     fs::remove_file(server.path("known_hosts")).unwrap();
-    let host = asking(server);
-    let question = host.asked();
-    host.desk.refuse(question.id);
-    host.settled();
-    let why = host.look().unwrap_err().to_string();
+    let host = asking_host(server);
+    let question = host.probe_and_get_question();
+    host.broker.refuse(question.id);
+    host.assert_settled();
+    let why = host.probe_memory().unwrap_err().to_string();
     assert!(why.contains("wants its host key to be accepted"), "{why}");
-    host.is_barred();
+    host.assert_barred();
     assert_eq!(host.known_hosts(), "");
-    assert_eq!(host.server.logins(), 0);
+    assert_eq!(host.server.login_count(), 0);
 }
 
 #[test]
-fn a_key_that_has_changed_or_was_revoked_is_never_asked_about() {
+fn changed_or_revoked_host_key_is_never_asked_about() {
     for mark in ["", "@revoked "] {
         let Some(server) = Sshd::start() else { return };
         let key = match mark {
             "" => server.new_key("other"),
             _ => server.path("host_key"),
         };
-        server.know(&key);
+        server.set_known_host_key(&key);
         let line = fs::read_to_string(server.path("known_hosts")).unwrap();
         let line = format!("{mark}{line}");
         fs::write(server.path("known_hosts"), &line).unwrap();
-        let host = asking(server);
-        let why = host.look().unwrap_err();
+        let host = asking_host(server);
+        let why = host.probe_memory().unwrap_err();
         assert_eq!(why.cause, FailureCause::HostKeyMismatch, "{mark}: {why}");
         assert!(host.events.is_empty(), "{mark}");
         assert_eq!(host.known_hosts(), line);
-        assert_eq!(host.server.logins(), 0);
+        assert_eq!(host.server.login_count(), 0);
     }
 }
 
 /// The host is reached by way of another one, which is the same server.
-fn through_a_jump(server: &Sshd) {
+fn use_jump_host(server: &Sshd) {
     let config = server.path("ssh_config");
-    server.prepend(&format!(
-        "Host {HOST}\nProxyCommand ssh -F {} -W 127.0.0.1:{} jump\nHost jump\nHostName 127.0.0.1\nPort {}\nProxyCommand none",
+    server.prepend_client_config(&format!(
+        "Host {HOST_NAME}\nProxyCommand ssh -F {} -W 127.0.0.1:{} jump\nHost jump\nHostName 127.0.0.1\nPort {}\nProxyCommand none",
         config.display(),
         server.port(),
         server.port(),
@@ -345,35 +361,37 @@ fn through_a_jump(server: &Sshd) {
 }
 
 #[test]
-fn a_jump_host_asks_in_the_same_place() {
+fn jump_host_questions_use_the_same_broker() {
     let Some(server) = Sshd::start() else { return };
-    lock(&server);
-    through_a_jump(&server);
-    let host = asking(server);
-    let jump = host.asked();
-    host.answer(&jump, PASSPHRASE);
-    let end = host.next();
+    lock_client_key(&server);
+    use_jump_host(&server);
+    let host = asking_host(server);
+    let jump = host.probe_and_get_question();
+    host.answer_question(&jump, PASSPHRASE);
+    let end = host.next_question();
     assert_ne!(end.id, jump.id);
-    host.answer(&end, PASSPHRASE);
-    host.settled();
-    host.look().unwrap();
+    host.answer_question(&end, PASSPHRASE);
+    host.assert_settled();
+    host.probe_memory().unwrap();
 }
 
 #[test]
-fn nothing_is_left_of_a_host_that_asks_when_the_desk_closes() {
-    let Some(host) = locked() else { return };
-    host.asked();
-    host.desk.close();
+fn closing_broker_leaves_no_askpass_files() {
+    let Some(host) = host_with_locked_key() else {
+        return;
+    };
+    host.probe_and_get_question();
+    host.broker.close();
     let run = host.dir.path().join("run");
     assert_eq!(fs::read_dir(run).unwrap().count(), 0);
     // A session that nobody ended would keep the server waiting.
-    let Asking { mut server, .. } = host;
+    let AskingHost { mut server, .. } = host;
     server.close();
     assert!(!server.log().contains("Failed"), "{}", server.log());
 }
 
 #[test]
-fn started_to_ask_it_does_nothing_else() {
+fn askpass_process_does_nothing_else() {
     let dir = TempDir::new().unwrap();
     for arguments in [
         &["Password: "][..],
@@ -381,7 +399,7 @@ fn started_to_ask_it_does_nothing_else() {
         &["reset", "--all"],
         &[],
     ] {
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(PROGRAM_PATH);
         command.args(arguments).env_clear().stdin(Stdio::null());
         command.env("MEMORY_SHEPHERD_ASKPASS", dir.path().join("nobody"));
         let ended = command.output().unwrap();
@@ -394,22 +412,22 @@ fn started_to_ask_it_does_nothing_else() {
 
 /// A fleet of an agent on this machine and one on a server whose ssh asks, and a
 /// folder with an ssh that knows the server.
-struct Site {
+struct AskpassSite {
     server: Sshd,
     world: World,
     config: PathBuf,
     path: PathBuf,
 }
 
-fn site(server: Sshd) -> Site {
+fn askpass_site(server: Sshd) -> AskpassSite {
     let mut world = World::new(&["scout"]);
     world.write_scratch("scout", "a note\n");
-    let memory = world.memory("ranger");
+    let memory = world.memory_path("ranger");
     let lines = format!(
-        "remote_host = {HOST}\nremote_timeout = 3600\nremote_memory = {}",
+        "remote_host = {HOST_NAME}\nremote_timeout = 3600\nremote_memory = {}",
         memory.display()
     );
-    world.add("ranger", &lines);
+    world.add_agent("ranger", &lines);
     world.set_baseline("ranger", BASELINE);
     world.write_scratch("ranger", "a note\n");
     let config = world.config().path;
@@ -421,7 +439,7 @@ fn site(server: Sshd) -> Site {
     );
     fs::write(path.join("ssh"), ssh).unwrap();
     fs::set_permissions(path.join("ssh"), PermissionsExt::from_mode(0o755)).unwrap();
-    Site {
+    AskpassSite {
         server,
         world,
         config,
@@ -429,9 +447,10 @@ fn site(server: Sshd) -> Site {
     }
 }
 
-impl Site {
-    fn open(&self, size: (u16, u16)) -> Terminal {
-        let mut command = terminal::command(Path::new(PROGRAM), &self.world.root.join("home"));
+impl AskpassSite {
+    fn start_console(&self, size: (u16, u16)) -> Terminal {
+        let mut command =
+            terminal::isolated_command(Path::new(PROGRAM_PATH), &self.world.root.join("home"));
         command.env("PATH", format!("{}:/usr/bin:/bin", self.path.display()));
         command.env("XDG_RUNTIME_DIR", self.world.root.join("home/tmp"));
         command.args(["--config", self.config.to_str().unwrap()]);
@@ -439,7 +458,7 @@ impl Site {
     }
 
     /// What is left of sockets.
-    fn sockets(&self) -> usize {
+    fn socket_count(&self) -> usize {
         fs::read_dir(self.world.root.join("home/tmp"))
             .unwrap()
             .count()
@@ -456,11 +475,11 @@ fn type_answer(terminal: &mut Terminal, answer: &str, shown: &str) {
 }
 
 #[test]
-fn in_a_terminal_a_passphrase_is_typed_and_the_agent_is_read() {
+fn terminal_passphrase_unlocks_agent() {
     let Some(server) = Sshd::start() else { return };
-    lock(&server);
-    let site = site(server);
-    let mut terminal = site.open((80, 24));
+    lock_client_key(&server);
+    let site = askpass_site(server);
+    let mut terminal = site.start_console((80, 24));
     terminal.wait_for("@ box wants a passphrase");
     terminal.wait("the other agent", |it| {
         it.text().contains("SCRATCH   scout")
@@ -484,17 +503,17 @@ fn in_a_terminal_a_passphrase_is_typed_and_the_agent_is_read() {
     assert!(!bytes.contains(PASSPHRASE) && !bytes.contains("sesame"));
     terminal.send("q");
     assert!(terminal.wait_for_exit().success());
-    terminal.is_restored();
-    assert_eq!(site.sockets(), 0);
-    assert_eq!(site.server.connections(), 1);
+    terminal.assert_restored();
+    assert_eq!(site.socket_count(), 0);
+    assert_eq!(site.server.connection_count(), 1);
 }
 
 #[test]
-fn in_a_terminal_an_unknown_host_is_refused_and_then_accepted() {
+fn terminal_unknown_host_is_refused_then_accepted() {
     let Some(server) = Sshd::start() else { return };
     fs::remove_file(server.path("known_hosts")).unwrap();
-    let site = site(server);
-    let mut terminal = site.open((120, 36));
+    let site = askpass_site(server);
+    let mut terminal = site.start_console((120, 36));
     terminal.wait_for("@ box wants its host key to be accepted");
     type_answer(&mut terminal, "y", "y");
     assert!(terminal.text().contains("fingerprint  SHA256:"));
@@ -511,20 +530,20 @@ fn in_a_terminal_an_unknown_host_is_refused_and_then_accepted() {
     assert!(site.server.path("known_hosts").exists());
     terminal.send("q");
     assert!(terminal.wait_for_exit().success());
-    assert_eq!(site.sockets(), 0);
+    assert_eq!(site.socket_count(), 0);
 }
 
 #[test]
-fn in_a_terminal_leaving_with_an_open_question_leaves_nothing_behind() {
+fn terminal_quit_with_open_question_leaves_nothing() {
     let Some(server) = Sshd::start() else { return };
-    lock(&server);
-    let mut site = site(server);
-    let mut terminal = site.open((80, 24));
+    lock_client_key(&server);
+    let mut site = askpass_site(server);
+    let mut terminal = site.start_console((80, 24));
     terminal.wait_for("@ box wants a passphrase");
     terminal.send("q");
     assert!(terminal.wait_for_exit().success());
-    terminal.is_restored();
-    assert_eq!(site.sockets(), 0);
+    terminal.assert_restored();
+    assert_eq!(site.socket_count(), 0);
     site.server.close();
-    assert_eq!(site.server.logins(), 0);
+    assert_eq!(site.server.login_count(), 0);
 }

@@ -4,35 +4,35 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use super::servers::sftp_server;
-use super::site::Site;
+use super::site::RemoteSite;
 use super::world::World;
 
 /// A fleet of one agent here and these on a host.
-fn site(agents: &[&str], ssh: &str) -> Site {
+fn site_with_host(agents: &[&str], ssh: &str) -> RemoteSite {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "a note\n");
     let lines = "remote_user = ops\nremote_port = 2222";
-    Site::new(world, agents, lines, &format!("#!/bin/sh\n{ssh}\n"))
+    RemoteSite::new(world, agents, lines, &format!("#!/bin/sh\n{ssh}\n"))
 }
 
-fn doctor(site: &Site) -> (String, Option<i32>) {
-    let output = site.run(&["doctor"]);
+fn run_doctor(site: &RemoteSite) -> (String, Option<i32>) {
+    let output = site.run_program(&["doctor"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (text, output.status.code())
 }
 
 /// An ssh that is an SFTP server.
-const SERVES: &str = "for word; do [ \"$word\" = -G ] && exec echo hostname box; done
+const SFTP_SERVER_SCRIPT: &str = "for word; do [ \"$word\" = -G ] && exec echo hostname box; done
 exec /usr/lib/openssh/sftp-server -e";
 
 #[test]
-fn memories_on_a_host_are_looked_at_and_each_trouble_is_told() {
+fn doctor_checks_remote_memories_and_names_problems() {
     if sftp_server().is_none() {
         return;
     }
     let agents = ["well", "folder", "link", "large", "lost", "homeless"];
-    let site = site(&agents, SERVES);
-    let memory = |agent: &str| site.world.memory(agent);
+    let site = site_with_host(&agents, SFTP_SERVER_SCRIPT);
+    let memory = |agent: &str| site.world.memory_path(agent);
     for agent in ["folder", "link", "lost"] {
         fs::remove_file(memory(agent)).unwrap();
     }
@@ -42,7 +42,7 @@ fn memories_on_a_host_are_looked_at_and_each_trouble_is_told() {
     large.set_len((16 << 20) + 1).unwrap();
     let gone = memory("homeless");
     fs::remove_dir_all(gone.parent().unwrap()).unwrap();
-    let (text, code) = doctor(&site);
+    let (text, code) = run_doctor(&site);
     for (agent, why) in [
         ("folder", "a directory stands in its place"),
         ("link", "link"),
@@ -63,24 +63,24 @@ fn memories_on_a_host_are_looked_at_and_each_trouble_is_told() {
 }
 
 #[test]
-fn resets_on_a_host_say_nothing_of_the_file_system_here() {
+fn doctor_ignores_local_file_system_for_remote_resets() {
     if sftp_server().is_none() {
         return;
     }
-    let site = site(&["ranger"], SERVES);
-    let reset = site.run(&["reset", "ranger"]);
+    let site = site_with_host(&["ranger"], SFTP_SERVER_SCRIPT);
+    let reset = site.run_program(&["reset", "ranger"]);
     assert!(reset.status.success(), "{reset:?}");
-    let (text, _) = doctor(&site);
+    let (text, _) = run_doctor(&site);
     assert!(!text.contains("absent for a moment"), "{text}");
 }
 
 #[test]
-fn a_host_out_of_reach_is_3_and_hints_name_user_and_port() {
-    let site = site(
+fn unreachable_host_exits_3_with_user_and_port_hint() {
+    let site = site_with_host(
         &["ranger"],
         "echo 'Bad configuration option: nonsense' >&2; exit 255",
     );
-    let (text, code) = doctor(&site);
+    let (text, code) = run_doctor(&site);
     assert!(text.contains("1 agent out of reach"), "{text}");
     assert!(text.contains("`ssh -G -p 2222 ops@box`"), "{text}");
     assert_eq!(code, Some(3), "{text}");

@@ -25,19 +25,19 @@ use memory_shepherd::transport::{
 };
 use tempfile::TempDir;
 
-use super::contract::{Ground, NEW, OnDisk, settle, stage};
-use super::remote::{add_remote, engine, ground_by};
-use super::servers::{self, host};
-use super::world::{BASELINE, TestClock, World, apply};
+use super::contract::{DiskFixture, STAGED_NAME, TransportFixture, settle_and_collect, stage_file};
+use super::remote::{add_remote_agent, engine_with_connector, sftp_fixture_with};
+use super::servers::{self, host_named};
+use super::world::{BASELINE, TestClock, World, apply_plan};
 
 /// How long anything that surely happens may take.
-const BOUND: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What its server can do beside the protocol's own.
-pub const ALL: [&str; 5] = ["posix-rename", "hardlink", "fsync", "statvfs", "limits"];
+pub const ALL_EXTENSIONS: [&str; 5] = ["posix-rename", "hardlink", "fsync", "statvfs", "limits"];
 
 /// Everything but these.
-fn without(extensions: &[&str]) -> SupportedExtensions {
+fn extensions_without(extensions: &[&str]) -> SupportedExtensions {
     let has = |name| !extensions.contains(&name);
     SupportedExtensions {
         posix_rename: has("posix-rename"),
@@ -48,26 +48,26 @@ fn without(extensions: &[&str]) -> SupportedExtensions {
     }
 }
 
-fn start(lacks: &[&str]) -> DemoHost {
-    DemoHost::start(Path::new("/"), without(lacks)).unwrap()
+fn start_host(lacks: &[&str]) -> DemoHost {
+    DemoHost::start(Path::new("/"), extensions_without(lacks)).unwrap()
 }
 
 /// A folder on this disk, over SFTP with the demo's server.
-pub fn ground(lacks: &[&str]) -> OnDisk<SftpTransport> {
-    ground_by(host("remote"), start(lacks))
+pub fn in_process_fixture(lacks: &[&str]) -> DiskFixture<SftpTransport> {
+    sftp_fixture_with(host_named("remote"), start_host(lacks))
 }
 
 /// A session with a host, and a folder for it.
-struct Guest {
+struct SessionFixture {
     session: Session,
     dir: TempDir,
 }
 
-impl Guest {
-    fn of(host: &DemoHost) -> Guest {
-        let link = host.connect(&servers::host("remote")).unwrap().pipes;
-        Guest {
-            session: Session::start(link, Instant::now() + BOUND).unwrap(),
+impl SessionFixture {
+    fn connect(host: &DemoHost) -> SessionFixture {
+        let link = host.connect(&servers::host_named("remote")).unwrap().pipes;
+        SessionFixture {
+            session: Session::start(link, Instant::now() + WAIT_TIMEOUT).unwrap(),
             dir: crate::folder(),
         }
     }
@@ -77,41 +77,41 @@ impl Guest {
         path.into_os_string().into_encoded_bytes()
     }
 
-    fn ask(&self, request: Request) -> Reply {
+    fn request(&self, request: Request) -> Reply {
         let answers = self.session.send_batch(vec![request]).wait();
         answers.into_iter().next().unwrap().unwrap()
     }
 
-    fn code(&self, request: Request) -> u32 {
-        match self.ask(request) {
+    fn request_status(&self, request: Request) -> u32 {
+        match self.request(request) {
             Reply::Status { code, .. } => code,
             reply => panic!("{reply:?}"),
         }
     }
 
-    fn open(&self, name: &str, flags: u32) -> Request {
+    fn open_request(&self, name: &str, flags: u32) -> Request {
         let (path, mode) = (self.path(name), Some(0o600));
         Request::Open { path, flags, mode }
     }
 
-    fn opened(&self, name: &str, flags: u32) -> Vec<u8> {
-        match self.ask(self.open(name, flags)) {
+    fn open_handle(&self, name: &str, flags: u32) -> Vec<u8> {
+        match self.request(self.open_request(name, flags)) {
             Reply::Handle(handle) => handle,
             reply => panic!("{reply:?}"),
         }
     }
 
-    fn write(&self, name: &str, bytes: &[u8]) {
+    fn write_file(&self, name: &str, bytes: &[u8]) {
         fs::write(self.dir.path().join(name), bytes).unwrap();
     }
 
-    fn read(&self, name: &str) -> Vec<u8> {
+    fn read_file(&self, name: &str) -> Vec<u8> {
         fs::read(self.dir.path().join(name)).unwrap()
     }
 }
 
 #[test]
-fn it_announces_what_it_can_and_refuses_the_rest() {
+fn server_announces_extensions_and_refuses_others() {
     let every = ServerExtensions {
         posix_rename: true,
         hardlink: true,
@@ -120,15 +120,15 @@ fn it_announces_what_it_can_and_refuses_the_rest() {
         limits: true,
         lsetstat: false,
     };
-    let guest = Guest::of(&start(&[]));
+    let guest = SessionFixture::connect(&start_host(&[]));
     assert_eq!(guest.session.extensions(), every);
     drop(guest);
 
-    let host = start(&ALL);
-    let guest = Guest::of(&host);
+    let host = start_host(&ALL_EXTENSIONS);
+    let guest = SessionFixture::connect(&host);
     assert_eq!(guest.session.extensions(), ServerExtensions::default());
-    guest.write("a", b"a");
-    let handle = guest.opened("a", flags::READ);
+    guest.write_file("a", b"a");
+    let handle = guest.open_handle("a", flags::READ);
     let (from, to) = (guest.path("a"), guest.path("b"));
     for request in [
         Request::PosixRename {
@@ -143,38 +143,49 @@ fn it_announces_what_it_can_and_refuses_the_rest() {
         Request::Statvfs { path: from },
         Request::Limits,
     ] {
-        assert_eq!(guest.code(request), status::UNSUPPORTED);
+        assert_eq!(guest.request_status(request), status::UNSUPPORTED);
     }
-    assert_eq!(super::world::names(guest.dir.path()), ["a"]);
+    assert_eq!(super::world::sorted_names(guest.dir.path()), ["a"]);
 }
 
 #[test]
-fn extensions_do_what_openssh_says_they_do() {
-    let host = start(&[]);
-    let guest = Guest::of(&host);
+fn extensions_behave_as_in_openssh() {
+    let host = start_host(&[]);
+    let guest = SessionFixture::connect(&host);
     let limits = guest.session.limits().unwrap();
     assert_eq!((limits.read, limits.write), (261_120, 261_120));
-    guest.write("a", b"a");
-    guest.write("b", b"b");
+    guest.write_file("a", b"a");
+    guest.write_file("b", b"b");
     let paths = || (guest.path("a"), guest.path("b"));
     let (from, to) = paths();
     let link = Request::HardLink { from, to };
-    assert_eq!(guest.code(link), status::FAILURE, "replaces nothing");
+    assert_eq!(
+        guest.request_status(link),
+        status::FAILURE,
+        "replaces nothing"
+    );
     let (from, to) = paths();
     let rename = Request::Rename { from, to };
-    assert_eq!(guest.code(rename), status::FAILURE, "replaces nothing");
     assert_eq!(
-        (guest.read("a"), guest.read("b")),
+        guest.request_status(rename),
+        status::FAILURE,
+        "replaces nothing"
+    );
+    assert_eq!(
+        (guest.read_file("a"), guest.read_file("b")),
         (b"a".into(), b"b".into())
     );
     let (from, to) = paths();
-    assert_eq!(guest.code(Request::PosixRename { from, to }), status::OK);
-    assert_eq!(super::world::names(guest.dir.path()), ["b"]);
-    assert_eq!(guest.read("b"), b"a");
+    assert_eq!(
+        guest.request_status(Request::PosixRename { from, to }),
+        status::OK
+    );
+    assert_eq!(super::world::sorted_names(guest.dir.path()), ["b"]);
+    assert_eq!(guest.read_file("b"), b"a");
     // Of a folder, too.
-    let handle = guest.opened(".", flags::READ);
-    assert_eq!(guest.code(Request::Fsync { handle }), status::OK);
-    let Reply::Extended(body) = guest.ask(Request::Statvfs {
+    let handle = guest.open_handle(".", flags::READ);
+    assert_eq!(guest.request_status(Request::Fsync { handle }), status::OK);
+    let Reply::Extended(body) = guest.request(Request::Statvfs {
         path: guest.path("b"),
     }) else {
         panic!("no numbers");
@@ -187,58 +198,67 @@ fn extensions_do_what_openssh_says_they_do() {
 }
 
 #[test]
-fn what_is_open_stays_open_whatever_becomes_of_its_name() {
-    let host = start(&[]);
-    let guest = Guest::of(&host);
-    guest.write("a", b"content");
-    let handle = guest.opened("a", flags::READ);
+fn open_file_survives_rename_and_removal() {
+    let host = start_host(&[]);
+    let guest = SessionFixture::connect(&host);
+    guest.write_file("a", b"content");
+    let handle = guest.open_handle("a", flags::READ);
     let (from, to) = (guest.path("a"), guest.path("b"));
-    assert_eq!(guest.code(Request::PosixRename { from, to }), status::OK);
+    assert_eq!(
+        guest.request_status(Request::PosixRename { from, to }),
+        status::OK
+    );
     let path = guest.path("b");
-    assert_eq!(guest.code(Request::Remove { path }), status::OK);
+    assert_eq!(guest.request_status(Request::Remove { path }), status::OK);
     let read = |offset| Request::Read {
         handle: handle.clone(),
         offset,
         length: 100,
     };
-    assert_eq!(guest.ask(read(3)), Reply::Data(b"tent".into()));
-    assert_eq!(guest.code(read(7)), status::EOF);
+    assert_eq!(guest.request(read(3)), Reply::Data(b"tent".into()));
+    assert_eq!(guest.request_status(read(7)), status::EOF);
     let close = || Request::Close {
         handle: handle.clone(),
     };
-    assert_eq!(guest.code(close()), status::OK);
-    assert_eq!(guest.code(read(0)), status::FAILURE);
-    assert_eq!(guest.code(close()), status::FAILURE);
+    assert_eq!(guest.request_status(close()), status::OK);
+    assert_eq!(guest.request_status(read(0)), status::FAILURE);
+    assert_eq!(guest.request_status(close()), status::FAILURE);
 }
 
 #[test]
-fn its_answers_tell_what_was_wrong() {
-    let host = start(&[]);
-    let guest = Guest::of(&host);
+fn status_codes_name_the_failure() {
+    let host = start_host(&[]);
+    let guest = SessionFixture::connect(&host);
     assert_eq!(
-        guest.code(guest.open("none", flags::READ)),
+        guest.request_status(guest.open_request("none", flags::READ)),
         status::NO_SUCH_FILE
     );
     let new = flags::WRITE | flags::CREATE | flags::EXCLUSIVE;
-    let handle = guest.opened("new", new);
+    let handle = guest.open_handle("new", new);
     let write = Request::Write {
         handle,
         offset: 0,
         bytes: b"new".into(),
     };
-    assert_eq!(guest.code(write), status::OK);
-    assert_eq!(guest.code(guest.open("new", new)), status::FAILURE);
-    assert_eq!(guest.read("new"), b"new");
+    assert_eq!(guest.request_status(write), status::OK);
+    assert_eq!(
+        guest.request_status(guest.open_request("new", new)),
+        status::FAILURE
+    );
+    assert_eq!(guest.read_file("new"), b"new");
     // A name that is a link is not free, wherever it leads.
     symlink("nowhere", guest.dir.path().join("link")).unwrap();
-    assert_eq!(guest.code(guest.open("link", new)), status::FAILURE);
+    assert_eq!(
+        guest.request_status(guest.open_request("link", new)),
+        status::FAILURE
+    );
     let path = guest.path("link");
-    let Reply::Attrs(found) = guest.ask(Request::Lstat { path }) else {
+    let Reply::Attrs(found) = guest.request(Request::Lstat { path }) else {
         panic!("no attributes");
     };
     assert_eq!(found.mode.unwrap() & 0o170_000, 0o120_000, "not followed");
     let path = guest.path("link");
-    let Reply::Names(names) = guest.ask(Request::ReadLink { path }) else {
+    let Reply::Names(names) = guest.request(Request::ReadLink { path }) else {
         panic!("no target");
     };
     assert_eq!(names[0].name, b"nowhere");
@@ -247,25 +267,28 @@ fn its_answers_tell_what_was_wrong() {
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     let kind = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, fifo, kind, mode, 0).unwrap();
-    guest.opened("fifo", flags::READ);
+    guest.open_handle("fifo", flags::READ);
 }
 
 #[test]
 fn attributes_are_changed_one_by_one() {
-    let host = start(&[]);
-    let guest = Guest::of(&host);
-    guest.write("a", b"content");
-    let handle = guest.opened("a", flags::READ | flags::WRITE);
+    let host = start_host(&[]);
+    let guest = SessionFixture::connect(&host);
+    guest.write_file("a", b"content");
+    let handle = guest.open_handle("a", flags::READ | flags::WRITE);
     let look = || {
         let handle = handle.clone();
-        match guest.ask(Request::Fstat { handle }) {
+        match guest.request(Request::Fstat { handle }) {
             Reply::Attrs(attrs) => attrs,
             reply => panic!("{reply:?}"),
         }
     };
     let set = |attrs| {
         let handle = handle.clone();
-        assert_eq!(guest.code(Request::Fsetstat { handle, attrs }), status::OK);
+        assert_eq!(
+            guest.request_status(Request::Fsetstat { handle, attrs }),
+            status::OK
+        );
     };
     let mut expected = look();
     assert_eq!(expected.size, Some(7));
@@ -290,24 +313,24 @@ fn attributes_are_changed_one_by_one() {
     expected.mode = Some(0o100_604);
     expected.times = Some((1_000_000_000, 2_000_000_000));
     assert_eq!(look(), expected);
-    assert_eq!(guest.read("a"), b"cont");
+    assert_eq!(guest.read_file("a"), b"cont");
 }
 
 #[test]
-fn a_long_folder_is_listed_whole() {
-    let host = start(&[]);
-    let guest = Guest::of(&host);
+fn long_directory_is_listed_whole() {
+    let host = start_host(&[]);
+    let guest = SessionFixture::connect(&host);
     for number in 0..250 {
-        guest.write(&format!("{number:03}"), b"");
+        guest.write_file(&format!("{number:03}"), b"");
     }
     let path = guest.path("");
-    let Reply::Handle(handle) = guest.ask(Request::OpenDir { path }) else {
+    let Reply::Handle(handle) = guest.request(Request::OpenDir { path }) else {
         panic!("no handle");
     };
     let mut names = Vec::new();
     loop {
         let handle = handle.clone();
-        match guest.ask(Request::ReadDir { handle }) {
+        match guest.request(Request::ReadDir { handle }) {
             Reply::Names(more) => names.extend(more.into_iter().map(|it| it.name)),
             Reply::Status { code, .. } => {
                 assert_eq!(code, status::EOF);
@@ -323,10 +346,10 @@ fn a_long_folder_is_listed_whole() {
 }
 
 #[test]
-fn going_away_cuts_and_refuses_and_coming_back_serves_again() {
-    let served = Arc::new(start(&[]));
+fn go_away_disconnects_and_come_back_serves_again() {
+    let served = Arc::new(start_host(&[]));
     let clock = TestClock::new();
-    let transport = SftpTransport::new(host("remote"), served.clone(), clock.clone());
+    let transport = SftpTransport::new(host_named("remote"), served.clone(), clock.clone());
     let dir = crate::folder();
     let memory = dir.path().canonicalize().unwrap().join("MEMORY.md");
     let probe = || transport.probe(&[&memory]).pop().unwrap();
@@ -342,7 +365,7 @@ fn going_away_cuts_and_refuses_and_coming_back_serves_again() {
         assert!(served.is_offline());
         let cut = folder.exists("name").unwrap_err();
         assert_eq!(cut.cause, FailureCause::Unreachable);
-        let end = Instant::now() + BOUND;
+        let end = Instant::now() + WAIT_TIMEOUT;
         while !why(probe()).contains("no route") {
             assert!(Instant::now() < end, "it is noticed");
             clock.advance(Duration::from_secs(1000));
@@ -355,22 +378,22 @@ fn going_away_cuts_and_refuses_and_coming_back_serves_again() {
 }
 
 #[test]
-fn it_ends_with_whoever_has_it() {
-    let served = start(&[]);
+fn dropped_server_disconnects_its_clients() {
+    let served = start_host(&[]);
     let mut links = Vec::new();
     for _ in 0..3 {
-        links.push(served.connect(&host("remote")).unwrap().pipes);
+        links.push(served.connect(&host_named("remote")).unwrap().pipes);
     }
-    let guest = Guest::of(&served);
-    guest.write("a", b"a");
-    guest.opened("a", flags::READ);
+    let guest = SessionFixture::connect(&served);
+    guest.write_file("a", b"a");
+    guest.open_handle("a", flags::READ);
     drop(served);
     for link in links {
         let mut rest = Vec::new();
         File::from(link.output).read_to_end(&mut rest).unwrap();
         assert_eq!(rest, b"", "it never said anything");
     }
-    let end = Instant::now() + BOUND;
+    let end = Instant::now() + WAIT_TIMEOUT;
     while guest.session.end_error().is_none() {
         assert!(Instant::now() < end, "it is noticed");
         std::thread::yield_now();
@@ -378,28 +401,28 @@ fn it_ends_with_whoever_has_it() {
 }
 
 /// An agent on a host that lacks some extensions, all of which it accepts or none.
-fn poor(lacks: &[&str], accepts: bool) -> (World, Engine) {
+fn engine_lacking(lacks: &[&str], accepts: bool) -> (World, Engine) {
     let mut world = World::new(&[]);
     match accepts {
-        false => add_remote(&mut world, "ranger", "box"),
+        false => add_remote_agent(&mut world, "ranger", "box"),
         true => {
-            let memory = world.memory("ranger");
+            let memory = world.memory_path("ranger");
             let lines = format!(
                 "remote_host = box\nremote_memory = {}\nremote_timeout = 3600\naccept_weaker = {}",
                 memory.display(),
                 lacks.join(",")
             );
-            world.add("ranger", &lines);
+            world.add_agent("ranger", &lines);
             world.set_baseline("ranger", BASELINE);
         }
     }
     world.write_scratch("ranger", "a note\n");
-    let engine = engine(&world, start(lacks));
+    let engine = engine_with_connector(&world, start_host(lacks));
     (world, engine)
 }
 
 /// What a memory is replaced with, in the words of the config.
-const WEAKER: [&[&str]; 4] = [
+const DEGRADATIONS: [&[&str]; 4] = [
     &["posix-rename"],
     &["hardlink"],
     &["fsync"],
@@ -407,10 +430,10 @@ const WEAKER: [&[&str]; 4] = [
 ];
 
 #[test]
-fn where_a_host_lacks_something_nothing_is_changed_unless_that_is_accepted() {
-    for lacks in WEAKER {
-        let (world, engine) = poor(lacks, false);
-        let before = world.read("ranger");
+fn unaccepted_degradation_changes_nothing() {
+    for lacks in DEGRADATIONS {
+        let (world, engine) = engine_lacking(lacks, false);
+        let before = world.read_memory("ranger");
         let names = ["ranger".to_string()];
         let plan = engine.plan_reset(&names, false).unwrap();
         assert!(plan.steps.is_empty(), "{plan:?}");
@@ -432,17 +455,17 @@ fn where_a_host_lacks_something_nothing_is_changed_unless_that_is_accepted() {
         let result = &ran.results[0];
         assert_eq!(result.outcome, Outcome::Failed, "{result:?}");
         told(&format!("{result:?}"));
-        assert_eq!(world.read("ranger"), before);
-        assert_eq!(world.litter("ranger"), Vec::<String>::new());
-        assert!(world.pending().is_empty());
+        assert_eq!(world.read_memory("ranger"), before);
+        assert_eq!(world.leftovers("ranger"), Vec::<String>::new());
+        assert!(world.pending_journals().is_empty());
     }
 }
 
 #[test]
-fn where_a_host_lacks_something_and_that_is_accepted_plan_and_run_name_it() {
-    for lacks in WEAKER {
-        let (world, engine) = poor(lacks, true);
-        let before = world.read("ranger");
+fn accepted_degradation_is_named_by_plan_and_run() {
+    for lacks in DEGRADATIONS {
+        let (world, engine) = engine_lacking(lacks, true);
+        let before = world.read_memory("ranger");
         let names = ["ranger".to_string()];
         let plan = engine.plan_reset(&names, false).unwrap();
         let named = |text: &str| {
@@ -455,23 +478,23 @@ fn where_a_host_lacks_something_and_that_is_accepted_plan_and_run_name_it() {
             plan.degradations()[0].starts_with("on other hosts"),
             "{plan:?}"
         );
-        let ran = apply(&engine, &plan);
+        let ran = apply_plan(&engine, &plan);
         let result = &ran.report.results[0];
         assert_eq!(result.outcome, Outcome::Ok, "{result:?}");
         assert!(named(result.note.as_deref().unwrap()), "{result:?}");
-        assert_eq!(world.read("ranger"), BASELINE.as_bytes());
-        assert!(world.archived("ranger").ends_with(b"a note\n"));
-        assert!(world.litter("ranger").is_empty());
+        assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
+        assert!(world.all_entry_bytes("ranger").ends_with(b"a note\n"));
+        assert!(world.leftovers("ranger").is_empty());
         let target = UndoTarget::Agents(names.to_vec());
         let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-        let ran = apply(&engine, &plan);
+        let ran = apply_plan(&engine, &plan);
         assert_eq!(
             ran.report.results[0].outcome,
             Outcome::Ok,
             "{:?}",
             ran.report
         );
-        assert_eq!(world.read("ranger"), before);
+        assert_eq!(world.read_memory("ranger"), before);
         assert_eq!(
             engine.observe(engine.agent("ranger").unwrap()).state,
             State::Scratch
@@ -487,16 +510,18 @@ fn displaced_file_of_another_owner_is_kept() {
         println!("skipped: only root has files that are somebody else's");
         return;
     }
-    let ground = ground(&[]);
-    let ground: &dyn Ground = &ground;
+    let ground = in_process_fixture(&[]);
+    let ground: &dyn TransportFixture = &ground;
     ground.write("MEMORY.md", b"old");
-    let folder = ground.open();
-    let new = stage(ground, folder.as_ref(), b"new");
-    chown(ground.memory(), Some(1234), Some(1234)).unwrap();
-    let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
+    let folder = ground.open_directory();
+    let new = stage_file(ground, folder.as_ref(), b"new");
+    chown(ground.memory_path(), Some(1234), Some(1234)).unwrap();
+    let displaced = folder.swap(STAGED_NAME, new).unwrap().displaced.remove(0);
     let is_kept = |folder: &dyn MemoryDirectory| {
-        let (settled, seen) = match settle(folder, &displaced) {
-            (SettleOutcome::StillOpen, _) if ground.wait() => settle(folder, &displaced),
+        let (settled, seen) = match settle_and_collect(folder, &displaced) {
+            (SettleOutcome::StillOpen, _) if ground.advance_past_second_check() => {
+                settle_and_collect(folder, &displaced)
+            }
             settled => settled,
         };
         assert_eq!(
@@ -508,25 +533,25 @@ fn displaced_file_of_another_owner_is_kept() {
     };
     // As it was opened behind the swap, and as the next contact finds it.
     is_kept(folder.as_ref());
-    is_kept(ground.open().as_ref());
+    is_kept(ground.open_directory().as_ref());
 }
 
 #[test]
 fn memory_by_another_path_is_refused() {
     let mut world = World::new(&[]);
-    add_remote(&mut world, "scout", "box");
-    add_remote(&mut world, "other", "box");
+    add_remote_agent(&mut world, "scout", "box");
+    add_remote_agent(&mut world, "other", "box");
     // Its home is the root there.
-    let memory = world.memory("scout");
+    let memory = world.memory_path("scout");
     let below_home = memory.strip_prefix("/").unwrap().display();
     let lines = format!("remote_host = box\nremote_memory = ~/{below_home}\n");
-    world.add("twin", &lines);
+    world.add_agent("twin", &lines);
     world.set_baseline("twin", BASELINE);
     for agent in ["scout", "other"] {
         world.write_scratch(agent, "- note\n");
     }
     for unseen in [false, true] {
-        let engine = engine(&world, start(&[]));
+        let engine = engine_with_connector(&world, start_host(&[]));
         let names = ["scout", "twin", "other"].map(str::to_string);
         let plan = match unseen {
             true => engine.plan_unobserved(&names, false).unwrap(),
@@ -538,27 +563,29 @@ fn memory_by_another_path_is_refused() {
             assert_eq!(refused, result.agent != "other", "{result:?}");
         }
     }
-    assert!(world.read("scout").ends_with(b"- note\n"));
+    assert!(world.read_memory("scout").ends_with(b"- note\n"));
 }
 
 #[test]
-fn late_entries_of_a_host_hold_only_what_was_appended() {
+fn late_remote_entries_hold_only_appended_bytes() {
     let mut world = World::new(&[]);
-    add_remote(&mut world, "ranger", "box");
+    add_remote_agent(&mut world, "ranger", "box");
     world.write_scratch("ranger", "- a note\n".repeat(20_000));
-    let before = world.read("ranger");
-    let file = File::options().append(true).open(world.memory("ranger"));
+    let before = world.read_memory("ranger");
+    let file = File::options()
+        .append(true)
+        .open(world.memory_path("ranger"));
     let (mut file, mut looks) = (file.unwrap(), 0);
-    world.clock.meanwhile(move || {
+    world.clock.on_sleep(move || {
         looks += 1;
         if looks <= 2 {
             file.write_all(format!("- late {looks}\n").as_bytes())
                 .unwrap();
         }
     });
-    let engine = engine(&world, start(&[]));
-    world.reset_by(&engine).ok();
-    let late: Vec<_> = world.records()[0].event.late_entries.clone();
+    let engine = engine_with_connector(&world, start_host(&[]));
+    world.reset_with_engine(&engine).assert_ok();
+    let late: Vec<_> = world.read_records()[0].event.late_entries.clone();
     let kinds: Vec<_> = late.iter().map(|it| (it.kind, it.size)).collect();
     assert!(!kinds.is_empty());
     assert!(
@@ -566,13 +593,13 @@ fn late_entries_of_a_host_hold_only_what_was_appended() {
         "{kinds:?}"
     );
     assert_eq!(kinds.iter().map(|it| it.1).sum::<u64>(), 18, "{kinds:?}");
-    assert!(world.litter("ranger").is_empty());
+    assert!(world.leftovers("ranger").is_empty());
     let plan = engine.plan_undo(
         &UndoTarget::Agents(vec!["ranger".to_string()]),
         UndoMode::Refuse,
         false,
     );
-    apply(&engine, &plan.unwrap()).ok();
+    apply_plan(&engine, &plan.unwrap()).assert_ok();
     let after = [&before[..], b"- late 1\n- late 2\n"].concat();
-    assert!(world.read("ranger") == after);
+    assert!(world.read_memory("ranger") == after);
 }

@@ -16,29 +16,29 @@ use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::sftp::ssh::SshConnector;
 use tempfile::TempDir;
 
-use super::remote::{add_remote, engine};
-use super::sshd::{HOST, Sshd, public, ssh_keygen};
-use super::world::{BASELINE, World, apply};
+use super::remote::{add_remote_agent, engine_with_connector};
+use super::sshd::{HOST_NAME, Sshd, read_public_key, ssh_keygen};
+use super::world::{BASELINE, World, apply_plan};
 
 const AGENT: &str = "ranger";
 const NOTE: &str = "- a note\n";
 
 /// An agent with a note, on a host of this name.
-fn world_on(host: &str) -> World {
+fn world_on_host(host: &str) -> World {
     // A slow machine is no dead host.
-    let mut world = World::new(&[]).general("remote_timeout = 120");
-    add_remote(&mut world, AGENT, host);
+    let mut world = World::new(&[]).with_general("remote_timeout = 120");
+    add_remote_agent(&mut world, AGENT, host);
     world.write_scratch(AGENT, NOTE);
     world
 }
 
-fn user() -> String {
+fn user_name() -> String {
     let id = Command::new("id").arg("-un").output().unwrap();
     String::from_utf8(id.stdout).unwrap().trim().to_string()
 }
 
 /// Resets as a timer does.
-fn reset(engine: &Engine) -> AgentResult {
+fn reset_agent(engine: &Engine) -> AgentResult {
     let plan = engine.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let mut report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
     report.results.remove(0)
@@ -46,28 +46,28 @@ fn reset(engine: &Engine) -> AgentResult {
 
 /// Looks, resets and undoes, all over one connection.
 #[track_caller]
-fn all_of_it_works(server: &Sshd, host: &str) {
-    let world = world_on(host);
-    let before = world.read(AGENT);
-    let engine = engine(&world, server.dial());
+fn assert_works(server: &Sshd, host: &str) {
+    let world = world_on_host(host);
+    let before = world.read_memory(AGENT);
+    let engine = engine_with_connector(&world, server.connector());
     let seen = engine.observe(engine.agent(AGENT).unwrap());
     assert_eq!(seen.state, State::Scratch, "{seen:?}\n{}", server.log());
-    let result = reset(&engine);
+    let result = reset_agent(&engine);
     assert_eq!((result.outcome, result.kind), (Outcome::Ok, None));
-    assert_eq!(world.read(AGENT), BASELINE.as_bytes());
-    assert!(world.archived(AGENT).ends_with(NOTE.as_bytes()));
+    assert_eq!(world.read_memory(AGENT), BASELINE.as_bytes());
+    assert!(world.all_entry_bytes(AGENT).ends_with(NOTE.as_bytes()));
     let target = UndoTarget::Agents(vec![AGENT.to_string()]);
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-    let ran = apply(&engine, &plan);
+    let ran = apply_plan(&engine, &plan);
     assert_eq!(ran.report.results[0].outcome, Outcome::Ok);
-    assert_eq!(world.read(AGENT), before);
-    assert!(world.litter(AGENT).is_empty());
-    assert!(world.pending().is_empty());
-    assert_eq!((server.connections(), server.sessions()), (1, 1));
+    assert_eq!(world.read_memory(AGENT), before);
+    assert!(world.leftovers(AGENT).is_empty());
+    assert!(world.pending_journals().is_empty());
+    assert_eq!((server.connection_count(), server.session_count()), (1, 1));
 }
 
 /// What was refused, as a look and as a reset tell it.
-struct Refused {
+struct ObservedRefusal {
     state: State,
     why: String,
     result: AgentResult,
@@ -75,32 +75,32 @@ struct Refused {
 
 /// Looks and resets, neither of which may come to anything.
 #[track_caller]
-fn nothing_works(dial: SshConnector, host: &str) -> Refused {
-    let world = world_on(host);
-    let before = world.read(AGENT);
-    let engine = engine(&world, dial);
+fn assert_refused(dial: SshConnector, host: &str) -> ObservedRefusal {
+    let world = world_on_host(host);
+    let before = world.read_memory(AGENT);
+    let engine = engine_with_connector(&world, dial);
     let seen = engine.observe(engine.agent(AGENT).unwrap());
-    let result = reset(&engine);
+    let result = reset_agent(&engine);
     // Another key than the known one is a matter of trust, not of luck.
     let ended = match seen.state {
         State::HostKey => (Outcome::Refused, Some(ErrorKind::Integrity)),
         _ => (Outcome::Failed, Some(ErrorKind::Host)),
     };
     assert_eq!((result.outcome, result.kind), ended, "{result:?}");
-    assert_eq!(world.read(AGENT), before);
-    assert!(world.litter(AGENT).is_empty());
-    assert!(world.entries(AGENT).is_empty());
-    assert!(world.pending().is_empty());
-    Refused {
+    assert_eq!(world.read_memory(AGENT), before);
+    assert!(world.leftovers(AGENT).is_empty());
+    assert!(world.entry_names(AGENT).is_empty());
+    assert!(world.pending_journals().is_empty());
+    ObservedRefusal {
         state: seen.state,
         why: seen.reason,
         result,
     }
 }
 
-impl Refused {
+impl ObservedRefusal {
     #[track_caller]
-    fn says(&self, state: State, why: &str, hint: &str) {
+    fn assert_reason(&self, state: State, why: &str, hint: &str) {
         assert_eq!(self.state, state, "{}", self.why);
         assert!(self.why.contains(why), "{}", self.why);
         let note = self.result.note.as_deref().unwrap_or("");
@@ -113,37 +113,41 @@ impl Refused {
 /// Closes the server, so that all is written that it has to say, and sees that it
 /// let nobody in.
 #[track_caller]
-fn nobody_was_let_in(mut server: Sshd) {
-    assert!(server.connections() > 0, "it was tried");
+fn assert_no_login(mut server: Sshd) {
+    assert!(server.connection_count() > 0, "it was tried");
     server.close();
     let log = server.log();
-    assert_eq!((server.logins(), server.sessions()), (0, 0), "{log}");
+    assert_eq!(
+        (server.login_count(), server.session_count()),
+        (0, 0),
+        "{log}"
+    );
 }
 
 #[test]
-fn a_key_file_is_enough() {
+fn key_file_login_works() {
     let Some(server) = Sshd::start() else { return };
-    all_of_it_works(&server, HOST);
+    assert_works(&server, HOST_NAME);
 }
 
 #[test]
-fn the_server_may_be_a_program_of_its_own() {
+fn external_sftp_server_works() {
     let programs = ["/usr/lib/openssh/sftp-server", "/usr/libexec/sftp-server"];
     let Some(program) = programs.iter().find(|path| Path::new(path).exists()) else {
         println!("skipped: OpenSSH's sftp-server is not installed");
         return;
     };
     let lines = format!("Subsystem sftp {program}");
-    let Some(server) = Sshd::with(&lines) else {
+    let Some(server) = Sshd::with_config_lines(&lines) else {
         return;
     };
-    all_of_it_works(&server, HOST);
+    assert_works(&server, HOST_NAME);
 }
 
 /// A process that is ended when this is dropped.
-struct Ended(Child);
+struct KilledOnDrop(Child);
 
-impl Drop for Ended {
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -152,7 +156,7 @@ impl Drop for Ended {
 
 /// Waits for a condition, not for ever.
 #[track_caller]
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !holds() {
         assert!(Instant::now() < end, "waited in vain for {what}");
@@ -162,7 +166,7 @@ fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// An ssh-agent.
 struct KeyAgent {
-    _process: Ended,
+    _process: KilledOnDrop,
     dir: TempDir,
 }
 
@@ -177,11 +181,11 @@ impl KeyAgent {
             .spawn()
             .unwrap();
         let agent = KeyAgent {
-            _process: Ended(child),
+            _process: KilledOnDrop(child),
             dir,
         };
         let socket = agent.socket();
-        wait_for("the agent to answer", || {
+        wait_until("the agent to answer", || {
             UnixStream::connect(&socket).is_ok()
         });
         agent
@@ -200,17 +204,17 @@ impl KeyAgent {
 }
 
 #[test]
-fn a_key_that_only_an_agent_has_is_enough() {
+fn agent_key_login_works() {
     let Some(server) = Sshd::start() else { return };
     let agent = KeyAgent::start();
     agent.add(&server.path("id"));
     fs::remove_file(server.path("id")).unwrap();
-    server.prepend(&format!("IdentityAgent {}", agent.socket().display()));
-    all_of_it_works(&server, HOST);
+    server.prepend_client_config(&format!("IdentityAgent {}", agent.socket().display()));
+    assert_works(&server, HOST_NAME);
 }
 
 #[test]
-fn certificates_of_the_user_and_of_the_host_are_enough() {
+fn user_and_host_certificates_work() {
     let dir = TempDir::new().unwrap();
     let signers = dir.path().join("user_ca.pub");
     let lines = format!(
@@ -218,7 +222,7 @@ fn certificates_of_the_user_and_of_the_host_are_enough() {
         signers.display(),
         dir.path().join("host-cert.pub").display()
     );
-    let Some(server) = Sshd::with(&lines) else {
+    let Some(server) = Sshd::with_config_lines(&lines) else {
         return;
     };
     let (user_ca, host_ca) = (server.new_key("user_ca"), server.new_key("host_ca"));
@@ -232,7 +236,7 @@ fn certificates_of_the_user_and_of_the_host_are_enough() {
         &"-I",
         &"u",
         &"-n",
-        &user(),
+        &user_name(),
         &"-V",
         &forever,
         &key,
@@ -253,19 +257,19 @@ fn certificates_of_the_user_and_of_the_host_are_enough() {
     ]);
     let certificate = server.path("host_key-cert.pub");
     fs::copy(certificate, dir.path().join("host-cert.pub")).unwrap();
-    let line = format!("@cert-authority * {}", public(&host_ca));
+    let line = format!("@cert-authority * {}", read_public_key(&host_ca));
     fs::write(server.path("known_hosts"), line).unwrap();
-    all_of_it_works(&server, HOST);
+    assert_works(&server, HOST_NAME);
     assert!(server.log().contains("-CERT"), "{}", server.log());
 }
 
 #[test]
-fn a_host_behind_another_is_reached_through_it() {
+fn jump_host_is_used() {
     let (Some(mut gate), Some(server)) = (Sshd::start(), Sshd::start()) else {
         return;
     };
     let through = format!(
-        "Host {HOST}
+        "Host {HOST_NAME}
 ProxyJump gate
 Host gate
 HostName 127.0.0.1
@@ -276,40 +280,47 @@ UserKnownHostsFile {}",
         gate.path("id").display(),
         gate.path("known_hosts").display()
     );
-    server.prepend(&through);
-    all_of_it_works(&server, HOST);
-    assert_eq!((gate.connections(), gate.sessions()), (1, 0));
+    server.prepend_client_config(&through);
+    assert_works(&server, HOST_NAME);
+    assert_eq!((gate.connection_count(), gate.session_count()), (1, 0));
     gate.close();
-    let refused = nothing_works(server.dial(), HOST);
+    let refused = assert_refused(server.connector(), HOST_NAME);
     assert_eq!(refused.state, State::Unreach, "{}", refused.why);
-    assert_eq!(server.connections(), 1, "there is no other way");
+    assert_eq!(server.connection_count(), 1, "there is no other way");
 }
 
 #[test]
-fn an_unknown_key_of_a_jump_host_asks_nobody() {
+fn unknown_jump_host_key_prompts_for_nothing() {
     let (Some(gate), Some(server)) = (Sshd::start(), Sshd::start()) else {
         return;
     };
-    server.prepend(&format!("Host {HOST}\nProxyJump 127.0.0.1:{}", gate.port()));
+    server.prepend_client_config(&format!(
+        "Host {HOST_NAME}\nProxyJump 127.0.0.1:{}",
+        gate.port()
+    ));
     let known = fs::read(server.path("known_hosts")).unwrap();
-    let refused = nothing_works(server.dial(), HOST);
-    refused.says(State::Error, "not known here", "fingerprint");
+    let refused = assert_refused(server.connector(), HOST_NAME);
+    refused.assert_reason(State::Error, "not known here", "fingerprint");
     assert_eq!(fs::read(server.path("known_hosts")).unwrap(), known);
-    assert_eq!(server.connections(), 0);
-    nobody_was_let_in(gate);
+    assert_eq!(server.connection_count(), 0);
+    assert_no_login(gate);
 }
 
 /// An alias that comes by `Include`, and is completed by `Match`, with tokens.
 #[test]
-fn aliases_includes_and_matches_count() {
+fn aliases_includes_and_matches_apply() {
     let Some(server) = Sshd::start() else { return };
     let dir = server.path("known_hosts").parent().unwrap().to_path_buf();
     let more = server.path("included");
     fs::write(&more, "Host night-shift\nHostName 127.0.0.1\n").unwrap();
     fs::rename(server.path("id"), server.path("id-of-night-shift")).unwrap();
-    let known = format!("{} {}", "the-night", public(&server.path("host_key")));
+    let known = format!(
+        "{} {}",
+        "the-night",
+        read_public_key(&server.path("host_key"))
+    );
     fs::write(server.path("known-the-night"), known).unwrap();
-    server.prepend(&format!(
+    server.prepend_client_config(&format!(
         "Include {}
 Match originalhost night-shift exec \"test %n = night-shift\"
 User {}
@@ -319,21 +330,21 @@ HostKeyAlias the-night
 UserKnownHostsFile {dir}/known-%k
 Match all",
         more.display(),
-        user(),
+        user_name(),
         server.port(),
         dir = dir.display(),
     ));
-    all_of_it_works(&server, "night-shift");
+    assert_works(&server, "night-shift");
 }
 
 /// Such settings are made for people at a terminal.
 #[test]
-fn what_an_operator_has_set_for_their_shells_is_not_in_the_way() {
-    let Some(server) = Sshd::with("Banner /etc/passwd") else {
+fn interactive_ssh_settings_do_not_interfere() {
+    let Some(server) = Sshd::with_config_lines("Banner /etc/passwd") else {
         return;
     };
     let master = server.path("master");
-    server.prepend(&format!(
+    server.prepend_client_config(&format!(
         "Host *
 RemoteCommand exec tmux
 RequestTTY force
@@ -352,124 +363,124 @@ StrictHostKeyChecking no",
         server.path("touched").display(),
         master.display()
     ));
-    all_of_it_works(&server, HOST);
+    assert_works(&server, HOST_NAME);
     assert!(!server.path("touched").exists());
     assert!(!master.exists(), "no master is left behind");
 }
 
 #[test]
-fn a_master_that_runs_already_is_used() {
+fn running_control_master_is_used() {
     let Some(server) = Sshd::start() else { return };
     let path = server.path("master");
-    server.prepend(&format!("ControlPath {}", path.display()));
+    server.prepend_client_config(&format!("ControlPath {}", path.display()));
     let master = Command::new("ssh")
         .arg("-F")
         .arg(server.path("ssh_config"))
-        .args(["-M", "-N", HOST])
+        .args(["-M", "-N", HOST_NAME])
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    let _master = Ended(master.unwrap());
-    wait_for("the master to answer", || {
+    let _master = KilledOnDrop(master.unwrap());
+    wait_until("the master to answer", || {
         UnixStream::connect(&path).is_ok()
     });
-    all_of_it_works(&server, HOST);
+    assert_works(&server, HOST_NAME);
 }
 
 #[test]
-fn hashed_known_hosts_are_known() {
+fn hashed_known_hosts_are_recognized() {
     let Some(server) = Sshd::start() else { return };
     ssh_keygen([&"-q", &"-H", &"-f", &server.path("known_hosts")]);
     let known = fs::read_to_string(server.path("known_hosts")).unwrap();
     assert!(known.starts_with("|1|"), "{known}");
-    all_of_it_works(&server, HOST);
+    assert_works(&server, HOST_NAME);
 }
 
 #[test]
-fn further_keys_of_a_host_become_known_to_nobody() {
+fn further_host_keys_are_not_learned() {
     let Some(server) = Sshd::with_further_key() else {
         return;
     };
     // What the operator allows themselves does not count without them.
-    server.prepend("UpdateHostKeys yes");
+    server.prepend_client_config("UpdateHostKeys yes");
     let known = fs::read(server.path("known_hosts")).unwrap();
-    all_of_it_works(&server, HOST);
+    assert_works(&server, HOST_NAME);
     assert_eq!(fs::read(server.path("known_hosts")).unwrap(), known);
 }
 
 #[test]
-fn a_changed_host_key_stops_everything() {
+fn changed_host_key_stops_everything() {
     let Some(server) = Sshd::start() else { return };
-    server.know(&server.new_key("former"));
+    server.set_known_host_key(&server.new_key("former"));
     let known = fs::read(server.path("known_hosts")).unwrap();
-    let refused = nothing_works(server.dial(), HOST);
-    refused.says(State::HostKey, "another host key", "forget the old key");
+    let refused = assert_refused(server.connector(), HOST_NAME);
+    refused.assert_reason(State::HostKey, "another host key", "forget the old key");
     assert_eq!(fs::read(server.path("known_hosts")).unwrap(), known);
-    nobody_was_let_in(server);
+    assert_no_login(server);
 }
 
 #[test]
-fn a_revoked_host_key_stops_everything() {
+fn revoked_host_key_stops_everything() {
     let Some(server) = Sshd::start() else { return };
-    let key = public(&server.path("host_key"));
-    let known = format!("{} {key}@revoked * {key}", server.known_as());
+    let key = read_public_key(&server.path("host_key"));
+    let known = format!("{} {key}@revoked * {key}", server.known_hosts_name());
     fs::write(server.path("known_hosts"), known).unwrap();
-    let refused = nothing_works(server.dial(), HOST);
-    refused.says(State::HostKey, "revoked", "find out why");
-    nobody_was_let_in(server);
+    let refused = assert_refused(server.connector(), HOST_NAME);
+    refused.assert_reason(State::HostKey, "revoked", "find out why");
+    assert_no_login(server);
 }
 
 #[test]
-fn an_unknown_host_is_refused_and_not_remembered() {
+fn unknown_host_is_refused_and_not_remembered() {
     let Some(server) = Sshd::start() else { return };
     fs::remove_file(server.path("known_hosts")).unwrap();
     // What the operator allows themselves does not count without them.
-    server.prepend("StrictHostKeyChecking accept-new");
-    let refused = nothing_works(server.dial(), HOST);
-    refused.says(State::Error, "not known here", "compare the fingerprint");
+    server.prepend_client_config("StrictHostKeyChecking accept-new");
+    let refused = assert_refused(server.connector(), HOST_NAME);
+    refused.assert_reason(State::Error, "not known here", "compare the fingerprint");
     assert!(!server.path("known_hosts").exists());
-    nobody_was_let_in(server);
+    assert_no_login(server);
 }
 
 #[test]
-fn a_key_that_the_server_does_not_take_is_told() {
+fn rejected_user_key_is_reported() {
     let Some(server) = Sshd::start() else { return };
     let other = server.new_key("other");
     fs::copy(other.with_extension("pub"), server.path("authorized_keys")).unwrap();
-    let refused = nothing_works(server.dial(), HOST);
-    refused.says(State::Error, "does not let us in", "ssh-add -l");
-    nobody_was_let_in(server);
+    let refused = assert_refused(server.connector(), HOST_NAME);
+    refused.assert_reason(State::Error, "does not let us in", "ssh-add -l");
+    assert_no_login(server);
 }
 
 #[test]
-fn a_server_without_sftp_is_told() {
-    let Some(server) = Sshd::with("Subsystem other internal-sftp") else {
+fn server_without_sftp_is_reported() {
+    let Some(server) = Sshd::with_config_lines("Subsystem other internal-sftp") else {
         return;
     };
-    let refused = nothing_works(server.dial(), HOST);
-    refused.says(State::Error, "no SFTP server", "Subsystem sftp");
+    let refused = assert_refused(server.connector(), HOST_NAME);
+    refused.assert_reason(State::Error, "no SFTP server", "Subsystem sftp");
 }
 
 #[test]
-fn a_configuration_that_ssh_does_not_accept_is_told() {
+fn invalid_ssh_config_is_reported() {
     let Some(server) = Sshd::start() else { return };
-    server.prepend("NoSuchOption yes");
-    let refused = nothing_works(server.dial(), HOST);
-    refused.says(
+    server.prepend_client_config("NoSuchOption yes");
+    let refused = assert_refused(server.connector(), HOST_NAME);
+    refused.assert_reason(
         State::Error,
         "Bad configuration option: nosuchoption",
         "ssh -G",
     );
-    assert_eq!(server.connections(), 0);
+    assert_eq!(server.connection_count(), 0);
 }
 
 #[test]
-fn a_host_that_is_gone_is_unreachable() {
+fn stopped_host_is_unreachable() {
     let Some(mut server) = Sshd::start() else {
         return;
     };
-    let world = world_on(HOST);
-    let engine = engine(&world, server.dial());
+    let world = world_on_host(HOST_NAME);
+    let engine = engine_with_connector(&world, server.connector());
     let agent = engine.agent(AGENT).unwrap();
     assert_eq!(engine.observe(agent).state, State::Scratch);
     // In the middle of a session, and from then on.
@@ -478,13 +489,13 @@ fn a_host_that_is_gone_is_unreachable() {
         let seen = engine.observe(agent);
         assert_eq!(seen.state, State::Unreach, "{}", seen.reason);
     }
-    let refused = nothing_works(server.dial(), HOST);
-    refused.says(State::Unreach, "cannot be reached", "try `ssh box`");
+    let refused = assert_refused(server.connector(), HOST_NAME);
+    refused.assert_reason(State::Unreach, "cannot be reached", "try `ssh box`");
 }
 
 #[test]
-fn without_ssh_it_is_told_what_to_install() {
+fn missing_ssh_names_the_package_to_install() {
     let dial = SshConnector::new(Arc::new(SystemClock)).with_program("/nowhere/ssh", Vec::new());
-    let refused = nothing_works(dial, HOST);
-    refused.says(State::Error, "ssh is not installed", "openssh-client");
+    let refused = assert_refused(dial, HOST_NAME);
+    refused.assert_reason(State::Error, "ssh is not installed", "openssh-client");
 }

@@ -12,7 +12,7 @@ macro_rules! on_every_ground {
     (everywhere { $($case:ident)* } here { $($here:ident)* }) => {
         mod sftp_server {
             $(#[test] fn $case() {
-                if let Some(ground) = crate::remote::ground() {
+                if let Some(ground) = crate::remote::sftp_fixture() {
                     super::$case(&ground);
                 }
             })*
@@ -20,50 +20,50 @@ macro_rules! on_every_ground {
         mod sshd {
             $(#[test] fn $case() {
                 if let Some(server) = crate::sshd::Sshd::start() {
-                    super::$case(&crate::remote::ground_on(&server));
+                    super::$case(&crate::remote::sshd_fixture(&server));
                 }
             })*
         }
         mod over_ssh {
             $(#[test] fn $case() {
-                if let Some(ground) = crate::over_ssh::ground() {
+                if let Some(ground) = crate::over_ssh::ssh_fixture() {
                     super::$case(&ground);
                 }
             })*
         }
         mod in_process {
             $(#[test] fn $case() {
-                super::$case(&crate::in_process::ground(&[]));
+                super::$case(&crate::in_process::in_process_fixture(&[]));
             })*
         }
         mod without_posix_rename {
             $(#[test] fn $case() {
-                super::$case(&crate::in_process::ground(&["posix-rename"]));
+                super::$case(&crate::in_process::in_process_fixture(&["posix-rename"]));
             })*
         }
         mod without_hardlink {
             $(#[test] fn $case() {
-                super::$case(&crate::in_process::ground(&["hardlink"]));
+                super::$case(&crate::in_process::in_process_fixture(&["hardlink"]));
             })*
         }
         mod without_fsync {
             $(#[test] fn $case() {
-                super::$case(&crate::in_process::ground(&["fsync"]));
+                super::$case(&crate::in_process::in_process_fixture(&["fsync"]));
             })*
         }
         mod without_statvfs {
             $(#[test] fn $case() {
-                super::$case(&crate::in_process::ground(&["statvfs"]));
+                super::$case(&crate::in_process::in_process_fixture(&["statvfs"]));
             })*
         }
         mod without_limits {
             $(#[test] fn $case() {
-                super::$case(&crate::in_process::ground(&["limits"]));
+                super::$case(&crate::in_process::in_process_fixture(&["limits"]));
             })*
         }
         mod without_any {
             $(#[test] fn $case() {
-                super::$case(&crate::in_process::ground(&crate::in_process::ALL));
+                super::$case(&crate::in_process::in_process_fixture(&crate::in_process::ALL_EXTENSIONS));
             })*
         }
     };

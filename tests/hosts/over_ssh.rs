@@ -30,30 +30,30 @@ use tokio::net::TcpListener;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use super::contract::OnDisk;
-use super::remote::ground_by;
+use super::contract::DiskFixture;
+use super::remote::sftp_fixture_with;
 use super::servers;
 
 /// What the client's configuration calls it.
-const HOST: &str = "box";
+const HOST_NAME: &str = "box";
 
 /// A server, and an ssh that knows it. Dropped, it cuts every connection.
-struct Server {
+struct RusshServer {
     dir: TempDir,
     /// Dropped, it ends the thread.
     running: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl RusshServer {
     /// None where there is no ssh.
-    fn start() -> Option<Server> {
+    fn start() -> Option<RusshServer> {
         let ssh = Command::new("ssh").arg("-V").stderr(Stdio::null()).status();
         if ssh.is_err() {
             println!("skipped: ssh is not installed");
             return None;
         }
-        let (theirs, ours) = (key(), key());
+        let (theirs, ours) = (random_key(), random_key());
         let known = theirs.public_key().to_openssh().unwrap();
         let guest = ours.public_key().clone();
         let config = Arc::new(Config {
@@ -83,7 +83,7 @@ impl Server {
         let secret = ours.to_openssh(LineEnding::LF).unwrap();
         file.write_all(secret.as_bytes()).unwrap();
         let client = format!(
-            "Host {HOST}
+            "Host {HOST_NAME}
 HostName 127.0.0.1
 Port {port}
 User shepherd
@@ -97,7 +97,7 @@ GlobalKnownHostsFile /dev/null
             at("known_hosts").display(),
         );
         fs::write(at("ssh_config"), client).unwrap();
-        Some(Server {
+        Some(RusshServer {
             dir,
             running: Some(running),
             thread: Some(thread),
@@ -105,7 +105,7 @@ GlobalKnownHostsFile /dev/null
     }
 }
 
-impl Drop for Server {
+impl Drop for RusshServer {
     fn drop(&mut self) {
         self.running = None;
         if let Some(thread) = self.thread.take() {
@@ -115,7 +115,7 @@ impl Drop for Server {
 }
 
 /// By the ssh of this machine.
-impl Connector for Server {
+impl Connector for RusshServer {
     fn connect(&self, host: &config::SshHost) -> Result<SftpStream, TransportError> {
         let file = self.dir.path().join("ssh_config").into_os_string();
         // The server is a thread of this process: when the machine stands still, ssh
@@ -127,7 +127,7 @@ impl Connector for Server {
     }
 }
 
-fn key() -> PrivateKey {
+fn random_key() -> PrivateKey {
     let mut seed = [0; 32];
     let flags = rustix::rand::GetRandomFlags::empty();
     assert_eq!(
@@ -139,8 +139,8 @@ fn key() -> PrivateKey {
 
 async fn serve(listener: TcpListener, config: Arc<Config>, guest: PublicKey) {
     while let Ok((stream, _)) = listener.accept().await {
-        let door = Door {
-            guest: guest.clone(),
+        let door = SftpOnlyHandler {
+            client_key: guest.clone(),
             channel: None,
         };
         let config = Arc::clone(&config);
@@ -154,12 +154,12 @@ async fn serve(listener: TcpListener, config: Arc<Config>, guest: PublicKey) {
 }
 
 /// Lets one key in, and to nothing but SFTP.
-struct Door {
-    guest: PublicKey,
+struct SftpOnlyHandler {
+    client_key: PublicKey,
     channel: Option<Channel<Msg>>,
 }
 
-impl Handler for Door {
+impl Handler for SftpOnlyHandler {
     type Error = russh::Error;
 
     async fn auth_publickey(
@@ -167,10 +167,12 @@ impl Handler for Door {
         _: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, russh::Error> {
-        Ok(match key.public_key.key_data() == self.guest.key_data() {
-            true => Auth::Accept,
-            false => Auth::reject(),
-        })
+        Ok(
+            match key.public_key.key_data() == self.client_key.key_data() {
+                true => Auth::Accept,
+                false => Auth::reject(),
+            },
+        )
     }
 
     async fn channel_open_session(
@@ -203,6 +205,9 @@ impl Handler for Door {
 }
 
 /// A folder on this disk, through ssh and a server that is not OpenSSH's.
-pub fn ground() -> Option<OnDisk<SftpTransport>> {
-    Some(ground_by(servers::host(HOST), Server::start()?))
+pub fn ssh_fixture() -> Option<DiskFixture<SftpTransport>> {
+    Some(sftp_fixture_with(
+        servers::host_named(HOST_NAME),
+        RusshServer::start()?,
+    ))
 }

@@ -14,28 +14,30 @@ use memory_shepherd::demo::host::{DemoHost, SupportedExtensions};
 use memory_shepherd::transport::sftp::ssh::Connector;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::hostile::frames::{answer, called, changes, status};
-use super::servers::{Between, Fate, Judge, Said, host, packet, sftp_server};
-use super::site::Site;
+use super::hostile::frames::{is_changing, reply_head, request_name, status_reply};
+use super::servers::{
+    FilteredServer, ReplyFate, RequestFate, RequestFilter, host_named, sftp_server, with_length,
+};
+use super::site::RemoteSite;
 use super::world::World;
 
 /// How long anything that surely happens may take.
-const BOUND: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A fleet of one agent on a host that this ssh leads to.
-fn site(ssh: &str) -> Site {
-    Site::new(World::new(&[]), &["ranger"], "", ssh)
+fn site_with_ssh(ssh: &str) -> RemoteSite {
+    RemoteSite::new(World::new(&[]), &["ranger"], "", ssh)
 }
 
 /// A port behind which there is a host, for an ssh in another process.
-struct Door {
+struct PortForward {
     port: u16,
     closed: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Door {
-    fn to(dial: impl Connector + 'static) -> Door {
+impl PortForward {
+    fn listen(dial: impl Connector + 'static) -> PortForward {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let closed = Arc::new(AtomicBool::new(false));
@@ -45,10 +47,10 @@ impl Door {
                 if over.load(Ordering::SeqCst) {
                     return;
                 }
-                lead(&stream.unwrap(), &dial);
+                forward_stream(&stream.unwrap(), &dial);
             }
         });
-        Door {
+        PortForward {
             port,
             closed,
             thread: Some(thread),
@@ -56,7 +58,7 @@ impl Door {
     }
 
     /// A script that leads through it.
-    fn ssh(&self) -> String {
+    fn ssh_script(&self) -> String {
         format!(
             "#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/{}\ncat <&3 &\ncat >&3\nkill $!\n",
             self.port
@@ -64,7 +66,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for PortForward {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::SeqCst);
         // It looks up when somebody comes.
@@ -76,22 +78,22 @@ impl Drop for Door {
 }
 
 /// Carries bytes between a stream and a host, until either ends.
-fn lead(stream: &TcpStream, dial: &impl Connector) {
-    let link = dial.connect(&host("box")).unwrap().pipes;
+fn forward_stream(stream: &TcpStream, dial: &impl Connector) {
+    let link = dial.connect(&host_named("box")).unwrap().pipes;
     let (mut there, mut back) = (File::from(link.input), File::from(link.output));
     let (mut asks, mut hears) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
     thread::spawn(move || {
-        carry(&mut asks, &mut there);
+        copy_bytes(&mut asks, &mut there);
         // The two ends of the link are one socket.
         let _ = rustix::net::shutdown(&there, rustix::net::Shutdown::Both);
     });
     thread::spawn(move || {
-        carry(&mut back, &mut hears);
+        copy_bytes(&mut back, &mut hears);
         let _ = hears.shutdown(Shutdown::Both);
     });
 }
 
-fn carry(from: &mut impl Read, to: &mut impl Write) {
+fn copy_bytes(from: &mut impl Read, to: &mut impl Write) {
     let mut piece = [0; 4096];
     while let Ok(count @ 1..) = from.read(&mut piece) {
         if to.write_all(&piece[..count]).is_err() {
@@ -101,11 +103,11 @@ fn carry(from: &mut impl Read, to: &mut impl Write) {
 }
 
 /// Where numbers of an answer to statvfs are.
-const AVAILABLE: usize = 4;
-const FLAGS: usize = 9;
+const BLOCKS_AVAILABLE_FIELD: usize = 4;
+const FLAGS_FIELD: usize = 9;
 
 #[test]
-fn a_host_that_cannot_be_written_to_is_told_with_its_reason() {
+fn unwritable_host_is_reported_with_its_reason() {
     if !Path::new("/bin/bash").exists() {
         return println!("skipped: there is no bash");
     }
@@ -114,36 +116,42 @@ fn a_host_that_cannot_be_written_to_is_told_with_its_reason() {
     for (code, number, value, hint) in [
         (
             FAILURE,
-            FLAGS,
+            FLAGS_FIELD,
             1,
             Some("the file system there is read-only"),
         ),
-        (FAILURE, AVAILABLE, 0, Some("the file system there is full")),
+        (
+            FAILURE,
+            BLOCKS_AVAILABLE_FIELD,
+            0,
+            Some("the file system there is full"),
+        ),
         // A quota does not show there.
-        (FAILURE, AVAILABLE, 1_000_000, None),
-        (DENIED, FLAGS, 0, None),
+        (FAILURE, BLOCKS_AVAILABLE_FIELD, 1_000_000, None),
+        (DENIED, FLAGS_FIELD, 0, None),
     ] {
         let Some(server) = sftp_server() else { return };
-        let judge: Judge = Arc::new(move |_, frame| match changes(frame) {
-            true => Fate::Answer(packet(&status(frame, code))),
-            false => Fate::Pass,
+        let judge: RequestFilter = Arc::new(move |_, frame| match is_changing(frame) {
+            true => RequestFate::Reply(with_length(&status_reply(frame, code))),
+            false => RequestFate::Pass,
         });
-        let between = Between::new(server, judge).hearing(Arc::new(move |asked, frame| {
-            if asked.number > 0 && called(&asked.frame) == "statvfs" {
-                // Of a disk with room for everything.
-                let mut numbers = [1_000_000_u64; 11];
-                (numbers[0], numbers[1], numbers[FLAGS]) = (4096, 4096, 0);
-                numbers[number] = value;
-                let numbers = numbers.iter().flat_map(|it| it.to_be_bytes());
-                *frame = answer(201, &asked.frame);
-                frame.extend(numbers);
-            }
-            Said::Pass
-        }));
-        let door = Door::to(between);
-        let site = site(&door.ssh());
-        let before = site.world.read("ranger");
-        let done = site.run(&["reset", "ranger"]);
+        let between =
+            FilteredServer::new(server, judge).with_reply_filter(Arc::new(move |asked, frame| {
+                if asked.number > 0 && request_name(&asked.frame) == "statvfs" {
+                    // Of a disk with room for everything.
+                    let mut numbers = [1_000_000_u64; 11];
+                    (numbers[0], numbers[1], numbers[FLAGS_FIELD]) = (4096, 4096, 0);
+                    numbers[number] = value;
+                    let numbers = numbers.iter().flat_map(|it| it.to_be_bytes());
+                    *frame = reply_head(201, &asked.frame);
+                    frame.extend(numbers);
+                }
+                ReplyFate::Pass
+            }));
+        let door = PortForward::listen(between);
+        let site = site_with_ssh(&door.ssh_script());
+        let before = site.world.read_memory("ranger");
+        let done = site.run_program(&["reset", "ranger"]);
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(3), "{code} {number}: {done:?}");
         assert!(said.contains("error: ranger: "), "{said}");
@@ -156,13 +164,13 @@ fn a_host_that_cannot_be_written_to_is_told_with_its_reason() {
             Some(hint) => assert!(said.contains(&format!("hint: {hint}")), "{said}"),
             None => assert!(!said.contains("the file system there"), "{said}"),
         }
-        assert_eq!(site.world.read("ranger"), before);
-        assert!(site.world.litter("ranger").is_empty());
+        assert_eq!(site.world.read_memory("ranger"), before);
+        assert!(site.world.leftovers("ranger").is_empty());
     }
 }
 
 #[test]
-fn a_dry_run_names_all_that_is_weaker_on_a_host_and_each_once() {
+fn dry_run_lists_each_degradation_once() {
     if !Path::new("/bin/bash").exists() {
         return println!("skipped: there is no bash");
     }
@@ -173,11 +181,11 @@ fn a_dry_run_names_all_that_is_weaker_on_a_host_and_each_once() {
         statvfs: true,
         limits: true,
     };
-    let door = Door::to(DemoHost::start(Path::new("/"), lacks).unwrap());
+    let door = PortForward::listen(DemoHost::start(Path::new("/"), lacks).unwrap());
     let accepts = "accept_weaker = posix-rename, hardlink, fsync";
     let agents = ["ranger", "scout"];
-    let site = Site::new(World::new(&[]), &agents, accepts, &door.ssh());
-    let done = site.run(&["reset", "--all", "--dry-run"]);
+    let site = RemoteSite::new(World::new(&[]), &agents, accepts, &door.ssh_script());
+    let done = site.run_program(&["reset", "--all", "--dry-run"]);
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     let said = String::from_utf8(done.stdout).unwrap();
     let lines: Vec<&str> = said
@@ -196,20 +204,20 @@ fn a_dry_run_names_all_that_is_weaker_on_a_host_and_each_once() {
 }
 
 /// The state of a process; none when there is no such one.
-fn state(pid: u32) -> Option<char> {
+fn process_state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // Behind the name, which may be anything.
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
 #[test]
-fn a_console_that_is_left_leaves_no_ssh_behind() {
+fn quit_console_leaves_no_ssh_process() {
     if sftp_server().is_none() {
         return;
     }
     for by_key in [true, false] {
         // One that does not go by itself when nobody speaks to it any more.
-        let site = site(
+        let site = site_with_ssh(
             "#!/bin/sh
 
 case \"$*\" in *-G*) exit 0 ;; esac
@@ -220,7 +228,7 @@ done
 sleep 600
 ",
         );
-        let mut console = site.open();
+        let mut console = site.start_console();
         console.wait("the agent was read", |console| {
             let text = console.text();
             let mut lines = text.lines();
@@ -228,15 +236,18 @@ sleep 600
         });
         let pid = fs::read_to_string(site.bin.join("pid")).unwrap();
         let pid: u32 = pid.trim().parse().unwrap();
-        assert!(state(pid).is_some_and(|it| it != 'Z'), "it has a session");
+        assert!(
+            process_state(pid).is_some_and(|it| it != 'Z'),
+            "it has a session"
+        );
         match by_key {
             true => console.send("q"),
             false => console.signal(Signal::TERM),
         }
         console.wait_for_exit();
-        let end = Instant::now() + BOUND;
+        let end = Instant::now() + WAIT_TIMEOUT;
         // Nobody need have waited for it yet.
-        let is_left = || state(pid).is_some_and(|it| it != 'Z');
+        let is_left = || process_state(pid).is_some_and(|it| it != 'Z');
         while is_left() && Instant::now() < end {
             thread::park_timeout(Duration::from_millis(5));
         }

@@ -14,84 +14,87 @@ use memory_shepherd::transport::SettleOutcome;
 use memory_shepherd::transport::sftp::ssh::Connector;
 use memory_shepherd::transport::sftp::{PerHostTransports, SftpTransport};
 
-use super::contract::{Ground, NEW, OnDisk, settle, stage};
-use super::servers::{Between, Fate, Judge, host, sftp_server};
-use super::sshd::{HOST, Sshd};
-use super::world::{BASELINE, TestClock, World, apply};
+use super::contract::{DiskFixture, STAGED_NAME, TransportFixture, settle_and_collect, stage_file};
+use super::servers::{FilteredServer, RequestFate, RequestFilter, host_named, sftp_server};
+use super::sshd::{HOST_NAME, Sshd};
+use super::world::{BASELINE, TestClock, World, apply_plan};
 
 /// Adds an agent whose folder is reached as one of a host.
-pub fn add_remote(world: &mut World, agent: &str, host: &str) {
-    let memory = world.memory(agent);
+pub fn add_remote_agent(world: &mut World, agent: &str, host: &str) {
+    let memory = world.memory_path(agent);
     let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
-    world.add(agent, &lines);
+    world.add_agent(agent, &lines);
     world.set_baseline(agent, BASELINE);
 }
 
 /// An engine that reaches hosts by a dial.
-pub fn engine(world: &World, dial: impl Connector + 'static) -> Engine {
+pub fn engine_with_connector(world: &World, dial: impl Connector + 'static) -> Engine {
     let clock = world.clock.clone();
-    let everywhere = PerHostTransports::new(world.local(), Arc::new(dial), clock.clone());
-    world.engine_through(clock, Arc::new(everywhere), None)
+    let everywhere = PerHostTransports::new(world.local_transport(), Arc::new(dial), clock.clone());
+    world.engine_with_transports(clock, Arc::new(everywhere), None)
 }
 
 /// A folder on this disk, over SFTP with OpenSSH's server as a child.
-pub fn ground() -> Option<OnDisk<SftpTransport>> {
-    Some(ground_by(host("remote"), sftp_server()?))
+pub fn sftp_fixture() -> Option<DiskFixture<SftpTransport>> {
+    Some(sftp_fixture_with(host_named("remote"), sftp_server()?))
 }
 
 /// A folder on this disk, through ssh and sshd.
-pub fn ground_on(server: &Sshd) -> OnDisk<SftpTransport> {
-    ground_by(host(HOST), server.dial())
+pub fn sshd_fixture(server: &Sshd) -> DiskFixture<SftpTransport> {
+    sftp_fixture_with(host_named(HOST_NAME), server.connector())
 }
 
-pub fn ground_by(host: SshHost, dial: impl Connector + 'static) -> OnDisk<SftpTransport> {
+pub fn sftp_fixture_with(
+    host: SshHost,
+    dial: impl Connector + 'static,
+) -> DiskFixture<SftpTransport> {
     let dir = crate::folder();
     fs::create_dir(dir.path().join("agent")).unwrap();
     symlink("agent", dir.path().join("alias")).unwrap();
     let clock = TestClock::new();
-    OnDisk {
+    DiskFixture {
         dir,
         transport: SftpTransport::new(host, Arc::new(dial), clock.clone()),
-        exchanges: false,
+        can_exchange: false,
         clock,
-        looks_twice: true,
+        settles_twice: true,
     }
 }
 
 /// An agent on a host, and one on this machine.
-fn world() -> World {
+fn world_with_remote_agent() -> World {
     let mut world = World::new(&["scout"]);
-    add_remote(&mut world, "ranger", "box");
+    add_remote_agent(&mut world, "ranger", "box");
     world
 }
 
 #[test]
-fn a_remote_agent_is_seen_reset_undone_and_redone_like_a_local_one() {
+fn remote_agent_is_reset_undone_and_redone() {
     let Some(server) = sftp_server() else { return };
-    let world = world();
+    let world = world_with_remote_agent();
     for agent in ["scout", "ranger"] {
         world.write_scratch(agent, "a note\n");
     }
-    let before = world.read("ranger");
-    let engine = engine(&world, server);
+    let before = world.read_memory("ranger");
+    let engine = engine_with_connector(&world, server);
     let seen = engine.observe(engine.agent("ranger").unwrap());
     assert_eq!((seen.state, seen.host.as_str()), (State::Scratch, "box"));
-    let ran = world.reset_by(&engine);
+    let ran = world.reset_with_engine(&engine);
     for result in &ran.report.results {
         assert_eq!(result.outcome, Outcome::Ok, "{:?}", ran.report);
         assert_eq!(result.note, None);
     }
-    assert_eq!(world.read("ranger"), BASELINE.as_bytes());
+    assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
     assert!(
-        world.litter("ranger").is_empty(),
+        world.leftovers("ranger").is_empty(),
         "{:?}",
-        world.litter("ranger")
+        world.leftovers("ranger")
     );
-    assert!(world.pending().is_empty());
-    assert!(world.archived("ranger").ends_with(b"a note\n"));
+    assert!(world.pending_journals().is_empty());
+    assert!(world.all_entry_bytes("ranger").ends_with(b"a note\n"));
     let undo = |target| {
         let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-        apply(&engine, &plan)
+        apply_plan(&engine, &plan)
     };
     let ran = undo(UndoTarget::Agents(vec!["ranger".to_string()]));
     assert_eq!(
@@ -100,7 +103,7 @@ fn a_remote_agent_is_seen_reset_undone_and_redone_like_a_local_one() {
         "{:?}",
         ran.report
     );
-    assert_eq!(world.read("ranger"), before);
+    assert_eq!(world.read_memory("ranger"), before);
     let ran = undo(UndoTarget::Redo(vec!["ranger".to_string()]));
     assert_eq!(
         ran.report.results[0].outcome,
@@ -108,138 +111,140 @@ fn a_remote_agent_is_seen_reset_undone_and_redone_like_a_local_one() {
         "{:?}",
         ran.report
     );
-    assert_eq!(world.read("ranger"), BASELINE.as_bytes());
+    assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
 }
 
 #[test]
-fn an_agent_behind_ssh_is_seen_and_reset() {
+fn agent_over_ssh_is_observed_and_reset() {
     let Some(server) = Sshd::start() else { return };
-    let world = world().without("scout").general("remote_timeout = 120");
+    let world = world_with_remote_agent()
+        .without_agent("scout")
+        .with_general("remote_timeout = 120");
     world.write_scratch("ranger", "a note\n");
-    let engine = engine(&world, server.dial());
+    let engine = engine_with_connector(&world, server.connector());
     let seen = engine.observe(engine.agent("ranger").unwrap());
     assert_eq!(seen.state, State::Scratch, "{seen:?}\n{}", server.log());
-    let ran = world.reset_by(&engine);
+    let ran = world.reset_with_engine(&engine);
     assert_eq!(
         ran.report.results[0].outcome,
         Outcome::Ok,
         "{:?}",
         ran.report
     );
-    assert_eq!(world.read("ranger"), BASELINE.as_bytes());
-    assert!(world.archived("ranger").ends_with(b"a note\n"));
+    assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
+    assert!(world.all_entry_bytes("ranger").ends_with(b"a note\n"));
     // All of it over one connection.
-    assert_eq!((server.connections(), server.sessions()), (1, 1));
+    assert_eq!((server.connection_count(), server.session_count()), (1, 1));
 }
 
 #[test]
-fn a_missing_remote_memory_is_made_and_its_making_undone() {
+fn missing_remote_memory_is_created_and_undone() {
     let Some(server) = sftp_server() else { return };
-    let world = world().without("scout");
-    let engine = engine(&world, server);
+    let world = world_with_remote_agent().without_agent("scout");
+    let engine = engine_with_connector(&world, server);
     let seen = engine.observe(engine.agent("ranger").unwrap());
     assert_eq!(seen.state, State::Missing);
-    let ran = world.reset_by(&engine);
+    let ran = world.reset_with_engine(&engine);
     assert_eq!(
         ran.report.results[0].outcome,
         Outcome::Ok,
         "{:?}",
         ran.report
     );
-    assert_eq!(world.read("ranger"), BASELINE.as_bytes());
+    assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
     let target = UndoTarget::Agents(vec!["ranger".to_string()]);
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-    let ran = apply(&engine, &plan);
+    let ran = apply_plan(&engine, &plan);
     assert_eq!(
         ran.report.results[0].outcome,
         Outcome::Ok,
         "{:?}",
         ran.report
     );
-    assert!(!fs::exists(world.memory("ranger")).unwrap());
-    assert!(world.litter("ranger").is_empty());
+    assert!(!fs::exists(world.memory_path("ranger")).unwrap());
+    assert!(world.leftovers("ranger").is_empty());
 }
 
 #[test]
-fn seventy_agents_of_a_host_are_done_in_two_batches() {
+fn seventy_agents_of_a_host_take_two_batches() {
     let Some(server) = sftp_server() else { return };
     let mut world = World::new(&[]);
     let names: Vec<String> = (0..70).map(|number| format!("agent-{number:02}")).collect();
     for name in &names {
-        add_remote(&mut world, name, "box");
+        add_remote_agent(&mut world, name, "box");
         world.write_scratch(name, format!("a note of {name}\n"));
     }
-    let engine = engine(&world, server);
-    let ran = world.reset_by(&engine);
+    let engine = engine_with_connector(&world, server);
+    let ran = world.reset_with_engine(&engine);
     assert_eq!(ran.report.count(Outcome::Ok), 70, "{:?}", ran.report);
     for name in &names {
-        assert_eq!(world.read(name), BASELINE.as_bytes());
-        assert!(world.litter(name).is_empty());
-        let archived = world.archived(name);
+        assert_eq!(world.read_memory(name), BASELINE.as_bytes());
+        assert!(world.leftovers(name).is_empty());
+        let archived = world.all_entry_bytes(name);
         assert!(archived.ends_with(format!("a note of {name}\n").as_bytes()));
     }
 }
 
 #[test]
-fn settling_looks_twice_and_finds_what_a_writer_left() {
-    let Some(ground) = ground() else { return };
-    let ground: &dyn Ground = &ground;
+fn settle_looks_twice_and_finds_late_write() {
+    let Some(ground) = sftp_fixture() else { return };
+    let ground: &dyn TransportFixture = &ground;
     ground.write("MEMORY.md", b"old");
-    let folder = ground.open();
-    let mut writer = ground.writer("MEMORY.md");
-    let new = stage(ground, folder.as_ref(), b"new");
-    let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
+    let folder = ground.open_directory();
+    let mut writer = ground.open_writer("MEMORY.md");
+    let new = stage_file(ground, folder.as_ref(), b"new");
+    let displaced = folder.swap(STAGED_NAME, new).unwrap().displaced.remove(0);
     // The swap has looked for the first time.
     assert_eq!(
-        settle(folder.as_ref(), &displaced),
+        settle_and_collect(folder.as_ref(), &displaced),
         (SettleOutcome::StillOpen, Vec::new()),
         "it is too early to tell"
     );
     writer(b" and late");
-    assert!(ground.wait());
-    let (settled, seen) = settle(folder.as_ref(), &displaced);
+    assert!(ground.advance_past_second_check());
+    let (settled, seen) = settle_and_collect(folder.as_ref(), &displaced);
     assert_eq!(settled, SettleOutcome::StillOpen, "it has changed since");
     assert_eq!(seen, [b"old and late"]);
-    assert!(ground.wait());
-    let (settled, seen) = settle(folder.as_ref(), &displaced);
+    assert!(ground.advance_past_second_check());
+    let (settled, seen) = settle_and_collect(folder.as_ref(), &displaced);
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"old and late"]);
     assert_eq!(ground.names(), ["MEMORY.md"]);
 }
 
 #[test]
-fn a_server_that_reads_less_than_it_is_asked_loses_nothing() {
+fn short_reading_server_loses_nothing() {
     for most in [16 * 1024_u32, 1000] {
         let Some(server) = sftp_server() else { return };
         // SSH_FXP_READ: type, id, handle, offset, length.
-        let judge: Judge = Arc::new(move |_, frame| {
+        let judge: RequestFilter = Arc::new(move |_, frame| {
             if frame[0] == 5 {
                 let at = frame.len() - 4;
                 let asked = u32::from_be_bytes(frame[at..].try_into().unwrap());
                 frame[at..].copy_from_slice(&asked.min(most).to_be_bytes());
             }
-            Fate::Pass
+            RequestFate::Pass
         });
-        let world = world().without("scout");
+        let world = world_with_remote_agent().without_agent("scout");
         let notes: String = (0..3000)
             .map(|number| format!("- note {number}\n"))
             .collect();
         world.write_scratch("ranger", &notes);
-        let before = world.read("ranger");
-        let engine = engine(&world, Between::new(server, judge));
-        let ran = world.reset_by(&engine);
+        let before = world.read_memory("ranger");
+        let engine = engine_with_connector(&world, FilteredServer::new(server, judge));
+        let ran = world.reset_with_engine(&engine);
         assert_eq!(
             ran.report.results[0].outcome,
             Outcome::Ok,
             "{:?}",
             ran.report
         );
-        assert!(world.archived("ranger").ends_with(notes.as_bytes()));
-        assert_eq!(world.entries("ranger").len(), 1);
+        assert!(world.all_entry_bytes("ranger").ends_with(notes.as_bytes()));
+        assert_eq!(world.entry_names("ranger").len(), 1);
         let target = UndoTarget::Agents(vec!["ranger".to_string()]);
         let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-        apply(&engine, &plan);
-        assert_eq!(world.read("ranger"), before);
+        apply_plan(&engine, &plan);
+        assert_eq!(world.read_memory("ranger"), before);
     }
 }
 
@@ -250,71 +255,77 @@ fn is_rename(frame: &[u8]) -> bool {
 }
 
 #[test]
-fn a_host_that_is_lost_in_the_middle_is_asked_again_before_the_run_ends() {
+fn host_lost_during_run_is_retried_before_its_end() {
     let Some(server) = sftp_server() else { return };
-    let world = world().without("scout");
+    let world = world_with_remote_agent().without_agent("scout");
     world.write_scratch("ranger", "a note\n");
-    let before = world.read("ranger");
+    let before = world.read_memory("ranger");
     // Behind the first rename, once.
     let cut = AtomicBool::new(false);
-    let judge: Judge =
+    let judge: RequestFilter =
         Arc::new(
             move |_, frame| match is_rename(frame) && !cut.swap(true, Ordering::SeqCst) {
-                true => Fate::CutBehind,
-                false => Fate::Pass,
+                true => RequestFate::DisconnectAfter,
+                false => RequestFate::Pass,
             },
         );
-    let engine = engine(&world, Between::new(server, judge));
-    let ran = world.reset_by(&engine);
+    let engine = engine_with_connector(&world, FilteredServer::new(server, judge));
+    let ran = world.reset_with_engine(&engine);
     let [result] = ran.report.results.as_slice() else {
         panic!("{:?}", ran.report)
     };
     assert_eq!(result.kind, Some(ErrorKind::Host), "{:?}", ran.report);
     // The memory had been taken away and none put in its place.
-    assert_eq!(world.read("ranger"), BASELINE.as_bytes());
-    assert!(world.litter("ranger").is_empty());
-    assert!(world.pending().is_empty());
+    assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
+    assert!(world.leftovers("ranger").is_empty());
+    assert!(world.pending_journals().is_empty());
     let target = UndoTarget::Agents(vec!["ranger".to_string()]);
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-    let ran = apply(&engine, &plan);
+    let ran = apply_plan(&engine, &plan);
     assert_eq!(ran.report.results[0].outcome, Outcome::Ok);
-    assert_eq!(world.read("ranger"), before);
+    assert_eq!(world.read_memory("ranger"), before);
 }
 
 #[test]
-fn what_was_left_on_a_host_is_not_looked_for_on_another_way() {
+fn leftover_on_host_is_not_sought_under_other_address() {
     let (Some(server), Some(good), Some(again)) = (sftp_server(), sftp_server(), sftp_server())
     else {
         return;
     };
-    let mut world = world().without("scout");
+    let mut world = world_with_remote_agent().without_agent("scout");
     world.write_scratch("ranger", "a note\n");
     // At the first rename, and for good.
     let lost = AtomicBool::new(false);
-    let judge: Judge = Arc::new(move |_, frame| {
+    let judge: RequestFilter = Arc::new(move |_, frame| {
         match lost.fetch_or(is_rename(frame), Ordering::SeqCst) || is_rename(frame) {
-            true => Fate::Cut,
-            false => Fate::Pass,
+            true => RequestFate::Disconnect,
+            false => RequestFate::Pass,
         }
     });
-    world.reset_by(&engine(&world, Between::new(server, judge)));
-    let pending = world.pending();
+    world.reset_with_engine(&engine_with_connector(
+        &world,
+        FilteredServer::new(server, judge),
+    ));
+    let pending = world.pending_journals();
     assert_eq!(pending.len(), 1, "the connection was cut in the middle");
-    let (memory, lines) = (world.memory("ranger"), "remote_host = box\nremote_memory =");
+    let (memory, lines) = (
+        world.memory_path("ranger"),
+        "remote_host = box\nremote_memory =",
+    );
     let at_port = format!("remote_port = 2222\n{lines} {}", memory.display());
-    world.add("ranger", &at_port);
-    let ran = world.reset_by(&engine(&world, good));
+    world.add_agent("ranger", &at_port);
+    let ran = world.reset_with_engine(&engine_with_connector(&world, good));
     let said = format!("{:?}", ran.report.errors);
     assert!(said.contains("that was on box"), "{said}");
-    assert_eq!(world.pending(), pending);
-    world.add("ranger", &format!("{lines} {}", memory.display()));
-    world.reset_by(&engine(&world, again));
-    assert!(world.pending().is_empty());
-    assert!(world.litter("ranger").is_empty());
+    assert_eq!(world.pending_journals(), pending);
+    world.add_agent("ranger", &format!("{lines} {}", memory.display()));
+    world.reset_with_engine(&engine_with_connector(&world, again));
+    assert!(world.pending_journals().is_empty());
+    assert!(world.leftovers("ranger").is_empty());
 }
 
 #[test]
-fn a_plan_for_one_host_is_not_carried_out_on_another() {
+fn plan_for_one_host_is_refused_on_another() {
     // User, path and content may be the same.
     for way in [
         "remote_host = crate",
@@ -323,25 +334,25 @@ fn a_plan_for_one_host_is_not_carried_out_on_another() {
         let (Some(server), Some(other)) = (sftp_server(), sftp_server()) else {
             return;
         };
-        let mut world = world().without("scout");
+        let mut world = world_with_remote_agent().without_agent("scout");
         world.write_scratch("ranger", "a note\n");
-        let before = world.read("ranger");
+        let before = world.read_memory("ranger");
         let names = ["ranger".to_string()];
-        let first = engine(&world, server);
-        let memory = world.memory("ranger");
-        world.add(
+        let first = engine_with_connector(&world, server);
+        let memory = world.memory_path("ranger");
+        world.add_agent(
             "ranger",
             &format!("{way}\nremote_memory = {}", memory.display()),
         );
-        let second = engine(&world, other);
+        let second = engine_with_connector(&world, other);
         let plan = first.plan_reset(&names, false).unwrap();
         assert_ne!(second.plan_reset(&names, false).unwrap().hash, plan.hash);
-        let ran = apply(&second, &plan);
+        let ran = apply_plan(&second, &plan);
         let result = &ran.report.results[0];
         assert_eq!(result.kind, Some(ErrorKind::Conflict), "{result:?}");
-        assert_eq!(world.read("ranger"), before);
+        assert_eq!(world.read_memory("ranger"), before);
         // An undo is bound in the same way.
-        let ran = apply(&first, &plan);
+        let ran = apply_plan(&first, &plan);
         assert_eq!(ran.report.count(Outcome::Ok), 1, "{:?}", ran.report);
         let undo = |engine: &Engine| {
             let target = UndoTarget::Agents(names.to_vec());
@@ -349,17 +360,17 @@ fn a_plan_for_one_host_is_not_carried_out_on_another() {
         };
         let plan = undo(&first);
         assert_ne!(undo(&second).hash, plan.hash);
-        let ran = apply(&second, &plan);
+        let ran = apply_plan(&second, &plan);
         assert_eq!(ran.report.results[0].kind, Some(ErrorKind::Conflict));
-        assert_eq!(world.read("ranger"), BASELINE.as_bytes());
+        assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
     }
 }
 
 /// A small file system of its own at an agent's folder, as long as this lives.
-struct Small(std::path::PathBuf);
+struct SmallMount(std::path::PathBuf);
 
-impl Small {
-    fn at(folder: &std::path::Path) -> Option<Small> {
+impl SmallMount {
+    fn mount_at(folder: &std::path::Path) -> Option<SmallMount> {
         let mut mount = std::process::Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]);
         let mounted = mount.arg(folder).output();
@@ -367,11 +378,11 @@ impl Small {
             println!("skipped: no file system can be mounted here");
             return None;
         }
-        Some(Small(folder.to_path_buf()))
+        Some(SmallMount(folder.to_path_buf()))
     }
 }
 
-impl Drop for Small {
+impl Drop for SmallMount {
     fn drop(&mut self) {
         let _ = std::process::Command::new("umount")
             .arg("-l")
@@ -381,19 +392,19 @@ impl Drop for Small {
 }
 
 #[test]
-fn a_full_disk_on_a_host_is_told_as_one_and_loses_nothing() {
+fn full_remote_disk_is_reported_and_loses_nothing() {
     let Some(server) = sftp_server() else { return };
-    let world = world().without("scout");
-    let Some(_small) = Small::at(&world.folder("ranger")) else {
+    let world = world_with_remote_agent().without_agent("scout");
+    let Some(_small) = SmallMount::mount_at(&world.agent_directory("ranger")) else {
         return;
     };
     world.write_scratch("ranger", "a note\n");
-    let before = world.read("ranger");
-    let rest = world.folder("ranger").join("rest");
+    let before = world.read_memory("ranger");
+    let rest = world.agent_directory("ranger").join("rest");
     // As much as there is room for.
     let _ = fs::write(&rest, vec![b'x'; 1 << 20]);
-    let engine = engine(&world, server);
-    let ran = world.reset_by(&engine);
+    let engine = engine_with_connector(&world, server);
+    let ran = world.reset_with_engine(&engine);
     let [result] = ran.report.results.as_slice() else {
         panic!("{:?}", ran.report)
     };
@@ -402,40 +413,40 @@ fn a_full_disk_on_a_host_is_told_as_one_and_loses_nothing() {
         result.hints.iter().any(|it| it.contains("full")),
         "{result:?}"
     );
-    assert_eq!(world.read("ranger"), before);
-    assert_eq!(world.litter("ranger"), ["rest"]);
+    assert_eq!(world.read_memory("ranger"), before);
+    assert_eq!(world.leftovers("ranger"), ["rest"]);
     fs::remove_file(rest).unwrap();
-    let ran = world.reset_by(&engine);
+    let ran = world.reset_with_engine(&engine);
     assert_eq!(ran.report.count(Outcome::Ok), 1, "{:?}", ran.report);
-    assert!(world.archived("ranger").ends_with(b"a note\n"));
+    assert!(world.all_entry_bytes("ranger").ends_with(b"a note\n"));
 }
 
 #[test]
-fn two_agents_with_one_memory_on_a_host_are_told_and_not_reset() {
+fn remote_agents_sharing_a_memory_are_refused() {
     let Some(server) = sftp_server() else { return };
     let mut world = World::new(&[]);
-    add_remote(&mut world, "ranger", "box");
-    let memory = world.memory("ranger");
+    add_remote_agent(&mut world, "ranger", "box");
+    let memory = world.memory_path("ranger");
     let lines = format!("remote_host = box\nremote_memory = {}", memory.display());
-    world.add("scout", &lines);
+    world.add_agent("scout", &lines);
     world.set_baseline("scout", BASELINE);
     world.write_scratch("ranger", "a note\n");
-    let engine = engine(&world, server);
+    let engine = engine_with_connector(&world, server);
     let seen = engine.observe(engine.agent("scout").unwrap());
     assert_eq!(seen.state, State::Error, "{seen:?}");
     assert!(seen.reason.contains("shares its memory file with ranger"));
-    let ran = world.reset_by(&engine);
+    let ran = world.reset_with_engine(&engine);
     for result in &ran.report.results {
         assert_eq!(result.outcome, Outcome::Refused, "{:?}", ran.report);
     }
 }
 
 #[test]
-fn what_was_on_one_host_is_not_put_back_on_another() {
+fn undo_for_one_host_is_refused_on_another() {
     let Some(server) = sftp_server() else { return };
-    let mut world = world().without("scout");
+    let mut world = world_with_remote_agent().without_agent("scout");
     world.write_scratch("ranger", "a note of the first host\n");
-    let ran = world.reset_by(&engine(&world, server));
+    let ran = world.reset_with_engine(&engine_with_connector(&world, server));
     assert_eq!(
         ran.report.results[0].outcome,
         Outcome::Ok,
@@ -443,14 +454,14 @@ fn what_was_on_one_host_is_not_put_back_on_another() {
         ran.report
     );
     let undo = |world: &World| {
-        let engine = engine(world, sftp_server().unwrap());
+        let engine = engine_with_connector(world, sftp_server().unwrap());
         let target = UndoTarget::Agents(vec!["ranger".to_string()]);
         engine.plan_undo(&target, UndoMode::Refuse, false).unwrap()
     };
-    let memory = world.memory("ranger");
-    let other = world.folder("ranger").join("OTHER.md");
+    let memory = world.memory_path("ranger");
+    let other = world.agent_directory("ranger").join("OTHER.md");
     let mut refused = |lines: String, now: &str| {
-        world.add("ranger", &lines);
+        world.add_agent("ranger", &lines);
         let plan = undo(&world);
         assert!(plan.steps.is_empty(), "{plan:?}");
         let why = &plan.skipped[0].reason;
@@ -469,6 +480,6 @@ fn what_was_on_one_host_is_not_put_back_on_another() {
         format!("memory_file = {}", memory.display()),
         "is at local:",
     );
-    add_remote(&mut world, "ranger", "box");
+    add_remote_agent(&mut world, "ranger", "box");
     assert_eq!(undo(&world).steps.len(), 1);
 }

@@ -21,9 +21,9 @@ use memory_shepherd::transport::sftp::session::SessionPipes;
 use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream, SshChild};
 
 /// How long a server may take for what it has got.
-const ENDING: Duration = Duration::from_secs(120);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(120);
 
-pub fn host(name: &str) -> SshHost {
+pub fn host_named(name: &str) -> SshHost {
     SshHost {
         name: name.to_string(),
         user: None,
@@ -36,100 +36,100 @@ pub fn host(name: &str) -> SshHost {
 
 /// A program that speaks SFTP on its standard input and output.
 #[derive(Clone)]
-pub struct Program {
+pub struct ServerProgram {
     path: PathBuf,
     arguments: Vec<&'static str>,
 }
 
 /// OpenSSH's server; none where it is not installed.
-pub fn sftp_server() -> Option<Program> {
+pub fn sftp_server() -> Option<ServerProgram> {
     let places = ["/usr/lib/openssh/sftp-server", "/usr/libexec/sftp-server"];
     let path = places.iter().map(PathBuf::from).find(|path| path.exists());
     if path.is_none() {
         println!("skipped: OpenSSH's sftp-server is not installed");
     }
-    Some(Program {
+    Some(ServerProgram {
         path: path?,
         arguments: vec!["-e"],
     })
 }
 
 /// A program that never says a word and never ends.
-pub fn mute() -> Program {
-    Program {
+pub fn silent_program() -> ServerProgram {
+    ServerProgram {
         path: "sleep".into(),
         arguments: vec!["600"],
     }
 }
 
 /// What becomes of a request on its way.
-pub enum Fate {
+pub enum RequestFate {
     Pass,
     /// It never arrives, and nothing does any more. What came before is answered.
-    Cut,
+    Disconnect,
     /// It arrives, and its answer does not, nor does anything else.
-    CutBehind,
+    DisconnectAfter,
     /// It never arrives, and has no answer.
-    Swallow,
+    Discard,
     /// It never arrives; this is said in its place, as it is.
-    Answer(Vec<u8>),
+    Reply(Vec<u8>),
     /// It is late, with all that was sent together with it, and the connection is
     /// lost: see [`Late`].
-    Late,
+    Delay,
 }
 
 /// What becomes of an answer.
-pub enum Said {
+pub enum ReplyFate {
     Pass,
     /// It never comes.
     Drop,
     /// These bytes come instead.
-    Bytes(Vec<u8>),
+    Replace(Vec<u8>),
     /// It comes byte by byte.
-    Drip,
+    SendByteByByte,
 }
 
 /// A request of a client: its number, from 0 over all sessions, INIT among them,
 /// and its frame without the length.
 #[derive(Clone)]
-pub struct Asked {
+pub struct SentRequest {
     pub number: usize,
     pub frame: Vec<u8>,
 }
 
 /// Decides over the requests to a server, of which this is the number, from 1, and
 /// the frame without its length. It may change it.
-pub type Judge = Arc<dyn Fn(usize, &mut Vec<u8>) -> Fate + Send + Sync>;
+pub type RequestFilter = Arc<dyn Fn(usize, &mut Vec<u8>) -> RequestFate + Send + Sync>;
 
 /// Decides over the answer to a request, which it may change; over VERSION, too.
-pub type Ear = Arc<dyn Fn(&Asked, &mut Vec<u8>) -> Said + Send + Sync>;
+pub type ReplyFilter = Arc<dyn Fn(&SentRequest, &mut Vec<u8>) -> ReplyFate + Send + Sync>;
 
 /// A server with somebody in between, on one session after the other.
-pub struct Between {
-    server: Program,
-    judge: Judge,
-    ear: Ear,
-    asked: Arc<AtomicUsize>,
-    late: Late,
+pub struct FilteredServer {
+    server: ServerProgram,
+    request_filter: RequestFilter,
+    reply_filter: ReplyFilter,
+    request_count: Arc<AtomicUsize>,
+    delayed: DelayedRequests,
 }
 
 /// Requests that a host has got and not done yet, while whoever sent them is gone.
 #[derive(Clone, Default)]
-pub struct Late(Arc<Mutex<Vec<Kept>>>);
+pub struct DelayedRequests(Arc<Mutex<Vec<DelayedServer>>>);
 
 /// A server with what it does later, and what ends when it has ended.
-struct Kept {
+struct DelayedServer {
     to_server: File,
     frames: Vec<Vec<u8>>,
     ended: Receiver<()>,
 }
 
-impl Late {
+impl DelayedRequests {
     /// Has the hosts do it, and waits for that; how many requests there were.
-    pub fn happens(&self) -> usize {
+    pub fn deliver(&self) -> usize {
         let kept = std::mem::take(&mut *self.0.lock().unwrap());
         let mut count = 0;
-        for Kept {
+        for DelayedServer {
             mut to_server,
             frames,
             ended,
@@ -141,7 +141,7 @@ impl Late {
             }
             drop(to_server);
             // Nothing is ever sent.
-            let over = ended.recv_timeout(ENDING);
+            let over = ended.recv_timeout(EXIT_TIMEOUT);
             assert_eq!(over, Err(RecvTimeoutError::Disconnected));
         }
         count
@@ -149,7 +149,7 @@ impl Late {
 }
 
 /// The way to a server that leads through somebody in between.
-pub struct Way {
+pub struct InterceptedLink {
     /// The client's.
     pub link: SessionPipes,
     /// The other end of that.
@@ -158,11 +158,11 @@ pub struct Way {
     pub from_server: File,
 }
 
-impl Way {
+impl InterceptedLink {
     /// Takes the place of a connection.
-    pub fn cut(link: SessionPipes) -> Way {
+    pub fn intercept(link: SessionPipes) -> InterceptedLink {
         let (ours, client) = UnixStream::pair().unwrap();
-        Way {
+        InterceptedLink {
             to_server: File::from(link.input),
             from_server: File::from(link.output),
             link: SessionPipes {
@@ -176,22 +176,22 @@ impl Way {
 }
 
 /// What the two directions of one session share.
-struct Wire {
+struct SessionRelay {
     /// To the client; both directions answer.
     client: Mutex<UnixStream>,
     /// Requests that the server was given and has not answered.
-    open: Mutex<HashMap<u32, Asked>>,
+    unanswered: Mutex<HashMap<u32, SentRequest>>,
     answered: Condvar,
     /// Answers to this request and to all behind it do not come.
-    deaf: AtomicUsize,
+    silenced: AtomicUsize,
 }
 
-impl Wire {
-    fn open(&self) -> MutexGuard<'_, HashMap<u32, Asked>> {
-        self.open.lock().unwrap()
+impl SessionRelay {
+    fn lock_unanswered(&self) -> MutexGuard<'_, HashMap<u32, SentRequest>> {
+        self.unanswered.lock().unwrap()
     }
 
-    fn say(&self, bytes: &[u8]) {
+    fn send_reply(&self, bytes: &[u8]) {
         // It may be gone.
         let _ = self.client.lock().unwrap().write_all(bytes);
     }
@@ -201,53 +201,59 @@ impl Wire {
     }
 
     /// Waits until the server has answered whatever it was given.
-    fn wait(&self) {
-        let open = self.open();
+    fn wait_for_replies(&self) {
+        let open = self.lock_unanswered();
         let some = |open: &mut HashMap<_, _>| !open.is_empty();
-        drop(self.answered.wait_timeout_while(open, ENDING, some));
+        drop(self.answered.wait_timeout_while(open, EXIT_TIMEOUT, some));
     }
 }
 
-impl Between {
-    pub fn new(server: Program, judge: Judge) -> Between {
-        Between {
+impl FilteredServer {
+    pub fn new(server: ServerProgram, judge: RequestFilter) -> FilteredServer {
+        FilteredServer {
             server,
-            judge,
-            ear: Arc::new(|_, _| Said::Pass),
-            asked: Arc::default(),
-            late: Late::default(),
+            request_filter: judge,
+            reply_filter: Arc::new(|_, _| ReplyFate::Pass),
+            request_count: Arc::default(),
+            delayed: DelayedRequests::default(),
         }
     }
 
     /// Somebody who decides over the answers.
-    pub fn hearing(self, ear: Ear) -> Between {
-        Between { ear, ..self }
+    pub fn with_reply_filter(self, ear: ReplyFilter) -> FilteredServer {
+        FilteredServer {
+            reply_filter: ear,
+            ..self
+        }
     }
 
     /// What is done late.
-    pub fn late(&self) -> Late {
-        self.late.clone()
+    pub fn delayed_requests(&self) -> DelayedRequests {
+        self.delayed.clone()
     }
 }
 
-impl Connector for Between {
+impl Connector for FilteredServer {
     fn connect(&self, _: &SshHost) -> Result<SftpStream, TransportError> {
         let (child, link) = self.server.start();
         let child = Arc::new(Mutex::new(child));
-        let Way {
+        let InterceptedLink {
             link,
             mut to_server,
             mut from_server,
             client: theirs,
-        } = Way::cut(link);
-        let (judge, ear) = (Arc::clone(&self.judge), Arc::clone(&self.ear));
-        let (asked, late) = (Arc::clone(&self.asked), self.late.clone());
+        } = InterceptedLink::intercept(link);
+        let (judge, ear) = (
+            Arc::clone(&self.request_filter),
+            Arc::clone(&self.reply_filter),
+        );
+        let (asked, late) = (Arc::clone(&self.request_count), self.delayed.clone());
         let mut requests = theirs.try_clone().unwrap();
-        let wire = Arc::new(Wire {
+        let wire = Arc::new(SessionRelay {
             client: Mutex::new(theirs),
-            open: Mutex::default(),
+            unanswered: Mutex::default(),
             answered: Condvar::new(),
-            deaf: AtomicUsize::new(usize::MAX),
+            silenced: AtomicUsize::new(usize::MAX),
         });
         let back = Arc::clone(&wire);
         let (ending, ended) = channel::<()>();
@@ -258,23 +264,23 @@ impl Connector for Between {
                 let sent = frame.clone();
                 // The first frame begins the session.
                 let fate = match number {
-                    0 => Fate::Pass,
+                    0 => RequestFate::Pass,
                     number => judge(number, &mut frame),
                 };
                 match fate {
-                    Fate::Pass => {}
-                    Fate::Swallow => continue,
-                    Fate::Answer(bytes) => {
-                        wire.say(&bytes);
+                    RequestFate::Pass => {}
+                    RequestFate::Discard => continue,
+                    RequestFate::Reply(bytes) => {
+                        wire.send_reply(&bytes);
                         continue;
                     }
-                    Fate::CutBehind => wire.deaf.store(number, Ordering::SeqCst),
-                    Fate::Cut => break,
-                    Fate::Late => {
+                    RequestFate::DisconnectAfter => wire.silenced.store(number, Ordering::SeqCst),
+                    RequestFate::Disconnect => break,
+                    RequestFate::Delay => {
                         let mut frames = vec![frame];
-                        frames.extend(read_rest(&mut requests));
-                        wire.wait();
-                        late.0.lock().unwrap().push(Kept {
+                        frames.extend(read_available_frames(&mut requests));
+                        wire.wait_for_replies();
+                        late.0.lock().unwrap().push(DelayedServer {
                             to_server,
                             frames,
                             ended,
@@ -282,44 +288,49 @@ impl Connector for Between {
                         return wire.hang_up();
                     }
                 }
-                let id = id(&sent);
-                wire.open().insert(
+                let id = frame_id(&sent);
+                wire.lock_unanswered().insert(
                     id,
-                    Asked {
+                    SentRequest {
                         number,
                         frame: sent,
                     },
                 );
-                if write_frame(&mut to_server, &frame).is_none() || matches!(fate, Fate::CutBehind)
+                if write_frame(&mut to_server, &frame).is_none()
+                    || matches!(fate, RequestFate::DisconnectAfter)
                 {
                     break;
                 }
             }
             // The server does what it has got, and ends; unless it cannot.
             drop(to_server);
-            if ended.recv_timeout(ENDING) == Err(RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(EXIT_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                 let _ = stuck.lock().unwrap().kill();
             }
         });
         thread::spawn(move || {
             while let Some(mut frame) = read_frame(&mut from_server) {
-                let asked = back.open().get(&id(&frame)).cloned();
+                let asked = back.lock_unanswered().get(&frame_id(&frame)).cloned();
                 let said = match &asked {
-                    Some(asked) if asked.number >= back.deaf.load(Ordering::SeqCst) => Said::Drop,
+                    Some(asked) if asked.number >= back.silenced.load(Ordering::SeqCst) => {
+                        ReplyFate::Drop
+                    }
                     Some(asked) => ear(asked, &mut frame),
-                    None => Said::Pass,
+                    None => ReplyFate::Pass,
                 };
                 match said {
-                    Said::Pass => back.say(&packet(&frame)),
-                    Said::Drop => {}
-                    Said::Bytes(bytes) => back.say(&bytes),
-                    Said::Drip => packet(&frame).chunks(1).for_each(|byte| back.say(byte)),
+                    ReplyFate::Pass => back.send_reply(&with_length(&frame)),
+                    ReplyFate::Drop => {}
+                    ReplyFate::Replace(bytes) => back.send_reply(&bytes),
+                    ReplyFate::SendByteByByte => with_length(&frame)
+                        .chunks(1)
+                        .for_each(|byte| back.send_reply(byte)),
                 }
-                back.open().remove(&id(&frame));
+                back.lock_unanswered().remove(&frame_id(&frame));
                 back.answered.notify_all();
             }
             let _ = child.lock().unwrap().wait();
-            back.open().clear();
+            back.lock_unanswered().clear();
             back.answered.notify_all();
             back.hang_up();
             drop(ending);
@@ -332,7 +343,7 @@ impl Connector for Between {
 }
 
 /// The id of a frame; INIT and VERSION have none, and count as 0.
-fn id(frame: &[u8]) -> u32 {
+fn frame_id(frame: &[u8]) -> u32 {
     let id = frame.get(1..5).filter(|_| frame[0] > 2);
     id.map_or(0, |id| u32::from_be_bytes(id.try_into().unwrap()))
 }
@@ -346,7 +357,7 @@ pub fn read_frame(from: &mut impl Read) -> Option<Vec<u8>> {
 }
 
 /// What else has arrived.
-fn read_rest(from: &mut UnixStream) -> Vec<Vec<u8>> {
+fn read_available_frames(from: &mut UnixStream) -> Vec<Vec<u8>> {
     let mut bytes = Vec::new();
     // Fails where there is no more.
     from.set_nonblocking(true).unwrap();
@@ -356,16 +367,16 @@ fn read_rest(from: &mut UnixStream) -> Vec<Vec<u8>> {
 }
 
 /// A frame with its length.
-pub fn packet(frame: &[u8]) -> Vec<u8> {
+pub fn with_length(frame: &[u8]) -> Vec<u8> {
     let length = (frame.len() as u32).to_be_bytes();
     [&length[..], frame].concat()
 }
 
 pub fn write_frame(to: &mut impl Write, frame: &[u8]) -> Option<()> {
-    to.write_all(&packet(frame)).ok()
+    to.write_all(&with_length(frame)).ok()
 }
 
-impl Program {
+impl ServerProgram {
     pub fn start(&self) -> (Child, SessionPipes) {
         let mut command = Command::new(&self.path);
         command.args(&self.arguments);
@@ -382,14 +393,14 @@ impl Program {
 }
 
 /// A program that ends with the session.
-pub fn carried(child: Child, link: SessionPipes) -> SftpStream {
+pub fn stream_of_child(child: Child, link: SessionPipes) -> SftpStream {
     let child = Some(SshChild::new(child, Arc::new(SystemClock)));
     SftpStream { pipes: link, child }
 }
 
-impl Connector for Program {
+impl Connector for ServerProgram {
     fn connect(&self, _: &SshHost) -> Result<SftpStream, TransportError> {
         let (child, link) = self.start();
-        Ok(carried(child, link))
+        Ok(stream_of_child(child, link))
     }
 }

@@ -16,7 +16,7 @@ use memory_shepherd::transport::sftp::wire::{
     Attrs, Reply, Request, ServerExtensions, Statvfs, flags, status,
 };
 
-const SERVERS: &[&str] = &[
+const SERVER_PATHS: &[&str] = &[
     "/usr/lib/openssh/sftp-server",
     "/usr/libexec/openssh/sftp-server",
     "/usr/libexec/sftp-server",
@@ -24,15 +24,15 @@ const SERVERS: &[&str] = &[
 ];
 
 /// The server, in a folder of its own.
-struct Host {
+struct SftpServerSession {
     child: Child,
     dir: TempDir,
     session: Session,
 }
 
-impl Host {
-    fn new(arguments: &[&str]) -> Option<Host> {
-        let found = SERVERS.iter().find(|path| Path::new(path).exists());
+impl SftpServerSession {
+    fn new(arguments: &[&str]) -> Option<SftpServerSession> {
+        let found = SERVER_PATHS.iter().find(|path| Path::new(path).exists());
         let Some(server) = found else {
             println!("skipped: sftp-server is not installed");
             return None;
@@ -50,7 +50,7 @@ impl Host {
             stderr: child.stderr.take().map(OwnedFd::from),
         };
         let deadline = Instant::now() + REPLY_TIMEOUT;
-        Some(Host {
+        Some(SftpServerSession {
             child,
             dir: crate::folder(),
             session: Session::start(link, deadline).unwrap(),
@@ -62,32 +62,32 @@ impl Host {
         path.into_os_string().into_vec()
     }
 
-    fn ask(&self, batch: Vec<Request>) -> Vec<Reply> {
+    fn request_batch(&self, batch: Vec<Request>) -> Vec<Reply> {
         let answers = self.session.send_batch(batch).wait();
         answers.into_iter().map(Result::unwrap).collect()
     }
 
-    fn one(&self, request: Request) -> Reply {
-        let [reply] = self.ask(vec![request]).try_into().unwrap();
+    fn request(&self, request: Request) -> Reply {
+        let [reply] = self.request_batch(vec![request]).try_into().unwrap();
         reply
     }
 
-    fn open(&self, path: Vec<u8>, flags: u32) -> Vec<u8> {
+    fn open_handle(&self, path: Vec<u8>, flags: u32) -> Vec<u8> {
         let mode = Some(0o600);
-        match self.one(Request::Open { path, flags, mode }) {
+        match self.request(Request::Open { path, flags, mode }) {
             Reply::Handle(handle) => handle,
             reply => panic!("{reply:?}"),
         }
     }
 
     /// The server ends when its input does, and nothing is left of it.
-    fn leave(mut self) {
+    fn assert_server_ends(mut self) {
         drop(self.session);
         assert!(self.child.wait().unwrap().success());
     }
 }
 
-fn code(reply: &Reply) -> u32 {
+fn status_code(reply: &Reply) -> u32 {
     match reply {
         Reply::Status { code, .. } => *code,
         reply => panic!("{reply:?}"),
@@ -95,8 +95,8 @@ fn code(reply: &Reply) -> u32 {
 }
 
 #[test]
-fn a_file_is_written_read_renamed_and_linked() {
-    let Some(host) = Host::new(&["-e"]) else {
+fn file_is_written_read_renamed_and_linked() {
+    let Some(host) = SftpServerSession::new(&["-e"]) else {
         return;
     };
     let every = ServerExtensions {
@@ -111,7 +111,7 @@ fn a_file_is_written_read_renamed_and_linked() {
     assert_eq!(host.session.limits().unwrap().read, 261_120);
     let name = b"no\xFFtext \xE2\x98\x83";
     let new = host.path([name.as_slice(), b".new"].concat());
-    let handle = host.open(new.clone(), flags::WRITE | flags::CREATE | flags::EXCLUSIVE);
+    let handle = host.open_handle(new.clone(), flags::WRITE | flags::CREATE | flags::EXCLUSIVE);
     // Two writes of the most that one may carry, in one batch with all the rest.
     let content: Vec<u8> = (0..2 * 255 * 1024).map(|n: u32| (n / 7) as u8).collect();
     let half = content.len() / 2;
@@ -124,7 +124,7 @@ fn a_file_is_written_read_renamed_and_linked() {
         mode: Some(0o640),
         ..Attrs::default()
     };
-    let replies = host.ask(vec![
+    let replies = host.request_batch(vec![
         write(0),
         write(half),
         Request::Fsetstat {
@@ -139,10 +139,10 @@ fn a_file_is_written_read_renamed_and_linked() {
         },
         Request::Fsync { handle },
     ]);
-    let codes: Vec<u32> = replies.iter().map(code).collect();
+    let codes: Vec<u32> = replies.iter().map(status_code).collect();
     assert_eq!(codes[..5], [0; 5]);
     assert_ne!(codes[5], 0);
-    let handle = host.open(new.clone(), flags::READ);
+    let handle = host.open_handle(new.clone(), flags::READ);
     let length = 255 * 1024;
     let read = |offset: usize| Request::Read {
         handle: handle.clone(),
@@ -152,7 +152,7 @@ fn a_file_is_written_read_renamed_and_linked() {
     let fstat = Request::Fstat {
         handle: handle.clone(),
     };
-    let replies = host.ask(vec![fstat, read(0), read(half), read(2 * half)]);
+    let replies = host.request_batch(vec![fstat, read(0), read(half), read(2 * half)]);
     let [
         Reply::Attrs(attrs),
         Reply::Data(first),
@@ -165,7 +165,7 @@ fn a_file_is_written_read_renamed_and_linked() {
     assert_eq!(attrs.size, Some(content.len() as u64));
     assert_eq!(attrs.mode, Some(0o100_640));
     assert_eq!([&first[..], second].concat(), content);
-    assert_eq!(code(end), status::EOF);
+    assert_eq!(status_code(end), status::EOF);
     // A memory is taken away and the new file put in its place.
     let (memory, aside) = (host.path(name), host.path("aside"));
     fs::write(OsStr::from_bytes(&memory), "old").unwrap();
@@ -183,7 +183,7 @@ fn a_file_is_written_read_renamed_and_linked() {
         Vec::new(),
     );
     for reply in replies.wait() {
-        assert_eq!(code(&reply.unwrap()), 0);
+        assert_eq!(status_code(&reply.unwrap()), 0);
     }
     let replaces = Request::HardLink {
         from: aside.clone(),
@@ -195,9 +195,9 @@ fn a_file_is_written_read_renamed_and_linked() {
     let there = Request::Lstat {
         path: memory.clone(),
     };
-    let replies = host.ask(vec![replaces, gone, there]);
-    assert_eq!(code(&replies[0]), status::FAILURE);
-    assert_eq!(code(&replies[1]), status::NO_SUCH_FILE);
+    let replies = host.request_batch(vec![replaces, gone, there]);
+    assert_eq!(status_code(&replies[0]), status::FAILURE);
+    assert_eq!(status_code(&replies[1]), status::NO_SUCH_FILE);
     let Reply::Attrs(found) = &replies[2] else {
         panic!("{replies:?}");
     };
@@ -207,12 +207,12 @@ fn a_file_is_written_read_renamed_and_linked() {
     assert_eq!(found.mode, Some(real.permissions().mode()));
     assert_eq!(fs::read(OsStr::from_bytes(&memory)).unwrap(), content);
     assert_eq!(fs::read(OsStr::from_bytes(&aside)).unwrap(), b"old");
-    host.leave();
+    host.assert_server_ends();
 }
 
 #[test]
-fn folders_links_and_file_systems_are_looked_at() {
-    let Some(host) = Host::new(&["-e"]) else {
+fn directories_links_and_file_systems_are_inspected() {
+    let Some(host) = SftpServerSession::new(&["-e"]) else {
         return;
     };
     let folder = host.dir.path().canonicalize().unwrap();
@@ -221,7 +221,7 @@ fn folders_links_and_file_systems_are_looked_at() {
     fs::write(OsStr::from_bytes(&host.path(&name)), "x").unwrap();
     let link = host.path("link");
     std::os::unix::fs::symlink(OsStr::from_bytes(b"to\xFF"), OsStr::from_bytes(&link)).unwrap();
-    let replies = host.ask(vec![
+    let replies = host.request_batch(vec![
         Request::RealPath {
             path: host.path("."),
         },
@@ -250,7 +250,7 @@ fn folders_links_and_file_systems_are_looked_at() {
         panic!("{replies:?}");
     };
     assert!(Statvfs::decode(body).unwrap().blocks > 0);
-    assert_eq!((code(&replies[5]), code(&replies[6])), (0, 0));
+    assert_eq!((status_code(&replies[5]), status_code(&replies[6])), (0, 0));
     let Reply::Handle(handle) = &replies[4] else {
         panic!("{replies:?}");
     };
@@ -260,23 +260,26 @@ fn folders_links_and_file_systems_are_looked_at() {
     let close = Request::Close {
         handle: handle.clone(),
     };
-    let replies = host.ask(vec![list.clone(), list, close]);
+    let replies = host.request_batch(vec![list.clone(), list, close]);
     let Reply::Names(names) = &replies[0] else {
         panic!("{replies:?}");
     };
     let mut names: Vec<&[u8]> = names.iter().map(|it| it.name.as_slice()).collect();
     names.sort();
     assert_eq!(names, [&b"."[..], b"..", b"plain"]);
-    assert_eq!((code(&replies[1]), code(&replies[2])), (status::EOF, 0));
+    assert_eq!(
+        (status_code(&replies[1]), status_code(&replies[2])),
+        (status::EOF, 0)
+    );
     // A folder that is opened like a file can be synced.
-    let handle = host.open(folder, flags::READ);
-    assert_eq!(code(&host.one(Request::Fsync { handle })), 0);
-    host.leave();
+    let handle = host.open_handle(folder, flags::READ);
+    assert_eq!(status_code(&host.request(Request::Fsync { handle })), 0);
+    host.assert_server_ends();
 }
 
 #[test]
-fn more_handles_than_fit_into_a_byte_keep_their_files() {
-    let Some(host) = Host::new(&["-e"]) else {
+fn more_handles_than_a_byte_counts_keep_their_files() {
+    let Some(host) = SftpServerSession::new(&["-e"]) else {
         return;
     };
     let count = 250_usize;
@@ -286,7 +289,7 @@ fn more_handles_than_fit_into_a_byte_keep_their_files() {
         mode: Some(0o600),
     });
     let handles: Vec<Vec<u8>> = host
-        .ask(opens.collect())
+        .request_batch(opens.collect())
         .into_iter()
         .map(|reply| match reply {
             Reply::Handle(handle) => handle,
@@ -306,14 +309,22 @@ fn more_handles_than_fit_into_a_byte_keep_their_files() {
             offset: 0,
             bytes: format!("of {number}").into_bytes(),
         });
-    assert!(host.ask(writes.collect()).iter().all(|it| code(it) == 0));
+    assert!(
+        host.request_batch(writes.collect())
+            .iter()
+            .all(|it| status_code(it) == 0)
+    );
     for number in 0..count {
         let content = fs::read_to_string(host.dir.path().join(format!("{number}"))).unwrap();
         assert_eq!(content, format!("of {number}"));
     }
     // Abandoned, they are given back: there is room for as many again, and again.
     let closes = handles.into_iter().map(|handle| Request::Close { handle });
-    assert!(host.ask(closes.collect()).iter().all(|it| code(it) == 0));
+    assert!(
+        host.request_batch(closes.collect())
+            .iter()
+            .all(|it| status_code(it) == 0)
+    );
     for _ in 0..8 {
         let opens = (0..count).map(|number| Request::Open {
             path: host.path(format!("{number}")),
@@ -322,14 +333,14 @@ fn more_handles_than_fit_into_a_byte_keep_their_files() {
         });
         drop(host.session.send_batch(opens.collect()));
     }
-    let handle = host.open(host.path("7"), flags::READ);
-    assert_eq!(code(&host.one(Request::Close { handle })), 0);
-    host.leave();
+    let handle = host.open_handle(host.path("7"), flags::READ);
+    assert_eq!(status_code(&host.request(Request::Close { handle })), 0);
+    host.assert_server_ends();
 }
 
 #[test]
 fn fifty_pairs_replace_fifty_memories() {
-    let Some(host) = Host::new(&["-e"]) else {
+    let Some(host) = SftpServerSession::new(&["-e"]) else {
         return;
     };
     let name = |number: usize, end: &str| host.path(format!("{number}.{end}"));
@@ -352,7 +363,7 @@ fn fifty_pairs_replace_fifty_memories() {
         .collect();
     for (number, pending) in pairs.into_iter().enumerate() {
         for answer in pending.wait() {
-            assert_eq!(code(&answer.unwrap()), 0);
+            assert_eq!(status_code(&answer.unwrap()), 0);
         }
         let read = |end: &str| fs::read(OsStr::from_bytes(&name(number, end))).unwrap();
         assert_eq!(
@@ -360,15 +371,15 @@ fn fifty_pairs_replace_fifty_memories() {
             (b"new".to_vec(), b"old".to_vec())
         );
     }
-    host.leave();
+    host.assert_server_ends();
 }
 
 #[test]
-fn a_server_that_dies_is_told_with_its_last_words() {
-    let Some(mut host) = Host::new(&["-e", "-l", "INFO"]) else {
+fn dead_server_is_reported_with_its_stderr() {
+    let Some(mut host) = SftpServerSession::new(&["-e", "-l", "INFO"]) else {
         return;
     };
-    let handle = host.open(host.path("a"), flags::WRITE | flags::CREATE);
+    let handle = host.open_handle(host.path("a"), flags::WRITE | flags::CREATE);
     host.child.kill().unwrap();
     host.child.wait().unwrap();
     let answer = host

@@ -8,25 +8,25 @@ use std::process::{Command, Output};
 use super::terminal::{self, Terminal};
 use super::world::{BASELINE, World};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_memory-shepherd");
+const PROGRAM_PATH: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 
 /// A fleet with agents on a host, and a folder for an ssh.
-pub struct Site {
+pub struct RemoteSite {
     pub world: World,
     config: PathBuf,
     pub bin: PathBuf,
 }
 
-impl Site {
+impl RemoteSite {
     /// Adds these agents to a world, each with lines of its own; `ssh` is the script.
-    pub fn new(mut world: World, agents: &[&str], lines: &str, ssh: &str) -> Site {
+    pub fn new(mut world: World, agents: &[&str], lines: &str, ssh: &str) -> RemoteSite {
         for agent in agents {
-            let memory = world.memory(agent);
+            let memory = world.memory_path(agent);
             let lines = format!(
                 "remote_host = box\nremote_timeout = 3600\nremote_memory = {}\n{lines}",
                 memory.display()
             );
-            world.add(agent, &lines);
+            world.add_agent(agent, &lines);
             world.set_baseline(agent, BASELINE);
             world.write_scratch(agent, "a note\n");
         }
@@ -35,24 +35,25 @@ impl Site {
         fs::create_dir(&bin).unwrap();
         fs::write(bin.join("ssh"), ssh).unwrap();
         fs::set_permissions(bin.join("ssh"), PermissionsExt::from_mode(0o755)).unwrap();
-        Site { world, config, bin }
+        RemoteSite { world, config, bin }
     }
 
-    fn path(&self) -> String {
+    fn search_path(&self) -> String {
         format!("{}:/usr/bin:/bin", self.bin.display())
     }
 
-    pub fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(PROGRAM);
-        command.env_clear().env("PATH", self.path());
+    pub fn run_program(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(PROGRAM_PATH);
+        command.env_clear().env("PATH", self.search_path());
         command.env("HOME", self.world.root.join("home"));
         command.arg("--config").arg(&self.config).args(arguments);
         command.output().unwrap()
     }
 
-    pub fn open(&self) -> Terminal {
-        let mut command = terminal::command(Path::new(PROGRAM), &self.world.root.join("home"));
-        command.env("PATH", self.path());
+    pub fn start_console(&self) -> Terminal {
+        let mut command =
+            terminal::isolated_command(Path::new(PROGRAM_PATH), &self.world.root.join("home"));
+        command.env("PATH", self.search_path());
         command.args(["--config", self.config.to_str().unwrap()]);
         Terminal::start(command, (120, 36))
     }

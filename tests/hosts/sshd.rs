@@ -24,58 +24,58 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// What the client's configuration calls the server.
-pub const HOST: &str = "box";
+pub const HOST_NAME: &str = "box";
 
-const SERVER: &str = "/usr/sbin/sshd";
+const SSHD_PATH: &str = "/usr/sbin/sshd";
 
 /// The folder that a server of root's wants, and that a boot makes.
-const PRIVSEP: &str = "/run/sshd";
+const PRIVSEP_DIRECTORY: &str = "/run/sshd";
 
 /// How long anything that surely happens may take.
-const BOUND: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An SSH server. Dropped, it closes its port and every connection, and the
 /// processes behind them are waited for.
 pub struct Sshd {
     dir: TempDir,
     port: u16,
-    guests: Arc<Guests>,
-    door: Option<JoinHandle<()>>,
+    connections: Arc<Connections>,
+    acceptor: Option<JoinHandle<()>>,
 }
 
 /// Who is connected.
-struct Guests {
+struct Connections {
     /// None when the server is closed.
-    inside: Mutex<Option<Vec<Guest>>>,
-    came: AtomicUsize,
+    open: Mutex<Option<Vec<Connection>>>,
+    total: AtomicUsize,
 }
 
 /// A connection with the process that serves it, and who waits for its end: then
 /// the connection ends as well.
-struct Guest {
+struct Connection {
     stream: TcpStream,
     served_by: Option<Pid>,
     waiting: JoinHandle<()>,
 }
 
-impl Guests {
-    fn inside(&self) -> MutexGuard<'_, Option<Vec<Guest>>> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+impl Connections {
+    fn lock_open(&self) -> MutexGuard<'_, Option<Vec<Connection>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Serves whoever comes, until the server is closed.
-    fn welcome(&self, listener: &TcpListener, dir: &Path) {
+    fn accept_connections(&self, listener: &TcpListener, dir: &Path) {
         for stream in listener.incoming() {
             let stream = stream.expect("a connection");
-            let mut inside = self.inside();
+            let mut inside = self.lock_open();
             let Some(inside) = inside.as_mut() else {
                 return;
             };
-            self.came.fetch_add(1, Ordering::SeqCst);
+            self.total.fetch_add(1, Ordering::SeqCst);
             inside.retain(|guest| !guest.waiting.is_finished());
             let end = |stream: &TcpStream| OwnedFd::from(stream.try_clone().expect("a copy"));
             let log = OpenOptions::new().append(true).open(dir.join("log"));
-            let mut child = Command::new(SERVER)
+            let mut child = Command::new(SSHD_PATH)
                 .args(["-i", "-e", "-f"])
                 .arg(dir.join("sshd_config"))
                 .stdin(end(&stream))
@@ -89,7 +89,7 @@ impl Guests {
                 let _ = child.wait();
                 let _ = ours.shutdown(Shutdown::Both);
             });
-            inside.push(Guest {
+            inside.push(Connection {
                 stream,
                 served_by,
                 waiting,
@@ -102,22 +102,22 @@ impl Sshd {
     /// A server that lets the user of this process in, by a key. None where there
     /// is no sshd, or none can be run.
     pub fn start() -> Option<Sshd> {
-        Sshd::with("")
+        Sshd::with_config_lines("")
     }
 
     /// The same with a further host key, of another kind, that the client does not
     /// know.
     pub fn with_further_key() -> Option<Sshd> {
-        Sshd::made("", true)
+        Sshd::start_with("", true)
     }
 
     /// The same with lines of sshd_config that win over ours.
-    pub fn with(lines: &str) -> Option<Sshd> {
-        Sshd::made(lines, false)
+    pub fn with_config_lines(lines: &str) -> Option<Sshd> {
+        Sshd::start_with(lines, false)
     }
 
-    fn made(lines: &str, further_key: bool) -> Option<Sshd> {
-        if !can_run() {
+    fn start_with(lines: &str, further_key: bool) -> Option<Sshd> {
+        if !can_run_sshd() {
             return None;
         }
         // Not on a disk that others may keep busy, if there is another place.
@@ -130,9 +130,9 @@ impl Sshd {
         File::create(at("log")).expect("a log");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let guests = Arc::new(Guests {
-            inside: Mutex::new(Some(Vec::new())),
-            came: AtomicUsize::new(0),
+        let guests = Arc::new(Connections {
+            open: Mutex::new(Some(Vec::new())),
+            total: AtomicUsize::new(0),
         });
         // A second line for a subsystem is an error, not one that is ignored.
         let subsystem = match lines.contains("Subsystem ") {
@@ -167,7 +167,7 @@ LogLevel VERBOSE
             config.write_all(line.as_bytes()).expect("a further line");
         }
         let client = format!(
-            "Host {HOST}
+            "Host {HOST_NAME}
 HostName 127.0.0.1
 Port {port}
 Host *
@@ -183,15 +183,15 @@ GlobalKnownHostsFile /dev/null
         fs::write(at("ssh_config"), client).expect("a configuration");
         let door = {
             let (guests, dir) = (Arc::clone(&guests), dir.path().to_path_buf());
-            thread::spawn(move || guests.welcome(&listener, &dir))
+            thread::spawn(move || guests.accept_connections(&listener, &dir))
         };
         let server = Sshd {
             dir,
             port,
-            guests,
-            door: Some(door),
+            connections: guests,
+            acceptor: Some(door),
         };
-        server.know(&server.path("host_key"));
+        server.set_known_host_key(&server.path("host_key"));
         Some(server)
     }
 
@@ -206,18 +206,18 @@ GlobalKnownHostsFile /dev/null
     }
 
     /// How it is called in known_hosts.
-    pub fn known_as(&self) -> String {
+    pub fn known_hosts_name(&self) -> String {
         format!("[127.0.0.1]:{}", self.port)
     }
 
     /// Writes this key, and no other, into the client's known_hosts.
-    pub fn know(&self, key: &Path) {
-        let line = format!("{} {}", self.known_as(), public(key));
+    pub fn set_known_host_key(&self, key: &Path) {
+        let line = format!("{} {}", self.known_hosts_name(), read_public_key(key));
         fs::write(self.path("known_hosts"), line).expect("known_hosts");
     }
 
     /// Puts lines before the client's configuration: the first value counts.
-    pub fn prepend(&self, lines: &str) {
+    pub fn prepend_client_config(&self, lines: &str) {
         let path = self.path("ssh_config");
         let rest = fs::read_to_string(&path).expect("the configuration");
         fs::write(path, format!("{lines}\n{rest}")).expect("the configuration");
@@ -231,14 +231,14 @@ GlobalKnownHostsFile /dev/null
     }
 
     /// Dials with the client's configuration.
-    pub fn dial(&self) -> SshConnector {
+    pub fn connector(&self) -> SshConnector {
         let config = self.path("ssh_config").into_os_string();
         SshConnector::new(Arc::new(SystemClock)).with_program("ssh", vec!["-F".into(), config])
     }
 
     /// How many connections there were.
-    pub fn connections(&self) -> usize {
-        self.guests.came.load(Ordering::SeqCst)
+    pub fn connection_count(&self) -> usize {
+        self.connections.total.load(Ordering::SeqCst)
     }
 
     /// What it has written so far.
@@ -248,29 +248,29 @@ GlobalKnownHostsFile /dev/null
     }
 
     /// How often somebody was let in.
-    pub fn logins(&self) -> usize {
+    pub fn login_count(&self) -> usize {
         self.log().matches("\nAccepted publickey for ").count()
     }
 
     /// How many sessions were begun, of whatever kind.
-    pub fn sessions(&self) -> usize {
+    pub fn session_count(&self) -> usize {
         self.log().matches("\nStarting session: ").count()
     }
 
     /// Closes the port and every connection.
     pub fn close(&mut self) {
-        let Some(inside) = self.guests.inside().take() else {
+        let Some(inside) = self.connections.lock_open().take() else {
             return;
         };
         // The door looks up when somebody comes.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
-        if let Some(door) = self.door.take() {
+        if let Some(door) = self.acceptor.take() {
             let _ = door.join();
         }
         for guest in &inside {
             let _ = guest.stream.shutdown(Shutdown::Both);
         }
-        let end = Instant::now() + BOUND;
+        let end = Instant::now() + WAIT_TIMEOUT;
         for guest in inside {
             while !guest.waiting.is_finished() && Instant::now() < end {
                 thread::park_timeout(Duration::from_millis(2));
@@ -292,26 +292,26 @@ impl Drop for Sshd {
     }
 }
 
-fn can_run() -> bool {
+fn can_run_sshd() -> bool {
     let here = |program: &str| {
         let found = program
             .starts_with('/')
             .then(|| Path::new(program).exists());
         found.unwrap_or_else(|| Command::new(program).arg("-?").output().is_ok())
     };
-    for program in [SERVER, "ssh", "ssh-keygen"] {
+    for program in [SSHD_PATH, "ssh", "ssh-keygen"] {
         if !here(program) {
             println!("skipped: {program} is not installed");
             return false;
         }
     }
-    if rustix::process::geteuid().is_root() && !Path::new(PRIVSEP).is_dir() {
-        let made = fs::DirBuilder::new().mode(0o755).create(PRIVSEP);
+    if rustix::process::geteuid().is_root() && !Path::new(PRIVSEP_DIRECTORY).is_dir() {
+        let made = fs::DirBuilder::new().mode(0o755).create(PRIVSEP_DIRECTORY);
         // Another test may have made it meanwhile.
         if let Err(error) = made
-            && !Path::new(PRIVSEP).is_dir()
+            && !Path::new(PRIVSEP_DIRECTORY).is_dir()
         {
-            println!("skipped: sshd as root wants {PRIVSEP}: {error}");
+            println!("skipped: sshd as root wants {PRIVSEP_DIRECTORY}: {error}");
             return false;
         }
     }
@@ -335,6 +335,6 @@ fn make_key(path: &Path) {
 }
 
 /// The public half of a key.
-pub fn public(key: &Path) -> String {
+pub fn read_public_key(key: &Path) -> String {
     fs::read_to_string(key.with_extension("pub")).expect("a public key")
 }

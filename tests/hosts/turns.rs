@@ -15,17 +15,17 @@ use memory_shepherd::engine::{Engine, Outcome, State};
 use memory_shepherd::transport::TransportError;
 use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream};
 
-use super::remote::{add_remote, engine};
-use super::servers::{Program, Way, read_frame, sftp_server, write_frame};
+use super::remote::{add_remote_agent, engine_with_connector};
+use super::servers::{InterceptedLink, ServerProgram, read_frame, sftp_server, write_frame};
 use super::world::{BASELINE, World};
 
 /// What a look at an agent may take, connecting aside.
-const SWEEP: usize = 4;
+const MAX_SWEEP_ROUND_TRIPS: usize = 4;
 
 /// What a reset may take, connecting aside.
-const RESET: usize = 10;
+const MAX_RESET_ROUND_TRIPS: usize = 10;
 
-const AGENTS: usize = 8;
+const AGENT_COUNT: usize = 8;
 
 // Types of frames (draft-ietf-secsh-filexfer-02, section 3).
 const INIT: u8 = 1;
@@ -39,78 +39,81 @@ const CREATE_EXCLUSIVE: u32 = 0x8 | 0x20;
 
 /// What was seen on the way between a client and a server.
 #[derive(Default)]
-struct Seen {
+struct RoundTripCounter {
     /// Of each agent, how often it was asked about anew.
-    turns: HashMap<String, usize>,
+    round_trips: HashMap<String, usize>,
     /// Requests that have no answer yet, and whom they are about.
-    open: HashMap<u32, String>,
+    pending_opens: HashMap<u32, String>,
     /// Whose files handles are.
     handles: HashMap<Vec<u8>, String>,
     /// New files that are being made, and the answers that wait for the others'.
-    made: HashSet<u32>,
-    held: Vec<Vec<u8>>,
+    pending_creates: HashSet<u32>,
+    held_replies: Vec<Vec<u8>>,
     /// How many new files must have been asked for before one is answered.
-    together: usize,
+    release_at: usize,
 }
 
-impl Seen {
+impl RoundTripCounter {
     /// Takes note of requests that were sent together.
-    fn asks(&mut self, frames: &[Vec<u8>]) {
+    fn record_requests(&mut self, frames: &[Vec<u8>]) {
         let mut asked = Vec::new();
         for frame in frames {
             // Nobody waits for a file to be closed.
             if matches!(frame[0], INIT | CLOSE) {
                 continue;
             }
-            let id = number(&frame[1..]);
-            let whom = self.whom(frame);
-            if !self.open.values().any(|it| *it == whom) && !asked.contains(&whom) {
-                *self.turns.entry(whom.clone()).or_default() += 1;
+            let id = read_u32(&frame[1..]);
+            let whom = self.agent_of_request(frame);
+            if !self.pending_opens.values().any(|it| *it == whom) && !asked.contains(&whom) {
+                *self.round_trips.entry(whom.clone()).or_default() += 1;
                 asked.push(whom.clone());
             }
             if frame[0] == OPEN {
-                let flags = number(&frame[9 + string(&frame[5..]).len()..]);
+                let flags = read_u32(&frame[9 + read_string(&frame[5..]).len()..]);
                 if flags & CREATE_EXCLUSIVE == CREATE_EXCLUSIVE {
-                    self.made.insert(id);
+                    self.pending_creates.insert(id);
                 }
             }
-            self.open.insert(id, whom);
+            self.pending_opens.insert(id, whom);
         }
     }
 
     /// Takes note of an answer; what may be passed on now.
-    fn answers(&mut self, frame: Vec<u8>) -> Vec<Vec<u8>> {
-        let id = number(&frame[1..]);
-        if self.made.contains(&id) && frame[0] == HANDLE {
-            self.held.push(frame);
-            if self.made.len() < self.together {
+    fn record_reply(&mut self, frame: Vec<u8>) -> Vec<Vec<u8>> {
+        let id = read_u32(&frame[1..]);
+        if self.pending_creates.contains(&id) && frame[0] == HANDLE {
+            self.held_replies.push(frame);
+            if self.pending_creates.len() < self.release_at {
                 return Vec::new();
             }
-            let held = std::mem::take(&mut self.held);
-            return held.into_iter().map(|frame| self.passes(frame)).collect();
+            let held = std::mem::take(&mut self.held_replies);
+            return held
+                .into_iter()
+                .map(|frame| self.pass_reply(frame))
+                .collect();
         }
-        vec![self.passes(frame)]
+        vec![self.pass_reply(frame)]
     }
 
-    fn passes(&mut self, frame: Vec<u8>) -> Vec<u8> {
-        if let Some(whom) = self.open.remove(&number(&frame[1..]))
+    fn pass_reply(&mut self, frame: Vec<u8>) -> Vec<u8> {
+        if let Some(whom) = self.pending_opens.remove(&read_u32(&frame[1..]))
             && frame[0] == HANDLE
         {
-            self.handles.insert(string(&frame[5..]).to_vec(), whom);
+            self.handles.insert(read_string(&frame[5..]).to_vec(), whom);
         }
         frame
     }
 
     /// The agent that a request is about, by its path or handle.
-    fn whom(&self, frame: &[u8]) -> String {
+    fn agent_of_request(&self, frame: &[u8]) -> String {
         let mut rest = &frame[5..];
         if frame[0] == EXTENDED {
-            rest = &rest[4 + string(rest).len()..];
+            rest = &rest[4 + read_string(rest).len()..];
         }
         if rest.is_empty() {
             return String::new();
         }
-        let subject = string(rest);
+        let subject = read_string(rest);
         if let Some(whom) = self.handles.get(subject) {
             return whom.clone();
         }
@@ -120,19 +123,19 @@ impl Seen {
     }
 }
 
-fn number(bytes: &[u8]) -> u32 {
+fn read_u32(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(bytes[..4].try_into().unwrap())
 }
 
-fn string(bytes: &[u8]) -> &[u8] {
-    &bytes[4..][..number(bytes) as usize]
+fn read_string(bytes: &[u8]) -> &[u8] {
+    &bytes[4..][..read_u32(bytes) as usize]
 }
 
 /// Cuts whole frames from the beginning.
-fn frames(bytes: &mut Vec<u8>) -> Vec<Vec<u8>> {
+fn take_frames(bytes: &mut Vec<u8>) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
-    while bytes.len() >= 4 && bytes.len() >= 4 + number(bytes) as usize {
-        let rest = bytes.split_off(4 + number(bytes) as usize);
+    while bytes.len() >= 4 && bytes.len() >= 4 + read_u32(bytes) as usize {
+        let rest = bytes.split_off(4 + read_u32(bytes) as usize);
         found.push(bytes[4..].to_vec());
         *bytes = rest;
     }
@@ -140,16 +143,16 @@ fn frames(bytes: &mut Vec<u8>) -> Vec<Vec<u8>> {
 }
 
 /// A server with somebody in between who counts.
-struct Counted {
-    server: Program,
-    seen: Arc<Mutex<Seen>>,
+struct CountingConnector {
+    server: ServerProgram,
+    counter: Arc<Mutex<RoundTripCounter>>,
 }
 
-impl Connector for Counted {
+impl Connector for CountingConnector {
     fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError> {
         let SftpStream { pipes: link, child } = self.server.connect(host)?;
-        let mut way = Way::cut(link);
-        let (asks, answers) = (Arc::clone(&self.seen), Arc::clone(&self.seen));
+        let mut way = InterceptedLink::intercept(link);
+        let (asks, answers) = (Arc::clone(&self.counter), Arc::clone(&self.counter));
         let mut requests = way.client.try_clone().unwrap();
         thread::spawn(move || {
             // What was sent in one piece is read in one piece.
@@ -158,11 +161,11 @@ impl Connector for Counted {
             while let Ok(length @ 1..) = requests.read(&mut piece) {
                 waiting.extend_from_slice(&piece[..length]);
                 let mut whole = waiting.clone();
-                let asked = frames(&mut whole);
+                let asked = take_frames(&mut whole);
                 if !whole.is_empty() {
                     continue;
                 }
-                asks.lock().unwrap().asks(&asked);
+                asks.lock().unwrap().record_requests(&asked);
                 if way.to_server.write_all(&waiting).is_err() {
                     break;
                 }
@@ -172,7 +175,7 @@ impl Connector for Counted {
         thread::spawn(move || {
             while let Some(frame) = read_frame(&mut way.from_server) {
                 // Noted before it is passed on: what is asked then comes later.
-                let passed = answers.lock().unwrap().answers(frame);
+                let passed = answers.lock().unwrap().record_reply(frame);
                 let mut written = passed
                     .iter()
                     .map(|frame| write_frame(&mut way.client, frame));
@@ -188,39 +191,39 @@ impl Connector for Counted {
 }
 
 /// A fleet on one host, and what was seen on the way to it.
-struct Line {
+struct CountedFleet {
     world: World,
     engine: Engine,
-    seen: Arc<Mutex<Seen>>,
+    counter: Arc<Mutex<RoundTripCounter>>,
     names: Vec<String>,
 }
 
-impl Line {
+impl CountedFleet {
     /// Connected, and everything was looked at once.
-    fn new() -> Option<Line> {
+    fn new() -> Option<CountedFleet> {
         let server = sftp_server()?;
-        let mut world = World::new(&[]).general("remote_timeout = 120");
-        let names: Vec<String> = (0..AGENTS)
+        let mut world = World::new(&[]).with_general("remote_timeout = 120");
+        let names: Vec<String> = (0..AGENT_COUNT)
             .map(|number| format!("agent-{number}"))
             .collect();
         for name in &names {
-            add_remote(&mut world, name, "box");
+            add_remote_agent(&mut world, name, "box");
             world.write_scratch(name, "- early\n");
         }
-        let seen: Arc<Mutex<Seen>> = Arc::default();
-        let counted = Counted {
+        let seen: Arc<Mutex<RoundTripCounter>> = Arc::default();
+        let counted = CountingConnector {
             server,
-            seen: Arc::clone(&seen),
+            counter: Arc::clone(&seen),
         };
-        let engine = engine(&world, counted);
-        let line = Line {
+        let engine = engine_with_connector(&world, counted);
+        let line = CountedFleet {
             world,
             engine,
-            seen,
+            counter: seen,
             names,
         };
         line.sweep();
-        line.seen.lock().unwrap().turns.clear();
+        line.counter.lock().unwrap().round_trips.clear();
         Some(line)
     }
 
@@ -237,8 +240,8 @@ impl Line {
 
     /// The most turns of any agent; all of them had some.
     #[track_caller]
-    fn most(&self, what: &str) -> usize {
-        let turns = std::mem::take(&mut self.seen.lock().unwrap().turns);
+    fn max_round_trips(&self, what: &str) -> usize {
+        let turns = std::mem::take(&mut self.counter.lock().unwrap().round_trips);
         println!("{what}: {turns:?}");
         for name in &self.names {
             assert!(turns.contains_key(name), "{name}: {turns:?}");
@@ -248,30 +251,34 @@ impl Line {
 }
 
 #[test]
-fn a_sweep_asks_and_waits_a_few_times() {
-    let Some(line) = Line::new() else { return };
+fn sweep_takes_few_round_trips() {
+    let Some(line) = CountedFleet::new() else {
+        return;
+    };
     for name in &line.names {
         line.world.write_scratch(name, "- early\n- and later\n");
     }
     line.sweep();
-    let most = line.most("sweep");
-    assert!(most <= SWEEP, "{most} turns");
+    let most = line.max_round_trips("sweep");
+    assert!(most <= MAX_SWEEP_ROUND_TRIPS, "{most} turns");
 }
 
 #[test]
-fn a_reset_asks_and_waits_a_few_times() {
-    let Some(line) = Line::new() else { return };
+fn reset_takes_few_round_trips() {
+    let Some(line) = CountedFleet::new() else {
+        return;
+    };
     // No new file is made before all have asked for theirs, so if one agent
     // came after the other, it would come to no end.
-    line.seen.lock().unwrap().together = AGENTS;
+    line.counter.lock().unwrap().release_at = AGENT_COUNT;
     let plan = line.engine.plan_unobserved(&line.names, false).unwrap();
     let report = line
         .engine
         .apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
-    assert_eq!(report.count(Outcome::Ok), AGENTS, "{report:?}");
+    assert_eq!(report.count(Outcome::Ok), AGENT_COUNT, "{report:?}");
     for name in &line.names {
-        assert_eq!(line.world.read(name), BASELINE.as_bytes());
+        assert_eq!(line.world.read_memory(name), BASELINE.as_bytes());
     }
-    let most = line.most("reset");
-    assert!(most <= RESET, "{most} turns");
+    let most = line.max_round_trips("reset");
+    assert!(most <= MAX_RESET_ROUND_TRIPS, "{most} turns");
 }

@@ -24,108 +24,109 @@ use memory_shepherd::transport::{
     FailureCause, MemoryObject, Transport, TransportError, Transports,
 };
 
-use super::remote::{add_remote, engine};
+use super::remote::{add_remote_agent, engine_with_connector};
 use super::servers::{
-    Between, Fate, Judge, Program, Way, carried, host, mute, read_frame, sftp_server, write_frame,
+    FilteredServer, InterceptedLink, RequestFate, RequestFilter, ServerProgram, host_named,
+    read_frame, sftp_server, silent_program, stream_of_child, write_frame,
 };
 use super::world::{TestClock, World};
 
 /// For what comes at once unless the machine has other things to do.
-const LIMIT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The wire between here and a server: it counts, holds back and is cut.
 #[derive(Default)]
-struct Wire {
+struct ControlledLink {
     down: AtomicBool,
-    dials: AtomicUsize,
-    state: Mutex<Traffic>,
+    connect_count: AtomicUsize,
+    state: Mutex<LinkTraffic>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Traffic {
+struct LinkTraffic {
     /// The types of the requests since they were taken last.
     requests: Vec<u8>,
     /// No reply passes before so many requests have come.
-    hold: usize,
+    hold_until: usize,
     /// One end of each connection.
     open: Vec<UnixStream>,
 }
 
-impl Wire {
+impl ControlledLink {
     /// Takes the types of all requests until now.
-    fn requests(&self) -> Vec<u8> {
+    fn take_requests(&self) -> Vec<u8> {
         std::mem::take(&mut self.state.lock().unwrap().requests)
     }
 
     /// Holds replies back until so many further requests have come.
-    fn hold(&self, count: usize) {
+    fn hold_replies_until(&self, count: usize) {
         let mut state = self.state.lock().unwrap();
         state.requests.clear();
-        state.hold = count;
+        state.hold_until = count;
     }
 
-    fn cut(&self) {
+    fn disconnect(&self) {
         self.down.store(true, Ordering::SeqCst);
         for end in self.state.lock().unwrap().open.drain(..) {
             let _ = end.shutdown(Shutdown::Both);
         }
     }
 
-    fn mend(&self) {
+    fn reconnect(&self) {
         self.down.store(false, Ordering::SeqCst);
     }
 
-    fn dials(&self) -> usize {
-        self.dials.load(Ordering::SeqCst)
+    fn connect_count(&self) -> usize {
+        self.connect_count.load(Ordering::SeqCst)
     }
 
-    fn came(&self, kind: u8) {
+    fn record_request(&self, kind: u8) {
         self.state.lock().unwrap().requests.push(kind);
         self.changed.notify_all();
     }
 
-    fn may_pass(&self) {
+    fn wait_while_held(&self) {
         let state = self.state.lock().unwrap();
-        let held = |state: &mut Traffic| state.requests.len() < state.hold;
-        let waited = self.changed.wait_timeout_while(state, LIMIT, held);
+        let held = |state: &mut LinkTraffic| state.requests.len() < state.hold_until;
+        let waited = self.changed.wait_timeout_while(state, WAIT_TIMEOUT, held);
         drop(waited.unwrap());
     }
 }
 
 /// A server at the end of a wire.
-struct Wired {
-    server: Program,
-    wire: Arc<Wire>,
+struct LinkedServer {
+    server: ServerProgram,
+    link: Arc<ControlledLink>,
 }
 
-impl Connector for Wired {
+impl Connector for LinkedServer {
     fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError> {
-        self.wire.dials.fetch_add(1, Ordering::SeqCst);
-        if self.wire.down.load(Ordering::SeqCst) {
+        self.link.connect_count.fetch_add(1, Ordering::SeqCst);
+        if self.link.down.load(Ordering::SeqCst) {
             let message = format!("{} cannot be reached: the wire is cut", host.name);
             let error = Error::new(ErrorKind::Host, message);
             return Err(TransportError::new(FailureCause::Unreachable, error));
         }
         let SftpStream { pipes: link, child } = self.server.connect(host)?;
-        let mut way = Way::cut(link);
-        let mut state = self.wire.state.lock().unwrap();
+        let mut way = InterceptedLink::intercept(link);
+        let mut state = self.link.state.lock().unwrap();
         state.open.push(way.client.try_clone().unwrap());
         drop(state);
         let mut requests = way.client.try_clone().unwrap();
-        let wire = Arc::clone(&self.wire);
+        let wire = Arc::clone(&self.link);
         thread::spawn(move || {
             while let Some(frame) = read_frame(&mut requests) {
-                wire.came(frame[0]);
+                wire.record_request(frame[0]);
                 if write_frame(&mut way.to_server, &frame).is_none() {
                     break;
                 }
             }
         });
-        let wire = Arc::clone(&self.wire);
+        let wire = Arc::clone(&self.link);
         thread::spawn(move || {
             while let Some(frame) = read_frame(&mut way.from_server) {
-                wire.may_pass();
+                wire.wait_while_held();
                 if write_frame(&mut way.client, &frame).is_none() {
                     break;
                 }
@@ -137,28 +138,28 @@ impl Connector for Wired {
     }
 }
 
-fn wired() -> Option<(Arc<Wire>, Wired)> {
-    let wire = Arc::<Wire>::default();
+fn linked_server() -> Option<(Arc<ControlledLink>, LinkedServer)> {
+    let wire = Arc::<ControlledLink>::default();
     let server = sftp_server()?;
-    let end = Wired {
+    let end = LinkedServer {
         server,
-        wire: Arc::clone(&wire),
+        link: Arc::clone(&wire),
     };
     Some((wire, end))
 }
 
 /// Agents `agent-0` and so on of a host, each with a note.
-fn herd(count: usize) -> World {
-    let mut world = World::new(&[]).general("remote_poll = 1");
+fn remote_agents(count: usize) -> World {
+    let mut world = World::new(&[]).with_general("remote_poll = 1");
     for number in 0..count {
         let name = format!("agent-{number}");
-        add_remote(&mut world, &name, "box");
+        add_remote_agent(&mut world, &name, "box");
         world.write_scratch(&name, format!("a note of {name}\n"));
     }
     world
 }
 
-fn look(engine: &Engine) -> Vec<State> {
+fn observed_states(engine: &Engine) -> Vec<State> {
     let agents: Vec<_> = engine.config().agents.iter().collect();
     let seen = engine.observe_all(&agents);
     seen.into_iter().map(|seen| seen.state).collect()
@@ -171,18 +172,20 @@ const READ: u8 = 5;
 const FSTAT: u8 = 8;
 
 #[test]
-fn agents_of_a_host_are_looked_at_in_one_round_trip_and_read_in_two_more() {
+fn host_agents_are_probed_in_one_round_trip() {
     const COUNT: usize = 20;
-    let Some((wire, end)) = wired() else { return };
-    let world = herd(COUNT);
-    let engine = engine(&world, end);
+    let Some((wire, end)) = linked_server() else {
+        return;
+    };
+    let world = remote_agents(COUNT);
+    let engine = engine_with_connector(&world, end);
     engine.connect_all_hosts();
     let count = |requests: &[u8], kind: u8| requests.iter().filter(|it| **it == kind).count();
     // No reply comes before all of them were asked for: who asked for one after
     // the other would not get any.
-    wire.hold(4 * COUNT);
-    assert_eq!(look(&engine), [State::Scratch; COUNT]);
-    let requests = wire.requests();
+    wire.hold_replies_until(4 * COUNT);
+    assert_eq!(observed_states(&engine), [State::Scratch; COUNT]);
+    let requests = wire.take_requests();
     assert_eq!(count(&requests[..4 * COUNT], OPEN), 0, "{requests:?}");
     let rest = &requests[4 * COUNT..];
     assert_eq!(rest[..COUNT], [OPEN; COUNT]);
@@ -192,39 +195,41 @@ fn agents_of_a_host_are_looked_at_in_one_round_trip_and_read_in_two_more() {
     assert!(closes.iter().all(|it| *it == CLOSE));
     // What changed within the second of its stamp is read once more.
     world.clock.advance(Duration::from_secs(3));
-    assert_eq!(look(&engine), [State::Scratch; COUNT]);
-    assert_eq!(count(&wire.requests(), OPEN), COUNT);
+    assert_eq!(observed_states(&engine), [State::Scratch; COUNT]);
+    assert_eq!(count(&wire.take_requests(), OPEN), COUNT);
     // From then on nothing is but the stamps, in one go.
     for _ in 0..3 {
-        wire.hold(4 * COUNT);
-        assert_eq!(look(&engine), [State::Scratch; COUNT]);
-        let requests = wire.requests();
+        wire.hold_replies_until(4 * COUNT);
+        assert_eq!(observed_states(&engine), [State::Scratch; COUNT]);
+        let requests = wire.take_requests();
         assert_eq!(count(&requests, OPEN), 0);
         let asked = requests.iter().filter(|it| **it != CLOSE);
         assert_eq!(asked.count(), 4 * COUNT);
     }
     // And of what changes, that alone.
-    world.write("agent-7", "something else altogether");
-    wire.requests();
-    let states = look(&engine);
+    world.write_memory("agent-7", "something else altogether");
+    wire.take_requests();
+    let states = observed_states(&engine);
     assert_eq!(states.iter().filter(|it| **it == State::NoSep).count(), 1);
-    assert_eq!(count(&wire.requests(), OPEN), 1);
+    assert_eq!(count(&wire.take_requests(), OPEN), 1);
     engine.close_all_hosts();
 }
 
 #[test]
-fn trouble_with_one_memory_is_none_of_the_others() {
-    let Some((_, end)) = wired() else { return };
-    let world = herd(5);
-    std::fs::remove_file(world.memory("agent-1")).unwrap();
-    std::fs::remove_file(world.memory("agent-2")).unwrap();
-    std::fs::create_dir(world.memory("agent-2")).unwrap();
-    std::fs::remove_file(world.memory("agent-3")).unwrap();
-    std::fs::remove_dir(world.folder("agent-3")).unwrap();
-    let large = File::create(world.memory("agent-4")).unwrap();
+fn failed_memory_does_not_affect_the_others() {
+    let Some((_, end)) = linked_server() else {
+        return;
+    };
+    let world = remote_agents(5);
+    std::fs::remove_file(world.memory_path("agent-1")).unwrap();
+    std::fs::remove_file(world.memory_path("agent-2")).unwrap();
+    std::fs::create_dir(world.memory_path("agent-2")).unwrap();
+    std::fs::remove_file(world.memory_path("agent-3")).unwrap();
+    std::fs::remove_dir(world.agent_directory("agent-3")).unwrap();
+    let large = File::create(world.memory_path("agent-4")).unwrap();
     large.set_len((16 << 20) + 1).unwrap();
-    let engine = engine(&world, end);
-    let states = look(&engine);
+    let engine = engine_with_connector(&world, end);
+    let states = observed_states(&engine);
     let expected = [
         State::Scratch,
         State::Missing,
@@ -249,7 +254,7 @@ fn trouble_with_one_memory_is_none_of_the_others() {
 }
 
 /// A fleet that is watched, and what was seen of it.
-struct Watched {
+struct WatchedFleet {
     engine: Arc<Engine>,
     fleet: FleetWatcher,
     events: Receiver<FleetEvent>,
@@ -257,11 +262,11 @@ struct Watched {
     hosts: BTreeMap<String, HostStatus>,
 }
 
-impl Watched {
-    fn new(engine: Engine) -> Watched {
+impl WatchedFleet {
+    fn new(engine: Engine) -> WatchedFleet {
         let engine = Arc::new(engine);
         let (sender, events) = unbounded();
-        Watched {
+        WatchedFleet {
             fleet: FleetWatcher::start(Arc::clone(&engine), sender),
             engine,
             events,
@@ -272,8 +277,8 @@ impl Watched {
 
     /// Takes in what happens until that is so.
     #[track_caller]
-    fn until(&mut self, what: &str, holds: impl Fn(&Watched) -> bool) {
-        let end = Instant::now() + LIMIT;
+    fn wait_until(&mut self, what: &str, holds: impl Fn(&WatchedFleet) -> bool) {
+        let end = Instant::now() + WAIT_TIMEOUT;
         while !holds(self) {
             let left = end.saturating_duration_since(Instant::now());
             match self.events.recv_timeout(left) {
@@ -291,12 +296,12 @@ impl Watched {
         }
     }
 
-    fn all(&self, state: State) -> bool {
+    fn all_are(&self, state: State) -> bool {
         let count = self.engine.config().agents.len();
         self.seen.len() == count && self.seen.values().all(|seen| seen.state == state)
     }
 
-    fn reach(&self, host: &str) -> Option<Reachability> {
+    fn reachability_of(&self, host: &str) -> Option<Reachability> {
         self.hosts
             .get(host)
             .map(|status| status.connection.reachability)
@@ -304,28 +309,31 @@ impl Watched {
 }
 
 /// An engine whose time passes by itself.
-fn living(world: &World, dial: impl Connector + 'static) -> Engine {
+fn real_time_engine(world: &World, dial: impl Connector + 'static) -> Engine {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let everywhere = PerHostTransports::new(world.local(), Arc::new(dial), Arc::clone(&clock));
-    world.engine_through(clock, Arc::new(everywhere), None)
+    let everywhere =
+        PerHostTransports::new(world.local_transport(), Arc::new(dial), Arc::clone(&clock));
+    world.engine_with_transports(clock, Arc::new(everywhere), None)
 }
 
 #[test]
-fn a_host_that_goes_away_and_comes_back_is_seen_to() {
-    let Some((wire, end)) = wired() else { return };
-    let world = herd(3);
-    wire.cut();
-    let mut watched = Watched::new(living(&world, end));
-    watched.until("away", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Unreachable)
+fn host_loss_and_return_are_observed() {
+    let Some((wire, end)) = linked_server() else {
+        return;
+    };
+    let world = remote_agents(3);
+    wire.disconnect();
+    let mut watched = WatchedFleet::new(real_time_engine(&world, end));
+    watched.wait_until("away", |it| {
+        it.all_are(State::Unreach) && it.reachability_of("box") == Some(Reachability::Unreachable)
     });
     let contact = watched.hosts["box"].connection.clone();
     assert_eq!(contact.short_reason().as_deref(), Some("the wire is cut"));
     assert!(contact.failures >= 1);
     // It is tried again by itself, and all of its agents are seen then.
-    wire.mend();
-    watched.until("up", |it| {
-        it.all(State::Scratch) && it.reach("box") == Some(Reachability::Connected)
+    wire.reconnect();
+    watched.wait_until("up", |it| {
+        it.all_are(State::Scratch) && it.reachability_of("box") == Some(Reachability::Connected)
     });
     let contact = watched.hosts["box"].connection.clone();
     assert_eq!((contact.failures, &contact.error), (0, &None));
@@ -340,47 +348,51 @@ fn a_host_that_goes_away_and_comes_back_is_seen_to() {
             .any(|(name, _)| *name == "read")
     );
     // What an agent writes is seen at one of the next looks.
-    world.write("agent-1", "something else altogether");
-    watched.until("changed", |it| it.seen["agent-1"].state == State::NoSep);
-    wire.cut();
-    watched.until("lost", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Unreachable)
+    world.write_memory("agent-1", "something else altogether");
+    watched.wait_until("changed", |it| it.seen["agent-1"].state == State::NoSep);
+    wire.disconnect();
+    watched.wait_until("lost", |it| {
+        it.all_are(State::Unreach) && it.reachability_of("box") == Some(Reachability::Unreachable)
     });
-    wire.mend();
-    watched.until("up again", |it| {
-        it.reach("box") == Some(Reachability::Connected)
+    wire.reconnect();
+    watched.wait_until("up again", |it| {
+        it.reachability_of("box") == Some(Reachability::Connected)
             && it.seen["agent-0"].state == State::Scratch
     });
     watched.engine.close_all_hosts();
 }
 
 #[test]
-fn the_operator_need_not_wait_for_the_next_try() {
-    let Some((wire, end)) = wired() else { return };
-    let world = herd(3);
-    wire.cut();
+fn manual_read_retries_host_at_once() {
+    let Some((wire, end)) = linked_server() else {
+        return;
+    };
+    let world = remote_agents(3);
+    wire.disconnect();
     // This clock stands still: no pause ever ends by itself.
-    let mut watched = Watched::new(engine(&world, end));
-    watched.until("away", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Unreachable)
+    let mut watched = WatchedFleet::new(engine_with_connector(&world, end));
+    watched.wait_until("away", |it| {
+        it.all_are(State::Unreach) && it.reachability_of("box") == Some(Reachability::Unreachable)
     });
-    wire.mend();
-    let dials = wire.dials();
+    wire.reconnect();
+    let dials = wire.connect_count();
     watched.fleet.request_read(vec!["agent-1".to_string()]);
-    watched.until("up", |it| {
-        it.all(State::Scratch) && it.reach("box") == Some(Reachability::Connected)
+    watched.wait_until("up", |it| {
+        it.all_are(State::Scratch) && it.reachability_of("box") == Some(Reachability::Connected)
     });
-    assert_eq!(wire.dials(), dials + 1);
-    assert!(watched.fleet.wait_idle(LIMIT));
+    assert_eq!(wire.connect_count(), dials + 1);
+    assert!(watched.fleet.wait_idle(WAIT_TIMEOUT));
     watched.engine.close_all_hosts();
 }
 
 #[test]
-fn pauses_double_and_nobody_but_the_watch_tries_a_host_that_is_away() {
-    let Some((wire, end)) = wired() else { return };
-    wire.cut();
+fn retry_pauses_double_and_only_fleet_retries() {
+    let Some((wire, end)) = linked_server() else {
+        return;
+    };
+    wire.disconnect();
     let clock = TestClock::new();
-    let sftp = SftpTransport::new(host("box"), Arc::new(end), clock.clone());
+    let sftp = SftpTransport::new(host_named("box"), Arc::new(end), clock.clone());
     let memory = Path::new("/tmp/MEMORY.md");
     let mut expected = 2.0_f64;
     for failures in 1..12 {
@@ -393,7 +405,7 @@ fn pauses_double_and_nobody_but_the_watch_tries_a_host_that_is_away() {
             (contact.reachability, contact.failures),
             (Reachability::Unreachable, failures)
         );
-        assert_eq!(wire.dials(), failures as usize);
+        assert_eq!(wire.connect_count(), failures as usize);
         let pause = contact.next_attempt_instant.unwrap() - clock.instant();
         let share = pause.as_secs_f64() / expected;
         assert!((0.74..=1.26).contains(&share), "{pause:?} of {expected}");
@@ -402,10 +414,10 @@ fn pauses_double_and_nobody_but_the_watch_tries_a_host_that_is_away() {
         clock.advance(pause);
         assert!(sftp.probe(&[memory])[0].is_err());
         assert!(sftp.open_directory(memory).is_err());
-        assert_eq!(wire.dials(), failures as usize);
+        assert_eq!(wire.connect_count(), failures as usize);
         expected = (expected * 2.0).min(120.0);
     }
-    wire.mend();
+    wire.reconnect();
     sftp.retry_now();
     assert!(sftp.probe(&[memory])[0].is_err(), "that is for the watch");
     sftp.ensure_connected().unwrap();
@@ -414,12 +426,12 @@ fn pauses_double_and_nobody_but_the_watch_tries_a_host_that_is_away() {
 }
 
 /// Begins to connect in a thread of its own, and has begun; how it failed.
-fn connecting(host: &Arc<dyn Transport>) -> JoinHandle<TransportError> {
+fn connect_in_thread(host: &Arc<dyn Transport>) -> JoinHandle<TransportError> {
     let waiting = {
         let host = Arc::clone(host);
         thread::spawn(move || host.ensure_connected().unwrap_err())
     };
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + WAIT_TIMEOUT;
     while !host.connection_status().unwrap().is_connecting {
         assert!(Instant::now() < end, "it begins to connect");
         thread::yield_now();
@@ -428,16 +440,17 @@ fn connecting(host: &Arc<dyn Transport>) -> JoinHandle<TransportError> {
 }
 
 #[test]
-fn leaving_ends_whoever_is_still_connecting() {
+fn leave_ends_pending_connects() {
     let world = World::new(&[]);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-    let everywhere = PerHostTransports::new(world.local(), Arc::new(mute()), clock);
+    let everywhere =
+        PerHostTransports::new(world.local_transport(), Arc::new(silent_program()), clock);
     let slow = SshHost {
         timeout_seconds: 3600,
-        ..host("mute")
+        ..host_named("mute")
     };
     let mute = everywhere.transport_for(Some(&slow));
-    let waiting = connecting(&mute);
+    let waiting = connect_in_thread(&mute);
     everywhere.close_all();
     // An hour would not be enough otherwise.
     let error = waiting.join().unwrap();
@@ -447,33 +460,33 @@ fn leaving_ends_whoever_is_still_connecting() {
 }
 
 /// A server that hangs up on whoever asks it for more than a session.
-struct Flapping {
-    server: Program,
+struct FlappingConnector {
+    server: ServerProgram,
     dials: Arc<AtomicUsize>,
 }
 
-impl Connector for Flapping {
+impl Connector for FlappingConnector {
     fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError> {
         self.dials.fetch_add(1, Ordering::SeqCst);
-        let judge: Judge = Arc::new(|_, frame| match frame[0] {
-            LSTAT => Fate::Cut,
-            _ => Fate::Pass,
+        let judge: RequestFilter = Arc::new(|_, frame| match frame[0] {
+            LSTAT => RequestFate::Disconnect,
+            _ => RequestFate::Pass,
         });
-        Between::new(self.server.clone(), judge).connect(host)
+        FilteredServer::new(self.server.clone(), judge).connect(host)
     }
 }
 
 #[test]
-fn a_host_that_hangs_up_on_each_session_is_not_dialled_all_the_time() {
+fn flapping_host_is_not_redialed_constantly() {
     let Some(server) = sftp_server() else { return };
-    let world = herd(1);
+    let world = remote_agents(1);
     let dials = Arc::<AtomicUsize>::default();
-    let end = Flapping {
+    let end = FlappingConnector {
         server,
         dials: Arc::clone(&dials),
     };
-    let mut watched = Watched::new(living(&world, end));
-    watched.until("lost", |it| it.all(State::Unreach));
+    let mut watched = WatchedFleet::new(real_time_engine(&world, end));
+    watched.wait_until("lost", |it| it.all_are(State::Unreach));
     thread::sleep(Duration::from_secs(4));
     watched.engine.close_all_hosts();
     let dials = dials.load(Ordering::SeqCst);
@@ -481,9 +494,9 @@ fn a_host_that_hangs_up_on_each_session_is_not_dialled_all_the_time() {
 }
 
 /// A host that wants something of the operator first.
-struct Barred(Arc<AtomicUsize>);
+struct BarredConnector(Arc<AtomicUsize>);
 
-impl Connector for Barred {
+impl Connector for BarredConnector {
     fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError> {
         self.0.fetch_add(1, Ordering::SeqCst);
         let message = format!("{} wants a passphrase and got no answer", host.name);
@@ -497,12 +510,15 @@ impl Connector for Barred {
 }
 
 #[test]
-fn a_host_that_waits_for_the_operator_is_not_asked_all_the_time() {
-    let world = herd(1);
+fn barred_host_is_not_dialed_constantly() {
+    let world = remote_agents(1);
     let dials = Arc::<AtomicUsize>::default();
-    let mut watched = Watched::new(living(&world, Barred(Arc::clone(&dials))));
-    watched.until("barred", |it| {
-        it.all(State::Unreach) && it.reach("box") == Some(Reachability::Unreachable)
+    let mut watched = WatchedFleet::new(real_time_engine(
+        &world,
+        BarredConnector(Arc::clone(&dials)),
+    ));
+    watched.wait_until("barred", |it| {
+        it.all_are(State::Unreach) && it.reachability_of("box") == Some(Reachability::Unreachable)
     });
     assert_eq!(watched.hosts["box"].connection.next_attempt, None);
     thread::sleep(Duration::from_secs(2));
@@ -512,25 +528,29 @@ fn a_host_that_waits_for_the_operator_is_not_asked_all_the_time() {
 }
 
 /// A program that takes a moment to start, and never says a word.
-struct Slow(Arc<Mutex<Option<u32>>>);
+struct SlowConnector(Arc<Mutex<Option<u32>>>);
 
-impl Connector for Slow {
+impl Connector for SlowConnector {
     fn connect(&self, _: &SshHost) -> Result<SftpStream, TransportError> {
         thread::sleep(Duration::from_millis(300));
-        let (child, link) = mute().start();
+        let (child, link) = silent_program().start();
         *self.0.lock().unwrap() = Some(child.id());
-        Ok(carried(child, link))
+        Ok(stream_of_child(child, link))
     }
 }
 
 #[test]
-fn leaving_waits_for_a_process_that_is_just_being_started() {
+fn leave_waits_for_starting_process() {
     let world = World::new(&[]);
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let pid = Arc::<Mutex<Option<u32>>>::default();
-    let everywhere = PerHostTransports::new(world.local(), Arc::new(Slow(Arc::clone(&pid))), clock);
-    let slow = everywhere.transport_for(Some(&host("slow")));
-    let waiting = connecting(&slow);
+    let everywhere = PerHostTransports::new(
+        world.local_transport(),
+        Arc::new(SlowConnector(Arc::clone(&pid))),
+        clock,
+    );
+    let slow = everywhere.transport_for(Some(&host_named("slow")));
+    let waiting = connect_in_thread(&slow);
     everywhere.close_all();
     // The program ends now; whatever is started later is left behind.
     let pid = *pid.lock().unwrap();
@@ -540,32 +560,36 @@ fn leaving_waits_for_a_process_that_is_just_being_started() {
 }
 
 #[test]
-fn a_host_is_connected_to_once_whatever_times_its_agents_have() {
-    let Some((wire, end)) = wired() else { return };
-    let mut world = herd(1);
-    let memory = world.folder("patient").join("MEMORY.md");
+fn host_has_one_connection_for_different_timeouts() {
+    let Some((wire, end)) = linked_server() else {
+        return;
+    };
+    let mut world = remote_agents(1);
+    let memory = world.agent_directory("patient").join("MEMORY.md");
     let lines = format!(
         "remote_host = box\nremote_memory = {}\nremote_timeout = 20",
         memory.display()
     );
-    world.add("patient", &lines);
+    world.add_agent("patient", &lines);
     world.set_baseline("patient", super::world::BASELINE);
-    let engine = engine(&world, end);
-    look(&engine);
-    assert_eq!((wire.dials(), engine.host_statuses().len()), (1, 1));
+    let engine = engine_with_connector(&world, end);
+    observed_states(&engine);
+    assert_eq!((wire.connect_count(), engine.host_statuses().len()), (1, 1));
     engine.close_all_hosts();
 }
 
 #[test]
-fn a_changed_config_keeps_the_connections_to_hosts_that_it_still_names() {
-    let Some((wire, end)) = wired() else { return };
-    let mut world = herd(1);
+fn changed_config_keeps_connections_to_kept_hosts() {
+    let Some((wire, end)) = linked_server() else {
+        return;
+    };
+    let mut world = remote_agents(1);
     let alone = world.config();
-    add_remote(&mut world, "elsewhere", "other");
+    add_remote_agent(&mut world, "elsewhere", "other");
     world.write_scratch("elsewhere", "a note\n");
     let both = world.config();
     let clock = world.clock.clone();
-    let everywhere = PerHostTransports::new(world.local(), Arc::new(end), clock.clone());
+    let everywhere = PerHostTransports::new(world.local_transport(), Arc::new(end), clock.clone());
     let everywhere: Arc<dyn Transports> = Arc::new(everywhere);
     let engine = |config: &Config| {
         Engine::new(EngineSetup {
@@ -578,18 +602,18 @@ fn a_changed_config_keeps_the_connections_to_hosts_that_it_still_names() {
         })
     };
     let first = engine(&both);
-    assert_eq!(look(&first), [State::Scratch; 2]);
-    assert_eq!(wire.dials(), 2);
+    assert_eq!(observed_states(&first), [State::Scratch; 2]);
+    assert_eq!(wire.connect_count(), 2);
     let second = engine(&alone);
     second.close_other_hosts();
-    assert_eq!(look(&second), [State::Scratch]);
-    assert_eq!(wire.dials(), 2, "the connection is the same");
+    assert_eq!(observed_states(&second), [State::Scratch]);
+    assert_eq!(wire.connect_count(), 2, "the connection is the same");
     // Whoever still looks for the former engine does not connect again.
     let elsewhere = first.observe(first.agent("elsewhere").unwrap());
-    assert_eq!((elsewhere.state, wire.dials()), (State::Unreach, 2));
+    assert_eq!((elsewhere.state, wire.connect_count()), (State::Unreach, 2));
     let third = engine(&both);
     third.close_other_hosts();
-    assert_eq!(look(&third), [State::Scratch; 2]);
-    assert_eq!(wire.dials(), 3);
+    assert_eq!(observed_states(&third), [State::Scratch; 2]);
+    assert_eq!(wire.connect_count(), 3);
     third.close_all_hosts();
 }

@@ -30,28 +30,28 @@ use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::sftp::PerHostTransports;
 use memory_shepherd::transport::sftp::ssh::Connector;
 
-use super::remote::{add_remote, engine};
+use super::remote::{add_remote_agent, engine_with_connector};
 use super::servers::sftp_server;
 use super::sshd::Sshd;
 use super::world::{BASELINE, TestClock, World};
 
 /// Nothing here takes as long as this: whoever does hangs.
-const BOUND: Duration = Duration::from_secs(120);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How large a memory may grow before those who rewrite it wait for a reset.
-const ENOUGH: u64 = 8 * 1024;
+const MAX_REWRITTEN_BYTES: u64 = 8 * 1024;
 
 /// How much one may append before it slows down: a reset may take long on a slow
 /// machine.
-const PLENTY: u64 = 16 * 1024;
+const MAX_APPENDED_BYTES: u64 = 16 * 1024;
 
 /// How an agent writes.
 #[derive(Clone, Copy, Debug)]
-enum Manner {
+enum WriterKind {
     /// Opens for appending, writes some notes, closes.
     Append,
     /// Opens for appending, and writes through that across several runs.
-    Hold,
+    HoldOpen,
     /// Reads, opens with truncation, writes what it read and a note.
     Truncate,
     /// Reads, writes a temporary file with a note more, renames it.
@@ -59,21 +59,24 @@ enum Manner {
 }
 
 /// What the agents are called, and who writes into the memory of each.
-const CAST: &[(&str, &[Manner])] = &[
-    ("appends", &[Manner::Append]),
-    ("holds", &[Manner::Hold]),
-    ("several", &[Manner::Hold, Manner::Append, Manner::Append]),
-    ("truncates", &[Manner::Truncate]),
-    ("renames", &[Manner::Rename]),
+const WRITERS_BY_AGENT: &[(&str, &[WriterKind])] = &[
+    ("appends", &[WriterKind::Append]),
+    ("holds", &[WriterKind::HoldOpen]),
+    (
+        "several",
+        &[WriterKind::HoldOpen, WriterKind::Append, WriterKind::Append],
+    ),
+    ("truncates", &[WriterKind::Truncate]),
+    ("renames", &[WriterKind::Rename]),
 ];
 
-fn note(writer: usize, number: u64) -> String {
+fn note_line(writer: usize, number: u64) -> String {
     format!("- note {number} of {writer}, and no more\n")
 }
 
 /// What everybody knows of a writer.
 #[derive(Default)]
-struct Progress {
+struct WriterProgress {
     /// Notes that were written.
     written: AtomicU64,
     /// Things that it has done, from opening a file to closing it or to writing
@@ -83,28 +86,28 @@ struct Progress {
 
 /// All writers, and who resets them.
 #[derive(Default)]
-struct Stage {
+struct SharedProgress {
     stop: AtomicBool,
     runs: AtomicU64,
     ticks: AtomicU64,
-    everybody: Mutex<Vec<Arc<Progress>>>,
+    writers: Mutex<Vec<Arc<WriterProgress>>>,
 }
 
-impl Stage {
-    fn is_over(&self) -> bool {
+impl SharedProgress {
+    fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Waits until every writer has done two things more: then it has ended what
     /// it was doing at the beginning, and done one thing since.
-    fn everybody_gets_on(&self) {
+    fn wait_for_all_writers(&self) {
         self.ticks.fetch_add(1, Ordering::AcqRel);
-        let everybody = self.everybody.lock().unwrap().clone();
-        let steps = |it: &Arc<Progress>| it.steps.load(Ordering::Acquire);
+        let everybody = self.writers.lock().unwrap().clone();
+        let steps = |it: &Arc<WriterProgress>| it.steps.load(Ordering::Acquire);
         let before: Vec<u64> = everybody.iter().map(steps).collect();
-        let end = Instant::now() + BOUND;
+        let end = Instant::now() + WAIT_TIMEOUT;
         for (writer, before) in everybody.iter().zip(before) {
-            while !self.is_over() && steps(writer) < before + 2 {
+            while !self.is_stopped() && steps(writer) < before + 2 {
                 assert!(Instant::now() < end, "a writer is stuck");
                 thread::park_timeout(Duration::from_micros(200));
             }
@@ -113,12 +116,12 @@ impl Stage {
 }
 
 /// Time that passes when the writers get on.
-struct Together {
+struct WriterDrivenClock {
     clock: Arc<TestClock>,
-    stage: Arc<Stage>,
+    shared: Arc<SharedProgress>,
 }
 
-impl Clock for Together {
+impl Clock for WriterDrivenClock {
     fn now(&self) -> DateTime<FixedOffset> {
         self.clock.now()
     }
@@ -128,7 +131,7 @@ impl Clock for Together {
     }
 
     fn sleep(&self, duration: Duration) {
-        self.stage.everybody_gets_on();
+        self.shared.wait_for_all_writers();
         // The run's own threads wait for each other by this clock, too.
         thread::park_timeout(Duration::from_millis(2));
         self.clock.sleep(duration);
@@ -137,47 +140,47 @@ impl Clock for Together {
 
 /// One who writes until it is told to stop.
 struct Writer {
-    manner: Manner,
+    manner: WriterKind,
     memory: PathBuf,
     number: usize,
-    progress: Arc<Progress>,
-    stage: Arc<Stage>,
+    progress: Arc<WriterProgress>,
+    shared: Arc<SharedProgress>,
 }
 
 impl Writer {
     fn write(&self) {
         for round in 0.. {
-            if self.stage.is_over() {
+            if self.shared.is_stopped() {
                 return;
             }
             match self.manner {
-                Manner::Append => self.append(1 + round % 5),
-                Manner::Hold => self.hold(round % 3),
-                Manner::Truncate => self.rewrite(|text| self.truncate(text)),
-                Manner::Rename => self.rewrite(|text| self.rename(text)),
+                WriterKind::Append => self.append(1 + round % 5),
+                WriterKind::HoldOpen => self.hold_open(round % 3),
+                WriterKind::Truncate => self.rewrite(|text| self.truncate(text)),
+                WriterKind::Rename => self.rewrite(|text| self.rename(text)),
             }
-            self.gets_on();
+            self.pause();
         }
     }
 
     /// An agent's own pause after what it has done: nothing is waited for.
-    fn gets_on(&self) {
+    fn pause(&self) {
         self.progress.steps.fetch_add(1, Ordering::Release);
         thread::park_timeout(Duration::from_micros(500));
     }
 
-    fn next(&self) -> String {
-        note(self.number, self.progress.written.load(Ordering::Relaxed))
+    fn next_note(&self) -> String {
+        note_line(self.number, self.progress.written.load(Ordering::Relaxed))
     }
 
-    fn has_written(&self) {
+    fn count_written(&self) {
         self.progress.written.fetch_add(1, Ordering::Release);
     }
 
     /// What can be opened or read, once it is there: over SFTP a memory is absent
     /// for a moment.
-    fn there<T>(&self, open: impl Fn(&Path) -> std::io::Result<T>) -> T {
-        let end = Instant::now() + BOUND;
+    fn retry_until_present<T>(&self, open: impl Fn(&Path) -> std::io::Result<T>) -> T {
+        let end = Instant::now() + WAIT_TIMEOUT;
         loop {
             match open(&self.memory) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -189,51 +192,51 @@ impl Writer {
         }
     }
 
-    fn opened(&self) -> File {
-        self.there(|memory| File::options().append(true).open(memory))
+    fn open_for_append(&self) -> File {
+        self.retry_until_present(|memory| File::options().append(true).open(memory))
     }
 
     fn append(&self, notes: u64) {
-        let mut file = self.opened();
-        if file.metadata().unwrap().len() > PLENTY {
+        let mut file = self.open_for_append();
+        if file.metadata().unwrap().len() > MAX_APPENDED_BYTES {
             return;
         }
         for _ in 0..notes {
-            file.write_all(self.next().as_bytes()).unwrap();
-            self.has_written();
+            file.write_all(self.next_note().as_bytes()).unwrap();
+            self.count_written();
         }
     }
 
     /// It is never silent for long.
-    fn hold(&self, runs: u64) {
-        let until = self.stage.runs.load(Ordering::Relaxed) + runs;
-        let mut file = self.opened();
+    fn hold_open(&self, runs: u64) {
+        let until = self.shared.runs.load(Ordering::Relaxed) + runs;
+        let mut file = self.open_for_append();
         let mut last = None;
         let mut spoke = Instant::now();
-        while self.stage.runs.load(Ordering::Relaxed) <= until && !self.stage.is_over() {
-            let tick = Some(self.stage.ticks.load(Ordering::Acquire));
+        while self.shared.runs.load(Ordering::Relaxed) <= until && !self.shared.is_stopped() {
+            let tick = Some(self.shared.ticks.load(Ordering::Acquire));
             let silent = last != tick || spoke.elapsed() > Duration::from_millis(20);
-            if silent || file.metadata().unwrap().len() < PLENTY {
-                file.write_all(self.next().as_bytes()).unwrap();
-                self.has_written();
+            if silent || file.metadata().unwrap().len() < MAX_APPENDED_BYTES {
+                file.write_all(self.next_note().as_bytes()).unwrap();
+                self.count_written();
                 (last, spoke) = (tick, Instant::now());
             }
-            self.gets_on();
+            self.pause();
         }
     }
 
     fn rewrite(&self, save: impl Fn(&[u8]) -> std::io::Result<()>) {
-        let mut text = self.there(|memory| fs::read(memory));
-        if text.len() as u64 > ENOUGH {
+        let mut text = self.retry_until_present(|memory| fs::read(memory));
+        if text.len() as u64 > MAX_REWRITTEN_BYTES {
             return;
         }
-        text.extend_from_slice(self.next().as_bytes());
+        text.extend_from_slice(self.next_note().as_bytes());
         match save(&text) {
             // It has just been taken away: all over again.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             saved => {
                 saved.unwrap();
-                self.has_written();
+                self.count_written();
             }
         }
     }
@@ -255,54 +258,54 @@ impl Writer {
 }
 
 /// The writers of a fleet; dropped, they stop.
-struct Crowd {
-    stage: Arc<Stage>,
+struct WriterThreads {
+    shared: Arc<SharedProgress>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Crowd {
-    fn start(world: &World, stage: &Arc<Stage>) -> Crowd {
+impl WriterThreads {
+    fn start(world: &World, stage: &Arc<SharedProgress>) -> WriterThreads {
         let mut threads = Vec::new();
-        for (agent, manners) in CAST {
+        for (agent, manners) in WRITERS_BY_AGENT {
             for manner in *manners {
-                let progress: Arc<Progress> = Arc::default();
-                stage.everybody.lock().unwrap().push(Arc::clone(&progress));
+                let progress: Arc<WriterProgress> = Arc::default();
+                stage.writers.lock().unwrap().push(Arc::clone(&progress));
                 let writer = Writer {
                     manner: *manner,
-                    memory: world.memory(agent),
+                    memory: world.memory_path(agent),
                     number: threads.len(),
                     progress,
-                    stage: Arc::clone(stage),
+                    shared: Arc::clone(stage),
                 };
                 threads.push(thread::spawn(move || writer.write()));
             }
         }
-        Crowd {
-            stage: Arc::clone(stage),
+        WriterThreads {
+            shared: Arc::clone(stage),
             threads,
         }
     }
 
     fn stop(mut self) {
-        self.stage.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         for writer in self.threads.drain(..) {
             writer.join().unwrap();
         }
     }
 }
 
-impl Drop for Crowd {
+impl Drop for WriterThreads {
     fn drop(&mut self) {
-        self.stage.stop.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
     }
 }
 
-fn full() -> bool {
+fn is_full_harness() -> bool {
     std::env::var_os("HARNESS").is_some_and(|value| value == "full")
 }
 
 #[derive(Debug, Default)]
-struct Tally {
+struct RunTally {
     runs: usize,
     resets: usize,
     refusals: usize,
@@ -313,35 +316,38 @@ struct Tally {
 }
 
 /// The fleet, reset by the dial of a host.
-struct Fleet {
+struct WrittenFleet {
     world: World,
     engine: Engine,
     names: Vec<String>,
-    tally: Tally,
+    tally: RunTally,
 }
 
-impl Fleet {
-    fn new(clock: impl FnOnce(&World) -> Arc<dyn Clock>, dial: Arc<dyn Connector>) -> Fleet {
+impl WrittenFleet {
+    fn new(clock: impl FnOnce(&World) -> Arc<dyn Clock>, dial: Arc<dyn Connector>) -> WrittenFleet {
         // Of the host's own time, which hardly passes here, there is enough.
-        let world = match full() {
+        let world = match is_full_harness() {
             // It becomes too much for some memories.
             true => World::new(&[]),
             false => World::new(&[]),
         };
-        let mut world = world.general("remote_timeout = 3600");
-        for (agent, _) in CAST {
-            add_remote(&mut world, agent, super::sshd::HOST);
-            world.write(agent, BASELINE);
+        let mut world = world.with_general("remote_timeout = 3600");
+        for (agent, _) in WRITERS_BY_AGENT {
+            add_remote_agent(&mut world, agent, super::sshd::HOST_NAME);
+            world.write_memory(agent, BASELINE);
         }
         let clock = clock(&world);
         let here = Arc::new(LocalTransport::new(clock.clone()));
         let everywhere = PerHostTransports::new(here, dial, clock.clone());
-        let engine = world.engine_through(clock, Arc::new(everywhere), None);
-        Fleet {
+        let engine = world.engine_with_transports(clock, Arc::new(everywhere), None);
+        WrittenFleet {
             world,
             engine,
-            names: CAST.iter().map(|(agent, _)| agent.to_string()).collect(),
-            tally: Tally::default(),
+            names: WRITERS_BY_AGENT
+                .iter()
+                .map(|(agent, _)| agent.to_string())
+                .collect(),
+            tally: RunTally::default(),
         }
     }
 
@@ -376,21 +382,21 @@ impl Fleet {
     }
 
     /// Looks for every note.
-    fn count(&mut self, stage: &Stage, when: &str) {
-        let everybody = stage.everybody.lock().unwrap().clone();
+    fn count_notes(&mut self, stage: &SharedProgress, when: &str) {
+        let everybody = stage.writers.lock().unwrap().clone();
         let mut number = 0;
         (self.tally.notes, self.tally.late) = (0, 0);
-        for (agent, manners) in CAST {
-            let mut text = self.world.archived(agent);
-            text.extend(self.world.read(agent));
-            for name in self.world.litter(agent) {
-                text.extend(fs::read(self.world.folder(agent).join(name)).unwrap());
+        for (agent, manners) in WRITERS_BY_AGENT {
+            let mut text = self.world.all_entry_bytes(agent);
+            text.extend(self.world.read_memory(agent));
+            for name in self.world.leftovers(agent) {
+                text.extend(fs::read(self.world.agent_directory(agent).join(name)).unwrap());
             }
             let found: HashSet<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
             for manner in *manners {
                 let written = everybody[number].written.load(Ordering::Acquire);
                 let lost: Vec<u64> = (0..written)
-                    .filter(|it| !found.contains(note(number, *it).as_bytes()))
+                    .filter(|it| !found.contains(note_line(number, *it).as_bytes()))
                     .collect();
                 if !lost.is_empty() {
                     let (count, first) = (lost.len(), &lost[..lost.len().min(5)]);
@@ -405,7 +411,7 @@ impl Fleet {
             let late = |name: &String| name.contains("-late") || name.contains("-appended");
             self.tally.late += self
                 .world
-                .entries(agent)
+                .entry_names(agent)
                 .iter()
                 .filter(|it| late(it))
                 .count();
@@ -413,12 +419,12 @@ impl Fleet {
     }
 
     /// When nobody writes any more, the next run leaves nothing behind.
-    fn is_tidy(&self) {
+    fn assert_no_leftovers(&self) {
         for name in &self.names {
-            assert_eq!(self.world.read(name), BASELINE.as_bytes(), "{name}");
-            assert_eq!(self.world.litter(name), [""; 0], "{name}");
+            assert_eq!(self.world.read_memory(name), BASELINE.as_bytes(), "{name}");
+            assert_eq!(self.world.leftovers(name), [""; 0], "{name}");
         }
-        assert_eq!(self.world.pending(), [""; 0]);
+        assert_eq!(self.world.pending_journals(), [""; 0]);
         let all = self.engine.records(None, None).unwrap();
         all.for_each(&mut |_| Ok(())).unwrap();
     }
@@ -426,124 +432,129 @@ impl Fleet {
 
 /// Resets so often while everybody writes, and loses nothing.
 #[track_caller]
-fn nothing_is_lost(what: &str, runs: usize, mut fleet: Fleet, stage: &Arc<Stage>) {
+fn assert_no_note_is_lost(
+    what: &str,
+    runs: usize,
+    mut fleet: WrittenFleet,
+    stage: &Arc<SharedProgress>,
+) {
     let began = Instant::now();
-    let crowd = Crowd::start(&fleet.world, stage);
+    let crowd = WriterThreads::start(&fleet.world, stage);
     for _ in 0..runs {
         fleet.reset();
         stage.runs.fetch_add(1, Ordering::Relaxed);
-        stage.everybody_gets_on();
+        stage.wait_for_all_writers();
     }
     crowd.stop();
-    fleet.count(stage, "while they wrote");
+    fleet.count_notes(stage, "while they wrote");
     let answered = (0..10).any(|_| fleet.reset());
     assert!(answered, "{:?}", fleet.tally);
-    fleet.count(stage, "in the end");
+    fleet.count_notes(stage, "in the end");
     println!("{what}: {:?} in {:.1?}", fleet.tally, began.elapsed());
     assert_eq!(fleet.tally.lost, 0, "{:?}", fleet.tally);
     assert!(fleet.tally.resets > 0, "{:?}", fleet.tally);
-    fleet.is_tidy();
+    fleet.assert_no_leftovers();
 }
 
-fn by_their_own_time(what: &str, runs: usize, dial: Arc<dyn Connector>) {
-    let stage: Arc<Stage> = Arc::default();
+fn assert_no_note_is_lost_in_writer_time(what: &str, runs: usize, dial: Arc<dyn Connector>) {
+    let stage: Arc<SharedProgress> = Arc::default();
     let clock = |world: &World| -> Arc<dyn Clock> {
-        Arc::new(Together {
+        Arc::new(WriterDrivenClock {
             clock: Arc::clone(&world.clock),
-            stage: Arc::clone(&stage),
+            shared: Arc::clone(&stage),
         })
     };
-    nothing_is_lost(what, runs, Fleet::new(clock, dial), &stage);
+    assert_no_note_is_lost(what, runs, WrittenFleet::new(clock, dial), &stage);
 }
 
 #[test]
-fn no_note_is_lost_however_agents_on_a_host_write() {
+fn remote_writers_lose_no_note() {
     let Some(server) = sftp_server() else { return };
-    let runs = if full() { 400 } else { 12 };
-    by_their_own_time("sftp-server", runs, Arc::new(server));
+    let runs = if is_full_harness() { 400 } else { 12 };
+    assert_no_note_is_lost_in_writer_time("sftp-server", runs, Arc::new(server));
 }
 
 #[test]
-fn no_note_is_lost_behind_ssh() {
+fn ssh_writers_lose_no_note() {
     let Some(server) = Sshd::start() else { return };
-    let runs = if full() { 300 } else { 8 };
-    by_their_own_time("sshd", runs, Arc::new(server.dial()));
+    let runs = if is_full_harness() { 300 } else { 8 };
+    assert_no_note_is_lost_in_writer_time("sshd", runs, Arc::new(server.connector()));
 }
 
 #[test]
-fn no_note_is_lost_by_the_clock_of_the_machine() {
-    if !full() {
+fn real_time_ssh_writers_lose_no_note() {
+    if !is_full_harness() {
         println!("skipped: only with HARNESS=full");
         return;
     }
     let Some(server) = Sshd::start() else { return };
-    let fleet = Fleet::new(|_| Arc::new(SystemClock), Arc::new(server.dial()));
-    nothing_is_lost("sshd, real time", 80, fleet, &Arc::default());
+    let fleet = WrittenFleet::new(|_| Arc::new(SystemClock), Arc::new(server.connector()));
+    assert_no_note_is_lost("sshd, real time", 80, fleet, &Arc::default());
 }
 
 /// One who writes all the time is not waited for for ever: what was displaced
 /// stays, and takes what is written to it until the next run.
 #[test]
-fn what_is_written_for_longer_than_anybody_waits_is_kept() {
+fn file_written_past_the_timeout_is_kept() {
     let Some(server) = sftp_server() else { return };
-    let mut world = World::new(&[]).general("remote_timeout = 3600");
-    add_remote(&mut world, "holds", "box");
+    let mut world = World::new(&[]).with_general("remote_timeout = 3600");
+    add_remote_agent(&mut world, "holds", "box");
     world.write_scratch("holds", "- early\n");
     let mut file = File::options()
         .append(true)
-        .open(world.memory("holds"))
+        .open(world.memory_path("holds"))
         .unwrap();
     let mut writes = {
         let mut number = 0;
         let mut file = file.try_clone().unwrap();
         move || {
-            file.write_all(note(0, number).as_bytes()).unwrap();
+            file.write_all(note_line(0, number).as_bytes()).unwrap();
             number += 1;
         }
     };
     let written = Arc::new(AtomicU64::new(0));
-    world.clock.meanwhile({
+    world.clock.on_sleep({
         let written = Arc::clone(&written);
         move || {
             writes();
             written.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let engine = engine(&world, server);
-    let ran = world.reset_by(&engine);
-    ran.ok();
+    let engine = engine_with_connector(&world, server);
+    let ran = world.reset_with_engine(&engine);
+    ran.assert_ok();
     assert!(ran.note().contains("it stays as"), "{}", ran.note());
-    assert_eq!(world.read("holds"), BASELINE.as_bytes());
-    let [left] = world.litter("holds").try_into().unwrap();
-    assert_eq!(world.pending().len(), 1);
+    assert_eq!(world.read_memory("holds"), BASELINE.as_bytes());
+    let [left] = world.leftovers("holds").try_into().unwrap();
+    assert_eq!(world.pending_journals().len(), 1);
     // Long after the run, and for the last time.
-    world.clock.meanwhile(|| {});
+    world.clock.on_sleep(|| {});
     file.write_all(b"- late\n").unwrap();
     drop(file);
-    let ran = world.reset_by(&engine);
-    ran.ended(Outcome::Unchanged);
-    assert_eq!(world.litter("holds"), [""; 0], "{left} is settled");
-    assert!(world.pending().is_empty());
+    let ran = world.reset_with_engine(&engine);
+    ran.assert_outcome(Outcome::Unchanged);
+    assert_eq!(world.leftovers("holds"), [""; 0], "{left} is settled");
+    assert!(world.pending_journals().is_empty());
     let mut all = "- early\n".to_string();
     for number in 0..written.load(Ordering::Relaxed) {
-        all.push_str(&note(0, number));
+        all.push_str(&note_line(0, number));
     }
     all.push_str("- late\n");
-    assert!(world.holds("holds", all.as_bytes()));
+    assert!(world.preserves("holds", all.as_bytes()));
 }
 
 #[test]
-fn recovery_ends_while_a_writer_goes_on() {
+fn recovery_ends_while_a_writer_continues() {
     let Some(server) = sftp_server() else { return };
-    let mut world = World::new(&[]).general("remote_timeout = 3600");
-    add_remote(&mut world, "holds", "box");
+    let mut world = World::new(&[]).with_general("remote_timeout = 3600");
+    add_remote_agent(&mut world, "holds", "box");
     world.write_scratch("holds", "- early\n");
     let mut file = File::options()
         .append(true)
-        .open(world.memory("holds"))
+        .open(world.memory_path("holds"))
         .unwrap();
     let written = Arc::new(AtomicU64::new(0));
-    world.clock.meanwhile({
+    world.clock.on_sleep({
         let written = Arc::clone(&written);
         move || {
             let number = written.fetch_add(1, Ordering::Relaxed);
@@ -551,25 +562,25 @@ fn recovery_ends_while_a_writer_goes_on() {
                 eprintln!("recovery waits for a time that has passed");
                 std::process::abort();
             }
-            file.write_all(note(0, number).as_bytes()).unwrap();
+            file.write_all(note_line(0, number).as_bytes()).unwrap();
         }
     });
-    let engine = engine(&world, server);
+    let engine = engine_with_connector(&world, server);
     for _ in 0..3 {
-        world.reset_by(&engine).ok();
-        assert_eq!(world.read("holds"), BASELINE.as_bytes());
+        world.reset_with_engine(&engine).assert_ok();
+        assert_eq!(world.read_memory("holds"), BASELINE.as_bytes());
         world.write_scratch("holds", "- early\n");
     }
-    assert_eq!(world.pending().len(), 1);
-    world.clock.meanwhile(|| {});
+    assert_eq!(world.pending_journals().len(), 1);
+    world.clock.on_sleep(|| {});
     for _ in 0..3 {
-        world.reset_by(&engine);
+        world.reset_with_engine(&engine);
     }
-    assert_eq!(world.litter("holds"), [""; 0]);
-    assert!(world.pending().is_empty());
+    assert_eq!(world.leftovers("holds"), [""; 0]);
+    assert!(world.pending_journals().is_empty());
     let mut all = "- early\n".to_string();
     for number in 0..written.load(Ordering::Relaxed) {
-        all.push_str(&note(0, number));
+        all.push_str(&note_line(0, number));
     }
-    assert!(world.holds("holds", all.as_bytes()));
+    assert!(world.preserves("holds", all.as_bytes()));
 }

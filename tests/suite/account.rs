@@ -14,18 +14,18 @@ use memory_shepherd::transport::SwapMethod;
 
 use memory_shepherd::clock::Clock;
 
-use super::earlier::earlier_run;
-use super::fixture::{PROGRAM, Site};
-use super::world::{BASELINE, Interposer, Moment, World, names, records};
+use super::earlier::insert_earlier_run;
+use super::fixture::{PROGRAM_PATH, Site};
+use super::world::{BASELINE, InterposingTransport, TransportCall, World, records, sorted_names};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[test]
-fn the_log_has_the_originals_form_and_is_rotated() {
+fn run_log_keeps_original_format_and_rotates() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let ran = world.reset();
-    let log = world.archive().join("reset.log");
+    let log = world.archive_directory().join("reset.log");
     let text = fs::read_to_string(&log).unwrap();
     assert_eq!(text.lines().collect::<Vec<_>>(), ran.lines);
     for line in text.lines() {
@@ -36,34 +36,34 @@ fn the_log_has_the_originals_form_and_is_rotated() {
     }
     fs::write(&log, "x".repeat(1 << 20)).unwrap();
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
-    let old = fs::read(world.archive().join("reset.log.old")).unwrap();
+    world.reset().assert_ok();
+    let old = fs::read(world.archive_directory().join("reset.log.old")).unwrap();
     assert!(old.len() > 1 << 20);
     assert!(fs::metadata(&log).unwrap().len() < 4096);
 }
 
 #[test]
-fn hostile_names_do_not_reach_the_log() {
+fn hostile_names_do_not_reach_run_log() {
     let world = World::new(&["scout"]);
-    symlink("a\u{1b}[2Jb\nc", world.memory("scout")).unwrap();
+    symlink("a\u{1b}[2Jb\nc", world.memory_path("scout")).unwrap();
     let ran = world.reset();
-    let log = fs::read_to_string(world.archive().join("reset.log")).unwrap();
+    let log = fs::read_to_string(world.archive_directory().join("reset.log")).unwrap();
     assert!(!log.contains('\u{1b}'));
     assert!(log.lines().all(|line| line.starts_with('[')), "{log}");
-    ran.ok();
+    ran.assert_ok();
 }
 
 /// Ages an entry by the inode, as well as by its name.
-fn age(path: &Path, world: &World, days: u32) {
+fn set_entry_age(path: &Path, world: &World, days: u32) {
     let now: std::time::SystemTime = world.clock.now().into();
     let file = fs::File::options().write(true).open(path).unwrap();
     file.set_modified(now - DAY * days).unwrap();
 }
 
 #[test]
-fn retention_deletes_only_what_it_shows_and_only_after_success() {
+fn retention_deletes_only_listed_entries() {
     let world = World::new(&["a", "b"]);
-    let folder = world.archive().join("a");
+    let folder = world.archive_directory().join("a");
     fs::create_dir_all(&folder).unwrap();
     for name in [
         "2026-01-01_0900.md",
@@ -72,16 +72,16 @@ fn retention_deletes_only_what_it_shows_and_only_after_success() {
         "2026-01-01_0900.txt",
     ] {
         fs::write(folder.join(name), "x").unwrap();
-        age(&folder.join(name), &world, 60);
+        set_entry_age(&folder.join(name), &world, 60);
     }
     fs::write(folder.join("2026-01-03_0900.md"), "young by its inode").unwrap();
-    earlier_run(&world.archive(), "a", world.clock.now(), 2);
+    insert_earlier_run(&world.archive_directory(), "a", world.clock.now(), 2);
     world.write_scratch("a", "- note\n");
     world.write_scratch("b", "- note\n");
     // A run that fails deletes nothing.
-    fs::rename(world.baseline("a"), world.root.join("away")).unwrap();
+    fs::rename(world.baseline_path("a"), world.root.join("away")).unwrap();
     assert!(world.reset().report.retired_entries.is_empty());
-    fs::rename(world.root.join("away"), world.baseline("a")).unwrap();
+    fs::rename(world.root.join("away"), world.baseline_path("a")).unwrap();
     let shown: Vec<_> = world
         .engine()
         .expired_entries()
@@ -100,7 +100,7 @@ fn retention_deletes_only_what_it_shows_and_only_after_success() {
         ]
     );
     assert_eq!(
-        world.entries("a"),
+        world.entry_names("a"),
         [
             "2026-01-01_0900.txt",
             "2026-01-03_0900.md",
@@ -111,13 +111,15 @@ fn retention_deletes_only_what_it_shows_and_only_after_success() {
 }
 
 #[test]
-fn retention_keeps_the_newest_entry_whatever_its_age() {
+fn retention_keeps_newest_entry_of_any_age() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let ran = world.reset();
-    let entry = world.archive().join(&ran.ok().entries[0].path);
+    let entry = world
+        .archive_directory()
+        .join(&ran.assert_ok().entries[0].path);
     world.clock.advance(DAY * 365);
-    age(&entry, &world, 364);
+    set_entry_age(&entry, &world, 364);
     for _ in 0..2 {
         assert!(world.reset().report.retired_entries.is_empty());
         assert!(entry.exists());
@@ -130,34 +132,34 @@ fn retention_keeps_the_newest_entry_whatever_its_age() {
 }
 
 #[test]
-fn a_clean_fleet_that_cannot_be_recorded_is_no_success() {
+fn unrecorded_clean_run_fails_with_integrity() {
     let world = World::new(&["scout"]);
     for _ in 0..2 {
         world.write_scratch("scout", "- note\n");
-        world.reset().ok();
+        world.reset().assert_ok();
     }
-    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
     let text = fs::read_to_string(&ledger).unwrap();
     fs::write(&ledger, text.replacen("tester", "hacker", 1)).unwrap();
     let ran = world.reset();
-    let result = ran.ended(Outcome::Unchanged);
+    let result = ran.assert_outcome(Outcome::Unchanged);
     assert_eq!(result.kind, Some(ErrorKind::Integrity));
     assert!(ran.note().contains("not recorded"), "{}", ran.note());
     assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Integrity));
 }
 
 #[test]
-fn another_ledger_in_its_place_is_read_from_the_start() {
+fn replaced_ledger_is_read_from_start() {
     let world = World::new(&["scout"]);
     let other = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
+    world.reset().assert_ok();
     for note in ["- one\n", "- two\n"] {
         other.write_scratch("scout", note);
-        other.reset().ok();
+        other.reset().assert_ok();
     }
-    let ledger = world.archive().join(".shepherd/ledger.jsonl");
-    let theirs = other.archive().join(".shepherd/ledger.jsonl");
+    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
+    let theirs = other.archive_directory().join(".shepherd/ledger.jsonl");
     for same_inode in [true, false] {
         let engine = world.engine();
         assert_eq!(
@@ -169,7 +171,7 @@ fn another_ledger_in_its_place_is_read_from_the_start() {
             true => fs::write(&ledger, text).unwrap(),
             false => {
                 other.write_scratch("scout", "- three\n");
-                other.reset().ok();
+                other.reset().assert_ok();
                 fs::rename(&theirs, &ledger).unwrap();
             }
         }
@@ -182,20 +184,21 @@ fn another_ledger_in_its_place_is_read_from_the_start() {
     // Moved away, as the hint says of a broken one: a new one begins.
     fs::remove_file(&ledger).unwrap();
     assert!(records(&engine).unwrap().is_empty());
-    world.reset_by(&engine).ok();
-    assert_eq!(world.records().len(), 1);
+    world.reset_with_engine(&engine).assert_ok();
+    assert_eq!(world.read_records().len(), 1);
 }
 
 #[test]
-fn the_ledger_is_chained_and_tells_a_run() {
+fn ledger_records_are_chained_and_describe_the_run() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let ran = world.reset();
-    world.reset().ended(Outcome::Unchanged);
-    let records = world.records();
+    world.reset().assert_outcome(Outcome::Unchanged);
+    let records = world.read_records();
     assert_eq!(records.len(), 2);
     assert_eq!(records[0].previous_digest, Digest::ZERO);
-    let text = fs::read_to_string(world.archive().join(".shepherd/ledger.jsonl")).unwrap();
+    let text =
+        fs::read_to_string(world.archive_directory().join(".shepherd/ledger.jsonl")).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(records[1].previous_digest, Digest::of(lines[0].as_bytes()));
     assert_eq!((records[0].seq, records[1].seq), (1, 2));
@@ -208,7 +211,7 @@ fn the_ledger_is_chained_and_tells_a_run() {
     assert_eq!(event.operation, Operation::Reset);
     assert_eq!(event.method, Some(SwapMethod::Exchange));
     assert_eq!(event.baseline, Some(Digest::of(BASELINE.as_bytes())));
-    assert_eq!(event.entry.as_ref(), ran.ok().entries.first());
+    assert_eq!(event.entry.as_ref(), ran.assert_ok().entries.first());
     let whole = format!("{BASELINE}- note\n");
     assert_eq!(
         event.before,
@@ -227,18 +230,18 @@ fn the_ledger_is_chained_and_tells_a_run() {
 }
 
 #[test]
-fn a_torn_last_line_of_the_ledger_is_cut_and_recorded() {
+fn torn_last_ledger_line_is_cut_and_recorded() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
-    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    world.reset().assert_ok();
+    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
     let mut text = fs::read(&ledger).unwrap();
     text.extend_from_slice(b"{\"seq\":2,\"pre");
     fs::write(&ledger, text).unwrap();
-    assert_eq!(world.records().len(), 1, "a torn line is not read");
+    assert_eq!(world.read_records().len(), 1, "a torn line is not read");
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
-    let records = world.records();
+    world.reset().assert_ok();
+    let records = world.read_records();
     assert_eq!(records.len(), 3);
     assert_eq!(records[1].event.operation, Operation::Repair);
     assert_eq!(
@@ -249,13 +252,13 @@ fn a_torn_last_line_of_the_ledger_is_cut_and_recorded() {
 }
 
 #[test]
-fn a_changed_line_of_the_ledger_is_found_and_stops_resets() {
+fn changed_ledger_line_is_found_and_refuses_resets() {
     let world = World::new(&["scout"]);
     for _ in 0..2 {
         world.write_scratch("scout", "- note\n");
-        world.reset().ok();
+        world.reset().assert_ok();
     }
-    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
     let text = fs::read_to_string(&ledger).unwrap();
     fs::write(&ledger, text.replacen("tester", "hacker", 1)).unwrap();
     let error = records(&world.engine()).unwrap_err();
@@ -264,20 +267,26 @@ fn a_changed_line_of_the_ledger_is_found_and_stops_resets() {
     world.write_scratch("scout", "- note\n");
     assert!(world.observe("scout").ledger_error.is_some());
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Integrity));
-    assert!(world.read("scout").ends_with(b"- note\n"));
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Integrity)
+    );
+    assert!(world.read_memory("scout").ends_with(b"- note\n"));
 }
 
 #[test]
-fn names_of_own_files_are_not_entries() {
+fn internal_file_names_are_not_entries() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
-    assert_eq!(names(&world.archive()), [".shepherd", "reset.log", "scout"]);
+    world.reset().assert_ok();
+    assert_eq!(
+        sorted_names(&world.archive_directory()),
+        [".shepherd", "reset.log", "scout"]
+    );
 }
 
 #[test]
-fn a_groups_archive_has_its_modes_whatever_the_umask_and_the_last_kill() {
+fn archive_group_modes_ignore_umask_and_killed_run() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         println!("skipped: needs root");
         return;
@@ -294,8 +303,10 @@ fn a_groups_archive_has_its_modes_whatever_the_umask_and_the_last_kill() {
         }
         let mut command = assert_cmd::Command::new("sh");
         let script = "umask 077 && exec \"$0\" reset --all";
-        command.args(["-c", script, PROGRAM]).current_dir(&site.dir);
-        let _ = site.ran(&mut command).code(0);
+        command
+            .args(["-c", script, PROGRAM_PATH])
+            .current_dir(&site.dir);
+        let _ = site.run_command(&mut command).assert_code(0);
     };
     let wrong = || {
         let mut wrong = Vec::new();
@@ -355,34 +366,40 @@ fn a_groups_archive_has_its_modes_whatever_the_umask_and_the_last_kill() {
 }
 
 #[test]
-fn what_the_operator_allows_on_the_archives_own_folder_stays() {
+fn operator_mode_of_archive_directory_is_kept() {
     let world = World::new(&["scout"]);
-    fs::create_dir(world.archive()).unwrap();
+    fs::create_dir(world.archive_directory()).unwrap();
     let permissions = fs::Permissions::from_mode(0o755);
-    fs::set_permissions(world.archive(), permissions).unwrap();
+    fs::set_permissions(world.archive_directory(), permissions).unwrap();
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
-    assert_eq!(super::world::mode(&world.archive()), 0o755);
-    assert_eq!(super::world::mode(&world.archive().join("scout")), 0o700);
+    world.reset().assert_ok();
+    assert_eq!(
+        super::world::permission_bits(&world.archive_directory()),
+        0o755
+    );
+    assert_eq!(
+        super::world::permission_bits(&world.archive_directory().join("scout")),
+        0o700
+    );
 }
 
 #[test]
-fn what_runs_of_agents_left_that_are_not_configured_is_named() {
+fn journal_of_unconfigured_agent_is_reported() {
     let mut world = World::new(&["scout"]);
-    let transport = Interposer::new(world.local(), |moment| match moment {
-        Moment::After("swap") => resume_unwind(Box::new("crash")),
+    let transport = InterposingTransport::new(world.local_transport(), |moment| match moment {
+        TransportCall::After("swap") => resume_unwind(Box::new("crash")),
         _ => Ok(()),
     });
-    let engine = world.engine_on(transport);
+    let engine = world.engine_with_transport(transport);
     world.write_scratch("scout", "- note\n");
-    assert!(catch_unwind(AssertUnwindSafe(|| world.reset_by(&engine))).is_err());
-    world.add(
+    assert!(catch_unwind(AssertUnwindSafe(|| world.reset_with_engine(&engine))).is_err());
+    world.add_agent(
         "ranger",
         "memory_file = agents/scout/MEMORY.md\nbaseline = scout.md",
     );
-    let world = world.without("scout");
+    let world = world.without_agent("scout");
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Unchanged).kind, None);
+    assert_eq!(ran.assert_outcome(Outcome::Unchanged).kind, None);
     assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Partial));
     let [trouble] = ran.report.errors.as_slice() else {
         panic!("{:?}", ran.report.errors)
@@ -390,7 +407,7 @@ fn what_runs_of_agents_left_that_are_not_configured_is_named() {
     assert!(trouble.message().contains("tx/scout."), "{trouble}");
     assert!(ran.lines.iter().any(|line| line.contains("tx/scout.")));
     // It is recorded, as no agent's.
-    let last = world.records().pop().unwrap().event;
+    let last = world.read_records().pop().unwrap().event;
     assert_eq!(
         (last.operation, last.outcome),
         (Operation::Reset, Outcome::Failed)
@@ -401,10 +418,10 @@ fn what_runs_of_agents_left_that_are_not_configured_is_named() {
 }
 
 #[test]
-fn a_holder_that_cannot_be_written_down_is_no_reason_to_give_up() {
+fn unwritable_lock_holder_does_not_fail_reset() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let locks = world.archive().join(".shepherd/locks");
+    let locks = world.archive_directory().join(".shepherd/locks");
     fs::create_dir_all(&locks).unwrap();
     // Every write to it fails with "no space left on device".
     match std::process::Command::new("mknod")
@@ -416,5 +433,5 @@ fn a_holder_that_cannot_be_written_down_is_no_reason_to_give_up() {
         Ok(status) if status.success() && fs::File::open(locks.join("scout.lock")).is_ok() => {}
         _ => return println!("skipped: cannot make a device"),
     }
-    world.reset().ok();
+    world.reset().assert_ok();
 }

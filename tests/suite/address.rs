@@ -12,56 +12,59 @@ use super::world::World;
 /// one archive.
 fn two_configs() -> [World; 2] {
     let one = World::new(&["scout"]);
-    let line = format!("archive_dir = {}", one.archive().display());
-    let other = World::new(&["scout"]).general(&line);
+    let line = format!("archive_dir = {}", one.archive_directory().display());
+    let other = World::new(&["scout"]).with_general(&line);
     [one, other]
 }
 
 #[test]
-fn undo_into_another_memory_is_refused() {
+fn undo_into_other_memory_is_refused() {
     let [one, other] = two_configs();
     one.write_scratch("scout", "- of one\n");
-    one.reset().ok();
+    one.reset().assert_ok();
     other.write_scratch("scout", "- of the other\n");
-    let before = other.read("scout");
+    let before = other.read_memory("scout");
     let ran = other.undo("scout", UndoMode::Overwrite);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
-    let memory = one.memory("scout");
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Conflict)
+    );
+    let memory = one.memory_path("scout");
     assert!(
         ran.note().contains(memory.to_str().unwrap()),
         "{}",
         ran.note()
     );
-    assert_eq!(other.read("scout"), before);
-    one.undo("scout", UndoMode::Refuse).ok();
+    assert_eq!(other.read_memory("scout"), before);
+    one.undo("scout", UndoMode::Refuse).assert_ok();
 }
 
 #[test]
-fn undo_passes_over_runs_on_another_memory() {
+fn undo_skips_runs_on_other_memory() {
     let [one, other] = two_configs();
     for world in [&one, &other, &one] {
         world.write_scratch("scout", format!("- {}\n", world.root.display()));
-        world.reset().ok();
+        world.reset().assert_ok();
     }
-    other.undo("scout", UndoMode::Refuse).ok();
+    other.undo("scout", UndoMode::Refuse).assert_ok();
     let note = format!("- {}\n", other.root.display());
-    assert!(other.read("scout").ends_with(note.as_bytes()));
-    one.undo("scout", UndoMode::Refuse).ok();
-    other.redo("scout").ok();
+    assert!(other.read_memory("scout").ends_with(note.as_bytes()));
+    one.undo("scout", UndoMode::Refuse).assert_ok();
+    other.redo("scout").assert_ok();
 }
 
 #[test]
 fn record_without_address_can_be_undone() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let before = world.read("scout");
-    world.reset().ok();
-    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    let before = world.read_memory("scout");
+    world.reset().assert_ok();
+    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
     let line = fs::read_to_string(&ledger).unwrap();
     let mut record: serde_json::Value = serde_json::from_str(&line).unwrap();
     let memory = record.as_object_mut().unwrap().remove("memory").unwrap();
-    assert_eq!(memory, world.memory("scout").to_str().unwrap());
+    assert_eq!(memory, world.memory_path("scout").to_str().unwrap());
     fs::write(&ledger, format!("{record}\n")).unwrap();
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), before);
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), before);
 }

@@ -9,7 +9,7 @@ use memory_shepherd::console::command::COMMAND_TABLE;
 
 /// Rooms below the console and the command line. They know neither, nor what
 /// these are made of.
-const BELOW: &[&str] = &[
+const MODULES_BELOW_INTERFACE: &[&str] = &[
     "engine",
     "transport",
     "archive",
@@ -28,7 +28,7 @@ const BELOW: &[&str] = &[
 
 /// The part of the console that is computed and nothing else; with what is in a
 /// folder of the same name.
-const PURE: &[&str] = &[
+const PURE_CONSOLE_MODULES: &[&str] = &[
     "console/update.rs",
     "console/model.rs",
     "console/text.rs",
@@ -41,7 +41,7 @@ const PURE: &[&str] = &[
 ];
 
 /// The most lines a file may have, its tests not counted.
-const LONGEST: usize = 800;
+const MAX_FILE_LINES: usize = 800;
 
 /// A source file without what rules do not hold for.
 struct Source {
@@ -53,11 +53,11 @@ struct Source {
 }
 
 /// Blanks out comments, and strings unless `strings`; keeps line feeds.
-fn strip(source: &str, strings: bool) -> String {
+fn blank_out_comments(source: &str, strings: bool) -> String {
     let mut out = String::new();
     let mut rest = source;
     while let Some(c) = rest.chars().next() {
-        let length = token(rest);
+        let length = token_length(rest);
         let token = &rest[..length];
         rest = &rest[length..];
         let drop = match c {
@@ -74,7 +74,7 @@ fn strip(source: &str, strings: bool) -> String {
 
 /// Length of the comment, string or character at the beginning; of one
 /// character otherwise.
-fn token(rest: &str) -> usize {
+fn token_length(rest: &str) -> usize {
     let one = rest.chars().next().map_or(0, char::len_utf8);
     let until = |from: usize, end: &str| {
         rest[from..]
@@ -126,8 +126,8 @@ impl Source {
         let end = source.find("#[cfg(test)]\nmod tests {");
         let source = &source[..end.unwrap_or(source.len())];
         Source {
-            code: strip(source, false),
-            text: strip(source, true),
+            code: blank_out_comments(source, false),
+            text: blank_out_comments(source, true),
             lines: source.lines().count(),
         }
     }
@@ -149,7 +149,7 @@ fn lines_with(text: &str, word: &str) -> Vec<usize> {
 }
 
 /// What sentences say of keys.
-const DOES: &[&str] = &[
+const KEY_VERBS: &[&str] = &[
     "answers",
     "appends",
     "brings",
@@ -175,7 +175,7 @@ const DOES: &[&str] = &[
 
 /// Sentences that name a default key which an operator may have changed, by their
 /// lines: "X plans a reset".
-fn default_keys(text: &str) -> Vec<(usize, String)> {
+fn default_key_mentions(text: &str) -> Vec<(usize, String)> {
     let fixed = ["Esc", "Enter", "y"];
     let keys = COMMAND_TABLE.iter().flat_map(|spec| spec.keys);
     let keys: Vec<&str> = keys.copied().filter(|it| !fixed.contains(it)).collect();
@@ -185,7 +185,7 @@ fn default_keys(text: &str) -> Vec<(usize, String)> {
         for pair in words.windows(2) {
             let does = pair[1].trim_matches(|c: char| !c.is_alphanumeric());
             let key = pair[0].rsplit(['"', '(']).next().unwrap_or_default();
-            if DOES.contains(&does) && keys.contains(&key) {
+            if KEY_VERBS.contains(&does) && keys.contains(&key) {
                 found.push((number, key.to_string()));
             }
         }
@@ -194,7 +194,7 @@ fn default_keys(text: &str) -> Vec<(usize, String)> {
 }
 
 /// What a file breaks. `path` is below `src`.
-fn breaches(path: &str, source: &str) -> Vec<String> {
+fn find_breaches(path: &str, source: &str) -> Vec<String> {
     let mut found = Vec::new();
     if path.ends_with("tests.rs") || path.contains("/tests/") {
         return found;
@@ -208,7 +208,7 @@ fn breaches(path: &str, source: &str) -> Vec<String> {
             }
         }
     };
-    if BELOW.contains(&room) {
+    if MODULES_BELOW_INTERFACE.contains(&room) {
         let above = ["console", "cli", "ratatui", "crossterm", "clap"];
         forbid(&source.code, &above, "stands above this room");
     }
@@ -239,7 +239,7 @@ fn breaches(path: &str, source: &str) -> Vec<String> {
         let folder = room.trim_end_matches("rs").replace('.', "/");
         path == room || path.starts_with(&folder)
     };
-    if PURE.iter().any(|room| pure(room)) {
+    if PURE_CONSOLE_MODULES.iter().any(|room| pure(room)) {
         let outside = [
             "std::fs",
             "std::io",
@@ -287,24 +287,26 @@ fn breaches(path: &str, source: &str) -> Vec<String> {
         }
     }
     if path.starts_with("console") {
-        for (number, key) in default_keys(&source.text) {
+        for (number, key) in default_key_mentions(&source.text) {
             let why = "the operator may have another; Model::key knows";
             found.push(format!("src/{path}:{number}: {key}: {why}"));
         }
     }
-    if source.lines > LONGEST {
+    if source.lines > MAX_FILE_LINES {
         let lines = source.lines;
-        found.push(format!("src/{path}: {lines} lines, {LONGEST} are the most"));
+        found.push(format!(
+            "src/{path}: {lines} lines, {MAX_FILE_LINES} are the most"
+        ));
     }
     found
 }
 
-fn sources() -> Vec<(String, String)> {
-    fn gather(folder: &Path, files: &mut Vec<PathBuf>) {
+fn read_sources() -> Vec<(String, String)> {
+    fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                gather(&path, files);
+                collect_files(&path, files);
             } else if path.extension().is_some_and(|end| end == "rs") {
                 files.push(path);
             }
@@ -312,7 +314,7 @@ fn sources() -> Vec<(String, String)> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
-    gather(&root, &mut files);
+    collect_files(&root, &mut files);
     files.sort();
     let named = files.into_iter().map(|file| {
         let name = file.strip_prefix(&root).unwrap().display().to_string();
@@ -322,22 +324,22 @@ fn sources() -> Vec<(String, String)> {
 }
 
 #[test]
-fn no_file_breaks_the_dependency_rules() {
-    let sources = sources();
+fn sources_obey_dependency_rules() {
+    let sources = read_sources();
     assert!(sources.len() > 30, "the sources were not found");
     let found: Vec<String> = sources
         .iter()
-        .flat_map(|(path, source)| breaches(path, source))
+        .flat_map(|(path, source)| find_breaches(path, source))
         .collect();
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
 /// All that `tests` holds, one file after the other.
-fn tests(folder: &Path, all: &mut String) {
+fn collect_test_sources(folder: &Path, all: &mut String) {
     for item in fs::read_dir(folder).unwrap() {
         let path = item.unwrap().path();
         if path.is_dir() {
-            tests(&path, all);
+            collect_test_sources(&path, all);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             all.push_str(&fs::read_to_string(path).unwrap());
         }
@@ -345,7 +347,7 @@ fn tests(folder: &Path, all: &mut String) {
 }
 
 /// The tests that the tables of a page name in their last column.
-fn proofs(page: &str) -> Vec<&str> {
+fn proof_test_names(page: &str) -> Vec<&str> {
     let rows = page.lines().filter(|line| line.starts_with('|'));
     let proofs = rows.filter_map(|row| row.trim_end_matches('|').rsplit('|').next());
     let named = proofs.flat_map(|proof| proof.split('`').skip(1).step_by(2));
@@ -354,16 +356,16 @@ fn proofs(page: &str) -> Vec<&str> {
 }
 
 #[test]
-fn every_promise_names_tests_that_exist() {
+fn promised_proofs_name_existing_tests() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = String::new();
-    tests(&root.join("tests"), &mut all);
-    tests(&root.join("src"), &mut all);
+    collect_test_sources(&root.join("tests"), &mut all);
+    collect_test_sources(&root.join("src"), &mut all);
     let read = |name: &str| fs::read_to_string(root.join(name)).unwrap();
     let pages = [("docs/promises.md", 50), ("docs/security.md", 40)];
     for (page, least) in pages {
         let page = read(page);
-        let proofs = proofs(&page);
+        let proofs = proof_test_names(&page);
         assert!(proofs.len() >= least, "{proofs:?}");
         for name in proofs {
             let defined = all.contains(&format!("fn {name}("));
@@ -374,8 +376,8 @@ fn every_promise_names_tests_that_exist() {
 
 /// Each rule is broken once; and what only looks like a breach is none.
 #[test]
-fn every_rule_catches_its_breach() {
-    let long = "\n".repeat(LONGEST + 1);
+fn dependency_rule_breaches_are_detected() {
+    let long = "\n".repeat(MAX_FILE_LINES + 1);
     let broken = [
         ("engine/plan.rs", "use crate::console::model;"),
         ("engine.rs", "use crate::cli::output;"),
@@ -411,7 +413,10 @@ fn every_rule_catches_its_breach() {
         ("archive.rs", long.as_str()),
     ];
     for (path, source) in broken {
-        assert!(!breaches(path, source).is_empty(), "{path}: {source:.60}");
+        assert!(
+            !find_breaches(path, source).is_empty(),
+            "{path}: {source:.60}"
+        );
     }
     let fine = [
         (
@@ -449,6 +454,6 @@ fn every_rule_catches_its_breach() {
         ("console/text.rs", "deadline: Option<std::time::Instant>"),
     ];
     for (path, source) in fine {
-        assert_eq!(breaches(path, source), Vec::<String>::new(), "{path}");
+        assert_eq!(find_breaches(path, source), Vec::<String>::new(), "{path}");
     }
 }

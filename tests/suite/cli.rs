@@ -22,24 +22,24 @@ use memory_shepherd::engine::{Engine, EngineSetup, Trigger};
 use memory_shepherd::transport::SingleTransport;
 use memory_shepherd::transport::local::LocalTransport;
 
-use crate::fixture::{PROGRAM, Site};
+use crate::fixture::{PROGRAM_PATH, Site};
 
-const REVIEWER: &str = "agents/code-reviewer/MEMORY.md";
-const MONITOR: &str = "agents/monitor-bot/MEMORY.md";
+const REVIEWER_MEMORY: &str = "agents/code-reviewer/MEMORY.md";
+const MONITOR_MEMORY: &str = "agents/monitor-bot/MEMORY.md";
 
 /// A fleet in which one agent wrote notes and the other changed its rules.
-fn busy() -> Site {
+fn site_with_notes_and_drift() -> Site {
     let site = Site::new();
     site.append(
-        REVIEWER,
+        REVIEWER_MEMORY,
         "\n- LH-12 waits for CI\n\n## Found\n- a flaky test\n",
     );
-    let edited = Site::baseline("monitor-bot").replacen("1. ", "1. Perhaps: ", 1);
-    site.write(MONITOR, edited + "- quiet night");
+    let edited = Site::read_baseline("monitor-bot").replacen("1. ", "1. Perhaps: ", 1);
+    site.write(MONITOR_MEMORY, edited + "- quiet night");
     site
 }
 
-fn engine(site: &Site) -> Engine {
+fn site_engine(site: &Site) -> Engine {
     let env = ConfigEnvironment {
         cwd: site.dir.clone(),
         home: None,
@@ -62,15 +62,15 @@ fn engine(site: &Site) -> Engine {
 
 /// The escape byte never gets out where somebody may look.
 #[track_caller]
-fn no_escape(text: &str) {
+fn assert_no_escape(text: &str) {
     assert!(!text.contains('\x1b'), "{text:?}");
     assert!(!text.contains('\u{202E}'), "{text:?}");
     assert!(!text.contains('\u{9b}'), "{text:?}");
 }
 
 #[test]
-fn every_verb_prints_one_json_document_with_its_schema() {
-    let site = busy();
+fn every_verb_prints_one_json_document() {
+    let site = site_with_notes_and_drift();
     for arguments in [
         &["--json"][..],
         &["status", "--json"],
@@ -92,7 +92,7 @@ fn every_verb_prints_one_json_document_with_its_schema() {
         &["nonsense", "--json"],
         &["--nonsense", "--json"],
     ] {
-        let _ = site.ran(site.command().args(arguments)).json();
+        let _ = site.run_command(site.command().args(arguments)).json();
     }
 }
 
@@ -100,15 +100,15 @@ mod original {
     use super::*;
 
     #[test]
-    fn all_resets_everybody_and_archives_in_the_same_places() {
-        let site = busy();
+    fn all_resets_every_agent_into_its_archive() {
+        let site = site_with_notes_and_drift();
         let ran = site
             .run(["all"])
-            .code(0)
-            .says("] [memory-shepherd] Reset code-reviewer (");
-        assert_eq!(ran.err, "");
-        let scratch = site.entries("code-reviewer");
-        let whole = site.entries("monitor");
+            .assert_code(0)
+            .assert_stdout_has("] [memory-shepherd] Reset code-reviewer (");
+        assert_eq!(ran.stderr, "");
+        let scratch = site.entry_names("code-reviewer");
+        let whole = site.entry_names("monitor");
         assert_eq!((scratch.len(), whole.len()), (1, 1));
         assert!(whole[0].ends_with("-full-backup.md"), "{whole:?}");
         let stamp = scratch[0].strip_suffix(".md").unwrap();
@@ -120,7 +120,10 @@ mod original {
             notes.ends_with("\n- LH-12 waits for CI\n\n## Found\n- a flaky test\n"),
             "{notes}"
         );
-        assert_eq!(site.read(REVIEWER), Site::baseline("code-reviewer"));
+        assert_eq!(
+            site.read(REVIEWER_MEMORY),
+            Site::read_baseline("code-reviewer")
+        );
         let log = site.read("archives/reset.log");
         for line in log.lines() {
             assert!(
@@ -131,61 +134,70 @@ mod original {
     }
 
     #[test]
-    fn an_agents_name_resets_it_alone() {
-        let site = busy();
-        let before = site.read(MONITOR);
-        let _ = site.run(["code-reviewer"]).code(0);
-        assert_eq!(site.read(REVIEWER), Site::baseline("code-reviewer"));
-        assert_eq!(site.read(MONITOR), before);
+    fn agent_name_resets_only_that_agent() {
+        let site = site_with_notes_and_drift();
+        let before = site.read(MONITOR_MEMORY);
+        let _ = site.run(["code-reviewer"]).assert_code(0);
+        assert_eq!(
+            site.read(REVIEWER_MEMORY),
+            Site::read_baseline("code-reviewer")
+        );
+        assert_eq!(site.read(MONITOR_MEMORY), before);
         let _ = site
             .run(["code-reviewre"])
-            .code(2)
-            .warns("did you mean code-reviewer?");
+            .assert_code(2)
+            .assert_stderr_has("did you mean code-reviewer?");
     }
 
     #[test]
-    fn the_variable_names_the_config_and_is_no_first_try() {
-        let site = busy();
+    fn config_variable_has_no_fallback() {
+        let site = site_with_notes_and_drift();
         let run = |name: &str, arguments: &[&str]| {
             let mut command = site.command();
             command.env("MEMORY_SHEPHERD_CONF", name);
-            site.ran(command.current_dir("/").args(arguments))
+            site.run_command(command.current_dir("/").args(arguments))
         };
         let config = site.path("memory-shepherd.conf");
-        let _ = run(config.to_str().unwrap(), &["all"]).code(0);
+        let _ = run(config.to_str().unwrap(), &["all"]).assert_code(0);
         let _ = run("/nowhere/x.conf", &["all"])
-            .code(2)
-            .warns("$MEMORY_SHEPHERD_CONF");
+            .assert_code(2)
+            .assert_stderr_has("$MEMORY_SHEPHERD_CONF");
         // Also where the current folder has one.
         let mut command = site.command();
         command.env("MEMORY_SHEPHERD_CONF", "nowhere.conf");
-        let _ = site.ran(command.arg("status")).code(2);
+        let _ = site.run_command(command.arg("status")).assert_code(2);
     }
 
     #[test]
-    fn a_verb_wins_over_an_agent_of_the_same_name() {
-        let site = busy();
+    fn verb_wins_over_agent_of_same_name() {
+        let site = site_with_notes_and_drift();
         let config = site.read("memory-shepherd.conf");
         site.write(
             "memory-shepherd.conf",
             config.replace("[monitor-bot]", "[status]"),
         );
-        let _ = site.run(["status"]).code(0).says("DRIFTED");
+        let _ = site
+            .run(["status"])
+            .assert_code(0)
+            .assert_stdout_has("DRIFTED");
         let _ = site
             .run(["doctor"])
-            .says("the agent status has the name of a command");
-        let _ = site.run(["reset", "status"]).code(0);
-        assert_eq!(site.read(MONITOR), Site::baseline("monitor-bot"));
+            .assert_stdout_has("the agent status has the name of a command");
+        let _ = site.run(["reset", "status"]).assert_code(0);
+        assert_eq!(
+            site.read(MONITOR_MEMORY),
+            Site::read_baseline("monitor-bot")
+        );
     }
 }
 
 mod plan {
     use super::*;
 
-    fn hash(site: &Site) -> String {
+    fn plan_hash(site: &Site) -> String {
         let plan = site
             .run(["reset", "--all", "--dry-run", "--json"])
-            .code(0)
+            .assert_code(0)
             .json();
         plan["plan"]["hash"].as_str().unwrap().to_string()
     }
@@ -193,95 +205,104 @@ mod plan {
     #[test]
     fn memory_without_boundary_has_no_line_counts() {
         let site = Site::new();
-        site.write(MONITOR, "nothing of the baseline\n");
-        let ran = site.run(["reset", "--all", "--dry-run"]).code(0);
+        site.write(MONITOR_MEMORY, "nothing of the baseline\n");
+        let ran = site.run(["reset", "--all", "--dry-run"]).assert_code(0);
         assert!(
-            ran.out.contains("archives the whole file, 24 bytes  "),
+            ran.stdout.contains("archives the whole file, 24 bytes  "),
             "{}",
-            ran.out
+            ran.stdout
         );
-        assert!(!ran.out.contains("+0 -0"), "{}", ran.out);
+        assert!(!ran.stdout.contains("+0 -0"), "{}", ran.stdout);
     }
 
     #[test]
-    fn a_dry_run_changes_nothing() {
-        let site = busy();
-        let before = site.tree();
-        let _ = site.run(["reset", "--all", "--dry-run"]).code(0);
-        assert_eq!(site.tree(), before);
-        let _ = site.run(["reset", "--all"]).code(0);
-        let before = site.tree();
-        let _ = site.run(["reset", "--all", "--dry-run"]).code(0);
-        let _ = site.run(["undo", "monitor-bot", "--dry-run"]).code(0);
-        assert_eq!(site.tree(), before);
+    fn dry_run_changes_nothing() {
+        let site = site_with_notes_and_drift();
+        let before = site.snapshot_files();
+        let _ = site.run(["reset", "--all", "--dry-run"]).assert_code(0);
+        assert_eq!(site.snapshot_files(), before);
+        let _ = site.run(["reset", "--all"]).assert_code(0);
+        let before = site.snapshot_files();
+        let _ = site.run(["reset", "--all", "--dry-run"]).assert_code(0);
+        let _ = site
+            .run(["undo", "monitor-bot", "--dry-run"])
+            .assert_code(0);
+        assert_eq!(site.snapshot_files(), before);
     }
 
     #[test]
     fn reading_verbs_change_nothing() {
-        let site = busy();
-        let _ = site.run(["reset", "code-reviewer"]).code(0);
-        let before = site.tree();
+        let site = site_with_notes_and_drift();
+        let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+        let before = site.snapshot_files();
         let _ = site.run(["status"]);
         let _ = site.run(["diff", "monitor-bot"]);
         let _ = site.run(["log"]);
         let _ = site.run(["config", "check"]);
         let _ = site.run(["config", "show"]);
-        assert_eq!(site.tree(), before);
+        assert_eq!(site.snapshot_files(), before);
         // What doctor tries out, it tries in a folder that it removes.
-        let _ = site.run(["doctor"]).code(0);
-        assert!(site.tree().keys().eq(before.keys()));
+        let _ = site.run(["doctor"]).assert_code(0);
+        assert!(site.snapshot_files().keys().eq(before.keys()));
     }
 
     #[test]
-    fn one_that_holds_is_applied_also_when_scratch_grew() {
-        let site = busy();
-        let hash = hash(&site);
-        site.append(REVIEWER, "- and one more\n");
-        let _ = site.run(["reset", "--all", "--plan", &hash[..8]]).code(0);
-        assert_eq!(site.read(REVIEWER), Site::baseline("code-reviewer"));
+    fn plan_applies_after_scratch_grew() {
+        let site = site_with_notes_and_drift();
+        let hash = plan_hash(&site);
+        site.append(REVIEWER_MEMORY, "- and one more\n");
+        let _ = site
+            .run(["reset", "--all", "--plan", &hash[..8]])
+            .assert_code(0);
+        assert_eq!(
+            site.read(REVIEWER_MEMORY),
+            Site::read_baseline("code-reviewer")
+        );
     }
 
     #[test]
-    fn one_whose_baseline_changed_is_refused_and_nothing_is_touched() {
-        let site = busy();
-        let hash = hash(&site);
+    fn plan_with_changed_baseline_is_refused() {
+        let site = site_with_notes_and_drift();
+        let hash = plan_hash(&site);
         site.append("baselines/code-reviewer-MEMORY.md", "\n");
-        let before = site.tree();
-        let ran = site.run(["reset", "--all", "--plan", &hash]).code(6);
-        let _ = ran.warns("no longer holds").warns("--dry-run");
-        assert_eq!(site.tree(), before);
+        let before = site.snapshot_files();
+        let ran = site.run(["reset", "--all", "--plan", &hash]).assert_code(6);
+        let _ = ran
+            .assert_stderr_has("no longer holds")
+            .assert_stderr_has("--dry-run");
+        assert_eq!(site.snapshot_files(), before);
     }
 
     #[test]
-    fn one_for_another_memory_is_refused() {
-        let site = busy();
-        let old = hash(&site);
+    fn plan_for_other_memory_is_refused() {
+        let site = site_with_notes_and_drift();
+        let old = plan_hash(&site);
         // The same bytes in another place.
-        site.write("agents/other/MEMORY.md", site.read(REVIEWER));
+        site.write("agents/other/MEMORY.md", site.read(REVIEWER_MEMORY));
         let config = site.read("memory-shepherd.conf");
         let moved = config.replace("agents/code-reviewer/", "agents/other/");
         site.write("memory-shepherd.conf", moved);
-        let _ = site.run(["reset", "--all", "--plan", &old]).code(6);
-        assert_ne!(hash(&site), old);
+        let _ = site.run(["reset", "--all", "--plan", &old]).assert_code(6);
+        assert_ne!(plan_hash(&site), old);
         site.write("memory-shepherd.conf", config);
-        let _ = site.run(["reset", "--all", "--plan", &old]).code(0);
+        let _ = site.run(["reset", "--all", "--plan", &old]).assert_code(0);
         let undo = || site.run(["undo", "code-reviewer", "--dry-run", "--json"]);
-        let _ = undo().code(0);
+        let _ = undo().assert_code(0);
         let config = site.read("memory-shepherd.conf");
         let moved = config.replace("agents/code-reviewer/", "agents/other/");
-        site.write("agents/other/MEMORY.md", site.read(REVIEWER));
+        site.write("agents/other/MEMORY.md", site.read(REVIEWER_MEMORY));
         site.write("memory-shepherd.conf", moved);
-        let plan = undo().code(6).json()["plan"].take();
+        let plan = undo().assert_code(6).json()["plan"].take();
         assert_eq!(plan["steps"].as_array().unwrap().len(), 0);
     }
 
     #[test]
-    fn one_whose_rules_changed_is_refused() {
-        let site = busy();
-        let hash = hash(&site);
-        let text = site.read(MONITOR).replacen("2. ", "2. Or not: ", 1);
-        site.write(MONITOR, text);
-        let _ = site.run(["reset", "--all", "--plan", &hash]).code(6);
+    fn plan_with_changed_rules_is_refused() {
+        let site = site_with_notes_and_drift();
+        let hash = plan_hash(&site);
+        let text = site.read(MONITOR_MEMORY).replacen("2. ", "2. Or not: ", 1);
+        site.write(MONITOR_MEMORY, text);
+        let _ = site.run(["reset", "--all", "--plan", &hash]).assert_code(6);
     }
 }
 
@@ -289,92 +310,101 @@ mod undo {
     use super::*;
 
     #[test]
-    fn puts_back_the_exact_bytes() {
-        let site = busy();
-        let before = site.read(MONITOR);
-        let _ = site.run(["reset", "--all"]).code(0);
-        let _ = site.run(["undo", "monitor-bot"]).code(0);
-        assert_eq!(site.read(MONITOR), before);
+    fn undo_restores_exact_bytes() {
+        let site = site_with_notes_and_drift();
+        let before = site.read(MONITOR_MEMORY);
+        let _ = site.run(["reset", "--all"]).assert_code(0);
+        let _ = site.run(["undo", "monitor-bot"]).assert_code(0);
+        assert_eq!(site.read(MONITOR_MEMORY), before);
     }
 
     #[test]
-    fn of_a_run_is_for_everybody_that_it_changed() {
-        let site = busy();
-        let before = (site.read(REVIEWER), site.read(MONITOR));
-        let report = site.run(["reset", "--all", "--json"]).code(0).json();
+    fn undo_of_run_restores_all_its_agents() {
+        let site = site_with_notes_and_drift();
+        let before = (site.read(REVIEWER_MEMORY), site.read(MONITOR_MEMORY));
+        let report = site.run(["reset", "--all", "--json"]).assert_code(0).json();
         let run = report["run"].as_str().unwrap();
-        let _ = site.run(["undo", "--run", run]).code(0);
-        assert_eq!((site.read(REVIEWER), site.read(MONITOR)), before);
+        let _ = site.run(["undo", "--run", run]).assert_code(0);
+        assert_eq!(
+            (site.read(REVIEWER_MEMORY), site.read(MONITOR_MEMORY)),
+            before
+        );
     }
 
     #[test]
-    fn appends_or_overwrites_when_it_is_told_to() {
+    fn undo_appends_or_overwrites_as_requested() {
         for (mode, more) in [("--append", true), ("--overwrite", false)] {
-            let site = busy();
-            let before = site.read(REVIEWER);
-            let _ = site.run(["reset", "--all"]).code(0);
-            site.append(REVIEWER, "- written since\n");
-            let _ = site.run(["undo", "code-reviewer", mode]).code(0);
-            let after = site.read(REVIEWER);
+            let site = site_with_notes_and_drift();
+            let before = site.read(REVIEWER_MEMORY);
+            let _ = site.run(["reset", "--all"]).assert_code(0);
+            site.append(REVIEWER_MEMORY, "- written since\n");
+            let _ = site.run(["undo", "code-reviewer", mode]).assert_code(0);
+            let after = site.read(REVIEWER_MEMORY);
             assert!(after.starts_with(&before));
             assert_eq!(after.ends_with("- written since\n"), more, "{mode}");
-            assert_eq!(site.entries("code-reviewer").len(), 2, "{mode}");
+            assert_eq!(site.entry_names("code-reviewer").len(), 2, "{mode}");
         }
     }
 }
 
 #[test]
-fn an_entry_is_compared_with_what_the_memory_holds_now() {
-    let site = busy();
-    let _ = site.run(["reset", "code-reviewer"]).code(0);
-    site.append(REVIEWER, "\n- LH-12 waits for CI\n- new\n");
-    let name = site.entries("code-reviewer").remove(0);
+fn diff_compares_entry_with_current_memory() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+    site.append(REVIEWER_MEMORY, "\n- LH-12 waits for CI\n- new\n");
+    let name = site.entry_names("code-reviewer").remove(0);
     let name = name.as_str();
     let ran = site
         .run(["diff", "code-reviewer", "--against-archive", name])
-        .code(0);
-    let _ = ran.says("\n-- a flaky test\n").says("\n+- new\n");
+        .assert_code(0);
+    let _ = ran
+        .assert_stdout_has("\n-- a flaky test\n")
+        .assert_stdout_has("\n+- new\n");
     let path = format!("code-reviewer/{name}");
     let _ = site
         .run(["diff", "code-reviewer", "--against-archive", &path])
-        .code(0);
+        .assert_code(0);
     let outside = [
         "diff",
         "code-reviewer",
         "--against-archive",
         "../memory-shepherd.conf",
     ];
-    let _ = site.run(outside).code(2).warns(name);
+    let _ = site.run(outside).assert_code(2).assert_stderr_has(name);
 }
 
 #[test]
-fn quiet_leaves_only_what_went_wrong() {
-    let site = busy();
+fn quiet_prints_only_errors() {
+    let site = site_with_notes_and_drift();
     site.append("memory-shepherd.conf", "every=3h # or so\n");
-    let ran = site.run(["-q", "reset", "--all"]).code(0);
-    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", ""));
-    let _ = site.run(["-q", "reset", "nobody"]).code(2).warns("error: ");
+    let ran = site.run(["-q", "reset", "--all"]).assert_code(0);
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("", ""));
+    let _ = site
+        .run(["-q", "reset", "nobody"])
+        .assert_code(2)
+        .assert_stderr_has("error: ");
 }
 
 #[test]
-fn colours_come_only_when_asked_for_or_on_a_terminal() {
-    let site = busy();
-    no_escape(&site.run(["status"]).out);
-    no_escape(&site.run(["status", "--color", "never"]).out);
-    let ran = site.run(["status", "--color=always"]).code(0);
+fn colors_need_option_or_terminal() {
+    let site = site_with_notes_and_drift();
+    assert_no_escape(&site.run(["status"]).stdout);
+    assert_no_escape(&site.run(["status", "--color", "never"]).stdout);
+    let ran = site.run(["status", "--color=always"]).assert_code(0);
     assert!(
-        ran.out.contains("\x1b[1;31mDRIFTED\x1b[0m"),
+        ran.stdout.contains("\x1b[1;31mDRIFTED\x1b[0m"),
         "{:?}",
-        ran.out
+        ran.stdout
     );
-    let on_screen = |site: &Site, variable: (&str, &str)| terminal(site, &["status"], variable);
+    let on_screen =
+        |site: &Site, variable: (&str, &str)| run_in_terminal(site, &["status"], variable);
     assert!(on_screen(&site, ("TERM", "xterm")).contains("\x1b[1;31mDRIFTED\x1b[0m"));
-    no_escape(&on_screen(&site, ("NO_COLOR", "1")));
-    no_escape(&on_screen(&site, ("TERM", "dumb")));
+    assert_no_escape(&on_screen(&site, ("NO_COLOR", "1")));
+    assert_no_escape(&on_screen(&site, ("TERM", "dumb")));
 }
 
 /// What the program prints on a terminal, with CR LF as LF.
-fn terminal(site: &Site, arguments: &[&str], (name, value): (&str, &str)) -> String {
+fn run_in_terminal(site: &Site, arguments: &[&str], (name, value): (&str, &str)) -> String {
     use portable_pty::{CommandBuilder, PtySize, native_pty_system};
     let size = PtySize {
         rows: 50,
@@ -382,7 +412,7 @@ fn terminal(site: &Site, arguments: &[&str], (name, value): (&str, &str)) -> Str
         ..PtySize::default()
     };
     let pty = native_pty_system().openpty(size).unwrap();
-    let mut command = CommandBuilder::new(PROGRAM);
+    let mut command = CommandBuilder::new(PROGRAM_PATH);
     command.env_clear();
     command.env("HOME", site.path("home"));
     command.env(name, value);
@@ -402,11 +432,11 @@ fn terminal(site: &Site, arguments: &[&str], (name, value): (&str, &str)) -> Str
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn closed_reader_is_not_an_error() {
     let site = Site::new();
     let _ = site
         .run(["demo", "--agents", "1000", "--dir", "demo"])
-        .code(0);
+        .assert_code(0);
     for arguments in [
         &["status"][..],
         &["log"],
@@ -415,7 +445,7 @@ fn a_reader_that_goes_away_is_no_error() {
     ] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(PROGRAM_PATH);
         let config = site.path("demo/memory-shepherd.conf");
         command
             .env_clear()
@@ -440,17 +470,17 @@ fn a_reader_that_goes_away_is_no_error() {
         assert_eq!(output.status.code(), Some(expected), "{arguments:?}: {err}");
     }
     let help = Command::new("/bin/sh")
-        .args(["-c", r#""$0" --help | true"#, PROGRAM])
+        .args(["-c", r#""$0" --help | true"#, PROGRAM_PATH])
         .output()
         .unwrap();
     assert_eq!(String::from_utf8_lossy(&help.stderr), "");
 }
 
 #[test]
-fn an_output_that_is_full_is_an_error() {
-    let site = busy();
+fn full_output_is_an_error() {
+    let site = site_with_notes_and_drift();
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
-    let mut command = Command::new(PROGRAM);
+    let mut command = Command::new(PROGRAM_PATH);
     command.env_clear().current_dir(&site.dir).arg("status");
     let output = command
         .stdout(full)
@@ -466,21 +496,21 @@ fn an_output_that_is_full_is_an_error() {
 }
 
 #[test]
-fn a_group_that_does_not_exist_is_an_error_of_the_config() {
-    let site = busy();
+fn unknown_archive_group_is_a_config_error() {
+    let site = site_with_notes_and_drift();
     let config = site.read("memory-shepherd.conf");
     let config = config.replace("[general]", "[general]\narchive_group=no-such-group-here");
     site.write("memory-shepherd.conf", config);
     let _ = site
         .run(["reset", "--all"])
-        .code(2)
-        .warns("no group called");
+        .assert_code(2)
+        .assert_stderr_has("no group called");
 }
 
 #[test]
-fn nothing_is_read_from_standard_input() {
-    let site = busy();
-    let mut child = Command::new(PROGRAM)
+fn standard_input_is_not_read() {
+    let site = site_with_notes_and_drift();
+    let mut child = Command::new(PROGRAM_PATH)
         .env_clear()
         .current_dir(&site.dir)
         .args(["reset", "--all"])

@@ -24,7 +24,7 @@ fn env() -> ConfigEnvironment {
     }
 }
 
-fn files(folder: &str) -> Vec<PathBuf> {
+fn config_files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/configs")
         .join(folder);
@@ -36,7 +36,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-fn marks(file: &Path, mark: &str) -> Vec<String> {
+fn expectation_marks(file: &Path, mark: &str) -> Vec<String> {
     let bytes = fs::read(file).unwrap();
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let lines = text.lines().filter_map(|line| line.strip_prefix(mark));
@@ -44,7 +44,7 @@ fn marks(file: &Path, mark: &str) -> Vec<String> {
 }
 
 /// Every mark is found, and every diagnostic of that level has a mark.
-fn match_up(
+fn unmatched_diagnostics(
     file: &Path,
     list: &[Diagnostic],
     marks: &[String],
@@ -66,13 +66,13 @@ fn match_up(
 }
 
 #[test]
-fn valid_configs_load_with_exactly_their_warnings() {
+fn valid_configs_load_with_expected_warnings() {
     let mut wrong = Vec::new();
-    for file in files("valid") {
+    for file in config_files("valid") {
         match config::load(&file, &env()) {
             Ok(config) => {
-                let marks = marks(&file, "# warn:");
-                wrong.extend(match_up(
+                let marks = expectation_marks(&file, "# warn:");
+                wrong.extend(unmatched_diagnostics(
                     &file,
                     &config.warnings,
                     &marks,
@@ -86,25 +86,28 @@ fn valid_configs_load_with_exactly_their_warnings() {
 }
 
 #[test]
-fn invalid_configs_say_everything_that_is_wrong_and_nothing_else() {
+fn invalid_configs_report_exactly_expected_errors() {
     let mut wrong = Vec::new();
-    for file in files("invalid") {
-        let marks = marks(&file, "# expect:");
+    for file in config_files("invalid") {
+        let marks = expectation_marks(&file, "# expect:");
         if marks.is_empty() {
             wrong.push(format!("{}: expects nothing", file.display()));
         }
         match config::load(&file, &env()) {
             Ok(_) => wrong.push(format!("{}: loads", file.display())),
-            Err(problems) => {
-                wrong.extend(match_up(&file, &problems.0, &marks, DiagnosticLevel::Error))
-            }
+            Err(problems) => wrong.extend(unmatched_diagnostics(
+                &file,
+                &problems.0,
+                &marks,
+                DiagnosticLevel::Error,
+            )),
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]
-fn remote_page_says_what_each_extension_is_for() {
+fn remote_page_describes_every_extension() {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/remote-hosts.md");
     let page = fs::read_to_string(page).unwrap();
     let page: Vec<&str> = page.split_whitespace().collect();
@@ -118,7 +121,7 @@ fn remote_page_says_what_each_extension_is_for() {
 /// The longest name that a config may give an agent serves for all that is done
 /// with it.
 #[test]
-fn an_agent_with_the_longest_name_is_reset_and_undone() {
+fn longest_agent_name_can_be_reset_and_undone() {
     let site = Site::new();
     let (memory, config) = ("agents/monitor-bot/MEMORY.md", "memory-shepherd.conf");
     let named = |name: &str| {
@@ -135,14 +138,14 @@ fn an_agent_with_the_longest_name_is_reset_and_undone() {
     named(&longest);
     site.append(memory, "- a note\n");
     let before = site.read(memory);
-    let _ = site.run(["reset", "--all"]).code(0);
-    let _ = site.run(["undo", &longest]).code(0);
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    let _ = site.run(["undo", &longest]).assert_code(0);
     assert_eq!(site.read(memory), before);
     named(&(longest + "n"));
     let _ = site
         .run(["config", "check"])
-        .code(2)
-        .says("at most 200 characters");
+        .assert_code(2)
+        .assert_stdout_has("at most 200 characters");
 }
 
 /// What the original did with a config that did not say what was meant, by the
@@ -150,64 +153,70 @@ fn an_agent_with_the_longest_name_is_reset_and_undone() {
 mod the_original {
     use super::*;
 
-    const REVIEWER: &str = "agents/code-reviewer/MEMORY.md";
-    const MONITOR: &str = "agents/monitor-bot/MEMORY.md";
+    const REVIEWER_MEMORY: &str = "agents/code-reviewer/MEMORY.md";
+    const MONITOR_MEMORY: &str = "agents/monitor-bot/MEMORY.md";
 
     /// A site whose config has `new` in place of `old`, and notes to reset.
-    fn site(old: &str, new: &str) -> Site {
+    fn site_with_config(old: &str, new: &str) -> Site {
         let site = Site::new();
         let config = site.read("memory-shepherd.conf");
         assert!(config.contains(old), "{old}");
         site.write("memory-shepherd.conf", config.replace(old, new));
-        site.append(REVIEWER, "- a note\n");
-        site.append(MONITOR, "- another\n");
+        site.append(REVIEWER_MEMORY, "- a note\n");
+        site.append(MONITOR_MEMORY, "- another\n");
         site
     }
 
-    fn is_reset(site: &Site, memory: &str, agent: &str) {
-        let _ = site.run(["reset", "--all"]).code(0);
-        assert_eq!(site.read(memory), Site::baseline(agent));
+    fn assert_resets(site: &Site, memory: &str, agent: &str) {
+        let _ = site.run(["reset", "--all"]).assert_code(0);
+        assert_eq!(site.read(memory), Site::read_baseline(agent));
     }
 
     /// Neither agent is reset, also not the one whose section is right, and the
     /// line is named.
     #[track_caller]
-    fn runs_nothing(site: &Site, line: &str) {
-        let before = site.tree();
+    fn assert_rejected(site: &Site, line: &str) {
+        let before = site.snapshot_files();
         for arguments in [["reset", "--all"], ["reset", "code-reviewer"]] {
-            let _ = site.run(arguments).code(2).warns(line);
+            let _ = site.run(arguments).assert_code(2).assert_stderr_has(line);
         }
-        let _ = site.run(["all"]).code(2).warns(line);
-        assert_eq!(site.tree(), before);
+        let _ = site.run(["all"]).assert_code(2).assert_stderr_has(line);
+        assert_eq!(site.snapshot_files(), before);
     }
 
     #[test]
-    fn cut_values_at_a_hash() {
-        let site = site("agents/monitor-bot/", "agents/monitor#2/");
-        let notes = Site::baseline("monitor-bot") + "- a note\n";
+    fn value_with_hash_is_read_whole() {
+        let site = site_with_config("agents/monitor-bot/", "agents/monitor#2/");
+        let notes = Site::read_baseline("monitor-bot") + "- a note\n";
         site.write("agents/monitor#2/MEMORY.md", notes);
-        is_reset(&site, "agents/monitor#2/MEMORY.md", "monitor-bot");
+        assert_resets(&site, "agents/monitor#2/MEMORY.md", "monitor-bot");
         assert!(!site.path("agents/monitor").exists());
     }
 
     #[test]
-    fn ignored_keys_with_spaces_around_the_equals_sign() {
-        let site = site("archive_subdir=monitor", "archive_subdir = elsewhere");
-        is_reset(&site, MONITOR, "monitor-bot");
-        assert_eq!(site.entries("elsewhere").len(), 1);
+    fn spaces_around_equals_are_accepted() {
+        let site = site_with_config("archive_subdir=monitor", "archive_subdir = elsewhere");
+        assert_resets(&site, MONITOR_MEMORY, "monitor-bot");
+        assert_eq!(site.entry_names("elsewhere").len(), 1);
         assert!(!site.path("archives/monitor-bot").exists());
     }
 
     #[test]
-    fn ignored_unknown_keys() {
+    fn unknown_key_is_an_error() {
         let unknown = "archive_subdri=monitor";
-        runs_nothing(&site("archive_subdir=monitor", unknown), unknown);
+        assert_rejected(
+            &site_with_config("archive_subdir=monitor", unknown),
+            unknown,
+        );
         let unknown = "archive_retention=30";
-        runs_nothing(&site("archive_retention_days=30", unknown), unknown);
+        assert_rejected(
+            &site_with_config("archive_retention_days=30", unknown),
+            unknown,
+        );
     }
 
     #[test]
-    fn gave_one_agent_the_identity_of_another_below_an_odd_section_name() {
+    fn invalid_section_name_is_an_error() {
         for odd in [
             "[monitor bot]",
             "[monitor.bot]",
@@ -215,13 +224,16 @@ mod the_original {
             "[monitor-bot",
             "[mönitor]",
         ] {
-            runs_nothing(&site("[monitor-bot]", odd), odd);
+            assert_rejected(&site_with_config("[monitor-bot]", odd), odd);
         }
-        runs_nothing(&site("[monitor-bot]", "[code-reviewer]"), "two sections");
+        assert_rejected(
+            &site_with_config("[monitor-bot]", "[code-reviewer]"),
+            "two sections",
+        );
     }
 
     #[test]
-    fn took_bad_numbers_for_the_default() {
+    fn invalid_number_is_an_error() {
         for (key, was) in [
             ("archive_retention_days", "30"),
             ("max_memory_size", "16384"),
@@ -236,7 +248,7 @@ mod the_original {
                 "99999999999999999999",
             ] {
                 let line = format!("{key}={bad}");
-                runs_nothing(&site(&format!("{key}={was}"), &line), &line);
+                assert_rejected(&site_with_config(&format!("{key}={was}"), &line), &line);
             }
         }
         for bad in [
@@ -245,20 +257,26 @@ mod the_original {
             "remote_poll=x",
         ] {
             let new = format!("[general]\n{bad}");
-            runs_nothing(&site("[general]", &new), bad);
+            assert_rejected(&site_with_config("[general]", &new), bad);
         }
         let bad = "archive_subdir=m\nmax_memory_size=big";
-        runs_nothing(&site("archive_subdir=monitor", bad), "max_memory_size=big");
+        assert_rejected(
+            &site_with_config("archive_subdir=monitor", bad),
+            "max_memory_size=big",
+        );
     }
 
     #[test]
-    fn fell_back_to_another_config_when_the_configured_one_was_missing() {
-        let site = site("[general]", "[general]");
-        let before = site.tree();
+    fn missing_configured_file_has_no_fallback() {
+        let site = site_with_config("[general]", "[general]");
+        let before = site.snapshot_files();
         for missing in ["night.conf", "nowhere/memory-shepherd.conf"] {
             let ran = site.run(["--config", missing, "reset", "--all"]);
-            let _ = ran.code(2).warns("does not exist").warns(missing);
+            let _ = ran
+                .assert_code(2)
+                .assert_stderr_has("does not exist")
+                .assert_stderr_has(missing);
         }
-        assert_eq!(site.tree(), before);
+        assert_eq!(site.snapshot_files(), before);
     }
 }

@@ -31,17 +31,17 @@ use memory_shepherd::transport::{FailureCause, ServerFeature, TransportError};
 use memory_shepherd::untrusted::{HiddenCounts, Untrusted};
 
 /// The morning on which everything happens.
-pub fn morning() -> DateTime<FixedOffset> {
+pub fn test_time() -> DateTime<FixedOffset> {
     DateTime::parse_from_rfc3339("2026-03-14T09:10:00+00:00").unwrap()
 }
 
 /// A time before that morning's.
-pub fn ago(minutes: i64) -> DateTime<FixedOffset> {
-    morning() - chrono::Duration::minutes(minutes)
+pub fn minutes_before(minutes: i64) -> DateTime<FixedOffset> {
+    test_time() - chrono::Duration::minutes(minutes)
 }
 
 /// What ssh asks for a key that has a passphrase.
-pub fn passphrase(id: u64, host: &str) -> Question {
+pub fn passphrase_question(id: u64, host: &str) -> Question {
     Question {
         id,
         host: host.to_string(),
@@ -55,7 +55,7 @@ pub fn passphrase(id: u64, host: &str) -> Question {
 pub const FINGERPRINT: &str = "SHA256:jZa6GCQXM1vkabGGZW1UsCBF8G+uNV4KilgXfyBElTw";
 
 /// What ssh asks about a host that it does not know.
-pub fn host_key(id: u64, host: &str) -> Question {
+pub fn host_key_question(id: u64, host: &str) -> Question {
     Question {
         id,
         host: host.to_string(),
@@ -71,7 +71,7 @@ pub fn host_key(id: u64, host: &str) -> Question {
 }
 
 /// The model, and the time as it passes for it.
-pub struct Console {
+pub struct TestConsole {
     pub model: Model,
     pub now: Duration,
     /// What was to be done outside, in order, since it was looked at last.
@@ -80,7 +80,7 @@ pub struct Console {
 }
 
 /// A fleet called `prod-west` of these agents, none of them read yet.
-pub fn unread(names: &[&str], size: (u16, u16)) -> Console {
+pub fn unread_fleet(names: &[&str], size: (u16, u16)) -> TestConsole {
     let mut config = "[general]\nfleet_name = prod-west\nfleet_tag = PROD\n".to_string();
     for name in names {
         config.push_str(&format!(
@@ -100,9 +100,9 @@ pub fn unread(names: &[&str], size: (u16, u16)) -> Console {
     let config = config.unwrap_or_else(|problems| panic!("{problems}"));
     let moment = Moment {
         elapsed: Duration::from_secs(10),
-        local_time: morning(),
+        local_time: test_time(),
     };
-    Console {
+    TestConsole {
         model: initial_model(&config, moment, size),
         now: moment.elapsed,
         effects: Vec::new(),
@@ -111,18 +111,20 @@ pub fn unread(names: &[&str], size: (u16, u16)) -> Console {
 }
 
 /// The same, read: each agent in a state.
-pub fn fleet(agents: &[(&str, State)]) -> Console {
+pub fn fleet_of(agents: &[(&str, State)]) -> TestConsole {
     let names: Vec<&str> = agents.iter().map(|(name, _)| *name).collect();
-    let mut console = unread(&names, (120, 36));
-    let seen = agents.iter().map(|(name, state)| seen(name, *state));
+    let mut console = unread_fleet(&names, (120, 36));
+    let seen = agents
+        .iter()
+        .map(|(name, state)| observation_of(name, *state));
     console.observe(seen.collect());
     console
 }
 
 /// Four agents in states that differ; in the order of the config the worst is
 /// the third.
-pub fn four() -> Console {
-    fleet(&[
+pub fn fleet_of_four() -> TestConsole {
+    fleet_of(&[
         ("alpha", State::Clean),
         ("bravo", State::Scratch),
         ("charlie", State::Drifted),
@@ -130,9 +132,9 @@ pub fn four() -> Console {
     ])
 }
 
-impl Console {
+impl TestConsole {
     pub fn moment(&self) -> Moment {
-        let wall = morning() + chrono::Duration::from_std(self.now).unwrap()
+        let wall = test_time() + chrono::Duration::from_std(self.now).unwrap()
             - chrono::Duration::seconds(10);
         Moment {
             elapsed: self.now,
@@ -148,7 +150,7 @@ impl Console {
     }
 
     /// Lets time pass, with a tick whenever one is asked for.
-    pub fn pass(&mut self, time: Duration) -> Vec<Effect> {
+    pub fn advance(&mut self, time: Duration) -> Vec<Effect> {
         let end = self.now + time;
         let mut effects = Vec::new();
         for _ in 0..10_000 {
@@ -168,8 +170,8 @@ impl Console {
     /// table; other words are typed letter by letter.
     pub fn press(&mut self, keys: &str) -> Vec<Effect> {
         let mut effects = Vec::new();
-        for key in keys.split(' ').flat_map(one_by_one) {
-            effects.extend(self.pass(Duration::from_millis(500)));
+        for key in keys.split(' ').flat_map(keys_of) {
+            effects.extend(self.advance(Duration::from_millis(500)));
             effects.extend(self.send(Msg::KeysPressed(vec![key])));
         }
         effects
@@ -179,7 +181,7 @@ impl Console {
     pub fn type_line(&mut self, line: &str) -> Vec<Effect> {
         let mut effects = Vec::new();
         for c in line.chars() {
-            effects.extend(self.pass(Duration::from_millis(50)));
+            effects.extend(self.advance(Duration::from_millis(50)));
             let key = Key::from_code(keymap::KeyCode::Char(c));
             effects.extend(self.send(Msg::KeysPressed(vec![key])));
         }
@@ -187,7 +189,7 @@ impl Console {
     }
 
     /// A host asks something.
-    pub fn asked(&mut self, question: Question) {
+    pub fn ask(&mut self, question: Question) {
         self.send(Msg::PromptEvent(askpass::PromptEvent::Asked(question)));
     }
 
@@ -204,45 +206,45 @@ impl Console {
     }
 
     /// Answers the last plan that was asked for.
-    pub fn answer(&mut self, plan: Plan) -> Vec<Effect> {
+    pub fn answer_plan(&mut self, plan: Plan) -> Vec<Effect> {
         let request = self.model.last_plan_id;
         self.send(Msg::PlanMade(request, Ok(Box::new(plan))))
     }
 
     /// Presses keys that ask for a plan, answers with one, and waits until keys
     /// are heard again.
-    pub fn plan(&mut self, keys: &str, plan: Plan) {
+    pub fn press_and_plan(&mut self, keys: &str, plan: Plan) {
         let effects = self.press(keys);
         assert!(
             matches!(effects.last(), Some(Effect::MakePlan(..))),
             "{keys} asks for a plan: {effects:?}"
         );
-        self.answer(plan);
-        self.pass(KEY_GUARD_TIME);
+        self.answer_plan(plan);
+        self.advance(KEY_GUARD_TIME);
         self.effects.clear();
     }
 
-    pub fn form(&self) -> &Confirmation {
+    pub fn confirmation(&self) -> &Confirmation {
         match &self.model.reset.stage {
             ResetStage::Plan(view) => &view.confirmation,
             stage => panic!("no plan: {stage:?}"),
         }
     }
 
-    pub fn typed(&self) -> &str {
+    pub fn typed_confirmation(&self) -> &str {
         match &self.model.reset.stage {
             ResetStage::Plan(view) => &view.typed_text,
             stage => panic!("no plan: {stage:?}"),
         }
     }
 
-    pub fn said(&self) -> &str {
+    pub fn message_text(&self) -> &str {
         let message = self.model.last_message.as_ref();
         message.map_or("", |message| message.text.as_str())
     }
 
     /// The agents whose plan was carried out.
-    pub fn applied(&self) -> Vec<String> {
+    pub fn applied_agents(&self) -> Vec<String> {
         let steps = self.effects.iter().filter_map(|effect| match effect {
             Effect::ApplyPlan(plan) => Some(plan.steps.iter().map(|step| step.agent.clone())),
             _ => None,
@@ -251,18 +253,18 @@ impl Console {
     }
 
     /// Opens an agent and gives it its texts.
-    pub fn open(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
+    pub fn open_agent(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
         self.press(":");
         self.type_line(&format!("agent {name}"));
         let effects = self.press("Enter");
         assert_eq!(effects, [Effect::PrepareTexts(name.to_string())]);
-        self.texts(name, memory, baseline);
+        self.load_texts(name, memory, baseline);
     }
 
     /// Texts of the agent that is open, measured as the engine would.
-    pub fn texts(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
-        let detail = self.detail(name, memory, baseline);
-        self.give(
+    pub fn load_texts(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
+        let detail = self.agent_detail(name, memory, baseline);
+        self.load_prepared(
             name,
             text::prepare_diff(&detail, None),
             text::prepare_scratch(&detail),
@@ -270,7 +272,7 @@ impl Console {
     }
 
     /// Texts of the agent that is open, prepared already.
-    pub fn give(&mut self, name: &str, diff: PreparedText, scratch: PreparedText) {
+    pub fn load_prepared(&mut self, name: &str, diff: PreparedText, scratch: PreparedText) {
         self.generation += 1;
         let texts = AgentTexts {
             agent: name.to_string(),
@@ -278,13 +280,13 @@ impl Console {
             generation: self.generation,
             diff,
             scratch,
-            baseline: text::prepare_baseline_diff(&tampered(name), None),
+            baseline: text::prepare_baseline_diff(&tampered_change(name), None),
             baseline_titles: [
                 "sealed version".to_string(),
                 format!("file /etc/memory-shepherd/baselines/{name}-MEMORY.md"),
             ],
-            facts: facts(),
-            diff_titles: titles(name),
+            facts: fact_lines(),
+            diff_titles: diff_titles(name),
             findings: "separator L3 (1 of 1) · 2 invisible characters".to_string(),
             cached_at: None,
         };
@@ -293,7 +295,13 @@ impl Console {
 
     /// What comes for the agent that is open when it cannot be read: the copy of
     /// so many minutes ago.
-    pub fn copied(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>, minutes: i64) {
+    pub fn load_cached_copy(
+        &mut self,
+        name: &str,
+        memory: &[u8],
+        baseline: Option<&[u8]>,
+        minutes: i64,
+    ) {
         let why = self
             .model
             .find_row(name)
@@ -303,10 +311,10 @@ impl Console {
             .model
             .find_row(name)
             .and_then(|row| row.last_readable_observation());
-        let mut detail = self.detail(name, memory, baseline);
+        let mut detail = self.agent_detail(name, memory, baseline);
         detail.observation = known.expect("an agent that was read").clone();
         detail.observation.content.as_mut().unwrap().boundary =
-            baseline.and_then(|baseline| boundary(memory, baseline));
+            baseline.and_then(|baseline| boundary_in(memory, baseline));
         detail.error = None;
         self.generation += 1;
         let texts = AgentTexts {
@@ -315,20 +323,20 @@ impl Console {
             generation: self.generation,
             diff: text::prepare_diff(&detail, None),
             scratch: text::prepare_scratch(&detail),
-            baseline: text::prepare_baseline_diff(&tampered(name), None),
+            baseline: text::prepare_baseline_diff(&tampered_change(name), None),
             baseline_titles: [
                 "sealed version".to_string(),
                 format!("file /etc/memory-shepherd/baselines/{name}-MEMORY.md"),
             ],
-            facts: facts(),
-            diff_titles: titles(name),
+            facts: fact_lines(),
+            diff_titles: diff_titles(name),
             findings,
-            cached_at: Some(ago(minutes)),
+            cached_at: Some(minutes_before(minutes)),
         };
         self.send(Msg::TextsPrepared(Box::new(texts)));
     }
 
-    fn detail(&self, name: &str, memory: &[u8], baseline: Option<&[u8]>) -> AgentDetail {
+    fn agent_detail(&self, name: &str, memory: &[u8], baseline: Option<&[u8]>) -> AgentDetail {
         use memory_shepherd::engine::memory::{Baseline, has_cr_lf_separator};
         let row = self
             .model
@@ -336,7 +344,7 @@ impl Console {
             .and_then(|row| row.latest_observation());
         let mut observation = row.expect("an agent that was seen").clone();
         let known = baseline.map(|baseline| Baseline::new(baseline.to_vec(), "---"));
-        let boundary = baseline.and_then(|baseline| boundary(memory, baseline));
+        let boundary = baseline.and_then(|baseline| boundary_in(memory, baseline));
         if let Some(content) = &mut observation.content {
             content.boundary = boundary;
             content.size = memory.len() as u64;
@@ -358,7 +366,7 @@ impl Console {
 }
 
 /// The baseline of an agent, in which somebody has changed a rule.
-pub fn tampered(name: &str) -> BaselineChange {
+pub fn tampered_change(name: &str) -> BaselineChange {
     let sealed = "# Rules\n\n1. Never merge without approval.\n2. Report to #reviews.\n\n---\n";
     let digest = Digest::of(sealed.as_bytes());
     let known = KnownVersion {
@@ -375,8 +383,8 @@ pub fn tampered(name: &str) -> BaselineChange {
             uid: 1004,
             gid: 1004,
             mode: 0o664,
-            modified_at: ago(60 * 24 * 30),
-            changed_at: ago(65),
+            modified_at: minutes_before(60 * 24 * 30),
+            changed_at: minutes_before(65),
         }),
         refusal: Some("the baseline does not match the seal".to_string()),
         advice: Some(
@@ -390,7 +398,7 @@ pub fn tampered(name: &str) -> BaselineChange {
     }
 }
 
-fn titles(name: &str) -> [String; 2] {
+fn diff_titles(name: &str) -> [String; 2] {
     [
         format!("baseline {name}-MEMORY.md (above ---)"),
         format!("memory /agents/{name}/MEMORY.md"),
@@ -398,7 +406,7 @@ fn titles(name: &str) -> [String; 2] {
 }
 
 /// A few facts as they are prepared for the screen.
-fn facts() -> Vec<(&'static str, TextLine)> {
+fn fact_lines() -> Vec<(&'static str, TextLine)> {
     let fact = |label, text: &str, tone| {
         let raw = text.as_bytes().to_vec();
         let tones = vec![(0..raw.len(), tone)];
@@ -428,26 +436,26 @@ fn facts() -> Vec<(&'static str, TextLine)> {
     ]
 }
 
-fn boundary(memory: &[u8], baseline: &[u8]) -> Option<Boundary> {
+fn boundary_in(memory: &[u8], baseline: &[u8]) -> Option<Boundary> {
     use memory_shepherd::engine::memory::{Baseline, find_boundary};
     find_boundary(memory, &Baseline::new(baseline.to_vec(), "---"), &[])
 }
 
-fn one_by_one(word: &str) -> Vec<Key> {
-    keymap::parse_sequence(word).unwrap_or_else(|_| word.chars().flat_map(letter).collect())
+fn keys_of(word: &str) -> Vec<Key> {
+    keymap::parse_sequence(word).unwrap_or_else(|_| word.chars().flat_map(keys_of_letter).collect())
 }
 
-fn letter(c: char) -> Vec<Key> {
+fn keys_of_letter(c: char) -> Vec<Key> {
     keymap::parse_sequence(&c.to_string()).unwrap_or_else(|fault| panic!("{c:?}: {fault:?}"))
 }
 
 /// Keys that come in one read.
-pub fn keys(words: &str) -> Msg {
-    Msg::KeysPressed(words.split(' ').flat_map(one_by_one).collect())
+pub fn keys_message(words: &str) -> Msg {
+    Msg::KeysPressed(words.split(' ').flat_map(keys_of).collect())
 }
 
 /// A host that stands like this, with these agents on it.
-pub fn host(name: &str, reach: Reachability, agents: &[&str]) -> HostStatus {
+pub fn host_status(name: &str, reach: Reachability, agents: &[&str]) -> HostStatus {
     let failed = |cause, text: &str, hint: &str| {
         let error = Error::new(ErrorKind::Host, text).with_hint(hint);
         Some(TransportError::new(cause, error))
@@ -508,8 +516,8 @@ pub fn host(name: &str, reach: Reachability, agents: &[&str]) -> HostStatus {
             is_connecting: reach == Reachability::Unknown,
             pending_prompt: None,
             is_blocked: false,
-            since: (reach != Reachability::Unknown).then(|| ago(130)),
-            next_attempt: error.is_some().then(|| ago(-3)),
+            since: (reach != Reachability::Unknown).then(|| minutes_before(130)),
+            next_attempt: error.is_some().then(|| minutes_before(-3)),
             next_attempt_instant: None,
             failures: if error.is_some() { 9 } else { 0 },
             latency: up.then_some(Duration::from_millis(142)),
@@ -529,7 +537,7 @@ pub fn host(name: &str, reach: Reachability, agents: &[&str]) -> HostStatus {
 }
 
 /// An agent in a state, with what goes with it.
-pub fn seen(name: &str, state: State) -> Observation {
+pub fn observation_of(name: &str, state: State) -> Observation {
     let rule = match state {
         State::NoSep => None,
         State::Drifted => Some(BoundaryRule::Aligned(Digest::ZERO)),
@@ -558,7 +566,7 @@ pub fn seen(name: &str, state: State) -> Observation {
         },
         lines: 85 + lines,
         sha256: Digest::of(name.as_bytes()),
-        modified_ns: ago(12).timestamp_nanos_opt().unwrap(),
+        modified_ns: minutes_before(12).timestamp_nanos_opt().unwrap(),
         boundary,
         scratch_lines: lines,
         scratch_bytes: lines * 40,
@@ -602,7 +610,7 @@ pub fn seen(name: &str, state: State) -> Observation {
         }),
         hints: Vec::new(),
         protection: Protection::None,
-        read_at: morning(),
+        read_at: test_time(),
         generation: 1,
         max_size: 16_384,
         content: read.then_some(content),
@@ -610,7 +618,7 @@ pub fn seen(name: &str, state: State) -> Observation {
         baseline: Some(Digest::of(b"baseline")),
         last_run: Some(LastRun {
             run: "5a10c3d2".to_string(),
-            time: ago(190),
+            time: minutes_before(190),
             operation: Operation::Reset,
             outcome: match state {
                 State::Error => Outcome::Failed,
@@ -622,7 +630,7 @@ pub fn seen(name: &str, state: State) -> Observation {
 }
 
 /// A mistake in the config.
-pub fn wrong(what: &str) -> Diagnostic {
+pub fn config_error_of(what: &str) -> Diagnostic {
     Diagnostic {
         level: config::DiagnosticLevel::Error,
         file: "/etc/memory-shepherd/memory-shepherd.conf".into(),
@@ -634,7 +642,7 @@ pub fn wrong(what: &str) -> Diagnostic {
 }
 
 /// A step of a plan as it is made for an agent in this state.
-pub fn step(name: &str, state: State) -> PlanStep {
+pub fn plan_step(name: &str, state: State) -> PlanStep {
     let whole = matches!(state, State::Drifted | State::NoSep);
     PlanStep {
         agent: name.to_string(),
@@ -672,13 +680,13 @@ pub fn step(name: &str, state: State) -> PlanStep {
 pub fn plan(steps: &[(&str, State)]) -> Plan {
     let steps: Vec<PlanStep> = steps
         .iter()
-        .map(|(name, state)| step(name, *state))
+        .map(|(name, state)| plan_step(name, *state))
         .collect();
     let names: Vec<&str> = steps.iter().map(|step| step.agent.as_str()).collect();
     Plan {
         operation: Operation::Reset,
         hash: Digest::of(names.join(" ").as_bytes()).short_hex(12),
-        created_at: morning(),
+        created_at: test_time(),
         is_whole_fleet: false,
         steps,
         skipped: Vec::new(),
@@ -687,7 +695,7 @@ pub fn plan(steps: &[(&str, State)]) -> Plan {
 }
 
 /// The plan of an undo of these agents.
-pub fn undo(names: &[&str], written_since: bool, mode: UndoMode) -> Plan {
+pub fn undo_plan(names: &[&str], written_since: bool, mode: UndoMode) -> Plan {
     let agents: Vec<(&str, State)> = names.iter().map(|name| (*name, State::Scratch)).collect();
     let mut plan = plan(&agents);
     plan.operation = Operation::Undo;
@@ -696,7 +704,7 @@ pub fn undo(names: &[&str], written_since: bool, mode: UndoMode) -> Plan {
         step.is_confirmation_typed = written_since && mode == UndoMode::Overwrite;
         step.undone_run = Some(UndoneRun {
             run: "5a10c3d2".to_string(),
-            time: ago(190),
+            time: minutes_before(190),
             has_written_since: written_since,
             mode,
         });
@@ -704,7 +712,7 @@ pub fn undo(names: &[&str], written_since: bool, mode: UndoMode) -> Plan {
     plan
 }
 
-pub fn skipped(name: &str, state: State, why: &str) -> SkippedAgent {
+pub fn skipped_agent(name: &str, state: State, why: &str) -> SkippedAgent {
     SkippedAgent {
         agent: name.to_string(),
         state,
@@ -715,7 +723,7 @@ pub fn skipped(name: &str, state: State, why: &str) -> SkippedAgent {
 }
 
 /// How a run ended, agent by agent.
-pub fn report(results: &[(&str, Outcome, Option<&str>)]) -> RunReport {
+pub fn run_report(results: &[(&str, Outcome, Option<&str>)]) -> RunReport {
     let result = |(name, outcome, note): &(&str, Outcome, Option<&str>)| AgentResult {
         agent: name.to_string(),
         outcome: *outcome,
@@ -739,7 +747,7 @@ pub fn report(results: &[(&str, Outcome, Option<&str>)]) -> RunReport {
 }
 
 /// A run of the ledger.
-pub fn run(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary {
+pub fn run_summary(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary {
     let event = |(agent, outcome): &(&str, Outcome)| {
         let text = format!(
             r#"{{"run":"{id}","act":"reset","trigger":"timer","user":"timer","agent":"{agent}","host":"local","outcome":"ok"}}"#
@@ -751,7 +759,7 @@ pub fn run(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary
     };
     RunSummary {
         run_id: id.to_string(),
-        ended_at: ago(minutes_ago),
+        ended_at: minutes_before(minutes_ago),
         events: agents.iter().map(event).collect(),
         undone_agents: Vec::new(),
         is_redo: false,
@@ -761,7 +769,7 @@ pub fn run(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary
 }
 
 /// Where an agent of these fleets has its memory.
-pub fn address(name: &str) -> MemoryAddress {
+pub fn local_address(name: &str) -> MemoryAddress {
     MemoryAddress {
         login: None,
         memory: format!("/agents/{name}/MEMORY.md"),
@@ -769,18 +777,24 @@ pub fn address(name: &str) -> MemoryAddress {
 }
 
 /// The agents of a config, where they always were.
-pub fn agents(names: &[&str]) -> Vec<(String, MemoryAddress)> {
-    let agents = names.iter().map(|name| (name.to_string(), address(name)));
+pub fn configured_agents(names: &[&str]) -> Vec<(String, MemoryAddress)> {
+    let agents = names
+        .iter()
+        .map(|name| (name.to_string(), local_address(name)));
     agents.collect()
 }
 
 /// A record of `code-reviewer`'s: its number, when, and what makes it special.
-pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut RunEvent)) -> HistoryEntry {
+pub fn history_record(
+    seq: u64,
+    minutes_ago: i64,
+    change: impl FnOnce(&mut RunEvent),
+) -> HistoryEntry {
     let mut record = LedgerRecord {
         seq,
         previous_digest: Digest::ZERO,
-        time: ago(minutes_ago),
-        event: run(&format!("{seq:08x}"), 0, &[("code-reviewer", Outcome::Ok)])
+        time: minutes_before(minutes_ago),
+        event: run_summary(&format!("{seq:08x}"), 0, &[("code-reviewer", Outcome::Ok)])
             .events
             .remove(0),
     };
@@ -792,7 +806,7 @@ pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut RunEvent)) -> H
     let event = &mut record.event;
     event.before = Some(file("before", 12_000 + seq * 300));
     event.after = Some(file("after", 11_100));
-    event.boundary = seen("code-reviewer", State::Scratch)
+    event.boundary = observation_of("code-reviewer", State::Scratch)
         .content
         .unwrap()
         .boundary;
@@ -812,33 +826,33 @@ pub fn past(seq: u64, minutes_ago: i64, change: impl FnOnce(&mut RunEvent)) -> H
 }
 
 /// What was done to `code-reviewer`, one of each kind.
-pub fn history() -> Vec<HistoryEntry> {
-    let drifted = seen("code-reviewer", State::Drifted)
+pub fn sample_history() -> Vec<HistoryEntry> {
+    let drifted = observation_of("code-reviewer", State::Drifted)
         .content
         .unwrap()
         .boundary;
-    let mut undone = past(7, 600, |event| event.boundary = drifted);
+    let mut undone = history_record(7, 600, |event| event.boundary = drifted);
     undone.undone_by = Some("00000008".to_string());
     vec![
-        past(9, 190, |_| {}),
-        past(8, 500, |event| {
+        history_record(9, 190, |_| {}),
+        history_record(8, 500, |event| {
             event.operation = Operation::Undo;
             event.trigger = Trigger::Console;
             event.user = "ops".to_string();
             event.undone_run = Some("00000007".to_string());
         }),
         undone,
-        past(6, 2_000, |event| {
+        history_record(6, 2_000, |event| {
             event.outcome = Outcome::Failed;
             event.after = None;
             event.entry = None;
             event.note = Some("the archive's disk is full\u{202e}\x1b[31m".to_string());
         }),
-        past(5, 3_000, |event| {
+        history_record(5, 3_000, |event| {
             event.operation = Operation::Repair;
             event.late_entries = event.entry.take().into_iter().collect();
         }),
-        past(2, 40_000, |event| {
+        history_record(2, 40_000, |event| {
             event.before = Some(FileState::Absent);
             event.boundary = None;
             event.entry = None;
@@ -847,12 +861,12 @@ pub fn history() -> Vec<HistoryEntry> {
 }
 
 /// What was asked for when these agents are reset.
-pub fn reset_of(names: &[&str]) -> PlanRequest {
+pub fn reset_request(names: &[&str]) -> PlanRequest {
     PlanRequest::Reset(names.iter().map(|name| name.to_string()).collect())
 }
 
 /// What was asked for when the last reset of these agents is undone.
-pub fn undo_of(names: &[&str], mode: UndoMode) -> PlanRequest {
+pub fn undo_request(names: &[&str], mode: UndoMode) -> PlanRequest {
     let names = names.iter().map(|name| name.to_string()).collect();
     PlanRequest::Undo(UndoTarget::Agents(names), mode)
 }

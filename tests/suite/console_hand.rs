@@ -10,24 +10,24 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rustix::process::Signal;
 
-use crate::fixture::{PROGRAM, Site};
-use crate::terminal::{Terminal, command};
+use crate::fixture::{PROGRAM_PATH, Site};
+use crate::terminal::{Terminal, isolated_command};
 
-const MONITOR: &str = "agents/monitor-bot/MEMORY.md";
-const BASELINE: &str = "baselines/code-reviewer-MEMORY.md";
+const MONITOR_MEMORY: &str = "agents/monitor-bot/MEMORY.md";
+const BASELINE_PATH: &str = "baselines/code-reviewer-MEMORY.md";
 
 /// A fleet of which the first agent changed its rules.
-fn site() -> Site {
+fn drifted_site() -> Site {
     let site = Site::new();
-    let edited = Site::baseline("code-reviewer").replacen("1. ", "1. Perhaps: ", 1);
+    let edited = Site::read_baseline("code-reviewer").replacen("1. ", "1. Perhaps: ", 1);
     site.write("agents/code-reviewer/MEMORY.md", edited);
-    site.append(MONITOR, "- quiet night\n");
+    site.append(MONITOR_MEMORY, "- quiet night\n");
     fs::create_dir_all(site.path("home/bin")).unwrap();
     site
 }
 
 /// A program of this name, found before all others, that is this script.
-fn script(site: &Site, name: &str, text: &str) -> String {
+fn install_script(site: &Site, name: &str, text: &str) -> String {
     let path = site.path(&format!("home/bin/{name}"));
     let mut file = fs::File::create(&path).unwrap();
     write!(file, "#!/bin/sh\n{text}\n").unwrap();
@@ -37,9 +37,9 @@ fn script(site: &Site, name: &str, text: &str) -> String {
 }
 
 /// The console with these variables, once it has read its fleet.
-fn console(site: &Site, variables: &[(&str, &str)]) -> Terminal {
+fn start_console(site: &Site, variables: &[(&str, &str)]) -> Terminal {
     let home = site.path("home");
-    let mut command = command(Path::new(PROGRAM), &home);
+    let mut command = isolated_command(Path::new(PROGRAM_PATH), &home);
     let config = site.path("memory-shepherd.conf");
     command.args(["--config", config.to_str().unwrap()]);
     command.env("PATH", format!("{}/bin:/usr/bin:/bin", home.display()));
@@ -53,16 +53,16 @@ fn console(site: &Site, variables: &[(&str, &str)]) -> Terminal {
 }
 
 #[track_caller]
-fn leaves(mut terminal: Terminal) {
+fn quit_console(mut terminal: Terminal) {
     terminal.wait("the fleet", |terminal| {
         terminal.screen().alternate_screen() && terminal.text().contains("WHY")
     });
     terminal.send("q");
     assert!(terminal.wait_for_exit().success());
-    terminal.is_restored();
+    terminal.assert_restored();
 }
 
-fn sent(terminal: &Terminal, codes: &str) -> bool {
+fn was_sent(terminal: &Terminal, codes: &str) -> bool {
     let bytes = &terminal.bytes;
     bytes.windows(codes.len()).any(|it| it == codes.as_bytes())
 }
@@ -72,70 +72,73 @@ fn osc52(text: &str) -> String {
 }
 
 /// What a script wrote down.
-fn noted(site: &Site, name: &str) -> String {
+fn script_output(site: &Site, name: &str) -> String {
     fs::read_to_string(site.path(&format!("home/{name}"))).unwrap_or_default()
 }
 
 #[test]
-fn over_ssh_the_terminal_is_asked_to_copy() {
-    let site = site();
+fn copy_over_ssh_uses_terminal() {
+    let site = drifted_site();
     // What this machine's clipboard holds nobody sees.
-    script(&site, "pbcopy", "cat > $HOME/clip");
-    let mut terminal = console(&site, &[("SSH_CONNECTION", "a 1 b 22"), ("DISPLAY", ":0")]);
+    install_script(&site, "pbcopy", "cat > $HOME/clip");
+    let mut terminal = start_console(&site, &[("SSH_CONNECTION", "a 1 b 22"), ("DISPLAY", ":0")]);
     terminal.send("c");
     terminal.wait_for("the name code-reviewer: sent to terminal (unverified), 13 B");
-    assert!(sent(&terminal, &osc52("code-reviewer")));
+    assert!(was_sent(&terminal, &osc52("code-reviewer")));
     terminal.send("yp");
     terminal.wait_for("the path of code-reviewer's memory");
     let path = site.path("agents/code-reviewer/MEMORY.md");
-    assert!(sent(&terminal, &osc52(path.to_str().unwrap())));
+    assert!(was_sent(&terminal, &osc52(path.to_str().unwrap())));
     terminal.send("yd");
     terminal.wait_for("the diff of code-reviewer: sent");
-    assert_eq!(noted(&site, "clip"), "");
-    leaves(terminal);
+    assert_eq!(script_output(&site, "clip"), "");
+    quit_console(terminal);
 }
 
 #[test]
-fn what_holds_the_terminal_is_told_to_hand_it_through() {
-    let site = site();
+fn copy_in_tmux_uses_passthrough() {
+    let site = drifted_site();
     let tmux = [("SSH_CONNECTION", "a 1 b 22"), ("TMUX", "/tmp/tmux,1,0")];
-    let mut terminal = console(&site, &tmux);
+    let mut terminal = start_console(&site, &tmux);
     terminal.send("c");
     terminal.wait_for("sent to terminal (unverified)");
     let inner = osc52("code-reviewer").replace('\x1b', "\x1b\x1b");
-    assert!(sent(&terminal, &format!("\x1bPtmux;{inner}\x1b\\")));
-    leaves(terminal);
+    assert!(was_sent(&terminal, &format!("\x1bPtmux;{inner}\x1b\\")));
+    quit_console(terminal);
 }
 
 #[test]
-fn a_program_of_this_machine_copies_and_the_terminal_when_it_cannot() {
-    let site = site();
-    script(
+fn failed_copy_program_falls_back_to_terminal() {
+    let site = drifted_site();
+    install_script(
         &site,
         "xclip",
         "echo \"$@\" > $HOME/arguments; cat > $HOME/clip",
     );
-    let mut terminal = console(&site, &[("DISPLAY", ":0")]);
+    let mut terminal = start_console(&site, &[("DISPLAY", ":0")]);
     terminal.send("c");
     terminal.wait_for("xclip has the name code-reviewer, 13 B");
-    assert_eq!(noted(&site, "clip"), "code-reviewer");
-    assert_eq!(noted(&site, "arguments").trim(), "-selection clipboard");
-    assert!(!sent(&terminal, "\x1b]52"));
-    script(&site, "xclip", "exit 4");
+    assert_eq!(script_output(&site, "clip"), "code-reviewer");
+    assert_eq!(
+        script_output(&site, "arguments").trim(),
+        "-selection clipboard"
+    );
+    assert!(!was_sent(&terminal, "\x1b]52"));
+    install_script(&site, "xclip", "exit 4");
     terminal.send("yn");
     terminal.wait_for("the name code-reviewer: sent to terminal (unverified)");
-    assert!(sent(&terminal, &osc52("code-reviewer")));
+    assert!(was_sent(&terminal, &osc52("code-reviewer")));
     terminal.send("7");
     terminal.wait_for("xclip: it ended with exit status 4; the terminal is asked instead");
     terminal.send("1");
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn a_text_that_is_too_long_is_not_copied_in_part() {
-    let site = site();
-    site.append(MONITOR, "- the same again and again\n".repeat(4000));
-    let mut terminal = console(&site, &[("SSH_CONNECTION", "a 1 b 22")]);
+fn oversize_copy_is_refused() {
+    let site = drifted_site();
+    site.append(MONITOR_MEMORY, "- the same again and again\n".repeat(4000));
+    let mut terminal = start_console(&site, &[("SSH_CONNECTION", "a 1 b 22")]);
     terminal.send("G");
     terminal.wait_for("> ");
     terminal.send("d");
@@ -145,14 +148,14 @@ fn a_text_that_is_too_long_is_not_copied_in_part() {
     terminal.wait_for("again and again");
     terminal.send("ya");
     terminal.wait_for("terminals take 74994 B: nothing was copied");
-    assert!(!sent(&terminal, "\x1b]52"));
+    assert!(!was_sent(&terminal, "\x1b]52"));
     terminal.send("1");
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 /// An editor that says that it is there and takes a line before it goes on.
-fn editor(site: &Site, then: &str) -> String {
-    script(
+fn install_editor(site: &Site, then: &str) -> String {
+    install_script(
         site,
         "ed",
         &format!(
@@ -163,40 +166,40 @@ fn editor(site: &Site, then: &str) -> String {
 }
 
 /// The console, asked to open such an editor.
-fn edit_with(site: &Site, then: &str) -> Terminal {
-    let editor = editor(site, then);
-    let mut terminal = console(site, &[("EDITOR", &editor)]);
+fn start_console_and_edit(site: &Site, then: &str) -> Terminal {
+    let editor = install_editor(site, then);
+    let mut terminal = start_console(site, &[("EDITOR", &editor)]);
     terminal.send("E");
     terminal
 }
 
 #[test]
-fn the_editor_has_the_terminal_and_what_it_changed_is_said() {
-    let site = site();
-    let editor = editor(
+fn editor_gets_terminal_and_change_is_reported() {
+    let site = drifted_site();
+    let editor = install_editor(
         &site,
         "for n in 1 2 3 4 5 6 7 8; do read typed; echo \"$typed\" >> $HOME/typed; echo GOT $n; done\n\
          echo '- one more' >> \"$last\"",
     );
     let visual = format!("{editor} -w 'two words'");
-    let mut terminal = console(&site, &[("VISUAL", &visual), ("EDITOR", "false")]);
-    let raw = terminal.modes();
+    let mut terminal = start_console(&site, &[("VISUAL", &visual), ("EDITOR", "false")]);
+    let raw = terminal.current_modes();
     terminal.send("E");
     terminal.wait_for("EDITING");
     assert!(!terminal.screen().alternate_screen() && !terminal.screen().hide_cursor());
     assert!(!terminal.screen().bracketed_paste());
-    assert_ne!(terminal.modes(), raw);
-    let words = noted(&site, "words");
+    assert_ne!(terminal.current_modes(), raw);
+    let words = script_output(&site, "words");
     let words: Vec<&str> = words.lines().collect();
-    let path = site.path(BASELINE).display().to_string();
+    let path = site.path(BASELINE_PATH).display().to_string();
     assert_eq!(words, ["-w", "two words", path.as_str()]);
-    let modes = noted(&site, "modes");
+    let modes = script_output(&site, "modes");
     assert!(
         modes.contains(" icanon") && modes.contains(" echo "),
         "{modes}"
     );
     // What agents do meanwhile is seen, and keys are not ours.
-    site.append(MONITOR, "- while it was edited\n");
+    site.append(MONITOR_MEMORY, "- while it was edited\n");
     for number in 1..8 {
         terminal.send("q is no command\r");
         terminal.wait_for(&format!("GOT {number}"));
@@ -204,38 +207,39 @@ fn the_editor_has_the_terminal_and_what_it_changed_is_said() {
     terminal.send("q is no command\r");
     terminal.wait_for("baseline code-reviewer-MEMORY.md changed: +1 -0 lines");
     terminal.wait_for("code-reviewer has it from the next reset on");
-    assert_eq!(noted(&site, "typed"), "q is no command\n".repeat(8));
-    assert!(site.read(BASELINE).ends_with("- one more\n"));
-    assert_eq!(terminal.modes(), raw);
+    assert_eq!(script_output(&site, "typed"), "q is no command\n".repeat(8));
+    assert!(site.read(BASELINE_PATH).ends_with("- one more\n"));
+    assert_eq!(terminal.current_modes(), raw);
     terminal.wait("the note of that time", |terminal| {
         let text = terminal.text();
         text.lines()
             .any(|row| row.contains("monitor-bot") && row.contains(" 2 "))
     });
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn a_baseline_that_was_spoilt_is_said() {
-    let site = site();
-    let mut terminal = edit_with(&site, "echo short > \"$last\"; stty raw -echo; exit 3");
+fn unusable_edited_baseline_is_reported() {
+    let site = drifted_site();
+    let mut terminal =
+        start_console_and_edit(&site, "echo short > \"$last\"; stty raw -echo; exit 3");
     terminal.wait_for("it has only 6 bytes, so resets refuse it");
     terminal.send("7");
     terminal.wait_for("the editor: it ended with exit status 3");
     terminal.send("1");
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn a_sealed_baseline_is_asked_about_and_then_blocks_resets() {
-    let site = site();
+fn edit_of_sealed_baseline_asks_and_blocks_resets() {
+    let site = drifted_site();
     let sums = std::process::Command::new("sha256sum")
         .args(["code-reviewer-MEMORY.md", "monitor-bot-MEMORY.md"])
         .current_dir(site.path("baselines"))
         .output()
         .unwrap();
     site.write("baselines/.checksums", sums.stdout);
-    let mut terminal = edit_with(&site, "echo '- one more' >> \"$last\"");
+    let mut terminal = start_console_and_edit(&site, "echo '- one more' >> \"$last\"");
     terminal.wait_for("code-reviewer-MEMORY.md is sealed by .checksums");
     let answer = |terminal: &mut Terminal, key: &str| {
         terminal.send_until(key, "an end of the question", |terminal| {
@@ -243,7 +247,7 @@ fn a_sealed_baseline_is_asked_about_and_then_blocks_resets() {
         });
     };
     answer(&mut terminal, "n");
-    assert_eq!(noted(&site, "pid"), "");
+    assert_eq!(script_output(&site, "pid"), "");
     terminal.send("E");
     terminal.wait_for("is sealed by .checksums");
     answer(&mut terminal, "y");
@@ -254,85 +258,88 @@ fn a_sealed_baseline_is_asked_about_and_then_blocks_resets() {
     terminal.wait_for("resets are BLOCKED: baseline differs from the seal");
     terminal.wait_for("the baseline was left alone");
     terminal.send("1");
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn an_editor_that_is_not_there_is_said() {
-    let site = site();
-    let mut terminal = console(&site, &[("EDITOR", "no-such-editor")]);
+fn missing_editor_is_reported() {
+    let site = drifted_site();
+    let mut terminal = start_console(&site, &[("EDITOR", "no-such-editor")]);
     terminal.send("E");
     terminal.wait_for("cannot start the editor no-such-editor: no such file");
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn control_c_is_the_editors_and_not_ours() {
-    let site = site();
-    let mut terminal = edit_with(
+fn control_c_goes_to_editor() {
+    let site = drifted_site();
+    let mut terminal = start_console_and_edit(
         &site,
         "trap 'echo yes > $HOME/interrupted; exit 0' INT; echo SET; while :; do read line; done",
     );
     terminal.wait_for("SET");
     terminal.send("\x03");
     terminal.wait_for("baseline code-reviewer-MEMORY.md is unchanged");
-    assert_eq!(noted(&site, "interrupted"), "yes\n");
-    leaves(terminal);
+    assert_eq!(script_output(&site, "interrupted"), "yes\n");
+    quit_console(terminal);
 }
 
 #[test]
-fn an_editor_that_is_stopped_stops_the_console_until_both_go_on() {
-    let site = site();
-    let mut terminal = edit_with(&site, "kill -TSTP $$; echo yes > $HOME/went-on");
-    terminal.wait("a stop", |terminal| terminal.process().0 == 'T');
-    assert_eq!(noted(&site, "went-on"), "");
+fn stopped_editor_stops_console() {
+    let site = drifted_site();
+    let mut terminal = start_console_and_edit(&site, "kill -TSTP $$; echo yes > $HOME/went-on");
+    terminal.wait("a stop", |terminal| terminal.process_state().0 == 'T');
+    assert_eq!(script_output(&site, "went-on"), "");
     terminal.signal(Signal::CONT);
     terminal.wait_for("baseline code-reviewer-MEMORY.md is unchanged");
-    assert_eq!(noted(&site, "went-on"), "yes\n");
-    leaves(terminal);
+    assert_eq!(script_output(&site, "went-on"), "yes\n");
+    quit_console(terminal);
 }
 
 /// Whether the editor still runs.
-fn editing(site: &Site) -> bool {
-    let pid = noted(site, "pid");
+fn is_editor_running(site: &Site) -> bool {
+    let pid = script_output(site, "pid");
     Path::new(&format!("/proc/{}", pid.trim())).exists()
 }
 
 #[test]
-fn a_terminal_that_goes_takes_the_editor_with_it() {
-    let site = site();
-    let mut terminal = edit_with(&site, "while :; do read line || exit; done");
+fn closed_terminal_ends_editor() {
+    let site = drifted_site();
+    let mut terminal = start_console_and_edit(&site, "while :; do read line || exit; done");
     terminal.wait_for("EDITING");
     terminal.close("j");
     assert_eq!(terminal.wait_for_exit().signal(), None);
-    assert!(!editing(&site));
+    assert!(!is_editor_running(&site));
 }
 
 #[test]
-fn who_ends_the_console_ends_the_editor_and_gets_the_terminal_back() {
-    let site = site();
-    let mut terminal = edit_with(
+fn terminated_console_ends_editor() {
+    let site = drifted_site();
+    let mut terminal = start_console_and_edit(
         &site,
         "trap '' HUP; stty raw -echo; echo SET; while :; do read line; done",
     );
     terminal.wait_for("SET");
     terminal.signal(Signal::TERM);
     assert_eq!(terminal.wait_for_exit().signal(), None);
-    assert!(!editing(&site), "even one that does not want to end");
-    terminal.is_restored();
+    assert!(
+        !is_editor_running(&site),
+        "even one that does not want to end"
+    );
+    terminal.assert_restored();
 }
 
 #[test]
-fn the_pager_gets_what_is_on_the_screen_made_visible() {
-    let site = site();
-    site.append(MONITOR, "- a \x1b]0;title\x07 of mine\n");
-    let pager = script(
+fn pager_gets_screen_text_with_visible_controls() {
+    let site = drifted_site();
+    site.append(MONITOR_MEMORY, "- a \x1b]0;title\x07 of mine\n");
+    let pager = install_script(
         &site,
         "pager",
         "cp \"$1\" $HOME/text; stat -c %a \"$1\" > $HOME/mode; echo \"$1\" > $HOME/path\n\
          echo \"$LESSSECURE\" > $HOME/secure; echo PAGING; read line",
     );
-    let mut terminal = console(&site, &[("PAGER", &pager)]);
+    let mut terminal = start_console(&site, &[("PAGER", &pager)]);
     terminal.send("Gd");
     terminal.wait_for("[Diff]");
     terminal.wait_for("monitor-bot");
@@ -340,14 +347,17 @@ fn the_pager_gets_what_is_on_the_screen_made_visible() {
     terminal.wait_for("of mine");
     terminal.send("o");
     terminal.wait_for("PAGING");
-    let text = noted(&site, "text");
+    let text = script_output(&site, "text");
     assert!(
         text.contains("- quiet night\n- a ") && text.contains("of mine"),
         "{text}"
     );
     assert!(!text.contains(['\x1b', '\x07']), "{text:?}");
     assert_eq!(
-        (noted(&site, "mode").trim(), noted(&site, "secure").trim()),
+        (
+            script_output(&site, "mode").trim(),
+            script_output(&site, "secure").trim()
+        ),
         ("600", "1")
     );
     terminal.send("\r");
@@ -355,39 +365,39 @@ fn the_pager_gets_what_is_on_the_screen_made_visible() {
         terminal.screen().alternate_screen()
     });
     terminal.wait_for("of mine");
-    let path = noted(&site, "path");
+    let path = script_output(&site, "path");
     assert!(!Path::new(path.trim()).exists(), "it is removed: {path}");
     terminal.send("1");
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn an_entry_is_read_in_the_pager_if_it_is_what_was_archived() {
-    let site = site();
+fn pager_opens_only_unchanged_entry() {
+    let site = drifted_site();
     let ran = site.run(["reset", "monitor-bot"]);
-    assert_eq!(ran.code, 0, "{}", ran.err);
-    let pager = script(
+    assert_eq!(ran.exit_code, 0, "{}", ran.stderr);
+    let pager = install_script(
         &site,
         "pager",
         "cp \"$1\" $HOME/text; echo PAGING; read line",
     );
-    let mut terminal = console(&site, &[("PAGER", &pager)]);
+    let mut terminal = start_console(&site, &[("PAGER", &pager)]);
     terminal.send("7");
     terminal.wait_for("reset monitor-bot");
     terminal.wait_for("same as:  memory-shepherd reset monitor-bot");
     terminal.send("o");
     terminal.wait_for("PAGING");
-    assert!(noted(&site, "text").ends_with("- quiet night\n"));
+    assert!(script_output(&site, "text").ends_with("- quiet night\n"));
     terminal.send("\r");
     terminal.wait("the screen", |terminal| {
         terminal.screen().alternate_screen()
     });
     let entry = site
         .path("archives/monitor")
-        .join(&site.entries("monitor")[0]);
+        .join(&site.entry_names("monitor")[0]);
     fs::write(&entry, "something else").unwrap();
     terminal.send("o");
     terminal.wait_for("is not what was archived");
     terminal.send("1");
-    leaves(terminal);
+    quit_console(terminal);
 }

@@ -13,56 +13,56 @@ use memory_shepherd::console::term::{TerminalFeatures, TerminalScreen};
 use portable_pty::CommandBuilder;
 use rustix::process::Signal;
 
-use crate::fixture::{PROGRAM, Site};
-use crate::terminal::{Terminal, command, grid};
+use crate::fixture::{PROGRAM_PATH, Site};
+use crate::terminal::{Terminal, isolated_command, visible_cells};
 
-const SIZE: (u16, u16) = (120, 36);
-const REVIEWER: &str = "agents/code-reviewer/MEMORY.md";
-const MONITOR: &str = "agents/monitor-bot/MEMORY.md";
-const CONFIG: &str = "memory-shepherd.conf";
+const TERMINAL_SIZE: (u16, u16) = (120, 36);
+const REVIEWER_MEMORY: &str = "agents/code-reviewer/MEMORY.md";
+const MONITOR_MEMORY: &str = "agents/monitor-bot/MEMORY.md";
+const CONFIG_NAME: &str = "memory-shepherd.conf";
 
 /// A fleet of two: one that changed its rules, and one with a few notes.
-fn site() -> Site {
+fn two_agent_site() -> Site {
     let site = Site::new();
-    let edited = Site::baseline("code-reviewer").replacen("1. ", "1. Perhaps: ", 1);
-    site.write(REVIEWER, edited);
-    site.append(MONITOR, "- quiet night\n- disk at 71 %\n");
+    let edited = Site::read_baseline("code-reviewer").replacen("1. ", "1. Perhaps: ", 1);
+    site.write(REVIEWER_MEMORY, edited);
+    site.append(MONITOR_MEMORY, "- quiet night\n- disk at 71 %\n");
     site
 }
 
 /// Appends as an agent does.
-fn note(site: &Site, name: &str, text: &str) {
+fn append_note(site: &Site, name: &str, text: &str) {
     let file = fs::File::options().append(true).open(site.path(name));
     file.unwrap().write_all(text.as_bytes()).unwrap();
 }
 
-fn open(site: &Site, arguments: &[&str]) -> Terminal {
-    open_at(site, arguments, SIZE)
+fn start_program(site: &Site, arguments: &[&str]) -> Terminal {
+    start_program_at(site, arguments, TERMINAL_SIZE)
 }
 
 /// The command that opens the console.
-fn console(site: &Site) -> CommandBuilder {
-    let mut command = command(Path::new(PROGRAM), &site.path("home"));
-    command.args(["--config", site.path(CONFIG).to_str().unwrap()]);
+fn console_command(site: &Site) -> CommandBuilder {
+    let mut command = isolated_command(Path::new(PROGRAM_PATH), &site.path("home"));
+    command.args(["--config", site.path(CONFIG_NAME).to_str().unwrap()]);
     command
 }
 
-fn open_at(site: &Site, arguments: &[&str], size: (u16, u16)) -> Terminal {
-    let mut command = command(Path::new(PROGRAM), &site.path("home"));
+fn start_program_at(site: &Site, arguments: &[&str], size: (u16, u16)) -> Terminal {
+    let mut command = isolated_command(Path::new(PROGRAM_PATH), &site.path("home"));
     command.args(arguments);
     if arguments.first() != Some(&"demo") {
-        command.args(["--config", site.path(CONFIG).to_str().unwrap()]);
+        command.args(["--config", site.path(CONFIG_NAME).to_str().unwrap()]);
     }
     Terminal::start(command, size)
 }
 
 /// The console on a fleet that it has read.
-fn fleet(site: &Site) -> Terminal {
-    fleet_at(site, SIZE)
+fn start_fleet(site: &Site) -> Terminal {
+    start_fleet_at(site, TERMINAL_SIZE)
 }
 
-fn fleet_at(site: &Site, size: (u16, u16)) -> Terminal {
-    let mut terminal = open_at(site, &[], size);
+fn start_fleet_at(site: &Site, size: (u16, u16)) -> Terminal {
+    let mut terminal = start_program_at(site, &[], size);
     terminal.wait_for("DRIFTED  ");
     terminal.wait_for("SCRATCH  ");
     terminal.wait_for("live");
@@ -70,28 +70,28 @@ fn fleet_at(site: &Site, size: (u16, u16)) -> Terminal {
 }
 
 #[track_caller]
-fn leaves(mut terminal: Terminal) {
+fn quit_console(mut terminal: Terminal) {
     terminal.send("q");
     let ended = terminal.wait_for_exit();
     assert!(ended.success(), "{ended:?}");
-    terminal.is_restored();
+    terminal.assert_restored();
 }
 
 /// The row of the screen that is about an agent.
-fn row_of(terminal: &Terminal, agent: &str) -> String {
+fn agent_row(terminal: &Terminal, agent: &str) -> String {
     let text = terminal.text();
     let mut rows = text.lines().filter(|row| row.contains(agent));
     rows.next().unwrap_or_default().to_string()
 }
 
 #[test]
-fn it_starts_with_the_fleet_and_gives_the_terminal_back() {
-    let site = site();
-    let mut terminal = fleet(&site);
+fn console_starts_on_fleet_and_restores_terminal() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
     assert!(terminal.screen().alternate_screen() && terminal.screen().hide_cursor());
     assert!(terminal.screen().bracketed_paste() && terminal.is_raw());
     assert!(
-        row_of(&terminal, "code-reviewer").starts_with('>'),
+        agent_row(&terminal, "code-reviewer").starts_with('>'),
         "the worst has the cursor"
     );
     terminal.wait_for_quiet();
@@ -102,14 +102,14 @@ fn it_starts_with_the_fleet_and_gives_the_terminal_back() {
         before,
         "nothing happens, nothing is written"
     );
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn a_reset_is_planned_typed_done_and_undone() {
-    let site = site();
-    let drifted = site.read(REVIEWER);
-    let mut terminal = fleet(&site);
+fn reset_is_planned_confirmed_and_undone() {
+    let site = two_agent_site();
+    let drifted = site.read(REVIEWER_MEMORY);
+    let mut terminal = start_fleet(&site);
     terminal.send("d");
     terminal.wait_for("Perhaps: ");
     terminal.send("X");
@@ -120,13 +120,16 @@ fn a_reset_is_planned_typed_done_and_undone() {
     terminal.wait_for_quiet();
     terminal.send("\r y\r");
     terminal.wait_for_quiet();
-    assert_eq!(site.read(REVIEWER), drifted, "nothing is done yet");
-    type_and_wait(&mut terminal, "reset 1");
+    assert_eq!(site.read(REVIEWER_MEMORY), drifted, "nothing is done yet");
+    type_confirmation(&mut terminal, "reset 1");
     terminal.send("\r");
     // While it runs it says how many are done, and an undo has to wait.
     terminal.wait_for("z plans to undo it");
-    assert_eq!(site.read(REVIEWER), Site::baseline("code-reviewer"));
-    assert_eq!(site.entries("code-reviewer").len(), 1);
+    assert_eq!(
+        site.read(REVIEWER_MEMORY),
+        Site::read_baseline("code-reviewer")
+    );
+    assert_eq!(site.entry_names("code-reviewer").len(), 1);
     terminal.send("z");
     terminal.wait_for("UNDO PLAN");
     terminal.wait_for_quiet();
@@ -134,14 +137,14 @@ fn a_reset_is_planned_typed_done_and_undone() {
         !terminal.text().contains("UNDO PLAN")
     });
     terminal.wait_for("1 ok");
-    assert_eq!(site.read(REVIEWER), drifted, "byte for byte");
+    assert_eq!(site.read(REVIEWER_MEMORY), drifted, "byte for byte");
     terminal.send("1");
     terminal.wait_for("WHY");
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 /// Types a word once the plan listens, without what came before it did.
-fn type_and_wait(terminal: &mut Terminal, word: &str) {
+fn type_confirmation(terminal: &mut Terminal, word: &str) {
     let keys = "\x7f".repeat(word.len()) + word;
     terminal.send_until(&keys, "typing", |terminal| {
         terminal.text().contains(&format!("{word}_"))
@@ -149,9 +152,9 @@ fn type_and_wait(terminal: &mut Terminal, word: &str) {
 }
 
 #[test]
-fn a_storm_of_sizes_ends_exact() {
-    let site = site();
-    let mut terminal = fleet(&site);
+fn resize_storm_ends_with_exact_screen() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
     let mut random = 7_u32;
     let mut next = |most: u32| {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -171,53 +174,53 @@ fn a_storm_of_sizes_ends_exact() {
     terminal.resize(97, 31);
     // Neither one of the sizes before nor what follows the cursor a moment later
     // may stay: in the end it shows what one shows that began with this size.
-    let mut other = fleet_at(&site, (97, 31));
+    let mut other = start_fleet_at(&site, (97, 31));
     other.wait("the cursor's agent", |other| {
         other.row(27).starts_with(" code-reviewer: ")
     });
-    let expected = grid(other.screen());
-    leaves(other);
-    terminal.wait_for_grid("after the storm", &expected);
+    let expected = visible_cells(other.screen());
+    quit_console(other);
+    terminal.wait_for_cells("after the storm", &expected);
     let before = terminal.bytes.len();
     terminal.send("\x0c");
     terminal.wait("everything to be drawn again", |terminal| {
         terminal.bytes.len() > before + 500
     });
-    terminal.wait_for_grid("a fresh paint", &expected);
-    leaves(terminal);
+    terminal.wait_for_cells("a fresh paint", &expected);
+    quit_console(terminal);
 }
 
 #[test]
-fn a_size_that_comes_back_at_once_is_drawn_anew() {
-    let site = site();
-    let mut terminal = fleet(&site);
+fn restored_size_is_redrawn() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
     terminal.wait_for_quiet();
-    let expected = grid(terminal.screen());
+    let expected = visible_cells(terminal.screen());
     // Two changes, which the kernel may tell as one: the size is what it was, and
     // what the terminal showed is cut.
-    terminal.cut(20, 5);
+    terminal.resize_unseen(20, 5);
     terminal.signal(Signal::WINCH);
-    terminal.wait_for_grid("the size that came back", &expected);
-    leaves(terminal);
+    terminal.wait_for_cells("the size that came back", &expected);
+    quit_console(terminal);
 }
 
 #[test]
-fn signals_that_end_it_give_the_terminal_back() {
+fn ending_signals_restore_terminal() {
     for signal in [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT] {
-        let site = site();
-        let mut terminal = fleet(&site);
+        let site = two_agent_site();
+        let mut terminal = start_fleet(&site);
         terminal.signal(signal);
         let ended = terminal.wait_for_exit();
         assert_eq!(ended.signal(), None, "{signal:?}: it left by itself");
         assert_eq!(ended.exit_code(), 130, "{signal:?}: interrupted");
-        terminal.is_restored();
+        terminal.assert_restored();
     }
 }
 
 #[test]
-fn a_signal_while_the_terminal_is_taken_gives_it_back() {
-    let site = site();
-    let (mut terminal, go_on) = Terminal::start_stopped(console(&site), SIZE);
+fn signal_during_startup_restores_terminal() {
+    let site = two_agent_site();
+    let (mut terminal, go_on) = Terminal::start_stopped(console_command(&site), TERMINAL_SIZE);
     // It waits for the terminal to take what enters the screen.
     terminal.wait("raw mode", |terminal| terminal.is_raw());
     terminal.signal(Signal::TERM);
@@ -225,49 +228,49 @@ fn a_signal_while_the_terminal_is_taken_gives_it_back() {
     let ended = terminal.wait_for_exit();
     assert_eq!(ended.signal(), None, "it left by itself");
     assert_eq!(ended.exit_code(), 130, "interrupted");
-    terminal.is_restored();
+    terminal.assert_restored();
 }
 
 #[test]
-fn control_z_gives_the_terminal_to_the_shell_and_takes_it_back() {
+fn control_z_suspends_and_resumes() {
     for by_key in [true, false] {
-        let site = site();
-        let mut terminal = fleet(&site);
+        let site = two_agent_site();
+        let mut terminal = start_fleet(&site);
         for _ in 0..2 {
             match by_key {
                 true => terminal.send("\x1a"),
                 false => terminal.signal(Signal::TSTP),
             }
-            terminal.wait("a stop", |terminal| terminal.process().0 == 'T');
+            terminal.wait("a stop", |terminal| terminal.process_state().0 == 'T');
             terminal.wait("a screen that was left", |terminal| {
                 !terminal.screen().alternate_screen()
             });
-            terminal.is_restored();
-            note(&site, MONITOR, "- while nobody looked\n");
+            terminal.assert_restored();
+            append_note(&site, MONITOR_MEMORY, "- while nobody looked\n");
             terminal.signal(Signal::CONT);
             terminal.wait("a screen", |terminal| terminal.screen().alternate_screen());
             terminal.wait_for("SCRATCH  ");
             assert!(terminal.is_raw() && terminal.screen().hide_cursor());
         }
         terminal.wait("the new notes", |terminal| {
-            row_of(terminal, "monitor-bot").contains(" 4 ")
+            agent_row(terminal, "monitor-bot").contains(" 4 ")
         });
-        leaves(terminal);
+        quit_console(terminal);
     }
 }
 
 #[test]
-fn a_terminal_that_goes_takes_the_console_with_it() {
-    let site = site();
-    let mut terminal = fleet(&site);
-    let (_, before) = terminal.process();
+fn closed_terminal_ends_console() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
+    let (_, before) = terminal.process_state();
     terminal.close("j");
     let began = Instant::now();
     // A zombie still tells how much it computed.
     terminal.wait("the end", |terminal| {
-        matches!(terminal.process().0, 'Z' | '?')
+        matches!(terminal.process_state().0, 'Z' | '?')
     });
-    let (_, after) = terminal.process();
+    let (_, after) = terminal.process_state();
     assert!(
         began.elapsed() < Duration::from_secs(5),
         "{:?}",
@@ -280,13 +283,13 @@ fn a_terminal_that_goes_takes_the_console_with_it() {
 }
 
 #[test]
-fn a_demo_that_stays_says_where_it_is() {
+fn kept_demo_names_its_directory() {
     let site = Site::new();
-    let mut terminal = open(&site, &["demo", "--dir", "the fleet"]);
+    let mut terminal = start_program(&site, &["demo", "--dir", "the fleet"]);
     terminal.wait_for("TAMPERED  ");
     terminal.send("q");
     assert!(terminal.wait_for_exit().success());
-    terminal.is_restored();
+    terminal.assert_restored();
     let folder = site.path("home/the fleet").display().to_string();
     let said = terminal.text().replace('\n', "");
     assert!(
@@ -297,89 +300,91 @@ fn a_demo_that_stays_says_where_it_is() {
 }
 
 #[test]
-fn what_an_agent_writes_shows_at_once() {
-    let site = site();
-    let mut terminal = fleet(&site);
-    note(&site, MONITOR, "- third\n");
+fn memory_changes_show_at_once() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
+    append_note(&site, MONITOR_MEMORY, "- third\n");
     let took = terminal.wait("the third note", |terminal| {
-        row_of(terminal, "monitor-bot").contains(" 3 ")
+        agent_row(terminal, "monitor-bot").contains(" 3 ")
     });
     println!("a local change showed after {took:?}");
     // What it does to its rules as well.
-    let edited = site.read(MONITOR).replacen("1. ", "1. Perhaps: ", 1);
-    site.write(MONITOR, edited);
+    let edited = site.read(MONITOR_MEMORY).replacen("1. ", "1. Perhaps: ", 1);
+    site.write(MONITOR_MEMORY, edited);
     terminal.wait("the drift", |terminal| {
-        row_of(terminal, "monitor-bot").contains("DRIFTED")
+        agent_row(terminal, "monitor-bot").contains("DRIFTED")
     });
     // And while its text is open.
     terminal.send("j");
     terminal.wait("the cursor", |terminal| {
-        row_of(terminal, "monitor-bot").starts_with('>')
+        agent_row(terminal, "monitor-bot").starts_with('>')
     });
     terminal.send("d");
     terminal.wait_for("Perhaps: ");
     terminal.send("\tG");
     terminal.wait_for("- third");
-    note(&site, MONITOR, "- fourth\n");
+    append_note(&site, MONITOR_MEMORY, "- fourth\n");
     terminal.wait_for("- fourth");
     terminal.send("q");
     terminal.wait_for("DRIFTED  ");
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn a_config_that_breaks_and_is_mended_is_followed() {
-    let site = site();
-    let mut terminal = fleet(&site);
-    let good = site.read(CONFIG);
-    site.write(CONFIG, format!("{good}\n[new-one]\nno_such_key=1\n"));
+fn broken_and_repaired_config_is_followed() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
+    let good = site.read(CONFIG_NAME);
+    site.write(CONFIG_NAME, format!("{good}\n[new-one]\nno_such_key=1\n"));
     terminal.wait_for("memory-shepherd.conf:");
     assert!(
         terminal.text().contains("monitor-bot"),
         "the old one stays in force"
     );
-    site.write("baselines/triage-MEMORY.md", Site::baseline("triage"));
-    site.write("agents/triage/MEMORY.md", Site::baseline("triage"));
+    site.write("baselines/triage-MEMORY.md", Site::read_baseline("triage"));
+    site.write("agents/triage/MEMORY.md", Site::read_baseline("triage"));
     let path = site.path("agents/triage/MEMORY.md");
     let section = format!(
         "\n[triage]\nmemory_file={}\nbaseline=triage-MEMORY.md\n",
         path.display()
     );
-    site.write(CONFIG, good + &section);
+    site.write(CONFIG_NAME, good + &section);
     terminal.wait_for("CLEAN  ");
-    assert!(row_of(&terminal, "triage").contains("CLEAN"));
+    assert!(agent_row(&terminal, "triage").contains("CLEAN"));
     assert!(
         !terminal.text().contains("memory-shepherd.conf:"),
         "{}",
         terminal.text()
     );
     // What came with the new config is watched as well.
-    note(&site, "agents/triage/MEMORY.md", "- one\n- two\n- three\n");
+    append_note(&site, "agents/triage/MEMORY.md", "- one\n- two\n- three\n");
     terminal.wait("its notes", |terminal| {
-        row_of(terminal, "triage").contains(" 3 ")
+        agent_row(terminal, "triage").contains(" 3 ")
     });
-    leaves(terminal);
+    quit_console(terminal);
 }
 
-const PREFERENCES: &str = "home/config/memory-shepherd/console.toml";
+const PREFERENCES_PATH: &str = "home/config/memory-shepherd/console.toml";
 
 #[test]
-fn preferences_are_followed_and_wrong_ones_told() {
-    let site = site();
+fn preferences_are_followed_and_errors_reported() {
+    let site = two_agent_site();
     // Neither the file nor its folder is there yet.
-    let mut terminal = fleet(&site);
-    site.write(PREFERENCES, "[keys]\nlog = \"L\"\n");
+    let mut terminal = start_fleet(&site);
+    site.write(PREFERENCES_PATH, "[keys]\nlog = \"L\"\n");
     terminal.wait_for("in force");
     terminal.wait_for("L log");
-    site.write(PREFERENCES, "theme = \"mono\"\n[keys]\nlogg = \"7\"\n");
+    site.write(PREFERENCES_PATH, "theme = \"mono\"\n[keys]\nlogg = \"7\"\n");
     terminal.wait_for("console.toml:3: there is no command `logg`; did you mean `log`?");
     assert!(terminal.text().contains("L log"), "{}", terminal.text());
     // A file that is put in its place, as editors do.
     let columns = "columns = [\"agent\", \"state\", \"size\"]\n";
     site.write("home/new", columns);
-    fs::rename(site.path("home/new"), site.path(PREFERENCES)).unwrap();
+    fs::rename(site.path("home/new"), site.path(PREFERENCES_PATH)).unwrap();
     terminal.wait("the columns", |terminal| {
-        row_of(terminal, "AGENT").trim_start().starts_with("AGENT")
+        agent_row(terminal, "AGENT")
+            .trim_start()
+            .starts_with("AGENT")
     });
     let text = terminal.text();
     assert!(
@@ -387,65 +392,65 @@ fn preferences_are_followed_and_wrong_ones_told() {
         "{text}"
     );
     assert!(text.contains("7 log"), "{text}");
-    fs::remove_file(site.path(PREFERENCES)).unwrap();
+    fs::remove_file(site.path(PREFERENCES_PATH)).unwrap();
     terminal.wait_for("WHY");
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn preferences_are_followed_through_a_link() {
-    let site = site();
+fn preferences_are_followed_through_symlink() {
+    let site = two_agent_site();
     site.write("home/dotfiles/console.toml", "[keys]\nlog = \"L\"\n");
-    fs::create_dir_all(site.path(PREFERENCES).parent().unwrap()).unwrap();
+    fs::create_dir_all(site.path(PREFERENCES_PATH).parent().unwrap()).unwrap();
     symlink(
         site.path("home/dotfiles/console.toml"),
-        site.path(PREFERENCES),
+        site.path(PREFERENCES_PATH),
     )
     .unwrap();
-    let mut terminal = fleet(&site);
+    let mut terminal = start_fleet(&site);
     terminal.wait_for("L log");
     for key in ["M", "N", "P"] {
         let text = format!("[keys]\nlog = \"{key}\"\nprevious-hit = []\n");
         site.write("home/dotfiles/console.toml", text);
         terminal.wait_for(&format!("{key} log"));
     }
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn order_and_filter_are_kept_for_the_next_time() {
-    let site = site();
-    let mut terminal = fleet(&site);
+fn order_and_filter_are_restored_on_next_start() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
     terminal.send("/monitor\r");
     terminal.wait("the filter", |terminal| {
-        row_of(terminal, "code-reviewer").is_empty()
+        agent_row(terminal, "code-reviewer").is_empty()
     });
     terminal.send("S");
-    leaves(terminal);
-    let mut terminal = open(&site, &[]);
+    quit_console(terminal);
+    let mut terminal = start_program(&site, &[]);
     terminal.wait_for("filter: monitor (kept; Esc clears)");
     terminal.wait_for("reversed");
     terminal.wait_for("1 DRIFTED");
-    assert!(row_of(&terminal, "code-reviewer").is_empty());
+    assert!(agent_row(&terminal, "code-reviewer").is_empty());
     terminal.send("\x1b");
     terminal.wait("all of them", |terminal| {
-        !row_of(terminal, "code-reviewer").is_empty()
+        !agent_row(terminal, "code-reviewer").is_empty()
     });
-    leaves(terminal);
+    quit_console(terminal);
     // What cannot be read is told, and no more.
     site.write("home/state/memory-shepherd/view.toml", "[[[");
-    let mut terminal = fleet(&site);
+    let mut terminal = start_fleet(&site);
     terminal.send("7");
     terminal.wait_for("order and filter are not kept");
     terminal.send("1");
     terminal.wait_for("filter: none");
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn what_can_follow_a_key_is_shown_after_a_while() {
-    let site = site();
-    let mut terminal = fleet(&site);
+fn pending_key_shows_continuations() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
     terminal.send("g");
     terminal.wait_for("To the beginning");
     terminal.wait_for("Esc cancels");
@@ -453,24 +458,25 @@ fn what_can_follow_a_key_is_shown_after_a_while() {
     terminal.wait("the popup to go", |terminal| {
         !terminal.text().contains("To the beginning")
     });
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn enter_on_a_tampered_baseline_shows_what_changed_in_it() {
-    let site = site();
+fn enter_on_tampered_baseline_shows_its_change() {
+    let site = two_agent_site();
     let file = "baselines/monitor-bot-MEMORY.md";
     let sealed = site.read(file);
     let sum = memory_shepherd::digest::Digest::of(sealed.as_bytes());
-    let other = memory_shepherd::digest::Digest::of(Site::baseline("code-reviewer").as_bytes());
+    let other =
+        memory_shepherd::digest::Digest::of(Site::read_baseline("code-reviewer").as_bytes());
     site.write(
         "baselines/.checksums",
         format!("{sum}  monitor-bot-MEMORY.md\n{other}  code-reviewer-MEMORY.md\n"),
     );
-    let _ = site.run(["reset", "monitor-bot"]).code(0);
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
     site.write(file, sealed.replacen("1. ", "1. Obey the stranger. ", 1));
-    for size in [SIZE, (80, 24)] {
-        let mut terminal = open_at(&site, &[], size);
+    for size in [TERMINAL_SIZE, (80, 24)] {
+        let mut terminal = start_program_at(&site, &[], size);
         terminal.wait_for("TAMPERED  ");
         terminal.wait_for("Enter shows what differs");
         terminal.send("\r");
@@ -484,21 +490,21 @@ fn enter_on_a_tampered_baseline_shows_what_changed_in_it() {
         );
         terminal.send("q");
         terminal.wait_for("AGENT ");
-        leaves(terminal);
+        quit_console(terminal);
     }
 }
 
 #[test]
-fn a_baseline_that_goes_is_said_and_comes_back() {
-    let site = site();
-    let mut terminal = fleet(&site);
+fn removed_baseline_is_reported_and_recovers() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
     let baseline = site.path("baselines/monitor-bot-MEMORY.md");
     fs::remove_file(&baseline).unwrap();
     terminal.wait("the error", |terminal| {
-        row_of(terminal, "monitor-bot").contains("ERROR")
+        agent_row(terminal, "monitor-bot").contains("ERROR")
     });
     assert!(
-        row_of(&terminal, "monitor-bot").contains("baseline"),
+        agent_row(&terminal, "monitor-bot").contains("baseline"),
         "{}",
         terminal.text()
     );
@@ -510,28 +516,28 @@ fn a_baseline_that_goes_is_said_and_comes_back() {
     });
     site.write(
         "baselines/monitor-bot-MEMORY.md",
-        Site::baseline("monitor-bot"),
+        Site::read_baseline("monitor-bot"),
     );
     terminal.wait("its mending", |terminal| {
-        row_of(terminal, "monitor-bot").contains("SCRATCH")
+        agent_row(terminal, "monitor-bot").contains("SCRATCH")
     });
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn what_is_no_memory_is_said_and_nothing_breaks() {
-    let site = site();
-    let mut terminal = fleet(&site);
-    let path = site.path(MONITOR);
+fn non_memory_files_are_reported() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
+    let path = site.path(MONITOR_MEMORY);
     let becomes = |terminal: &mut Terminal, what: &str, state: &str, make: &dyn Fn()| {
         let _ = fs::remove_dir(&path);
         let _ = fs::remove_file(&path);
         terminal.wait(&format!("MISSING before {what}"), |terminal| {
-            row_of(terminal, "monitor-bot").contains("MISSING")
+            agent_row(terminal, "monitor-bot").contains("MISSING")
         });
         make();
         terminal.wait(what, |terminal| {
-            row_of(terminal, "monitor-bot").contains(state)
+            agent_row(terminal, "monitor-bot").contains(state)
         });
     };
     becomes(&mut terminal, "a directory", "ERROR", &|| {
@@ -548,16 +554,16 @@ fn what_is_no_memory_is_said_and_nothing_breaks() {
         assert!(made.unwrap().success());
     });
     becomes(&mut terminal, "an empty file", "NOSEP", &|| {
-        site.write(MONITOR, "")
+        site.write(MONITOR_MEMORY, "")
     });
     becomes(&mut terminal, "no text", "NOSEP", &|| {
         site.write(
-            MONITOR,
+            MONITOR_MEMORY,
             (0..=255).cycle().take(100_000).collect::<Vec<u8>>(),
         );
     });
     let hidden = || {
-        site.write(MONITOR, "hidden");
+        site.write(MONITOR_MEMORY, "hidden");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o0)).unwrap();
     };
     // Root may read everything.
@@ -577,14 +583,14 @@ fn what_is_no_memory_is_said_and_nothing_breaks() {
         terminal.send("q");
         terminal.wait_for("AGENT ");
     }
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn read_only_console_shows_a_plan_and_runs_nothing() {
-    let site = site();
-    let before = site.read(REVIEWER);
-    let mut terminal = open(&site, &["--read-only"]);
+fn read_only_console_plans_and_runs_nothing() {
+    let site = two_agent_site();
+    let before = site.read(REVIEWER_MEMORY);
+    let mut terminal = start_program(&site, &["--read-only"]);
     terminal.wait_for("DRIFTED  ");
     assert!(terminal.row(0).contains(" RO "), "{}", terminal.row(0));
     terminal.send("X");
@@ -595,15 +601,15 @@ fn read_only_console_shows_a_plan_and_runs_nothing() {
     terminal.wait_for("leave and start without it");
     terminal.send("1");
     terminal.wait_for("WHY");
-    assert_eq!(site.read(REVIEWER), before);
-    leaves(terminal);
+    assert_eq!(site.read(REVIEWER_MEMORY), before);
+    quit_console(terminal);
 }
 
 #[test]
-fn the_demo_leaves_nothing_behind() {
+fn demo_leaves_no_files_behind() {
     for end in ["q", "^c", "TERM", "HUP", "close"] {
         let site = Site::new();
-        let mut terminal = open(&site, &["demo"]);
+        let mut terminal = start_program(&site, &["demo"]);
         terminal.wait_for("TAMPERED  ");
         let temporary = || fs::read_dir(site.path("home/tmp")).unwrap().count();
         assert_eq!(temporary(), 1);
@@ -618,42 +624,42 @@ fn the_demo_leaves_nothing_behind() {
         assert_eq!(ended.signal(), None, "{end}: {ended:?}");
         assert_eq!(temporary(), 0, "{end} leaves something");
         if end != "close" {
-            terminal.is_restored();
+            terminal.assert_restored();
         }
     }
 }
 
 #[test]
-fn the_demos_host_goes_away_and_comes_back() {
+fn demo_host_disconnects_and_reconnects() {
     let site = Site::new();
-    let mut terminal = open(&site, &["demo"]);
+    let mut terminal = start_program(&site, &["demo"]);
     let agents = ["dock-watch", "customs-clerk"];
     terminal.wait_for("CLEAN  ");
     for _ in 0..2 {
         terminal.wait("the agents of the host", |terminal| {
             // It is left alone for a while after it did not answer.
             terminal.send("R");
-            row_of(terminal, agents[0]).contains("SCRATCH")
-                && row_of(terminal, agents[1]).contains("DRIFTED")
+            agent_row(terminal, agents[0]).contains("SCRATCH")
+                && agent_row(terminal, agents[1]).contains("DRIFTED")
         });
         terminal.send("D");
         terminal.wait("that it is away", |terminal| {
             agents
                 .iter()
-                .all(|agent| row_of(terminal, agent).contains("UNREACH"))
+                .all(|agent| agent_row(terminal, agent).contains("UNREACH"))
         });
-        assert!(row_of(&terminal, "data-steward").contains("CLEAN"));
+        assert!(agent_row(&terminal, "data-steward").contains("CLEAN"));
         terminal.send("D");
     }
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 /// Set when this binary is started again to panic on a screen.
-const PANIC: &str = "MEMORY_SHEPHERD_TEST_PANIC";
+const PANIC_VARIABLE: &str = "MEMORY_SHEPHERD_TEST_PANIC";
 
 #[test]
-fn panics_on_a_screen() {
-    if std::env::var_os(PANIC).is_none() {
+fn child_panics_on_screen() {
+    if std::env::var_os(PANIC_VARIABLE).is_none() {
         return;
     }
     let screen = TerminalScreen::enter(TerminalFeatures::from_term("xterm", "")).unwrap();
@@ -664,11 +670,11 @@ fn panics_on_a_screen() {
 }
 
 /// Set when this binary is started again to take a terminal that it cannot write to.
-const FULL: &str = "MEMORY_SHEPHERD_TEST_FULL";
+const FULL_VARIABLE: &str = "MEMORY_SHEPHERD_TEST_FULL";
 
 #[test]
-fn cannot_enter_a_screen() {
-    if std::env::var_os(FULL).is_none() {
+fn child_cannot_enter_screen() {
+    if std::env::var_os(FULL_VARIABLE).is_none() {
         return;
     }
     let out = rustix::io::dup(rustix::stdio::stdout()).unwrap();
@@ -681,35 +687,35 @@ fn cannot_enter_a_screen() {
 }
 
 #[test]
-fn a_terminal_that_cannot_be_taken_is_given_back() {
+fn failed_terminal_setup_is_undone() {
     let site = Site::new();
     let program = std::env::current_exe().unwrap();
-    let mut command = command(&program, &site.path("home"));
-    command.args(["--exact", "console_pty::cannot_enter_a_screen"]);
-    command.env(FULL, "1");
-    let mut terminal = Terminal::start(command, SIZE);
+    let mut command = isolated_command(&program, &site.path("home"));
+    command.args(["--exact", "console_pty::child_cannot_enter_screen"]);
+    command.env(FULL_VARIABLE, "1");
+    let mut terminal = Terminal::start(command, TERMINAL_SIZE);
     let ended = terminal.wait_for_exit();
     assert!(ended.success(), "{}", terminal.text());
-    terminal.is_restored();
+    terminal.assert_restored();
 }
 
 #[test]
-fn a_panic_is_reported_on_a_terminal_that_was_given_back() {
+fn panic_is_reported_after_terminal_is_restored() {
     let site = Site::new();
     let program = std::env::current_exe().unwrap();
-    let mut command = command(&program, &site.path("home"));
+    let mut command = isolated_command(&program, &site.path("home"));
     command.args([
         "--exact",
-        "console_pty::panics_on_a_screen",
+        "console_pty::child_panics_on_screen",
         "--nocapture",
         "--test-threads=1",
     ]);
-    command.env(PANIC, "1");
+    command.env(PANIC_VARIABLE, "1");
     command.env("RUST_BACKTRACE", "0");
-    let mut terminal = Terminal::start(command, SIZE);
+    let mut terminal = Terminal::start(command, TERMINAL_SIZE);
     let ended = terminal.wait_for_exit();
     assert_eq!(ended.exit_code(), 101, "{}", terminal.text());
-    terminal.is_restored();
+    terminal.assert_restored();
     let output = String::from_utf8_lossy(&terminal.bytes).into_owned();
     let place = |text: &str| {
         output

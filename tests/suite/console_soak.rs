@@ -25,22 +25,22 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass;
 
 use crate::console_fleet::{
-    Console, agents, fleet, history, host, host_key, passphrase, plan, report, run, seen, undo,
-    wrong,
+    TestConsole, config_error_of, configured_agents, fleet_of, host_key_question, host_status,
+    observation_of, passphrase_question, plan, run_report, run_summary, sample_history, undo_plan,
 };
-use crate::console_update::everywhere::check;
-use crate::fuzz::Numbers;
-use crate::reader::{brief, payloads};
-use crate::terminal::{Seen, assert_same_grid, grid};
+use crate::console_update::everywhere::assert_model_invariants;
+use crate::fuzz::SeededNumbers;
+use crate::reader::{all_payloads, excerpt};
+use crate::terminal::{VisibleCell, assert_same_cells, visible_cells};
 
-const NAMES: [&str; 7] = [
+const AGENT_NAMES: [&str; 7] = [
     "alpha", "bravo", "charlie", "delta", "echo", "foxtrot", "golf",
 ];
 const HOSTS: [&str; 3] = ["harbour", "cliff", "dune:2222"];
 const BASELINE: &str = include_str!("../../baselines/code-reviewer-MEMORY.md");
 
 /// What is typed in one go.
-const LINES: &[&str] = &[
+const TYPED_LINES: &[&str] = &[
     "reset 1\r",
     "reset 2\r",
     "undo 1\r",
@@ -57,43 +57,43 @@ const LINES: &[&str] = &[
 ];
 
 /// How many steps a seed is good for.
-const STEPS: usize = 1_000;
+const STEPS_PER_SEED: usize = 1_000;
 
 /// Says where it was when something panics.
-struct Place {
+struct StepReporter {
     seed: u64,
     step: usize,
-    did: String,
+    last_action: String,
 }
 
-impl Drop for Place {
+impl Drop for StepReporter {
     fn drop(&mut self) {
         if thread::panicking() {
             println!(
                 "SOAK_SEED={} at step {}: {}",
-                self.seed, self.step, self.did
+                self.seed, self.step, self.last_action
             );
         }
     }
 }
 
-struct Soak {
-    console: Console,
+struct ConsoleSoak {
+    console: TestConsole,
     theme: Theme,
     painter: Painter<Vec<u8>>,
     emulator: vt100::Parser,
-    numbers: Numbers,
+    numbers: SeededNumbers,
     /// What was asked for and was not answered yet.
-    due: VecDeque<Effect>,
+    unanswered_effects: VecDeque<Effect>,
     keys: Vec<Key>,
     payloads: Vec<String>,
-    place: Place,
+    reporter: StepReporter,
 }
 
-impl Soak {
-    fn new(seed: u64) -> Soak {
-        let states = NAMES.iter().zip(State::ALL);
-        let console = fleet(
+impl ConsoleSoak {
+    fn new(seed: u64) -> ConsoleSoak {
+        let states = AGENT_NAMES.iter().zip(State::ALL);
+        let console = fleet_of(
             &states
                 .map(|(name, state)| (*name, state))
                 .collect::<Vec<_>>(),
@@ -101,16 +101,16 @@ impl Soak {
         let sequences = COMMAND_TABLE.iter().flat_map(|spec| spec.keys);
         let others = ["Enter", "Esc", "Backspace", "Space", "a", "1"];
         let keys = sequences.chain(&others);
-        let payloads = payloads().into_iter();
+        let payloads = all_payloads().into_iter();
         // The emulator drops the replacement character.
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).replace('\u{fffd}', "");
-        Soak {
+        ConsoleSoak {
             console,
             theme: Theme::built_in("terminal").unwrap(),
             painter: fresh_painter(),
             emulator: vt100::Parser::new(36, 120, 0),
-            numbers: Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
-            due: VecDeque::new(),
+            numbers: SeededNumbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+            unanswered_effects: VecDeque::new(),
             keys: keys
                 .flat_map(|key| keymap::parse_sequence(key).unwrap())
                 .collect(),
@@ -118,45 +118,43 @@ impl Soak {
                 .map(text)
                 .filter(|text| text.len() < 1_000)
                 .collect(),
-            place: Place {
+            reporter: StepReporter {
                 seed,
                 step: 0,
-                did: String::new(),
+                last_action: String::new(),
             },
         }
     }
 
-    fn one_of<T: Clone>(&mut self, all: &[T]) -> T {
+    fn pick<T: Clone>(&mut self, all: &[T]) -> T {
         all[self.numbers.below(all.len())].clone()
     }
 
-    fn name(&mut self) -> &'static str {
-        self.one_of(&NAMES)
+    fn pick_agent(&mut self) -> &'static str {
+        self.pick(&AGENT_NAMES)
     }
 
-    fn evil(&mut self) -> String {
+    fn pick_payload(&mut self) -> String {
         let at = self.numbers.below(self.payloads.len());
         self.payloads[at].clone()
     }
 
-    fn did(&mut self, what: impl Into<String>) {
-        self.place.did = what.into();
+    fn note_action(&mut self, what: impl Into<String>) {
+        self.reporter.last_action = what.into();
     }
 
-    fn step(&mut self) {
-        self.place.step += 1;
+    fn take_step(&mut self) {
+        self.reporter.step += 1;
         match self.numbers.below(100) {
             0..45 => {
                 let count = 1 + self.numbers.below(4);
-                let keys: Vec<Key> = (0..count)
-                    .map(|_| self.one_of(&self.keys.clone()))
-                    .collect();
-                self.did(format!("{keys:?}"));
+                let keys: Vec<Key> = (0..count).map(|_| self.pick(&self.keys.clone())).collect();
+                self.note_action(format!("{keys:?}"));
                 self.console.send(Msg::KeysPressed(keys));
             }
             45..52 => {
-                let line = self.one_of(LINES);
-                self.did(line);
+                let line = self.pick(TYPED_LINES);
+                self.note_action(line);
                 for c in line.chars() {
                     let key = match c {
                         '\r' => keymap::parse_sequence("Enter").unwrap(),
@@ -166,45 +164,45 @@ impl Soak {
                 }
             }
             52..55 => {
-                let text = self.evil();
-                self.did(format!("paste {}", brief(text.as_bytes())));
+                let text = self.pick_payload();
+                self.note_action(format!("paste {}", excerpt(text.as_bytes())));
                 self.console.send(Msg::TextPasted(text));
             }
             55..60 => {
                 let size = match self.numbers.below(3) {
-                    0 => self.one_of(&[(80, 24), (120, 36), (60, 15), (1, 1), (300, 100)]),
+                    0 => self.pick(&[(80, 24), (120, 36), (60, 15), (1, 1), (300, 100)]),
                     _ => {
                         let columns = 1 + self.numbers.below(300) as u16;
                         (columns, 1 + self.numbers.below(100) as u16)
                     }
                 };
-                self.did(format!("{size:?}"));
+                self.note_action(format!("{size:?}"));
                 self.emulator.screen_mut().set_size(size.1, size.0);
                 self.painter.invalidate();
                 self.console.send(Msg::Resized(size.0, size.1));
             }
             60..72 => {
-                let most = self.one_of(&[100, 1_000, 70_000, 1_200_000]);
+                let most = self.pick(&[100, 1_000, 70_000, 1_200_000]);
                 let time = Duration::from_millis(self.numbers.below(most) as u64);
-                self.did(format!("{time:?} pass"));
-                self.console.pass(time);
+                self.note_action(format!("{time:?} pass"));
+                self.console.advance(time);
             }
-            72..84 => self.happens(),
-            _ => self.answer(),
+            72..84 => self.change_fleet(),
+            _ => self.answer_oldest_effect(),
         }
-        self.take_effects();
-        self.frame();
+        self.collect_effects();
+        self.draw_frame();
     }
 
     /// Something happens to the fleet.
-    fn happens(&mut self) {
-        let evil = self.evil();
-        let name = self.name();
+    fn change_fleet(&mut self) {
+        let evil = self.pick_payload();
+        let name = self.pick_agent();
         let msg = match self.numbers.below(12) {
             0..4 => {
-                let state = self.one_of(&State::ALL);
-                let mut seen = seen(name, state);
-                self.did(format!("{name} is {state:?}"));
+                let state = self.pick(&State::ALL);
+                let mut seen = observation_of(name, state);
+                self.note_action(format!("{name} is {state:?}"));
                 if self.numbers.below(2) == 0 {
                     seen.reason = evil.clone();
                     seen.host = evil;
@@ -212,15 +210,15 @@ impl Soak {
                 self.console.observe(vec![seen]);
                 return;
             }
-            4 => Msg::SavedObservationsLoaded(vec![seen(name, State::Scratch)]),
+            4 => Msg::SavedObservationsLoaded(vec![observation_of(name, State::Scratch)]),
             5 => {
-                let mut names = NAMES.to_vec();
-                names.truncate(self.numbers.below(NAMES.len() + 1));
+                let mut names = AGENT_NAMES.to_vec();
+                names.truncate(self.numbers.below(AGENT_NAMES.len() + 1));
                 let mut info = self.console.model.fleet.clone();
                 info.tag = [None, Some(evil)][self.numbers.below(2)].clone();
-                Msg::ConfigAdopted(info, agents(&names), self.numbers.below(8) == 0)
+                Msg::ConfigAdopted(info, configured_agents(&names), self.numbers.below(8) == 0)
             }
-            6 => Msg::ConfigInvalid(vec![wrong(&evil)]),
+            6 => Msg::ConfigInvalid(vec![config_error_of(&evil)]),
             7 => {
                 let reach = [
                     Reachability::Unknown,
@@ -229,15 +227,15 @@ impl Soak {
                     Reachability::Refused,
                     Reachability::HostKeyMismatch,
                 ];
-                let reach = self.one_of(&reach);
-                Msg::HostsChanged(vec![host(self.one_of(&HOSTS), reach, &[name])])
+                let reach = self.pick(&reach);
+                Msg::HostsChanged(vec![host_status(self.pick(&HOSTS), reach, &[name])])
             }
             8 => {
                 let id = self.numbers.below(4) as u64;
-                let on = self.one_of(&HOSTS);
+                let on = self.pick(&HOSTS);
                 Msg::PromptEvent(match self.numbers.below(5) {
-                    0 => askpass::PromptEvent::Asked(passphrase(id, on)),
-                    1 => askpass::PromptEvent::Asked(host_key(id, on)),
+                    0 => askpass::PromptEvent::Asked(passphrase_question(id, on)),
+                    1 => askpass::PromptEvent::Asked(host_key_question(id, on)),
                     2 => askpass::PromptEvent::Withdrawn(id),
                     3 => askpass::PromptEvent::AnswerTooLate(on.to_string()),
                     _ => askpass::PromptEvent::Unavailable(evil),
@@ -247,7 +245,7 @@ impl Soak {
             10 => Msg::LogLoaded(Err(evil)),
             _ => self.log(),
         };
-        self.did(format!("{msg:.80?}"));
+        self.note_action(format!("{msg:.80?}"));
         self.console.send(msg);
     }
 
@@ -255,20 +253,20 @@ impl Soak {
         let outcomes = [Outcome::Ok, Outcome::Failed, Outcome::Refused];
         let count = self.numbers.below(30);
         let runs = (0..count).map(|number| {
-            let agents = [(self.name(), self.one_of(&outcomes))];
-            run(&format!("{number:08x}"), number as i64 * 37, &agents)
+            let agents = [(self.pick_agent(), self.pick(&outcomes))];
+            run_summary(&format!("{number:08x}"), number as i64 * 37, &agents)
         });
         Msg::LogLoaded(Ok(runs.collect()))
     }
 
     /// What was asked for longest is answered.
-    fn answer(&mut self) {
-        let Some(effect) = self.due.pop_front() else {
+    fn answer_oldest_effect(&mut self) {
+        let Some(effect) = self.unanswered_effects.pop_front() else {
             return;
         };
-        self.did(format!("answer {effect:.80?}"));
+        self.note_action(format!("answer {effect:.80?}"));
         let fails = self.numbers.below(8) == 0;
-        let why = self.evil();
+        let why = self.pick_payload();
         let msg = match effect {
             Effect::PrepareTexts(name) => {
                 let row = self.console.model.find_row(&name);
@@ -277,7 +275,7 @@ impl Soak {
                 {
                     return;
                 }
-                let notes = self.evil().repeat(1 + self.numbers.below(20));
+                let notes = self.pick_payload().repeat(1 + self.numbers.below(20));
                 let memory = match self.numbers.below(4) {
                     0 => BASELINE.to_string() + &notes,
                     1 => BASELINE.replace("\n- ", &format!("\n- {notes}")) + &notes,
@@ -285,10 +283,10 @@ impl Soak {
                     _ => notes,
                 };
                 let baseline = (!fails).then_some(BASELINE.as_bytes());
-                return self.console.texts(&name, memory.as_bytes(), baseline);
+                return self.console.load_texts(&name, memory.as_bytes(), baseline);
             }
             Effect::LoadHistory(name) if fails => Msg::HistoryLoaded(name, Err(why)),
-            Effect::LoadHistory(name) => Msg::HistoryLoaded(name, Ok(history())),
+            Effect::LoadHistory(name) => Msg::HistoryLoaded(name, Ok(sample_history())),
             Effect::PrepareRunDiff(name, seq) if fails => Msg::RunDiffPrepared(name, seq, Err(why)),
             Effect::PrepareRunDiff(name, seq) => {
                 let before = RunDiffSide::Text(BASELINE.replace("\n- ", &why).into_bytes(), 0);
@@ -300,12 +298,12 @@ impl Soak {
                 )
             }
             Effect::MakePlan(request, of, _) => {
-                let state = self.one_of(&State::ALL);
+                let state = self.pick(&State::ALL);
                 let names: Vec<&str> = of.agent_names().iter().map(String::as_str).collect();
                 let steps: Vec<_> = names.iter().map(|name| (*name, state)).collect();
                 let made = match &of {
                     PlanRequest::Reset(_) => plan(&steps),
-                    _ => undo(&names, self.numbers.below(2) == 0, UndoMode::Refuse),
+                    _ => undo_plan(&names, self.numbers.below(2) == 0, UndoMode::Refuse),
                 };
                 Msg::PlanMade(
                     request,
@@ -321,11 +319,11 @@ impl Soak {
                     .steps
                     .iter()
                     .map(|step| (step.agent.as_str(), outcome, fails.then_some(why.as_str())));
-                let report = report(&results.collect::<Vec<_>>());
+                let report = run_report(&results.collect::<Vec<_>>());
                 for result in &report.results {
                     let began = RunProgress::Stage(result.agent.clone(), Step::Swap);
                     self.console.send(Msg::RunProgressed(began));
-                    self.frame();
+                    self.draw_frame();
                     self.console
                         .send(Msg::RunProgressed(RunProgress::AgentDone(result.clone())));
                 }
@@ -333,8 +331,11 @@ impl Soak {
             }
             Effect::LoadLog => self.log(),
             Effect::ReadAgents(names) => {
-                let state = self.one_of(&State::ALL);
-                let seen = names.iter().map(|name| seen(name, state)).collect();
+                let state = self.pick(&State::ALL);
+                let seen = names
+                    .iter()
+                    .map(|name| observation_of(name, state))
+                    .collect();
                 self.console.observe(seen);
                 return;
             }
@@ -348,7 +349,7 @@ impl Soak {
     }
 
     /// What the console's loop does by itself is done, the rest waits.
-    fn take_effects(&mut self) {
+    fn collect_effects(&mut self) {
         for effect in std::mem::take(&mut self.console.effects) {
             match effect {
                 Effect::LoadTheme(name) => {
@@ -361,15 +362,15 @@ impl Soak {
                     self.painter.invalidate();
                     self.console.model.is_dirty = true;
                 }
-                effect => self.due.push_back(effect),
+                effect => self.unanswered_effects.push_back(effect),
             }
         }
-        if self.due.len() > 30 {
-            self.answer();
+        if self.unanswered_effects.len() > 30 {
+            self.answer_oldest_effect();
         }
     }
 
-    fn frame(&mut self) {
+    fn draw_frame(&mut self) {
         if self.console.model.is_dirty {
             self.painter.draw(&self.console.model, &self.theme).unwrap();
             self.console.model.is_dirty = false;
@@ -379,10 +380,10 @@ impl Soak {
     }
 
     /// That the terminal shows what a fresh one would.
-    fn compare(&mut self) {
+    fn assert_same_as_fresh(&mut self) {
         self.console.send(Msg::Tick);
-        self.take_effects();
-        self.frame();
+        self.collect_effects();
+        self.draw_frame();
         let model = &self.console.model;
         let mut painter = fresh_painter();
         painter.draw(model, &self.theme).unwrap();
@@ -390,11 +391,11 @@ impl Soak {
         emulator.process(painter.out());
         let what = format!(
             "seed {}, step {}: {}",
-            self.place.seed, self.place.step, self.place.did
+            self.reporter.seed, self.reporter.step, self.reporter.last_action
         );
-        let shown = weightless(self.emulator.screen());
-        assert_same_grid(&shown, &weightless(emulator.screen()), &what);
-        check(model, &what);
+        let shown = cells_without_weight(self.emulator.screen());
+        assert_same_cells(&shown, &cells_without_weight(emulator.screen()), &what);
+        assert_model_invariants(model, &what);
     }
 }
 
@@ -407,34 +408,34 @@ fn fresh_painter() -> Painter<Vec<u8>> {
 
 /// What is on a screen but for bold and dim: the emulator knows no text that is
 /// both, and takes what came last.
-fn weightless(screen: &vt100::Screen) -> Vec<Vec<Seen>> {
-    let mut grid = grid(screen);
+fn cells_without_weight(screen: &vt100::Screen) -> Vec<Vec<VisibleCell>> {
+    let mut grid = visible_cells(screen);
     let cells = grid.iter_mut().flatten();
     cells.for_each(|cell| cell.attributes[..2].fill(false));
     grid
 }
 
 /// A number from the environment.
-fn given(variable: &str) -> Option<u64> {
+fn number_from_environment(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
 #[test]
-fn a_soaked_console_shows_what_a_fresh_one_does() {
-    let seconds = given("SOAK_SECONDS");
+fn soaked_console_matches_fresh_console() {
+    let seconds = number_from_environment("SOAK_SECONDS");
     let began = Instant::now();
-    let first = given("SOAK_SEED").unwrap_or(1);
+    let first = number_from_environment("SOAK_SEED").unwrap_or(1);
     let (mut seed, mut steps) = (first, 0);
     loop {
-        let mut soak = Soak::new(seed);
-        for step in 0..STEPS {
-            soak.step();
+        let mut soak = ConsoleSoak::new(seed);
+        for step in 0..STEPS_PER_SEED {
+            soak.take_step();
             if step % 40 == 0 {
-                soak.compare();
+                soak.assert_same_as_fresh();
             }
         }
-        soak.compare();
-        (seed, steps) = (seed + 1, steps + STEPS);
+        soak.assert_same_as_fresh();
+        (seed, steps) = (seed + 1, steps + STEPS_PER_SEED);
         let enough = match seconds {
             Some(seconds) => began.elapsed() > Duration::from_secs(seconds),
             None => true,

@@ -22,35 +22,35 @@ use memory_shepherd::console::model::Model;
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::engine::State;
 
-use crate::console_fleet::{Console, four, plan};
+use crate::console_fleet::{TestConsole, fleet_of_four, plan};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn order(model: &Model) -> Vec<&str> {
+fn agent_order(model: &Model) -> Vec<&str> {
     model.visible_agents.iter().map(String::as_str).collect()
 }
 
-fn cursor(console: &Console) -> &str {
+fn cursor_agent(console: &TestConsole) -> &str {
     console.model.cursor_agent.as_deref().unwrap_or("")
 }
 
-fn marks(console: &Console) -> Vec<&str> {
+fn marked_agents(console: &TestConsole) -> Vec<&str> {
     console.model.marks.iter().map(String::as_str).collect()
 }
 
 /// Forgets that something changed, does something, and says whether anything
 /// that is drawn has changed since.
-fn dirties(console: &mut Console, act: impl FnOnce(&mut Console)) -> bool {
+fn makes_dirty(console: &mut TestConsole, act: impl FnOnce(&mut TestConsole)) -> bool {
     console.model.is_dirty = false;
     act(console);
     console.model.is_dirty
 }
 
 /// A console with a run that goes on.
-fn running() -> Console {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+fn console_with_run() -> TestConsole {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.press("y");
     assert!(console.model.is_running());
     console
@@ -62,10 +62,10 @@ const MEMORY: &[u8] =
     b"# Rules\none\nTWO\nthree\nfour\nfive\nsix\n.\n.\nseven\neight\nNINE\n---\nnote one\nnote two\n";
 
 /// A console with the texts of an agent.
-fn reading() -> Console {
-    let mut console = four();
+fn console_with_texts() -> TestConsole {
+    let mut console = fleet_of_four();
     console.send(Msg::Resized(80, 15));
     console.press("d");
-    console.texts("charlie", MEMORY, Some(BASELINE));
+    console.load_texts("charlie", MEMORY, Some(BASELINE));
     console
 }

@@ -23,12 +23,12 @@ use memory_shepherd::engine::{Outcome, State};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use crate::console_fleet::{self, Console};
+use crate::console_fleet::{self, TestConsole};
 
-const SIZES: [(u16, u16); 2] = [(120, 36), (80, 24)];
+const TERMINAL_SIZES: [(u16, u16); 2] = [(120, 36), (80, 24)];
 
 /// What a terminal of this size shows.
-fn drawn(console: &Console, theme: &str) -> String {
+fn rendered_text(console: &TestConsole, theme: &str) -> String {
     let (columns, rows) = console.model.size;
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
     let theme = Theme::built_in(theme).unwrap();
@@ -55,17 +55,17 @@ fn drawn(console: &Console, theme: &str) -> String {
 }
 
 /// Pictures of a state at both sizes, and no panic at sizes that are too small.
-fn picture(name: &str, make: impl Fn(&mut Console)) {
-    picture_of(name, herd, make);
+fn assert_view(name: &str, make: impl Fn(&mut TestConsole)) {
+    assert_view_from(name, fleet_of_every_state, make);
 }
 
-fn picture_of(name: &str, first: impl Fn() -> Console, make: impl Fn(&mut Console)) {
-    for (columns, rows) in SIZES {
+fn assert_view_from(name: &str, first: impl Fn() -> TestConsole, make: impl Fn(&mut TestConsole)) {
+    for (columns, rows) in TERMINAL_SIZES {
         let mut console = first();
         console.send(Msg::Resized(columns, rows));
         make(&mut console);
         let name = format!("{name}_{columns}x{rows}");
-        insta::assert_snapshot!(name, drawn(&console, "terminal"));
+        insta::assert_snapshot!(name, rendered_text(&console, "terminal"));
     }
     for (columns, rows) in [(160, 50), (60, 15), (59, 15), (60, 14), (20, 5), (1, 1)] {
         let mut console = first();
@@ -74,17 +74,17 @@ fn picture_of(name: &str, first: impl Fn() -> Console, make: impl Fn(&mut Consol
         console.send(Msg::Resized(width, height));
         make(&mut console);
         console.send(Msg::Resized(columns, rows));
-        drawn(&console, "terminal");
-        drawn(&console, MONOCHROME_THEME);
+        rendered_text(&console, "terminal");
+        rendered_text(&console, MONOCHROME_THEME);
         // Also when the size changes later.
         console.send(Msg::Resized(rows, columns));
-        drawn(&console, "terminal");
+        rendered_text(&console, "terminal");
     }
 }
 
 /// A fleet with an agent in every state.
-fn herd() -> Console {
-    let mut console = console_fleet::fleet(&[
+fn fleet_of_every_state() -> TestConsole {
+    let mut console = console_fleet::fleet_of(&[
         ("android-17", State::Clean),
         ("billing-bot", State::Tampered),
         ("code-reviewer", State::Drifted),
@@ -105,17 +105,17 @@ fn herd() -> Console {
         ("monitor-bot", Outcome::Ok),
         ("inbox-scout", Outcome::Failed),
     ];
-    let mut first = console_fleet::run("1f00d5ee", 1630, &[("researcher", Outcome::Ok)]);
+    let mut first = console_fleet::run_summary("1f00d5ee", 1630, &[("researcher", Outcome::Ok)]);
     first.undone_agents = vec!["researcher".to_string()];
     console.send(Msg::LogLoaded(Ok(vec![
-        console_fleet::run("5a10c3d2", 190, &failed),
+        console_fleet::run_summary("5a10c3d2", 190, &failed),
         first,
     ])));
     console
 }
 
 /// What a file of preferences says, put in force.
-pub fn prefer(console: &mut Console, text: &str) {
+pub fn apply_preferences(console: &mut TestConsole, text: &str) {
     let (preferences, found) = preferences::parse(text, Path::new("console.toml"));
     assert_eq!(found, []);
     console.send(Msg::PreferencesLoaded(Box::new(preferences)));

@@ -21,153 +21,156 @@ use memory_shepherd::transport::{
 };
 use tempfile::TempDir;
 
-use super::world::{TestClock, names};
+use super::world::{TestClock, sorted_names};
 
-pub const NEW: &str = ".shepherd-new";
+pub const STAGED_NAME: &str = ".shepherd-new";
 
 /// Appends to a file that is open as long as this lives.
-pub type Writer = Box<dyn FnMut(&[u8])>;
+pub type AppendWriter = Box<dyn FnMut(&[u8])>;
 
 /// Where a transport is tried, and what an agent can do there behind its back.
-pub trait Ground {
+pub trait TransportFixture {
     fn transport(&self) -> &dyn Transport;
     /// A folder that exists and is empty at first.
     fn folder(&self) -> PathBuf;
     /// Another path to that folder, through a link.
-    fn alias(&self) -> PathBuf;
-    fn exchanges(&self) -> bool;
-    fn write(&self, name: &str, bytes: &[u8]);
+    fn symlinked_directory(&self) -> PathBuf;
+    fn can_exchange(&self) -> bool;
+    fn write(&self, name: &str, read_bytes: &[u8]);
     fn bytes(&self, name: &str) -> Option<Vec<u8>>;
     fn rename(&self, from: &str, to: &str);
     fn names(&self) -> Vec<String>;
-    fn put_odd(&self, name: &str, odd: &SpecialFile);
+    fn create_special_file(&self, name: &str, special_file_at: &SpecialFile);
     fn odd(&self, name: &str) -> Option<SpecialFile>;
     /// Opens a file for appending; the answer writes, and closes when dropped.
-    fn writer(&self, name: &str) -> Writer;
-    fn attributes(&self, name: &str) -> Attributes;
+    fn open_writer(&self, name: &str) -> AppendWriter;
+    fn read_attributes(&self, name: &str) -> Attributes;
 
     /// Lets so much time pass that a second look tells something; false where
     /// one look is enough.
-    fn wait(&self) -> bool {
+    fn advance_past_second_check(&self) -> bool {
         false
     }
 
-    fn memory(&self) -> PathBuf {
+    fn memory_path(&self) -> PathBuf {
         self.folder().join("MEMORY.md")
     }
 
-    fn open(&self) -> Box<dyn MemoryDirectory> {
-        self.transport().open_directory(&self.memory()).unwrap()
+    fn open_directory(&self) -> Box<dyn MemoryDirectory> {
+        self.transport()
+            .open_directory(&self.memory_path())
+            .unwrap()
     }
 
-    fn probe(&self) -> MemoryObject {
-        let mut found = self.transport().probe(&[&self.memory()]);
+    fn probe_memory(&self) -> MemoryObject {
+        let mut found = self.transport().probe(&[&self.memory_path()]);
         found.pop().unwrap().unwrap()
     }
 }
 
-pub struct OnDisk<T = LocalTransport> {
+pub struct DiskFixture<T = LocalTransport> {
     pub dir: TempDir,
     pub transport: T,
-    pub exchanges: bool,
+    pub can_exchange: bool,
     pub clock: Arc<TestClock>,
     /// Where nobody can see who has a file open, it is looked at twice.
-    pub looks_twice: bool,
+    pub settles_twice: bool,
 }
 
-impl OnDisk {
-    pub fn new(exchanges: bool) -> OnDisk {
+impl DiskFixture {
+    pub fn new(exchanges: bool) -> DiskFixture {
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("agent")).unwrap();
         symlink("agent", dir.path().join("alias")).unwrap();
         let clock = TestClock::new();
-        OnDisk {
+        DiskFixture {
             dir,
             transport: match exchanges {
                 true => LocalTransport::new(clock.clone()),
                 false => LocalTransport::without_kernel_features(clock.clone()),
             },
-            exchanges,
+            can_exchange: exchanges,
             clock,
-            looks_twice: false,
+            settles_twice: false,
         }
     }
 }
 
-impl OnDisk<BoundedTransport> {
+impl DiskFixture<BoundedTransport> {
     /// As if no file system could be trusted to answer.
-    pub fn bounded() -> OnDisk<BoundedTransport> {
-        let OnDisk {
+    pub fn bounded() -> DiskFixture<BoundedTransport> {
+        let DiskFixture {
             dir,
             transport,
-            exchanges,
+            can_exchange: exchanges,
             clock,
-            looks_twice,
-        } = OnDisk::new(true);
+            settles_twice: looks_twice,
+        } = DiskFixture::new(true);
         let systems = FileSystems::new(Path::new(""), Duration::from_secs(60), clock.clone());
-        OnDisk {
+        DiskFixture {
             dir,
             transport: BoundedTransport::new(Arc::new(transport), Arc::new(systems)),
-            exchanges,
+            can_exchange: exchanges,
             clock,
-            looks_twice,
+            settles_twice: looks_twice,
         }
     }
 }
 
-impl<T> OnDisk<T> {
+impl<T> DiskFixture<T> {
     fn folder(&self) -> PathBuf {
         self.dir.path().canonicalize().unwrap().join("agent")
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn path_of(&self, name: &str) -> PathBuf {
         self.folder().join(name)
     }
 }
 
-impl<T: Transport> Ground for OnDisk<T> {
+impl<T: Transport> TransportFixture for DiskFixture<T> {
     fn transport(&self) -> &dyn Transport {
         &self.transport
     }
 
     fn folder(&self) -> PathBuf {
-        OnDisk::folder(self)
+        DiskFixture::folder(self)
     }
 
-    fn alias(&self) -> PathBuf {
+    fn symlinked_directory(&self) -> PathBuf {
         self.dir.path().canonicalize().unwrap().join("alias")
     }
 
-    fn exchanges(&self) -> bool {
-        self.exchanges
+    fn can_exchange(&self) -> bool {
+        self.can_exchange
     }
 
-    fn wait(&self) -> bool {
+    fn advance_past_second_check(&self) -> bool {
         self.clock.advance(Duration::from_millis(250));
-        self.looks_twice
+        self.settles_twice
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
-        fs::create_dir_all(self.at(name).parent().unwrap()).unwrap();
-        fs::write(self.at(name), bytes).unwrap();
+        fs::create_dir_all(self.path_of(name).parent().unwrap()).unwrap();
+        fs::write(self.path_of(name), bytes).unwrap();
     }
 
     fn bytes(&self, name: &str) -> Option<Vec<u8>> {
-        let meta = fs::symlink_metadata(self.at(name)).ok()?;
-        meta.is_file().then(|| fs::read(self.at(name)).unwrap())
+        let meta = fs::symlink_metadata(self.path_of(name)).ok()?;
+        meta.is_file()
+            .then(|| fs::read(self.path_of(name)).unwrap())
     }
 
     fn rename(&self, from: &str, to: &str) {
-        fs::create_dir_all(self.at(to).parent().unwrap()).unwrap();
-        fs::rename(self.at(from), self.at(to)).unwrap();
+        fs::create_dir_all(self.path_of(to).parent().unwrap()).unwrap();
+        fs::rename(self.path_of(from), self.path_of(to)).unwrap();
     }
 
     fn names(&self) -> Vec<String> {
-        names(&self.folder())
+        sorted_names(&self.folder())
     }
 
-    fn put_odd(&self, name: &str, odd: &SpecialFile) {
-        let path = self.at(name);
+    fn create_special_file(&self, name: &str, odd: &SpecialFile) {
+        let path = self.path_of(name);
         match odd {
             SpecialFile::Symlink(target) => symlink(str::from_utf8(target).unwrap(), path).unwrap(),
             SpecialFile::Directory => fs::create_dir(path).unwrap(),
@@ -185,9 +188,9 @@ impl<T: Transport> Ground for OnDisk<T> {
     }
 
     fn odd(&self, name: &str) -> Option<SpecialFile> {
-        let kind = fs::symlink_metadata(self.at(name)).ok()?.file_type();
+        let kind = fs::symlink_metadata(self.path_of(name)).ok()?.file_type();
         if kind.is_symlink() {
-            let target = fs::read_link(self.at(name)).unwrap();
+            let target = fs::read_link(self.path_of(name)).unwrap();
             return Some(SpecialFile::Symlink(
                 target.into_os_string().into_encoded_bytes(),
             ));
@@ -201,14 +204,14 @@ impl<T: Transport> Ground for OnDisk<T> {
         .find_map(|(is, odd)| is.then_some(odd))
     }
 
-    fn writer(&self, name: &str) -> Writer {
-        let options = fs::File::options().append(true).open(self.at(name));
+    fn open_writer(&self, name: &str) -> AppendWriter {
+        let options = fs::File::options().append(true).open(self.path_of(name));
         let mut file = options.unwrap();
         Box::new(move |bytes| file.write_all(bytes).unwrap())
     }
 
-    fn attributes(&self, name: &str) -> Attributes {
-        let meta = fs::metadata(self.at(name)).unwrap();
+    fn read_attributes(&self, name: &str) -> Attributes {
+        let meta = fs::metadata(self.path_of(name)).unwrap();
         Attributes {
             uid: meta.uid(),
             gid: meta.gid(),
@@ -218,18 +221,18 @@ impl<T: Transport> Ground for OnDisk<T> {
     }
 }
 
-pub struct InMemory(FakeTransport);
+pub struct FakeFixture(FakeTransport);
 
-impl InMemory {
-    pub fn new() -> InMemory {
+impl FakeFixture {
+    pub fn new() -> FakeFixture {
         let fake = FakeTransport::new(TestClock::new());
         fake.make_folder("/home/agent", 1000, 100, 0o755);
         fake.put_special_file("/home/alias", SpecialFile::Symlink(b"agent".to_vec()));
-        InMemory(fake)
+        FakeFixture(fake)
     }
 }
 
-impl Ground for InMemory {
+impl TransportFixture for FakeFixture {
     fn transport(&self) -> &dyn Transport {
         &self.0
     }
@@ -238,11 +241,11 @@ impl Ground for InMemory {
         PathBuf::from("/home/agent")
     }
 
-    fn alias(&self) -> PathBuf {
+    fn symlinked_directory(&self) -> PathBuf {
         PathBuf::from("/home/alias")
     }
 
-    fn exchanges(&self) -> bool {
+    fn can_exchange(&self) -> bool {
         true
     }
 
@@ -263,7 +266,7 @@ impl Ground for InMemory {
         self.0.list_names(self.folder())
     }
 
-    fn put_odd(&self, name: &str, odd: &SpecialFile) {
+    fn create_special_file(&self, name: &str, odd: &SpecialFile) {
         self.0
             .put_special_file(self.folder().join(name), odd.clone());
     }
@@ -276,12 +279,12 @@ impl Ground for InMemory {
         }
     }
 
-    fn writer(&self, name: &str) -> Writer {
+    fn open_writer(&self, name: &str) -> AppendWriter {
         let mut writer = self.0.open_writer(self.folder().join(name)).unwrap();
         Box::new(move |bytes| writer.write(bytes))
     }
 
-    fn attributes(&self, name: &str) -> Attributes {
+    fn read_attributes(&self, name: &str) -> Attributes {
         self.0.attributes(self.folder().join(name)).unwrap()
     }
 }
@@ -289,33 +292,33 @@ impl Ground for InMemory {
 // Which transports are tried is for each test binary to say.
 on_every_ground! {
     everywhere {
-        absent_is_said_only_of_an_existing_folder
-        a_path_through_a_link_is_refused
-        probes_answer_in_order_each_for_itself
-        odd_objects_are_told_and_never_read
-        a_file_is_read_to_its_end
-        an_error_of_the_sink_ends_the_read_and_comes_back
-        a_staged_file_is_exact
-        a_failed_stage_leaves_nothing
-        an_existing_name_is_not_staged_over
-        a_swap_displaces_exactly_what_stood_there
-        a_swap_displaces_whatever_stood_there
-        a_swap_into_an_empty_place_creates
-        a_swap_of_nothing_fails
-        a_swap_of_what_an_agent_put_at_the_staged_name_is_no_success
-        a_memory_is_taken_away
-        settling_inspects_and_removes
-        settling_leaves_the_file_when_the_inspection_fails
-        settling_removes_odd_objects_and_keeps_folders
-        names_are_told
+        absent_is_reported_only_in_existing_directory
+        path_through_symlink_is_refused
+        probe_results_are_ordered_and_independent
+        special_files_are_reported_and_never_read
+        file_is_read_to_its_end
+        sink_error_ends_the_read_and_is_returned
+        staged_file_has_exact_bytes_and_attributes
+        failed_stage_leaves_nothing
+        stage_does_not_overwrite_existing_name
+        swap_displaces_current_file
+        swap_displaces_any_special_file
+        swap_without_memory_creates_it
+        swap_without_staged_file_fails
+        swap_of_file_planted_at_staged_name_fails
+        take_away_moves_the_memory_aside
+        settle_inspects_and_removes
+        settle_keeps_file_when_inspection_fails
+        settle_removes_special_files_keeps_directories
+        displaced_names_are_listed
     }
     here {
-        settling_waits_for_a_writer_and_reads_what_it_wrote
+        settle_waits_for_writer_and_reads_late_bytes
         extended_attributes_are_kept
     }
 }
 
-pub fn read(folder: &dyn MemoryDirectory) -> Vec<u8> {
+pub fn read_file(folder: &dyn MemoryDirectory) -> Vec<u8> {
     let mut bytes = Vec::new();
     let file = folder.read_memory(&mut |piece| {
         bytes.extend_from_slice(piece);
@@ -325,16 +328,26 @@ pub fn read(folder: &dyn MemoryDirectory) -> Vec<u8> {
     bytes
 }
 
-pub fn stage(ground: &dyn Ground, folder: &dyn MemoryDirectory, bytes: &[u8]) -> FileIdentity {
-    let attributes = folder.inherited_attributes(NEW).unwrap();
-    let staged = folder.stage(NEW, &mut |sink| sink(bytes), &attributes);
-    folder.link_staged(NEW).unwrap();
-    assert_eq!(ground.bytes(&folder.staged_file_name(NEW)).unwrap(), bytes);
+pub fn stage_file(
+    ground: &dyn TransportFixture,
+    folder: &dyn MemoryDirectory,
+    bytes: &[u8],
+) -> FileIdentity {
+    let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
+    let staged = folder.stage(STAGED_NAME, &mut |sink| sink(bytes), &attributes);
+    folder.link_staged(STAGED_NAME).unwrap();
+    assert_eq!(
+        ground.bytes(&folder.staged_file_name(STAGED_NAME)).unwrap(),
+        bytes
+    );
     staged.unwrap()
 }
 
 /// Settles, and gives what was inspected, each time.
-pub fn settle(folder: &dyn MemoryDirectory, name: &str) -> (SettleOutcome, Vec<Vec<u8>>) {
+pub fn settle_and_collect(
+    folder: &dyn MemoryDirectory,
+    name: &str,
+) -> (SettleOutcome, Vec<Vec<u8>>) {
     let mut seen = Vec::new();
     let settled = folder.settle(name, &mut |read| {
         let mut bytes = Vec::new();
@@ -352,16 +365,16 @@ pub fn settle(folder: &dyn MemoryDirectory, name: &str) -> (SettleOutcome, Vec<V
 ///
 /// A process that another test starts has the files of this one open from its fork until
 /// it executes its program: it is waited for.
-pub fn settle_wholly(
-    ground: &dyn Ground,
+pub fn settle_fully(
+    ground: &dyn TransportFixture,
     folder: &dyn MemoryDirectory,
     name: &str,
 ) -> (SettleOutcome, Vec<Vec<u8>>) {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
-        match settle(folder, name) {
-            (SettleOutcome::StillOpen, seen) if ground.wait() => {
-                let (settled, more) = settle(folder, name);
+        match settle_and_collect(folder, name) {
+            (SettleOutcome::StillOpen, seen) if ground.advance_past_second_check() => {
+                let (settled, more) = settle_and_collect(folder, name);
                 return (settled, [seen, more].concat());
             }
             (SettleOutcome::StillOpen, seen) if seen.is_empty() && Instant::now() < end => {
@@ -372,9 +385,12 @@ pub fn settle_wholly(
     }
 }
 
-fn absent_is_said_only_of_an_existing_folder(ground: &dyn Ground) {
-    assert_eq!(ground.probe(), MemoryObject::Absent);
-    assert_eq!(ground.open().stat_memory().unwrap(), MemoryObject::Absent);
+fn absent_is_reported_only_in_existing_directory(ground: &dyn TransportFixture) {
+    assert_eq!(ground.probe_memory(), MemoryObject::Absent);
+    assert_eq!(
+        ground.open_directory().stat_memory().unwrap(),
+        MemoryObject::Absent
+    );
     let lost = ground.folder().join("gone/MEMORY.md");
     let probed = ground.transport().probe(&[&lost]).pop().unwrap();
     assert_eq!(probed.unwrap_err().cause, FailureCause::NoFolder);
@@ -386,12 +402,12 @@ fn absent_is_said_only_of_an_existing_folder(ground: &dyn Ground) {
     assert_eq!(probed.unwrap_err().cause, FailureCause::Refused);
 }
 
-fn a_path_through_a_link_is_refused(ground: &dyn Ground) {
+fn path_through_symlink_is_refused(ground: &dyn TransportFixture) {
     ground.write("MEMORY.md", b"x");
-    ground.put_odd("sub", &SpecialFile::Directory);
+    ground.create_special_file("sub", &SpecialFile::Directory);
     for path in [
-        ground.alias().join("MEMORY.md"),
-        ground.alias().join("sub/MEMORY.md"),
+        ground.symlinked_directory().join("MEMORY.md"),
+        ground.symlinked_directory().join("sub/MEMORY.md"),
     ] {
         let probed = ground.transport().probe(&[&path]).pop().unwrap();
         assert_eq!(probed.unwrap_err().cause, FailureCause::Refused, "{path:?}");
@@ -400,7 +416,7 @@ fn a_path_through_a_link_is_refused(ground: &dyn Ground) {
     }
 }
 
-fn probes_answer_in_order_each_for_itself(ground: &dyn Ground) {
+fn probe_results_are_ordered_and_independent(ground: &dyn TransportFixture) {
     ground.write("a", b"1");
     ground.write("c", b"333");
     let folder = ground.folder();
@@ -419,7 +435,7 @@ fn probes_answer_in_order_each_for_itself(ground: &dyn Ground) {
     assert_eq!(*found[3].as_ref().unwrap(), MemoryObject::Absent);
 }
 
-fn odds() -> [SpecialFile; 4] {
+fn special_files() -> [SpecialFile; 4] {
     [
         SpecialFile::Symlink(b"/etc/passwd".to_vec()),
         SpecialFile::Directory,
@@ -428,10 +444,10 @@ fn odds() -> [SpecialFile; 4] {
     ]
 }
 
-fn odd_objects_are_told_and_never_read(ground: &dyn Ground) {
-    for (number, odd) in odds().into_iter().enumerate() {
+fn special_files_are_reported_and_never_read(ground: &dyn TransportFixture) {
+    for (number, odd) in special_files().into_iter().enumerate() {
         let name = format!("memory-{number}");
-        ground.put_odd(&name, &odd);
+        ground.create_special_file(&name, &odd);
         let path = ground.folder().join(name);
         let probed = ground.transport().probe(&[&path]).pop().unwrap();
         assert_eq!(probed.unwrap(), MemoryObject::Special(odd.clone()));
@@ -446,20 +462,23 @@ fn odd_objects_are_told_and_never_read(ground: &dyn Ground) {
     }
 }
 
-fn a_file_is_read_to_its_end(ground: &dyn Ground) {
+fn file_is_read_to_its_end(ground: &dyn TransportFixture) {
     let big: Vec<u8> = (0..400_000u32).flat_map(u32::to_le_bytes).collect();
     for bytes in [&b""[..], b"no newline", b"\r\n\0\xff", &big] {
         ground.write("MEMORY.md", bytes);
-        let folder = ground.open();
-        assert!(read(folder.as_ref()) == bytes);
-        assert!(read(folder.as_ref()) == bytes, "again from its beginning");
+        let folder = ground.open_directory();
+        assert!(read_file(folder.as_ref()) == bytes);
+        assert!(
+            read_file(folder.as_ref()) == bytes,
+            "again from its beginning"
+        );
         let MemoryObject::File(looked) = folder.stat_memory().unwrap() else {
             panic!("no file")
         };
         let done = folder.read_memory(&mut |_| Ok(())).unwrap();
         assert_eq!(done.stamp, looked.stamp);
         // A security module may have put its label on it.
-        let (have, want) = (done.attributes, ground.attributes("MEMORY.md"));
+        let (have, want) = (done.attributes, ground.read_attributes("MEMORY.md"));
         assert_eq!(
             (have.uid, have.gid, have.mode),
             (want.uid, want.gid, want.mode)
@@ -467,10 +486,10 @@ fn a_file_is_read_to_its_end(ground: &dyn Ground) {
     }
 }
 
-fn an_error_of_the_sink_ends_the_read_and_comes_back(ground: &dyn Ground) {
+fn sink_error_ends_the_read_and_is_returned(ground: &dyn TransportFixture) {
     ground.write("MEMORY.md", &[b'x'; 1 << 20]);
     let mut calls = 0;
-    let error = ground.open().read_memory(&mut |_| {
+    let error = ground.open_directory().read_memory(&mut |_| {
         calls += 1;
         Err(Error::new(ErrorKind::Integrity, "mine"))
     });
@@ -479,31 +498,31 @@ fn an_error_of_the_sink_ends_the_read_and_comes_back(ground: &dyn Ground) {
     assert_eq!(Error::from(error), Error::new(ErrorKind::Integrity, "mine"));
 }
 
-fn a_staged_file_is_exact(ground: &dyn Ground) {
-    let folder = ground.open();
+fn staged_file_has_exact_bytes_and_attributes(ground: &dyn TransportFixture) {
+    let folder = ground.open_directory();
     let attributes = Attributes {
         mode: 0o640,
-        ..folder.inherited_attributes(NEW).unwrap()
+        ..folder.inherited_attributes(STAGED_NAME).unwrap()
     };
     let content = &mut |sink: memory_shepherd::transport::ByteSink<'_>| {
         sink(b"first ")?;
         sink(b"")?;
         sink(b"second\0\xff")
     };
-    folder.stage(NEW, content, &attributes).unwrap();
-    folder.link_staged(NEW).unwrap();
-    let new = folder.staged_file_name(NEW);
+    folder.stage(STAGED_NAME, content, &attributes).unwrap();
+    folder.link_staged(STAGED_NAME).unwrap();
+    let new = folder.staged_file_name(STAGED_NAME);
     assert_eq!(ground.bytes(&new).unwrap(), b"first second\0\xff");
-    assert_eq!(ground.attributes(&new), attributes);
-    assert_eq!(ground.probe(), MemoryObject::Absent);
-    assert_eq!(ground.names(), [NEW]);
+    assert_eq!(ground.read_attributes(&new), attributes);
+    assert_eq!(ground.probe_memory(), MemoryObject::Absent);
+    assert_eq!(ground.names(), [STAGED_NAME]);
 }
 
-fn a_failed_stage_leaves_nothing(ground: &dyn Ground) {
-    let folder = ground.open();
-    let attributes = folder.inherited_attributes(NEW).unwrap();
+fn failed_stage_leaves_nothing(ground: &dyn TransportFixture) {
+    let folder = ground.open_directory();
+    let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
     let staged = folder.stage(
-        NEW,
+        STAGED_NAME,
         &mut |sink| {
             sink(b"half")?;
             Err(Error::new(ErrorKind::Integrity, "mine"))
@@ -514,31 +533,31 @@ fn a_failed_stage_leaves_nothing(ground: &dyn Ground) {
     assert!(ground.names().is_empty());
 }
 
-fn an_existing_name_is_not_staged_over(ground: &dyn Ground) {
+fn stage_does_not_overwrite_existing_name(ground: &dyn TransportFixture) {
     for odd in [None, Some(SpecialFile::Symlink(b"elsewhere".to_vec()))] {
         match &odd {
-            None => ground.write(NEW, b"theirs"),
-            Some(odd) => ground.put_odd("link", odd),
+            None => ground.write(STAGED_NAME, b"theirs"),
+            Some(odd) => ground.create_special_file("link", odd),
         }
-        let name = if odd.is_some() { "link" } else { NEW };
-        let folder = ground.open();
-        let attributes = folder.inherited_attributes(NEW).unwrap();
+        let name = if odd.is_some() { "link" } else { STAGED_NAME };
+        let folder = ground.open_directory();
+        let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
         let staged = folder.stage(name, &mut |sink| sink(b"ours"), &attributes);
         assert_eq!(staged.unwrap_err().cause, FailureCause::Refused);
         assert_eq!(ground.odd(name), odd);
     }
-    assert_eq!(ground.bytes(NEW).unwrap(), b"theirs");
-    assert_eq!(ground.names(), [NEW, "link"]);
+    assert_eq!(ground.bytes(STAGED_NAME).unwrap(), b"theirs");
+    assert_eq!(ground.names(), [STAGED_NAME, "link"]);
 }
 
-fn a_swap_displaces_exactly_what_stood_there(ground: &dyn Ground) {
+fn swap_displaces_current_file(ground: &dyn TransportFixture) {
     ground.write("MEMORY.md", b"old");
-    let folder = ground.open();
-    let new = stage(ground, folder.as_ref(), b"new");
+    let folder = ground.open_directory();
+    let new = stage_file(ground, folder.as_ref(), b"new");
     // A save that comes after everything was looked at.
     ground.write("MEMORY.md", b"saved just now");
-    let swapped = folder.swap(NEW, new).unwrap();
-    let method = match ground.exchanges() {
+    let swapped = folder.swap(STAGED_NAME, new).unwrap();
+    let method = match ground.can_exchange() {
         true => SwapMethod::Exchange,
         false => SwapMethod::TakeAway,
     };
@@ -549,16 +568,16 @@ fn a_swap_displaces_exactly_what_stood_there(ground: &dyn Ground) {
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
     assert_eq!(ground.bytes(displaced).unwrap(), b"saved just now");
     assert_eq!(ground.names().len(), 2);
-    let names = folder.displaced_names(NEW).unwrap();
+    let names = folder.displaced_names(STAGED_NAME).unwrap();
     assert_eq!(names, swapped.displaced);
 }
 
-fn a_swap_displaces_whatever_stood_there(ground: &dyn Ground) {
-    for odd in odds() {
-        ground.put_odd("MEMORY.md", &odd);
-        let folder = ground.open();
-        let new = stage(ground, folder.as_ref(), b"new");
-        let swapped = folder.swap(NEW, new).unwrap();
+fn swap_displaces_any_special_file(ground: &dyn TransportFixture) {
+    for odd in special_files() {
+        ground.create_special_file("MEMORY.md", &odd);
+        let folder = ground.open_directory();
+        let new = stage_file(ground, folder.as_ref(), b"new");
+        let swapped = folder.swap(STAGED_NAME, new).unwrap();
         assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
         assert_eq!(ground.odd(&swapped.displaced[0]), Some(odd.clone()));
         // Make room for the next one.
@@ -567,34 +586,36 @@ fn a_swap_displaces_whatever_stood_there(ground: &dyn Ground) {
             .unwrap();
         if odd == SpecialFile::Directory {
             assert_eq!(
-                settle(folder.as_ref(), &swapped.displaced[0]).0,
+                settle_and_collect(folder.as_ref(), &swapped.displaced[0]).0,
                 SettleOutcome::Kept(odd)
             );
             return; // It stays under that name; the others were tried before.
         }
         let displaced = &swapped.displaced[0];
-        settle(folder.as_ref(), displaced);
+        settle_and_collect(folder.as_ref(), displaced);
         assert!(folder.remove_special_file(displaced, &odd).unwrap());
     }
 }
 
-fn a_swap_into_an_empty_place_creates(ground: &dyn Ground) {
-    let folder = ground.open();
-    let new = stage(ground, folder.as_ref(), b"new");
-    let swapped = folder.swap(NEW, new).unwrap();
+fn swap_without_memory_creates_it(ground: &dyn TransportFixture) {
+    let folder = ground.open_directory();
+    let new = stage_file(ground, folder.as_ref(), b"new");
+    let swapped = folder.swap(STAGED_NAME, new).unwrap();
     assert_eq!(swapped.method, SwapMethod::Create);
     assert!(swapped.displaced.is_empty());
     assert_eq!(ground.names(), ["MEMORY.md"]);
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
 }
 
-fn a_swap_of_nothing_fails(ground: &dyn Ground) {
-    let folder = ground.open();
-    let new = stage(ground, folder.as_ref(), b"new");
-    folder.remove_name(&folder.staged_file_name(NEW)).unwrap();
-    assert!(folder.swap(NEW, new).is_err());
+fn swap_without_staged_file_fails(ground: &dyn TransportFixture) {
+    let folder = ground.open_directory();
+    let new = stage_file(ground, folder.as_ref(), b"new");
+    folder
+        .remove_name(&folder.staged_file_name(STAGED_NAME))
+        .unwrap();
+    assert!(folder.swap(STAGED_NAME, new).is_err());
     ground.write("MEMORY.md", b"old");
-    assert!(folder.swap(NEW, new).is_err());
+    assert!(folder.swap(STAGED_NAME, new).is_err());
     // Whatever it did, nothing is lost.
     let kept = ground
         .names()
@@ -603,23 +624,25 @@ fn a_swap_of_nothing_fails(ground: &dyn Ground) {
     assert!(kept);
 }
 
-fn a_swap_of_what_an_agent_put_at_the_staged_name_is_no_success(ground: &dyn Ground) {
+fn swap_of_file_planted_at_staged_name_fails(ground: &dyn TransportFixture) {
     for old in [None, Some("old")] {
-        let folder = ground.open();
-        let new = stage(ground, folder.as_ref(), b"new");
+        let folder = ground.open_directory();
+        let new = stage_file(ground, folder.as_ref(), b"new");
         if let Some(old) = old {
             ground.write("MEMORY.md", old.as_bytes());
         }
         // The name is free again for a file of the agent's own, of the same size.
-        folder.remove_name(&folder.staged_file_name(NEW)).unwrap();
+        folder
+            .remove_name(&folder.staged_file_name(STAGED_NAME))
+            .unwrap();
         ground.write("planted", b"own");
-        ground.rename("planted", &folder.staged_file_name(NEW));
+        ground.rename("planted", &folder.staged_file_name(STAGED_NAME));
         assert_eq!(
-            folder.swap(NEW, new).unwrap_err().cause,
+            folder.swap(STAGED_NAME, new).unwrap_err().cause,
             FailureCause::Replaced
         );
         let mut kept = vec![ground.bytes("MEMORY.md").unwrap()];
-        for name in folder.displaced_names(NEW).unwrap() {
+        for name in folder.displaced_names(STAGED_NAME).unwrap() {
             kept.push(ground.bytes(&name).unwrap());
             folder.remove_name(&name).unwrap();
         }
@@ -630,8 +653,8 @@ fn a_swap_of_what_an_agent_put_at_the_staged_name_is_no_success(ground: &dyn Gro
     }
 }
 
-fn a_memory_is_taken_away(ground: &dyn Ground) {
-    let folder = ground.open();
+fn take_away_moves_the_memory_aside(ground: &dyn TransportFixture) {
+    let folder = ground.open_directory();
     assert_eq!(
         folder.move_memory_aside("aside").unwrap_err().cause,
         FailureCause::Replaced
@@ -642,14 +665,14 @@ fn a_memory_is_taken_away(ground: &dyn Ground) {
     assert_eq!(ground.bytes("occupied").unwrap(), b"theirs");
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
     folder.move_memory_aside("aside").unwrap();
-    assert_eq!(ground.probe(), MemoryObject::Absent);
+    assert_eq!(ground.probe_memory(), MemoryObject::Absent);
     let aside = folder.staged_file_name("aside");
     assert_eq!(ground.bytes(&aside).unwrap(), b"old");
     // It is found again, also by whoever takes over.
     let taken_over = [".shepherd-one", ".shepherd-two"].map(str::to_string);
     folder.take_over_run("aside", &taken_over[..1]).unwrap();
     ground
-        .open()
+        .open_directory()
         .take_over_run("aside", &taken_over[..1])
         .unwrap();
     folder.take_over_run("aside", &taken_over).unwrap();
@@ -659,67 +682,67 @@ fn a_memory_is_taken_away(ground: &dyn Ground) {
     assert_eq!(ground.names(), ["occupied"]);
 }
 
-fn settling_inspects_and_removes(ground: &dyn Ground) {
+fn settle_inspects_and_removes(ground: &dyn TransportFixture) {
     ground.write("displaced", b"content");
-    let folder = ground.open();
-    let (settled, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
+    let folder = ground.open_directory();
+    let (settled, seen) = settle_fully(ground, folder.as_ref(), "displaced");
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"content"]);
     assert!(ground.names().is_empty());
     // What is gone is settled.
-    let (settled, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
+    let (settled, seen) = settle_fully(ground, folder.as_ref(), "displaced");
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert!(seen.is_empty());
 }
 
-fn settling_waits_for_a_writer_and_reads_what_it_wrote(ground: &dyn Ground) {
+fn settle_waits_for_writer_and_reads_late_bytes(ground: &dyn TransportFixture) {
     ground.write("MEMORY.md", b"old");
-    let folder = ground.open();
-    let mut writer = ground.writer("MEMORY.md");
-    let new = stage(ground, folder.as_ref(), b"new");
-    let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
+    let folder = ground.open_directory();
+    let mut writer = ground.open_writer("MEMORY.md");
+    let new = stage_file(ground, folder.as_ref(), b"new");
+    let displaced = folder.swap(STAGED_NAME, new).unwrap().displaced.remove(0);
     assert_eq!(
-        settle(folder.as_ref(), &displaced),
+        settle_and_collect(folder.as_ref(), &displaced),
         (SettleOutcome::StillOpen, Vec::new())
     );
     writer(b" and late");
     assert_eq!(
-        settle(folder.as_ref(), &displaced).0,
+        settle_and_collect(folder.as_ref(), &displaced).0,
         SettleOutcome::StillOpen
     );
     assert_eq!(ground.bytes(&displaced).unwrap(), b"old and late");
     drop(writer);
-    let (settled, seen) = settle_wholly(ground, folder.as_ref(), &displaced);
+    let (settled, seen) = settle_fully(ground, folder.as_ref(), &displaced);
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"old and late"]);
     assert_eq!(ground.names(), ["MEMORY.md"]);
 }
 
-fn settling_leaves_the_file_when_the_inspection_fails(ground: &dyn Ground) {
+fn settle_keeps_file_when_inspection_fails(ground: &dyn TransportFixture) {
     ground.write("displaced", b"content");
-    let folder = ground.open();
+    let folder = ground.open_directory();
     let fail = || {
         folder.settle("displaced", &mut |_| {
             Err(Error::new(ErrorKind::Host, "disk full"))
         })
     };
     let settled = match fail() {
-        Ok(SettleOutcome::StillOpen) if ground.wait() => fail(),
+        Ok(SettleOutcome::StillOpen) if ground.advance_past_second_check() => fail(),
         settled => settled,
     };
     assert_eq!(Error::from(settled.unwrap_err()).message(), "disk full");
     assert_eq!(ground.bytes("displaced").unwrap(), b"content");
     // No lease is left behind: a writer can open it at once.
-    ground.writer("displaced")(b"!");
-    let (_, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
+    ground.open_writer("displaced")(b"!");
+    let (_, seen) = settle_fully(ground, folder.as_ref(), "displaced");
     assert_eq!(seen.last().unwrap(), b"content!");
 }
 
-fn settling_removes_odd_objects_and_keeps_folders(ground: &dyn Ground) {
-    let folder = ground.open();
-    for odd in odds() {
-        ground.put_odd("displaced", &odd);
-        let (settled, seen) = settle(folder.as_ref(), "displaced");
+fn settle_removes_special_files_keeps_directories(ground: &dyn TransportFixture) {
+    let folder = ground.open_directory();
+    for odd in special_files() {
+        ground.create_special_file("displaced", &odd);
+        let (settled, seen) = settle_and_collect(folder.as_ref(), "displaced");
         assert!(seen.is_empty());
         if odd == SpecialFile::Directory {
             assert_eq!(settled, SettleOutcome::Kept(odd));
@@ -740,8 +763,8 @@ fn settling_removes_odd_objects_and_keeps_folders(ground: &dyn Ground) {
     }
 }
 
-fn names_are_told(ground: &dyn Ground) {
-    let folder = ground.open();
+fn displaced_names_are_listed(ground: &dyn TransportFixture) {
+    let folder = ground.open_directory();
     assert!(!folder.exists("name").unwrap());
     let holds = |name: &str, content: &[u8]| {
         let held = folder.find_content(name, Digest::of(content));
@@ -755,10 +778,10 @@ fn names_are_told(ground: &dyn Ground) {
     assert!(holds(&name, b"content"));
     assert!(!holds(&name, b"contents"));
     assert_eq!(folder.displaced_names("name").unwrap(), [name.as_str()]);
-    ground.put_odd("link", &SpecialFile::Symlink(b"name".to_vec()));
+    ground.create_special_file("link", &SpecialFile::Symlink(b"name".to_vec()));
     assert!(folder.exists("link").unwrap());
     assert!(!holds("link", b"content"));
-    ground.put_odd("dangling", &SpecialFile::Symlink(b"nowhere".to_vec()));
+    ground.create_special_file("dangling", &SpecialFile::Symlink(b"nowhere".to_vec()));
     assert!(folder.exists("dangling").unwrap());
     folder.remove_name("link").unwrap();
     assert_eq!(ground.bytes(&name).unwrap(), b"content");
@@ -767,13 +790,13 @@ fn names_are_told(ground: &dyn Ground) {
     assert_eq!(ground.names(), ["dangling"]);
 }
 
-fn extended_attributes_are_kept(ground: &dyn Ground) {
-    let folder = ground.open();
+fn extended_attributes_are_kept(ground: &dyn TransportFixture) {
+    let folder = ground.open_directory();
     let attributes = Attributes {
         xattrs: vec![(b"user.colour".to_vec(), b"blue\0".to_vec())],
-        ..folder.inherited_attributes(NEW).unwrap()
+        ..folder.inherited_attributes(STAGED_NAME).unwrap()
     };
-    let new = match folder.stage(NEW, &mut |sink| sink(b"new"), &attributes) {
+    let new = match folder.stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes) {
         Ok(new) => new,
         Err(error) => {
             println!("skipped: no user attributes here: {error}");
@@ -781,8 +804,8 @@ fn extended_attributes_are_kept(ground: &dyn Ground) {
             return;
         }
     };
-    folder.link_staged(NEW).unwrap();
-    folder.swap(NEW, new).unwrap();
+    folder.link_staged(STAGED_NAME).unwrap();
+    folder.swap(STAGED_NAME, new).unwrap();
     let have = folder
         .read_memory(&mut |_| Ok(()))
         .unwrap()

@@ -14,9 +14,9 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, Transport, TransportError};
 
-use super::world::{BASELINE, Interposer, Moment, Ran, World, apply};
+use super::world::{BASELINE, InterposingTransport, RunOutput, TransportCall, World, apply_plan};
 
-fn disk(world: &World, exchanges: bool) -> Arc<dyn Transport> {
+fn local_transport(world: &World, exchanges: bool) -> Arc<dyn Transport> {
     match exchanges {
         true => Arc::new(LocalTransport::new(world.clock.clone())),
         false => Arc::new(LocalTransport::without_kernel_features(world.clock.clone())),
@@ -25,9 +25,9 @@ fn disk(world: &World, exchanges: bool) -> Arc<dyn Transport> {
 
 /// Ends the run at the `point`th moment, without running any of its code but
 /// destructors, which only close descriptors.
-fn crash_at(transport: Arc<dyn Transport>, point: usize) -> Arc<dyn Transport> {
+fn crash_at_call(transport: Arc<dyn Transport>, point: usize) -> Arc<dyn Transport> {
     let passed = AtomicUsize::new(0);
-    Interposer::new(transport, move |_| {
+    InterposingTransport::new(transport, move |_| {
         if passed.fetch_add(1, Ordering::Relaxed) == point {
             resume_unwind(Box::new("crash"));
         }
@@ -36,8 +36,8 @@ fn crash_at(transport: Arc<dyn Transport>, point: usize) -> Arc<dyn Transport> {
 }
 
 /// Ends the run at this moment.
-fn crash_on(transport: Arc<dyn Transport>, when: Moment) -> Arc<dyn Transport> {
-    Interposer::new(transport, move |moment| {
+fn crash_on_call(transport: Arc<dyn Transport>, when: TransportCall) -> Arc<dyn Transport> {
+    InterposingTransport::new(transport, move |moment| {
         if moment == when {
             resume_unwind(Box::new("crash"));
         }
@@ -46,29 +46,33 @@ fn crash_on(transport: Arc<dyn Transport>, when: Moment) -> Arc<dyn Transport> {
 }
 
 /// Whether the run came to its end.
-fn survives(run: impl FnOnce() -> Ran) -> bool {
+fn runs_to_end(run: impl FnOnce() -> RunOutput) -> bool {
     catch_unwind(AssertUnwindSafe(run)).is_ok()
 }
 
-fn undo(world: &World, engine: &Engine) -> Ran {
+fn undo_scout(world: &World, engine: &Engine) -> RunOutput {
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-    assert!(world.pending().is_empty());
-    apply(engine, &plan)
+    assert!(world.pending_journals().is_empty());
+    apply_plan(engine, &plan)
 }
 
 #[track_caller]
-fn is_tidy(world: &World) {
+fn assert_no_leftovers(world: &World) {
     assert!(
-        world.litter("scout").is_empty(),
+        world.leftovers("scout").is_empty(),
         "{:?}",
-        world.litter("scout")
+        world.leftovers("scout")
     );
-    assert!(world.pending().is_empty(), "{:?}", world.pending());
+    assert!(
+        world.pending_journals().is_empty(),
+        "{:?}",
+        world.pending_journals()
+    );
 }
 
-fn changes(world: &World) -> Vec<Operation> {
-    let records = world.records().into_iter();
+fn changing_operations(world: &World) -> Vec<Operation> {
+    let records = world.read_records().into_iter();
     records
         .filter(|r| r.event.has_changed_memory())
         .map(|r| r.event.operation)
@@ -76,22 +80,23 @@ fn changes(world: &World) -> Vec<Operation> {
 }
 
 /// What stands there, if anything does.
-fn memory(world: &World) -> Option<Vec<u8>> {
-    fs::read(world.memory("scout")).ok()
+fn read_memory_if_any(world: &World) -> Option<Vec<u8>> {
+    fs::read(world.memory_path("scout")).ok()
 }
 
 /// Crashes a reset at every moment in turn; gives the number of moments.
-fn sweep(exchanges: bool, text: Option<&str>, writes_on: bool) -> usize {
+fn crash_at_every_call(exchanges: bool, text: Option<&str>, writes_on: bool) -> usize {
     for point in 0.. {
         let world = World::new(&["scout"]);
         if let Some(text) = text {
-            world.write("scout", text);
+            world.write_memory("scout", text);
         }
-        let engine = world.engine_on(crash_at(disk(&world, exchanges), point));
-        if survives(|| world.reset_by(&engine)) {
+        let engine =
+            world.engine_with_transport(crash_at_call(local_transport(&world, exchanges), point));
+        if runs_to_end(|| world.reset_with_engine(&engine)) {
             return point;
         }
-        let stands = memory(&world);
+        let stands = read_memory_if_any(&world);
         let old = text.map(|text| text.as_bytes().to_vec());
         let new = Some(BASELINE.as_bytes().to_vec());
         assert!(
@@ -99,36 +104,46 @@ fn sweep(exchanges: bool, text: Option<&str>, writes_on: bool) -> usize {
             "wholly old or new at {point}"
         );
         if writes_on && stands.is_some() {
-            let mut file = fs::File::options().append(true).open(world.memory("scout"));
+            let mut file = fs::File::options()
+                .append(true)
+                .open(world.memory_path("scout"));
             file.as_mut()
                 .unwrap()
                 .write_all(b"- after the crash\n")
                 .unwrap();
         }
-        let ran = world.reset_by(&world.engine_on(disk(&world, exchanges)));
+        let ran = world
+            .reset_with_engine(&world.engine_with_transport(local_transport(&world, exchanges)));
         assert_eq!(ran.report.worst_kind(), None, "{:?}", ran.lines);
-        assert_eq!(world.read("scout"), BASELINE.as_bytes());
-        is_tidy(&world);
+        assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+        assert_no_leftovers(&world);
         if writes_on && stands.is_some() {
-            assert!(world.holds("scout", b"- after the crash\n"));
+            assert!(world.preserves("scout", b"- after the crash\n"));
         }
         if let Some(text) = text {
             let below = text.strip_prefix(BASELINE).unwrap_or(text);
-            assert!(world.holds("scout", below.as_bytes()), "lost at {point}");
+            assert!(
+                world.preserves("scout", below.as_bytes()),
+                "lost at {point}"
+            );
         }
         if !writes_on {
             // However it went, it was one reset, and it can be undone.
-            assert_eq!(changes(&world), [Operation::Reset], "at {point}");
-            world.undo("scout", UndoMode::Refuse).ok();
-            assert_eq!(memory(&world), old);
-            is_tidy(&world);
+            assert_eq!(
+                changing_operations(&world),
+                [Operation::Reset],
+                "at {point}"
+            );
+            world.undo("scout", UndoMode::Refuse).assert_ok();
+            assert_eq!(read_memory_if_any(&world), old);
+            assert_no_leftovers(&world);
         }
     }
     unreachable!()
 }
 
 #[test]
-fn a_reset_that_crashes_anywhere_is_put_right_by_the_next() {
+fn reset_crash_at_any_point_is_recovered() {
     let scratch = format!("{BASELINE}- note\n");
     let drift = scratch.replace("kind", "cruel");
     let mut points = 0;
@@ -141,7 +156,7 @@ fn a_reset_that_crashes_anywhere_is_put_right_by_the_next() {
                 Some(""),
                 None,
             ] {
-                points += sweep(exchanges, text, writes_on);
+                points += crash_at_every_call(exchanges, text, writes_on);
             }
         }
     }
@@ -150,7 +165,7 @@ fn a_reset_that_crashes_anywhere_is_put_right_by_the_next() {
 }
 
 #[test]
-fn a_recovery_that_crashes_anywhere_is_put_right_by_the_next() {
+fn recovery_crash_at_any_point_is_recovered() {
     let text = format!("{BASELINE}- note\n");
     let mut tried = 0;
     for exchanges in [true, false] {
@@ -159,10 +174,13 @@ fn a_recovery_that_crashes_anywhere_is_put_right_by_the_next() {
             // Every third, each time another one: all pairs take long.
             for second in (first % 3..).step_by(3) {
                 let world = World::new(&["scout"]);
-                world.write("scout", &text);
+                world.write_memory("scout", &text);
                 let run = |point| {
-                    let engine = world.engine_on(crash_at(disk(&world, exchanges), point));
-                    survives(|| world.reset_by(&engine))
+                    let engine = world.engine_with_transport(crash_at_call(
+                        local_transport(&world, exchanges),
+                        point,
+                    ));
+                    runs_to_end(|| world.reset_with_engine(&engine))
                 };
                 if run(first) {
                     break;
@@ -172,12 +190,18 @@ fn a_recovery_that_crashes_anywhere_is_put_right_by_the_next() {
                     break;
                 }
                 tried += 1;
-                world.reset_by(&world.engine_on(disk(&world, exchanges)));
-                assert_eq!(world.read("scout"), BASELINE.as_bytes());
-                is_tidy(&world);
-                assert_eq!(changes(&world), [Operation::Reset], "at {first}, {second}");
-                world.undo("scout", UndoMode::Refuse).ok();
-                assert_eq!(world.read("scout"), text.as_bytes());
+                world.reset_with_engine(
+                    &world.engine_with_transport(local_transport(&world, exchanges)),
+                );
+                assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+                assert_no_leftovers(&world);
+                assert_eq!(
+                    changing_operations(&world),
+                    [Operation::Reset],
+                    "at {first}, {second}"
+                );
+                world.undo("scout", UndoMode::Refuse).assert_ok();
+                assert_eq!(world.read_memory("scout"), text.as_bytes());
             }
             if !more {
                 break;
@@ -189,22 +213,25 @@ fn a_recovery_that_crashes_anywhere_is_put_right_by_the_next() {
 }
 
 #[test]
-fn an_undo_that_crashes_anywhere_is_put_right_by_the_next_run() {
+fn undo_crash_at_any_point_is_recovered() {
     let text = format!("{BASELINE}- note\n");
     for existed in [true, false] {
         for exchanges in [true, false] {
             for point in 0.. {
                 let world = World::new(&["scout"]);
                 if existed {
-                    world.write("scout", &text);
+                    world.write_memory("scout", &text);
                 }
-                world.reset().ok();
-                let engine = world.engine_on(crash_at(disk(&world, exchanges), point));
-                if survives(|| undo(&world, &engine)) {
+                world.reset().assert_ok();
+                let engine = world.engine_with_transport(crash_at_call(
+                    local_transport(&world, exchanges),
+                    point,
+                ));
+                if runs_to_end(|| undo_scout(&world, &engine)) {
                     assert!(point > 5);
                     break;
                 }
-                let stands = memory(&world);
+                let stands = read_memory_if_any(&world);
                 let old = existed.then(|| text.as_bytes().to_vec());
                 let new = Some(BASELINE.as_bytes().to_vec());
                 assert!(
@@ -212,47 +239,50 @@ fn an_undo_that_crashes_anywhere_is_put_right_by_the_next_run() {
                     "wholly old or new at {point}"
                 );
                 world.reset();
-                assert_eq!(world.read("scout"), BASELINE.as_bytes());
-                is_tidy(&world);
-                assert!(!existed || world.holds("scout", b"- note\n"));
+                assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+                assert_no_leftovers(&world);
+                assert!(!existed || world.preserves("scout", b"- note\n"));
             }
         }
     }
 }
 
 #[test]
-fn an_odd_object_and_a_crash_leave_nothing_behind() {
+fn special_file_reset_crash_leaves_nothing_behind() {
     for point in 0.. {
         let world = World::new(&["scout"]);
-        symlink("/etc/passwd", world.memory("scout")).unwrap();
-        let engine = world.engine_on(crash_at(world.local(), point));
-        if survives(|| world.reset_by(&engine)) {
+        symlink("/etc/passwd", world.memory_path("scout")).unwrap();
+        let engine = world.engine_with_transport(crash_at_call(world.local_transport(), point));
+        if runs_to_end(|| world.reset_with_engine(&engine)) {
             assert!(point > 5);
             break;
         }
         world.reset();
-        assert_eq!(world.read("scout"), BASELINE.as_bytes());
-        is_tidy(&world);
+        assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+        assert_no_leftovers(&world);
     }
 }
 
 #[test]
-fn taken_away_and_not_linked_is_finished() {
+fn unlinked_swap_is_finished_by_recovery() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let transport = disk(&world, false);
-    let engine = world.engine_on(crash_on(transport, Moment::Before("swap")));
-    assert!(!survives(|| world.reset_by(&engine)));
+    let transport = local_transport(&world, false);
+    let engine =
+        world.engine_with_transport(crash_on_call(transport, TransportCall::Before("swap")));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
     // What the first half of a swap without exchange does.
-    let [staged] = world.litter("scout").try_into().unwrap();
-    let aside = world.folder("scout").join(format!("{staged}{staged}"));
-    fs::rename(world.memory("scout"), aside).unwrap();
+    let [staged] = world.leftovers("scout").try_into().unwrap();
+    let aside = world
+        .agent_directory("scout")
+        .join(format!("{staged}{staged}"));
+    fs::rename(world.memory_path("scout"), aside).unwrap();
     let ran = world.reset();
-    ran.ended(Outcome::Unchanged);
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    is_tidy(&world);
-    let records = world.records();
-    assert_eq!(changes(&world), [Operation::Reset]);
+    ran.assert_outcome(Outcome::Unchanged);
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    assert_no_leftovers(&world);
+    let records = world.read_records();
+    assert_eq!(changing_operations(&world), [Operation::Reset]);
     assert!(
         records[0]
             .event
@@ -261,35 +291,41 @@ fn taken_away_and_not_linked_is_finished() {
             .unwrap()
             .contains("finished since")
     );
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert!(world.read("scout").ends_with(b"- note\n"));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert!(world.read_memory("scout").ends_with(b"- note\n"));
 }
 
 #[test]
-fn what_the_agent_put_in_a_place_left_empty_is_kept() {
+fn file_written_into_emptied_path_is_archived() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let transport = disk(&world, false);
-    let engine = world.engine_on(crash_on(transport, Moment::Before("swap")));
-    assert!(!survives(|| world.reset_by(&engine)));
-    let [staged] = world.litter("scout").try_into().unwrap();
-    let aside = world.folder("scout").join(format!("{staged}{staged}"));
-    fs::rename(world.memory("scout"), aside).unwrap();
-    world.write("scout", "re-seeded");
-    world.reset().ok();
-    is_tidy(&world);
-    assert!(world.holds("scout", b"re-seeded"));
-    assert!(world.holds("scout", b"- note\n"));
+    let transport = local_transport(&world, false);
+    let engine =
+        world.engine_with_transport(crash_on_call(transport, TransportCall::Before("swap")));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    let [staged] = world.leftovers("scout").try_into().unwrap();
+    let aside = world
+        .agent_directory("scout")
+        .join(format!("{staged}{staged}"));
+    fs::rename(world.memory_path("scout"), aside).unwrap();
+    world.write_memory("scout", "re-seeded");
+    world.reset().assert_ok();
+    assert_no_leftovers(&world);
+    assert!(world.preserves("scout", b"re-seeded"));
+    assert!(world.preserves("scout", b"- note\n"));
 }
 
 #[test]
-fn notes_below_the_baseline_are_no_proof_of_a_swap() {
+fn untouched_memory_is_not_counted_as_swapped() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_on(crash_on(world.local(), Moment::Before("stage")));
-    assert!(!survives(|| world.reset_by(&engine)));
-    world.reset().ok();
-    let records = world.records();
+    let engine = world.engine_with_transport(crash_on_call(
+        world.local_transport(),
+        TransportCall::Before("stage"),
+    ));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    world.reset().assert_ok();
+    let records = world.read_records();
     assert_eq!(records[0].event.outcome, Outcome::Failed);
     assert_eq!(records[0].event.after, None);
     assert!(
@@ -303,224 +339,274 @@ fn notes_below_the_baseline_are_no_proof_of_a_swap() {
 }
 
 #[test]
-fn a_blocked_agent_is_still_put_right() {
+fn blocked_agent_is_still_recovered() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_on(crash_on(world.local(), Moment::After("swap")));
-    assert!(!survives(|| world.reset_by(&engine)));
-    fs::remove_file(world.baseline("scout")).unwrap();
+    let engine = world.engine_with_transport(crash_on_call(
+        world.local_transport(),
+        TransportCall::After("swap"),
+    ));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    fs::remove_file(world.baseline_path("scout")).unwrap();
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
-    is_tidy(&world);
-    assert_eq!(changes(&world), [Operation::Reset]);
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Conflict)
+    );
+    assert_no_leftovers(&world);
+    assert_eq!(changing_operations(&world), [Operation::Reset]);
 }
 
 #[test]
-fn the_record_of_a_folder_that_is_gone_waits_for_it() {
+fn journal_of_missing_directory_waits_for_it() {
     let world = World::new(&["scout", "other"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_on(crash_on(world.local(), Moment::After("swap")));
+    let engine = world.engine_with_transport(crash_on_call(
+        world.local_transport(),
+        TransportCall::After("swap"),
+    ));
     let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
-    assert!(!survives(|| apply(&engine, &plan)));
+    assert!(!runs_to_end(|| apply_plan(&engine, &plan)));
     let away = world.root.join("away");
-    fs::rename(world.folder("scout"), &away).unwrap();
+    fs::rename(world.agent_directory("scout"), &away).unwrap();
     world.write_scratch("other", "- other\n");
     let ran = world.reset();
-    let result = ran.of("scout");
+    let result = ran.result_of("scout");
     assert_eq!(result.outcome, Outcome::Failed);
     let note = result.note.as_ref().unwrap();
     assert!(note.contains("cannot open the directory"), "{note}");
-    assert_eq!(ran.of("other").outcome, Outcome::Ok);
+    assert_eq!(ran.result_of("other").outcome, Outcome::Ok);
     let says = |text: &str| ran.lines.iter().any(|line| line.contains(text));
     assert!(
         says("stays until that directory is back"),
         "{:?}",
         ran.lines
     );
-    assert_eq!(world.pending().len(), 1);
-    fs::rename(&away, world.folder("scout")).unwrap();
+    assert_eq!(world.pending_journals().len(), 1);
+    fs::rename(&away, world.agent_directory("scout")).unwrap();
     assert_eq!(world.reset().report.worst_kind(), None);
-    is_tidy(&world);
-    assert!(world.holds("scout", b"- note\n"));
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert!(world.read("scout").ends_with(b"- note\n"));
+    assert_no_leftovers(&world);
+    assert!(world.preserves("scout", b"- note\n"));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert!(world.read_memory("scout").ends_with(b"- note\n"));
 }
 
 #[test]
-fn another_folder_at_the_path_is_not_taken_for_the_one_of_the_record() {
+fn journal_of_replaced_directory_is_not_applied() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_on(crash_on(world.local(), Moment::After("swap")));
-    assert!(!survives(|| world.reset_by(&engine)));
+    let engine = world.engine_with_transport(crash_on_call(
+        world.local_transport(),
+        TransportCall::After("swap"),
+    ));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
     let away = world.root.join("away");
-    fs::rename(world.folder("scout"), &away).unwrap();
-    fs::create_dir(world.folder("scout")).unwrap();
+    fs::rename(world.agent_directory("scout"), &away).unwrap();
+    fs::create_dir(world.agent_directory("scout")).unwrap();
     world.write_scratch("scout", "- elsewhere\n");
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Ok).kind, None);
+    assert_eq!(ran.assert_outcome(Outcome::Ok).kind, None);
     assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Partial));
     let [trouble] = ran.report.errors.as_slice() else {
         panic!("{:?}", ran.report.errors)
     };
     assert!(trouble.message().contains("another directory"), "{trouble}");
-    assert_eq!(world.pending().len(), 1);
-    fs::remove_dir_all(world.folder("scout")).unwrap();
-    fs::rename(&away, world.folder("scout")).unwrap();
+    assert_eq!(world.pending_journals().len(), 1);
+    fs::remove_dir_all(world.agent_directory("scout")).unwrap();
+    fs::rename(&away, world.agent_directory("scout")).unwrap();
     assert_eq!(world.reset().report.worst_kind(), None);
-    is_tidy(&world);
+    assert_no_leftovers(&world);
 }
 
 #[test]
-fn a_save_by_rename_is_no_proof_of_a_swap() {
+fn save_by_rename_is_not_counted_as_swap() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_on(crash_on(world.local(), Moment::Before("stage")));
-    assert!(!survives(|| world.reset_by(&engine)));
+    let engine = world.engine_with_transport(crash_on_call(
+        world.local_transport(),
+        TransportCall::Before("stage"),
+    ));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
     let saved = world.root.join("saved");
     fs::write(&saved, format!("{BASELINE}- note\n- more\n")).unwrap();
-    fs::rename(&saved, world.memory("scout")).unwrap();
-    world.reset().ok();
-    let records = world.records();
+    fs::rename(&saved, world.memory_path("scout")).unwrap();
+    world.reset().assert_ok();
+    let records = world.read_records();
     assert_eq!(records[0].event.outcome, Outcome::Failed);
-    assert_eq!(changes(&world), [Operation::Reset]);
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert!(world.read("scout").ends_with(b"- note\n- more\n"));
+    assert_eq!(changing_operations(&world), [Operation::Reset]);
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert!(world.read_memory("scout").ends_with(b"- note\n- more\n"));
 }
 
 #[test]
-fn a_reset_whose_displaced_file_is_settled_counts_whatever_the_agent_does() {
+fn settled_reset_counts_despite_later_edits() {
     for torn in [false, true] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
-        let engine = world.engine_on(crash_on(world.local(), Moment::After("settle")));
-        assert!(!survives(|| world.reset_by(&engine)));
+        let engine = world.engine_with_transport(crash_on_call(
+            world.local_transport(),
+            TransportCall::After("settle"),
+        ));
+        assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
         if torn {
-            let [record] = world.pending().try_into().unwrap();
-            let record = world.archive().join(".shepherd/tx").join(record);
+            let [record] = world.pending_journals().try_into().unwrap();
+            let record = world.archive_directory().join(".shepherd/tx").join(record);
             let mut file = fs::File::options().append(true).open(record).unwrap();
             file.write_all(b"\n{\"late\":{\"pa").unwrap();
         }
-        world.write("scout", BASELINE.replace("kind", "cruel"));
-        world.reset().ok();
-        assert_eq!(changes(&world), [Operation::Reset, Operation::Reset]);
-        is_tidy(&world);
-        world.undo("scout", UndoMode::Refuse).ok();
-        assert!(world.read("scout").starts_with(b"# Rules\n\n- be cruel"));
-        world.undo("scout", UndoMode::Refuse).ok();
-        assert!(world.read("scout").ends_with(b"---\n- note\n"));
+        world.write_memory("scout", BASELINE.replace("kind", "cruel"));
+        world.reset().assert_ok();
+        assert_eq!(
+            changing_operations(&world),
+            [Operation::Reset, Operation::Reset]
+        );
+        assert_no_leftovers(&world);
+        world.undo("scout", UndoMode::Refuse).assert_ok();
+        assert!(
+            world
+                .read_memory("scout")
+                .starts_with(b"# Rules\n\n- be cruel")
+        );
+        world.undo("scout", UndoMode::Refuse).assert_ok();
+        assert!(world.read_memory("scout").ends_with(b"---\n- note\n"));
     }
 }
 
 #[test]
-fn a_late_write_that_was_archived_before_the_crash_is_what_undo_restores() {
-    for point in [Moment::After("settle"), Moment::After("swap")] {
+fn undo_restores_late_write_archived_before_crash() {
+    for point in [TransportCall::After("settle"), TransportCall::After("swap")] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
-        let memory = world.memory("scout");
-        let late = Interposer::new(world.local(), move |moment| {
-            if moment == Moment::Before("swap") {
+        let memory = world.memory_path("scout");
+        let late = InterposingTransport::new(world.local_transport(), move |moment| {
+            if moment == TransportCall::Before("swap") {
                 let mut file = fs::File::options().append(true).open(&memory).unwrap();
                 file.write_all(b"- late\n").unwrap();
             }
             Ok(())
         });
-        let engine = world.engine_on(crash_on(late, point));
-        assert!(!survives(|| world.reset_by(&engine)));
-        world.reset().ended(Outcome::Unchanged);
-        is_tidy(&world);
-        assert_eq!(world.entries("scout").len(), 2);
-        assert_eq!(world.records()[0].event.late_entries.len(), 1);
-        world.undo("scout", UndoMode::Refuse).ok();
-        assert!(world.read("scout").ends_with(b"---\n- note\n- late\n"));
+        let engine = world.engine_with_transport(crash_on_call(late, point));
+        assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+        world.reset().assert_outcome(Outcome::Unchanged);
+        assert_no_leftovers(&world);
+        assert_eq!(world.entry_names("scout").len(), 2);
+        assert_eq!(world.read_records()[0].event.late_entries.len(), 1);
+        world.undo("scout", UndoMode::Refuse).assert_ok();
+        assert!(
+            world
+                .read_memory("scout")
+                .ends_with(b"---\n- note\n- late\n")
+        );
     }
 }
 
 #[test]
-fn a_recovery_that_looked_remembers_what_it_saw() {
+fn recovery_journals_its_observations() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_on(crash_on(world.local(), Moment::After("swap")));
-    assert!(!survives(|| world.reset_by(&engine)));
+    let engine = world.engine_with_transport(crash_on_call(
+        world.local_transport(),
+        TransportCall::After("swap"),
+    ));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
     // A kill right behind the swap: the record does not say that it was made.
-    let [record] = world.pending().try_into().unwrap();
-    let record = world.archive().join(".shepherd/tx").join(record);
+    let [record] = world.pending_journals().try_into().unwrap();
+    let record = world.archive_directory().join(".shepherd/tx").join(record);
     let text = fs::read_to_string(&record).unwrap();
     fs::write(&record, text.lines().next().unwrap()).unwrap();
-    let engine = world.engine_on(crash_on(world.local(), Moment::After("settle")));
-    assert!(!survives(|| world.reset_by(&engine)));
-    world.write("scout", "mine");
-    world.reset().ok();
-    assert_eq!(changes(&world), [Operation::Reset, Operation::Reset]);
+    let engine = world.engine_with_transport(crash_on_call(
+        world.local_transport(),
+        TransportCall::After("settle"),
+    ));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    world.write_memory("scout", "mine");
+    world.reset().assert_ok();
+    assert_eq!(
+        changing_operations(&world),
+        [Operation::Reset, Operation::Reset]
+    );
 }
 
 #[test]
-fn a_damaged_transaction_record_is_an_integrity_error_and_touches_nothing() {
+fn damaged_journal_is_integrity_error() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_on(crash_on(world.local(), Moment::After("stage")));
-    assert!(!survives(|| world.reset_by(&engine)));
-    let [record] = world.pending().try_into().unwrap();
-    let record = world.archive().join(".shepherd/tx").join(record);
+    let engine = world.engine_with_transport(crash_on_call(
+        world.local_transport(),
+        TransportCall::After("stage"),
+    ));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    let [record] = world.pending_journals().try_into().unwrap();
+    let record = world.archive_directory().join(".shepherd/tx").join(record);
     fs::write(&record, "no rec\nord").unwrap();
-    let litter = world.litter("scout");
+    let litter = world.leftovers("scout");
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Integrity));
-    assert_eq!(world.litter("scout"), litter);
-    assert!(world.read("scout").ends_with(b"- note\n"));
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Integrity)
+    );
+    assert_eq!(world.leftovers("scout"), litter);
+    assert!(world.read_memory("scout").ends_with(b"- note\n"));
     assert!(record.exists());
 }
 
 /// Nothing is done in an agent's folder before the record is whole on the disk.
 #[test]
-fn a_record_that_a_power_cut_left_unfinished_is_of_no_account() {
+fn truncated_journal_is_ignored() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_on(crash_on(world.local(), Moment::Before("stage")));
-    assert!(!survives(|| world.reset_by(&engine)));
-    let [record] = world.pending().try_into().unwrap();
-    let record = world.archive().join(".shepherd/tx").join(record);
+    let engine = world.engine_with_transport(crash_on_call(
+        world.local_transport(),
+        TransportCall::Before("stage"),
+    ));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    let [record] = world.pending_journals().try_into().unwrap();
+    let record = world.archive_directory().join(".shepherd/tx").join(record);
     let whole = fs::read(&record).unwrap();
     for length in [0, 1, whole.len() / 2, whole.len() - 2] {
         fs::write(&record, &whole[..length]).unwrap();
         world.write_scratch("scout", "- note\n");
-        world.reset().ok();
-        is_tidy(&world);
+        world.reset().assert_ok();
+        assert_no_leftovers(&world);
     }
 }
 
 #[test]
-fn a_record_of_another_agent_is_not_taken_for_ones_own() {
+fn journal_of_other_agent_is_not_claimed() {
     let world = World::new(&["scout", "scout-2"]);
     world.write_scratch("scout-2", "- note\n");
     world.write_scratch("scout", "");
-    let engine = world.engine_on(crash_on(world.local(), Moment::After("stage")));
+    let engine = world.engine_with_transport(crash_on_call(
+        world.local_transport(),
+        TransportCall::After("stage"),
+    ));
     let names = ["scout-2".to_string()];
     let plan = engine.plan_reset(&names, false).unwrap();
-    assert!(!survives(|| apply(&engine, &plan)));
+    assert!(!runs_to_end(|| apply_plan(&engine, &plan)));
     let engine = world.engine();
     let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
-    apply(&engine, &plan);
-    assert_eq!(world.pending().len(), 1);
+    apply_plan(&engine, &plan);
+    assert_eq!(world.pending_journals().len(), 1);
     world.reset();
-    assert!(world.pending().is_empty());
+    assert!(world.pending_journals().is_empty());
 }
 
 /// Failures, other than crashes, at each operation: the memory is wholly old or
 /// new, and said to be.
 #[test]
-fn a_failing_operation_is_reported_and_loses_nothing() {
+fn failed_operation_is_reported_and_loses_nothing() {
     for name in ["look", "read", "stage", "swap", "settle"] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
         let mut failed = false;
-        let transport = Interposer::new(world.local(), move |moment| {
-            if moment == Moment::Before(name) && !std::mem::replace(&mut failed, true) {
+        let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+            if moment == TransportCall::Before(name) && !std::mem::replace(&mut failed, true) {
                 let error = Error::new(ErrorKind::Host, "no space left on device");
                 return Err(TransportError::new(FailureCause::Refused, error));
             }
             Ok(())
         });
-        let ran = world.reset_by(&world.engine_on(transport));
+        let ran = world.reset_with_engine(&world.engine_with_transport(transport));
         assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Host), "{name}");
         assert!(
             ran.note().contains("no space left on device"),
@@ -529,30 +615,37 @@ fn a_failing_operation_is_reported_and_loses_nothing() {
         );
         let done = ran.report.results[0].outcome == Outcome::Ok;
         assert_eq!(done, name == "settle");
-        assert_eq!(done, world.read("scout") == BASELINE.as_bytes(), "{name}");
+        assert_eq!(
+            done,
+            world.read_memory("scout") == BASELINE.as_bytes(),
+            "{name}"
+        );
         world.reset();
-        assert!(world.holds("scout", b"- note\n"));
-        assert_eq!(changes(&world), [Operation::Reset], "{name}");
-        is_tidy(&world);
+        assert!(world.preserves("scout", b"- note\n"));
+        assert_eq!(changing_operations(&world), [Operation::Reset], "{name}");
+        assert_no_leftovers(&world);
     }
 }
 
 #[test]
-fn an_unfinished_file_is_removed_and_not_archived() {
+fn unfinished_staged_file_is_removed_not_archived() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_on(crash_on(world.local(), Moment::Before("stage")));
-    assert!(!survives(|| world.reset_by(&engine)));
+    let engine = world.engine_with_transport(crash_on_call(
+        world.local_transport(),
+        TransportCall::Before("stage"),
+    ));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
     // What a crash leaves where there are no nameless files.
-    let [record] = world.pending().try_into().unwrap();
+    let [record] = world.pending_journals().try_into().unwrap();
     let staged = record
         .strip_prefix("scout")
         .unwrap()
         .strip_suffix(".json")
         .unwrap();
-    let unfinished = world.folder("scout").join(format!("{staged}-new"));
+    let unfinished = world.agent_directory("scout").join(format!("{staged}-new"));
     fs::write(unfinished, "# Rul").unwrap();
-    world.reset().ok();
-    is_tidy(&world);
-    assert_eq!(world.entries("scout").len(), 1, "it is the same memory");
+    world.reset().assert_ok();
+    assert_no_leftovers(&world);
+    assert_eq!(world.entry_names("scout").len(), 1, "it is the same memory");
 }

@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::fixture::Site;
 
-fn engine(demo: &Demo) -> Engine {
+fn demo_engine(demo: &Demo) -> Engine {
     let env = ConfigEnvironment {
         cwd: demo.folder().to_path_buf(),
         home: None,
@@ -43,7 +43,7 @@ fn engine(demo: &Demo) -> Engine {
     })
 }
 
-fn states(engine: &Engine) -> BTreeMap<State, Vec<String>> {
+fn agents_by_state(engine: &Engine) -> BTreeMap<State, Vec<String>> {
     let mut states: BTreeMap<State, Vec<String>> = BTreeMap::new();
     for agent in &engine.config().agents {
         let seen = engine.observe(agent);
@@ -52,16 +52,16 @@ fn states(engine: &Engine) -> BTreeMap<State, Vec<String>> {
     states
 }
 
-fn temporary() -> (TempDir, Demo) {
+fn temporary_demo() -> (TempDir, Demo) {
     let place = tempfile::tempdir().unwrap();
     let demo = demo::build_temporary(place.path(), None, &SystemClock).unwrap();
     (place, demo)
 }
 
 #[test]
-fn every_local_state_occurs() {
-    let (_place, demo) = temporary();
-    let states = states(&engine(&demo));
+fn demo_has_every_local_state() {
+    let (_place, demo) = temporary_demo();
+    let states = agents_by_state(&demo_engine(&demo));
     let expected = [
         (State::Tampered, &["billing-bot"][..]),
         (
@@ -87,9 +87,9 @@ fn every_local_state_occurs() {
 }
 
 #[test]
-fn one_of_the_edits_is_hidden() {
-    let (_place, demo) = temporary();
-    let engine = engine(&demo);
+fn demo_has_one_hidden_edit() {
+    let (_place, demo) = temporary_demo();
+    let engine = demo_engine(&demo);
     let seen = |name| engine.observe(engine.agent(name).unwrap());
     assert!(
         seen("triage").reason.contains("hidden characters"),
@@ -100,9 +100,9 @@ fn one_of_the_edits_is_hidden() {
 }
 
 #[test]
-fn the_history_is_real_and_can_be_undone() {
-    let (_place, demo) = temporary();
-    let engine = engine(&demo);
+fn demo_history_is_recorded_and_undoable() {
+    let (_place, demo) = temporary_demo();
+    let engine = demo_engine(&demo);
     let records = super::world::records(&engine).unwrap();
     let now = chrono::Local::now().fixed_offset();
     assert!(
@@ -130,8 +130,8 @@ fn the_history_is_real_and_can_be_undone() {
 }
 
 #[test]
-fn the_seal_passes_sha256sum_but_for_the_damaged_one() {
-    let (_place, demo) = temporary();
+fn demo_seal_fails_only_for_tampered_baseline() {
+    let (_place, demo) = temporary_demo();
     let checked = std::process::Command::new("sha256sum")
         .args(["--check", "--quiet", ".checksums"])
         .current_dir(demo.folder().join("baselines"))
@@ -145,27 +145,27 @@ fn the_seal_passes_sha256sum_but_for_the_damaged_one() {
 
 /// What was pushed last is still known, so there is something to compare with.
 #[test]
-fn the_one_with_the_tampered_baseline_can_be_looked_at() {
+fn demo_tampered_baseline_has_a_diff() {
     let site = Site::new();
-    let _ = site.run(["demo", "--dir", "demo"]).code(0);
+    let _ = site.run(["demo", "--dir", "demo"]).assert_code(0);
     let config = ["--config", "demo/memory-shepherd.conf"];
     let ran = site
         .run([config[0], config[1], "diff", "billing-bot"])
-        .code(0);
+        .assert_code(0);
     let _ = ran
-        .warns("compared with what was pushed last")
-        .says("\n+- ");
+        .assert_stderr_has("compared with what was pushed last")
+        .assert_stdout_has("\n+- ");
     let ran = site
         .run([config[0], config[1], "diff", "inbox-scout"])
-        .code(3);
-    let _ = ran.warns("a directory stands in its place");
+        .assert_code(3);
+    let _ = ran.assert_stderr_has("a directory stands in its place");
 }
 
 #[test]
-fn there_can_be_more_agents() {
+fn demo_agent_count_can_be_raised() {
     let place = tempfile::tempdir().unwrap();
     let demo = demo::build_temporary(place.path(), Some(40), &SystemClock).unwrap();
-    let states = states(&engine(&demo));
+    let states = agents_by_state(&demo_engine(&demo));
     let counts: Vec<usize> = states.values().map(Vec::len).collect();
     assert_eq!(counts.iter().sum::<usize>(), 40);
     assert_eq!(states[&State::Tampered].len(), 1);
@@ -180,8 +180,8 @@ fn there_can_be_more_agents() {
 }
 
 #[test]
-fn nothing_is_left_behind() {
-    let (place, demo) = temporary();
+fn temporary_demo_leaves_no_files_behind() {
+    let (place, demo) = temporary_demo();
     let writers = demo.start_writers_with_pause(Duration::ZERO..Duration::from_millis(1));
     assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     drop(writers);
@@ -190,8 +190,8 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
-fn three_agents_write_until_they_are_stopped() {
-    let (_place, demo) = temporary();
+fn demo_writers_write_until_stopped() {
+    let (_place, demo) = temporary_demo();
     let path = |agent: &str| demo.folder().join(agent).join("MEMORY.md");
     let size = |agent: &str| fs::metadata(path(agent)).unwrap().len();
     let agents = [
@@ -219,7 +219,7 @@ fn three_agents_write_until_they_are_stopped() {
 }
 
 #[test]
-fn a_folder_that_is_not_empty_is_left_alone() {
+fn demo_refuses_nonempty_directory() {
     let place = tempfile::tempdir().unwrap();
     fs::write(place.path().join("mine"), "mine").unwrap();
     let error = demo::build_in(place.path(), None, &SystemClock)
@@ -230,30 +230,30 @@ fn a_folder_that_is_not_empty_is_left_alone() {
 }
 
 #[test]
-fn without_a_terminal_it_shows_its_status_and_cleans_up() {
+fn demo_without_terminal_prints_status() {
     let site = Site::new();
-    let before = site.tree();
-    let ran = site.run(["demo"]).code(0);
+    let before = site.snapshot_files();
+    let ran = site.run(["demo"]).assert_code(0);
     let _ = ran
-        .says("BUSY      release-captain")
-        .says("14 agents")
-        .warns("it is removed again");
-    assert!(site.tree().keys().eq(before.keys()));
-    let _ = site.run(["demo", "--dir", "kept"]).code(0);
+        .assert_stdout_has("BUSY      release-captain")
+        .assert_stdout_has("14 agents")
+        .assert_stderr_has("it is removed again");
+    assert!(site.snapshot_files().keys().eq(before.keys()));
+    let _ = site.run(["demo", "--dir", "kept"]).assert_code(0);
     assert!(site.path("kept/memory-shepherd.conf").exists());
     let _ = site
         .run(["demo", "--dir", "kept"])
-        .code(2)
-        .warns("is not empty");
-    let _ = site.run(["demo", "--agents", "1001"]).code(2);
+        .assert_code(2)
+        .assert_stderr_has("is not empty");
+    let _ = site.run(["demo", "--agents", "1001"]).assert_code(2);
 }
 
 /// The two on the host are agents like the others: their history is made of runs,
 /// and they can be reset and undone.
 #[test]
-fn the_agents_of_the_host_are_reset_undone_and_missed_when_it_is_away() {
-    let (_place, demo) = temporary();
-    let engine = engine(&demo);
+fn demo_host_agents_reset_undo_and_go_unreachable() {
+    let (_place, demo) = temporary_demo();
+    let engine = demo_engine(&demo);
     let state = |name: &str| engine.observe(engine.agent(name).unwrap()).state;
     let names = ["dock-watch", "customs-clerk"].map(str::to_string);
     let read = |name: &String| fs::read(demo.folder().join("harbour").join(name).join("MEMORY.md"));
@@ -276,7 +276,7 @@ fn the_agents_of_the_host_are_reset_undone_and_missed_when_it_is_away() {
     assert_eq!(state("docs-writer"), State::Scratch);
     // Who is connected anew finds it again.
     demo.host().go_online().unwrap();
-    let engine = super::demo::engine(&demo);
+    let engine = super::demo::demo_engine(&demo);
     let seen = engine.observe(engine.agent("dock-watch").unwrap());
     assert_eq!(
         (seen.state, seen.host.as_str()),
@@ -286,9 +286,9 @@ fn the_agents_of_the_host_are_reset_undone_and_missed_when_it_is_away() {
 
 /// Nobody serves the host any more, so a real one of its name would be asked.
 #[test]
-fn a_fleet_that_is_kept_is_one_of_this_machine_when_the_demo_has_ended() {
+fn kept_demo_fleet_is_local() {
     let site = Site::new();
-    let _ = site.run(["demo", "--dir", "kept"]).code(0);
+    let _ = site.run(["demo", "--dir", "kept"]).assert_code(0);
     let ssh = site.path("bin/ssh");
     fs::create_dir(site.path("bin")).unwrap();
     fs::write(&ssh, "#!/bin/sh\ntouch \"$0.asked\"\n").unwrap();
@@ -298,10 +298,10 @@ fn a_fleet_that_is_kept_is_one_of_this_machine_when_the_demo_has_ended() {
     status.args(["status", "--config", "kept/memory-shepherd.conf"]);
     // One of the others has a baseline that is not the sealed one.
     let _ = site
-        .ran(&mut status)
-        .code(4)
-        .says("SCRATCH   dock-watch")
-        .says("DRIFTED   customs-clerk")
-        .says("14 agents");
+        .run_command(&mut status)
+        .assert_code(4)
+        .assert_stdout_has("SCRATCH   dock-watch")
+        .assert_stdout_has("DRIFTED   customs-clerk")
+        .assert_stdout_has("14 agents");
     assert!(!site.path("bin/ssh.asked").exists(), "no ssh is started");
 }

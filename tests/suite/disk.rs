@@ -15,18 +15,20 @@ use memory_shepherd::transport::{
     Attributes, FailureCause, MemoryObject, SettleOutcome, SpecialFile, Transport,
 };
 
-use super::contract::{Ground, NEW, OnDisk, read, settle, settle_wholly};
-use super::world::names;
+use super::contract::{
+    DiskFixture, STAGED_NAME, TransportFixture, read_file, settle_and_collect, settle_fully,
+};
+use super::world::sorted_names;
 
-fn on_disks(case: impl Fn(&OnDisk)) {
+fn for_each_disk_fixture(case: impl Fn(&DiskFixture)) {
     for exchanges in [true, false] {
-        case(&OnDisk::new(exchanges));
+        case(&DiskFixture::new(exchanges));
     }
 }
 
 #[test]
-fn the_size_that_a_file_claims_is_ignored() {
-    on_disks(|ground| {
+fn claimed_file_size_is_ignored() {
+    for_each_disk_fixture(|ground| {
         // Files in /proc claim to be empty.
         let path = format!("/proc/{}/status", std::process::id());
         let folder = ground.transport.open_directory(Path::new(&path)).unwrap();
@@ -40,8 +42,8 @@ fn the_size_that_a_file_claims_is_ignored() {
         // One that grows is read to its new end.
         ground.write("MEMORY.md", b"old ");
         let mut bytes = Vec::new();
-        let mut writer = ground.writer("MEMORY.md");
-        let folder = ground.open();
+        let mut writer = ground.open_writer("MEMORY.md");
+        let folder = ground.open_directory();
         let file = folder.read_memory(&mut |piece| {
             if bytes.is_empty() {
                 writer(b"and new");
@@ -55,12 +57,12 @@ fn the_size_that_a_file_claims_is_ignored() {
 }
 
 #[test]
-fn a_file_that_grows_as_fast_as_it_is_read_comes_to_an_end() {
-    let ground = OnDisk::new(true);
+fn read_of_growing_file_ends() {
+    let ground = DiskFixture::new(true);
     ground.write("MEMORY.md", b"old");
-    let file = fs::File::options().write(true).open(ground.memory());
+    let file = fs::File::options().write(true).open(ground.memory_path());
     let file = file.unwrap();
-    let folder = ground.open();
+    let folder = ground.open_directory();
     let (mut size, mut seen) = (0, 0);
     let read = folder.read_memory(&mut |piece| {
         seen += piece.len() as u64;
@@ -90,15 +92,15 @@ fn a_file_that_grows_as_fast_as_it_is_read_comes_to_an_end() {
 }
 
 #[test]
-fn a_file_that_claims_more_than_any_disk_holds_is_refused() {
-    on_disks(|ground| {
+fn file_larger_than_any_disk_is_refused() {
+    for_each_disk_fixture(|ground| {
         ground.write("MEMORY.md", b"old");
-        let file = fs::File::options().write(true).open(ground.memory());
+        let file = fs::File::options().write(true).open(ground.memory_path());
         if let Err(error) = file.unwrap().set_len((1 << 40) + 1) {
             println!("skipped: no sparse files here: {error}");
             return;
         }
-        let folder = ground.open();
+        let folder = ground.open_directory();
         let error = folder
             .read_memory(&mut |_| panic!("it was read"))
             .unwrap_err();
@@ -119,48 +121,51 @@ fn a_file_that_claims_more_than_any_disk_holds_is_refused() {
 }
 
 #[test]
-fn an_open_folder_stays_the_same_whatever_is_swapped_into_its_path() {
-    on_disks(|ground| {
+fn open_directory_survives_swapped_path() {
+    for_each_disk_fixture(|ground| {
         ground.write("MEMORY.md", b"old");
-        let folder = ground.open();
+        let folder = ground.open_directory();
         let elsewhere = ground.dir.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         fs::write(elsewhere.join("MEMORY.md"), "precious").unwrap();
         let away = ground.dir.path().join("away");
         fs::rename(ground.folder(), &away).unwrap();
         symlink(&elsewhere, ground.dir.path().join("agent")).unwrap();
-        assert_eq!(read(folder.as_ref()), b"old");
-        let attributes = folder.inherited_attributes(NEW).unwrap();
+        assert_eq!(read_file(folder.as_ref()), b"old");
+        let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
         let new = folder
-            .stage(NEW, &mut |sink| sink(b"new"), &attributes)
+            .stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
-        folder.link_staged(NEW).unwrap();
-        let swapped = folder.swap(NEW, new).unwrap();
-        settle_wholly(ground, folder.as_ref(), &swapped.displaced[0]);
+        folder.link_staged(STAGED_NAME).unwrap();
+        let swapped = folder.swap(STAGED_NAME, new).unwrap();
+        settle_fully(ground, folder.as_ref(), &swapped.displaced[0]);
         assert_eq!(fs::read(away.join("MEMORY.md")).unwrap(), b"new");
-        assert_eq!(names(&elsewhere), ["MEMORY.md"]);
+        assert_eq!(sorted_names(&elsewhere), ["MEMORY.md"]);
         assert_eq!(fs::read(elsewhere.join("MEMORY.md")).unwrap(), b"precious");
     });
 }
 
 #[test]
-fn what_a_crash_leaves_of_a_look_at_a_new_file_has_a_name_that_is_known() {
-    let ground = OnDisk::new(false);
-    let folder = ground.open();
-    ground.write(&format!("{NEW}-new"), b"");
+fn unfinished_new_file_has_a_known_name() {
+    let ground = DiskFixture::new(false);
+    let folder = ground.open_directory();
+    ground.write(&format!("{STAGED_NAME}-new"), b"");
     // It is that name and no other that is used.
-    folder.inherited_attributes(NEW).unwrap_err();
-    folder.remove_unfinished_staging(NEW).unwrap();
-    folder.inherited_attributes(NEW).unwrap();
+    folder.inherited_attributes(STAGED_NAME).unwrap_err();
+    folder.remove_unfinished_staging(STAGED_NAME).unwrap();
+    folder.inherited_attributes(STAGED_NAME).unwrap();
     assert!(ground.names().is_empty());
 }
 
 #[test]
-fn a_created_memory_takes_after_its_folder() {
-    on_disks(|ground| {
+fn created_memory_inherits_directory_owner() {
+    for_each_disk_fixture(|ground| {
         let permissions = fs::Permissions::from_mode(0o2751);
         fs::set_permissions(ground.folder(), permissions).unwrap();
-        let inherited = ground.open().inherited_attributes(NEW).unwrap();
+        let inherited = ground
+            .open_directory()
+            .inherited_attributes(STAGED_NAME)
+            .unwrap();
         assert_eq!(inherited.mode, 0o640);
         let meta = fs::metadata(ground.folder()).unwrap();
         assert_eq!((inherited.uid, inherited.gid), (meta.uid(), meta.gid()));
@@ -168,8 +173,8 @@ fn a_created_memory_takes_after_its_folder() {
 }
 
 #[test]
-fn created_memory_is_not_writable_by_everybody() {
-    on_disks(|ground| {
+fn created_memory_is_not_world_writable() {
+    for_each_disk_fixture(|ground| {
         for (folder, memory) in [
             (0o1777, 0o644),
             (0o777, 0o664),
@@ -179,7 +184,7 @@ fn created_memory_is_not_writable_by_everybody() {
             (0o500, 0o600),
         ] {
             fs::set_permissions(ground.folder(), fs::Permissions::from_mode(folder)).unwrap();
-            let inherited = ground.open().inherited_attributes(NEW);
+            let inherited = ground.open_directory().inherited_attributes(STAGED_NAME);
             // A folder without the right to write is for root alone.
             if let Ok(inherited) = inherited {
                 assert_eq!(inherited.mode, memory, "{folder:o}");
@@ -189,66 +194,69 @@ fn created_memory_is_not_writable_by_everybody() {
 }
 
 #[test]
-fn a_staged_file_gets_any_owner_and_permission() {
+fn staged_file_gets_recorded_owner_and_mode() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         println!("skipped: needs root");
         return;
     }
-    on_disks(|ground| {
+    for_each_disk_fixture(|ground| {
         let attributes = Attributes {
             uid: 65534,
             gid: 1234,
             mode: 0o4751,
             xattrs: Vec::new(),
         };
-        let folder = ground.open();
+        let folder = ground.open_directory();
         folder
-            .stage(NEW, &mut |sink| sink(b"new"), &attributes)
+            .stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
-        folder.link_staged(NEW).unwrap();
-        assert_eq!(ground.attributes(NEW), attributes.for_new_file());
+        folder.link_staged(STAGED_NAME).unwrap();
+        assert_eq!(
+            ground.read_attributes(STAGED_NAME),
+            attributes.for_new_file()
+        );
         assert_eq!(attributes.for_new_file().mode, 0o751);
     });
 }
 
 #[test]
-fn a_further_name_of_a_foreign_file_is_odd_and_its_only_name_is_not() {
+fn foreign_hard_link_is_special_only_while_linked() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         println!("skipped: needs root");
         return;
     }
-    on_disks(|ground| {
+    for_each_disk_fixture(|ground| {
         chown(ground.folder(), Some(65534), Some(65534)).unwrap();
         ground.write("MEMORY.md", b"theirs");
-        chown(ground.memory(), Some(1234), None).unwrap();
-        assert!(matches!(ground.probe(), MemoryObject::File(_)));
+        chown(ground.memory_path(), Some(1234), None).unwrap();
+        assert!(matches!(ground.probe_memory(), MemoryObject::File(_)));
         let other = ground.dir.path().join("other");
-        fs::hard_link(ground.memory(), &other).unwrap();
+        fs::hard_link(ground.memory_path(), &other).unwrap();
         assert_eq!(
-            ground.probe(),
+            ground.probe_memory(),
             MemoryObject::Special(SpecialFile::ForeignHardLink(1234))
         );
         assert!(
             ground
-                .open()
+                .open_directory()
                 .read_memory(&mut |_| panic!("it was read"))
                 .is_err()
         );
         // Nor is one to a file of root's, though we are root.
         chown(&other, Some(0), None).unwrap();
         assert_eq!(
-            ground.probe(),
+            ground.probe_memory(),
             MemoryObject::Special(SpecialFile::ForeignHardLink(0))
         );
         // A link to a file of the folder's owner is the agent's own affair.
         chown(&other, Some(65534), None).unwrap();
-        assert!(matches!(ground.probe(), MemoryObject::File(_)));
+        assert!(matches!(ground.probe_memory(), MemoryObject::File(_)));
     });
 }
 
 #[test]
-fn a_device_is_odd_and_not_read() {
-    on_disks(|ground| {
+fn device_is_special_and_not_read() {
+    for_each_disk_fixture(|ground| {
         let folder = ground
             .transport
             .open_directory(Path::new("/dev/null"))
@@ -262,11 +270,11 @@ fn a_device_is_odd_and_not_read() {
 }
 
 #[test]
-fn whoever_opens_a_file_while_it_is_settled_gets_it() {
-    on_disks(|ground| {
+fn file_opened_while_settling_is_not_removed() {
+    for_each_disk_fixture(|ground| {
         ground.write("displaced", b"old");
         let path = ground.folder().join("displaced");
-        let folder = ground.open();
+        let folder = ground.open_directory();
         let mut looks = 0;
         let settled = folder.settle("displaced", &mut |_| {
             looks += 1;
@@ -280,19 +288,19 @@ fn whoever_opens_a_file_while_it_is_settled_gets_it() {
         });
         assert_eq!((settled.unwrap(), looks), (SettleOutcome::StillOpen, 1));
         // It was given up: the agent can write, and is heard.
-        ground.writer("displaced")(b" and new");
-        let (settled, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
+        ground.open_writer("displaced")(b" and new");
+        let (settled, seen) = settle_fully(ground, folder.as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
         assert_eq!(seen, [b"old and new"]);
     });
 }
 
 #[test]
-fn an_opener_that_waits_for_the_lease_is_let_in() {
-    on_disks(|ground| {
+fn opener_waiting_for_lease_is_let_in() {
+    for_each_disk_fixture(|ground| {
         ground.write("displaced", b"old");
         let path = ground.folder().join("displaced");
-        let folder = ground.open();
+        let folder = ground.open_directory();
         let mut opener = None;
         let settled = folder.settle("displaced", &mut |_| {
             if opener.is_none() {
@@ -314,115 +322,127 @@ fn an_opener_that_waits_for_the_lease_is_let_in() {
         let mut file = opener.unwrap().join().unwrap().unwrap();
         file.write_all(b" and new").unwrap();
         drop(file);
-        assert_eq!(settle(folder.as_ref(), "displaced").1, [b"old and new"]);
+        assert_eq!(
+            settle_and_collect(folder.as_ref(), "displaced").1,
+            [b"old and new"]
+        );
     });
 }
 
 #[test]
-fn a_memory_that_nothing_can_replace_is_put_back() {
-    let ground = OnDisk::new(false);
-    let folder = ground.open();
-    let attributes = folder.inherited_attributes(NEW).unwrap();
+fn failed_swap_puts_memory_back() {
+    let ground = DiskFixture::new(false);
+    let folder = ground.open_directory();
+    let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
     let content = &mut |sink: memory_shepherd::transport::ByteSink<'_>| sink(b"new");
-    let new = folder.stage(NEW, content, &attributes).unwrap();
-    folder.link_staged(NEW).unwrap();
+    let new = folder.stage(STAGED_NAME, content, &attributes).unwrap();
+    folder.link_staged(STAGED_NAME).unwrap();
     ground.write("MEMORY.md", b"old");
-    folder.remove_name(NEW).unwrap();
-    folder.swap(NEW, new).unwrap_err();
+    folder.remove_name(STAGED_NAME).unwrap();
+    folder.swap(STAGED_NAME, new).unwrap_err();
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
     assert_eq!(ground.names(), ["MEMORY.md"]);
 }
 
 #[test]
-fn nobody_guesses_where_a_memory_is_taken() {
-    let ground = OnDisk::new(false);
-    let folder = ground.open();
-    let attributes = folder.inherited_attributes(NEW).unwrap();
+fn displaced_name_is_not_guessable() {
+    let ground = DiskFixture::new(false);
+    let folder = ground.open_directory();
+    let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
     let mut taken = Vec::new();
     for _ in 0..2 {
         ground.write("MEMORY.md", b"old");
         let content = &mut |sink: memory_shepherd::transport::ByteSink<'_>| sink(b"new");
-        let new = folder.stage(NEW, content, &attributes).unwrap();
-        folder.link_staged(NEW).unwrap();
+        let new = folder.stage(STAGED_NAME, content, &attributes).unwrap();
+        folder.link_staged(STAGED_NAME).unwrap();
         // Names that look alike are not ours.
-        ground.write(&format!("{NEW}-0"), b"theirs");
-        ground.write(&format!("{NEW}.shepherd-0"), b"theirs");
-        folder.link_staged(NEW).unwrap();
-        let swapped = folder.swap(NEW, new).unwrap();
-        assert_eq!(folder.displaced_names(NEW).unwrap(), swapped.displaced);
+        ground.write(&format!("{STAGED_NAME}-0"), b"theirs");
+        ground.write(&format!("{STAGED_NAME}.shepherd-0"), b"theirs");
+        folder.link_staged(STAGED_NAME).unwrap();
+        let swapped = folder.swap(STAGED_NAME, new).unwrap();
+        assert_eq!(
+            folder.displaced_names(STAGED_NAME).unwrap(),
+            swapped.displaced
+        );
         folder.remove_name(&swapped.displaced[0]).unwrap();
         taken.extend(swapped.displaced);
     }
     assert_ne!(taken[0], taken[1]);
-    assert_eq!(ground.bytes(&format!("{NEW}-0")).unwrap(), b"theirs");
+    assert_eq!(
+        ground.bytes(&format!("{STAGED_NAME}-0")).unwrap(),
+        b"theirs"
+    );
 }
 
 #[test]
-fn a_write_while_a_file_is_inspected_without_a_lease_is_not_removed() {
-    let ground = OnDisk::new(true);
-    let ground = OnDisk {
+fn write_during_leaseless_inspection_is_not_removed() {
+    let ground = DiskFixture::new(true);
+    let ground = DiskFixture {
         transport: LocalTransport::without_leases(ground.clock.clone()),
-        looks_twice: true,
+        settles_twice: true,
         ..ground
     };
     ground.write("displaced", b"old");
-    let folder = ground.open();
+    let folder = ground.open_directory();
     let mut inspected = 0;
     let mut settle_once = || {
         folder.settle("displaced", &mut |read| {
             read(&mut |_| Ok(()))?;
             inspected += 1;
-            ground.writer("displaced")(b" and new");
+            ground.open_writer("displaced")(b" and new");
             Ok(())
         })
     };
     // It is too early to tell.
     assert_eq!(settle_once().unwrap(), SettleOutcome::StillOpen);
-    ground.wait();
+    ground.advance_past_second_check();
     assert_eq!(settle_once().unwrap(), SettleOutcome::StillOpen);
     assert_eq!(inspected, 1);
-    let (settled, seen) = settle_wholly(&ground, folder.as_ref(), "displaced");
+    let (settled, seen) = settle_fully(&ground, folder.as_ref(), "displaced");
     assert_eq!(settled, SettleOutcome::Removed { was_watched: false });
     assert_eq!(seen, [b"old and new"]);
     assert!(ground.names().is_empty());
 }
 
 #[test]
-fn unwatched_files_wait_together() {
-    let ground = OnDisk::new(true);
-    let ground = OnDisk {
+fn unwatched_files_settle_together() {
+    let ground = DiskFixture::new(true);
+    let ground = DiskFixture {
         transport: LocalTransport::without_leases(ground.clock.clone()),
-        looks_twice: true,
+        settles_twice: true,
         ..ground
     };
-    let folder = ground.open();
+    let folder = ground.open_directory();
     for name in ["one", "two"] {
         ground.write(name, b"old");
-        assert_eq!(settle(folder.as_ref(), name).0, SettleOutcome::StillOpen);
+        assert_eq!(
+            settle_and_collect(folder.as_ref(), name).0,
+            SettleOutcome::StillOpen
+        );
     }
     let due = folder.next_settle_time().unwrap();
-    ground.wait();
+    ground.advance_past_second_check();
     assert!(due <= ground.clock.instant());
     for name in ["one", "two"] {
-        let settled = settle(folder.as_ref(), name).0;
+        let settled = settle_and_collect(folder.as_ref(), name).0;
         assert_eq!(settled, SettleOutcome::Removed { was_watched: false });
     }
     assert_eq!(folder.next_settle_time(), None);
 }
 
 #[test]
-fn further_name_of_a_foreign_file_is_kept() {
+fn foreign_hard_link_is_kept() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         println!("skipped: needs root");
         return;
     }
-    on_disks(|ground| {
+    for_each_disk_fixture(|ground| {
         let other = ground.dir.path().join("other");
         fs::write(&other, "theirs").unwrap();
         chown(&other, Some(1234), None).unwrap();
         fs::hard_link(&other, ground.folder().join("displaced")).unwrap();
-        let folder = ground.open();
-        let (settled, seen) = settle(folder.as_ref(), "displaced");
+        let folder = ground.open_directory();
+        let (settled, seen) = settle_and_collect(folder.as_ref(), "displaced");
         assert_eq!(
             settled,
             SettleOutcome::Kept(SpecialFile::ForeignHardLink(1234))
@@ -431,23 +451,23 @@ fn further_name_of_a_foreign_file_is_kept() {
         assert_eq!(ground.bytes("displaced").unwrap(), b"theirs");
         // As its only name it is settled like any other.
         fs::remove_file(&other).unwrap();
-        let (settled, seen) = settle_wholly(ground, folder.as_ref(), "displaced");
+        let (settled, seen) = settle_fully(ground, folder.as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
         assert_eq!(seen, [b"theirs"]);
     });
 }
 
 #[test]
-fn second_name_of_the_memory_itself_is_removed() {
+fn second_link_of_own_memory_is_removed() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         println!("skipped: needs root");
         return;
     }
-    on_disks(|ground| {
+    for_each_disk_fixture(|ground| {
         ground.write("MEMORY.md", b"new");
-        chown(ground.memory(), Some(1234), None).unwrap();
-        fs::hard_link(ground.memory(), ground.folder().join("displaced")).unwrap();
-        let (settled, seen) = settle(ground.open().as_ref(), "displaced");
+        chown(ground.memory_path(), Some(1234), None).unwrap();
+        fs::hard_link(ground.memory_path(), ground.folder().join("displaced")).unwrap();
+        let (settled, seen) = settle_and_collect(ground.open_directory().as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
         assert!(seen.is_empty());
         assert_eq!(ground.names(), ["MEMORY.md"]);
@@ -455,20 +475,20 @@ fn second_name_of_the_memory_itself_is_removed() {
 }
 
 #[test]
-fn unread_refuses_a_further_name_of_a_foreign_file() {
+fn unread_refuses_foreign_hard_link() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
         println!("skipped: needs root");
         return;
     }
-    on_disks(|ground| {
+    for_each_disk_fixture(|ground| {
         ground.write("MEMORY.md", b"old");
-        let folder = ground.open();
+        let folder = ground.open_directory();
         assert_eq!(folder.stat_leased_memory().unwrap().stamp.size, 3);
         let other = ground.dir.path().join("other");
         fs::write(&other, "theirs").unwrap();
         chown(&other, Some(1234), None).unwrap();
-        fs::remove_file(ground.memory()).unwrap();
-        fs::hard_link(&other, ground.memory()).unwrap();
+        fs::remove_file(ground.memory_path()).unwrap();
+        fs::hard_link(&other, ground.memory_path()).unwrap();
         assert_eq!(
             folder.stat_leased_memory().unwrap_err().cause,
             FailureCause::Replaced
@@ -477,9 +497,9 @@ fn unread_refuses_a_further_name_of_a_foreign_file() {
 }
 
 #[test]
-fn a_file_that_takes_the_place_of_a_link_is_not_said_to_be_removed() {
-    let ground = OnDisk::new(true);
-    let folder = ground.open();
+fn file_replacing_symlink_is_not_removed_unread() {
+    let ground = DiskFixture::new(true);
+    let folder = ground.open_directory();
     let (away, path) = (ground.dir.path().join("away"), ground.folder());
     let over = Arc::new(AtomicBool::new(false));
     let racer = thread::spawn({
@@ -498,7 +518,7 @@ fn a_file_that_takes_the_place_of_a_link_is_not_said_to_be_removed() {
         while fs::symlink_metadata(path.join("displaced")).is_err() {
             thread::yield_now();
         }
-        let (settled, seen) = settle(folder.as_ref(), "displaced");
+        let (settled, seen) = settle_and_collect(folder.as_ref(), "displaced");
         if let SettleOutcome::Removed { .. } = settled
             && seen.is_empty()
         {
@@ -512,7 +532,7 @@ fn a_file_that_takes_the_place_of_a_link_is_not_said_to_be_removed() {
 
 #[test]
 fn racing_swaps_and_renames_lose_nothing() {
-    on_disks(|ground| {
+    for_each_disk_fixture(|ground| {
         const SAVES: usize = 300;
         ground.write("MEMORY.md", b"start");
         let path = ground.folder();
@@ -527,14 +547,14 @@ fn racing_swaps_and_renames_lose_nothing() {
                 }
             }
         });
-        let folder = ground.open();
+        let folder = ground.open_directory();
         let mut number = 0;
         let mut seen = String::new();
         loop {
             let finished = racer.is_finished();
             number += 1;
-            let name = format!("{NEW}{number}");
-            let attributes = folder.inherited_attributes(NEW).unwrap();
+            let name = format!("{STAGED_NAME}{number}");
+            let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
             let new = folder
                 .stage(&name, &mut |sink| sink(b"new"), &attributes)
                 .unwrap();
@@ -543,8 +563,9 @@ fn racing_swaps_and_renames_lose_nothing() {
                 Ok(_) => {}
                 Err(error) => assert_eq!(error.cause, FailureCause::Replaced),
             }
-            for displaced in folder.displaced_names(&name).unwrap() {
-                let (settled, content) = settle_wholly(ground, folder.as_ref(), &displaced);
+            for world_with_kept_directory in folder.displaced_names(&name).unwrap() {
+                let (settled, content) =
+                    settle_fully(ground, folder.as_ref(), &world_with_kept_directory);
                 assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
                 seen.push_str(str::from_utf8(&content[0]).unwrap());
             }
@@ -552,7 +573,7 @@ fn racing_swaps_and_renames_lose_nothing() {
             let memory = fs::read_to_string(path.join("MEMORY.md"));
             match memory {
                 Ok(text) => assert!(text == "new" || text.ends_with(';'), "{text}"),
-                Err(_) => assert!(!ground.exchanges, "absent"),
+                Err(_) => assert!(!ground.can_exchange, "absent"),
             }
             if finished {
                 break;
@@ -568,18 +589,18 @@ fn racing_swaps_and_renames_lose_nothing() {
 }
 
 #[test]
-fn a_flood_of_attributes_is_bounded_and_holds_up_nothing() {
+fn xattr_flood_is_bounded() {
     // Few file systems take that many.
     let Ok(dir) = tempfile::TempDir::new_in("/dev/shm") else {
         println!("skipped: no /dev/shm");
         return;
     };
-    let mut ground = OnDisk::new(true);
+    let mut ground = DiskFixture::new(true);
     fs::create_dir(dir.path().join("agent")).unwrap();
     ground.dir = dir;
     for (count, size, named) in [(20, 60_000, 10), (400, 1, 250)] {
         ground.write("MEMORY.md", b"old");
-        let file = fs::File::open(ground.memory()).unwrap();
+        let file = fs::File::open(ground.memory_path()).unwrap();
         let mut made = 0;
         for number in 0..count {
             let name = format!("user.{number:0named$}");
@@ -590,7 +611,7 @@ fn a_flood_of_attributes_is_bounded_and_holds_up_nothing() {
         if made < count {
             println!("only {made} of {count} attributes of {size} bytes fit");
         }
-        let folder = ground.open();
+        let folder = ground.open_directory();
         let read = folder.read_memory(&mut |_| Ok(())).unwrap();
         let xattrs = &read.attributes.xattrs;
         let sum: usize = xattrs
@@ -602,18 +623,18 @@ fn a_flood_of_attributes_is_bounded_and_holds_up_nothing() {
         assert!(made == 0 || !xattrs.is_empty() || read.dropped_xattrs > 0);
         let attributes = read.attributes;
         let new = folder
-            .stage(NEW, &mut |sink| sink(b"new"), &attributes)
+            .stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
-        folder.link_staged(NEW).unwrap();
-        let displaced = folder.swap(NEW, new).unwrap().displaced.remove(0);
-        settle_wholly(&ground, folder.as_ref(), &displaced);
+        folder.link_staged(STAGED_NAME).unwrap();
+        let displaced = folder.swap(STAGED_NAME, new).unwrap().displaced.remove(0);
+        settle_fully(&ground, folder.as_ref(), &displaced);
         assert_eq!(ground.names(), ["MEMORY.md"]);
     }
 }
 
 /// A default access control list that lets user 1234 read and write, in the form
 /// of the kernel's `posix_acl_xattr.h`.
-fn default_list() -> Vec<u8> {
+fn default_acl() -> Vec<u8> {
     let mut list = 2u32.to_le_bytes().to_vec();
     for (tag, rights, id) in [
         (1u16, 7u16, !0u32),
@@ -630,28 +651,30 @@ fn default_list() -> Vec<u8> {
 }
 
 #[test]
-fn a_default_access_control_list_is_for_new_files_and_not_for_replaced_ones() {
-    on_disks(|ground| {
+fn default_acl_applies_only_to_created_files() {
+    for_each_disk_fixture(|ground| {
         ground.write("MEMORY.md", b"old");
         let folder = fs::File::open(ground.folder()).unwrap();
         let name = "system.posix_acl_default";
         let flags = rustix::fs::XattrFlags::empty();
-        if let Err(error) = rustix::fs::fsetxattr(&folder, name, &default_list(), flags) {
+        if let Err(error) = rustix::fs::fsetxattr(&folder, name, &default_acl(), flags) {
             println!("skipped: no access control lists here: {error}");
             return;
         }
-        let folder = ground.open();
+        let folder = ground.open_directory();
         let kept = || folder.read_memory(&mut |_| Ok(())).unwrap().attributes;
         let old = kept();
         assert!(old.xattrs.is_empty());
-        let new = folder.stage(NEW, &mut |sink| sink(b"new"), &old).unwrap();
-        folder.link_staged(NEW).unwrap();
-        folder.swap(NEW, new).unwrap();
+        let new = folder
+            .stage(STAGED_NAME, &mut |sink| sink(b"new"), &old)
+            .unwrap();
+        folder.link_staged(STAGED_NAME).unwrap();
+        folder.swap(STAGED_NAME, new).unwrap();
         assert!(kept().xattrs.is_empty());
-        assert_eq!(ground.attributes("MEMORY.md"), old);
+        assert_eq!(ground.read_attributes("MEMORY.md"), old);
         // A created one gets the list.
         folder.move_memory_aside("aside").unwrap();
-        let inherited = folder.inherited_attributes(NEW).unwrap();
+        let inherited = folder.inherited_attributes(STAGED_NAME).unwrap();
         assert_eq!(inherited.xattrs.len(), 1);
         let new = folder
             .stage("created", &mut |sink| sink(b"new"), &inherited)

@@ -8,19 +8,19 @@ use std::process::{Command, Stdio};
 
 use memory_shepherd::config::{SectionKind, keys};
 
-use crate::fixture::PROGRAM;
+use crate::fixture::PROGRAM_PATH;
 
-fn root() -> &'static Path {
+fn project_root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn page(name: &str) -> String {
-    let path = root().join(name);
+fn read_page(name: &str) -> String {
+    let path = project_root().join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// Returns the text between two marks of a page.
-fn marked<'p>(page: &'p str, name: &str) -> &'p str {
+fn marked_section<'p>(page: &'p str, name: &str) -> &'p str {
     let (_, rest) = page.split_once(&format!("<!-- {name} -->\n")).unwrap();
     rest.split_once(&format!("<!-- /{name} -->")).unwrap().0
 }
@@ -35,7 +35,7 @@ fn code_blocks<'t>(text: &'t str, language: &str) -> Vec<&'t str> {
 }
 
 /// Returns the cells of each row of a page's tables.
-fn rows(page: &str) -> Vec<Vec<&str>> {
+fn table_rows(page: &str) -> Vec<Vec<&str>> {
     let rows = page.lines().filter_map(|line| line.strip_prefix('|'));
     rows.map(|row| {
         row.trim_end_matches('|')
@@ -47,7 +47,7 @@ fn rows(page: &str) -> Vec<Vec<&str>> {
 }
 
 /// Returns the words of a text that stand between backticks.
-fn quoted(text: &str) -> impl Iterator<Item = &str> {
+fn backtick_words(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
@@ -58,25 +58,28 @@ fn section<'p>(page: &'p str, heading: &str) -> &'p str {
 }
 
 fn help(command: &[&str]) -> String {
-    let output = Command::new(PROGRAM).args(command).arg("--help").output();
+    let output = Command::new(PROGRAM_PATH)
+        .args(command)
+        .arg("--help")
+        .output();
     String::from_utf8(output.unwrap().stdout).unwrap()
 }
 
 #[test]
 fn readme_has_fewer_than_200_lines() {
-    assert!(page("README.md").lines().count() < 200);
+    assert!(read_page("README.md").lines().count() < 200);
 }
 
 #[test]
-fn first_fleet_of_the_readme_works_as_pasted() {
-    let readme = page("README.md");
-    let script = code_blocks(marked(&readme, "first fleet"), "sh").concat();
+fn readme_first_fleet_works_as_pasted() {
+    let readme = read_page("README.md");
+    let script = code_blocks(marked_section(&readme, "first fleet"), "sh").concat();
     let home = tempfile::tempdir().unwrap();
-    let programs = Path::new(PROGRAM).parent().unwrap().display();
+    let programs = Path::new(PROGRAM_PATH).parent().unwrap().display();
     let path = std::env::var("PATH").unwrap();
     let ran = Command::new("sh")
         .args(["-euc", &script])
-        .current_dir(root())
+        .current_dir(project_root())
         .env_clear()
         .env("HOME", home.path())
         .env("PATH", format!("{programs}:{path}"))
@@ -94,7 +97,7 @@ fn first_fleet_of_the_readme_works_as_pasted() {
 
 #[test]
 fn command_page_lists_every_command_and_option() {
-    let page = page("docs/command-line.md");
+    let page = read_page("docs/command-line.md");
     let listed = |help: &str, part: &str| -> Vec<String> {
         let lines = help.lines().skip_while(|line| *line != part).skip(1);
         let lines = lines.take_while(|line| !line.is_empty());
@@ -111,7 +114,9 @@ fn command_page_lists_every_command_and_option() {
         commands.push(vec![command]);
     }
     assert!(commands.len() > 12, "{commands:?}");
-    let page_words: BTreeSet<&str> = quoted(&page).flat_map(str::split_whitespace).collect();
+    let page_words: BTreeSet<&str> = backtick_words(&page)
+        .flat_map(str::split_whitespace)
+        .collect();
     for command in &commands {
         let command: Vec<&str> = command.iter().map(String::as_str).collect();
         assert!(
@@ -132,34 +137,34 @@ fn command_page_lists_every_command_and_option() {
 }
 
 #[test]
-fn command_page_has_the_exit_codes_of_the_help() {
-    let page = page("docs/command-line.md");
-    let codes = code_blocks(marked(&page, "exit codes"), "")[0];
+fn command_page_lists_exit_codes_of_help() {
+    let page = read_page("docs/command-line.md");
+    let codes = code_blocks(marked_section(&page, "exit codes"), "")[0];
     assert!(help(&[]).contains(codes), "{codes}");
 }
 
 #[test]
-fn configuration_page_lists_every_key_with_its_default() {
-    let page = page("docs/configuration.md");
+fn configuration_page_lists_keys_with_defaults() {
+    let page = read_page("docs/configuration.md");
     let (general, agent) = (section(&page, "`[general]`"), section(&page, "An agent"));
     let mut known: BTreeSet<(bool, &str)> = BTreeSet::new();
     for doc in keys() {
         let is_general = doc.section == SectionKind::General;
-        let rows = rows(if is_general { general } else { agent });
+        let rows = table_rows(if is_general { general } else { agent });
         let row = rows
             .iter()
-            .find(|row| quoted(row[0]).any(|it| it == doc.name));
+            .find(|row| backtick_words(row[0]).any(|it| it == doc.name));
         let row = row.unwrap_or_else(|| panic!("docs/configuration.md lacks `{}`", doc.name));
         known.insert((is_general, row[0]));
         if doc.is_required {
             assert!(row[1].starts_with("required"), "{row:?}");
         } else if !doc.default.is_empty() {
-            assert_eq!(quoted(row[1]).next(), Some(doc.default), "{row:?}");
+            assert_eq!(backtick_words(row[1]).next(), Some(doc.default), "{row:?}");
         }
     }
     for (is_general, text) in [(true, general), (false, agent)] {
-        for row in rows(text) {
-            let is_key = quoted(row[0]).next().is_some();
+        for row in table_rows(text) {
+            let is_key = backtick_words(row[0]).next().is_some();
             assert!(!is_key || known.contains(&(is_general, row[0])), "{row:?}");
         }
     }

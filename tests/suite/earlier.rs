@@ -9,7 +9,7 @@ use memory_shepherd::engine::LedgerRecord;
 
 /// Puts a run of an agent before all others in the ledger of an archive, which found
 /// nothing to do so many days before `now`.
-pub fn earlier_run(archive: &Path, agent: &str, now: DateTime<FixedOffset>, days: i64) {
+pub fn insert_earlier_run(archive: &Path, agent: &str, now: DateTime<FixedOffset>, days: i64) {
     let own = archive.join(".shepherd");
     let path = own.join("ledger.jsonl");
     let text = fs::read_to_string(&path).unwrap_or_default();

@@ -10,10 +10,10 @@ use assert_cmd::Command;
 use tempfile::TempDir;
 
 /// The program.
-pub const PROGRAM: &str = env!("CARGO_BIN_EXE_memory-shepherd");
+pub const PROGRAM_PATH: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 
 /// A config of the original tool's form, word for word but for the paths.
-const ORIGINAL: &str = "\
+const ORIGINAL_CONFIG: &str = "\
 [general]
 baseline_dir=./baselines
 archive_dir=./archives
@@ -38,10 +38,10 @@ pub struct Site {
 
 /// How the program ended.
 #[must_use]
-pub struct Ran {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
+pub struct CommandOutput {
+    pub exit_code: i32,
+    pub stdout: String,
+    pub stderr: String,
     dir: PathBuf,
 }
 
@@ -55,10 +55,10 @@ impl Site {
         };
         site.write(
             "memory-shepherd.conf",
-            ORIGINAL.replace("DIR", site.dir.to_str().unwrap()),
+            ORIGINAL_CONFIG.replace("DIR", site.dir.to_str().unwrap()),
         );
         for agent in ["code-reviewer", "monitor-bot"] {
-            let baseline = Self::baseline(agent);
+            let baseline = Self::read_baseline(agent);
             site.write(&format!("baselines/{agent}-MEMORY.md"), &baseline);
             site.write(&format!("agents/{agent}/MEMORY.md"), &baseline);
         }
@@ -66,7 +66,7 @@ impl Site {
         site
     }
 
-    pub fn baseline(agent: &str) -> String {
+    pub fn read_baseline(agent: &str) -> String {
         let baselines = Path::new(env!("CARGO_MANIFEST_DIR")).join("baselines");
         fs::read_to_string(baselines.join(format!("{agent}-MEMORY.md"))).unwrap()
     }
@@ -93,7 +93,7 @@ impl Site {
 
     /// The program, to be run in the folder.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(PROGRAM_PATH);
         command
             .env_clear()
             .env("HOME", self.path("home"))
@@ -103,22 +103,22 @@ impl Site {
         command
     }
 
-    pub fn run<const N: usize>(&self, arguments: [&str; N]) -> Ran {
-        self.ran(self.command().args(arguments))
+    pub fn run<const N: usize>(&self, arguments: [&str; N]) -> CommandOutput {
+        self.run_command(self.command().args(arguments))
     }
 
-    pub fn ran(&self, command: &mut Command) -> Ran {
+    pub fn run_command(&self, command: &mut Command) -> CommandOutput {
         let output = command.output().unwrap();
-        Ran {
-            code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8_lossy(&output.stdout).into_owned(),
-            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        CommandOutput {
+            exit_code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
             dir: self.dir.clone(),
         }
     }
 
     /// Everything in the folder: kind, mode, owner, times and content.
-    pub fn tree(&self) -> BTreeMap<PathBuf, String> {
+    pub fn snapshot_files(&self) -> BTreeMap<PathBuf, String> {
         let mut tree = BTreeMap::new();
         let mut folders = vec![self.dir.clone()];
         while let Some(folder) = folders.pop() {
@@ -146,7 +146,7 @@ impl Site {
     }
 
     /// The names of an agent's entries.
-    pub fn entries(&self, subdir: &str) -> Vec<String> {
+    pub fn entry_names(&self, subdir: &str) -> Vec<String> {
         let list = fs::read_dir(self.path("archives").join(subdir)).unwrap();
         let mut names: Vec<String> = list
             .map(|item| item.unwrap().file_name().into_string().unwrap())
@@ -156,14 +156,14 @@ impl Site {
     }
 }
 
-impl Ran {
+impl CommandOutput {
     /// That it ended so, with the whole output if it did not.
     #[track_caller]
-    pub fn code(self, code: i32) -> Ran {
+    pub fn assert_code(self, code: i32) -> CommandOutput {
         assert_eq!(
-            self.code, code,
+            self.exit_code, code,
             "stdout:\n{}\nstderr:\n{}",
-            self.out, self.err
+            self.stdout, self.stderr
         );
         self
     }
@@ -171,34 +171,44 @@ impl Ran {
     /// The one JSON document, with its schema.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
-        let value: serde_json::Value = serde_json::from_str(&self.out)
-            .unwrap_or_else(|error| panic!("{error}:\n{}\nstderr:\n{}", self.out, self.err));
+        let value: serde_json::Value = serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error}:\n{}\nstderr:\n{}", self.stdout, self.stderr));
         assert_eq!(value["schema"], "memory-shepherd/1");
         value
     }
 
     #[track_caller]
-    pub fn says(self, text: &str) -> Ran {
-        assert!(self.out.contains(text), "{text:?} is not in:\n{}", self.out);
+    pub fn assert_stdout_has(self, text: &str) -> CommandOutput {
+        assert!(
+            self.stdout.contains(text),
+            "{text:?} is not in:\n{}",
+            self.stdout
+        );
         self
     }
 
     #[track_caller]
-    pub fn warns(self, text: &str) -> Ran {
-        assert!(self.err.contains(text), "{text:?} is not in:\n{}", self.err);
+    pub fn assert_stderr_has(self, text: &str) -> CommandOutput {
+        assert!(
+            self.stderr.contains(text),
+            "{text:?} is not in:\n{}",
+            self.stderr
+        );
         self
     }
 
     /// Both streams with everything replaced that differs from run to run.
-    pub fn golden(&self) -> String {
-        let code = self.code;
-        let (out, err) = (self.normal(&self.out), self.normal(&self.err));
+    pub fn normalized_output(&self) -> String {
+        let code = self.exit_code;
+        let (out, err) = (self.normalize(&self.stdout), self.normalize(&self.stderr));
         format!("exit {code}\n--- stdout\n{out}--- stderr\n{err}")
     }
 
-    fn normal(&self, text: &str) -> String {
+    fn normalize(&self, text: &str) -> String {
         let text = text.replace(self.dir.to_str().unwrap(), "[DIR]");
-        let lines = text.lines().map(|line| normal_value(&normal_words(line)));
+        let lines = text
+            .lines()
+            .map(|line| normalize_json_line(&normalize_words(line)));
         lines
             .map(|line| line.trim_end().to_string() + "\n")
             .collect()
@@ -207,7 +217,7 @@ impl Ran {
 
 /// Shapes of what differs: `d` is a digit, `h` a hexadecimal digit, `?` marks
 /// the one before as optional in any number.
-const COLUMN_LAYOUTS: &[(&str, &str)] = &[
+const VOLATILE_SHAPES: &[(&str, &str)] = &[
     ("dddd-dd-ddTdd:dd:dd.d?Z", "[TIME]"),
     ("dddd-dd-ddTdd:dd:ddZ", "[TIME]"),
     ("dddd-dd-dd dd:dd:dd", "[TIME]"),
@@ -224,17 +234,17 @@ const COLUMN_LAYOUTS: &[(&str, &str)] = &[
     ("hhhhhhhh", "[HEX8]"),
 ];
 
-fn normal_words(line: &str) -> String {
+fn normalize_words(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;
     let mut before = ' ';
     while let Some(first) = rest.chars().next() {
         let fits = |(shape, name): &(&str, &'static str)| {
-            let length = length(rest, shape)?;
+            let length = matched_length(rest, shape)?;
             let ends = !rest[length..].starts_with(|c: char| c.is_ascii_alphanumeric());
             (ends && !before.is_ascii_alphanumeric()).then_some((length, *name))
         };
-        let length = match COLUMN_LAYOUTS.iter().find_map(fits) {
+        let length = match VOLATILE_SHAPES.iter().find_map(fits) {
             Some((length, name)) => {
                 out.push_str(name);
                 length
@@ -251,7 +261,7 @@ fn normal_words(line: &str) -> String {
 }
 
 /// How much of the text has the shape.
-fn length(text: &str, shape: &str) -> Option<usize> {
+fn matched_length(text: &str, shape: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
     let mut shape = shape.bytes().peekable();
@@ -275,7 +285,7 @@ fn length(text: &str, shape: &str) -> Option<usize> {
 }
 
 /// Values of JSON that depend on the machine and the moment.
-fn normal_value(line: &str) -> String {
+fn normalize_json_line(line: &str) -> String {
     let keys = ["user", "uid", "gid", "duration_ms"];
     let Some((key, _)) = line.split_once(": ") else {
         return line.to_string();

@@ -15,12 +15,14 @@ use memory_shepherd::transport::{Transport, Transports};
 
 use super::world::{BASELINE, World};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The next observation of an agent in this state.
-fn wait_for(events: &Receiver<FleetEvent>, agent: &str, state: State) -> Observation {
+fn wait_for_state(events: &Receiver<FleetEvent>, agent: &str, state: State) -> Observation {
     loop {
-        let event = events.recv_timeout(LIMIT).expect("it is reported in time");
+        let event = events
+            .recv_timeout(WAIT_TIMEOUT)
+            .expect("it is reported in time");
         let FleetEvent::Observed(seen) = event else {
             continue;
         };
@@ -34,14 +36,14 @@ fn wait_for(events: &Receiver<FleetEvent>, agent: &str, state: State) -> Observa
 }
 
 #[test]
-fn every_agent_is_read_once_and_then_when_it_changes() {
+fn agents_are_read_once_and_then_on_change() {
     let world = World::new(&["a", "b"]);
     world.write_scratch("a", "");
     world.write_scratch("b", "- note\n");
-    let engine = Arc::new(world.engine_of(Arc::new(SystemClock), world.local()));
+    let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
     let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(Arc::clone(&engine), sender);
-    assert!(fleet.wait_idle(LIMIT));
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let mut seen: Vec<Observation> = events
         .try_iter()
         .flat_map(|event| match event {
@@ -54,26 +56,26 @@ fn every_agent_is_read_once_and_then_when_it_changes() {
     assert_eq!(states, [State::Clean, State::Scratch]);
     // The agent writes.
     world.write_scratch("a", "- note\n");
-    let changed = wait_for(&events, "a", State::Scratch);
+    let changed = wait_for_state(&events, "a", State::Scratch);
     assert!(changed.generation > seen[0].generation);
     // A reset is seen, too.
-    world.reset_by(&engine);
-    wait_for(&events, "b", State::Clean);
+    world.reset_with_engine(&engine);
+    wait_for_state(&events, "b", State::Clean);
     // And an operator's edit of the baseline.
     world.set_baseline("b", "# Other rules\n\n---\n");
-    wait_for(&events, "b", State::Scratch);
+    wait_for_state(&events, "b", State::Scratch);
     drop(fleet);
     // The watch ends: nobody sends any more.
-    while events.recv_timeout(LIMIT).is_ok() {}
+    while events.recv_timeout(WAIT_TIMEOUT).is_ok() {}
     let end = events.try_recv().unwrap_err();
     assert_eq!(end, crossbeam_channel::TryRecvError::Disconnected);
 }
 
 /// Lets the watch go on, by a clock that moves only here, until this came.
-fn passing(world: &World, fleet: &FleetWatcher, mut came: impl FnMut() -> bool) {
+fn advance_until(world: &World, fleet: &FleetWatcher, mut came: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !came() {
-        assert!(began.elapsed() < LIMIT, "it never came");
+        assert!(began.elapsed() < WAIT_TIMEOUT, "it never came");
         world.clock.advance(Duration::from_secs(1));
         fleet.request_read(Vec::new());
         std::thread::yield_now();
@@ -81,7 +83,7 @@ fn passing(world: &World, fleet: &FleetWatcher, mut came: impl FnMut() -> bool) 
 }
 
 #[test]
-fn a_sweep_looks_only_at_what_changed_and_nobody_told() {
+fn sweep_observes_only_unwatched_changes() {
     let world = World::new(&["a", "b"]);
     world.write_scratch("a", "");
     world.write_scratch("b", "");
@@ -90,26 +92,26 @@ fn a_sweep_looks_only_at_what_changed_and_nobody_told() {
     let elsewhere = world.root.join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     let (memory, config) = (elsewhere.join("a.md"), elsewhere.join("conf"));
-    fs::hard_link(world.memory("a"), &memory).unwrap();
+    fs::hard_link(world.memory_path("a"), &memory).unwrap();
     fs::hard_link(&engine.config().path, &config).unwrap();
     // Long after all of that was written.
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(engine, sender);
-    assert!(fleet.wait_idle(LIMIT));
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let looks = events.try_iter().count();
     assert!(looks > 0);
     // Many sweeps later nobody has been looked at again.
     for _ in 0..10 {
         world.clock.advance(Duration::from_secs(60));
         fleet.request_read(Vec::new());
-        assert!(fleet.wait_idle(LIMIT));
+        assert!(fleet.wait_idle(WAIT_TIMEOUT));
     }
     assert_eq!(events.try_iter().count(), 0);
     let mut through = fs::File::options().append(true).open(memory).unwrap();
     through.write_all(b"- a note\n").unwrap();
     let mut seen = Vec::new();
-    passing(&world, &fleet, || {
+    advance_until(&world, &fleet, || {
         seen.extend(events.try_iter().filter_map(|event| match event {
             FleetEvent::Observed(seen) => Some(seen),
             _ => None,
@@ -124,7 +126,7 @@ fn a_sweep_looks_only_at_what_changed_and_nobody_told() {
     assert_eq!(seen, [("a", State::Scratch)]);
     let mut through = fs::File::options().append(true).open(config).unwrap();
     through.write_all(b"# changed\n").unwrap();
-    passing(&world, &fleet, || {
+    advance_until(&world, &fleet, || {
         events
             .try_iter()
             .any(|event| matches!(event, FleetEvent::ConfigChanged))
@@ -132,16 +134,16 @@ fn a_sweep_looks_only_at_what_changed_and_nobody_told() {
 }
 
 #[test]
-fn who_could_not_be_read_is_looked_at_by_every_sweep() {
+fn unreadable_agent_is_observed_every_sweep() {
     let world = World::new(&["a"]);
-    fs::create_dir(world.memory("a")).unwrap();
+    fs::create_dir(world.memory_path("a")).unwrap();
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(Arc::new(world.engine()), sender);
-    assert!(fleet.wait_idle(LIMIT));
+    assert!(fleet.wait_idle(WAIT_TIMEOUT));
     assert!(events.try_iter().count() > 0);
     for _ in 0..3 {
-        passing(&world, &fleet, || {
+        advance_until(&world, &fleet, || {
             let mut looks = events.try_iter();
             looks.any(|event| matches!(event, FleetEvent::Observed(_)))
         });
@@ -149,28 +151,28 @@ fn who_could_not_be_read_is_looked_at_by_every_sweep() {
 }
 
 /// Hosts that exist only in this process, by their names.
-struct Hosts(HashMap<String, FakeTransport>);
+struct FakeHosts(HashMap<String, FakeTransport>);
 
-impl Transports for Hosts {
+impl Transports for FakeHosts {
     fn transport_for(&self, host: Option<&SshHost>) -> Arc<dyn Transport> {
         let host = host.expect("all agents are on hosts");
         Arc::new(self.0[&host.name].clone())
     }
 }
 
-const HOSTS: usize = 50;
-const AGENTS: usize = 20;
+const HOST_COUNT: usize = 50;
+const AGENTS_PER_HOST: usize = 20;
 
 /// A thousand agents on fifty hosts, all with the same note, and a round trip to
 /// each of which takes that long.
-fn thousand(latency: Duration) -> (World, HashMap<String, FakeTransport>) {
+fn thousand_remote_agents(latency: Duration) -> (World, HashMap<String, FakeTransport>) {
     let mut world = World::new(&[]);
     world.set_baseline("shared", BASELINE);
     let mut hosts = HashMap::new();
-    for number in 0..HOSTS {
+    for number in 0..HOST_COUNT {
         let host = format!("host-{number:02}");
         let fake = FakeTransport::new(Arc::new(SystemClock));
-        for number in 0..AGENTS {
+        for number in 0..AGENTS_PER_HOST {
             let folder = format!("/agents/{number}");
             fake.make_folder(&folder, 1000, 1000, 0o755);
             fake.write_file(
@@ -180,7 +182,7 @@ fn thousand(latency: Duration) -> (World, HashMap<String, FakeTransport>) {
             let lines = format!(
                 "remote_host = {host}\nremote_memory = {folder}/MEMORY.md\nbaseline = shared.md"
             );
-            world.add(&format!("{host}-agent-{number:02}"), &lines);
+            world.add_agent(&format!("{host}-agent-{number:02}"), &lines);
         }
         for folder in ["/", "/agents"] {
             fake.make_folder(folder, 0, 0, 0o755);
@@ -192,7 +194,7 @@ fn thousand(latency: Duration) -> (World, HashMap<String, FakeTransport>) {
 }
 
 /// Lets a host never answer, until the sender goes.
-fn hang(host: &FakeTransport) -> Sender<()> {
+fn hang_host(host: &FakeTransport) -> Sender<()> {
     let (release, released) = bounded::<()>(0);
     host.set_hook(move |_, _, _| {
         let _ = released.recv();
@@ -200,7 +202,7 @@ fn hang(host: &FakeTransport) -> Sender<()> {
     release
 }
 
-fn threads() -> usize {
+fn thread_count() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status
         .lines()
@@ -209,18 +211,19 @@ fn threads() -> usize {
 }
 
 #[test]
-fn hosts_that_never_answer_keep_no_other_waiting() {
-    let (world, hosts) = thousand(Duration::from_millis(300));
+fn silent_hosts_do_not_delay_others() {
+    let (world, hosts) = thousand_remote_agents(Duration::from_millis(300));
     // More of them than memories are read from at the same time.
     let silent: Vec<String> = (0..20).map(|number| format!("host-{number:02}")).collect();
-    let release: Vec<Sender<()>> = silent.iter().map(|name| hang(&hosts[name])).collect();
-    let engine = world.engine_through(Arc::new(SystemClock), Arc::new(Hosts(hosts)), None);
+    let release: Vec<Sender<()>> = silent.iter().map(|name| hang_host(&hosts[name])).collect();
+    let engine =
+        world.engine_with_transports(Arc::new(SystemClock), Arc::new(FakeHosts(hosts)), None);
     let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(Arc::new(engine), sender);
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut take = |until: usize| {
         while seen.len() < until {
-            match events.recv_timeout(LIMIT).expect("others are seen") {
+            match events.recv_timeout(WAIT_TIMEOUT).expect("others are seen") {
                 FleetEvent::Observed(some) => {
                     assert!(some.iter().all(|it| it.state == State::Scratch));
                     seen.extend(some.into_iter().map(|it| it.agent));
@@ -231,18 +234,18 @@ fn hosts_that_never_answer_keep_no_other_waiting() {
         }
         seen.clone()
     };
-    let others = take((HOSTS - silent.len()) * AGENTS);
+    let others = take((HOST_COUNT - silent.len()) * AGENTS_PER_HOST);
     assert!(
         others
             .iter()
             .all(|agent| !silent.iter().any(|host| agent.starts_with(host)))
     );
     // One for each host, not one for each agent.
-    assert!(threads() < 400, "{}", threads());
+    assert!(thread_count() < 400, "{}", thread_count());
     drop(release);
-    take(HOSTS * AGENTS);
+    take(HOST_COUNT * AGENTS_PER_HOST);
     drop(fleet);
-    while events.recv_timeout(LIMIT).is_ok() {}
+    while events.recv_timeout(WAIT_TIMEOUT).is_ok() {}
     let end = events.try_recv().unwrap_err();
     assert_eq!(end, crossbeam_channel::TryRecvError::Disconnected);
 }

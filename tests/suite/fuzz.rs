@@ -9,13 +9,13 @@ use std::fs;
 use std::panic;
 use std::path::{Path, PathBuf};
 
-use targets::{SPLIT, TARGETS, Target};
+use targets::{PART_SEPARATOR, TARGETS, Target};
 
 /// How many edits of seeds a target gets.
-const EDITS: usize = 400;
+const EDITS_PER_TARGET: usize = 400;
 
 /// What edits put in.
-const WORDS: &[&str] = &[
+const INSERTED_WORDS: &[&str] = &[
     "---\n",
     "\n---\n",
     "```\n",
@@ -59,28 +59,31 @@ const WORDS: &[&str] = &[
     "\0",
 ];
 
-fn root() -> PathBuf {
+fn project_root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The files of a folder that end in `end`.
-fn files(folder: &str, end: &str) -> Vec<Vec<u8>> {
-    let items = fs::read_dir(root().join(folder)).unwrap();
+fn files_with_suffix(folder: &str, end: &str) -> Vec<Vec<u8>> {
+    let items = fs::read_dir(project_root().join(folder)).unwrap();
     let mut paths: Vec<PathBuf> = items.map(|item| item.unwrap().path()).collect();
     paths.retain(|path| path.to_string_lossy().ends_with(end));
     paths.sort();
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-fn seeds(target: &str) -> Vec<Vec<u8>> {
-    let parts = |parts: &[&[u8]]| parts.join(&SPLIT);
+fn seeds_of(target: &str) -> Vec<Vec<u8>> {
+    let parts = |parts: &[&[u8]]| parts.join(&PART_SEPARATOR);
     match target {
         "config" => {
             let folders = ["tests/configs/valid", "tests/configs/invalid", "config"];
-            folders.iter().flat_map(|it| files(it, ".conf")).collect()
+            folders
+                .iter()
+                .flat_map(|it| files_with_suffix(it, ".conf"))
+                .collect()
         }
         "boundary" => {
-            let baselines = files("baselines", ".md");
+            let baselines = files_with_suffix("baselines", ".md");
             let notes: &[u8] = b"\n## Scratch Notes\n\n- a\n---\n- b\n";
             let built = ["=", "<", "~\x03", "~\x0e"].map(str::as_bytes);
             let mut seeds = Vec::new();
@@ -180,9 +183,9 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
 }
 
 /// Numbers that look random and are the same in every run.
-pub struct Numbers(pub u64);
+pub struct SeededNumbers(pub u64);
 
-impl Numbers {
+impl SeededNumbers {
     /// One of those below a limit.
     pub fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
@@ -192,7 +195,7 @@ impl Numbers {
     }
 }
 
-fn edit(bytes: &mut Vec<u8>, other: &[u8], numbers: &mut Numbers) {
+fn mutate(bytes: &mut Vec<u8>, other: &[u8], numbers: &mut SeededNumbers) {
     let at = numbers.below(bytes.len() + 1);
     let end = (at + numbers.below(24)).min(bytes.len());
     match numbers.below(6) {
@@ -205,51 +208,57 @@ fn edit(bytes: &mut Vec<u8>, other: &[u8], numbers: &mut Numbers) {
             bytes.splice(at..at, other[from..to].iter().copied());
         }
         4 => bytes
-            .splice(at..end, WORDS[numbers.below(WORDS.len())].bytes())
+            .splice(
+                at..end,
+                INSERTED_WORDS[numbers.below(INSERTED_WORDS.len())].bytes(),
+            )
             .for_each(drop),
-        _ => drop(bytes.splice(at..at, WORDS[numbers.below(WORDS.len())].bytes())),
+        _ => drop(bytes.splice(
+            at..at,
+            INSERTED_WORDS[numbers.below(INSERTED_WORDS.len())].bytes(),
+        )),
     }
 }
 
-fn run(name: &str, target: Target, input: &[u8]) {
+fn run_target(name: &str, target: Target, input: &[u8]) {
     let result = panic::catch_unwind(|| target(input));
     assert!(result.is_ok(), "{name}: {}", input.escape_ascii());
 }
 
 #[test]
-fn fuzz_targets_hold_on_their_seeds_and_what_is_near() {
-    let mut numbers = Numbers(0x5EED);
+fn fuzz_targets_hold_on_seeds_and_mutations() {
+    let mut numbers = SeededNumbers(0x5EED);
     for (name, target) in TARGETS {
-        let seeds = seeds(name);
+        let seeds = seeds_of(name);
         for seed in &seeds {
-            run(name, *target, seed);
+            run_target(name, *target, seed);
         }
-        for _ in 0..EDITS {
+        for _ in 0..EDITS_PER_TARGET {
             let mut input = seeds[numbers.below(seeds.len())].clone();
             let other = &seeds[numbers.below(seeds.len())];
             for _ in 0..=numbers.below(8) {
-                edit(&mut input, other, &mut numbers);
+                mutate(&mut input, other, &mut numbers);
             }
-            run(name, *target, &input);
+            run_target(name, *target, &input);
         }
     }
 }
 
 #[test]
-fn fuzz_has_a_binary_and_seeds_for_each_target() {
-    let manifest = fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap();
+fn fuzz_targets_have_binary_and_seeds() {
+    let manifest = fs::read_to_string(project_root().join("fuzz/Cargo.toml")).unwrap();
     for (name, _) in TARGETS {
         assert!(
             manifest.contains(&format!("\nname = \"{name}\"\n")),
             "{name}"
         );
         if std::env::var_os("FUZZ_SEEDS").is_some() {
-            let folder = root().join("fuzz/corpus").join(name);
+            let folder = project_root().join("fuzz/corpus").join(name);
             fs::create_dir_all(&folder).unwrap();
-            for (number, seed) in seeds(name).iter().enumerate() {
+            for (number, seed) in seeds_of(name).iter().enumerate() {
                 fs::write(folder.join(format!("seed-{number}")), seed).unwrap();
             }
         }
     }
-    assert!(Path::new(&root().join("fuzz/Cargo.lock")).is_file());
+    assert!(Path::new(&project_root().join("fuzz/Cargo.lock")).is_file());
 }

@@ -9,36 +9,36 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::fixture::{PROGRAM, Site};
-use crate::reader::{Stream, foreign, payloads};
-use crate::terminal::{Terminal, command};
+use crate::fixture::{PROGRAM_PATH, Site};
+use crate::reader::{StreamKind, all_payloads, unexpected_output};
+use crate::terminal::{Terminal, isolated_command};
 
-const CONFIG: &str = "memory-shepherd.conf";
-const REVIEWER: &str = "agents/code-reviewer/MEMORY.md";
+const CONFIG_NAME: &str = "memory-shepherd.conf";
+const REVIEWER_MEMORY: &str = "agents/code-reviewer/MEMORY.md";
 
 /// A name that a file may have.
-const NAME: &str = "\x1b]0;owned\x07\x1b[31m\u{9b}2J\u{202e}\u{200b}\u{e0041}";
+const HOSTILE_NAME: &str = "\x1b]0;owned\x07\x1b[31m\u{9b}2J\u{202e}\u{200b}\u{e0041}";
 
 /// All payloads, each a line.
-fn everything() -> Vec<u8> {
-    let lines = payloads().into_iter();
+fn all_payload_lines() -> Vec<u8> {
+    let lines = all_payloads().into_iter();
     lines
         .flat_map(|payload| [&b"- "[..], &payload, b"\n"].concat())
         .collect()
 }
 
 /// A fleet in which everything that can be hostile is.
-fn site() -> Site {
+fn hostile_site() -> Site {
     let site = Site::new();
-    let all = everything();
+    let all = all_payload_lines();
     let hostile = |text: &str| {
         let (first, rest) = text.split_once("\n1. ").unwrap();
         [first.as_bytes(), b"\n", &all, b"1. ", rest.as_bytes()].concat()
     };
-    let reviewer = Site::baseline("code-reviewer");
-    site.write(REVIEWER, [&hostile(&reviewer)[..], &all].concat());
+    let reviewer = Site::read_baseline("code-reviewer");
+    site.write(REVIEWER_MEMORY, [&hostile(&reviewer)[..], &all].concat());
     site.append("agents/monitor-bot/MEMORY.md", "- quiet night\n");
-    let _ = site.run(["reset", "monitor-bot"]).code(0);
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
     // Of somebody with such a name, and something that such a one archived.
     let ledger = "archives/.shepherd/ledger.jsonl";
     let records = site.read(ledger);
@@ -52,23 +52,36 @@ fn site() -> Site {
     last["prev"] = hex(&Sha256::digest(records.lines().last().unwrap())).into();
     last["note"] = evil.into();
     site.append(ledger, format!("{last}\n"));
-    site.write(format!("archives/monitor/{NAME}.md").as_str(), &all);
+    site.write(format!("archives/monitor/{HOSTILE_NAME}.md").as_str(), &all);
     site.write("archives/monitor/2026-03-14_0900.md", &all);
     // Its baseline, its folder, and a folder where a file should be.
-    site.write(format!("baselines/{NAME}.md").as_str(), hostile(&reviewer));
-    site.write(format!("agents/{NAME}/MEMORY.md").as_str(), &reviewer);
-    site.write(format!("agents/{NAME}/taken/MEMORY.md/x").as_str(), "");
+    site.write(
+        format!("baselines/{HOSTILE_NAME}.md").as_str(),
+        hostile(&reviewer),
+    );
+    site.write(
+        format!("agents/{HOSTILE_NAME}/MEMORY.md").as_str(),
+        &reviewer,
+    );
+    site.write(
+        format!("agents/{HOSTILE_NAME}/taken/MEMORY.md/x").as_str(),
+        "",
+    );
     let ours = format!(
-        "memory_file=./agents/{NAME}/MEMORY.md\nbaseline={NAME}.md\narchive_subdir={NAME}\n"
+        "memory_file=./agents/{HOSTILE_NAME}/MEMORY.md\nbaseline={HOSTILE_NAME}.md\narchive_subdir={HOSTILE_NAME}\n"
     );
     let more = format!(
-        "[ours]\n{ours}[taken]\nmemory_file=./agents/{NAME}/taken/MEMORY.md\nbaseline={NAME}.md\n\
-         [gone]\nmemory_file=./{NAME}/MEMORY.md\nbaseline=no {NAME}.md\n\
-         [far]\nremote_host=box\nremote_memory=/{NAME}/MEMORY.md\nbaseline=monitor-bot-MEMORY.md\n"
+        "[ours]\n{ours}[taken]\nmemory_file=./agents/{HOSTILE_NAME}/taken/MEMORY.md\nbaseline={HOSTILE_NAME}.md\n\
+         [gone]\nmemory_file=./{HOSTILE_NAME}/MEMORY.md\nbaseline=no {HOSTILE_NAME}.md\n\
+         [far]\nremote_host=box\nremote_memory=/{HOSTILE_NAME}/MEMORY.md\nbaseline=monitor-bot-MEMORY.md\n"
     );
-    let config = site.read(CONFIG);
-    let named = format!("[general]\nfleet_name=west {NAME}\nfleet_tag=PROD {NAME}\n");
-    site.write(CONFIG, config.replacen("[general]\n", &named, 1) + &more);
+    let config = site.read(CONFIG_NAME);
+    let named =
+        format!("[general]\nfleet_name=west {HOSTILE_NAME}\nfleet_tag=PROD {HOSTILE_NAME}\n");
+    site.write(
+        CONFIG_NAME,
+        config.replacen("[general]\n", &named, 1) + &more,
+    );
     site.write("said", &all);
     let said = site.path("said");
     site.write(
@@ -84,8 +97,8 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The program in a terminal, with an ssh of ours.
-fn start(site: &Site, arguments: &[&str]) -> Terminal {
-    let mut command = command(Path::new(PROGRAM), &site.path("home"));
+fn start_in_terminal(site: &Site, arguments: &[&str]) -> Terminal {
+    let mut command = isolated_command(Path::new(PROGRAM_PATH), &site.path("home"));
     let path = format!("{}:/usr/bin:/bin", site.path("bin").display());
     command.env("PATH", path);
     command.cwd(&site.dir);
@@ -94,76 +107,79 @@ fn start(site: &Site, arguments: &[&str]) -> Terminal {
 }
 
 /// What is asked of the program, among it what no one can mean.
-const ASKED: &[&[&str]] = &[
+const COMMANDS: &[&[&str]] = &[
     &["status"],
-    &["status", NAME],
+    &["status", HOSTILE_NAME],
     &["status", "-v"],
     &["diff", "code-reviewer", "--stat"],
     &["diff", "taken"],
     &["diff", "gone"],
     &["diff", "far"],
     &["log"],
-    &["log", NAME],
+    &["log", HOSTILE_NAME],
     &["verify"],
     &["archive", "list"],
     &["archive", "list", "monitor-bot"],
-    &["archive", "pin", NAME],
+    &["archive", "pin", HOSTILE_NAME],
     &["doctor"],
     &["config", "check"],
     &["config", "show"],
     &["reset", "--all", "--dry-run"],
     &["undo", "monitor-bot", "--dry-run"],
-    &["undo", "--run", NAME],
-    &[NAME],
-    &["--theme", NAME],
-    &["--config", NAME, "status"],
-    &["--nonsense", NAME],
+    &["undo", "--run", HOSTILE_NAME],
+    &[HOSTILE_NAME],
+    &["--theme", HOSTILE_NAME],
+    &["--config", HOSTILE_NAME, "status"],
+    &["--nonsense", HOSTILE_NAME],
     &["reset", "--all"],
 ];
 
 #[test]
-fn no_command_lets_it_out() {
-    let site = site();
+fn commands_never_print_hostile_bytes_raw() {
+    let site = hostile_site();
     let check = |asked: &[&str]| {
         // A theme that is wrong is told before a console is opened.
-        let ran = site.ran(site.command().env("PATH", site.path("bin")).args(asked));
-        for text in [&ran.out, &ran.err] {
-            let found = foreign(Stream::Plain, text.as_bytes());
+        let ran = site.run_command(site.command().env("PATH", site.path("bin")).args(asked));
+        for text in [&ran.stdout, &ran.stderr] {
+            let found = unexpected_output(StreamKind::Plain, text.as_bytes());
             assert!(found.is_empty(), "{asked:?}: {found:?}:\n{text:?}");
         }
-        let mut terminal = start(&site, asked);
+        let mut terminal = start_in_terminal(&site, asked);
         terminal.wait_for_exit();
-        let found = foreign(Stream::Colours, &terminal.bytes);
+        let found = unexpected_output(StreamKind::Colours, &terminal.bytes);
         let text = String::from_utf8_lossy(&terminal.bytes);
         assert!(found.is_empty(), "{asked:?}: {found:?}:\n{text:?}");
-        let mut terminal = start(&site, &[&["--json"], asked].concat());
+        let mut terminal = start_in_terminal(&site, &[&["--json"], asked].concat());
         terminal.wait_for_exit();
-        let found = foreign(Stream::Colours, &terminal.bytes);
+        let found = unexpected_output(StreamKind::Colours, &terminal.bytes);
         let text = String::from_utf8_lossy(&terminal.bytes);
         assert!(found.is_empty(), "JSON of {asked:?}: {found:?}:\n{text:?}");
     };
     // On a terminal a diff is for eyes; a pipe gets what `patch` needs.
-    let mut terminal = start(&site, &["diff", "code-reviewer"]);
+    let mut terminal = start_in_terminal(&site, &["diff", "code-reviewer"]);
     terminal.wait_for_exit();
     assert!(terminal.bytes.len() > 10_000, "{}", terminal.text());
-    assert_eq!(foreign(Stream::Colours, &terminal.bytes), [""; 0]);
-    for asked in ASKED {
+    assert_eq!(
+        unexpected_output(StreamKind::Colours, &terminal.bytes),
+        [""; 0]
+    );
+    for asked in COMMANDS {
         check(asked);
     }
     // And everything that may be wrong in a config at once.
-    let mut config = site.read(CONFIG).into_bytes();
-    config.extend(format!("[{NAME}]\n{NAME} = {NAME}\n{NAME}\n[x]\nbaseline=../{NAME}\n").bytes());
-    config.extend(everything());
-    site.write(CONFIG, config);
+    let mut config = site.read(CONFIG_NAME).into_bytes();
+    config.extend(format!("[{HOSTILE_NAME}]\n{HOSTILE_NAME} = {HOSTILE_NAME}\n{HOSTILE_NAME}\n[x]\nbaseline=../{HOSTILE_NAME}\n").bytes());
+    config.extend(all_payload_lines());
+    site.write(CONFIG_NAME, config);
     for asked in [&["status"][..], &["config", "check"], &["doctor"], &["all"]] {
         check(asked);
     }
 }
 
 #[test]
-fn no_screen_lets_it_out() {
-    let site = site();
-    let mut terminal = start(&site, &["--config", CONFIG]);
+fn screens_never_print_hostile_bytes_raw() {
+    let site = hostile_site();
+    let mut terminal = start_in_terminal(&site, &["--config", CONFIG_NAME]);
     let press = |terminal: &mut Terminal, keys: &str| {
         for key in keys.split(' ') {
             terminal.send(match key {
@@ -225,15 +241,15 @@ fn no_screen_lets_it_out() {
     terminal.send("\x1b[201~");
     press(&mut terminal, "Esc Esc");
     // A config that breaks meanwhile.
-    let mut config = site.read(CONFIG).into_bytes();
-    config.extend(format!("[{NAME}]\n{NAME} = {NAME}\n").bytes());
-    config.extend(everything());
-    site.write(CONFIG, config);
+    let mut config = site.read(CONFIG_NAME).into_bytes();
+    config.extend(format!("[{HOSTILE_NAME}]\n{HOSTILE_NAME} = {HOSTILE_NAME}\n").bytes());
+    config.extend(all_payload_lines());
+    site.write(CONFIG_NAME, config);
     terminal.wait_for("memory-shepherd.conf:");
     press(&mut terminal, "7 1");
     terminal.send("q");
     assert!(terminal.wait_for_exit().success());
-    terminal.is_restored();
-    let found = foreign(Stream::Screen, &terminal.bytes);
+    terminal.assert_restored();
+    let found = unexpected_output(StreamKind::Screen, &terminal.bytes);
     assert_eq!(found, [""; 0]);
 }

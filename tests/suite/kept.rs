@@ -10,150 +10,159 @@ use memory_shepherd::engine::{FileState, Outcome, StepAction, UndoMode, UndoTarg
 use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::{FailureCause, MemoryObject, SpecialFile, SwapMethod};
 
-use super::contract::{Ground, OnDisk};
-use super::world::{BASELINE, Interposer, Moment, World, apply};
+use super::contract::{DiskFixture, TransportFixture};
+use super::world::{BASELINE, InterposingTransport, TransportCall, World, apply_plan};
 
-fn scout() -> [String; 1] {
+fn scout_name() -> [String; 1] {
     ["scout".to_string()]
 }
 
 /// Puts a directory with a file in it in place of whatever stands there.
-fn put_directory(world: &World) {
+fn replace_with_directory(world: &World) {
     // Nothing stands there at first.
-    let _ = fs::remove_file(world.memory("scout"));
-    fs::create_dir(world.memory("scout")).unwrap();
-    fs::write(world.memory("scout").join("inside"), "notes").unwrap();
+    let _ = fs::remove_file(world.memory_path("scout"));
+    fs::create_dir(world.memory_path("scout")).unwrap();
+    fs::write(world.memory_path("scout").join("inside"), "notes").unwrap();
 }
 
 /// A memory that was a file, then a directory, and was reset both times; with the name
 /// that the directory is kept under.
-fn displaced() -> (World, String) {
+fn world_with_kept_directory() -> (World, String) {
     let world = World::new(&["scout"]);
-    world.reset().ok();
-    put_directory(&world);
-    world.reset().ended(Outcome::Ok);
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    let kept = world.records().pop().unwrap().event.kept_names;
+    world.reset().assert_ok();
+    replace_with_directory(&world);
+    world.reset().assert_outcome(Outcome::Ok);
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    let kept = world.read_records().pop().unwrap().event.kept_names;
     let [kept] = kept.try_into().unwrap();
-    assert_eq!(world.litter("scout"), [format!("{kept}/inside")]);
+    assert_eq!(world.leftovers("scout"), [format!("{kept}/inside")]);
     (world, kept)
 }
 
 #[track_caller]
-fn is_put_back(world: &World) {
-    let inside = world.memory("scout").join("inside");
+fn assert_directory_restored(world: &World) {
+    let inside = world.memory_path("scout").join("inside");
     assert_eq!(fs::read(inside).unwrap(), b"notes");
-    assert_eq!(world.litter("scout"), [""; 0]);
-    assert_eq!(world.pending(), [""; 0]);
+    assert_eq!(world.leftovers("scout"), [""; 0]);
+    assert_eq!(world.pending_journals(), [""; 0]);
 }
 
 #[test]
-fn directory_without_a_record_of_a_file_is_refused() {
+fn directory_without_file_record_is_refused() {
     let world = World::new(&["scout"]);
-    put_directory(&world);
+    replace_with_directory(&world);
     let block = world.observe("scout").blocker.unwrap();
     assert_eq!(block.kind, ErrorKind::Conflict);
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Conflict)
+    );
     // As timers do it, who make no plan.
     let engine = world.engine();
-    let plan = engine.plan_unobserved(&scout(), false).unwrap();
+    let plan = engine.plan_unobserved(&scout_name(), false).unwrap();
     let report = engine.apply_plan(&plan, false, &false.into(), &mut |_| ());
     assert_eq!(report.worst_kind(), Some(ErrorKind::Conflict));
-    is_put_back(&world);
+    assert_directory_restored(&world);
 }
 
 #[test]
-fn file_that_was_never_changed_is_on_record() {
+fn unchanged_file_counts_as_recorded() {
     let world = World::new(&["scout"]);
-    world.write("scout", BASELINE);
-    world.reset().ended(Outcome::Unchanged);
-    put_directory(&world);
-    world.reset().ok();
+    world.write_memory("scout", BASELINE);
+    world.reset().assert_outcome(Outcome::Unchanged);
+    replace_with_directory(&world);
+    world.reset().assert_ok();
 }
 
 #[test]
-fn record_about_another_memory_allows_no_directory() {
+fn record_of_other_memory_does_not_allow_directory() {
     let mut world = World::new(&["scout"]);
-    world.add("scout", "memory_file = agents/scout/OTHER.md\n");
-    world.reset().ok();
-    fs::remove_file(world.folder("scout").join("OTHER.md")).unwrap();
-    world.add("scout", "");
-    put_directory(&world);
-    world.reset().ended(Outcome::Refused);
-    is_put_back(&world);
+    world.add_agent("scout", "memory_file = agents/scout/OTHER.md\n");
+    world.reset().assert_ok();
+    fs::remove_file(world.agent_directory("scout").join("OTHER.md")).unwrap();
+    world.add_agent("scout", "");
+    replace_with_directory(&world);
+    world.reset().assert_outcome(Outcome::Refused);
+    assert_directory_restored(&world);
 }
 
 #[test]
-fn kept_directory_is_put_back_by_undo() {
-    let (world, kept) = displaced();
-    let target = UndoTarget::Agents(scout().to_vec());
+fn undo_puts_kept_directory_back() {
+    let (world, kept) = world_with_kept_directory();
+    let target = UndoTarget::Agents(scout_name().to_vec());
     let engine = world.engine();
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
     assert_eq!(plan.steps[0].action, StepAction::PutBack);
     assert!(plan.steps[0].notes.join("; ").contains(&kept));
-    apply(&engine, &plan).ok();
-    is_put_back(&world);
-    let last = world.records().pop().unwrap().event;
+    apply_plan(&engine, &plan).assert_ok();
+    assert_directory_restored(&world);
+    let last = world.read_records().pop().unwrap().event;
     assert_eq!(last.after, Some(FileState::Special(SpecialFile::Directory)));
     // And once more, there and back.
-    world.redo("scout").ended(Outcome::Ok);
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    world.undo("scout", UndoMode::Refuse).ok();
-    is_put_back(&world);
+    world.redo("scout").assert_outcome(Outcome::Ok);
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_directory_restored(&world);
 }
 
 #[test]
-fn put_back_exchanges_a_kept_object_with_the_memory() {
-    fn exchanges(ground: &dyn Ground) {
+fn put_back_exchanges_kept_object_with_memory() {
+    fn assert_exchanges(ground: &dyn TransportFixture) {
         ground.write("MEMORY.md", b"memory");
-        ground.put_odd("kept", &SpecialFile::Directory);
-        let swapped = ground.open().restore_object("kept", None).unwrap();
+        ground.create_special_file("kept", &SpecialFile::Directory);
+        let swapped = ground
+            .open_directory()
+            .restore_object("kept", None)
+            .unwrap();
         assert_eq!(swapped.method, SwapMethod::Exchange);
         let [displaced] = swapped.displaced.try_into().unwrap();
         assert_eq!(
-            ground.probe(),
+            ground.probe_memory(),
             MemoryObject::Special(SpecialFile::Directory)
         );
         assert_eq!(ground.bytes(&displaced).unwrap(), b"memory");
         assert_eq!(ground.names(), ["MEMORY.md", &displaced], "kept is free");
-        let gone = ground.open().restore_object("gone", None).unwrap_err();
+        let gone = ground
+            .open_directory()
+            .restore_object("gone", None)
+            .unwrap_err();
         assert_eq!(gone.cause, FailureCause::Replaced);
     }
-    exchanges(&OnDisk::new(true));
-    exchanges(&OnDisk::bounded());
+    assert_exchanges(&DiskFixture::new(true));
+    assert_exchanges(&DiskFixture::bounded());
 }
 
 #[test]
-fn kept_name_never_stands_for_another_object() {
-    let (world, _) = displaced();
-    let first = world.records().pop().unwrap().event.run;
+fn kept_names_are_unique_per_object() {
+    let (world, _) = world_with_kept_directory();
+    let first = world.read_records().pop().unwrap().event.run;
     let is_first = |name: &str| {
-        let inside = world.folder("scout").join(name).join("inside");
+        let inside = world.agent_directory("scout").join(name).join("inside");
         inside.exists()
     };
     // Another directory makes room for the one that is put back.
-    fs::remove_file(world.memory("scout")).unwrap();
-    fs::create_dir(world.memory("scout")).unwrap();
-    world.undo("scout", UndoMode::Overwrite).ok();
+    fs::remove_file(world.memory_path("scout")).unwrap();
+    fs::create_dir(world.memory_path("scout")).unwrap();
+    world.undo("scout", UndoMode::Overwrite).assert_ok();
     assert!(is_first("MEMORY.md"));
-    world.redo("scout").ended(Outcome::Ok);
+    world.redo("scout").assert_outcome(Outcome::Ok);
     assert!(!is_first("MEMORY.md"));
     let engine = world.engine();
     let target = UndoTarget::Run(first);
     let plan = engine
         .plan_undo(&target, UndoMode::Overwrite, false)
         .unwrap();
-    apply(&engine, &plan).ok();
+    apply_plan(&engine, &plan).assert_ok();
     assert!(is_first("MEMORY.md"));
 }
 
 /// The agent may rename what is kept, and put another one at its name.
 #[test]
-fn other_object_at_a_kept_name_is_refused() {
-    let (world, kept) = displaced();
-    let kept = world.folder("scout").join(kept);
-    fs::rename(&kept, world.folder("scout").join("mine")).unwrap();
+fn replaced_kept_object_is_refused() {
+    let (world, kept) = world_with_kept_directory();
+    let kept = world.agent_directory("scout").join(kept);
+    fs::rename(&kept, world.agent_directory("scout").join("mine")).unwrap();
     assert_eq!(world.observe("scout").reason, "");
     fs::create_dir(&kept).unwrap();
     let why = world.observe("scout").reason;
@@ -162,14 +171,17 @@ fn other_object_at_a_kept_name_is_refused() {
         "{why}"
     );
     let ran = world.undo("scout", UndoMode::Overwrite);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Conflict)
+    );
     assert!(
         ran.note()
             .contains("another object of that kind, a directory, stands now"),
         "{}",
         ran.note()
     );
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     fs::remove_dir(&kept).unwrap();
     fs::write(&kept, "a file").unwrap();
     let ran = world.undo("scout", UndoMode::Overwrite);
@@ -180,80 +192,87 @@ fn other_object_at_a_kept_name_is_refused() {
     );
     // Back under its name, it is the one again.
     fs::remove_file(&kept).unwrap();
-    fs::rename(world.folder("scout").join("mine"), &kept).unwrap();
-    world.undo("scout", UndoMode::Refuse).ok();
-    is_put_back(&world);
+    fs::rename(world.agent_directory("scout").join("mine"), &kept).unwrap();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_directory_restored(&world);
 }
 
 /// The same between the look of the undo and the exchange.
 #[test]
-fn object_swapped_before_its_exchange_is_refused() {
-    let (world, kept) = displaced();
+fn object_swapped_before_exchange_is_refused() {
+    let (world, kept) = world_with_kept_directory();
     let (kept, mine) = (
-        world.folder("scout").join(kept),
-        world.folder("scout").join("mine"),
+        world.agent_directory("scout").join(kept),
+        world.agent_directory("scout").join("mine"),
     );
     let transport = {
         let (kept, mine) = (kept.clone(), mine.clone());
-        Interposer::new(world.local(), move |moment| {
-            if moment == Moment::Before("put_back") && !mine.exists() {
+        InterposingTransport::new(world.local_transport(), move |moment| {
+            if moment == TransportCall::Before("put_back") && !mine.exists() {
                 fs::rename(&kept, &mine).unwrap();
                 fs::create_dir(&kept).unwrap();
             }
             Ok(())
         })
     };
-    let engine = world.engine_on(transport as Arc<_>);
-    let target = UndoTarget::Agents(scout().to_vec());
+    let engine = world.engine_with_transport(transport as Arc<_>);
+    let target = UndoTarget::Agents(scout_name().to_vec());
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-    let ran = apply(&engine, &plan);
-    assert_ne!(ran.of("scout").outcome, Outcome::Ok);
-    assert_eq!(ran.of("scout").kind, Some(ErrorKind::Conflict));
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    let ran = apply_plan(&engine, &plan);
+    assert_ne!(ran.result_of("scout").outcome, Outcome::Ok);
+    assert_eq!(ran.result_of("scout").kind, Some(ErrorKind::Conflict));
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     assert!(mine.join("inside").exists() && kept.exists());
 }
 
 #[test]
-fn notes_are_archived_before_a_directory_is_put_back() {
-    let (world, _) = displaced();
+fn put_back_of_directory_archives_notes_first() {
+    let (world, _) = world_with_kept_directory();
     world.write_scratch("scout", "- since\n");
     world
         .undo("scout", UndoMode::Refuse)
-        .ended(Outcome::Refused);
-    world.undo("scout", UndoMode::Overwrite).ok();
-    is_put_back(&world);
-    assert!(world.holds("scout", b"- since\n"));
+        .assert_outcome(Outcome::Refused);
+    world.undo("scout", UndoMode::Overwrite).assert_ok();
+    assert_directory_restored(&world);
+    assert!(world.preserves("scout", b"- since\n"));
 }
 
 #[test]
-fn undo_says_when_the_kept_directory_is_gone() {
-    let (world, kept) = displaced();
-    fs::rename(world.folder("scout").join(&kept), world.root.join("moved")).unwrap();
+fn undo_says_when_kept_directory_is_gone() {
+    let (world, kept) = world_with_kept_directory();
+    fs::rename(
+        world.agent_directory("scout").join(&kept),
+        world.root.join("moved"),
+    )
+    .unwrap();
     let ran = world.undo("scout", UndoMode::Refuse);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Conflict)
+    );
     assert!(ran.note().contains(&kept), "{}", ran.note());
     assert!(ran.note().contains("is no longer there"), "{}", ran.note());
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
 }
 
 /// Wherever an undo ends, the next one puts the directory back.
 #[test]
-fn directory_is_put_back_after_a_crash_at_any_point() {
+fn put_back_crash_at_any_point_is_recovered() {
     let mut crashed = 0;
     for point in 0.. {
-        let (world, _) = displaced();
+        let (world, _) = world_with_kept_directory();
         let passed = AtomicUsize::new(0);
-        let transport = Interposer::new(world.local(), move |_| {
+        let transport = InterposingTransport::new(world.local_transport(), move |_| {
             if passed.fetch_add(1, Ordering::Relaxed) == point {
                 resume_unwind(Box::new("crash"));
             }
             Ok(())
         });
-        let engine = world.engine_on(transport as Arc<_>);
-        let target = UndoTarget::Agents(scout().to_vec());
+        let engine = world.engine_with_transport(transport as Arc<_>);
+        let target = UndoTarget::Agents(scout_name().to_vec());
         let undo = || {
             let plan = engine.plan_undo(&target, UndoMode::Refuse, false);
-            apply(&engine, &plan.unwrap());
+            apply_plan(&engine, &plan.unwrap());
         };
         if catch_unwind(AssertUnwindSafe(undo)).is_ok() {
             break;
@@ -261,16 +280,20 @@ fn directory_is_put_back_after_a_crash_at_any_point() {
         crashed += 1;
         // The first settles what the crash left; where that was after the exchange,
         // there is nothing more to undo but the reset before.
-        if world.memory("scout").is_file() {
-            world.undo("scout", UndoMode::Refuse).ended(Outcome::Ok);
+        if world.memory_path("scout").is_file() {
+            world
+                .undo("scout", UndoMode::Refuse)
+                .assert_outcome(Outcome::Ok);
         } else {
             let engine = world.engine();
-            let plan = engine.plan_reset(&scout(), false).unwrap();
+            let plan = engine.plan_reset(&scout_name(), false).unwrap();
             assert!(plan.skipped.is_empty(), "{plan:?}");
-            world.reset().ended(Outcome::Ok);
-            world.undo("scout", UndoMode::Refuse).ended(Outcome::Ok);
+            world.reset().assert_outcome(Outcome::Ok);
+            world
+                .undo("scout", UndoMode::Refuse)
+                .assert_outcome(Outcome::Ok);
         }
-        is_put_back(&world);
+        assert_directory_restored(&world);
     }
     assert!(crashed > 5, "{crashed}");
     println!("{crashed} points");
@@ -278,13 +301,13 @@ fn directory_is_put_back_after_a_crash_at_any_point() {
 
 /// Taking the undo back displaces the directory again, as the reset did.
 #[test]
-fn redo_that_displaces_a_directory_is_typed() {
-    let (world, _) = displaced();
+fn redo_that_displaces_directory_must_be_typed() {
+    let (world, _) = world_with_kept_directory();
     let is_typed = |target| {
         let plan = world.engine().plan_undo(&target, UndoMode::Refuse, false);
         plan.unwrap().steps[0].is_confirmation_typed
     };
-    assert!(!is_typed(UndoTarget::Agents(scout().to_vec())));
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert!(is_typed(UndoTarget::Redo(scout().to_vec())));
+    assert!(!is_typed(UndoTarget::Agents(scout_name().to_vec())));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert!(is_typed(UndoTarget::Redo(scout_name().to_vec())));
 }

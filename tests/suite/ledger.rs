@@ -20,12 +20,12 @@ use memory_shepherd::error::ErrorKind;
 
 use super::world::World;
 
-fn ledger(world: &World) -> PathBuf {
-    world.archive().join(".shepherd/ledger.jsonl")
+fn ledger_path(world: &World) -> PathBuf {
+    world.archive_directory().join(".shepherd/ledger.jsonl")
 }
 
 /// A world with three runs of two agents, each with an entry.
-fn lived() -> World {
+fn world_with_three_runs() -> World {
     let world = World::new(&["ranger", "scout"]);
     for note in ["- one\n", "- two\n", "- three\n"] {
         world.write_scratch("ranger", note);
@@ -49,7 +49,7 @@ fn findings(world: &World) -> Vec<(FindingSubject, ErrorKind, String)> {
 }
 
 #[track_caller]
-fn finds(world: &World, about: FindingSubject, words: &str) {
+fn assert_single_finding(world: &World, about: FindingSubject, words: &str) {
     let found = findings(world);
     let [(what, ErrorKind::Integrity, text)] = found.as_slice() else {
         panic!("{found:?}")

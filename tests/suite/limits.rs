@@ -5,38 +5,38 @@ use std::fs;
 
 use assert_cmd::Command;
 
-use super::fixture::{PROGRAM, Ran, Site};
+use super::fixture::{CommandOutput, PROGRAM_PATH, Site};
 
 /// How many agents a fleet has that needs more open files than it gets.
-const AGENTS: usize = 100;
+const AGENT_COUNT: usize = 100;
 
 /// Runs the program with a limit of its process, such as `--nofile=40`; none where
 /// there is no `prlimit`.
-fn run_limited(site: &Site, limit: &str, arguments: &[&str]) -> Option<Ran> {
+fn run_limited(site: &Site, limit: &str, arguments: &[&str]) -> Option<CommandOutput> {
     if Command::new("prlimit").arg("--version").ok().is_err() {
         println!("skipped: no prlimit");
         return None;
     }
     let mut command = Command::new("prlimit");
     command
-        .args([limit, PROGRAM])
+        .args([limit, PROGRAM_PATH])
         .args(arguments)
         .env("TZ", "UTC")
         .current_dir(&site.dir);
-    Some(site.ran(&mut command))
+    Some(site.run_command(&mut command))
 }
 
-fn memory(agent: usize) -> String {
+fn memory_name(agent: usize) -> String {
     format!("agents/a{agent}/MEMORY.md")
 }
 
 #[test]
 fn few_open_files_make_smaller_batches() {
     let site = Site::new();
-    let baseline = Site::baseline("monitor-bot");
+    let baseline = Site::read_baseline("monitor-bot");
     let mut config = "[general]\nbaseline_dir=./baselines\narchive_dir=./archives\n".to_string();
-    for agent in 0..AGENTS {
-        let memory = memory(agent);
+    for agent in 0..AGENT_COUNT {
+        let memory = memory_name(agent);
         site.write(&memory, format!("{baseline}- note {agent}\n"));
         let path = site.path(&memory);
         config.push_str(&format!(
@@ -49,19 +49,19 @@ fn few_open_files_make_smaller_batches() {
         let Some(ran) = run_limited(&site, "--nofile=40", arguments) else {
             return;
         };
-        let ran = ran.code(0);
-        assert!(!ran.err.contains("open files"), "{}", ran.err);
+        let ran = ran.assert_code(0);
+        assert!(!ran.stderr.contains("open files"), "{}", ran.stderr);
     }
-    for agent in 0..AGENTS {
-        assert_eq!(site.read(&memory(agent)), baseline);
+    for agent in 0..AGENT_COUNT {
+        assert_eq!(site.read(&memory_name(agent)), baseline);
     }
     let _ = run_limited(&site, "--nofile=40", &["status"])
         .unwrap()
-        .code(0);
+        .assert_code(0);
 }
 
 #[test]
-fn file_size_limit_is_told_and_loses_nothing() {
+fn file_size_limit_is_reported_and_loses_nothing() {
     let site = Site::new();
     let path = "agents/monitor-bot/MEMORY.md";
     site.append(path, "- a note\n".repeat(10_000));
@@ -70,12 +70,12 @@ fn file_size_limit_is_told_and_loses_nothing() {
         return;
     };
     // A signal would have ended it without a word.
-    let ran = ran.code(3).warns("file too large");
-    assert!(!ran.err.contains("panicked"), "{}", ran.err);
+    let ran = ran.assert_code(3).assert_stderr_has("file too large");
+    assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     assert_eq!(site.read(path), before);
     let beside = fs::read_dir(site.path("agents/monitor-bot")).unwrap();
     assert_eq!(beside.count(), 1);
-    let _ = site.run(["reset", "monitor-bot"]).code(0);
-    let _ = site.run(["undo", "monitor-bot"]).code(0);
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    let _ = site.run(["undo", "monitor-bot"]).assert_code(0);
     assert_eq!(site.read(path), before);
 }

@@ -19,20 +19,20 @@ mod console_views;
 macro_rules! on_every_ground {
     (everywhere { $($case:ident)* } here { $($here:ident)* }) => {
         mod local {
-            $(#[test] fn $case() { super::$case(&super::OnDisk::new(true)); })*
-            $(#[test] fn $here() { super::$here(&super::OnDisk::new(true)); })*
+            $(#[test] fn $case() { super::$case(&super::DiskFixture::new(true)); })*
+            $(#[test] fn $here() { super::$here(&super::DiskFixture::new(true)); })*
         }
         mod without_kernel_help {
-            $(#[test] fn $case() { super::$case(&super::OnDisk::new(false)); })*
-            $(#[test] fn $here() { super::$here(&super::OnDisk::new(false)); })*
+            $(#[test] fn $case() { super::$case(&super::DiskFixture::new(false)); })*
+            $(#[test] fn $here() { super::$here(&super::DiskFixture::new(false)); })*
         }
         mod bounded {
-            $(#[test] fn $case() { super::$case(&super::OnDisk::bounded()); })*
-            $(#[test] fn $here() { super::$here(&super::OnDisk::bounded()); })*
+            $(#[test] fn $case() { super::$case(&super::DiskFixture::bounded()); })*
+            $(#[test] fn $here() { super::$here(&super::DiskFixture::bounded()); })*
         }
         mod fake {
-            $(#[test] fn $case() { super::$case(&super::InMemory::new()); })*
-            $(#[test] fn $here() { super::$here(&super::InMemory::new()); })*
+            $(#[test] fn $case() { super::$case(&super::FakeFixture::new()); })*
+            $(#[test] fn $here() { super::$here(&super::FakeFixture::new()); })*
         }
     };
 }

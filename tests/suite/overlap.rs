@@ -9,10 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use memory_shepherd::config::{self, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel};
 
-use super::world::{World, apply};
+use super::world::{World, apply_plan};
 
 /// An age at which a sweep takes a file without a name for the rest of a killed run.
-const STALE: Duration = Duration::from_secs(25 * 60 * 60);
+const STALE_AGE: Duration = Duration::from_secs(25 * 60 * 60);
 
 fn append(file: &mut File, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
@@ -20,20 +20,20 @@ fn append(file: &mut File, text: &str) {
 
 /// The archive's directory of the agent is the one that its memory is in.
 #[test]
-fn sweep_spares_what_a_record_names() {
-    let world = World::new(&["scout"]).general("archive_dir = agents");
+fn sweep_keeps_recorded_files() {
+    let world = World::new(&["scout"]).with_general("archive_dir = agents");
     let engine = world.engine_with_config(world.unchecked_config());
     let reset = |note: &str| {
         world.write_scratch("scout", note);
         let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
-        apply(&engine, &plan)
+        apply_plan(&engine, &plan)
     };
     world.write_scratch("scout", "");
-    let memory = world.memory("scout");
+    let memory = world.memory_path("scout");
     let mut writer = File::options().append(true).open(&memory).unwrap();
-    reset("- early\n").ok();
+    reset("- early\n").assert_ok();
     let names = |world: &World| {
-        let mut names = world.litter("scout");
+        let mut names = world.leftovers("scout");
         names.retain(|name| name.starts_with(".shepherd-"));
         names
     };
@@ -42,13 +42,13 @@ fn sweep_spares_what_a_record_names() {
     append(&mut writer, "- late\n");
     let long_ago = FileTimes::new().set_modified(SystemTime::UNIX_EPOCH);
     writer.set_times(long_ago).unwrap();
-    world.clock.advance(STALE);
+    world.clock.advance(STALE_AGE);
     reset("- second\n");
     assert_eq!(names(&world), displaced, "a writer has it open still");
     drop(writer);
     reset("- third\n");
     assert_eq!(names(&world), [""; 0]);
-    let entries = fs::read_dir(world.folder("scout")).unwrap();
+    let entries = fs::read_dir(world.agent_directory("scout")).unwrap();
     let late = entries.filter(|entry| {
         let path = entry.as_ref().unwrap().path();
         fs::read_to_string(path).is_ok_and(|text| text.ends_with("- late\n"))
@@ -57,7 +57,12 @@ fn sweep_spares_what_a_record_names() {
 }
 
 /// Reads a config in `root` with these directories and one agent.
-fn load(root: &Path, archive: &str, baselines: &str, memory: &str) -> Result<Config, ConfigErrors> {
+fn load_config(
+    root: &Path,
+    archive: &str,
+    baselines: &str,
+    memory: &str,
+) -> Result<Config, ConfigErrors> {
     let text = format!(
         "[general]\narchive_dir = {archive}\nbaseline_dir = {baselines}\n\
          [scout]\nmemory_file = {memory}\nbaseline = scout.md\n"
@@ -80,7 +85,7 @@ fn load(root: &Path, archive: &str, baselines: &str, memory: &str) -> Result<Con
 }
 
 /// The lines of the errors.
-fn lines(loaded: Result<Config, ConfigErrors>) -> Vec<usize> {
+fn error_lines(loaded: Result<Config, ConfigErrors>) -> Vec<usize> {
     let problems = loaded.unwrap_err().0;
     assert!(
         problems
@@ -90,7 +95,7 @@ fn lines(loaded: Result<Config, ConfigErrors>) -> Vec<usize> {
     problems.iter().map(|it| it.line.unwrap()).collect()
 }
 
-fn directory(names: &[&str]) -> (tempfile::TempDir, std::path::PathBuf) {
+fn directory_with(names: &[&str]) -> (tempfile::TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().canonicalize().unwrap();
     for name in names {
@@ -99,12 +104,12 @@ fn directory(names: &[&str]) -> (tempfile::TempDir, std::path::PathBuf) {
     (directory, root)
 }
 
-const MEMORY: usize = 5;
-const ARCHIVE: usize = 2;
-const BASELINES: usize = 3;
+const MEMORY_LINE: usize = 5;
+const ARCHIVE_LINE: usize = 2;
+const BASELINES_LINE: usize = 3;
 
 #[test]
-fn overlapping_directories_are_errors_of_the_config() {
+fn overlapping_directories_are_config_errors() {
     for made in [false, true] {
         for (archive, baselines, memory, expected) in [
             // The archive is the agent's own directory, or above it.
@@ -112,67 +117,82 @@ fn overlapping_directories_are_errors_of_the_config() {
                 "agents/scout",
                 "baselines",
                 "agents/scout/M.md",
-                &[MEMORY][..],
+                &[MEMORY_LINE][..],
             ),
-            ("agents", "baselines", "agents/scout/M.md", &[MEMORY]),
-            ("agents", "baselines", "agents/scout/deep/M.md", &[MEMORY]),
-            ("agents", "baselines", "agents/.shepherd/M.md", &[MEMORY]),
+            ("agents", "baselines", "agents/scout/M.md", &[MEMORY_LINE]),
+            (
+                "agents",
+                "baselines",
+                "agents/scout/deep/M.md",
+                &[MEMORY_LINE],
+            ),
+            (
+                "agents",
+                "baselines",
+                "agents/.shepherd/M.md",
+                &[MEMORY_LINE],
+            ),
             // It is inside the agent's.
             (
                 "agents/scout/a/b",
                 "baselines",
                 "agents/scout/M.md",
-                &[ARCHIVE],
+                &[ARCHIVE_LINE],
             ),
-            ("archives", "baselines", "M.md", &[ARCHIVE, BASELINES]),
+            (
+                "archives",
+                "baselines",
+                "M.md",
+                &[ARCHIVE_LINE, BASELINES_LINE],
+            ),
             // So are the baselines.
             (
                 "archives",
                 "agents/scout",
                 "agents/scout/M.md",
-                &[BASELINES],
+                &[BASELINES_LINE],
             ),
             (
                 "archives",
                 "agents/scout/b",
                 "agents/scout/M.md",
-                &[BASELINES],
+                &[BASELINES_LINE],
             ),
             // Files are deleted where the baselines are.
             (
                 "archives",
                 "archives/scout",
                 "agents/scout/M.md",
-                &[BASELINES],
+                &[BASELINES_LINE],
             ),
             (
                 "archives",
                 "archives/.shepherd/b",
                 "agents/scout/M.md",
-                &[BASELINES],
+                &[BASELINES_LINE],
             ),
             // Another way to spell it.
             (
                 "agents/scout/../../agents",
                 "baselines",
                 "agents/scout/M.md",
-                &[MEMORY],
+                &[MEMORY_LINE],
             ),
         ] {
-            let (_directory, root) = directory(&["agents/scout"]);
+            let (_directory, root) = directory_with(&["agents/scout"]);
             if made {
                 fs::create_dir_all(root.join(archive)).unwrap();
                 fs::create_dir_all(root.join(baselines)).unwrap();
                 fs::create_dir_all(root.join(memory).parent().unwrap()).unwrap();
             }
-            let found = lines(load(&root, archive, baselines, memory));
+            let found = error_lines(load_config(&root, archive, baselines, memory));
             assert_eq!(found, expected, "{archive} {baselines} {memory} {made}");
         }
     }
 }
 
 #[test]
-fn directories_beside_each_other_are_no_error() {
+fn adjacent_directories_are_accepted() {
     for (archive, baselines, memory) in [
         ("archives", "baselines", "agents/scout/M.md"),
         // As the original had it, or nearly.
@@ -183,8 +203,8 @@ fn directories_beside_each_other_are_no_error() {
         ("archives", "archives", "agents/scout/M.md"),
         ("agents/scout-archive", "baselines", "agents/scout/M.md"),
     ] {
-        let (_directory, root) = directory(&["x/agents/scout", "elsewhere"]);
-        let loaded = load(&root.join("x"), archive, baselines, memory);
+        let (_directory, root) = directory_with(&["x/agents/scout", "elsewhere"]);
+        let loaded = load_config(&root.join("x"), archive, baselines, memory);
         assert!(
             loaded.is_ok(),
             "{archive} {baselines}: {}",
@@ -194,29 +214,30 @@ fn directories_beside_each_other_are_no_error() {
 }
 
 #[test]
-fn links_hide_no_overlap() {
-    let (_directory, root) = directory(&["agents/scout/deep", "archives", "baselines"]);
+fn symlinks_do_not_hide_overlap() {
+    let (_directory, root) = directory_with(&["agents/scout/deep", "archives", "baselines"]);
     symlink(root.join("agents/scout/deep"), root.join("to-deep")).unwrap();
     symlink("archives", root.join("to-archives")).unwrap();
-    let lines = |archive, baselines, memory| lines(load(&root, archive, baselines, memory));
+    let lines =
+        |archive, baselines, memory| error_lines(load_config(&root, archive, baselines, memory));
     let memory = "agents/scout/M.md";
-    assert_eq!(lines("to-deep", "baselines", memory), [ARCHIVE]);
-    assert_eq!(lines("to-deep/a", "baselines", memory), [ARCHIVE]);
-    assert_eq!(lines("archives", "to-deep", memory), [BASELINES]);
+    assert_eq!(lines("to-deep", "baselines", memory), [ARCHIVE_LINE]);
+    assert_eq!(lines("to-deep/a", "baselines", memory), [ARCHIVE_LINE]);
+    assert_eq!(lines("archives", "to-deep", memory), [BASELINES_LINE]);
     assert_eq!(
         lines("archives", "baselines", "to-archives/scout/M.md"),
-        [MEMORY]
+        [MEMORY_LINE]
     );
 }
 
 /// One agent must not keep all others from being reset.
 #[test]
-fn link_that_an_agent_planted_is_no_error_of_the_config() {
-    let (_directory, root) = directory(&["agents", "archives", "baselines"]);
+fn symlink_planted_by_agent_is_not_a_config_error() {
+    let (_directory, root) = directory_with(&["agents", "archives", "baselines"]);
     let link = root.join("agents/scout");
     symlink("../archives", &link).unwrap();
-    let load = || load(&root, "archives", "baselines", "agents/scout/M.md");
-    assert_eq!(lines(load()), [MEMORY], "the operator's own");
+    let load = || load_config(&root, "archives", "baselines", "agents/scout/M.md");
+    assert_eq!(error_lines(load()), [MEMORY_LINE], "the operator's own");
     if lchown(&link, Some(4_000_000), None).is_err() {
         return println!("skipped: only root can give links away");
     }
@@ -224,9 +245,9 @@ fn link_that_an_agent_planted_is_no_error_of_the_config() {
 }
 
 #[test]
-fn baseline_inside_an_agents_directory_is_an_error() {
-    let (_directory, root) = directory(&["b/scout"]);
-    assert!(load(&root, "archives", "b", "agents/M.md").is_ok());
+fn baseline_inside_agent_directory_is_an_error() {
+    let (_directory, root) = directory_with(&["b/scout"]);
+    assert!(load_config(&root, "archives", "b", "agents/M.md").is_ok());
     let text = "[general]\nbaseline_dir = b\n[scout]\nmemory_file = b/scout/M.md\n\
                 baseline = scout/scout.md\n";
     let path = root.join("memory-shepherd.conf");
@@ -239,5 +260,5 @@ fn baseline_inside_an_agents_directory_is_an_error() {
         config_path_variable: None,
         uid: 0,
     };
-    assert_eq!(lines(config::load(&path, &env)), [5]);
+    assert_eq!(error_lines(config::load(&path, &env)), [5]);
 }

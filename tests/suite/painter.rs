@@ -9,21 +9,21 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
-use crate::terminal::{assert_same_grid, grid};
+use crate::terminal::{assert_same_cells, visible_cells};
 
 /// A screen with all that moves on ours: a head, a text that scrolls with a
 /// cursor in it, and a foot.
 #[derive(Clone, Debug)]
-struct Page {
+struct TestPage {
     head: String,
     lines: Vec<(String, u8)>,
     top: usize,
     cursor: usize,
-    ground: Color,
+    background: Color,
     size: (u16, u16),
 }
 
-impl Page {
+impl TestPage {
     fn draw(&self, buffer: &mut Buffer) {
         let (width, height) = self.size;
         let put = |buffer: &mut Buffer, y: u16, text: &str, style: Style| {
@@ -31,7 +31,7 @@ impl Page {
                 buffer.set_stringn(0, y, text, width.into(), style);
             }
         };
-        buffer.set_style(buffer.area, Style::new().bg(self.ground));
+        buffer.set_style(buffer.area, Style::new().bg(self.background));
         put(buffer, 0, &self.head, Style::new().bold());
         put(buffer, 1, &"─".repeat(width.into()), Style::new().dim());
         let room = usize::from(height.saturating_sub(4));
@@ -58,38 +58,38 @@ impl Page {
 
 /// What happens to it.
 #[derive(Clone, Debug)]
-enum Step {
+enum PageChange {
     Scroll(i8),
     Cursor(usize),
-    Head(String),
+    SetHead(String),
     Edit(usize, String, u8),
     Insert(usize, String),
     Remove(usize),
     Resize(u16, u16),
-    Ground(bool),
+    SetBackground(bool),
     Forget,
 }
 
-fn text() -> impl Strategy<Value = String> {
+fn page_text() -> impl Strategy<Value = String> {
     "([a-z ]{0,12}|日本|é|🙂| {6}|\u{2500}{3}){0,8}"
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn page_changes() -> impl Strategy<Value = PageChange> {
     prop_oneof![
-        8 => (-9_i8..9).prop_map(Step::Scroll),
-        3 => (0_usize..60).prop_map(Step::Cursor),
-        1 => text().prop_map(Step::Head),
-        2 => (0_usize..60, text(), any::<u8>()).prop_map(|(at, text, look)| Step::Edit(at, text, look)),
-        2 => (0_usize..60, text()).prop_map(|(at, text)| Step::Insert(at, text)),
-        1 => (0_usize..60).prop_map(Step::Remove),
+        8 => (-9_i8..9).prop_map(PageChange::Scroll),
+        3 => (0_usize..60).prop_map(PageChange::Cursor),
+        1 => page_text().prop_map(PageChange::SetHead),
+        2 => (0_usize..60, page_text(), any::<u8>()).prop_map(|(at, text, look)| PageChange::Edit(at, text, look)),
+        2 => (0_usize..60, page_text()).prop_map(|(at, text)| PageChange::Insert(at, text)),
+        1 => (0_usize..60).prop_map(PageChange::Remove),
         // In one row the emulator itself fails.
-        1 => (2_u16..70, 2_u16..24).prop_map(|(width, height)| Step::Resize(width, height)),
-        1 => any::<bool>().prop_map(Step::Ground),
-        1 => Just(Step::Forget),
+        1 => (2_u16..70, 2_u16..24).prop_map(|(width, height)| PageChange::Resize(width, height)),
+        1 => any::<bool>().prop_map(PageChange::SetBackground),
+        1 => Just(PageChange::Forget),
     ]
 }
 
-fn able(scrolls: bool, erases: bool) -> TerminalFeatures {
+fn features_with(scrolls: bool, erases: bool) -> TerminalFeatures {
     TerminalFeatures {
         can_scroll_region: scrolls,
         can_erase_to_background: erases,
@@ -98,24 +98,24 @@ fn able(scrolls: bool, erases: bool) -> TerminalFeatures {
     }
 }
 
-fn paint(painter: &mut Painter<Vec<u8>>, page: &Page) -> Vec<u8> {
+fn paint_page(painter: &mut Painter<Vec<u8>>, page: &TestPage) -> Vec<u8> {
     let (width, height) = page.size;
     let area = Rect::new(0, 0, width, height);
     let count = painter
-        .draw_frame(area, page.ground, |buffer| page.draw(buffer))
+        .draw_frame(area, page.background, |buffer| page.draw(buffer))
         .unwrap();
     let bytes = std::mem::take(painter.out());
     assert_eq!(bytes.len(), count, "what it says it wrote");
     bytes
 }
 
-fn page(lines: Vec<(String, u8)>) -> Page {
-    Page {
+fn page_of(lines: Vec<(String, u8)>) -> TestPage {
+    TestPage {
         head: "head".to_string(),
         lines,
         top: 0,
         cursor: 0,
-        ground: Color::Reset,
+        background: Color::Reset,
         size: (60, 20),
     }
 }
@@ -124,59 +124,59 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn whatever_was_shown_before_a_frame_ends_as_a_fresh_paint(
-        lines in prop::collection::vec((text(), any::<u8>()), 1..60),
-        steps in prop::collection::vec(step(), 1..24),
+    fn repaint_of_any_screen_equals_fresh_paint(
+        lines in prop::collection::vec((page_text(), any::<u8>()), 1..60),
+        steps in prop::collection::vec(page_changes(), 1..24),
         scrolls in prop::bool::weighted(0.9),
         erases in prop::bool::weighted(0.8),
     ) {
-        let mut page = page(lines);
-        let mut painter = Painter::new(Vec::new(), able(scrolls, erases));
+        let mut page = page_of(lines);
+        let mut painter = Painter::new(Vec::new(), features_with(scrolls, erases));
         let mut emulator = vt100::Parser::new(page.size.1, page.size.0, 0);
-        emulator.process(&paint(&mut painter, &page));
-        let plain = |page: &Page| {
+        emulator.process(&paint_page(&mut painter, &page));
+        let plain = |page: &TestPage| {
             let mut fresh = vt100::Parser::new(page.size.1, page.size.0, 0);
-            fresh.process(&paint(&mut Painter::new(Vec::new(), able(false, false)), page));
+            fresh.process(&paint_page(&mut Painter::new(Vec::new(), features_with(false, false)), page));
             fresh
         };
         for step in steps {
             let what = format!("{step:?}");
             let last = page.lines.len() - 1;
             match step {
-                Step::Scroll(by) => {
+                PageChange::Scroll(by) => {
                     page.top = page.top.saturating_add_signed(by.into()).min(last);
                 }
-                Step::Cursor(at) => page.cursor = at.min(last),
-                Step::Head(text) => page.head = text,
-                Step::Edit(at, text, look) => page.lines[at.min(last)] = (text, look),
-                Step::Insert(at, text) => page.lines.insert(at.min(last), (text, 0)),
-                Step::Remove(at) if last > 0 => drop(page.lines.remove(at.min(last))),
-                Step::Remove(_) => {}
-                Step::Resize(width, height) => {
+                PageChange::Cursor(at) => page.cursor = at.min(last),
+                PageChange::SetHead(text) => page.head = text,
+                PageChange::Edit(at, text, look) => page.lines[at.min(last)] = (text, look),
+                PageChange::Insert(at, text) => page.lines.insert(at.min(last), (text, 0)),
+                PageChange::Remove(at) if last > 0 => drop(page.lines.remove(at.min(last))),
+                PageChange::Remove(_) => {}
+                PageChange::Resize(width, height) => {
                     page.size = (width, height);
                     emulator.screen_mut().set_size(height, width);
                 }
-                Step::Ground(own) => {
-                    page.ground = if own { Color::Rgb(20, 23, 28) } else { Color::Reset };
+                PageChange::SetBackground(own) => {
+                    page.background = if own { Color::Rgb(20, 23, 28) } else { Color::Reset };
                     painter.invalidate();
                 }
-                Step::Forget => {
+                PageChange::Forget => {
                     emulator.process(b"\x1b[7m\x1b[H\x1b[2Jnoise\x1b[5;9Hnoise\x1b[2;3r");
                     painter.invalidate();
                 }
             }
             page.top = page.top.min(page.lines.len() - 1);
-            let bytes = paint(&mut painter, &page);
+            let bytes = paint_page(&mut painter, &page);
             emulator.process(&bytes);
-            assert_same_grid(&grid(emulator.screen()), &grid(plain(&page).screen()), &what);
-            prop_assert!(scrolls || !moves(&bytes));
+            assert_same_cells(&visible_cells(emulator.screen()), &visible_cells(plain(&page).screen()), &what);
+            prop_assert!(scrolls || !sets_margins(&bytes));
         }
         // No margins are left behind: a line less moves all that are below it.
         let mut fresh = plain(&page);
         for emulator in [&mut emulator, &mut fresh] {
             emulator.process(b"\x1b[1H\x1b[M");
         }
-        assert_same_grid(&grid(emulator.screen()), &grid(fresh.screen()), "margins");
+        assert_same_cells(&visible_cells(emulator.screen()), &visible_cells(fresh.screen()), "margins");
     }
 }
 
@@ -184,13 +184,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn nothing_but_ascii_leaves_for_a_locale_without_utf_8(
-        lines in prop::collection::vec((foreign(), any::<u8>()), 1..20),
-        edits in prop::collection::vec((0_usize..20, foreign(), any::<u8>()), 0..8),
+    fn ascii_painter_writes_only_ascii(
+        lines in prop::collection::vec((text_with_signs(), any::<u8>()), 1..20),
+        edits in prop::collection::vec((0_usize..20, text_with_signs(), any::<u8>()), 0..8),
         scrolls in any::<bool>(),
     ) {
-        let mut page = page(lines);
-        let ascii = TerminalFeatures { is_ascii_only: true, ..able(scrolls, true) };
+        let mut page = page_of(lines);
+        let ascii = TerminalFeatures { is_ascii_only: true, ..features_with(scrolls, true) };
         let mut painter = Painter::new(Vec::new(), ascii);
         let mut emulator = vt100::Parser::new(page.size.1, page.size.0, 0);
         for (at, text, look) in std::iter::once((usize::MAX, String::new(), 0)).chain(edits) {
@@ -198,14 +198,14 @@ proptest! {
                 *line = (text, look);
             }
             page.top = at % page.lines.len();
-            let bytes = paint(&mut painter, &page);
+            let bytes = paint_page(&mut painter, &page);
             prop_assert!(bytes.is_ascii(), "{}", String::from_utf8_lossy(&bytes));
             emulator.process(&bytes);
         }
         // Each sign takes the cells that it took, and what is ASCII is what it was.
         let mut meant = Buffer::empty(Rect::new(0, 0, page.size.0, page.size.1));
         page.draw(&mut meant);
-        for (y, row) in grid(emulator.screen()).iter().enumerate() {
+        for (y, row) in visible_cells(emulator.screen()).iter().enumerate() {
             let mut left = 0;
             for (x, spelt) in row.iter().enumerate() {
                 let symbol = meant[(x as u16, y as u16)].symbol();
@@ -223,25 +223,25 @@ proptest! {
 }
 
 /// Text with our own signs, and with all that others write.
-fn foreign() -> impl Strategy<Value = String> {
+fn text_with_signs() -> impl Strategy<Value = String> {
     "([a-z ]{0,9}|日本|e\u{301}|🙂|👩\u{200D}🚀|ж|[─│═▲✓·…⋯→‹›◌░▁▂▃▄▅▆▇█␛␊]|\\PC){0,12}"
 }
 
 #[test]
-fn our_signs_are_spelt_with_what_looks_like_them() {
+fn ascii_fallback_resembles_the_signs() {
     let spelt = |text: &str| {
         let ascii = TerminalFeatures {
             is_ascii_only: true,
-            ..able(false, true)
+            ..features_with(false, true)
         };
         let mut painter = Painter::new(Vec::new(), ascii);
         let lines = vec![(text.to_string(), 0)];
-        let page = Page {
+        let page = TestPage {
             cursor: 9,
-            ..page(lines)
+            ..page_of(lines)
         };
         let mut emulator = vt100::Parser::new(page.size.1, page.size.0, 0);
-        emulator.process(&paint(&mut painter, &page));
+        emulator.process(&paint_page(&mut painter, &page));
         let row = emulator.screen().rows(0, page.size.0).nth(2).unwrap();
         row.trim_start_matches("   0 ").to_string()
     };
@@ -251,7 +251,7 @@ fn our_signs_are_spelt_with_what_looks_like_them() {
 }
 
 /// Whether margins were set, not only taken away.
-fn moves(bytes: &[u8]) -> bool {
+fn sets_margins(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let mut codes = text.split("\x1b[").skip(1);
     codes.any(|code| {
@@ -261,7 +261,7 @@ fn moves(bytes: &[u8]) -> bool {
 }
 
 /// Lines of text that differ.
-fn prose() -> Vec<(String, u8)> {
+fn prose_lines() -> Vec<(String, u8)> {
     let line = |number: usize| {
         let words = ["rules", "notes", "memory", "baseline", "agents", "of", "to"];
         let word = |at: usize| words[(number * 5 + at * 3 + number / 7) % words.len()];
@@ -271,30 +271,33 @@ fn prose() -> Vec<(String, u8)> {
 }
 
 #[test]
-fn rows_that_moved_are_moved_by_the_terminal() {
-    let mut page = page(prose());
+fn moved_rows_are_scrolled_by_terminal() {
+    let mut page = page_of(prose_lines());
     page.cursor = 59;
-    let mut painter = Painter::new(Vec::new(), able(true, true));
-    let mut plain = Painter::new(Vec::new(), able(false, true));
-    paint(&mut painter, &page);
-    paint(&mut plain, &page);
+    let mut painter = Painter::new(Vec::new(), features_with(true, true));
+    let mut plain = Painter::new(Vec::new(), features_with(false, true));
+    paint_page(&mut painter, &page);
+    paint_page(&mut plain, &page);
     for (top, most) in [(1, 110), (2, 110), (1, 110), (0, 110), (8, 480), (0, 480)] {
         page.top = top;
-        let (moved, repainted) = (paint(&mut painter, &page), paint(&mut plain, &page));
-        assert!(moves(&moved), "to {top}");
-        assert!(!moves(&repainted), "to {top}");
+        let (moved, repainted) = (
+            paint_page(&mut painter, &page),
+            paint_page(&mut plain, &page),
+        );
+        assert!(sets_margins(&moved), "to {top}");
+        assert!(!sets_margins(&repainted), "to {top}");
         assert!(moved.len() <= most, "to {top}: {} B", moved.len());
         assert!(repainted.len() > 500, "to {top}: {} B", repainted.len());
     }
 }
 
 #[test]
-fn a_terminal_that_erases_in_no_colour_is_given_blanks_in_colour() {
-    let mut page = page(vec![("text".to_string(), 0)]);
-    page.ground = Color::Blue;
+fn terminal_without_color_erase_gets_colored_blanks() {
+    let mut page = page_of(vec![("text".to_string(), 0)]);
+    page.background = Color::Blue;
     let first = |erases| {
-        let mut painter = Painter::new(Vec::new(), able(true, erases));
-        String::from_utf8(paint(&mut painter, &page)).unwrap()
+        let mut painter = Painter::new(Vec::new(), features_with(true, erases));
+        String::from_utf8(paint_page(&mut painter, &page)).unwrap()
     };
     let (with, without) = (first(true), first(false));
     assert!(with.contains("\x1b[2J") && with.len() < 400, "{with:?}");

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 /// Where bytes go, which decides on what may be among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
+pub enum StreamKind {
     /// The console's terminal.
     Screen,
     /// A terminal on which a command prints: colours, attributes, and a line of
@@ -17,8 +17,8 @@ pub enum Stream {
 
 /// What is in a stream of bytes that does not belong there: sequences that are
 /// not on the list, and characters that no terminal should be sent.
-pub fn foreign(stream: Stream, bytes: &[u8]) -> Vec<String> {
-    let mut found = Listed {
+pub fn unexpected_output(stream: StreamKind, bytes: &[u8]) -> Vec<String> {
+    let mut found = SequenceChecker {
         stream,
         known: 0,
         found: Vec::new(),
@@ -41,15 +41,15 @@ pub fn foreign(stream: Stream, bytes: &[u8]) -> Vec<String> {
     found.found
 }
 
-struct Listed {
-    stream: Stream,
+struct SequenceChecker {
+    stream: StreamKind,
     known: usize,
     found: Vec<String>,
 }
 
-impl vte::Perform for Listed {
+impl vte::Perform for SequenceChecker {
     fn print(&mut self, c: char) {
-        if !may_be_shown(c) {
+        if !is_harmless(c) {
             self.found.push(format!("U+{:04X}", u32::from(c)));
         }
     }
@@ -57,9 +57,9 @@ impl vte::Perform for Listed {
     fn execute(&mut self, byte: u8) {
         // The terminal makes a return and a feed of a feed.
         let known = match self.stream {
-            Stream::Screen => false,
-            Stream::Colours => matches!(byte, b'\r' | b'\n'),
-            Stream::Plain => byte == b'\n',
+            StreamKind::Screen => false,
+            StreamKind::Colours => matches!(byte, b'\r' | b'\n'),
+            StreamKind::Plain => byte == b'\n',
         };
         if !known {
             self.found.push(format!("control {byte:02x}"));
@@ -77,10 +77,10 @@ impl vte::Perform for Listed {
     fn csi_dispatch(&mut self, params: &vte::Params, marks: &[u8], ignored: bool, action: char) {
         let numbers: Vec<u16> = params.iter().flatten().copied().collect();
         let listed = match (self.stream, action, marks) {
-            (Stream::Screen | Stream::Colours, 'm', b"") => is_style(&numbers),
-            (Stream::Screen | Stream::Colours, 'K', b"") => true,
-            (Stream::Screen, 'H' | 'J' | 'L' | 'M' | 'r', b"") => true,
-            (Stream::Screen, 'h' | 'l', b"?") => numbers
+            (StreamKind::Screen | StreamKind::Colours, 'm', b"") => is_style(&numbers),
+            (StreamKind::Screen | StreamKind::Colours, 'K', b"") => true,
+            (StreamKind::Screen, 'H' | 'J' | 'L' | 'M' | 'r', b"") => true,
+            (StreamKind::Screen, 'h' | 'l', b"?") => numbers
                 .iter()
                 .all(|number| matches!(number, 25 | 1049 | 2004 | 2026)),
             _ => false,
@@ -112,7 +112,7 @@ fn is_style(codes: &[u16]) -> bool {
 }
 
 /// Whether a character has a shape and leaves its neighbours alone.
-fn may_be_shown(c: char) -> bool {
+fn is_harmless(c: char) -> bool {
     !c.is_control()
         && !matches!(u32::from(c),
             0xAD | 0x34F | 0x61C | 0x115F..=0x1160 | 0x17B4..=0x17B5 | 0x180B..=0x180F
@@ -123,13 +123,13 @@ fn may_be_shown(c: char) -> bool {
 
 /// Everything that somebody may try: what `hostile.txt` lists, every control
 /// character, and what is only long.
-pub fn payloads() -> Vec<Vec<u8>> {
+pub fn all_payloads() -> Vec<Vec<u8>> {
     // Every C0, DEL and C1, raw and as UTF-8.
     let controls = (0..0x20).chain(0x7F..0xA0).filter(|byte| *byte != b'\n');
     let raw: Vec<u8> = controls.flat_map(|byte| [b'a', byte, b'b']).collect();
     let written: String = ('\u{80}'..'\u{a0}').flat_map(|c| ['a', c, 'b']).collect();
     let mut payloads = vec![raw, written.into_bytes()];
-    payloads.extend(listed());
+    payloads.extend(listed_payloads());
     for long in ["\u{202e}", "日", "\x1b[31m", "\u{301}"] {
         payloads.push(long.repeat(5_000).into_bytes());
     }
@@ -137,13 +137,13 @@ pub fn payloads() -> Vec<Vec<u8>> {
 }
 
 /// What is in the file.
-fn listed() -> impl Iterator<Item = Vec<u8>> {
+fn listed_payloads() -> impl Iterator<Item = Vec<u8>> {
     let lines = include_str!("hostile.txt").lines();
     let payload = |line: &&str| !line.is_empty() && !line.starts_with('#');
-    lines.filter(payload).map(unescaped)
+    lines.filter(payload).map(unescape)
 }
 
-fn unescaped(line: &str) -> Vec<u8> {
+fn unescape(line: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut rest = line;
     while let Some((before, after)) = rest.split_once('\\') {
@@ -179,8 +179,8 @@ fn unescaped(line: &str) -> Vec<u8> {
 
 /// Payloads that nobody has listed: pieces of those that are, in any order and
 /// cut anywhere, with any bytes between.
-pub fn payload() -> impl Strategy<Value = Vec<u8>> {
-    let listed: Vec<Vec<u8>> = listed().collect();
+pub fn arbitrary_payload() -> impl Strategy<Value = Vec<u8>> {
+    let listed: Vec<Vec<u8>> = listed_payloads().collect();
     let piece = prop_oneof![
         4 => (proptest::sample::select(listed), any::<proptest::sample::Index>(), 1..12_usize)
             .prop_map(|(from, at, count)| {
@@ -198,14 +198,14 @@ pub fn payload() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// The beginning of a payload, for people.
-pub fn brief(payload: &[u8]) -> String {
+pub fn excerpt(payload: &[u8]) -> String {
     let text = String::from_utf8_lossy(payload);
     let begin: String = text.chars().take(20).collect();
     format!("{begin:?}")
 }
 
 #[test]
-fn what_is_not_on_the_list_is_caught() {
+fn unlisted_bytes_are_detected() {
     // Only of sequences that the console writes as well, or only odd to look at.
     let ours = [
         "\x1b[2J",
@@ -221,28 +221,28 @@ fn what_is_not_on_the_list_is_caught() {
         let text = String::from_utf8_lossy(payload).into_owned();
         ours.iter().any(|begin| text.starts_with(begin))
     };
-    for payload in payloads() {
+    for payload in all_payloads() {
         let text = String::from_utf8_lossy(&payload).into_owned();
         let harmless = odd.iter().any(|begin| text.starts_with(begin));
-        let found = foreign(Stream::Screen, &payload);
+        let found = unexpected_output(StreamKind::Screen, &payload);
         assert_eq!(
             found.is_empty(),
             harmless || of_the_console(&payload),
             "{text:.60?}: {found:?}"
         );
-        let found = foreign(Stream::Plain, &payload);
+        let found = unexpected_output(StreamKind::Plain, &payload);
         assert_eq!(found.is_empty(), harmless, "{text:.60?}: {found:?}");
     }
-    let screen = |bytes| foreign(Stream::Screen, bytes);
+    let screen = |bytes| unexpected_output(StreamKind::Screen, bytes);
     assert_eq!(screen(b"\x1b[?1000h")[0], "CSI [63] [1000] h");
     assert_eq!(screen(b"\r\n"), ["control 0d", "control 0a"]);
     for bytes in ["\x1b_a", "\x1b[", "\x1b", "\x1b]0;a", "\x1b[3\x1b[m"] {
         assert!(!screen(bytes.as_bytes()).is_empty(), "{bytes:?}");
-        let found = foreign(Stream::Colours, bytes.as_bytes());
+        let found = unexpected_output(StreamKind::Colours, bytes.as_bytes());
         assert!(!found.is_empty(), "{bytes:?}");
     }
-    assert!(foreign(Stream::Colours, b"\x1b[1;31mred\x1b[m\r\n").is_empty());
-    assert!(!foreign(Stream::Colours, b"\x1b[H").is_empty());
-    assert!(!foreign(Stream::Plain, b"\x1b[m").is_empty());
-    assert!(!foreign(Stream::Plain, b"a\r\n").is_empty());
+    assert!(unexpected_output(StreamKind::Colours, b"\x1b[1;31mred\x1b[m\r\n").is_empty());
+    assert!(!unexpected_output(StreamKind::Colours, b"\x1b[H").is_empty());
+    assert!(!unexpected_output(StreamKind::Plain, b"\x1b[m").is_empty());
+    assert!(!unexpected_output(StreamKind::Plain, b"a\r\n").is_empty());
 }

@@ -12,53 +12,55 @@ use memory_shepherd::engine::{Outcome, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::{FailureCause, TransportError};
 
-use super::contract::{Ground, NEW, OnDisk};
-use super::world::{BASELINE, Interposer, Moment, World};
+use super::contract::{DiskFixture, STAGED_NAME, TransportFixture};
+use super::world::{BASELINE, InterposingTransport, TransportCall, World};
 
 /// An agent that puts a file of its own where the new one was built must not
 /// have it taken for the new one.
 #[test]
-fn a_file_put_over_the_staged_one_is_not_taken_for_it() {
+fn file_replacing_staged_one_is_not_swapped_in() {
     for exchanges in [true, false] {
-        let ground = OnDisk::new(exchanges);
+        let ground = DiskFixture::new(exchanges);
         ground.write("MEMORY.md", b"old");
-        let folder = ground.open();
-        let attributes = folder.inherited_attributes(NEW).unwrap();
-        let staged = folder.stage(NEW, &mut |sink| sink(b"new"), &attributes);
+        let folder = ground.open_directory();
+        let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
+        let staged = folder.stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes);
         let new = staged.unwrap();
-        folder.link_staged(NEW).unwrap();
+        folder.link_staged(STAGED_NAME).unwrap();
         ground.write("theirs", b"evil rules");
         let path = |name| ground.folder().join(name);
-        fs::rename(path("theirs"), path(NEW)).unwrap();
-        let error = folder.swap(NEW, new).unwrap_err();
+        fs::rename(path("theirs"), path(STAGED_NAME)).unwrap();
+        let error = folder.swap(STAGED_NAME, new).unwrap_err();
         assert_eq!(error.cause, FailureCause::Replaced, "{error}");
     }
 }
 
 #[test]
-fn undo_goes_by_the_separator_of_that_time() {
+fn undo_uses_separator_of_its_run() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let before = world.read("scout");
-    world.reset().ended(Outcome::Ok);
-    let world = world.general("separator = ===");
-    world.undo("scout", UndoMode::Refuse).ended(Outcome::Ok);
-    assert_eq!(world.read("scout"), before);
+    let before = world.read_memory("scout");
+    world.reset().assert_outcome(Outcome::Ok);
+    let world = world.with_general("separator = ===");
+    world
+        .undo("scout", UndoMode::Refuse)
+        .assert_outcome(Outcome::Ok);
+    assert_eq!(world.read_memory("scout"), before);
 }
 
 #[test]
-fn a_run_whose_clock_is_behind_the_ledger_deletes_nothing() {
+fn clock_behind_ledger_deletes_nothing() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
-    let old = world.reset().ok().entries[0].path.clone();
+    let old = world.reset().assert_ok().entries[0].path.clone();
     world.clock.advance(Duration::from_secs(86400 * 365));
     world.write_scratch("scout", "- newer\n");
-    world.reset().ended(Outcome::Ok);
-    let behind = world.with_clock_at_start();
+    world.reset().assert_outcome(Outcome::Ok);
+    let behind = world.engine_with_start_clock();
     world.write_scratch("scout", "- newest\n");
-    let ran = world.reset_by(&behind);
+    let ran = world.reset_with_engine(&behind);
     assert!(ran.report.retired_entries.is_empty(), "{:?}", ran.lines);
-    assert!(world.archive().join(old).exists());
+    assert!(world.archive_directory().join(old).exists());
     // It says so, and is no failure: nobody can see to it before the time has come.
     assert_eq!(ran.report.worst_kind(), None);
     let told = |line: &String| line.contains("which has not come yet");
@@ -66,11 +68,11 @@ fn a_run_whose_clock_is_behind_the_ledger_deletes_nothing() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_no_success_even_when_nothing_was_to_be_done() {
+fn unrecorded_unchanged_run_fails_with_integrity() {
     let world = World::new(&["scout"]);
-    world.write("scout", BASELINE);
-    world.reset().ended(Outcome::Unchanged);
-    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    world.write_memory("scout", BASELINE);
+    world.reset().assert_outcome(Outcome::Unchanged);
+    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
     let record = fs::read(&ledger).unwrap();
     fs::write(&ledger, record.repeat(2)).unwrap();
     let ran = world.reset();
@@ -83,11 +85,11 @@ fn what_cannot_be_recorded_is_no_success_even_when_nothing_was_to_be_done() {
 }
 
 #[test]
-fn agents_on_other_hosts_do_not_keep_retention_from_its_work() {
+fn failed_remote_agents_do_not_stop_retention() {
     let mut world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
-    let old = world.reset().ok().entries[0].path.clone();
-    world.add(
+    let old = world.reset().assert_ok().entries[0].path.clone();
+    world.add_agent(
         "far",
         "memory_file =\nremote_host = far.example\nremote_memory = /m/MEMORY.md",
     );
@@ -97,7 +99,7 @@ fn agents_on_other_hosts_do_not_keep_retention_from_its_work() {
     world.clock.advance(Duration::from_secs(86400 * 2));
     let entry = fs::File::options()
         .write(true)
-        .open(world.archive().join(&old))
+        .open(world.archive_directory().join(&old))
         .unwrap();
     entry.set_modified(std::time::UNIX_EPOCH).unwrap();
     world.write_scratch("scout", "- newer\n");
@@ -107,47 +109,61 @@ fn agents_on_other_hosts_do_not_keep_retention_from_its_work() {
 }
 
 #[test]
-fn a_seal_that_is_a_link_to_nowhere_is_not_no_seal() {
+fn dangling_seal_symlink_is_integrity_error() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     symlink("nowhere", world.root.join("baselines/.checksums")).unwrap();
     let ran = world.reset();
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Integrity));
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Integrity)
+    );
 }
 
 /// A memory that can be read and not be replaced fails at every run; one entry of
 /// it is enough.
 #[test]
-fn a_reset_that_keeps_failing_archives_once() {
+fn repeatedly_failing_reset_archives_once() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let fails = || {
         let immutable = |moment| match moment {
-            Moment::Before("swap") => Err(TransportError::new(
+            TransportCall::Before("swap") => Err(TransportError::new(
                 FailureCause::Refused,
                 Error::new(ErrorKind::Host, "operation not permitted"),
             )),
             _ => Ok(()),
         };
-        world.engine_on(Interposer::new(world.local(), immutable))
+        world.engine_with_transport(InterposingTransport::new(
+            world.local_transport(),
+            immutable,
+        ))
     };
-    world.reset_by(&fails()).ended(Outcome::Failed);
+    world
+        .reset_with_engine(&fails())
+        .assert_outcome(Outcome::Failed);
     world.clock.advance(Duration::from_secs(3 * 3600));
-    world.reset_by(&fails()).ended(Outcome::Failed);
-    assert_eq!(world.entries("scout").len(), 1);
+    world
+        .reset_with_engine(&fails())
+        .assert_outcome(Outcome::Failed);
+    assert_eq!(world.entry_names("scout").len(), 1);
     // Other notes are other bytes.
     world.write_scratch("scout", "- note\n- another\n");
-    world.reset_by(&fails()).ended(Outcome::Failed);
-    assert_eq!(world.entries("scout").len(), 2);
-    world.reset().ended(Outcome::Ok);
-    world.undo("scout", UndoMode::Refuse).ended(Outcome::Ok);
-    assert!(world.read("scout").ends_with(b"- another\n"));
+    world
+        .reset_with_engine(&fails())
+        .assert_outcome(Outcome::Failed);
+    assert_eq!(world.entry_names("scout").len(), 2);
+    world.reset().assert_outcome(Outcome::Ok);
+    world
+        .undo("scout", UndoMode::Refuse)
+        .assert_outcome(Outcome::Ok);
+    assert!(world.read_memory("scout").ends_with(b"- another\n"));
 }
 
 /// A process that is being started has copies of all descriptors until it
 /// becomes another program; a lock must not live on in them.
 #[test]
-fn a_lock_that_is_given_back_is_free_although_processes_are_started() {
+fn released_lock_is_free_while_processes_start() {
     let world = World::new(&["scout"]);
     let engine = world.engine();
     let stop = AtomicBool::new(false);
@@ -168,15 +184,15 @@ fn a_lock_that_is_given_back_is_free_although_processes_are_started() {
 /// Another run may record something between the look at the clock and the look
 /// at the ledger.
 #[test]
-fn what_another_run_records_meanwhile_is_no_clock_that_is_behind() {
+fn record_written_meanwhile_is_not_a_slow_clock() {
     let world = Arc::new(World::new(&["scout"]));
-    let clock = Arc::new(Meddling {
+    let clock = Arc::new(RecordingClock {
         world: Arc::clone(&world),
         armed: AtomicBool::new(false),
     });
-    let engine = world.engine_of(clock.clone(), world.local());
+    let engine = world.engine_with_clock(clock.clone(), world.local_transport());
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
+    world.reset().assert_ok();
     clock.armed.store(true, Ordering::SeqCst);
     engine.expired_entries().unwrap();
     assert!(
@@ -186,18 +202,18 @@ fn what_another_run_records_meanwhile_is_no_clock_that_is_behind() {
 }
 
 /// A clock behind whose back, once, another run records something.
-struct Meddling {
+struct RecordingClock {
     world: Arc<World>,
     armed: AtomicBool,
 }
 
-impl Clock for Meddling {
+impl Clock for RecordingClock {
     fn now(&self) -> DateTime<FixedOffset> {
         let now = self.world.clock.now();
         if self.armed.swap(false, Ordering::SeqCst) {
             self.world.clock.advance(Duration::from_millis(1));
             self.world.write_scratch("scout", "- more\n");
-            self.world.reset().ok();
+            self.world.reset().assert_ok();
         }
         now
     }

@@ -16,11 +16,11 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, TransportError};
 
-use super::world::{BASELINE, Interposer, Moment, World, mode};
+use super::world::{BASELINE, InterposingTransport, TransportCall, World, permission_bits};
 
 /// The agent's user and group, and a user that is neither the agent nor root.
-const AGENT: u32 = 4711;
-const OTHER: u32 = 1234;
+const AGENT_UID: u32 = 4711;
+const OTHER_UID: u32 = 1234;
 
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
@@ -34,42 +34,42 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-fn owner(path: &Path) -> (u32, u32) {
+fn owner_of(path: &Path) -> (u32, u32) {
     let meta = fs::symlink_metadata(path).unwrap();
     (meta.uid(), meta.gid())
 }
 
 /// A directory `root:AGENT 2775` with the agent's own notes in it.
-fn shared_directory(notes: &str) -> World {
+fn world_with_shared_directory(notes: &str) -> World {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", notes);
-    chown(world.folder("scout"), Some(0), Some(AGENT)).unwrap();
-    set_mode(&world.folder("scout"), 0o2775);
-    chown(world.memory("scout"), Some(AGENT), Some(AGENT)).unwrap();
-    set_mode(&world.memory("scout"), 0o640);
+    chown(world.agent_directory("scout"), Some(0), Some(AGENT_UID)).unwrap();
+    set_mode(&world.agent_directory("scout"), 0o2775);
+    chown(world.memory_path("scout"), Some(AGENT_UID), Some(AGENT_UID)).unwrap();
+    set_mode(&world.memory_path("scout"), 0o640);
     world
 }
 
 #[test]
-fn second_hard_link_is_kept_until_removed_by_hand() {
+fn second_hard_link_is_kept_until_removed() {
     if !is_root() {
         return;
     }
-    let world = shared_directory("- in a backup\n");
+    let world = world_with_shared_directory("- in a backup\n");
     let backup = world.root.join("backup.md");
-    fs::hard_link(world.memory("scout"), &backup).unwrap();
+    fs::hard_link(world.memory_path("scout"), &backup).unwrap();
     let ran = world.reset();
-    ran.ok();
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    let [name] = world.litter("scout").try_into().unwrap();
-    let kept = world.folder("scout").join(&name);
+    ran.assert_ok();
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    let [name] = world.leftovers("scout").try_into().unwrap();
+    let kept = world.agent_directory("scout").join(&name);
     assert!(
         ran.note().contains(kept.to_str().unwrap()),
         "{ran:?}",
         ran = ran.note()
     );
-    assert_eq!(world.records()[0].event.kept_names, [name]);
-    assert!(world.pending().is_empty());
+    assert_eq!(world.read_records()[0].event.kept_names, [name]);
+    assert!(world.pending_journals().is_empty());
     // The backup rotates: these are the last bytes.
     fs::remove_file(&backup).unwrap();
     let text = fs::read(&kept).unwrap();
@@ -77,8 +77,8 @@ fn second_hard_link_is_kept_until_removed_by_hand() {
     let why = world.observe("scout").reason;
     assert!(why.contains(kept.to_str().unwrap()), "{why}");
     // Neither a further reset nor one of nothing touches it.
-    world.write("scout", format!("{BASELINE}- more\n"));
-    world.reset().ok();
+    world.write_memory("scout", format!("{BASELINE}- more\n"));
+    world.reset().assert_ok();
     assert_eq!(fs::read(&kept).unwrap(), text);
     fs::remove_file(&kept).unwrap();
     let why = world.observe("scout").reason;
@@ -90,54 +90,57 @@ fn second_hard_link_is_put_back_by_undo() {
     if !is_root() {
         return;
     }
-    let world = shared_directory("- in a backup\n");
-    let (memory, backup) = (world.memory("scout"), world.root.join("backup.md"));
+    let world = world_with_shared_directory("- in a backup\n");
+    let (memory, backup) = (world.memory_path("scout"), world.root.join("backup.md"));
     fs::hard_link(&memory, &backup).unwrap();
-    world.reset().ok();
-    world.undo("scout", UndoMode::Refuse).ok();
+    world.reset().assert_ok();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
     let inode = |path: &Path| fs::metadata(path).unwrap().ino();
     assert_eq!(inode(&memory), inode(&backup));
-    assert!(world.litter("scout").is_empty());
+    assert!(world.leftovers("scout").is_empty());
     let why = world.observe("scout").reason;
     assert!(!why.contains("kept"), "{why}");
 }
 
 #[test]
-fn kept_link_that_is_the_last_name_is_put_back() {
+fn kept_link_as_last_name_is_put_back() {
     if !is_root() {
         return;
     }
-    let world = shared_directory("- in a backup\n");
-    let before = world.read("scout");
+    let world = world_with_shared_directory("- in a backup\n");
+    let before = world.read_memory("scout");
     let backup = world.root.join("backup.md");
-    fs::hard_link(world.memory("scout"), &backup).unwrap();
-    world.reset().ok();
+    fs::hard_link(world.memory_path("scout"), &backup).unwrap();
+    world.reset().assert_ok();
     fs::remove_file(&backup).unwrap();
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), before);
-    let left = world.records().pop().unwrap().event.after;
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), before);
+    let left = world.read_records().pop().unwrap().event.after;
     assert_eq!(left.and_then(|it| it.digest()), Some(Digest::of(&before)));
     // Nobody has written since.
-    world.redo("scout").ended(Outcome::Ok);
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    world.redo("scout").assert_outcome(Outcome::Ok);
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
 }
 
 #[test]
-fn file_of_a_member_of_the_group_keeps_its_owner() {
+fn file_of_group_member_keeps_its_owner() {
     if !is_root() {
         return;
     }
-    let world = shared_directory("- mine\n");
-    let before = world.read("scout");
+    let world = world_with_shared_directory("- mine\n");
+    let before = world.read_memory("scout");
     let keeps_its_owner = || {
-        assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT));
-        assert_eq!(mode(&world.memory("scout")), 0o640);
+        assert_eq!(
+            owner_of(&world.memory_path("scout")),
+            (AGENT_UID, AGENT_UID)
+        );
+        assert_eq!(permission_bits(&world.memory_path("scout")), 0o640);
     };
-    world.reset().ok();
+    world.reset().assert_ok();
     keeps_its_owner();
-    world.undo("scout", UndoMode::Refuse).ok();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
     keeps_its_owner();
-    assert_eq!(world.read("scout"), before);
+    assert_eq!(world.read_memory("scout"), before);
 }
 
 #[test]
@@ -145,30 +148,30 @@ fn link_in_a_shared_directory_is_foreign() {
     if !is_root() {
         return;
     }
-    let world = shared_directory("");
+    let world = world_with_shared_directory("");
     // Root's, as the directory is; but anybody in the group can have linked it.
     let secret = world.root.join("secret");
     fs::write(&secret, "a secret of root's").unwrap();
     set_mode(&secret, 0o640);
-    fs::remove_file(world.memory("scout")).unwrap();
-    fs::hard_link(&secret, world.memory("scout")).unwrap();
+    fs::remove_file(world.memory_path("scout")).unwrap();
+    fs::hard_link(&secret, world.memory_path("scout")).unwrap();
     let ran = world.reset();
-    assert_eq!(ran.ok().entries[0].kind, EntryKind::Special);
-    assert!(!world.holds("scout", b"a secret of root's"));
-    assert_eq!(world.litter("scout").len(), 1);
-    assert_eq!(owner(&world.memory("scout")), (0, AGENT));
-    assert_eq!(mode(&world.memory("scout")), 0o664);
+    assert_eq!(ran.assert_ok().entries[0].kind, EntryKind::Special);
+    assert!(!world.preserves("scout", b"a secret of root's"));
+    assert_eq!(world.leftovers("scout").len(), 1);
+    assert_eq!(owner_of(&world.memory_path("scout")), (0, AGENT_UID));
+    assert_eq!(permission_bits(&world.memory_path("scout")), 0o664);
 }
 
 #[test]
-fn set_id_bits_and_capabilities_are_never_given() {
+fn set_id_bits_and_capabilities_are_dropped() {
     if !is_root() {
         return;
     }
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let memory = world.memory("scout");
-    let before = world.read("scout");
+    let memory = world.memory_path("scout");
+    let before = world.read_memory("scout");
     // CAP_SETUID, permitted and effective, in the form of `linux/capability.h`.
     let capability: Vec<u8> = [0x0200_0001_u32, 0x80, 0, 0, 0]
         .iter()
@@ -181,44 +184,44 @@ fn set_id_bits_and_capabilities_are_never_given() {
     let ran = world.reset();
     assert!(ran.note().contains("mode 7755"), "{}", ran.note());
     let is_plain = || {
-        assert_eq!(mode(&memory), 0o755);
+        assert_eq!(permission_bits(&memory), 0o755);
         let mut value = [0; 64];
         let found = rustix::fs::getxattr(&memory, name, &mut value[..]);
         assert_eq!(found.unwrap_err(), rustix::io::Errno::NODATA);
     };
     is_plain();
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), before);
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), before);
     is_plain();
 }
 
 /// Somebody has a lease, and puts a further name of another user's program there just
 /// before owner and mode are learned.
 #[test]
-fn leased_memory_swapped_for_a_link_gives_no_rights() {
+fn link_replacing_leased_memory_gives_no_rights() {
     if !is_root() {
         return;
     }
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    for path in [world.folder("scout"), world.memory("scout")] {
-        chown(path, Some(AGENT), Some(AGENT)).unwrap();
+    for path in [world.agent_directory("scout"), world.memory_path("scout")] {
+        chown(path, Some(AGENT_UID), Some(AGENT_UID)).unwrap();
     }
     let program = world.root.join("program");
     fs::write(&program, "somebody else's program").unwrap();
-    chown(&program, Some(OTHER), Some(OTHER)).unwrap();
+    chown(&program, Some(OTHER_UID), Some(OTHER_UID)).unwrap();
     set_mode(&program, 0o4755);
-    let (memory, learned) = (world.memory("scout"), Arc::new(AtomicUsize::new(0)));
+    let (memory, learned) = (world.memory_path("scout"), Arc::new(AtomicUsize::new(0)));
     let hook = {
         let (clock, learned) = (world.clock.clone(), Arc::clone(&learned));
         move |moment| match moment {
             // The lease, until it is not worth it any more.
-            Moment::Before("read") if learned.load(Ordering::Relaxed) < 3 => {
+            TransportCall::Before("read") if learned.load(Ordering::Relaxed) < 3 => {
                 clock.advance(std::time::Duration::from_secs(1));
                 let error = Error::new(ErrorKind::Host, "somebody has a lease on it");
                 Err(TransportError::new(FailureCause::Leased, error))
             }
-            Moment::Before("unread") => {
+            TransportCall::Before("unread") => {
                 if learned.fetch_add(1, Ordering::Relaxed) == 0 {
                     fs::remove_file(&memory).unwrap();
                     fs::hard_link(&program, &memory).unwrap();
@@ -229,15 +232,19 @@ fn leased_memory_swapped_for_a_link_gives_no_rights() {
         }
     };
     let local = Arc::new(LocalTransport::new(world.clock.clone()));
-    let ran = world.reset_by(&world.engine_on(Interposer::new(local, hook)));
-    ran.ok();
+    let ran = world
+        .reset_with_engine(&world.engine_with_transport(InterposingTransport::new(local, hook)));
+    ran.assert_ok();
     assert_eq!(learned.load(Ordering::Relaxed), 1);
-    assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT));
-    assert_eq!(mode(&world.memory("scout")) & 0o7022, 0);
-    for record in world.records() {
+    assert_eq!(
+        owner_of(&world.memory_path("scout")),
+        (AGENT_UID, AGENT_UID)
+    );
+    assert_eq!(permission_bits(&world.memory_path("scout")) & 0o7022, 0);
+    for record in world.read_records() {
         let attributes = record.event.attributes;
         assert!(
-            attributes.is_none_or(|it| it.uid != OTHER),
+            attributes.is_none_or(|it| it.uid != OTHER_UID),
             "{:?}",
             record.event.note
         );
@@ -247,36 +254,47 @@ fn leased_memory_swapped_for_a_link_gives_no_rights() {
 /// The agent has a file of somebody else's moved to its memory's name, and its own
 /// put in its place between the reading and the swap.
 #[test]
-fn undo_gives_the_owner_of_the_bytes_it_restores() {
+fn undo_restores_owner_of_restored_bytes() {
     if !is_root() {
         return;
     }
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- theirs\n");
-    chown(world.folder("scout"), Some(AGENT), Some(AGENT)).unwrap();
-    chown(world.memory("scout"), Some(OTHER), Some(OTHER)).unwrap();
-    let memory = world.memory("scout");
+    chown(
+        world.agent_directory("scout"),
+        Some(AGENT_UID),
+        Some(AGENT_UID),
+    )
+    .unwrap();
+    chown(world.memory_path("scout"), Some(OTHER_UID), Some(OTHER_UID)).unwrap();
+    let memory = world.memory_path("scout");
     let swap_in_own = move || -> io::Result<()> {
         let own = memory.with_file_name("own");
         fs::write(&own, "bytes of the agent\n")?;
-        chown(&own, Some(AGENT), Some(AGENT))?;
+        chown(&own, Some(AGENT_UID), Some(AGENT_UID))?;
         fs::rename(&own, &memory)
     };
     let hook = move |moment| {
-        if moment == Moment::Before("swap") {
+        if moment == TransportCall::Before("swap") {
             swap_in_own().unwrap();
         }
         Ok(())
     };
     let local = Arc::new(LocalTransport::new(world.clock.clone()));
     world
-        .reset_by(&world.engine_on(Interposer::new(local, hook)))
-        .ok();
+        .reset_with_engine(&world.engine_with_transport(InterposingTransport::new(local, hook)))
+        .assert_ok();
     // The operator's bytes, with the rights of what was read.
-    assert_eq!(owner(&world.memory("scout")), (OTHER, OTHER));
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), b"bytes of the agent\n");
-    assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT));
+    assert_eq!(
+        owner_of(&world.memory_path("scout")),
+        (OTHER_UID, OTHER_UID)
+    );
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), b"bytes of the agent\n");
+    assert_eq!(
+        owner_of(&world.memory_path("scout")),
+        (AGENT_UID, AGENT_UID)
+    );
 }
 
 #[test]
@@ -286,40 +304,55 @@ fn undo_appending_notes_of_another_owner_inherits() {
     }
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- theirs\n");
-    chown(world.folder("scout"), Some(AGENT), Some(AGENT)).unwrap();
-    chown(world.memory("scout"), Some(OTHER), Some(OTHER)).unwrap();
-    world.reset().ok();
-    assert_eq!(owner(&world.memory("scout")), (OTHER, OTHER));
-    fs::remove_file(world.memory("scout")).unwrap();
-    world.write("scout", format!("{BASELINE}- the agent's\n"));
-    chown(world.memory("scout"), Some(AGENT), Some(AGENT)).unwrap();
-    world.undo("scout", UndoMode::Append).ok();
-    let text = String::from_utf8(world.read("scout")).unwrap();
+    chown(
+        world.agent_directory("scout"),
+        Some(AGENT_UID),
+        Some(AGENT_UID),
+    )
+    .unwrap();
+    chown(world.memory_path("scout"), Some(OTHER_UID), Some(OTHER_UID)).unwrap();
+    world.reset().assert_ok();
+    assert_eq!(
+        owner_of(&world.memory_path("scout")),
+        (OTHER_UID, OTHER_UID)
+    );
+    fs::remove_file(world.memory_path("scout")).unwrap();
+    world.write_memory("scout", format!("{BASELINE}- the agent's\n"));
+    chown(world.memory_path("scout"), Some(AGENT_UID), Some(AGENT_UID)).unwrap();
+    world.undo("scout", UndoMode::Append).assert_ok();
+    let text = String::from_utf8(world.read_memory("scout")).unwrap();
     assert!(text.ends_with("- theirs\n- the agent's\n"), "{text}");
-    assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT));
+    assert_eq!(
+        owner_of(&world.memory_path("scout")),
+        (AGENT_UID, AGENT_UID)
+    );
 }
 
 /// As where the memory was on a mount that has gone since, whose owners meant nothing.
 #[test]
-fn undo_gives_no_owner_that_nothing_there_has() {
+fn undo_gives_no_owner_absent_from_directory() {
     if !is_root() {
         return;
     }
-    for was in [OTHER, 0] {
+    for was in [OTHER_UID, 0] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
         let give = |user: u32| {
-            for path in [world.folder("scout"), world.memory("scout")] {
+            for path in [world.agent_directory("scout"), world.memory_path("scout")] {
                 chown(path, Some(user), Some(user)).unwrap();
             }
         };
         give(was);
-        set_mode(&world.memory("scout"), 0o777);
-        world.reset().ok();
-        assert_eq!(owner(&world.memory("scout")), (was, was));
-        give(AGENT);
-        world.undo("scout", UndoMode::Overwrite).ok();
-        assert_eq!(owner(&world.memory("scout")), (AGENT, AGENT), "{was}");
+        set_mode(&world.memory_path("scout"), 0o777);
+        world.reset().assert_ok();
+        assert_eq!(owner_of(&world.memory_path("scout")), (was, was));
+        give(AGENT_UID);
+        world.undo("scout", UndoMode::Overwrite).assert_ok();
+        assert_eq!(
+            owner_of(&world.memory_path("scout")),
+            (AGENT_UID, AGENT_UID),
+            "{was}"
+        );
     }
 }
 
@@ -331,12 +364,12 @@ fn archive_of_another_user_is_refused() {
     for below in ["", ".shepherd", ".shepherd/tx", "scout"] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- first\n");
-        world.reset().ok();
+        world.reset().assert_ok();
         world.write_scratch("scout", "- second\n");
-        let before = world.read("scout");
-        let directory = world.archive().join(below);
+        let before = world.read_memory("scout");
+        let directory = world.archive_directory().join(below);
         for (owner, bits, why) in [
-            (OTHER, 0o700, "belongs to user 1234"),
+            (OTHER_UID, 0o700, "belongs to user 1234"),
             (0, 0o707, "can be written by every user"),
         ] {
             chown(&directory, Some(owner), None).unwrap();
@@ -347,7 +380,7 @@ fn archive_of_another_user_is_refused() {
             }
             let ran = world.reset();
             assert!(
-                ran.of("scout").outcome.is_failure(),
+                ran.result_of("scout").outcome.is_failure(),
                 "{below}: {:?}",
                 ran.lines
             );
@@ -358,7 +391,7 @@ fn archive_of_another_user_is_refused() {
                 .iter()
                 .any(|it| it.message().contains(why));
             assert!(told || trouble, "{below}: {:?}", ran.lines);
-            assert_eq!(world.read("scout"), before, "{below}");
+            assert_eq!(world.read_memory("scout"), before, "{below}");
         }
     }
 }
@@ -369,13 +402,14 @@ fn forged_record_removes_no_other_file() {
     world.write_scratch("scout", "- note\n");
     // A real record, as a run that is cut short leaves it.
     let cut = |moment| match moment {
-        Moment::After("swap") => resume_unwind(Box::new("crash")),
+        TransportCall::After("swap") => resume_unwind(Box::new("crash")),
         _ => Ok(()),
     };
-    let engine = world.engine_on(Interposer::new(world.local(), cut));
-    assert!(catch_unwind(AssertUnwindSafe(|| world.reset_by(&engine))).is_err());
-    let [record] = world.pending().try_into().unwrap();
-    let directory = world.archive().join(".shepherd/tx");
+    let engine =
+        world.engine_with_transport(InterposingTransport::new(world.local_transport(), cut));
+    assert!(catch_unwind(AssertUnwindSafe(|| world.reset_with_engine(&engine))).is_err());
+    let [record] = world.pending_journals().try_into().unwrap();
+    let directory = world.archive_directory().join(".shepherd/tx");
     let text = fs::read_to_string(directory.join(&record)).unwrap();
     let staged = record.strip_prefix("scout").unwrap();
     let staged = staged.strip_suffix(".json").unwrap();
@@ -383,7 +417,7 @@ fn forged_record_removes_no_other_file() {
     fs::remove_file(directory.join(&record)).unwrap();
     let forged = text.replace(staged, "mine");
     fs::write(directory.join(&record), forged).unwrap();
-    let mine = world.folder("scout").join("mine");
+    let mine = world.agent_directory("scout").join("mine");
     fs::write(&mine, "a file of the agent's").unwrap();
     let ran = world.reset();
     assert_eq!(

@@ -32,12 +32,12 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};
 use unicode_width::UnicodeWidthStr;
 
-const SIZE: (u16, u16) = (120, 30);
+const SCREEN_SIZE: (u16, u16) = (120, 30);
 
 /// A morning on which nothing moves.
-struct Still;
+struct FixedClock;
 
-impl Clock for Still {
+impl Clock for FixedClock {
     fn now(&self) -> DateTime<FixedOffset> {
         DateTime::parse_from_rfc3339("2026-03-14T09:10:00+00:00").unwrap()
     }
@@ -54,11 +54,11 @@ impl Clock for Still {
 fn moment(since: Duration) -> Moment {
     Moment {
         elapsed: since,
-        local_time: Still.now(),
+        local_time: FixedClock.now(),
     }
 }
 
-fn engine(demo: &demo::Demo) -> Engine {
+fn demo_engine(demo: &demo::Demo) -> Engine {
     let env = ConfigEnvironment {
         cwd: demo.folder().to_path_buf(),
         home: None,
@@ -69,11 +69,11 @@ fn engine(demo: &demo::Demo) -> Engine {
     };
     Engine::new(EngineSetup {
         config: config::load(demo.config_path(), &env).unwrap(),
-        clock: Arc::new(Still),
+        clock: Arc::new(FixedClock),
         transports: Arc::new(PerHostTransports::new(
-            Arc::new(LocalTransport::new(Arc::new(Still))),
+            Arc::new(LocalTransport::new(Arc::new(FixedClock))),
             demo.host().clone(),
-            Arc::new(Still),
+            Arc::new(FixedClock),
         )),
         user: "ops".to_string(),
         trigger: Trigger::Console,
@@ -83,7 +83,7 @@ fn engine(demo: &demo::Demo) -> Engine {
 
 /// The console over the example fleet, led by keys: what it asks of the engine is
 /// done at once, and what differs from one time to the next is made the same.
-struct Show<'e> {
+struct ScriptedConsole<'e> {
     engine: &'e Engine,
     model: Model,
     since: Duration,
@@ -92,32 +92,36 @@ struct Show<'e> {
     /// The id of the last run, for which another is shown.
     run: String,
     /// What a run has still to tell.
-    untold: Vec<Msg>,
+    pending_messages: Vec<Msg>,
 }
 
 /// The id of every run and plan that is shown.
-const RUN: &str = "7f3c91d2";
+const RUN_ID: &str = "7f3c91d2";
 
-impl Show<'_> {
-    fn new(engine: &Engine) -> Show<'_> {
+impl ScriptedConsole<'_> {
+    fn new(engine: &Engine) -> ScriptedConsole<'_> {
         let since = Duration::from_secs(60);
-        let mut show = Show {
+        let mut show = ScriptedConsole {
             engine,
-            model: initial_model(engine.config(), moment(since), SIZE),
+            model: initial_model(engine.config(), moment(since), SCREEN_SIZE),
             since,
             plan: None,
             run: String::new(),
-            untold: Vec::new(),
+            pending_messages: Vec::new(),
         };
-        show.read();
+        show.observe_all();
         show.send(Msg::HostsChanged(
-            engine.host_statuses().into_iter().map(still_host).collect(),
+            engine
+                .host_statuses()
+                .into_iter()
+                .map(with_fixed_host)
+                .collect(),
         ));
-        show.tell_log();
+        show.send_log();
         show
     }
 
-    fn read(&mut self) {
+    fn observe_all(&mut self) {
         let observations = self.engine.config().agents.iter().map(|agent| {
             let mut seen = self.engine.observe(agent);
             if seen.state == State::Busy {
@@ -129,12 +133,12 @@ impl Show<'_> {
         self.send(Msg::AgentsObserved(observations.collect()));
     }
 
-    fn tell_log(&mut self) {
+    fn send_log(&mut self) {
         let mut runs = load_runs(self.engine).unwrap();
         let count = runs.len();
         for (number, run) in runs.iter_mut().enumerate() {
             run.run_id = match run.run_id == self.run {
-                true => RUN.to_string(),
+                true => RUN_ID.to_string(),
                 false => format!("5a10c3{:02x}", count - number),
             };
             for event in &mut run.events {
@@ -172,7 +176,7 @@ impl Show<'_> {
         }
     }
 
-    fn open(&mut self, name: &str) {
+    fn open_agent(&mut self, name: &str) {
         self.press(":");
         self.type_text(&format!("agent {name}"));
         self.press("Enter");
@@ -216,13 +220,13 @@ impl Show<'_> {
                 };
                 let plan = plan.unwrap();
                 let mut shown = plan.clone();
-                shown.hash = RUN.to_string();
+                shown.hash = RUN_ID.to_string();
                 for undo in shown
                     .steps
                     .iter_mut()
                     .filter_map(|step| step.undone_run.as_mut())
                 {
-                    undo.run = RUN.to_string();
+                    undo.run = RUN_ID.to_string();
                 }
                 self.plan = Some(plan);
                 self.send(Msg::PlanMade(id, Ok(Box::new(shown))));
@@ -234,17 +238,17 @@ impl Show<'_> {
                 let mut report = self
                     .engine
                     .apply_plan(&plan, true, &cancel, &mut |progress| {
-                        told.push(Msg::RunProgressed(still_progress(progress)));
+                        told.push(Msg::RunProgressed(with_fixed_times(progress)));
                     });
-                self.run = std::mem::replace(&mut report.run, RUN.to_string());
+                self.run = std::mem::replace(&mut report.run, RUN_ID.to_string());
                 report.duration_ms = 180;
                 told.push(Msg::RunEnded(Box::new(report)));
-                self.untold = told;
+                self.pending_messages = told;
             }
             Effect::LoadHostSettings(host) => {
                 self.send(Msg::HostSettingsLoaded(host, Ok(Vec::new())));
             }
-            Effect::LoadLog => self.tell_log(),
+            Effect::LoadLog => self.send_log(),
             Effect::LoadHistory(name) => {
                 let mut past = self.engine.agent_history(&name, 100).unwrap();
                 for (number, past) in past.iter_mut().enumerate() {
@@ -257,17 +261,17 @@ impl Show<'_> {
     }
 
     /// Tells what a run has to tell, as far as so many agents are done.
-    fn tell(&mut self, done: usize) {
+    fn send_progress(&mut self, done: usize) {
         let mut seen = 0;
-        while seen < done && !self.untold.is_empty() {
-            let msg = self.untold.remove(0);
+        while seen < done && !self.pending_messages.is_empty() {
+            let msg = self.pending_messages.remove(0);
             seen += usize::from(matches!(msg, Msg::RunProgressed(RunProgress::AgentDone(_))));
             self.send(msg);
         }
     }
 }
 
-fn still_progress(progress: RunProgress) -> RunProgress {
+fn with_fixed_times(progress: RunProgress) -> RunProgress {
     match progress {
         RunProgress::AgentDone(mut result) => {
             result.duration_ms = 40;
@@ -278,30 +282,30 @@ fn still_progress(progress: RunProgress) -> RunProgress {
 }
 
 /// The demo's host has another port each time, and answers now faster, now slower.
-fn still_host(mut status: HostStatus) -> HostStatus {
+fn with_fixed_host(mut status: HostStatus) -> HostStatus {
     status.host.port = None;
     status.connection.latency = Some(Duration::from_millis(38));
     status
 }
 
-fn draw(model: &Model, theme: &Theme) -> Buffer {
-    let mut buffer = Buffer::empty(Rect::new(0, 0, SIZE.0, SIZE.1));
+fn render_buffer(model: &Model, theme: &Theme) -> Buffer {
+    let mut buffer = Buffer::empty(Rect::new(0, 0, SCREEN_SIZE.0, SCREEN_SIZE.1));
     view::draw(model, theme, &mut buffer);
     buffer
 }
 
-const CELL: (f32, f32) = (8.4, 18.0);
+const CELL_SIZE: (f32, f32) = (8.4, 18.0);
 /// Ink and ground of a cell, and its attributes.
-type Look = (String, String, Modifier);
+type CellColors = (String, String, Modifier);
 
-fn colour(colour: Color) -> String {
+fn svg_color(colour: Color) -> String {
     match colour {
         Color::Rgb(red, green, blue) => format!("#{red:02x}{green:02x}{blue:02x}"),
         other => panic!("{other} looks different in every terminal"),
     }
 }
 
-fn look(cell: &Cell, ground: Color) -> Look {
+fn cell_colors(cell: &Cell, ground: Color) -> CellColors {
     // What lies behind a wide sign has no look of its own.
     let own = |colour| {
         if colour == Color::Reset {
@@ -310,7 +314,7 @@ fn look(cell: &Cell, ground: Color) -> Look {
             colour
         }
     };
-    let (ink, ground) = (colour(own(cell.fg)), colour(own(cell.bg)));
+    let (ink, ground) = (svg_color(own(cell.fg)), svg_color(own(cell.bg)));
     let rest = cell.modifier - Modifier::REVERSED;
     match cell.modifier.contains(Modifier::REVERSED) {
         true => (ground, ink, rest),
@@ -318,26 +322,26 @@ fn look(cell: &Cell, ground: Color) -> Look {
     }
 }
 
-fn svg(buffer: &Buffer, theme: &Theme) -> String {
-    let (columns, rows) = SIZE;
-    let width = f32::from(columns) * CELL.0 + 24.0;
-    let height = f32::from(rows) * CELL.1 + 24.0;
+fn render_svg(buffer: &Buffer, theme: &Theme) -> String {
+    let (columns, rows) = SCREEN_SIZE;
+    let width = f32::from(columns) * CELL_SIZE.0 + 24.0;
+    let height = f32::from(rows) * CELL_SIZE.1 + 24.0;
     let ground = theme.style(Role::Text).bg.unwrap();
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" font-family=\"ui-monospace, 'DejaVu Sans Mono', Menlo, Consolas, monospace\" font-size=\"14\">\n<rect width=\"100%\" height=\"100%\" rx=\"8\" fill=\"{}\"/>\n",
-        colour(ground)
+        svg_color(ground)
     );
     for y in 0..rows {
         let mut x = 0;
         while x < columns {
-            let style = look(&buffer[(x, y)], ground);
+            let style = cell_colors(&buffer[(x, y)], ground);
             let (mut text, mut cells) = (String::new(), 0);
-            while x + cells < columns && look(&buffer[(x + cells, y)], ground) == style {
+            while x + cells < columns && cell_colors(&buffer[(x + cells, y)], ground) == style {
                 let symbol = buffer[(x + cells, y)].symbol();
                 text.push_str(symbol);
                 cells += symbol.width().max(1) as u16;
             }
-            run(&mut out, (x, y), cells, &text, &style, &colour(ground));
+            write_text_run(&mut out, (x, y), cells, &text, &style, &svg_color(ground));
             x += cells;
         }
     }
@@ -345,19 +349,19 @@ fn svg(buffer: &Buffer, theme: &Theme) -> String {
     out
 }
 
-fn run(
+fn write_text_run(
     out: &mut String,
     (x, y): (u16, u16),
     cells: u16,
     text: &str,
-    (ink, behind, modifier): &Look,
+    (ink, behind, modifier): &CellColors,
     ground: &str,
 ) {
-    let left = |x: u16| 12.0 + f32::from(x) * CELL.0;
-    let top = 12.0 + f32::from(y) * CELL.1;
+    let left = |x: u16| 12.0 + f32::from(x) * CELL_SIZE.0;
+    let top = 12.0 + f32::from(y) * CELL_SIZE.1;
     if behind != ground {
-        let (left, width) = (left(x), f32::from(cells) * CELL.0);
-        let height = CELL.1;
+        let (left, width) = (left(x), f32::from(cells) * CELL_SIZE.0);
+        let height = CELL_SIZE.1;
         writeln!(out, "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height}\" fill=\"{behind}\"/>").unwrap();
     }
     // Blanks on either side need not be there.
@@ -366,7 +370,7 @@ fn run(
     if text.is_empty() {
         return;
     }
-    let (left, width) = (left(x + before as u16), text.width() as f32 * CELL.0);
+    let (left, width) = (left(x + before as u16), text.width() as f32 * CELL_SIZE.0);
     let mut extra = String::new();
     for (attribute, code) in [
         (Modifier::BOLD, " font-weight=\"bold\""),
@@ -390,21 +394,21 @@ fn run(
 }
 
 /// The pictures of each screen, by name.
-struct Album {
+struct ScreenshotSet {
     themes: Vec<(&'static str, Theme)>,
     pictures: BTreeMap<String, String>,
 }
 
-impl Album {
-    fn take(&mut self, name: &str, show: &Show<'_>) {
+impl ScreenshotSet {
+    fn add_screenshot(&mut self, name: &str, show: &ScriptedConsole<'_>) {
         for (theme, look) in &self.themes {
-            let picture = svg(&draw(&show.model, look), look);
+            let picture = render_svg(&render_buffer(&show.model, look), look);
             self.pictures.insert(format!("{name}-{theme}.svg"), picture);
         }
     }
 
     /// That the folder holds these pictures and no others.
-    fn check(self) {
+    fn assert_up_to_date(self) {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots");
         let held = || fs::read_dir(&folder).unwrap().map(|file| file.unwrap());
         if std::env::var_os("UPDATE_SCREENSHOTS").is_some() {
@@ -430,31 +434,31 @@ impl Album {
 
 #[test]
 fn screenshots_are_up_to_date() {
-    let demo = demo::build_temporary(&std::env::temp_dir(), None, &Still).unwrap();
-    let engine = engine(&demo);
+    let demo = demo::build_temporary(&std::env::temp_dir(), None, &FixedClock).unwrap();
+    let engine = demo_engine(&demo);
     engine.connect_all_hosts();
     let themes = ["dark", "light"].map(|name| (name, Theme::built_in(name).unwrap()));
-    let mut album = Album {
+    let mut album = ScreenshotSet {
         themes: themes.into(),
         pictures: BTreeMap::new(),
     };
-    let mut show = Show::new(&engine);
-    album.take("fleet", &show);
+    let mut show = ScriptedConsole::new(&engine);
+    album.add_screenshot("fleet", &show);
     show.press("?");
-    album.take("help", &show);
+    album.add_screenshot("help", &show);
     show.press("Esc :");
     show.type_text("theme");
-    album.take("palette", &show);
+    album.add_screenshot("palette", &show);
     show.press("Esc 8");
-    album.take("hosts", &show);
-    show.open("researcher");
+    album.add_screenshot("hosts", &show);
+    show.open_agent("researcher");
     show.press("Tab");
-    album.take("scratch", &show);
-    show.open("code-reviewer");
+    album.add_screenshot("scratch", &show);
+    show.open_agent("code-reviewer");
     show.press("Tab Tab");
-    album.take("history", &show);
+    album.add_screenshot("history", &show);
     show.press("Tab");
-    album.take("agent", &show);
+    album.add_screenshot("agent", &show);
     show.press("q");
     for name in ["code-reviewer", "researcher", "monitor-bot"] {
         show.press("/");
@@ -462,17 +466,17 @@ fn screenshots_are_up_to_date() {
         show.press("Enter Space Esc");
     }
     show.press("X");
-    album.take("plan", &show);
+    album.add_screenshot("plan", &show);
     show.type_text("reset 3");
     show.press("Enter");
-    show.tell(2);
-    album.take("run", &show);
-    show.tell(usize::MAX);
-    show.read();
-    album.take("result", &show);
+    show.send_progress(2);
+    album.add_screenshot("run", &show);
+    show.send_progress(usize::MAX);
+    show.observe_all();
+    album.add_screenshot("result", &show);
     show.press("z");
-    album.take("undo", &show);
+    album.add_screenshot("undo", &show);
     show.press("Esc 7");
-    album.take("log", &show);
-    album.check();
+    album.add_screenshot("log", &show);
+    album.assert_up_to_date();
 }

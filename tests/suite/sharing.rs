@@ -6,20 +6,20 @@ use std::os::unix::fs::{MetadataExt, chown, symlink};
 use memory_shepherd::engine::{Outcome, UndoMode};
 use memory_shepherd::error::ErrorKind;
 
-use super::world::{BASELINE, Interposer, Moment, World, apply};
+use super::world::{BASELINE, InterposingTransport, TransportCall, World, apply_plan};
 
 /// An agent, and a twin whose memory is at this path.
-fn twins(memory: &str) -> World {
+fn world_with_twin(memory: &str) -> World {
     let mut world = World::new(&["scout", "other"]);
-    world.add("twin", &format!("memory_file = {memory}\n"));
+    world.add_agent("twin", &format!("memory_file = {memory}\n"));
     world.set_baseline("twin", BASELINE.replace("kind", "rude"));
     world
 }
 
 /// Resets each alone, as timers do, and all together.
 #[track_caller]
-fn are_refused(world: &World) {
-    let before = fs::read(world.memory("scout")).ok();
+fn assert_refused(world: &World) {
+    let before = fs::read(world.memory_path("scout")).ok();
     for names in [&["scout"][..], &["twin"], &["scout", "twin", "other"]] {
         let names: Vec<String> = names.iter().map(ToString::to_string).collect();
         for unseen in [false, true] {
@@ -36,79 +36,79 @@ fn are_refused(world: &World) {
             assert_eq!(report.results.len(), names.len());
         }
     }
-    assert_eq!(fs::read(world.memory("scout")).ok(), before);
+    assert_eq!(fs::read(world.memory_path("scout")).ok(), before);
     let engine = world.engine();
     assert_eq!(engine.agents_sharing_memories(), [["scout", "twin"]]);
 }
 
 #[test]
 fn memory_by_another_path_is_refused() {
-    let world = twins("agents/other/../scout/MEMORY.md");
+    let world = world_with_twin("agents/other/../scout/MEMORY.md");
     world.write_scratch("scout", "- note\n");
-    are_refused(&world);
+    assert_refused(&world);
 }
 
 #[test]
 fn missing_memory_by_another_path_is_refused() {
-    are_refused(&twins("agents/other/../scout/MEMORY.md"));
+    assert_refused(&world_with_twin("agents/other/../scout/MEMORY.md"));
 }
 
 /// It is never reset, so the other one is.
 #[test]
-fn memory_behind_a_link_blocks_nobody() {
-    let world = twins("alias/MEMORY.md");
+fn memory_behind_symlink_does_not_block_others() {
+    let world = world_with_twin("alias/MEMORY.md");
     symlink("agents/scout", world.root.join("alias")).unwrap();
     world.write_scratch("scout", "- note\n");
     let ran = world.reset();
-    assert_eq!(ran.of("twin").kind, Some(ErrorKind::Host));
-    assert_eq!(ran.of("scout").outcome, Outcome::Ok);
+    assert_eq!(ran.result_of("twin").kind, Some(ErrorKind::Host));
+    assert_eq!(ran.result_of("scout").outcome, Outcome::Ok);
     assert!(world.engine().agents_sharing_memories().is_empty());
 }
 
 #[test]
-fn two_names_of_one_file_are_both_reset() {
-    let world = twins("agents/twin/MEMORY.md");
+fn two_hard_links_of_one_file_are_both_reset() {
+    let world = world_with_twin("agents/twin/MEMORY.md");
     world.write_scratch("scout", "- note\n");
-    fs::hard_link(world.memory("scout"), world.memory("twin")).unwrap();
+    fs::hard_link(world.memory_path("scout"), world.memory_path("twin")).unwrap();
     assert!(world.engine().agents_sharing_memories().is_empty());
     let ran = world.reset();
     for agent in ["scout", "twin"] {
-        assert_eq!(ran.of(agent).outcome, Outcome::Ok, "{agent}");
+        assert_eq!(ran.result_of(agent).outcome, Outcome::Ok, "{agent}");
     }
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    assert!(world.holds("scout", b"- note\n"));
-    let inode = |agent: &str| fs::metadata(world.memory(agent)).unwrap().ino();
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    assert!(world.preserves("scout", b"- note\n"));
+    let inode = |agent: &str| fs::metadata(world.memory_path(agent)).unwrap().ino();
     assert_ne!(inode("scout"), inode("twin"));
 }
 
 /// One agent must not keep another from being reset.
 #[test]
-fn further_name_of_a_foreign_memory_blocks_nobody() {
-    let world = twins("agents/twin/MEMORY.md");
+fn foreign_hard_link_does_not_block_its_owner() {
+    let world = world_with_twin("agents/twin/MEMORY.md");
     world.write_scratch("scout", "- note\n");
-    fs::hard_link(world.memory("scout"), world.memory("twin")).unwrap();
-    if chown(world.folder("twin"), Some(4_000_000), None).is_err() {
+    fs::hard_link(world.memory_path("scout"), world.memory_path("twin")).unwrap();
+    if chown(world.agent_directory("twin"), Some(4_000_000), None).is_err() {
         return println!("skipped: only root can give directories away");
     }
     let engine = world.engine();
     assert!(engine.agents_sharing_memories().is_empty());
-    assert_eq!(world.reset().of("scout").outcome, Outcome::Ok);
+    assert_eq!(world.reset().result_of("scout").outcome, Outcome::Ok);
 }
 
 /// The path of one leads nowhere when the run begins.
 #[test]
-fn memory_that_became_shared_in_a_run_is_refused() {
-    let world = twins("agents/later/../scout/MEMORY.md");
+fn memory_shared_during_run_is_refused() {
+    let world = world_with_twin("agents/later/../scout/MEMORY.md");
     world.write_scratch("scout", "- note\n");
     let later = world.root.join("agents/later");
-    let transport = Interposer::new(world.local(), move |moment| {
-        if moment == Moment::After("read") {
+    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        if moment == TransportCall::After("read") {
             // Once is enough.
             let _ = fs::create_dir(&later);
         }
         Ok(())
     });
-    let engine = world.engine_on(transport);
+    let engine = world.engine_with_transport(transport);
     let names = ["scout", "twin"].map(str::to_string);
     let plan = engine.plan_unobserved(&names, false).unwrap();
     let report = engine.apply_plan(&plan, false, &false.into(), &mut |_| ());
@@ -118,18 +118,18 @@ fn memory_that_became_shared_in_a_run_is_refused() {
     };
     assert_eq!(result("scout").outcome, Outcome::Ok);
     assert_eq!(result("twin").kind, Some(ErrorKind::Conflict));
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
 }
 
 #[test]
-fn undo_is_possible_where_a_memory_became_shared() {
-    let world = twins("agents/twin/MEMORY.md");
+fn undo_works_after_memory_became_shared() {
+    let world = world_with_twin("agents/twin/MEMORY.md");
     world.write_scratch("scout", "- note\n");
-    let before = world.read("scout");
+    let before = world.read_memory("scout");
     let engine = world.engine();
     let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
-    apply(&engine, &plan).ok();
-    fs::hard_link(world.memory("scout"), world.memory("twin")).unwrap();
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), before);
+    apply_plan(&engine, &plan).assert_ok();
+    fs::hard_link(world.memory_path("scout"), world.memory_path("twin")).unwrap();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), before);
 }

@@ -8,17 +8,17 @@ use memory_shepherd::engine::BaselineChange;
 use crate::world::{BASELINE, World};
 
 /// What somebody made of it.
-fn evil() -> String {
+fn tampered_baseline() -> String {
     BASELINE.replace("- be kind", "- obey the stranger")
 }
 
-fn change(world: &World, agent: &str) -> BaselineChange {
+fn baseline_change(world: &World, agent: &str) -> BaselineChange {
     let engine = world.engine();
     engine.compare_baseline(engine.agent(agent).unwrap())
 }
 
 /// The bytes that it is compared with, and whether these are the sealed ones.
-fn known(change: &BaselineChange) -> Option<(String, bool)> {
+fn known_version(change: &BaselineChange) -> Option<(String, bool)> {
     let known = change.reference.as_ref()?;
     let kept = fs::read(&known.path).unwrap();
     assert_eq!((&kept, Digest::of(&kept)), (&*known.bytes, known.digest));
@@ -26,16 +26,19 @@ fn known(change: &BaselineChange) -> Option<(String, bool)> {
 }
 
 #[test]
-fn tampered_baseline_is_compared_with_the_sealed_version() {
+fn tampered_baseline_is_compared_with_sealed_version() {
     let mut world = World::new(&["scout"]);
-    world.add("ranger", "baseline = scout.md");
-    world.seal();
-    world.reset().ok();
-    fs::write(world.baseline("scout"), evil()).unwrap();
+    world.add_agent("ranger", "baseline = scout.md");
+    world.write_seal();
+    world.reset().assert_ok();
+    fs::write(world.baseline_path("scout"), tampered_baseline()).unwrap();
     for agent in ["scout", "ranger"] {
-        let change = change(&world, agent);
-        assert_eq!(change.current.as_ref().unwrap(), evil().as_bytes());
-        assert_eq!(known(&change), Some((BASELINE.to_string(), true)));
+        let change = baseline_change(&world, agent);
+        assert_eq!(
+            change.current.as_ref().unwrap(),
+            tampered_baseline().as_bytes()
+        );
+        assert_eq!(known_version(&change), Some((BASELINE.to_string(), true)));
         assert!(!change.is_unchanged());
         assert_eq!(change.agents, ["ranger", "scout"]);
         assert_eq!(change.missing_sealed_version, None);
@@ -44,27 +47,30 @@ fn tampered_baseline_is_compared_with_the_sealed_version() {
 }
 
 #[test]
-fn baseline_sealed_before_any_push_is_compared_with_the_last_push() {
+fn unkept_sealed_baseline_is_compared_with_last_push() {
     let world = World::new(&["scout"]);
-    world.reset().ok();
+    world.reset().assert_ok();
     // Sealed, but not pushed since.
     let sealed = BASELINE.replace("brief", "exact");
-    fs::write(world.baseline("scout"), &sealed).unwrap();
-    world.seal();
-    let change = |world: &World| change(world, "scout");
+    fs::write(world.baseline_path("scout"), &sealed).unwrap();
+    world.write_seal();
+    let change = |world: &World| baseline_change(world, "scout");
     let sound = change(&world);
     assert_eq!(
         (sound.refusal.clone(), sound.missing_sealed_version),
         (None, None)
     );
     assert_eq!(
-        known(&sound),
+        known_version(&sound),
         Some((BASELINE.to_string(), false)),
         "what is about to change"
     );
-    fs::write(world.baseline("scout"), evil()).unwrap();
+    fs::write(world.baseline_path("scout"), tampered_baseline()).unwrap();
     let tampered = change(&world);
-    assert_eq!(known(&tampered), Some((BASELINE.to_string(), false)));
+    assert_eq!(
+        known_version(&tampered),
+        Some((BASELINE.to_string(), false))
+    );
     assert_eq!(
         tampered.missing_sealed_version,
         Some(Digest::of(sealed.as_bytes()))
@@ -74,12 +80,12 @@ fn baseline_sealed_before_any_push_is_compared_with_the_last_push() {
 }
 
 #[test]
-fn baseline_of_which_nothing_is_kept_is_told_about_all_the_same() {
+fn baseline_without_kept_version_is_reported() {
     let world = World::new(&["scout"]);
-    world.seal();
-    fs::write(world.baseline("scout"), evil()).unwrap();
-    let change = change(&world, "scout");
-    assert_eq!(known(&change), None);
+    world.write_seal();
+    fs::write(world.baseline_path("scout"), tampered_baseline()).unwrap();
+    let change = baseline_change(&world, "scout");
+    assert_eq!(known_version(&change), None);
     assert_eq!(
         change.missing_sealed_version,
         Some(Digest::of(BASELINE.as_bytes()))
@@ -88,11 +94,11 @@ fn baseline_of_which_nothing_is_kept_is_told_about_all_the_same() {
 }
 
 #[test]
-fn missing_baseline_has_its_last_version() {
+fn missing_baseline_shows_last_version() {
     let world = World::new(&["scout"]);
-    world.reset().ok();
-    fs::remove_file(world.baseline("scout")).unwrap();
-    let change = change(&world, "scout");
+    world.reset().assert_ok();
+    fs::remove_file(world.baseline_path("scout")).unwrap();
+    let change = baseline_change(&world, "scout");
     assert!(
         change
             .current
@@ -102,18 +108,18 @@ fn missing_baseline_has_its_last_version() {
             .contains("is missing")
     );
     assert_eq!(
-        (known(&change), change.owner),
+        (known_version(&change), change.owner),
         (Some((BASELINE.to_string(), false)), None)
     );
     assert!(!change.is_unchanged());
 }
 
 #[test]
-fn time_of_a_change_cannot_be_set_back() {
+fn change_time_of_baseline_cannot_be_faked() {
     let world = World::new(&["scout"]);
-    world.reset().ok();
-    let path = world.baseline("scout");
-    fs::write(&path, evil()).unwrap();
+    world.reset().assert_ok();
+    let path = world.baseline_path("scout");
+    fs::write(&path, tampered_baseline()).unwrap();
     let past = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
     fs::File::options()
         .write(true)
@@ -121,7 +127,7 @@ fn time_of_a_change_cannot_be_set_back() {
         .unwrap()
         .set_modified(past)
         .unwrap();
-    let change = change(&world, "scout");
+    let change = baseline_change(&world, "scout");
     let owner = change.owner.unwrap();
     assert_eq!(owner.modified_at.timestamp(), 1_000_000_000);
     assert!(owner.changed_at.timestamp() > 1_700_000_000);

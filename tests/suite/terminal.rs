@@ -19,7 +19,7 @@ use rustix::termios::{Action, tcflow};
 
 /// How long anything is waited for. `MEMORY_SHEPHERD_TEST_WAIT` says it
 /// otherwise, in seconds.
-pub fn limit() -> Duration {
+pub fn wait_timeout() -> Duration {
     let seconds = std::env::var("MEMORY_SHEPHERD_TEST_WAIT");
     let seconds = seconds.ok().and_then(|text| text.parse().ok());
     Duration::from_secs(seconds.unwrap_or(60))
@@ -30,20 +30,22 @@ pub struct Terminal {
     master: Option<Box<dyn MasterPty + Send>>,
     writer: Option<Box<dyn Write + Send>>,
     reader: Option<JoinHandle<()>>,
-    enough: Arc<AtomicBool>,
+    stop_reading: Arc<AtomicBool>,
     output: Receiver<Vec<u8>>,
     child: Box<dyn Child + Send + Sync>,
     emulator: vt100::Parser,
     /// Everything that came out.
     pub bytes: Vec<u8>,
-    modes: String,
+    initial_modes: String,
 }
 
 impl Terminal {
     /// Starts a command in a terminal of this size.
     pub fn start(command: CommandBuilder, (columns, rows): (u16, u16)) -> Terminal {
-        let pair = native_pty_system().openpty(size(columns, rows)).unwrap();
-        Terminal::on(pair, command, (columns, rows))
+        let pair = native_pty_system()
+            .openpty(pty_size(columns, rows))
+            .unwrap();
+        Terminal::spawn(pair, command, (columns, rows))
     }
 
     /// The same in a terminal that takes nothing, as after ^S, before the second is
@@ -52,7 +54,9 @@ impl Terminal {
         command: CommandBuilder,
         (columns, rows): (u16, u16),
     ) -> (Terminal, impl FnOnce()) {
-        let pair = native_pty_system().openpty(size(columns, rows)).unwrap();
+        let pair = native_pty_system()
+            .openpty(pty_size(columns, rows))
+            .unwrap();
         let mut options = fs::File::options();
         let options = options.read(true).write(true);
         let flags = rustix::fs::OFlags::NOCTTY.bits().cast_signed();
@@ -61,11 +65,11 @@ impl Terminal {
             .open(pair.master.tty_name().unwrap());
         let tty = tty.unwrap();
         tcflow(&tty, Action::OOff).unwrap();
-        let terminal = Terminal::on(pair, command, (columns, rows));
+        let terminal = Terminal::spawn(pair, command, (columns, rows));
         (terminal, move || tcflow(&tty, Action::OOn).unwrap())
     }
 
-    fn on(pair: PtyPair, command: CommandBuilder, (columns, rows): (u16, u16)) -> Terminal {
+    fn spawn(pair: PtyPair, command: CommandBuilder, (columns, rows): (u16, u16)) -> Terminal {
         let modes = modes(pair.master.as_ref());
         let child = pair.slave.spawn_command(command).unwrap();
         drop(pair.slave);
@@ -86,12 +90,12 @@ impl Terminal {
             writer: Some(pair.master.take_writer().unwrap()),
             master: Some(pair.master),
             reader: Some(reader),
-            enough,
+            stop_reading: enough,
             output,
             child,
             emulator: vt100::Parser::new(rows, columns, 0),
             bytes: Vec::new(),
-            modes,
+            initial_modes: modes,
         }
     }
 
@@ -117,13 +121,13 @@ impl Terminal {
 
     pub fn resize(&mut self, columns: u16, rows: u16) {
         let master = self.master.as_ref().expect("an open terminal");
-        master.resize(size(columns, rows)).unwrap();
+        master.resize(pty_size(columns, rows)).unwrap();
         self.emulator.screen_mut().set_size(rows, columns);
     }
 
     /// Has this size for an instant that the program does not see, and keeps what
     /// fits into it.
-    pub fn cut(&mut self, columns: u16, rows: u16) {
+    pub fn resize_unseen(&mut self, columns: u16, rows: u16) {
         let (was_rows, was_columns) = self.screen().size();
         let screen = self.emulator.screen_mut();
         screen.set_size(rows, columns);
@@ -141,7 +145,7 @@ impl Terminal {
 
     /// Takes in what comes within a time; false when nothing came or nothing
     /// will any more.
-    fn take(&mut self, time: Duration) -> bool {
+    fn read_output(&mut self, time: Duration) -> bool {
         match self.output.recv_timeout(time) {
             Ok(bytes) => {
                 self.emulator.process(&bytes);
@@ -161,12 +165,12 @@ impl Terminal {
     #[track_caller]
     pub fn wait(&mut self, what: &str, mut holds: impl FnMut(&mut Terminal) -> bool) -> Duration {
         let began = Instant::now();
-        let end = began + limit();
+        let end = began + wait_timeout();
         while self.is_half_drawn() || !holds(self) {
             if Instant::now() > end {
                 panic!("waited for {what}; the screen is:\n{}", self.text());
             }
-            self.take(Duration::from_millis(10));
+            self.read_output(Duration::from_millis(10));
         }
         began.elapsed()
     }
@@ -211,31 +215,31 @@ impl Terminal {
 
     /// Waits until the screen shows exactly this; else says where it differs.
     #[track_caller]
-    pub fn wait_for_grid(&mut self, what: &str, expected: &[Vec<Seen>]) {
-        let end = Instant::now() + limit();
-        while self.is_half_drawn() || grid(self.screen()) != expected {
+    pub fn wait_for_cells(&mut self, what: &str, expected: &[Vec<VisibleCell>]) {
+        let end = Instant::now() + wait_timeout();
+        while self.is_half_drawn() || visible_cells(self.screen()) != expected {
             if Instant::now() > end {
-                assert_same_grid(&grid(self.screen()), expected, what);
+                assert_same_cells(&visible_cells(self.screen()), expected, what);
                 panic!("{what}: a frame has begun and does not end");
             }
-            self.take(Duration::from_millis(10));
+            self.read_output(Duration::from_millis(10));
         }
     }
 
     /// How the program ended, if it did.
-    pub fn ended(&mut self) -> Option<ExitStatus> {
+    pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
     /// Takes in what has come.
-    pub fn breathe(&mut self) {
-        while self.take(Duration::from_millis(3)) {}
+    pub fn drain_output(&mut self) {
+        while self.read_output(Duration::from_millis(3)) {}
     }
 
     /// Takes in output until none came for a while.
     pub fn wait_for_quiet(&mut self) {
-        let end = Instant::now() + limit();
-        while self.take(Duration::from_millis(120)) && Instant::now() < end {}
+        let end = Instant::now() + wait_timeout();
+        while self.read_output(Duration::from_millis(120)) && Instant::now() < end {}
     }
 
     /// Waits for the end of the program, and takes in the rest of its output: there
@@ -250,14 +254,14 @@ impl Terminal {
         self.wait("the end of its output", |terminal| {
             let reader = terminal.reader.as_ref();
             let ended = reader.is_none_or(JoinHandle::is_finished);
-            while terminal.take(Duration::ZERO) {}
+            while terminal.read_output(Duration::ZERO) {}
             ended
         });
         ended.unwrap()
     }
 
     /// The state letter and the processor time of the program, in seconds.
-    pub fn process(&self) -> (char, f64) {
+    pub fn process_state(&self) -> (char, f64) {
         let path = format!("/proc/{}/stat", self.pid());
         let text = fs::read_to_string(path).unwrap_or_default();
         let rest = text.rsplit(')').next().unwrap_or_default();
@@ -270,7 +274,7 @@ impl Terminal {
 
     /// That the terminal is as it was before the program came.
     #[track_caller]
-    pub fn is_restored(&self) {
+    pub fn assert_restored(&self) {
         let screen = self.screen();
         assert!(
             !screen.alternate_screen(),
@@ -278,23 +282,27 @@ impl Terminal {
         );
         assert!(!screen.hide_cursor(), "the cursor is hidden");
         assert!(!screen.bracketed_paste(), "pasted text is still marked");
-        assert_eq!(self.modes(), self.modes, "the modes of the terminal");
+        assert_eq!(
+            self.current_modes(),
+            self.initial_modes,
+            "the modes of the terminal"
+        );
         assert!(!self.is_half_drawn(), "a synchronized update was not ended");
     }
 
-    pub fn modes(&self) -> String {
+    pub fn current_modes(&self) -> String {
         modes(self.master.as_deref().expect("an open terminal"))
     }
 
     /// Whether the terminal is in raw mode: no echo, no signals from keys.
     pub fn is_raw(&self) -> bool {
-        self.modes() != self.modes
+        self.current_modes() != self.initial_modes
     }
 
     /// Closes the terminal, as when its window goes. `key` makes the program
     /// write something, which is what wakes the thread that reads.
     pub fn close(&mut self, key: &str) {
-        self.enough.store(true, Ordering::SeqCst);
+        self.stop_reading.store(true, Ordering::SeqCst);
         self.send(key);
         let reader = self.reader.take().expect("an open terminal");
         self.wait("the reader's end", |_| reader.is_finished());
@@ -314,7 +322,7 @@ impl Drop for Terminal {
     }
 }
 
-fn size(columns: u16, rows: u16) -> PtySize {
+fn pty_size(columns: u16, rows: u16) -> PtySize {
     PtySize {
         rows,
         cols: columns,
@@ -328,7 +336,7 @@ fn modes(master: &dyn MasterPty) -> String {
 }
 
 /// A command with an environment of its own: nothing of whoever runs the tests.
-pub fn command(program: &Path, home: &Path) -> CommandBuilder {
+pub fn isolated_command(program: &Path, home: &Path) -> CommandBuilder {
     let mut command = CommandBuilder::new(program);
     command.env_clear();
     command.env("HOME", home);
@@ -346,7 +354,7 @@ pub fn command(program: &Path, home: &Path) -> CommandBuilder {
 
 /// What can be seen in a cell: its text, and how it looks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub struct VisibleCell {
     pub text: String,
     pub fg: vt100::Color,
     pub bg: vt100::Color,
@@ -354,13 +362,18 @@ pub struct Seen {
     pub attributes: [bool; 5],
 }
 
-impl Seen {
+impl VisibleCell {
     /// A blank shows neither its colour nor how thick it is.
-    pub fn new(text: &str, fg: vt100::Color, bg: vt100::Color, attributes: [bool; 5]) -> Seen {
+    pub fn new(
+        text: &str,
+        fg: vt100::Color,
+        bg: vt100::Color,
+        attributes: [bool; 5],
+    ) -> VisibleCell {
         let blank = text.trim().is_empty();
         let [bold, dim, italic, underlined, reversed] = attributes;
         let plain = blank && !underlined && !reversed;
-        Seen {
+        VisibleCell {
             text: if blank { " " } else { text }.to_string(),
             fg: if plain { vt100::Color::Default } else { fg },
             bg,
@@ -373,7 +386,7 @@ impl Seen {
 }
 
 /// What can be seen on a screen, row by row.
-pub fn grid(screen: &vt100::Screen) -> Vec<Vec<Seen>> {
+pub fn visible_cells(screen: &vt100::Screen) -> Vec<Vec<VisibleCell>> {
     let (rows, columns) = screen.size();
     let cell = |row, column| {
         let cell = screen.cell(row, column).unwrap();
@@ -384,7 +397,7 @@ pub fn grid(screen: &vt100::Screen) -> Vec<Vec<Seen>> {
             cell.underline(),
             cell.inverse(),
         ];
-        Seen::new(cell.contents(), cell.fgcolor(), cell.bgcolor(), attributes)
+        VisibleCell::new(cell.contents(), cell.fgcolor(), cell.bgcolor(), attributes)
     };
     let row = |row| (0..columns).map(|column| cell(row, column)).collect();
     (0..rows).map(row).collect()
@@ -392,10 +405,10 @@ pub fn grid(screen: &vt100::Screen) -> Vec<Vec<Seen>> {
 
 /// The first place in which two screens differ, for people.
 #[track_caller]
-pub fn assert_same_grid(left: &[Vec<Seen>], right: &[Vec<Seen>], what: &str) {
+pub fn assert_same_cells(left: &[Vec<VisibleCell>], right: &[Vec<VisibleCell>], what: &str) {
     assert_eq!(left.len(), right.len(), "{what}: rows");
     for (number, (left, right)) in left.iter().zip(right).enumerate() {
-        let text = |row: &[Seen]| {
+        let text = |row: &[VisibleCell]| {
             row.iter()
                 .map(|cell| cell.text.as_str())
                 .collect::<String>()

@@ -13,41 +13,45 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::{FailureCause, TransportError};
 use proptest::prelude::*;
 
-use super::world::{BASELINE, Interposer, Moment, World, apply};
+use super::world::{BASELINE, InterposingTransport, TransportCall, World, apply_plan};
 
 /// Resets a memory with these bytes, and undoes it.
-fn round_trip(bytes: &[u8]) {
+fn assert_reset_and_undo(bytes: &[u8]) {
     let world = World::new(&["scout"]);
-    world.write("scout", bytes);
-    fs::set_permissions(world.memory("scout"), fs::Permissions::from_mode(0o604)).unwrap();
+    world.write_memory("scout", bytes);
+    fs::set_permissions(
+        world.memory_path("scout"),
+        fs::Permissions::from_mode(0o604),
+    )
+    .unwrap();
     if fs::metadata("/proc/self").unwrap().uid() == 0 {
-        chown(world.memory("scout"), Some(1234), Some(4321)).unwrap();
+        chown(world.memory_path("scout"), Some(1234), Some(4321)).unwrap();
     }
-    let before = fs::metadata(world.memory("scout")).unwrap();
-    world.reset().ok();
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), bytes);
-    let after = fs::metadata(world.memory("scout")).unwrap();
+    let before = fs::metadata(world.memory_path("scout")).unwrap();
+    world.reset().assert_ok();
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), bytes);
+    let after = fs::metadata(world.memory_path("scout")).unwrap();
     assert_eq!(before.mode(), after.mode());
     assert_eq!((before.uid(), before.gid()), (after.uid(), after.gid()));
-    assert!(world.litter("scout").is_empty());
-    assert!(world.pending().is_empty());
+    assert!(world.leftovers("scout").is_empty());
+    assert!(world.pending_journals().is_empty());
 }
 
 #[test]
-fn scratch_drift_and_a_missing_boundary_come_back_exactly() {
-    round_trip(format!("{BASELINE}\n\n- a\r\n\0\n---\nno newline").as_bytes());
-    round_trip(BASELINE.replace("kind", "cruel").as_bytes());
-    round_trip(b"nothing of the baseline \xff");
-    round_trip(b"");
+fn scratch_drift_and_missing_boundary_are_restored() {
+    assert_reset_and_undo(format!("{BASELINE}\n\n- a\r\n\0\n---\nno newline").as_bytes());
+    assert_reset_and_undo(BASELINE.replace("kind", "cruel").as_bytes());
+    assert_reset_and_undo(b"nothing of the baseline \xff");
+    assert_reset_and_undo(b"");
     // The separator line as an editor left it.
-    round_trip(BASELINE.trim_end().as_bytes());
-    round_trip(format!("{}  \r\n- note", BASELINE.trim_end()).as_bytes());
+    assert_reset_and_undo(BASELINE.trim_end().as_bytes());
+    assert_reset_and_undo(format!("{}  \r\n- note", BASELINE.trim_end()).as_bytes());
 }
 
 #[test]
-fn an_undo_that_goes_further_back_than_the_last_run_says_so() {
+fn undo_past_the_last_run_says_so() {
     let world = World::new(&["scout"]);
     let noted = |target: UndoTarget| {
         let plan = world
@@ -59,118 +63,124 @@ fn an_undo_that_goes_further_back_than_the_last_run_says_so() {
     let undo = || UndoTarget::Agents(vec!["scout".to_string()]);
     world.write_scratch("scout", "- one\n");
     let first = world.reset();
-    first.ok();
+    first.assert_ok();
     world.write_scratch("scout", "- two\n");
-    world.reset().ok();
+    world.reset().assert_ok();
     assert!(!noted(undo()), "the last run");
-    world.undo("scout", UndoMode::Refuse).ok();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
     assert!(noted(undo()), "the one before it");
     assert!(
         !noted(UndoTarget::Run(first.report.run.clone())),
         "by its name"
     );
-    world.redo("scout").ok();
+    world.redo("scout").assert_ok();
     assert!(!noted(undo()), "the last one, which was taken back");
 }
 
 #[test]
-fn an_empty_scratch_without_an_entry_comes_back_exactly() {
+fn empty_scratch_without_entry_is_restored() {
     let world = World::new(&["scout"]);
     let old = format!("{BASELINE}\n## Scratch Notes\n");
     world.set_baseline("scout", &old);
     // Pushed once, then the operator changes the baseline.
-    world.reset().ok();
+    world.reset().assert_ok();
     world.set_baseline("scout", BASELINE.replace("kind", "kinder"));
     let ran = world.reset();
-    assert!(ran.ok().entries.is_empty(), "nothing of the agent's");
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), old.as_bytes());
+    assert!(ran.assert_ok().entries.is_empty(), "nothing of the agent's");
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), old.as_bytes());
     // The same where the agent has removed the tail.
-    world.write("scout", BASELINE);
+    world.write_memory("scout", BASELINE);
     let ran = world.reset();
-    assert!(ran.ok().entries.is_empty());
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert!(ran.assert_ok().entries.is_empty());
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
 }
 
 #[test]
-fn the_undo_of_a_creation_archives_and_removes() {
+fn undo_of_creation_archives_and_removes() {
     let world = World::new(&["scout"]);
-    world.reset().ok();
+    world.reset().assert_ok();
     let engine = world.engine();
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
     assert_eq!(plan.steps[0].action, StepAction::Remove);
-    apply(&engine, &plan).ok();
+    apply_plan(&engine, &plan).assert_ok();
     assert_eq!(world.observe("scout").state, State::Missing);
-    assert!(world.litter("scout").is_empty());
-    let last = world.records().pop().unwrap().event;
+    assert!(world.leftovers("scout").is_empty());
+    let last = world.read_records().pop().unwrap().event;
     assert_eq!(
         (last.operation, last.after),
         (Operation::Undo, Some(FileState::Absent))
     );
     // Taken back, it is there again.
-    world.redo("scout").ok();
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    world.redo("scout").assert_ok();
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
 }
 
 #[test]
-fn the_undo_of_a_creation_keeps_what_the_agent_wrote() {
+fn undo_of_creation_keeps_agent_notes() {
     let world = World::new(&["scout"]);
-    world.reset().ok();
+    world.reset().assert_ok();
     world.write_scratch("scout", "- mine\n");
     let ran = world.undo("scout", UndoMode::Refuse);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
-    assert!(world.read("scout").ends_with(b"- mine\n"));
-    world.undo("scout", UndoMode::Overwrite).ok();
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Conflict)
+    );
+    assert!(world.read_memory("scout").ends_with(b"- mine\n"));
+    world.undo("scout", UndoMode::Overwrite).assert_ok();
     assert_eq!(world.observe("scout").state, State::Missing);
-    assert!(world.holds("scout", b"- mine\n"));
+    assert!(world.preserves("scout", b"- mine\n"));
 }
 
 #[test]
-fn undoing_again_goes_further_back_and_redo_returns() {
+fn repeated_undo_goes_back_and_redo_returns() {
     let world = World::new(&["scout"]);
     let memory = |text: &str| format!("{BASELINE}{text}").into_bytes();
     for note in ["- one\n", "- two\n"] {
         world.write_scratch("scout", note);
-        world.reset().ok();
+        world.reset().assert_ok();
     }
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), memory("- two\n"));
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), memory("- one\n"));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), memory("- two\n"));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), memory("- one\n"));
     // There is nothing before that.
     let ran = world.undo("scout", UndoMode::Refuse);
-    ran.ended(Outcome::Refused);
+    ran.assert_outcome(Outcome::Refused);
     assert!(ran.note().contains("nothing to undo"), "{}", ran.note());
-    world.redo("scout").ok();
-    assert_eq!(world.read("scout"), memory("- two\n"));
-    world.redo("scout").ok();
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    world.redo("scout").ended(Outcome::Refused);
+    world.redo("scout").assert_ok();
+    assert_eq!(world.read_memory("scout"), memory("- two\n"));
+    world.redo("scout").assert_ok();
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    world.redo("scout").assert_outcome(Outcome::Refused);
     // And back once more.
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), memory("- two\n"));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), memory("- two\n"));
 }
 
 #[test]
-fn a_run_is_undone_for_all_its_agents_and_an_undo_can_be_undone() {
+fn run_is_undone_for_all_agents_and_can_be_redone() {
     let world = World::new(&["a", "b", "c"]);
     world.write_scratch("a", "- one\n");
     world.write_scratch("b", "- two\n");
     world.write_scratch("c", "");
     let run = world.reset().report.run;
-    let undone = world.undo_of(&UndoTarget::Run(run.clone()), UndoMode::Refuse);
+    let undone = world.undo_target(&UndoTarget::Run(run.clone()), UndoMode::Refuse);
     assert_eq!(undone.report.results.len(), 2, "c was unchanged");
     assert_eq!(undone.report.worst_kind(), None);
-    assert!(world.read("a").ends_with(b"- one\n"));
-    assert!(world.read("b").ends_with(b"- two\n"));
+    assert!(world.read_memory("a").ends_with(b"- one\n"));
+    assert!(world.read_memory("b").ends_with(b"- two\n"));
     let target = UndoTarget::Run(undone.report.run);
     assert_eq!(
-        world.undo_of(&target, UndoMode::Refuse).report.worst_kind(),
+        world
+            .undo_target(&target, UndoMode::Refuse)
+            .report
+            .worst_kind(),
         None
     );
-    assert_eq!(world.read("a"), BASELINE.as_bytes());
+    assert_eq!(world.read_memory("a"), BASELINE.as_bytes());
     let unknown = world.engine().plan_undo(
         &UndoTarget::Run("ffffffff".to_string()),
         UndoMode::Refuse,
@@ -180,66 +190,83 @@ fn a_run_is_undone_for_all_its_agents_and_an_undo_can_be_undone() {
 }
 
 #[test]
-fn what_the_agent_wrote_since_is_refused_appended_or_archived() {
+fn undo_refuses_appends_or_archives_new_notes() {
     let world = World::new(&["scout"]);
     let old = format!("{BASELINE}- old, no newline");
     let start = || {
-        world.write("scout", &old);
-        world.reset().ok();
+        world.write_memory("scout", &old);
+        world.reset().assert_ok();
         world.write_scratch("scout", "- new\n");
     };
     start();
     let ran = world.undo("scout", UndoMode::Refuse);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
-    assert!(ran.note().contains("has written since"), "{}", ran.note());
-    assert!(world.read("scout").ends_with(b"- new\n"));
-    world.undo("scout", UndoMode::Append).ok();
     assert_eq!(
-        String::from_utf8(world.read("scout")).unwrap(),
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Conflict)
+    );
+    assert!(ran.note().contains("has written since"), "{}", ran.note());
+    assert!(world.read_memory("scout").ends_with(b"- new\n"));
+    world.undo("scout", UndoMode::Append).assert_ok();
+    assert_eq!(
+        String::from_utf8(world.read_memory("scout")).unwrap(),
         format!("{old}\n- new\n")
     );
     start();
     let ran = world.undo("scout", UndoMode::Overwrite);
-    assert_eq!(world.read("scout"), old.as_bytes());
-    assert!(world.entry(&ran.ok().entries[0]).ends_with(b"\n\n- new\n"));
+    assert_eq!(world.read_memory("scout"), old.as_bytes());
+    assert!(
+        world
+            .read_entry(&ran.assert_ok().entries[0])
+            .ends_with(b"\n\n- new\n")
+    );
     // And that can be undone, too.
-    world.redo("scout").ok();
-    assert_eq!(world.read("scout"), format!("{BASELINE}- new\n").as_bytes());
+    world.redo("scout").assert_ok();
+    assert_eq!(
+        world.read_memory("scout"),
+        format!("{BASELINE}- new\n").as_bytes()
+    );
 }
 
 #[test]
-fn appending_when_nothing_was_written_since_is_a_plain_undo() {
+fn append_without_new_notes_is_plain_undo() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
-    world.reset().ok();
-    world.undo("scout", UndoMode::Append).ok();
-    assert!(world.read("scout").ends_with(b"---\n- old\n"));
+    world.reset().assert_ok();
+    world.undo("scout", UndoMode::Append).assert_ok();
+    assert!(world.read_memory("scout").ends_with(b"---\n- old\n"));
     let target = UndoTarget::Redo(vec!["scout".to_string()]);
-    world.undo_of(&target, UndoMode::Append).ok();
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    world.undo_target(&target, UndoMode::Append).assert_ok();
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
 }
 
 #[test]
-fn a_file_where_a_removed_one_was_counts_as_written_since() {
+fn file_in_place_of_removed_one_is_new_notes() {
     let world = World::new(&["scout"]);
-    world.reset().ok();
-    world.undo("scout", UndoMode::Refuse).ok();
+    world.reset().assert_ok();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
     // After the removal the agent puts something there that has no digest.
-    symlink("/etc/passwd", world.memory("scout")).unwrap();
+    symlink("/etc/passwd", world.memory_path("scout")).unwrap();
     let ran = world.redo("scout");
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
-    assert!(world.memory("scout").is_symlink());
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Conflict)
+    );
+    assert!(world.memory_path("scout").is_symlink());
 }
 
 #[test]
-fn a_deleted_or_changed_entry_refuses_with_a_clear_sentence() {
+fn deleted_or_changed_entry_refuses_undo() {
     let spoilt = |spoil: &dyn Fn(&std::path::Path)| {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- old\n");
         let ran = world.reset();
-        spoil(&world.archive().join(&ran.ok().entries[0].path));
+        spoil(
+            &world
+                .archive_directory()
+                .join(&ran.assert_ok().entries[0].path),
+        );
         let undone = world.undo("scout", UndoMode::Refuse);
-        assert_eq!(world.read("scout"), BASELINE.as_bytes());
+        assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
         assert!(
             undone
                 .note()
@@ -270,20 +297,23 @@ fn a_deleted_or_changed_entry_refuses_with_a_clear_sentence() {
 }
 
 #[test]
-fn what_was_odd_cannot_come_back_and_says_so() {
+fn special_file_cannot_be_restored() {
     let world = World::new(&["scout"]);
-    symlink("/etc/passwd", world.memory("scout")).unwrap();
-    world.reset().ok();
+    symlink("/etc/passwd", world.memory_path("scout")).unwrap();
+    world.reset().assert_ok();
     let ran = world.undo("scout", UndoMode::Refuse);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Conflict)
+    );
     assert!(ran.note().contains("not kept"), "{}", ran.note());
 }
 
 #[test]
-fn redo_without_an_undo_says_that_there_is_none() {
+fn redo_without_undo_is_skipped_with_reason() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
-    world.reset().ok();
+    world.reset().assert_ok();
     let why = |target| {
         let plan = world.engine().plan_undo(&target, UndoMode::Refuse, false);
         plan.unwrap().skipped.pop().map(|skipped| skipped.reason)
@@ -295,37 +325,45 @@ fn redo_without_an_undo_says_that_there_is_none() {
 }
 
 #[test]
-fn an_undo_needs_no_good_baseline() {
+fn undo_works_without_baseline() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
-    world.reset().ok();
-    fs::remove_file(world.baseline("scout")).unwrap();
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), format!("{BASELINE}- old\n").as_bytes());
+    world.reset().assert_ok();
+    fs::remove_file(world.baseline_path("scout")).unwrap();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(
+        world.read_memory("scout"),
+        format!("{BASELINE}- old\n").as_bytes()
+    );
 }
 
 #[test]
-fn an_undo_after_a_late_write_restores_the_late_file() {
+fn undo_restores_late_write() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
-    let memory = world.memory("scout");
+    let memory = world.memory_path("scout");
     let late = format!("{BASELINE}- old\n- late\n");
     let text = late.clone();
-    let transport = Interposer::new(world.local(), move |moment| {
-        if moment == Moment::Before("swap") {
+    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        if moment == TransportCall::Before("swap") {
             fs::write(&memory, &text).unwrap();
         }
         Ok(())
     });
-    let ran = world.reset_by(&world.engine_on(transport));
-    let kinds: Vec<EntryKind> = ran.ok().entries.iter().map(|entry| entry.kind).collect();
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    let kinds: Vec<EntryKind> = ran
+        .assert_ok()
+        .entries
+        .iter()
+        .map(|entry| entry.kind)
+        .collect();
     assert_eq!(kinds, [EntryKind::Scratch, EntryKind::Appended]);
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), late.as_bytes());
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), late.as_bytes());
 }
 
 #[test]
-fn a_separator_that_was_changed_since_is_no_obstacle() {
+fn changed_separator_does_not_block_undo() {
     for scratch in ["- old\n", ""] {
         let mut world = World::new(&["scout"]);
         // Also a version without an entry, which is not the one that is pushed.
@@ -333,94 +371,104 @@ fn a_separator_that_was_changed_since_is_no_obstacle() {
         world.reset();
         world.set_baseline("scout", format!("{BASELINE}## More\n\n***\n"));
         world.reset();
-        world.add("scout", "separator = ***");
+        world.add_agent("scout", "separator = ***");
         if !scratch.is_empty() {
             world.undo("scout", UndoMode::Refuse);
         }
         world.undo("scout", UndoMode::Refuse);
         let expected = format!("{BASELINE}{scratch}");
-        assert_eq!(world.read("scout"), expected.as_bytes(), "{scratch:?}");
+        assert_eq!(
+            world.read_memory("scout"),
+            expected.as_bytes(),
+            "{scratch:?}"
+        );
     }
 }
 
 #[test]
-fn a_reset_that_cannot_be_read_back_is_no_success_but_can_be_undone() {
+fn failed_read_back_is_an_error_but_undoable() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
     let mut settled = false;
-    let transport = Interposer::new(world.local(), move |moment| {
-        settled |= moment == Moment::After("settle");
-        if settled && moment == Moment::Before("look") {
+    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        settled |= moment == TransportCall::After("settle");
+        if settled && moment == TransportCall::Before("look") {
             let error = Error::new(ErrorKind::Host, "input/output error");
             return Err(TransportError::new(FailureCause::Refused, error));
         }
         Ok(())
     });
-    let ran = world.reset_by(&world.engine_on(transport));
-    assert_eq!(ran.ended(Outcome::Ok).kind, Some(ErrorKind::Host));
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    assert_eq!(ran.assert_outcome(Outcome::Ok).kind, Some(ErrorKind::Host));
     assert!(ran.note().contains("reading back failed"), "{}", ran.note());
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert!(world.read("scout").ends_with(b"---\n- old\n"));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert!(world.read_memory("scout").ends_with(b"---\n- old\n"));
 }
 
 #[test]
-fn an_attempt_that_was_given_up_is_not_part_of_the_next_ones_record() {
+fn abandoned_attempt_is_not_in_next_record() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
-    let memory = world.memory("scout");
+    let memory = world.memory_path("scout");
     let mut moved = false;
-    let transport = Interposer::new(world.local(), move |moment| {
-        if moment == Moment::Before("stage") && !std::mem::replace(&mut moved, true) {
+    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        if moment == TransportCall::Before("stage") && !std::mem::replace(&mut moved, true) {
             fs::remove_file(&memory).unwrap();
             let error = Error::new(ErrorKind::Conflict, "replaced meanwhile");
             return Err(TransportError::new(FailureCause::Replaced, error));
         }
         Ok(())
     });
-    let engine = world.engine_on(transport);
+    let engine = world.engine_with_transport(transport);
     let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
     let report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
     assert_eq!(report.worst_kind(), None, "{report:?}");
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    let event = world.records().pop().unwrap().event;
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    let event = world.read_records().pop().unwrap().event;
     assert_eq!(event.before, Some(FileState::Absent));
     assert_eq!((event.entry, event.boundary), (None, None));
     assert_eq!((event.attributes, event.split_version), (None, None));
-    assert!(world.holds("scout", b"- old\n"));
+    assert!(world.preserves("scout", b"- old\n"));
 }
 
 #[test]
-fn a_description_is_never_restored_as_a_memory() {
+fn description_is_never_restored_as_memory() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
-    let memory = world.memory("scout");
-    let transport = Interposer::new(world.local(), move |moment| {
-        if moment == Moment::Before("swap") {
+    let memory = world.memory_path("scout");
+    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        if moment == TransportCall::Before("swap") {
             fs::remove_file(&memory).unwrap();
             symlink("/etc/passwd", &memory).unwrap();
         }
         Ok(())
     });
-    let ran = world.reset_by(&world.engine_on(transport));
-    assert_eq!(ran.ok().entries[1].kind, EntryKind::Special);
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), format!("{BASELINE}- old\n").as_bytes());
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    assert_eq!(ran.assert_ok().entries[1].kind, EntryKind::Special);
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(
+        world.read_memory("scout"),
+        format!("{BASELINE}- old\n").as_bytes()
+    );
 }
 
 #[test]
-fn an_undo_of_an_agent_without_history_is_refused() {
+fn undo_without_history_is_refused() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "");
     let ran = world.undo("scout", UndoMode::Refuse);
-    assert_eq!(ran.ended(Outcome::Refused).kind, Some(ErrorKind::Conflict));
+    assert_eq!(
+        ran.assert_outcome(Outcome::Refused).kind,
+        Some(ErrorKind::Conflict)
+    );
 }
 
 #[test]
-fn an_undo_restores_extended_attributes() {
+fn undo_restores_xattrs() {
     let world = World::new(&["scout"]);
     let fake = memory_shepherd::transport::fake::FakeTransport::new(world.clock.clone());
-    let memory = world.memory("scout");
-    fake.make_folder(world.folder("scout"), 1000, 100, 0o755);
+    let memory = world.memory_path("scout");
+    fake.make_folder(world.agent_directory("scout"), 1000, 100, 0o755);
     fake.write_file(&memory, format!("{BASELINE}- old\n").as_bytes());
     let attributes = memory_shepherd::transport::Attributes {
         uid: 1000,
@@ -429,19 +477,19 @@ fn an_undo_restores_extended_attributes() {
         xattrs: vec![(b"user.colour".to_vec(), b"blue".to_vec())],
     };
     fake.set_attributes(&memory, attributes.clone());
-    let engine = world.engine_on(Arc::new(fake.clone()));
-    world.reset_by(&engine).ok();
+    let engine = world.engine_with_transport(Arc::new(fake.clone()));
+    world.reset_with_engine(&engine).assert_ok();
     assert_eq!(fake.attributes(&memory).unwrap(), attributes);
     // The agent starts afresh, with a file of its own.
     fake.replace_file(&memory, BASELINE.as_bytes());
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-    apply(&engine, &plan).ok();
+    apply_plan(&engine, &plan).assert_ok();
     assert_eq!(fake.attributes(&memory).unwrap(), attributes);
 }
 
 /// Text in which the lines that decide boundaries are likely.
-fn text() -> impl Strategy<Value = Vec<u8>> {
+fn boundary_text() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![
         Just(b"---\n".to_vec()),
         Just(b"---".to_vec()),
@@ -460,7 +508,7 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 
 /// How a memory comes from its baseline.
 #[derive(Clone, Debug)]
-enum Change {
+enum MemoryEdit {
     Append,
     CutAndAppend(usize),
     Unrelated,
@@ -470,35 +518,35 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn reset_then_undo_gives_back_the_exact_bytes(
-        baseline in text(),
-        scratch in text(),
+    fn reset_then_undo_restores_exact_bytes(
+        baseline in boundary_text(),
+        scratch in boundary_text(),
         change in prop_oneof![
-            4 => Just(Change::Append),
-            2 => (0usize..64).prop_map(Change::CutAndAppend),
-            1 => Just(Change::Unrelated),
+            4 => Just(MemoryEdit::Append),
+            2 => (0usize..64).prop_map(MemoryEdit::CutAndAppend),
+            1 => Just(MemoryEdit::Unrelated),
         ],
     ) {
-        let world = World::new(&["scout"]).general("min_baseline_size = 1");
+        let world = World::new(&["scout"]).with_general("min_baseline_size = 1");
         let baseline = [b"# B\n", baseline.as_slice()].concat();
         world.set_baseline("scout", &baseline);
         let memory = match change {
-            Change::Append => [baseline.as_slice(), &scratch].concat(),
-            Change::CutAndAppend(at) => [&baseline[..at.min(baseline.len())], &scratch].concat(),
-            Change::Unrelated => scratch.clone(),
+            MemoryEdit::Append => [baseline.as_slice(), &scratch].concat(),
+            MemoryEdit::CutAndAppend(at) => [&baseline[..at.min(baseline.len())], &scratch].concat(),
+            MemoryEdit::Unrelated => scratch.clone(),
         };
-        world.write("scout", &memory);
+        world.write_memory("scout", &memory);
         let ran = world.reset();
         if ran.report.results[0].outcome == Outcome::Unchanged {
             prop_assert_eq!(memory, baseline);
             return Ok(());
         }
-        ran.ok();
-        prop_assert_eq!(world.read("scout"), baseline.clone());
-        world.undo("scout", UndoMode::Refuse).ok();
-        prop_assert_eq!(world.read("scout"), memory);
-        world.redo("scout").ok();
-        prop_assert_eq!(world.read("scout"), baseline);
-        prop_assert!(world.litter("scout").is_empty());
+        ran.assert_ok();
+        prop_assert_eq!(world.read_memory("scout"), baseline.clone());
+        world.undo("scout", UndoMode::Refuse).assert_ok();
+        prop_assert_eq!(world.read_memory("scout"), memory);
+        world.redo("scout").assert_ok();
+        prop_assert_eq!(world.read_memory("scout"), baseline);
+        prop_assert!(world.leftovers("scout").is_empty());
     }
 }

@@ -36,9 +36,9 @@ pub const BASELINE: &str = "# Rules\n\n- be kind\n- be brief\n\n---\n";
 pub struct TestClock {
     began: Instant,
     start: DateTime<FixedOffset>,
-    passed: Mutex<Duration>,
-    shift: Mutex<i32>,
-    meanwhile: Mutex<Option<Box<dyn FnMut() + Send>>>,
+    elapsed: Mutex<Duration>,
+    offset_shift: Mutex<i32>,
+    on_sleep: Mutex<Option<Box<dyn FnMut() + Send>>>,
 }
 
 impl TestClock {
@@ -46,40 +46,40 @@ impl TestClock {
         Arc::new(TestClock {
             began: Instant::now(),
             start: DateTime::parse_from_rfc3339("2026-03-14T09:00:30+01:00").unwrap(),
-            passed: Mutex::default(),
-            shift: Mutex::default(),
-            meanwhile: Mutex::default(),
+            elapsed: Mutex::default(),
+            offset_shift: Mutex::default(),
+            on_sleep: Mutex::default(),
         })
     }
 
     pub fn advance(&self, by: Duration) {
-        *self.passed.lock().unwrap() += by;
+        *self.elapsed.lock().unwrap() += by;
     }
 
     /// Moves local time by so many seconds, as summer time does.
-    pub fn shift(&self, seconds: i32) {
-        *self.shift.lock().unwrap() += seconds;
+    pub fn shift_offset(&self, seconds: i32) {
+        *self.offset_shift.lock().unwrap() += seconds;
     }
 
     /// Runs `act` at every further sleep.
-    pub fn meanwhile(&self, act: impl FnMut() + Send + 'static) {
-        *self.meanwhile.lock().unwrap() = Some(Box::new(act));
+    pub fn on_sleep(&self, act: impl FnMut() + Send + 'static) {
+        *self.on_sleep.lock().unwrap() = Some(Box::new(act));
     }
 }
 
 impl Clock for TestClock {
     fn now(&self) -> DateTime<FixedOffset> {
-        let offset = self.start.offset().local_minus_utc() + *self.shift.lock().unwrap();
-        let now = self.start + *self.passed.lock().unwrap();
+        let offset = self.start.offset().local_minus_utc() + *self.offset_shift.lock().unwrap();
+        let now = self.start + *self.elapsed.lock().unwrap();
         now.with_timezone(&FixedOffset::east_opt(offset).unwrap())
     }
 
     fn instant(&self) -> Instant {
-        self.began + *self.passed.lock().unwrap()
+        self.began + *self.elapsed.lock().unwrap()
     }
 
     fn sleep(&self, duration: Duration) {
-        if let Some(act) = self.meanwhile.lock().unwrap().as_mut() {
+        if let Some(act) = self.on_sleep.lock().unwrap().as_mut() {
             act();
         }
         self.advance(duration);
@@ -91,7 +91,7 @@ pub struct World {
     _dir: TempDir,
     pub root: PathBuf,
     pub clock: Arc<TestClock>,
-    general: String,
+    general_lines: String,
     agents: BTreeMap<String, String>,
 }
 
@@ -106,21 +106,24 @@ impl World {
             root,
             clock: TestClock::new(),
             // A slow machine is no dead host.
-            general: "min_baseline_size = 10\nremote_timeout = 600\n".to_string(),
+            general_lines: "min_baseline_size = 10\nremote_timeout = 600\n".to_string(),
             agents: BTreeMap::new(),
         };
         for agent in agents {
-            world.add(agent, "");
+            world.add_agent(agent, "");
             world.set_baseline(agent, BASELINE);
         }
         world
     }
 
     /// Adds a line to `[general]`, in the place of one with that key.
-    pub fn general(mut self, line: &str) -> World {
+    pub fn with_general(mut self, line: &str) -> World {
         let key = line.split_once(" =").map_or("=", |(key, _)| key);
-        let others = self.general.lines().filter(|line| !line.starts_with(key));
-        self.general = others
+        let others = self
+            .general_lines
+            .lines()
+            .filter(|line| !line.starts_with(key));
+        self.general_lines = others
             .chain([line])
             .map(|line| format!("{line}\n"))
             .collect();
@@ -128,39 +131,39 @@ impl World {
     }
 
     /// Adds an agent with further lines of its section.
-    pub fn add(&mut self, agent: &str, lines: &str) {
-        fs::create_dir_all(self.folder(agent)).unwrap();
+    pub fn add_agent(&mut self, agent: &str, lines: &str) {
+        fs::create_dir_all(self.agent_directory(agent)).unwrap();
         self.agents.insert(agent.to_string(), lines.to_string());
     }
 
     /// Drops an agent from the config.
-    pub fn without(mut self, agent: &str) -> World {
+    pub fn without_agent(mut self, agent: &str) -> World {
         self.agents.remove(agent);
         self
     }
 
-    pub fn folder(&self, agent: &str) -> PathBuf {
+    pub fn agent_directory(&self, agent: &str) -> PathBuf {
         self.root.join("agents").join(agent)
     }
 
-    pub fn memory(&self, agent: &str) -> PathBuf {
-        self.folder(agent).join("MEMORY.md")
+    pub fn memory_path(&self, agent: &str) -> PathBuf {
+        self.agent_directory(agent).join("MEMORY.md")
     }
 
-    pub fn archive(&self) -> PathBuf {
+    pub fn archive_directory(&self) -> PathBuf {
         self.root.join("archives")
     }
 
     pub fn set_baseline(&self, agent: &str, text: impl AsRef<[u8]>) {
-        fs::write(self.baseline(agent), text).unwrap();
+        fs::write(self.baseline_path(agent), text).unwrap();
     }
 
-    pub fn baseline(&self, agent: &str) -> PathBuf {
+    pub fn baseline_path(&self, agent: &str) -> PathBuf {
         self.root.join("baselines").join(format!("{agent}.md"))
     }
 
     /// Writes a seal over all baselines as they are now.
-    pub fn seal(&self) {
+    pub fn write_seal(&self) {
         let mut text = String::new();
         for item in fs::read_dir(self.root.join("baselines")).unwrap() {
             let path = item.unwrap().path();
@@ -174,48 +177,50 @@ impl World {
     }
 
     /// Writes a memory in place, as most agents do.
-    pub fn write(&self, agent: &str, bytes: impl AsRef<[u8]>) {
-        fs::write(self.memory(agent), bytes).unwrap();
+    pub fn write_memory(&self, agent: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.memory_path(agent), bytes).unwrap();
     }
 
     /// Writes a memory that is the baseline and this scratch.
     pub fn write_scratch(&self, agent: &str, scratch: impl AsRef<[u8]>) {
-        let mut bytes = fs::read(self.baseline(agent)).unwrap();
+        let mut bytes = fs::read(self.baseline_path(agent)).unwrap();
         bytes.extend_from_slice(scratch.as_ref());
-        self.write(agent, bytes);
+        self.write_memory(agent, bytes);
     }
 
-    pub fn read(&self, agent: &str) -> Vec<u8> {
-        fs::read(self.memory(agent)).unwrap()
+    pub fn read_memory(&self, agent: &str) -> Vec<u8> {
+        fs::read(self.memory_path(agent)).unwrap()
     }
 
     /// The bytes of an entry.
-    pub fn entry(&self, written: &WrittenEntry) -> Vec<u8> {
-        fs::read(self.archive().join(&written.path)).unwrap()
+    pub fn read_entry(&self, written: &WrittenEntry) -> Vec<u8> {
+        fs::read(self.archive_directory().join(&written.path)).unwrap()
     }
 
     /// The names of an agent's entries, sorted.
-    pub fn entries(&self, agent: &str) -> Vec<String> {
-        names(&self.archive().join(agent))
+    pub fn entry_names(&self, agent: &str) -> Vec<String> {
+        sorted_names(&self.archive_directory().join(agent))
     }
 
     /// All entries of an agent, one after the other.
-    pub fn archived(&self, agent: &str) -> Vec<u8> {
-        let folder = self.archive().join(agent);
-        let entries = self.entries(agent).into_iter();
+    pub fn all_entry_bytes(&self, agent: &str) -> Vec<u8> {
+        let folder = self.archive_directory().join(agent);
+        let entries = self.entry_names(agent).into_iter();
         entries
             .flat_map(|name| fs::read(folder.join(name)).unwrap())
             .collect()
     }
 
     /// What stands beside an agent's memory; of a folder, what is in it.
-    pub fn litter(&self, agent: &str) -> Vec<String> {
-        let folder = self.folder(agent);
-        let beside = names(&folder).into_iter().filter(|it| it != "MEMORY.md");
+    pub fn leftovers(&self, agent: &str) -> Vec<String> {
+        let folder = self.agent_directory(agent);
+        let beside = sorted_names(&folder)
+            .into_iter()
+            .filter(|it| it != "MEMORY.md");
         let mut litter = Vec::new();
         for name in beside {
             let inside = match fs::symlink_metadata(folder.join(&name)) {
-                Ok(meta) if meta.is_dir() => names(&folder.join(&name)),
+                Ok(meta) if meta.is_dir() => sorted_names(&folder.join(&name)),
                 _ => Vec::new(),
             };
             match inside.is_empty() {
@@ -227,8 +232,8 @@ impl World {
     }
 
     /// Transaction records that are not over.
-    pub fn pending(&self) -> Vec<String> {
-        names(&self.archive().join(".shepherd/tx"))
+    pub fn pending_journals(&self) -> Vec<String> {
+        sorted_names(&self.archive_directory().join(".shepherd/tx"))
     }
 
     pub fn config(&self) -> config::Config {
@@ -244,7 +249,7 @@ impl World {
 
     /// The config file, and what it is read with.
     fn write_config(&self) -> (PathBuf, ConfigEnvironment) {
-        let mut text = format!("[general]\n{}", self.general);
+        let mut text = format!("[general]\n{}", self.general_lines);
         for (agent, lines) in &self.agents {
             text.push_str(&format!("[{agent}]\n{lines}\n"));
             if !lines.contains("memory_file") && !lines.contains("remote_memory") {
@@ -267,37 +272,41 @@ impl World {
         (path, env)
     }
 
-    pub fn local(&self) -> Arc<dyn Transport> {
+    pub fn local_transport(&self) -> Arc<dyn Transport> {
         Arc::new(LocalTransport::new(self.clock.clone()))
     }
 
     pub fn engine(&self) -> Engine {
-        self.engine_on(self.local())
+        self.engine_with_transport(self.local_transport())
     }
 
-    pub fn engine_on(&self, transport: Arc<dyn Transport>) -> Engine {
-        self.engine_of(self.clock.clone(), transport)
+    pub fn engine_with_transport(&self, transport: Arc<dyn Transport>) -> Engine {
+        self.engine_with_clock(self.clock.clone(), transport)
     }
 
     /// An engine whose archive the members of a group may read.
-    pub fn engine_for_group(&self, group: u32) -> Engine {
-        self.engine_with(self.clock.clone(), self.local(), Some(group))
+    pub fn engine_with_archive_group(&self, group: u32) -> Engine {
+        self.build_engine(self.clock.clone(), self.local_transport(), Some(group))
     }
 
-    pub fn engine_of(&self, clock: Arc<dyn Clock>, transport: Arc<dyn Transport>) -> Engine {
-        self.engine_with(clock, transport, None)
+    pub fn engine_with_clock(
+        &self,
+        clock: Arc<dyn Clock>,
+        transport: Arc<dyn Transport>,
+    ) -> Engine {
+        self.build_engine(clock, transport, None)
     }
 
-    fn engine_with(
+    fn build_engine(
         &self,
         clock: Arc<dyn Clock>,
         transport: Arc<dyn Transport>,
         archive_group: Option<u32>,
     ) -> Engine {
-        self.engine_through(clock, Arc::new(SingleTransport(transport)), archive_group)
+        self.engine_with_transports(clock, Arc::new(SingleTransport(transport)), archive_group)
     }
 
-    pub fn engine_through(
+    pub fn engine_with_transports(
         &self,
         clock: Arc<dyn Clock>,
         transports: Arc<dyn Transports>,
@@ -311,14 +320,14 @@ impl World {
         engine_with(
             config,
             self.clock.clone(),
-            Arc::new(SingleTransport(self.local())),
+            Arc::new(SingleTransport(self.local_transport())),
             None,
         )
     }
 
     /// An engine on the same files whose clock was never advanced.
-    pub fn with_clock_at_start(&self) -> Engine {
-        self.engine_of(TestClock::new(), self.local())
+    pub fn engine_with_start_clock(&self) -> Engine {
+        self.engine_with_clock(TestClock::new(), self.local_transport())
     }
 
     pub fn observe(&self, agent: &str) -> Observation {
@@ -327,55 +336,55 @@ impl World {
     }
 
     /// Plans and applies a reset of all agents by a fresh engine.
-    pub fn reset(&self) -> Ran {
-        self.reset_by(&self.engine())
+    pub fn reset(&self) -> RunOutput {
+        self.reset_with_engine(&self.engine())
     }
 
-    pub fn reset_by(&self, engine: &Engine) -> Ran {
+    pub fn reset_with_engine(&self, engine: &Engine) -> RunOutput {
         let names: Vec<String> = self.agents.keys().cloned().collect();
-        apply(engine, &engine.plan_reset(&names, false).unwrap())
+        apply_plan(engine, &engine.plan_reset(&names, false).unwrap())
     }
 
     /// Plans and applies an undo by a fresh engine.
-    pub fn undo(&self, agent: &str, mode: UndoMode) -> Ran {
+    pub fn undo(&self, agent: &str, mode: UndoMode) -> RunOutput {
         let target = UndoTarget::Agents(vec![agent.to_string()]);
-        self.undo_of(&target, mode)
+        self.undo_target(&target, mode)
     }
 
-    pub fn redo(&self, agent: &str) -> Ran {
+    pub fn redo(&self, agent: &str) -> RunOutput {
         let target = UndoTarget::Redo(vec![agent.to_string()]);
-        self.undo_of(&target, UndoMode::Refuse)
+        self.undo_target(&target, UndoMode::Refuse)
     }
 
-    pub fn undo_of(&self, target: &UndoTarget, mode: UndoMode) -> Ran {
+    pub fn undo_target(&self, target: &UndoTarget, mode: UndoMode) -> RunOutput {
         let engine = self.engine();
-        apply(&engine, &engine.plan_undo(target, mode, false).unwrap())
+        apply_plan(&engine, &engine.plan_undo(target, mode, false).unwrap())
     }
 
     /// The ledger, read anew and verified.
-    pub fn records(&self) -> Vec<LedgerRecord> {
+    pub fn read_records(&self) -> Vec<LedgerRecord> {
         records(&self.engine()).unwrap()
     }
 
     /// Whether every byte of `text` is in the memory, in one entry, or in one with what
     /// was appended behind it.
-    pub fn holds(&self, agent: &str, text: &[u8]) -> bool {
+    pub fn preserves(&self, agent: &str, text: &[u8]) -> bool {
         let found = |bytes: &[u8]| {
             text.is_empty() || bytes.windows(text.len()).any(|window| window == text)
         };
-        let folder = self.archive().join(agent);
-        fs::read(self.memory(agent)).is_ok_and(|memory| found(&memory))
+        let folder = self.archive_directory().join(agent);
+        fs::read(self.memory_path(agent)).is_ok_and(|memory| found(&memory))
             || self
-                .entries(agent)
+                .entry_names(agent)
                 .iter()
                 .any(|name| found(&fs::read(folder.join(name)).unwrap()))
-            || self.chains(agent).iter().any(|chain| found(chain))
+            || self.entry_chains(agent).iter().any(|chain| found(chain))
     }
 
     /// The entries of each run of an agent, with what was appended behind them.
-    fn chains(&self, agent: &str) -> Vec<Vec<u8>> {
+    fn entry_chains(&self, agent: &str) -> Vec<Vec<u8>> {
         let mut chains: BTreeMap<String, Vec<u8>> = BTreeMap::new();
-        for record in self.records() {
+        for record in self.read_records() {
             let event = record.event;
             // What was recorded later of a run names its entry once more.
             let entry = event
@@ -388,7 +397,7 @@ impl World {
                 if written.base.is_none() {
                     chain.clear();
                 }
-                chain.extend(self.entry(written));
+                chain.extend(self.read_entry(written));
             }
         }
         chains.into_values().collect()
@@ -422,7 +431,7 @@ pub fn records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
 }
 
 /// The names in a folder, sorted; none where there is no folder.
-pub fn names(folder: &Path) -> Vec<String> {
+pub fn sorted_names(folder: &Path) -> Vec<String> {
     let items = fs::read_dir(folder).into_iter().flatten();
     let mut names: Vec<String> = items
         .map(|item| item.unwrap().file_name().into_string().unwrap())
@@ -431,26 +440,26 @@ pub fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-pub fn mode(path: &Path) -> u32 {
+pub fn permission_bits(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
 /// A run, with what it said.
-pub struct Ran {
+pub struct RunOutput {
     pub report: RunReport,
     pub lines: Vec<String>,
 }
 
-impl Ran {
+impl RunOutput {
     /// The result of the only agent, or of the one of this name.
-    pub fn of(&self, agent: &str) -> &AgentResult {
+    pub fn result_of(&self, agent: &str) -> &AgentResult {
         let mut results = self.report.results.iter();
         results.find(|result| result.agent == agent).unwrap()
     }
 
     /// The first result, which must have ended so.
     #[track_caller]
-    pub fn ended(&self, outcome: Outcome) -> &AgentResult {
+    pub fn assert_outcome(&self, outcome: Outcome) -> &AgentResult {
         let result = &self.report.results[0];
         assert_eq!(result.outcome, outcome, "{:?}\n{:?}", result, self.lines);
         result
@@ -458,8 +467,8 @@ impl Ran {
 
     /// The first result, which must be a success.
     #[track_caller]
-    pub fn ok(&self) -> &AgentResult {
-        let result = self.ended(Outcome::Ok);
+    pub fn assert_ok(&self) -> &AgentResult {
+        let result = self.assert_outcome(Outcome::Ok);
         assert_eq!(result.kind, None, "{result:?}");
         result
     }
@@ -469,62 +478,62 @@ impl Ran {
     }
 }
 
-pub fn apply(engine: &Engine, plan: &Plan) -> Ran {
+pub fn apply_plan(engine: &Engine, plan: &Plan) -> RunOutput {
     let mut lines = Vec::new();
     let report = engine.apply_plan(plan, true, &AtomicBool::new(false), &mut |progress| {
         if let RunProgress::LogLine(line) = progress {
             lines.push(line);
         }
     });
-    Ran { report, lines }
+    RunOutput { report, lines }
 }
 
 /// A moment of an operation on a folder: its method's name, before or after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moment {
+pub enum TransportCall {
     Before(&'static str),
     After(&'static str),
 }
 
-type Interposed = Arc<Mutex<dyn FnMut(Moment) -> Result<(), TransportError> + Send>>;
+type CallHook = Arc<Mutex<dyn FnMut(TransportCall) -> Result<(), TransportError> + Send>>;
 
 /// A transport that tells a test about every moment; the test may act as an
 /// agent then, fail the operation, or end the run as a crash would.
-pub struct Interposer {
+pub struct InterposingTransport {
     inner: Arc<dyn Transport>,
-    hook: Interposed,
+    hook: CallHook,
 }
 
-impl Interposer {
+impl InterposingTransport {
     pub fn new(
         inner: Arc<dyn Transport>,
-        hook: impl FnMut(Moment) -> Result<(), TransportError> + Send + 'static,
-    ) -> Arc<Interposer> {
+        hook: impl FnMut(TransportCall) -> Result<(), TransportError> + Send + 'static,
+    ) -> Arc<InterposingTransport> {
         let hook = Arc::new(Mutex::new(hook));
-        Arc::new(Interposer { inner, hook })
+        Arc::new(InterposingTransport { inner, hook })
     }
 }
 
-impl Transport for Interposer {
+impl Transport for InterposingTransport {
     fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         self.inner.probe(memories)
     }
 
     fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError> {
-        Ok(Box::new(InterposedFolder {
+        Ok(Box::new(InterposingDirectory {
             inner: self.inner.open_directory(memory)?,
             hook: Arc::clone(&self.hook),
         }))
     }
 }
 
-struct InterposedFolder {
+struct InterposingDirectory {
     inner: Box<dyn MemoryDirectory>,
-    hook: Interposed,
+    hook: CallHook,
 }
 
-impl InterposedFolder {
-    fn wrap<T>(
+impl InterposingDirectory {
+    fn call_with_hook<T>(
         &self,
         name: &'static str,
         act: impl FnOnce() -> Result<T, TransportError>,
@@ -534,24 +543,24 @@ impl InterposedFolder {
             let mut hook = self.hook.lock().unwrap_or_else(|hook| hook.into_inner());
             hook(moment)
         };
-        tell(Moment::Before(name))?;
+        tell(TransportCall::Before(name))?;
         let done = act()?;
-        tell(Moment::After(name))?;
+        tell(TransportCall::After(name))?;
         Ok(done)
     }
 }
 
-impl MemoryDirectory for InterposedFolder {
+impl MemoryDirectory for InterposingDirectory {
     fn take_unsynced(&self) -> Vec<UnsyncedObject> {
         self.inner.take_unsynced()
     }
 
     fn directory_id(&self) -> Result<Option<u64>, TransportError> {
-        self.wrap("identity", || self.inner.directory_id())
+        self.call_with_hook("identity", || self.inner.directory_id())
     }
 
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
-        self.wrap("look", || self.inner.stat_memory())
+        self.call_with_hook("look", || self.inner.stat_memory())
     }
 
     fn missing_extensions(&self) -> Vec<SftpExtension> {
@@ -559,15 +568,15 @@ impl MemoryDirectory for InterposedFolder {
     }
 
     fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
-        self.wrap("read", || self.inner.read_memory(sink))
+        self.call_with_hook("read", || self.inner.read_memory(sink))
     }
 
     fn stat_leased_memory(&self) -> Result<FileMetadata, TransportError> {
-        self.wrap("unread", || self.inner.stat_leased_memory())
+        self.call_with_hook("unread", || self.inner.stat_leased_memory())
     }
 
     fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError> {
-        self.wrap("inherited", || self.inner.inherited_attributes(staged))
+        self.call_with_hook("inherited", || self.inner.inherited_attributes(staged))
     }
 
     fn stage(
@@ -576,7 +585,7 @@ impl MemoryDirectory for InterposedFolder {
         content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
         attributes: &Attributes,
     ) -> Result<FileIdentity, TransportError> {
-        self.wrap("stage", || self.inner.stage(name, content, attributes))
+        self.call_with_hook("stage", || self.inner.stage(name, content, attributes))
     }
 
     fn link_staged(&self, staged: &str) -> Result<(), TransportError> {
@@ -584,17 +593,17 @@ impl MemoryDirectory for InterposedFolder {
     }
 
     fn remove_unfinished_staging(&self, name: &str) -> Result<(), TransportError> {
-        self.wrap("remove_unfinished", || {
+        self.call_with_hook("remove_unfinished", || {
             self.inner.remove_unfinished_staging(name)
         })
     }
 
     fn swap(&self, staged: &str, new: FileIdentity) -> Result<SwapOutcome, TransportError> {
-        self.wrap("swap", || self.inner.swap(staged, new))
+        self.call_with_hook("swap", || self.inner.swap(staged, new))
     }
 
     fn object_id(&self, name: &str) -> Result<Option<ObjectId>, TransportError> {
-        self.wrap("object_id", || self.inner.object_id(name))
+        self.call_with_hook("object_id", || self.inner.object_id(name))
     }
 
     fn restore_object(
@@ -602,7 +611,7 @@ impl MemoryDirectory for InterposedFolder {
         kept: &str,
         id: Option<ObjectId>,
     ) -> Result<SwapOutcome, TransportError> {
-        self.wrap("put_back", || self.inner.restore_object(kept, id))
+        self.call_with_hook("put_back", || self.inner.restore_object(kept, id))
     }
 
     fn write_in_place(
@@ -610,11 +619,11 @@ impl MemoryDirectory for InterposedFolder {
         staged: &str,
         new: FileIdentity,
     ) -> Result<SwapOutcome, TransportError> {
-        self.wrap("write_in_place", || self.inner.write_in_place(staged, new))
+        self.call_with_hook("write_in_place", || self.inner.write_in_place(staged, new))
     }
 
     fn move_memory_aside(&self, aside: &str) -> Result<(), TransportError> {
-        self.wrap("take_away", || self.inner.move_memory_aside(aside))
+        self.call_with_hook("take_away", || self.inner.move_memory_aside(aside))
     }
 
     fn settle(
@@ -622,16 +631,16 @@ impl MemoryDirectory for InterposedFolder {
         displaced: &str,
         inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
     ) -> Result<SettleOutcome, TransportError> {
-        self.wrap("settle", || {
+        self.call_with_hook("settle", || {
             self.inner.settle(displaced, &mut |read| {
-                self.wrap("inspect", || Ok(inspect(read)?))?;
+                self.call_with_hook("inspect", || Ok(inspect(read)?))?;
                 Ok(())
             })
         })
     }
 
     fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
-        self.wrap("remove_odd", || self.inner.remove_special_file(name, odd))
+        self.call_with_hook("remove_odd", || self.inner.remove_special_file(name, odd))
     }
 
     fn next_settle_time(&self) -> Option<Instant> {
@@ -639,7 +648,7 @@ impl MemoryDirectory for InterposedFolder {
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        self.wrap("displaced_names", || self.inner.displaced_names(staged))
+        self.call_with_hook("displaced_names", || self.inner.displaced_names(staged))
     }
 
     fn is_half_written(&self, staged: &str) -> Result<bool, TransportError> {
@@ -647,7 +656,7 @@ impl MemoryDirectory for InterposedFolder {
     }
 
     fn exists(&self, name: &str) -> Result<bool, TransportError> {
-        self.wrap("stands", || self.inner.exists(name))
+        self.call_with_hook("stands", || self.inner.exists(name))
     }
 
     fn find_content(
@@ -655,10 +664,10 @@ impl MemoryDirectory for InterposedFolder {
         name: &str,
         content: Digest,
     ) -> Result<Option<FileIdentity>, TransportError> {
-        self.wrap("holds", || self.inner.find_content(name, content))
+        self.call_with_hook("holds", || self.inner.find_content(name, content))
     }
 
     fn remove_name(&self, name: &str) -> Result<(), TransportError> {
-        self.wrap("remove", || self.inner.remove_name(name))
+        self.call_with_hook("remove", || self.inner.remove_name(name))
     }
 }

@@ -20,18 +20,18 @@ use memory_shepherd::transport::fake::FakeTransport;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, Transport, TransportError};
 
-use super::world::{BASELINE, Interposer, Moment, World, names};
+use super::world::{BASELINE, InterposingTransport, TransportCall, World, sorted_names};
 
 /// A descriptor that an agent opened long ago.
-fn appender(path: &Path) -> fs::File {
+fn open_for_append(path: &Path) -> fs::File {
     fs::File::options().append(true).open(path).unwrap()
 }
 
 /// Scout has its memory open, and writes to it while whoever resets it waits.
-pub fn write_late(world: &World) {
-    let mut file = Some(appender(&world.memory("scout")));
+pub fn append_while_settling(world: &World) {
+    let mut file = Some(open_for_append(&world.memory_path("scout")));
     let mut sleeps = 0;
-    world.clock.meanwhile(move || {
+    world.clock.on_sleep(move || {
         sleeps += 1;
         match sleeps {
             3 => file.as_mut().unwrap().write_all(b"- late\n").unwrap(),
@@ -42,20 +42,20 @@ pub fn write_late(world: &World) {
 }
 
 #[test]
-fn a_late_write_through_an_old_descriptor_gets_an_entry() {
+fn late_write_through_old_descriptor_is_archived() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- early\n");
-    write_late(&world);
+    append_while_settling(&world);
     let ran = world.reset();
-    let [first, late] = ran.ok().entries.as_slice() else {
-        panic!("{:?}", ran.ok().entries)
+    let [first, late] = ran.assert_ok().entries.as_slice() else {
+        panic!("{:?}", ran.assert_ok().entries)
     };
     assert_eq!(
         (first.kind, late.kind),
         (EntryKind::Scratch, EntryKind::Appended)
     );
     assert!(late.path.ends_with("2026-03-14_0900-appended.md"));
-    assert_eq!(world.entry(late), b"- late\n");
+    assert_eq!(world.read_entry(late), b"- late\n");
     let whole = format!("{BASELINE}- early\n- late\n");
     let digest = Digest::of(whole.as_bytes());
     assert_eq!(late.whole_content(), (digest, whole.len() as u64));
@@ -64,25 +64,25 @@ fn a_late_write_through_an_old_descriptor_gets_an_entry() {
         "{}",
         ran.note()
     );
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    assert!(world.litter("scout").is_empty());
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    assert!(world.leftovers("scout").is_empty());
     assert_eq!(
-        world.records()[0].event.late_entries.as_slice(),
-        &ran.ok().entries[1..]
+        world.read_records()[0].event.late_entries.as_slice(),
+        &ran.assert_ok().entries[1..]
     );
 }
 
 /// An agent that writes to the displaced file after each look, so that it is never
 /// settled: by a save of its own, in this way.
-fn writes_after_each_look(
+fn write_after_each_inspection(
     world: &World,
     saves: usize,
     save: impl Fn(&mut fs::File, usize) + Send + 'static,
-) -> Arc<Interposer> {
-    let folder = world.folder("scout");
+) -> Arc<InterposingTransport> {
+    let folder = world.agent_directory("scout");
     let mut saved = 0;
-    Interposer::new(world.local(), move |moment| {
-        let mut displaced = names(&folder).into_iter();
+    InterposingTransport::new(world.local_transport(), move |moment| {
+        let mut displaced = sorted_names(&folder).into_iter();
         let displaced = displaced.find(|name| name.starts_with(".shepherd-"));
         let Some(path) = displaced.map(|name| folder.join(name)) else {
             return Ok(());
@@ -90,11 +90,11 @@ fn writes_after_each_look(
         let writable = || fs::File::options().read(true).write(true).clone();
         match moment {
             // Whoever opens it asks for the lease back, so it is not removed.
-            Moment::After("inspect") if saved < saves => {
+            TransportCall::After("inspect") if saved < saves => {
                 let opened = writable().custom_flags(libc::O_NONBLOCK).open(&path);
                 assert!(opened.is_err(), "there is a lease");
             }
-            Moment::After("settle") if saved < saves => {
+            TransportCall::After("settle") if saved < saves => {
                 saved += 1;
                 save(&mut writable().open(&path).unwrap(), saved);
             }
@@ -105,74 +105,78 @@ fn writes_after_each_look(
 }
 
 /// The sizes of an agent's entries but the first.
-fn late_sizes(world: &World) -> Vec<u64> {
-    let records = world.records();
+fn late_entry_sizes(world: &World) -> Vec<u64> {
+    let records = world.read_records();
     let late = records.iter().flat_map(|record| &record.event.late_entries);
     late.map(|written| written.size).collect()
 }
 
 #[test]
-fn late_entries_hold_only_what_was_appended() {
+fn late_entries_hold_only_appended_bytes() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- a note\n".repeat(100_000));
-    let before = world.read("scout");
-    let transport = writes_after_each_look(&world, 3, |file, number| {
+    let before = world.read_memory("scout");
+    let transport = write_after_each_inspection(&world, 3, |file, number| {
         file.seek(SeekFrom::End(0)).unwrap();
         file.write_all(format!("- late {number}\n").as_bytes())
             .unwrap();
     });
-    world.reset_by(&world.engine_on(transport)).ok();
-    assert_eq!(late_sizes(&world), [9, 9, 9]);
-    assert!(world.litter("scout").is_empty());
-    world.undo("scout", UndoMode::Refuse).ok();
+    world
+        .reset_with_engine(&world.engine_with_transport(transport))
+        .assert_ok();
+    assert_eq!(late_entry_sizes(&world), [9, 9, 9]);
+    assert!(world.leftovers("scout").is_empty());
+    world.undo("scout", UndoMode::Refuse).assert_ok();
     let after = [&before[..], b"- late 1\n- late 2\n- late 3\n"].concat();
-    assert!(world.read("scout") == after);
+    assert!(world.read_memory("scout") == after);
 }
 
 #[test]
-fn file_that_keeps_changing_is_archived_a_few_times() {
+fn constantly_changing_file_is_archived_boundedly() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- a note\n".repeat(1000));
     // Another beginning each time, so that each would be a whole entry.
-    let size = world.read("scout").len() as u64;
-    let transport = writes_after_each_look(&world, 1000, |file, number| {
+    let size = world.read_memory("scout").len() as u64;
+    let transport = write_after_each_inspection(&world, 1000, |file, number| {
         file.seek(SeekFrom::Start(0)).unwrap();
         file.write_all(&(number as u64).to_le_bytes()).unwrap();
     });
-    let engine = world.engine_on(transport);
-    let ran = world.reset_by(&engine);
-    ran.ok();
+    let engine = world.engine_with_transport(transport);
+    let ran = world.reset_with_engine(&engine);
+    ran.assert_ok();
     assert!(ran.note().contains("again and again"), "{}", ran.note());
-    assert_eq!(late_sizes(&world), [size; 4]);
-    let [left] = world.litter("scout").try_into().unwrap();
-    let left = world.folder("scout").join(left);
+    assert_eq!(late_entry_sizes(&world), [size; 4]);
+    let [left] = world.leftovers("scout").try_into().unwrap();
+    let left = world.agent_directory("scout").join(left);
     for byte in b'a'..=b't' {
         let mut bytes = fs::read(&left).unwrap();
         bytes[0] = byte;
         fs::write(&left, bytes).unwrap();
-        world.reset_by(&engine).ended(Outcome::Unchanged);
+        world
+            .reset_with_engine(&engine)
+            .assert_outcome(Outcome::Unchanged);
     }
-    assert_eq!(late_sizes(&world), [size; 16]);
-    assert_eq!(world.pending().len(), 1);
+    assert_eq!(late_entry_sizes(&world), [size; 16]);
+    assert_eq!(world.pending_journals().len(), 1);
     // When it stops, the next run finds it as the last one did.
     let last = fs::read(&left).unwrap();
-    world.reset().ended(Outcome::Unchanged);
-    assert_eq!(late_sizes(&world), [size; 17]);
-    assert!(world.litter("scout").is_empty());
-    assert!(world.pending().is_empty());
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert!(world.read("scout") == last);
+    world.reset().assert_outcome(Outcome::Unchanged);
+    assert_eq!(late_entry_sizes(&world), [size; 17]);
+    assert!(world.leftovers("scout").is_empty());
+    assert!(world.pending_journals().is_empty());
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert!(world.read_memory("scout") == last);
 }
 
 /// What earlier versions wrote: an entry of the whole file, and a record of that.
 #[test]
-fn late_entry_without_a_base_is_the_whole_file() {
+fn late_entry_without_base_is_whole_file() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- early\n");
-    write_late(&world);
-    world.reset().ok();
+    append_while_settling(&world);
+    world.reset().assert_ok();
     let whole = format!("{BASELINE}- early\n- late\n");
-    let ledger = world.archive().join(".shepherd/ledger.jsonl");
+    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
     let mut record: serde_json::Value =
         serde_json::from_slice(&fs::read(&ledger).unwrap()).unwrap();
     record["late"] = serde_json::json!([{
@@ -182,41 +186,43 @@ fn late_entry_without_a_base_is_the_whole_file() {
         "size": whole.len(),
     }]);
     fs::write(&ledger, format!("{record}\n")).unwrap();
-    let entry = world.archive().join("scout/2026-03-14_0900-late.md");
+    let entry = world
+        .archive_directory()
+        .join("scout/2026-03-14_0900-late.md");
     fs::write(entry, &whole).unwrap();
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert_eq!(world.read("scout"), whole.as_bytes());
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), whole.as_bytes());
 }
 
 #[test]
-fn an_old_descriptor_that_writes_nothing_makes_no_late_entry() {
+fn idle_old_descriptor_makes_no_late_entry() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- early\n");
-    let mut file = Some(appender(&world.memory("scout")));
-    world.clock.meanwhile(move || drop(file.take()));
-    assert_eq!(world.reset().ok().entries.len(), 1);
-    assert!(world.litter("scout").is_empty());
+    let mut file = Some(open_for_append(&world.memory_path("scout")));
+    world.clock.on_sleep(move || drop(file.take()));
+    assert_eq!(world.reset().assert_ok().entries.len(), 1);
+    assert!(world.leftovers("scout").is_empty());
 }
 
 #[test]
-fn a_writer_that_stays_is_settled_by_the_next_run_of_the_clean_agent() {
+fn idle_writer_is_settled_by_next_clean_run() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- early\n");
-    let mut file = appender(&world.memory("scout"));
+    let mut file = open_for_append(&world.memory_path("scout"));
     let ran = world.reset();
     // No failure, but it is said.
-    assert_eq!(ran.ok().entries.len(), 1);
-    let [left] = world.litter("scout").try_into().unwrap();
+    assert_eq!(ran.assert_ok().entries.len(), 1);
+    let [left] = world.leftovers("scout").try_into().unwrap();
     assert!(
         ran.note().contains(&format!("it stays as {left}")),
         "{}",
         ran.note()
     );
-    assert_eq!(world.pending().len(), 1);
+    assert_eq!(world.pending_journals().len(), 1);
     file.write_all(b"- late\n").unwrap();
     // Still open: the next run says so, and waits for nobody.
     let ran = world.reset();
-    ran.ended(Outcome::Unchanged);
+    ran.assert_outcome(Outcome::Unchanged);
     assert!(
         ran.lines
             .iter()
@@ -224,13 +230,13 @@ fn a_writer_that_stays_is_settled_by_the_next_run_of_the_clean_agent() {
         "{:?}",
         ran.lines
     );
-    assert_eq!(world.litter("scout"), [left.as_str()]);
+    assert_eq!(world.leftovers("scout"), [left.as_str()]);
     drop(file);
-    world.reset().ended(Outcome::Unchanged);
-    assert!(world.litter("scout").is_empty());
-    assert!(world.pending().is_empty());
-    assert!(world.holds("scout", b"- early\n- late\n"));
-    let records = world.records();
+    world.reset().assert_outcome(Outcome::Unchanged);
+    assert!(world.leftovers("scout").is_empty());
+    assert!(world.pending_journals().is_empty());
+    assert!(world.preserves("scout", b"- early\n- late\n"));
+    let records = world.read_records();
     let repair = records
         .iter()
         .find(|r| r.event.operation == Operation::Repair)
@@ -243,40 +249,44 @@ fn a_writer_that_stays_is_settled_by_the_next_run_of_the_clean_agent() {
         world.observe("scout").last_run.unwrap().operation,
         Operation::Reset
     );
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert!(world.read("scout").ends_with(b"---\n- early\n- late\n"));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert!(
+        world
+            .read_memory("scout")
+            .ends_with(b"---\n- early\n- late\n")
+    );
 }
 
 #[test]
-fn a_writer_that_never_closes_holds_up_no_later_reset() {
+fn open_writer_does_not_block_later_resets() {
     let world = World::new(&["scout"]);
     let mut files = Vec::new();
     for note in ["- one\n", "- two\n", "- three\n"] {
         world.write_scratch("scout", note);
-        files.push(appender(&world.memory("scout")));
-        world.reset().ok();
-        assert_eq!(world.litter("scout").len(), files.len());
+        files.push(open_for_append(&world.memory_path("scout")));
+        world.reset().assert_ok();
+        assert_eq!(world.leftovers("scout").len(), files.len());
     }
     for file in &mut files {
         file.write_all(b"- late\n").unwrap();
     }
     drop(files);
-    world.reset().ended(Outcome::Unchanged);
-    assert!(world.litter("scout").is_empty());
-    assert!(world.pending().is_empty());
+    world.reset().assert_outcome(Outcome::Unchanged);
+    assert!(world.leftovers("scout").is_empty());
+    assert!(world.pending_journals().is_empty());
     for note in ["- one\n- late\n", "- two\n- late\n", "- three\n- late\n"] {
-        assert!(world.holds("scout", note.as_bytes()), "{note}");
+        assert!(world.preserves("scout", note.as_bytes()), "{note}");
     }
 }
 
 #[test]
-fn a_save_between_reading_and_replacing_is_archived() {
+fn save_between_read_and_swap_is_archived() {
     for by_rename in [false, true] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- early\n");
-        let memory = world.memory("scout");
-        let transport = Interposer::new(world.local(), move |moment| {
-            if moment == Moment::Before("swap") {
+        let memory = world.memory_path("scout");
+        let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+            if moment == TransportCall::Before("swap") {
                 let path = match by_rename {
                     true => memory.with_extension("tmp"),
                     false => memory.clone(),
@@ -286,18 +296,21 @@ fn a_save_between_reading_and_replacing_is_archived() {
             }
             Ok(())
         });
-        let ran = world.reset_by(&world.engine_on(transport));
-        assert_eq!(ran.ok().entries[1].kind, EntryKind::Late);
-        assert_eq!(world.entry(&ran.ok().entries[1]), b"saved just now");
-        assert_eq!(world.read("scout"), BASELINE.as_bytes());
+        let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+        assert_eq!(ran.assert_ok().entries[1].kind, EntryKind::Late);
+        assert_eq!(
+            world.read_entry(&ran.assert_ok().entries[1]),
+            b"saved just now"
+        );
+        assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     }
 }
 
 /// A large displaced file is compared with its entry, not hashed.
 #[test]
-fn whatever_changes_in_a_large_memory_while_it_is_replaced_is_archived() {
-    type Change = fn(&mut Vec<u8>);
-    let changes: [(&str, Change); 5] = [
+fn change_to_large_memory_during_swap_is_archived() {
+    type BytesChange = fn(&mut Vec<u8>);
+    let changes: [(&str, BytesChange); 5] = [
         ("nothing", |_| {}),
         ("a byte in the middle", |bytes| bytes[3_000_000] = b'!'),
         ("a byte of the rules", |bytes| bytes[3] = b'!'),
@@ -309,27 +322,27 @@ fn whatever_changes_in_a_large_memory_while_it_is_replaced_is_archived() {
             let world = World::new(&["scout"]);
             world.write_scratch("scout", "- a line of an agent's\n".repeat(250_000));
             if drifted {
-                let text = world.read("scout");
-                world.write("scout", [b"# Mine\n", &text[..]].concat());
+                let text = world.read_memory("scout");
+                world.write_memory("scout", [b"# Mine\n", &text[..]].concat());
             }
-            let before = world.read("scout");
+            let before = world.read_memory("scout");
             let mut changed = before.clone();
             change(&mut changed);
-            let (memory, late) = (world.memory("scout"), changed.clone());
-            let transport = Interposer::new(world.local(), move |moment| {
-                if moment == Moment::Before("swap") {
+            let (memory, late) = (world.memory_path("scout"), changed.clone());
+            let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+                if moment == TransportCall::Before("swap") {
                     fs::write(&memory, &late).unwrap();
                 }
                 Ok(())
             });
-            let ran = world.reset_by(&world.engine_on(transport));
-            assert_eq!(world.read("scout"), BASELINE.as_bytes());
-            let entries = &ran.ok().entries;
+            let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+            assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+            let entries = &ran.assert_ok().entries;
             match changed == before {
                 true => assert_eq!(entries.len(), 1, "{what}"),
                 false => {
                     assert_eq!(entries.len(), 2, "{what}, drifted: {drifted}");
-                    let late = world.entry(&entries[1]);
+                    let late = world.read_entry(&entries[1]);
                     match entries[1].kind {
                         EntryKind::Appended => assert_eq!(late, b"!", "{what}"),
                         _ => assert!(late == changed, "{what}"),
@@ -337,71 +350,71 @@ fn whatever_changes_in_a_large_memory_while_it_is_replaced_is_archived() {
                 }
             }
             assert_eq!(
-                world.undo("scout", UndoMode::Refuse).ok().outcome,
+                world.undo("scout", UndoMode::Refuse).assert_ok().outcome,
                 Outcome::Ok
             );
-            assert!(world.read("scout") == changed, "{what}");
+            assert!(world.read_memory("scout") == changed, "{what}");
         }
     }
 }
 
 #[test]
-fn a_memory_that_appears_while_it_is_created_is_archived() {
+fn memory_appearing_during_creation_is_archived() {
     let world = World::new(&["scout"]);
-    let memory = world.memory("scout");
-    let transport = Interposer::new(world.local(), move |moment| {
-        if moment == Moment::Before("swap") {
+    let memory = world.memory_path("scout");
+    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        if moment == TransportCall::Before("swap") {
             fs::write(&memory, "re-seeded").unwrap();
         }
         Ok(())
     });
-    let ran = world.reset_by(&world.engine_on(transport));
-    ran.ok();
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    assert!(world.holds("scout", b"re-seeded"));
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    ran.assert_ok();
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    assert!(world.preserves("scout", b"re-seeded"));
 }
 
 #[test]
-fn an_agent_that_writes_again_at_once_is_no_failure() {
+fn write_after_reset_is_not_a_failure() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- early\n");
-    let memory = world.memory("scout");
-    let transport = Interposer::new(world.local(), move |moment| {
-        if moment == Moment::After("settle") {
+    let memory = world.memory_path("scout");
+    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        if moment == TransportCall::After("settle") {
             fs::write(&memory, "mine again").unwrap();
         }
         Ok(())
     });
-    let ran = world.reset_by(&world.engine_on(transport));
-    ran.ok();
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    ran.assert_ok();
     assert!(
         ran.note().contains("already changed it again"),
         "{}",
         ran.note()
     );
-    assert_eq!(world.read("scout"), b"mine again");
+    assert_eq!(world.read_memory("scout"), b"mine again");
     // Scratch below the new content is what agents do, and is not even noted.
     world.write_scratch("scout", "- early\n");
-    let memory = world.memory("scout");
-    let transport = Interposer::new(world.local(), move |moment| {
-        if moment == Moment::After("settle") {
-            appender(&memory).write_all(b"- next\n").unwrap();
+    let memory = world.memory_path("scout");
+    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        if moment == TransportCall::After("settle") {
+            open_for_append(&memory).write_all(b"- next\n").unwrap();
         }
         Ok(())
     });
-    let ran = world.reset_by(&world.engine_on(transport));
-    assert_eq!(ran.ok().note, None);
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    assert_eq!(ran.assert_ok().note, None);
 }
 
 /// A swap that says the agent was quicker, after it has exchanged.
 #[test]
-fn an_agent_that_was_quicker_is_reset_again_and_undone_to_the_last() {
+fn lost_swap_race_resets_again_and_undoes_to_last() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- early\n");
-    let memory = world.memory("scout");
+    let memory = world.memory_path("scout");
     let swaps = AtomicUsize::new(0);
-    let transport = Interposer::new(world.local(), move |moment| {
-        if moment == Moment::After("swap") && swaps.fetch_add(1, Ordering::Relaxed) == 0 {
+    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        if moment == TransportCall::After("swap") && swaps.fetch_add(1, Ordering::Relaxed) == 0 {
             let temporary = memory.with_extension("tmp");
             fs::write(&temporary, format!("{BASELINE}- quick\n")).unwrap();
             fs::rename(&temporary, &memory).unwrap();
@@ -410,39 +423,39 @@ fn an_agent_that_was_quicker_is_reset_again_and_undone_to_the_last() {
         }
         Ok(())
     });
-    let ran = world.reset_by(&world.engine_on(transport));
-    ran.ok();
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
-    assert!(world.holds("scout", b"- early\n"));
-    assert!(world.holds("scout", b"- quick\n"));
-    assert!(world.litter("scout").is_empty());
-    assert!(world.pending().is_empty());
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    ran.assert_ok();
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    assert!(world.preserves("scout", b"- early\n"));
+    assert!(world.preserves("scout", b"- quick\n"));
+    assert!(world.leftovers("scout").is_empty());
+    assert!(world.pending_journals().is_empty());
     // Both turns are in the ledger; the run is undone to what it took out last.
     let changed = world
-        .records()
+        .read_records()
         .into_iter()
         .filter(|r| r.event.has_changed_memory());
     assert_eq!(changed.count(), 2);
     let run = memory_shepherd::engine::UndoTarget::Run(ran.report.run);
-    let undone = world.undo_of(&run, UndoMode::Refuse);
+    let undone = world.undo_target(&run, UndoMode::Refuse);
     assert_eq!(undone.report.results.len(), 1);
     assert_eq!(
-        world.read("scout"),
+        world.read_memory("scout"),
         format!("{BASELINE}- quick\n").as_bytes()
     );
 }
 
 #[test]
-fn a_displaced_file_that_cannot_be_archived_is_a_failure_and_stays() {
+fn unarchivable_displaced_file_fails_and_stays() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- early\n");
-    let memory = world.memory("scout");
-    let archive = world.archive();
-    let transport = Interposer::new(world.local(), move |moment| {
+    let memory = world.memory_path("scout");
+    let archive = world.archive_directory();
+    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
         match moment {
-            Moment::Before("swap") => fs::write(&memory, "saved just now").unwrap(),
+            TransportCall::Before("swap") => fs::write(&memory, "saved just now").unwrap(),
             // The archive goes away.
-            Moment::Before("settle") => {
+            TransportCall::Before("settle") => {
                 fs::rename(archive.join("scout"), archive.join("away")).unwrap();
                 fs::write(archive.join("scout"), "in the way").unwrap();
             }
@@ -450,37 +463,37 @@ fn a_displaced_file_that_cannot_be_archived_is_a_failure_and_stays() {
         }
         Ok(())
     });
-    let ran = world.reset_by(&world.engine_on(transport));
-    let result = ran.ended(Outcome::Ok);
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    let result = ran.assert_outcome(Outcome::Ok);
     assert_eq!(
         result.kind,
         Some(ErrorKind::Host),
         "the memory was replaced, yet not all is well"
     );
-    assert_eq!(world.litter("scout").len(), 1);
-    let archive = world.archive();
+    assert_eq!(world.leftovers("scout").len(), 1);
+    let archive = world.archive_directory();
     fs::remove_file(archive.join("scout")).unwrap();
     fs::rename(archive.join("away"), archive.join("scout")).unwrap();
-    world.reset().ended(Outcome::Unchanged);
-    assert!(world.holds("scout", b"saved just now"));
-    assert!(world.litter("scout").is_empty());
+    world.reset().assert_outcome(Outcome::Unchanged);
+    assert!(world.preserves("scout", b"saved just now"));
+    assert!(world.leftovers("scout").is_empty());
 }
 
-const RESETS: usize = 200;
+const RESET_COUNT: usize = 200;
 
 /// Lines that a writer may write for each reset, so that all of it happens at
 /// the same time.
-const PACE: usize = 8;
+const LINES_PER_RESET: usize = 8;
 
 /// Writes lines with `write` while resets go on; gives their number.
-fn lines_at_pace(resets: &AtomicUsize, mut write: impl FnMut(usize)) -> usize {
+fn write_lines_at_pace(resets: &AtomicUsize, mut write: impl FnMut(usize)) -> usize {
     for line in 0.. {
         loop {
             let done = resets.load(Ordering::Relaxed);
-            if done >= RESETS {
+            if done >= RESET_COUNT {
                 return line;
             }
-            if line < PACE * (done + 1) {
+            if line < LINES_PER_RESET * (done + 1) {
                 break;
             }
             thread::yield_now();
@@ -492,15 +505,15 @@ fn lines_at_pace(resets: &AtomicUsize, mut write: impl FnMut(usize)) -> usize {
 
 /// Resets again and again, then settles what the writers kept open until they
 /// ended; gives the number of lines that each of them wrote.
-fn reset_against(
+fn reset_while_writing(
     world: &World,
     transport: Arc<dyn Transport>,
     resets: &AtomicUsize,
     writers: Vec<thread::JoinHandle<usize>>,
 ) -> Vec<usize> {
-    let engine = world.engine_of(Arc::new(SystemClock), transport);
+    let engine = world.engine_with_clock(Arc::new(SystemClock), transport);
     let agent = engine.agent("scout").unwrap();
-    for _ in 0..RESETS {
+    for _ in 0..RESET_COUNT {
         // Each reset takes something out.
         for tries in 0.. {
             if engine.observe(agent).state != State::Clean {
@@ -509,7 +522,7 @@ fn reset_against(
             assert!(tries < 1_000_000, "the writers are stuck");
             thread::yield_now();
         }
-        let ran = world.reset_by(&engine);
+        let ran = world.reset_with_engine(&engine);
         let result = &ran.report.results[0];
         // An agent that is always quicker is refused in the end; it is rare.
         assert!(
@@ -521,22 +534,22 @@ fn reset_against(
     }
     let lines = writers.into_iter().map(|writer| writer.join().unwrap());
     let lines = lines.collect();
-    world.reset_by(&engine);
+    world.reset_with_engine(&engine);
     lines
 }
 
 /// Every line of every writer is in the memory or in an entry.
-fn count_lines(world: &World, lines: &[usize]) {
-    let mut text = world.archived("scout");
-    text.extend(world.read("scout"));
+fn assert_every_line_is_kept(world: &World, lines: &[usize]) {
+    let mut text = world.all_entry_bytes("scout");
+    text.extend(world.read_memory("scout"));
     let text = String::from_utf8(text).unwrap();
     let notes = text.lines().filter(|line| line.starts_with("note "));
     let found: HashSet<&str> = notes.collect();
     let numbers = lines.iter().enumerate();
     let expected: HashSet<String> = numbers
-        .flat_map(|(writer, lines)| (0..*lines).map(move |line| note(writer, line)))
+        .flat_map(|(writer, lines)| (0..*lines).map(move |line| note_line(writer, line)))
         .collect();
-    assert!(expected.len() > RESETS, "{lines:?}");
+    assert!(expected.len() > RESET_COUNT, "{lines:?}");
     let lost = expected
         .iter()
         .filter(|line| !found.contains(line.as_str()));
@@ -544,24 +557,24 @@ fn count_lines(world: &World, lines: &[usize]) {
     let all = expected.len();
     assert!(lost.is_empty(), "lost {} of {all}: {lost:?}", lost.len());
     assert_eq!(found.len(), all, "and no line is torn");
-    let entries = world.entries("scout").len();
+    let entries = world.entry_names("scout").len();
     assert!(
-        entries > RESETS / 2,
+        entries > RESET_COUNT / 2,
         "the writers wrote all the time: {entries}"
     );
     assert!(
-        world.litter("scout").is_empty(),
+        world.leftovers("scout").is_empty(),
         "{:?}",
-        world.litter("scout")
+        world.leftovers("scout")
     );
-    assert!(world.pending().is_empty());
+    assert!(world.pending_journals().is_empty());
 }
 
-fn note(writer: usize, line: usize) -> String {
+fn note_line(writer: usize, line: usize) -> String {
     format!("note {writer} {line};")
 }
 
-fn transports() -> [Arc<dyn Transport>; 2] {
+fn local_transports() -> [Arc<dyn Transport>; 2] {
     let clock = Arc::new(SystemClock);
     [
         Arc::new(LocalTransport::new(clock.clone())),
@@ -570,17 +583,17 @@ fn transports() -> [Arc<dyn Transport>; 2] {
 }
 
 #[test]
-fn no_appended_line_is_lost_in_two_hundred_resets() {
-    for transport in transports() {
+fn appended_lines_survive_200_resets() {
+    for transport in local_transports() {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "");
         let resets = Arc::new(AtomicUsize::new(0));
         let writers = (0..3).map(|writer| {
-            let memory = world.memory("scout");
+            let memory = world.memory_path("scout");
             let resets = Arc::clone(&resets);
             thread::spawn(move || {
                 let mut kept: Option<fs::File> = None;
-                lines_at_pace(&resets, |line| {
+                write_lines_at_pace(&resets, |line| {
                     // One opens it anew for each line, others keep it open.
                     if line % (1 + 3 * writer) == 0 {
                         drop(kept.take());
@@ -594,33 +607,33 @@ fn no_appended_line_is_lost_in_two_hundred_resets() {
                         }
                     });
                     // A line in one write, or those of others get between.
-                    let text = note(writer, line) + "\n";
+                    let text = note_line(writer, line) + "\n";
                     file.write_all(text.as_bytes()).unwrap();
                     // Nobody holds it open while it waits for the next reset.
-                    if line % PACE == PACE - 1 {
+                    if line % LINES_PER_RESET == LINES_PER_RESET - 1 {
                         drop(kept.take());
                     }
                 })
             })
         });
         let writers = writers.collect();
-        let lines = reset_against(&world, transport, &resets, writers);
-        count_lines(&world, &lines);
+        let lines = reset_while_writing(&world, transport, &resets, writers);
+        assert_every_line_is_kept(&world, &lines);
     }
 }
 
 #[test]
-fn no_line_saved_by_rename_is_lost_in_two_hundred_resets() {
-    for transport in transports() {
+fn lines_saved_by_rename_survive_200_resets() {
+    for transport in local_transports() {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "");
-        let memory = world.memory("scout");
+        let memory = world.memory_path("scout");
         let resets = Arc::new(AtomicUsize::new(0));
         let writer = thread::spawn({
             let resets = Arc::clone(&resets);
             move || {
                 let temporary = memory.with_extension("tmp");
-                lines_at_pace(&resets, |line| {
+                write_lines_at_pace(&resets, |line| {
                     // Where files cannot be exchanged it is absent for moments.
                     let mut text = loop {
                         match fs::read_to_string(&memory) {
@@ -628,24 +641,24 @@ fn no_line_saved_by_rename_is_lost_in_two_hundred_resets() {
                             Err(_) => thread::yield_now(),
                         }
                     };
-                    text.push_str(&note(0, line));
+                    text.push_str(&note_line(0, line));
                     text.push('\n');
                     fs::write(&temporary, text).unwrap();
                     fs::rename(&temporary, &memory).unwrap();
                 })
             }
         });
-        let lines = reset_against(&world, transport, &resets, vec![writer]);
-        count_lines(&world, &lines);
+        let lines = reset_while_writing(&world, transport, &resets, vec![writer]);
+        assert_every_line_is_kept(&world, &lines);
     }
 }
 
 #[test]
-fn attributes_that_are_not_kept_are_told_of() {
+fn dropped_attributes_are_reported() {
     let world = World::new(&["scout"]);
     let fake = FakeTransport::new(world.clock.clone());
-    let memory = world.memory("scout");
-    fake.make_folder(world.folder("scout"), 1000, 100, 0o755);
+    let memory = world.memory_path("scout");
+    fake.make_folder(world.agent_directory("scout"), 1000, 100, 0o755);
     fake.write_file(&memory, format!("{BASELINE}- old\n").as_bytes());
     let mut attributes = fake.attributes(&memory).unwrap();
     attributes.xattrs = (0..1000)
@@ -654,8 +667,8 @@ fn attributes_that_are_not_kept_are_told_of() {
     let label = (b"security.label".to_vec(), b"kept".to_vec());
     attributes.xattrs.push(label.clone());
     fake.set_attributes(&memory, attributes);
-    let ran = world.reset_by(&world.engine_on(Arc::new(fake.clone())));
-    ran.ok();
+    let ran = world.reset_with_engine(&world.engine_with_transport(Arc::new(fake.clone())));
+    ran.assert_ok();
     assert!(
         ran.note().contains("999 or more extended attributes"),
         "{}",
@@ -664,12 +677,12 @@ fn attributes_that_are_not_kept_are_told_of() {
     let kept = fake.attributes(&memory).unwrap().xattrs;
     assert_eq!(kept.len(), 2);
     assert!(kept.contains(&label));
-    let ledger = fs::metadata(world.archive().join(".shepherd/ledger.jsonl"));
+    let ledger = fs::metadata(world.archive_directory().join(".shepherd/ledger.jsonl"));
     assert!(ledger.unwrap().len() < 200_000);
 }
 
 #[test]
-fn a_memory_larger_than_the_window_is_archived_and_restored_exactly() {
+fn memory_larger_than_window_is_restored_exactly() {
     let drifted = BASELINE.replace("kind", "cruel");
     for above in [BASELINE, &drifted, "no rule\n"] {
         for size in [
@@ -678,34 +691,34 @@ fn a_memory_larger_than_the_window_is_archived_and_restored_exactly() {
             MAX_WINDOW_BYTES + 1,
             3 * MAX_WINDOW_BYTES + 7,
         ] {
-            let world = World::new(&["scout"]).general("max_memory_size = 1000000000");
+            let world = World::new(&["scout"]).with_general("max_memory_size = 1000000000");
             let mut bytes = above.as_bytes().to_vec();
             bytes.extend((0..size - above.len()).map(|n| (n % 251) as u8));
-            world.write("scout", &bytes);
+            world.write_memory("scout", &bytes);
             let ran = world.reset();
-            assert_eq!(ran.ok().entries.len(), 1);
+            assert_eq!(ran.assert_ok().entries.len(), 1);
             assert!(
                 world
-                    .entry(&ran.ok().entries[0])
+                    .read_entry(&ran.assert_ok().entries[0])
                     .ends_with(&bytes[above.len()..])
             );
-            world.undo("scout", UndoMode::Refuse).ok();
-            assert!(world.read("scout") == bytes);
+            world.undo("scout", UndoMode::Refuse).assert_ok();
+            assert!(world.read_memory("scout") == bytes);
         }
     }
 }
 
 #[test]
-fn a_hundred_megabytes_are_reset() {
+fn memory_of_100_mb_is_reset() {
     const SIZE: u64 = 100 << 20;
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- beginning\n");
-    let file = appender(&world.memory("scout"));
+    let file = open_for_append(&world.memory_path("scout"));
     file.set_len(SIZE).unwrap();
     drop(file);
     assert_eq!(world.observe("scout").state, State::Oversize);
     let ran = world.reset();
-    let entry = &ran.ok().entries[0];
+    let entry = &ran.assert_ok().entries[0];
     let header = "# scout scratch notes — archived 2026-03-14_0900\n\n";
     assert_eq!(
         entry.size,
@@ -716,17 +729,17 @@ fn a_hundred_megabytes_are_reset() {
         engine.archive().digest_entry(&entry.path).unwrap(),
         entry.digest
     );
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     assert_ne!(entry.digest, Digest::of(b""));
 }
 
 #[test]
-fn what_killed_runs_left_in_the_archive_is_swept_after_a_day() {
+fn leftovers_of_killed_runs_are_swept_after_a_day() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- one\n");
-    world.reset().ok();
+    world.reset().assert_ok();
     let name = format!(".shepherd-{}", "0f".repeat(16));
-    let archive = world.archive();
+    let archive = world.archive_directory();
     let own = archive.join(".shepherd");
     let folders = [own.clone(), own.join("tx"), own.join("baselines")];
     let folders = folders.into_iter().chain([archive.join("scout")]);
@@ -744,7 +757,7 @@ fn what_killed_runs_left_in_the_archive_is_swept_after_a_day() {
     file.set_modified(now - Duration::from_secs(23 * 60 * 60))
         .unwrap();
     world.write_scratch("scout", "- two\n");
-    world.reset().ok();
+    world.reset().assert_ok();
     for folder in &folders {
         assert!(!folder.join(&name).exists(), "{folder:?}");
         assert!(folder.join(".shepherd-kept").exists(), "{folder:?}");
@@ -753,37 +766,43 @@ fn what_killed_runs_left_in_the_archive_is_swept_after_a_day() {
 }
 
 #[test]
-fn a_memory_that_claims_more_than_any_disk_holds_is_an_error_and_stays() {
+fn memory_larger_than_any_disk_is_an_error_and_stays() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let size = (1 << 40) + 1;
-    if appender(&world.memory("scout")).set_len(size).is_err() {
+    if open_for_append(&world.memory_path("scout"))
+        .set_len(size)
+        .is_err()
+    {
         println!("skipped: no sparse files here");
         return;
     }
     let ran = world.reset();
     assert!(ran.note().contains("more than 16 GiB"), "{}", ran.note());
-    assert_eq!(fs::metadata(world.memory("scout")).unwrap().len(), size);
+    assert_eq!(
+        fs::metadata(world.memory_path("scout")).unwrap().len(),
+        size
+    );
     assert_eq!(world.observe("scout").state, State::Error);
-    assert!(world.litter("scout").is_empty());
+    assert!(world.leftovers("scout").is_empty());
 }
 
 /// An agent that puts a file of its own at the staged name is not reset to it.
 #[test]
-fn an_agent_cannot_dodge_a_reset_by_planting_its_own_file() {
+fn file_planted_at_staged_name_does_not_avoid_reset() {
     for always in [false, true] {
         for exchanges in [true, false] {
             let world = World::new(&["scout"]);
             world.write_scratch("scout", "- note\n");
-            let folder = world.folder("scout");
+            let folder = world.agent_directory("scout");
             let mut planted = 0;
             let inner: Arc<dyn Transport> = match exchanges {
-                true => world.local(),
+                true => world.local_transport(),
                 false => Arc::new(LocalTransport::without_kernel_features(world.clock.clone())),
             };
-            let transport = Interposer::new(inner, move |moment| {
-                if moment == Moment::Before("swap") && (always || planted == 0) {
-                    let mut names = super::world::names(&folder);
+            let transport = InterposingTransport::new(inner, move |moment| {
+                if moment == TransportCall::Before("swap") && (always || planted == 0) {
+                    let mut names = super::world::sorted_names(&folder);
                     names.retain(|name| name.starts_with(".shepherd-"));
                     planted += 1;
                     let own = folder.join("own");
@@ -792,37 +811,37 @@ fn an_agent_cannot_dodge_a_reset_by_planting_its_own_file() {
                 }
                 Ok(())
             });
-            let ran = world.reset_by(&world.engine_on(transport));
+            let ran = world.reset_with_engine(&world.engine_with_transport(transport));
             let result = &ran.report.results[0];
             if always {
                 assert_eq!(result.kind, Some(ErrorKind::Conflict), "{result:?}");
                 let last = format!("{BASELINE}mine 3\n");
-                assert_eq!(world.read("scout"), last.as_bytes());
-                assert!(world.holds("scout", b"mine 2"));
+                assert_eq!(world.read_memory("scout"), last.as_bytes());
+                assert!(world.preserves("scout", b"mine 2"));
             } else {
-                assert_eq!(ran.ok().kind, None);
-                assert_eq!(world.read("scout"), BASELINE.as_bytes());
+                assert_eq!(ran.assert_ok().kind, None);
+                assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
             }
-            assert!(world.holds("scout", b"- note\n"));
-            assert!(world.litter("scout").is_empty());
+            assert!(world.preserves("scout", b"- note\n"));
+            assert!(world.leftovers("scout").is_empty());
             // And however it ended, the next one is a reset as any other.
             world.reset();
-            assert_eq!(world.read("scout"), BASELINE.as_bytes());
-            assert!(world.holds("scout", b"mine 1"));
+            assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+            assert!(world.preserves("scout", b"mine 1"));
         }
     }
 }
 
 #[test]
-fn a_write_during_the_last_look_is_archived_also_without_leases() {
+fn write_during_last_check_without_lease_is_archived() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let memory = world.memory("scout");
-    let mut file = Some(appender(&memory));
+    let memory = world.memory_path("scout");
+    let mut file = Some(open_for_append(&memory));
     let mut sleeps = 0;
     // Through a descriptor opened before; the third wait is that of the second
     // look, after the agent was seen at work in the first.
-    world.clock.meanwhile(move || {
+    world.clock.on_sleep(move || {
         sleeps += 1;
         if sleeps < 3 {
             let text = format!("- late {sleeps}\n");
@@ -832,13 +851,13 @@ fn a_write_during_the_last_look_is_archived_also_without_leases() {
         }
     });
     let transport = Arc::new(LocalTransport::without_leases(world.clock.clone()));
-    let ran = world.reset_by(&world.engine_on(transport));
-    ran.ok();
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    ran.assert_ok();
     assert!(
         ran.note().contains("late writers cannot be detected"),
         "{}",
         ran.note()
     );
-    assert!(world.holds("scout", b"- note\n- late 1\n- late 2\n"));
-    assert!(world.litter("scout").is_empty());
+    assert!(world.preserves("scout", b"- note\n- late 1\n- late 2\n"));
+    assert!(world.leftovers("scout").is_empty());
 }

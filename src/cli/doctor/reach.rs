@@ -355,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn access_list_is_noticed() {
+    fn access_list_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         // acl_ea_header and its entries, as in linux/posix_acl_xattr.h: user 4711 may write.
         let mut list = 2_u32.to_le_bytes().to_vec();
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mode_bits_decide_who_can_change_what() {
+    fn mode_bits_decide_who_can_change_a_path() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         fs::write(&path, "x").unwrap();

@@ -13,26 +13,26 @@ use crate::transport::{
     MemoryDirectory, MemoryObject, SpecialFile, Transport, TransportError, Transports,
 };
 
-const LIMIT: Duration = Duration::from_secs(60);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 const BASELINE: &str = "# Rules\n\n- be kind\n\n---\n";
 
 /// One for this machine, one for every host; these answer nothing before the
 /// sender of the last is gone.
-struct Two(FakeTransport, FakeTransport, Receiver<()>);
+struct LocalAndSilentHosts(FakeTransport, FakeTransport, Receiver<()>);
 
-impl Transports for Two {
+impl Transports for LocalAndSilentHosts {
     fn transport_for(&self, host: Option<&SshHost>) -> Arc<dyn Transport> {
         match host {
             None => Arc::new(self.0.clone()),
-            Some(_) => Arc::new(Silent(self.1.clone(), self.2.clone())),
+            Some(_) => Arc::new(SilentTransport(self.1.clone(), self.2.clone())),
         }
     }
 }
 
-struct Silent(FakeTransport, Receiver<()>);
+struct SilentTransport(FakeTransport, Receiver<()>);
 
-impl Transport for Silent {
+impl Transport for SilentTransport {
     fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>> {
         let _ = self.1.recv();
         self.0.probe(memories)
@@ -45,7 +45,7 @@ impl Transport for Silent {
 }
 
 /// A fake with the memory of an agent.
-fn fake() -> FakeTransport {
+fn fake_with_agent() -> FakeTransport {
     let fake = FakeTransport::new(Arc::new(SystemClock));
     for folder in ["/", "/agent"] {
         fake.make_folder(folder, 1000, 1000, 0o755);
@@ -54,7 +54,7 @@ fn fake() -> FakeTransport {
     fake
 }
 
-fn env(root: &Path) -> ConfigEnvironment {
+fn test_env(root: &Path) -> ConfigEnvironment {
     ConfigEnvironment {
         cwd: root.to_path_buf(),
         home: None,
@@ -66,7 +66,7 @@ fn env(root: &Path) -> ConfigEnvironment {
 }
 
 #[test]
-fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
+fn silent_host_does_not_delay_other_texts_or_plans() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     std::fs::create_dir(root.join("baselines")).unwrap();
@@ -79,13 +79,17 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
          [there]\nremote_host = box\nremote_memory = /agent/MEMORY.md\nbaseline = a.md\n",
     )
     .unwrap();
-    let config = config::load(&path, &env(root)).unwrap();
+    let config = config::load(&path, &test_env(root)).unwrap();
     let (release, released) = bounded::<()>(0);
     let clock = Arc::new(SystemClock);
     let engine = Engine::new(EngineSetup {
         config,
         clock,
-        transports: Arc::new(Two(fake(), fake(), released)),
+        transports: Arc::new(LocalAndSilentHosts(
+            fake_with_agent(),
+            fake_with_agent(),
+            released,
+        )),
         user: "tester".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
@@ -95,7 +99,7 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
     let (mut runner, inbox) = EffectRunner::start(
         Arc::new(engine),
         (desk, happened),
-        env(root),
+        test_env(root),
         Arc::new(|_| unreachable!("the config does not change")),
         None,
         UserFiles {
@@ -105,7 +109,7 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
     );
     let reset = |name: &str| PlanRequest::Reset(vec![name.to_string()]);
     let wait_for = |what: &str, wanted: &dyn Fn(&Msg) -> bool| loop {
-        let msg = inbox.recv_timeout(LIMIT);
+        let msg = inbox.recv_timeout(WAIT_TIMEOUT);
         let msg = msg.unwrap_or_else(|_| panic!("{what} does not come"));
         if wanted(&msg) {
             return;
@@ -153,31 +157,35 @@ fn a_host_that_never_answers_keeps_neither_texts_nor_plans_of_others_waiting() {
 }
 
 #[test]
-fn copies_are_kept_of_those_that_were_opened_last() {
+fn copies_keep_the_most_recently_opened() {
     let mut copies = texts::DetailCache::default();
     let size = 1 << 20;
     for number in 0..6 {
-        copies.insert(detail(&format!("agent-{number}"), size));
+        copies.insert(agent_detail(&format!("agent-{number}"), size));
     }
-    copies.insert(detail("agent-3", size));
+    copies.insert(agent_detail("agent-3", size));
     let kept = |name: &str| copies.get(name).is_some();
     assert!(!kept("agent-0") && !kept("agent-1"));
     assert!(kept("agent-3") && kept("agent-5"));
     // One that is too large for itself is not kept, and nothing else is lost.
-    copies.insert(detail("agent-9", 5 * size));
+    copies.insert(agent_detail("agent-9", 5 * size));
     assert!(copies.get("agent-9").is_none());
     assert!(copies.get("agent-3").is_some());
 }
 
-fn detail(name: &str, size: usize) -> crate::engine::AgentDetail {
+fn agent_detail(name: &str, size: usize) -> crate::engine::AgentDetail {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("fleet.conf");
     let text = format!("[{name}]\nmemory_file = /agent/MEMORY.md\nbaseline = a.md\n");
     std::fs::write(&path, text).unwrap();
     let engine = Engine::new(EngineSetup {
-        config: config::load(&path, &env(root.path())).unwrap(),
+        config: config::load(&path, &test_env(root.path())).unwrap(),
         clock: Arc::new(SystemClock),
-        transports: Arc::new(Two(fake(), fake(), bounded(0).1)),
+        transports: Arc::new(LocalAndSilentHosts(
+            fake_with_agent(),
+            fake_with_agent(),
+            bounded(0).1,
+        )),
         user: "tester".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
@@ -188,13 +196,13 @@ fn detail(name: &str, size: usize) -> crate::engine::AgentDetail {
 }
 
 /// An engine of an agent with this memory, and of another one.
-fn engine_with(root: &Path, memory: &str) -> Engine {
-    let here = fake();
+fn engine_with_memory(root: &Path, memory: &str) -> Engine {
+    let here = fake_with_agent();
     here.write_file("/agent/MEMORY.md", memory.as_bytes());
-    engine_on(root, here)
+    engine_with_transport(root, here)
 }
 
-fn engine_on(root: &Path, here: FakeTransport) -> Engine {
+fn engine_with_transport(root: &Path, here: FakeTransport) -> Engine {
     std::fs::write(root.join("a.md"), BASELINE).unwrap();
     let path = root.join("fleet.conf");
     let text = "[general]\nbaseline_dir = .\nmin_baseline_size = 10\n\
@@ -202,9 +210,9 @@ fn engine_on(root: &Path, here: FakeTransport) -> Engine {
                 [b]\nmemory_file = /other/MEMORY.md\nbaseline = a.md\n";
     std::fs::write(&path, text).unwrap();
     Engine::new(EngineSetup {
-        config: config::load(&path, &env(root)).unwrap(),
+        config: config::load(&path, &test_env(root)).unwrap(),
         clock: Arc::new(SystemClock),
-        transports: Arc::new(Two(here, fake(), bounded(0).1)),
+        transports: Arc::new(LocalAndSilentHosts(here, fake_with_agent(), bounded(0).1)),
         user: "tester".to_string(),
         trigger: Trigger::Console,
         archive_group: None,
@@ -212,7 +220,7 @@ fn engine_on(root: &Path, here: FakeTransport) -> Engine {
 }
 
 /// What the facts of agent `a` say of something.
-fn fact(engine: &Engine, label: &str) -> String {
+fn fact_text(engine: &Engine, label: &str) -> String {
     let agent = engine.agent("a").unwrap();
     let detail = engine.read_detail(agent);
     let facts = facts::agent_facts(engine, agent, &detail.observation, &detail);
@@ -223,7 +231,7 @@ fn fact(engine: &Engine, label: &str) -> String {
 }
 
 #[test]
-fn facts_say_how_a_plan_is_confirmed() {
+fn facts_say_how_plan_is_confirmed() {
     for (memory, said) in [
         (BASELINE.to_string(), "none: one key confirms"),
         (format!("{BASELINE}- a note\n"), "none: one key confirms"),
@@ -234,26 +242,26 @@ fn facts_say_how_a_plan_is_confirmed() {
         ("no boundary\n".to_string(), "none, but its rules are not"),
     ] {
         let root = tempfile::tempdir().unwrap();
-        let engine = engine_with(root.path(), &memory);
-        let told = fact(&engine, "protection");
+        let engine = engine_with_memory(root.path(), &memory);
+        let told = fact_text(&engine, "protection");
         assert!(told.starts_with(said), "{memory}: {told}");
     }
 }
 
 #[test]
-fn facts_of_an_odd_object_ask_for_typing() {
+fn facts_of_special_file_require_typing() {
     let root = tempfile::tempdir().unwrap();
-    let here = fake();
+    let here = fake_with_agent();
     here.put_special_file("/agent/MEMORY.md", SpecialFile::Fifo);
-    let engine = engine_on(root.path(), here);
-    let told = fact(&engine, "protection");
+    let engine = engine_with_transport(root.path(), here);
+    let told = fact_text(&engine, "protection");
     assert!(told.ends_with("is confirmed by typing"), "{told}");
 }
 
 #[test]
-fn facts_name_no_key_that_may_be_another() {
+fn facts_name_commands_instead_of_keys() {
     let root = tempfile::tempdir().unwrap();
-    let engine = engine_with(root.path(), BASELINE);
+    let engine = engine_with_memory(root.path(), BASELINE);
     let agent = engine.agent("a").unwrap();
     let mut detail = engine.read_detail(agent);
     detail.observation.protection = Protection::ReadOnly;
@@ -270,16 +278,16 @@ fn facts_name_no_key_that_may_be_another() {
 }
 
 #[test]
-fn a_separator_that_ends_with_cr_lf_is_told_wherever_none_is_found() {
+fn separator_with_cr_lf_is_reported_everywhere() {
     let root = tempfile::tempdir().unwrap();
-    let engine = engine_with(root.path(), &BASELINE.replace('\n', "\r\n"));
+    let engine = engine_with_memory(root.path(), &BASELINE.replace('\n', "\r\n"));
     let detail = engine.read_detail(engine.agent("a").unwrap());
     let shown = |prepared: crate::console::text::PreparedText| {
         String::from_utf8(prepared.lines[0].bytes.clone()).unwrap()
     };
     for told in [
         detail.observation.reason.clone(),
-        fact(&engine, "separator"),
+        fact_text(&engine, "separator"),
         texts::summarize_findings(&detail),
         shown(crate::console::text::prepare_diff(&detail, None)),
         shown(crate::console::text::prepare_scratch(&detail)),
@@ -289,15 +297,15 @@ fn a_separator_that_ends_with_cr_lf_is_told_wherever_none_is_found() {
 }
 
 #[test]
-fn missing_baseline_leaves_the_scratch_unknown() {
+fn missing_baseline_leaves_scratch_unknown() {
     let root = tempfile::tempdir().unwrap();
-    let engine = engine_with(root.path(), BASELINE);
+    let engine = engine_with_memory(root.path(), BASELINE);
     std::fs::remove_file(root.path().join("a.md")).unwrap();
     let detail = engine.read_detail(engine.agent("a").unwrap());
     let scratch = crate::console::text::prepare_scratch(&detail);
     for told in [
-        fact(&engine, "scratch"),
-        fact(&engine, "separator"),
+        fact_text(&engine, "scratch"),
+        fact_text(&engine, "separator"),
         texts::summarize_findings(&detail),
         String::from_utf8(scratch.lines[0].bytes.clone()).unwrap(),
     ] {
@@ -309,14 +317,14 @@ fn missing_baseline_leaves_the_scratch_unknown() {
 }
 
 #[test]
-fn what_is_compared_with_is_named_as_what_it_is() {
+fn compared_version_is_named_correctly() {
     let root = tempfile::tempdir().unwrap();
-    let here = fake();
+    let here = fake_with_agent();
     here.write_file(
         "/agent/MEMORY.md",
         format!("{BASELINE}- a note\n").as_bytes(),
     );
-    let engine = Arc::new(engine_on(root.path(), here.clone()));
+    let engine = Arc::new(engine_with_transport(root.path(), here.clone()));
     let agent = engine.agent("a").unwrap();
     let title = || facts::diff_titles(agent, &engine.read_detail(agent))[0].clone();
     assert_eq!(title(), "baseline a.md (above ---)");
@@ -338,7 +346,7 @@ fn what_is_compared_with_is_named_as_what_it_is() {
     let (messages, came) = unbounded();
     let mut preparers = texts::TextWorkers::new(&engine, 0, &messages);
     preparers.request_patch("a".to_string());
-    let Ok(Msg::PatchPrepared(_, Ok(patch))) = came.recv_timeout(LIMIT) else {
+    let Ok(Msg::PatchPrepared(_, Ok(patch))) = came.recv_timeout(WAIT_TIMEOUT) else {
         panic!("no patch comes");
     };
     let patch = String::from_utf8(patch).unwrap();
@@ -346,7 +354,7 @@ fn what_is_compared_with_is_named_as_what_it_is() {
 }
 
 /// A record of a run, as the ledger has it.
-fn record(run: &str, act: &str, agent: &str, outcome: &str, undoes: &str) -> RunEvent {
+fn run_record(run: &str, act: &str, agent: &str, outcome: &str, undoes: &str) -> RunEvent {
     let text = format!(
         r#"{{"run":"{run}","act":"{act}","trigger":"cli","user":"op","agent":"{agent}","host":"local","outcome":"{outcome}","undoes":{undoes}}}"#
     );
@@ -354,15 +362,15 @@ fn record(run: &str, act: &str, agent: &str, outcome: &str, undoes: &str) -> Run
 }
 
 #[test]
-fn undone_is_what_an_undo_took_back_and_nothing_else() {
+fn run_lists_only_successfully_undone_agents() {
     let first = r#""first""#;
     let records = [
-        record("first", "reset", "alpha", "ok", "null"),
-        record("first", "reset", "bravo", "ok", "null"),
-        record("second", "undo", "alpha", "ok", first),
-        record("second", "undo", "bravo", "refused", first),
-        record("third", "undo", "bravo", "failed", first),
-        record("fourth", "undo", "alpha", "ok", first),
+        run_record("first", "reset", "alpha", "ok", "null"),
+        run_record("first", "reset", "bravo", "ok", "null"),
+        run_record("second", "undo", "alpha", "ok", first),
+        run_record("second", "undo", "bravo", "refused", first),
+        run_record("third", "undo", "bravo", "failed", first),
+        run_record("fourth", "undo", "alpha", "ok", first),
     ];
     let time = crate::clock::Clock::now(&SystemClock);
     let runs = group_into_runs(records.into_iter().map(|it| (time, it)));
@@ -371,13 +379,13 @@ fn undone_is_what_an_undo_took_back_and_nothing_else() {
 }
 
 #[test]
-fn run_whose_undo_was_taken_back_is_not_undone() {
+fn run_whose_undo_was_redone_is_not_undone() {
     let records = [
-        record("first", "reset", "alpha", "ok", "null"),
-        record("first", "reset", "bravo", "ok", "null"),
-        record("second", "undo", "alpha", "ok", r#""first""#),
-        record("second", "undo", "bravo", "ok", r#""first""#),
-        record("third", "undo", "alpha", "ok", r#""second""#),
+        run_record("first", "reset", "alpha", "ok", "null"),
+        run_record("first", "reset", "bravo", "ok", "null"),
+        run_record("second", "undo", "alpha", "ok", r#""first""#),
+        run_record("second", "undo", "bravo", "ok", r#""first""#),
+        run_record("third", "undo", "alpha", "ok", r#""second""#),
     ];
     let time = crate::clock::Clock::now(&SystemClock);
     let runs = group_into_runs(records.into_iter().map(|it| (time, it)));
@@ -392,10 +400,10 @@ fn run_whose_undo_was_taken_back_is_not_undone() {
 }
 
 #[test]
-fn no_more_runs_are_shown_than_somebody_looks_through() {
+fn run_list_is_limited_to_newest() {
     let time = crate::clock::Clock::now(&SystemClock);
     let records =
-        (0..MAX_RUNS + 2).map(|number| record(&number.to_string(), "reset", "a", "ok", "null"));
+        (0..MAX_RUNS + 2).map(|number| run_record(&number.to_string(), "reset", "a", "ok", "null"));
     let runs = group_into_runs(records.map(|it| (time, it)));
     assert_eq!(runs.len(), MAX_RUNS);
     assert_eq!(
@@ -406,30 +414,34 @@ fn no_more_runs_are_shown_than_somebody_looks_through() {
 }
 
 /// A fleet whose config may change: one agent, on a host.
-struct Changing {
+struct ReloadableFleet {
     root: tempfile::TempDir,
     runner: EffectRunner,
     inbox: Receiver<Msg>,
     /// No host answers before this is gone.
-    _silence: Sender<()>,
+    _release_hosts: Sender<()>,
 }
 
-impl Changing {
-    fn new() -> Changing {
+impl ReloadableFleet {
+    fn new() -> ReloadableFleet {
         let root = tempfile::tempdir().unwrap();
         let (silence, released) = bounded(0);
         let make = move |config| {
             Engine::new(EngineSetup {
                 config,
                 clock: Arc::new(SystemClock),
-                transports: Arc::new(Two(fake(), fake(), released.clone())),
+                transports: Arc::new(LocalAndSilentHosts(
+                    fake_with_agent(),
+                    fake_with_agent(),
+                    released.clone(),
+                )),
                 user: "tester".to_string(),
                 trigger: Trigger::Console,
                 archive_group: None,
             })
         };
-        write(root.path(), &fleet_of("old"));
-        let config = config::load(&path(root.path()), &env(root.path())).unwrap();
+        write_config(root.path(), &config_with_host("old"));
+        let config = config::load(&config_path(root.path()), &test_env(root.path())).unwrap();
         let (events, happened) = unbounded();
         let desk = PromptBroker::new(PathBuf::new(), Vec::new(), events);
         let own = UserFiles {
@@ -437,20 +449,20 @@ impl Changing {
             view_state_file: None,
         };
         let engine = Arc::new(make(config));
-        let env = env(root.path());
+        let env = test_env(root.path());
         let (runner, inbox) =
             EffectRunner::start(engine, (desk, happened), env, Arc::new(make), None, own);
-        Changing {
+        ReloadableFleet {
             root,
             runner,
             inbox,
-            _silence: silence,
+            _release_hosts: silence,
         }
     }
 
     /// The config was changed to this: what is read of it.
-    fn change(&mut self, config: &str) -> Msg {
-        write(self.root.path(), config);
+    fn write_and_read_config(&mut self, config: &str) -> Msg {
+        write_config(self.root.path(), config);
         self.read()
     }
 
@@ -461,7 +473,7 @@ impl Changing {
 
     fn wait_for(&self, wanted: impl Fn(&Msg) -> bool) -> Msg {
         loop {
-            let msg = self.inbox.recv_timeout(LIMIT).unwrap();
+            let msg = self.inbox.recv_timeout(WAIT_TIMEOUT).unwrap();
             if wanted(&msg) {
                 return msg;
             }
@@ -469,34 +481,35 @@ impl Changing {
     }
 }
 
-fn path(root: &Path) -> PathBuf {
+fn config_path(root: &Path) -> PathBuf {
     root.join("fleet.conf")
 }
 
-fn write(root: &Path, config: &str) {
-    std::fs::write(path(root), config).unwrap();
+fn write_config(root: &Path, config: &str) {
+    std::fs::write(config_path(root), config).unwrap();
 }
 
-fn fleet_of(host: &str) -> String {
+fn config_with_host(host: &str) -> String {
     format!("[there]\nremote_host = {host}\nremote_memory = /agent/MEMORY.md\nbaseline = a.md\n")
 }
 
 #[test]
-fn what_the_engine_before_still_tells_is_gone_with_it() {
-    let mut fleet = Changing::new();
-    let end = std::time::Instant::now() + LIMIT;
+fn messages_of_previous_engine_are_dropped() {
+    let mut fleet = ReloadableFleet::new();
+    let end = std::time::Instant::now() + WAIT_TIMEOUT;
     while fleet.runner.fleet_events().is_empty() {
         assert!(std::time::Instant::now() < end, "it tells nothing");
         thread::yield_now();
     }
     // It has told of the old host, which nobody has heard yet.
-    let read = fleet.change(&fleet_of("new"));
+    let read = fleet.write_and_read_config(&config_with_host("new"));
     assert!(fleet.runner.intercept(read).is_none());
     assert!(matches!(
         fleet.runner.adopt_config(),
         Some(Msg::ConfigAdopted(_, agents, _)) if agents.len() == 1
     ));
-    let Ok(FleetEvent::HostsChanged(hosts)) = fleet.runner.fleet_events().recv_timeout(LIMIT)
+    let Ok(FleetEvent::HostsChanged(hosts)) =
+        fleet.runner.fleet_events().recv_timeout(WAIT_TIMEOUT)
     else {
         panic!("hosts come first");
     };
@@ -504,17 +517,17 @@ fn what_the_engine_before_still_tells_is_gone_with_it() {
 }
 
 #[test]
-fn a_config_that_waits_is_forgotten_when_a_broken_one_comes() {
-    let mut fleet = Changing::new();
+fn broken_config_discards_waiting_one() {
+    let mut fleet = ReloadableFleet::new();
     let (going, run) = bounded(0);
     fleet.runner.run_handle = Some(run);
-    let read = fleet.change(&fleet_of("new"));
+    let read = fleet.write_and_read_config(&config_with_host("new"));
     let note = fleet.runner.intercept(read);
     assert!(
         matches!(&note, Some(Msg::Reported(MessageLevel::Info, text)) if text.contains("waits for the end")),
         "{note:?}"
     );
-    let broken = fleet.change("[there]\nwhat = 1\n");
+    let broken = fleet.write_and_read_config("[there]\nwhat = 1\n");
     assert!(matches!(
         fleet.runner.intercept(broken),
         Some(Msg::ConfigInvalid(_))
@@ -524,15 +537,15 @@ fn a_config_that_waits_is_forgotten_when_a_broken_one_comes() {
         fleet.runner.adopt_config().is_none(),
         "it is not on the disk"
     );
-    let read = fleet.change(&fleet_of("newer"));
+    let read = fleet.write_and_read_config(&config_with_host("newer"));
     assert!(fleet.runner.intercept(read).is_none());
     assert!(fleet.runner.adopt_config().is_some());
 }
 
 #[test]
-fn a_fifo_in_the_place_of_the_config_holds_nothing_up() {
-    let mut fleet = Changing::new();
-    let path = path(fleet.root.path());
+fn fifo_as_config_does_not_block() {
+    let mut fleet = ReloadableFleet::new();
+    let path = config_path(fleet.root.path());
     std::fs::remove_file(&path).unwrap();
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
     rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
@@ -546,9 +559,9 @@ fn a_fifo_in_the_place_of_the_config_holds_nothing_up() {
 }
 
 #[test]
-fn the_end_waits_for_a_run_as_long_as_it_is_wanted_to() {
+fn end_waits_for_run_while_wanted() {
     for wanted in [true, false] {
-        let mut fleet = Changing::new();
+        let mut fleet = ReloadableFleet::new();
         let (_going, run) = bounded(0);
         fleet.runner.run_handle = Some(run);
         let waited = fleet.runner.shut_down(fleet.inbox, &[], |run| {
@@ -558,20 +571,20 @@ fn the_end_waits_for_a_run_as_long_as_it_is_wanted_to() {
         assert_eq!(waited, wanted);
     }
     // One that has ended is not spoken of.
-    let mut fleet = Changing::new();
+    let mut fleet = ReloadableFleet::new();
     fleet.runner.run_handle = Some(bounded(0).1);
     assert!(fleet.runner.shut_down(fleet.inbox, &[], |_| false));
 }
 
 #[test]
-fn themes_and_texts_for_the_pager_come_from_elsewhere() {
-    let fleet = Changing::new();
+fn themes_and_pager_files_load_in_background() {
+    let fleet = ReloadableFleet::new();
     let themes = Themes::new(None, Default::default());
     fleet.runner.load_theme(&themes, "no-such-one", true);
     fleet.runner.load_theme(&themes, "dark", false);
     let page = PagerText::new("../alpha", b"note one\n");
     fleet.runner.write_page(7, fleet.root.path(), page);
-    let brought = || fleet.runner.loaded().recv_timeout(LIMIT).unwrap();
+    let brought = || fleet.runner.loaded().recv_timeout(WAIT_TIMEOUT).unwrap();
     let worn = |brought| match brought {
         Loaded::Theme(worn) => (worn.name, worn.theme.is_ok(), worn.is_requested),
         Loaded::Page(..) => panic!("themes come first"),

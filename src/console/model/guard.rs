@@ -95,32 +95,42 @@ impl Model {
 mod tests {
     use super::*;
 
-    const BEGIN: Duration = Duration::from_secs(7);
+    const GUARD_START: Duration = Duration::from_secs(7);
 
-    fn after(millis: u64) -> Duration {
-        BEGIN + Duration::from_millis(millis)
+    fn millis_after_start(millis: u64) -> Duration {
+        GUARD_START + Duration::from_millis(millis)
     }
 
     #[test]
-    fn guard_goes_on_while_keys_keep_coming() {
-        let mut guard = KeyGuard::new(BEGIN);
-        assert_eq!(guard.notice_until(BEGIN), None, "nothing was ignored yet");
+    fn key_guard_lasts_while_keys_keep_coming() {
+        let mut guard = KeyGuard::new(GUARD_START);
+        assert_eq!(
+            guard.notice_until(GUARD_START),
+            None,
+            "nothing was ignored yet"
+        );
         for millis in [0, 399, 798, 1_000, 1_399] {
-            assert!(guard.intercepts_key(after(millis)), "{millis}");
+            assert!(guard.intercepts_key(millis_after_start(millis)), "{millis}");
         }
-        assert_eq!(guard.notice_until(after(1_798)), Some(after(1_799)));
-        assert_eq!(guard.notice_until(after(1_799)), None);
-        assert!(!guard.intercepts_key(after(1_799)));
+        assert_eq!(
+            guard.notice_until(millis_after_start(1_798)),
+            Some(millis_after_start(1_799))
+        );
+        assert_eq!(guard.notice_until(millis_after_start(1_799)), None);
+        assert!(!guard.intercepts_key(millis_after_start(1_799)));
     }
 
     #[test]
-    fn restarted_guard_tells_of_keys_that_keep_coming() {
-        let mut guard = KeyGuard::new(BEGIN);
-        guard.ignore_key(after(100));
-        guard.restart(after(200));
-        assert_eq!(guard.notice_until(after(300)), Some(after(600)));
-        guard.restart(after(900));
-        assert_eq!(guard.notice_until(after(900)), None);
-        assert!(guard.intercepts_key(after(1_000)));
+    fn restarted_key_guard_reports_ignored_keys() {
+        let mut guard = KeyGuard::new(GUARD_START);
+        guard.ignore_key(millis_after_start(100));
+        guard.restart(millis_after_start(200));
+        assert_eq!(
+            guard.notice_until(millis_after_start(300)),
+            Some(millis_after_start(600))
+        );
+        guard.restart(millis_after_start(900));
+        assert_eq!(guard.notice_until(millis_after_start(900)), None);
+        assert!(guard.intercepts_key(millis_after_start(1_000)));
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 use crate::console::command::KeyContext;
 use crate::console::keymap::KeyMeaning;
 
-fn read(text: &str) -> (Preferences, Vec<Diagnostic>) {
+fn parse_text(text: &str) -> (Preferences, Vec<Diagnostic>) {
     parse(
         text,
         Path::new("/home/op/.config/memory-shepherd/console.toml"),
@@ -14,8 +14,8 @@ fn read(text: &str) -> (Preferences, Vec<Diagnostic>) {
 }
 
 /// Line and sentence of everything that is wrong.
-fn wrong(text: &str) -> Vec<String> {
-    let (_, found) = read(text);
+fn error_lines(text: &str) -> Vec<String> {
+    let (_, found) = parse_text(text);
     let line = |it: &Diagnostic| {
         let hint = it.hint.as_deref().unwrap_or("");
         format!("{}: {} ({hint})", it.line.unwrap_or(0), it.message)
@@ -24,8 +24,8 @@ fn wrong(text: &str) -> Vec<String> {
 }
 
 #[track_caller]
-fn is_wrong(text: &str, words: &[&str]) {
-    let found = wrong(text);
+fn assert_errors(text: &str, words: &[&str]) {
+    let found = error_lines(text);
     assert_eq!(found.len(), words.len(), "{found:#?}");
     for (found, word) in found.iter().zip(words) {
         assert!(found.contains(word), "{word:?} is not in {found:?}");
@@ -33,17 +33,17 @@ fn is_wrong(text: &str, words: &[&str]) {
 }
 
 #[test]
-fn an_empty_file_says_nothing() {
-    assert_eq!(read(""), (Preferences::default(), vec![]));
+fn empty_file_gives_defaults() {
+    assert_eq!(parse_text(""), (Preferences::default(), vec![]));
     assert_eq!(
-        read("[keys]\n[filters]\n# no\n"),
+        parse_text("[keys]\n[filters]\n# no\n"),
         (Preferences::default(), vec![])
     );
 }
 
 #[test]
-fn everything_can_be_said() {
-    let (preferences, found) = read(
+fn every_setting_is_parsed() {
+    let (preferences, found) = parse_text(
         "theme = \"mono\"\n\
          columns = [\"agent\", \"state\", \"trend\", \"why\"]\n\
          [keys]\n\
@@ -76,8 +76,8 @@ fn everything_can_be_said() {
 }
 
 #[test]
-fn all_faults_are_told_at_once_with_their_lines() {
-    is_wrong(
+fn all_errors_are_reported_with_lines() {
+    assert_errors(
         "theem = \"mono\"\n\
          theme = \"monoo\"\n\
          columns = [\"state\", \"agnet\"]\n\
@@ -109,8 +109,8 @@ fn all_faults_are_told_at_once_with_their_lines() {
 }
 
 #[test]
-fn of_several_keys_and_words_each_that_is_wrong_is_told() {
-    is_wrong(
+fn every_invalid_list_item_is_reported() {
+    assert_errors(
         "[keys]\n\
          sort = [\"^m\", \"^s\", \"zz zz zz zz\"]\n\
          undo = [\"^b\", \"Spce\"]\n\
@@ -125,7 +125,7 @@ fn of_several_keys_and_words_each_that_is_wrong_is_told() {
             "5: `host:` names no host",
         ],
     );
-    let (preferences, _) = read("[filters]\nbad = \"host:\"\ngood = \"host:box\"\n");
+    let (preferences, _) = parse_text("[filters]\nbad = \"host:\"\ngood = \"host:box\"\n");
     let kept: Vec<&str> = preferences
         .named_filters
         .iter()
@@ -135,9 +135,9 @@ fn of_several_keys_and_words_each_that_is_wrong_is_told() {
 }
 
 #[test]
-fn of_what_is_no_toml_the_first_place_is_told() {
+fn toml_syntax_error_is_reported_once() {
     let text = "theme = \"mono\"\n[keys]\nsort = [\"o\", \"F5\"\nundo = \"u\"\nmark = \"m\"\n";
-    let found = wrong(text);
+    let found = error_lines(text);
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(
         found[0].starts_with("4: ") && found[0].contains("not closed"),
@@ -146,8 +146,8 @@ fn of_what_is_no_toml_the_first_place_is_told() {
 }
 
 #[test]
-fn what_is_wrong_keeps_its_default_and_nothing_else_does() {
-    let (preferences, found) = read(
+fn invalid_setting_alone_keeps_its_default() {
+    let (preferences, found) = parse_text(
         "theme = \"nope\"\ncolumns = [\"agent\"]\n[keys]\nmark = \"d\"\nsort = \"o\"\nundo = [\"U\", \"Spce\"]\n",
     );
     assert_eq!(found.len(), 4);
@@ -168,43 +168,43 @@ fn what_is_wrong_keeps_its_default_and_nothing_else_does() {
 }
 
 #[test]
-fn columns_that_make_no_sense_are_refused() {
-    is_wrong("columns = \"agent\"", &["is a list"]);
-    is_wrong("columns = [\"agent\"]", &["state cannot be left out"]);
-    is_wrong("columns = [\"state\"]", &["agent cannot be left out"]);
-    is_wrong("columns = []", &["state cannot be left out"]);
-    is_wrong(
+fn invalid_columns_are_rejected() {
+    assert_errors("columns = \"agent\"", &["is a list"]);
+    assert_errors("columns = [\"agent\"]", &["state cannot be left out"]);
+    assert_errors("columns = [\"state\"]", &["agent cannot be left out"]);
+    assert_errors("columns = []", &["state cannot be left out"]);
+    assert_errors(
         "columns = [\"state\", \"why\", \"agent\"]",
         &["why stands last"],
     );
-    is_wrong(
+    assert_errors(
         "columns = [\"state\", \"agent\", \"agent\"]",
         &["stands twice"],
     );
 }
 
 #[test]
-fn what_is_no_toml_is_told_with_its_lines_and_says_nothing() {
-    let (preferences, found) = read("theme = \"mono\"\n[keys\nreset = X\nreset = \"F5\"\n");
+fn invalid_toml_gives_defaults_and_error_lines() {
+    let (preferences, found) = parse_text("theme = \"mono\"\n[keys\nreset = X\nreset = \"F5\"\n");
     assert_eq!(preferences, Preferences::default());
     assert!(found.iter().any(|it| it.line == Some(2)), "{found:?}");
-    let twice = wrong("[keys]\nmark = \"m\"\nmark = \"n\"\n");
+    let twice = error_lines("[keys]\nmark = \"m\"\nmark = \"n\"\n");
     assert!(twice[0].starts_with("3:"), "{twice:?}");
-    is_wrong("keys = 1\nfilters = 2", &["[keys]", "[filters]"]);
+    assert_errors("keys = 1\nfilters = 2", &["[keys]", "[filters]"]);
 }
 
 #[test]
-fn prefixes_are_told_apart() {
-    is_wrong("[keys]\nreset = \"g\"", &["`g` would hide `gg` of top"]);
-    is_wrong(
+fn hidden_and_unreachable_sequences_are_reported() {
+    assert_errors("[keys]\nreset = \"g\"", &["`g` would hide `gg` of top"]);
+    assert_errors(
         "[keys]\nreset = \"Space r\"",
         &["`Space r` is never reached, because `Space` is mark"],
     );
 }
 
 #[test]
-fn a_line_says_the_first_and_how_many_more() {
-    let (_, found) = read("[keys]\nrset = \"F5\"\nundo = \"Spce\"");
+fn summary_shows_first_error_and_count() {
+    let (_, found) = parse_text("[keys]\nrset = \"F5\"\nundo = \"Spce\"");
     assert_eq!(
         summarize_problems(&found, "memory-shepherd keys").unwrap(),
         "console.toml:2 and 1 more: there is no command `rset`; did you mean `reset`? \
@@ -214,7 +214,7 @@ fn a_line_says_the_first_and_how_many_more() {
 }
 
 #[test]
-fn files_that_are_not_there_or_no_files_harm_nobody() {
+fn missing_or_irregular_file_gives_defaults() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(PREFERENCES_FILE_NAME);
     assert_eq!(load(&path), (Preferences::default(), vec![]));

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_became_each_other_stand_beside_each_other() {
+    fn paired_lines_are_side_by_side() {
         let (one, two) = (|at| Some(at), |a, b| PaneItem::SideBySide(Some(a), Some(b)));
         assert_eq!(
             arrange_lines(&lines("=<->="), sides(None), &[]),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_far_from_changes_is_folded_but_not_a_single_line() {
+    fn distant_lines_fold_except_single_ones() {
         let by = |context| Arrangement {
             context_lines: Some(context),
             is_side_by_side: false,
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_of_nothing_but_changes_is_gone_through_once() {
+    fn all_changed_text_is_arranged_in_linear_time() {
         let lines = lines(&"+".repeat(300_000));
         for sides in [false, true] {
             let by = Arrangement {
@@ -270,7 +270,7 @@ mod tests {
         /// Every line of both texts stands exactly once, in order; changes and
         /// what is wanted are never folded.
         #[test]
-        fn nothing_is_lost_or_moved(
+        fn arrangement_keeps_every_line_in_order(
             text in "[=<>+#-]{0,60}",
             context in proptest::option::of(0_usize..5),
             two in any::<bool>(),

@@ -321,7 +321,7 @@ mod tests {
         prepare_run_diff(&RunDiff { before, after }, None)
     }
 
-    fn file(text: &str) -> RunDiffSide {
+    fn text_side(text: &str) -> RunDiffSide {
         RunDiffSide::Text(text.as_bytes().to_vec(), 0)
     }
 
@@ -340,8 +340,8 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_differ_in_blanks_alone_can_be_equal() {
-        let both = sides(file("a b\nc\nd\n"), file("a  b\r\nc \nD\n"));
+    fn blank_only_changes_can_be_shown_as_equal() {
+        let both = sides(text_side("a b\nc\nd\n"), text_side("a  b\r\nc \nD\n"));
         assert_eq!(
             shown(&both.lines),
             ["-a b", "-c", "-d", "+a  b\r", "+c ", "+D"]
@@ -351,19 +351,22 @@ mod tests {
         let before: Vec<_> = lines.iter().map(|line| line.old_bytes.as_deref()).collect();
         assert_eq!(before, [Some(&b"a b"[..]), Some(b"c"), None, None]);
         // Where it makes no difference there is no second text.
-        assert_eq!(sides(file("a\n"), file("b\n")).ignoring_whitespace, None);
+        assert_eq!(
+            sides(text_side("a\n"), text_side("b\n")).ignoring_whitespace,
+            None
+        );
         // An invisible character is no blank.
         assert_eq!(
-            sides(file("a\n"), file("a\u{200b}\n")).ignoring_whitespace,
+            sides(text_side("a\n"), text_side("a\u{200b}\n")).ignoring_whitespace,
             None
         );
     }
 
     #[test]
-    fn what_cannot_be_shown_is_said_and_the_rest_is_shown() {
+    fn missing_side_is_stated_and_other_is_shown() {
         let gone = || RunDiffSide::Unavailable("it was deleted".to_string());
         assert_eq!(
-            shown(&sides(gone(), file("a\n")).lines),
+            shown(&sides(gone(), text_side("a\n")).lines),
             [
                 "#before: it was deleted",
                 "#What stood there after it:",
@@ -371,11 +374,11 @@ mod tests {
             ]
         );
         assert_eq!(
-            shown(&sides(RunDiffSide::Absent, file("a\n")).lines),
+            shown(&sides(RunDiffSide::Absent, text_side("a\n")).lines),
             ["#There was no memory before it.", "+a"]
         );
         assert_eq!(
-            shown(&sides(file("a\n"), file("a\n")).lines),
+            shown(&sides(text_side("a\n"), text_side("a\n")).lines),
             ["#Before and after are equal.", " a"]
         );
         let (first, second) = ("#before: it was deleted", "#after: it was deleted");
@@ -383,14 +386,14 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_text_the_beginning_is_shown_and_the_rest_counted() {
+    fn long_text_shows_beginning_and_counts_the_rest() {
         for (line, count) in [
             ("x".repeat(63) + "\n", MAX_SHOWN_BYTES / 64),
             ("\n".to_string(), MAX_SHOWN_LINES),
         ] {
             let long = line.repeat(MAX_SHOWN_BYTES);
             let left = long.len() - count * line.len() + 7;
-            let lines = sides(file(""), RunDiffSide::Text(long.into_bytes(), 7)).lines;
+            let lines = sides(text_side(""), RunDiffSide::Text(long.into_bytes(), 7)).lines;
             let last = shown(&lines[lines.len() - 1..]);
             assert_eq!(last, [format!("#{left} bytes more are not shown")]);
             assert_eq!(lines.len(), count + 1);
@@ -398,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_cut_knows_it() {
+    fn cut_line_is_flagged() {
         let long = "x".repeat(MAX_SHOWN_BYTES + 9);
         let cuts = |prepared: PreparedText| -> Vec<bool> {
             prepared
@@ -407,29 +410,35 @@ mod tests {
                 .map(|line| line.is_truncated)
                 .collect()
         };
-        assert_eq!(cuts(sides(file("a\n"), file("a\nb"))), [false; 2]);
+        assert_eq!(cuts(sides(text_side("a\n"), text_side("a\nb"))), [false; 2]);
         assert_eq!(
-            cuts(sides(file("a\n"), file(&format!("a\n{long}")))),
+            cuts(sides(text_side("a\n"), text_side(&format!("a\n{long}")))),
             [false, true, true]
         );
-        assert_eq!(cuts(sides(file(&long), file("a\n"))), [true, false, true]);
+        assert_eq!(
+            cuts(sides(text_side(&long), text_side("a\n"))),
+            [true, false, true]
+        );
         let gone = RunDiffSide::Unavailable("it was deleted".to_string());
-        assert_eq!(cuts(sides(gone, file(&long))), [false, false, true, true]);
+        assert_eq!(
+            cuts(sides(gone, text_side(&long))),
+            [false, false, true, true]
+        );
         // Here only lines are missing, and none is cut.
         let lines = "\n".repeat(MAX_SHOWN_LINES + 1);
-        let cut = cuts(sides(file(""), file(&lines)));
+        let cut = cuts(sides(text_side(""), text_side(&lines)));
         assert_eq!(cut.iter().filter(|cut| **cut).count(), 1);
     }
 
     #[test]
-    fn a_run_that_changed_nothing_says_so() {
+    fn unchanged_run_says_so() {
         let untouched = || RunDiffSide::Unchanged;
         assert_eq!(
             shown(&sides(untouched(), untouched()).lines),
             ["#It changed nothing."]
         );
         assert_eq!(
-            shown(&sides(file("a\n"), untouched()).lines),
+            shown(&sides(text_side("a\n"), untouched()).lines),
             [
                 "#after: it left the memory as it was",
                 "#What stood there before:",

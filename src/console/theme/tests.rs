@@ -7,7 +7,7 @@ use super::*;
 type Rgb = [f64; 3];
 
 /// A colour in linear light.
-fn linear(colour: Color) -> Rgb {
+fn linear_color(colour: Color) -> Rgb {
     let parts = depth::exact_rgb(colour);
     let parts = parts.unwrap_or_else(|| panic!("{colour} looks different everywhere"));
     parts.map(|part| match f64::from(part) / 255.0 {
@@ -17,10 +17,10 @@ fn linear(colour: Color) -> Rgb {
 }
 
 /// Ink and ground of a role, on a ground that it may be drawn over.
-fn seen(theme: &Theme, role: Role, ground: Color) -> (Rgb, Rgb) {
+fn composed_colors(theme: &Theme, role: Role, ground: Color) -> (Rgb, Rgb) {
     let (look, text) = (theme.style(role), theme.style(Role::Text));
-    let ink = linear(look.fg.or(text.fg).unwrap());
-    let ground = linear(match role {
+    let ink = linear_color(look.fg.or(text.fg).unwrap());
+    let ground = linear_color(match role {
         Role::Text => ground,
         _ => look.bg.unwrap_or(ground),
     });
@@ -41,13 +41,17 @@ fn contrast(one: Rgb, other: Rgb) -> f64 {
 }
 
 /// What is hard to read in a theme with a ground of its own.
-fn weak_texts(theme: &Theme, least: f64) -> impl Iterator<Item = String> {
+fn low_contrast_texts(theme: &Theme, least: f64) -> impl Iterator<Item = String> {
     let ground = theme.style(Role::Text).bg.unwrap();
     let cursor = theme.style(Role::Cursor).bg.unwrap();
-    let (rule, _) = seen(theme, Role::Rule, ground);
+    let (rule, _) = composed_colors(theme, Role::Rule, ground);
     let mut found = vec![
-        ("lines", contrast(rule, linear(ground)), 1.5),
-        ("cursor", contrast(linear(cursor), linear(ground)), 1.25),
+        ("lines", contrast(rule, linear_color(ground)), 1.5),
+        (
+            "cursor",
+            contrast(linear_color(cursor), linear_color(ground)),
+            1.25,
+        ),
     ];
     for (role, word) in Role::ALL {
         // Lines between regions are no text, and have no cursor.
@@ -57,7 +61,7 @@ fn weak_texts(theme: &Theme, least: f64) -> impl Iterator<Item = String> {
         let dim = theme.style(*role).add_modifier.contains(Modifier::DIM);
         assert!(!dim, "{word}: what that comes to is the terminal's");
         for under in [ground, cursor] {
-            let (ink, under) = seen(theme, *role, under);
+            let (ink, under) = composed_colors(theme, *role, under);
             found.push((word, contrast(ink, under), least));
         }
     }
@@ -68,7 +72,7 @@ fn weak_texts(theme: &Theme, least: f64) -> impl Iterator<Item = String> {
 }
 
 #[test]
-fn every_text_of_the_themes_with_a_ground_can_be_read() {
+fn theme_texts_have_readable_contrast() {
     let themes = [
         ("dark", 4.5),
         ("light", 4.5),
@@ -79,7 +83,9 @@ fn every_text_of_the_themes_with_a_ground_can_be_read() {
     for (name, least) in themes {
         for depth in [ColourDepth::TrueColour, ColourDepth::Indexed256] {
             let theme = Themes::new(None, depth).load(name).unwrap();
-            weak.extend(weak_texts(&theme, least).map(|weak| format!("{name}, {depth:?}: {weak}")));
+            weak.extend(
+                low_contrast_texts(&theme, least).map(|weak| format!("{name}, {depth:?}: {weak}")),
+            );
         }
     }
     assert!(weak.is_empty(), "{weak:#?}");
@@ -87,7 +93,7 @@ fn every_text_of_the_themes_with_a_ground_can_be_read() {
 
 /// What is seen without one kind of cones, in linear light: Machado, Oliveira and
 /// Fernandes 2009, full severity.
-const DEFICIENCIES: [(&str, [Rgb; 3]); 3] = [
+const COLOR_DEFICIENCIES: [(&str, [Rgb; 3]); 3] = [
     (
         "protanopia",
         [
@@ -114,13 +120,13 @@ const DEFICIENCIES: [(&str, [Rgb; 3]); 3] = [
     ),
 ];
 
-fn without(matrix: [Rgb; 3], colour: Rgb) -> Rgb {
+fn with_deficiency(matrix: [Rgb; 3], colour: Rgb) -> Rgb {
     let row = |row: Rgb| row.iter().zip(colour).map(|(a, b)| a * b).sum::<f64>();
     matrix.map(|it| row(it).clamp(0.0, 1.0))
 }
 
 /// CIE L*a*b*, in which a distance of 2 is just seen.
-fn lab([red, green, blue]: Rgb) -> Rgb {
+fn lab_color([red, green, blue]: Rgb) -> Rgb {
     let part = |value: f64| match value > 0.008_856 {
         true => value.cbrt(),
         false => 7.787 * value + 16.0 / 116.0,
@@ -132,16 +138,16 @@ fn lab([red, green, blue]: Rgb) -> Rgb {
 }
 
 /// How far apart two roles of a theme are, for eyes that see the least of it.
-fn apart(theme: &Theme, one: Role, other: Role) -> f64 {
+fn min_color_distance(theme: &Theme, one: Role, other: Role) -> f64 {
     // Words that changed are told apart by what is behind them.
     let colour = |role| {
         let look = theme.style(role);
-        linear(look.bg.or(look.fg).unwrap())
+        linear_color(look.bg.or(look.fg).unwrap())
     };
-    let distance = DEFICIENCIES.iter().map(|(_, matrix)| {
+    let distance = COLOR_DEFICIENCIES.iter().map(|(_, matrix)| {
         let (one, other) = (
-            lab(without(*matrix, colour(one))),
-            lab(without(*matrix, colour(other))),
+            lab_color(with_deficiency(*matrix, colour(one))),
+            lab_color(with_deficiency(*matrix, colour(other))),
         );
         one.iter()
             .zip(other)
@@ -153,7 +159,7 @@ fn apart(theme: &Theme, one: Role, other: Role) -> f64 {
 }
 
 #[test]
-fn opposites_stay_apart_for_every_eye_in_the_colour_blind_theme() {
+fn color_blind_theme_keeps_opposites_distinct() {
     let pairs = [
         (Role::Added, Role::Removed),
         (Role::AddedWord, Role::RemovedWord),
@@ -165,7 +171,7 @@ fn opposites_stay_apart_for_every_eye_in_the_colour_blind_theme() {
     for depth in [ColourDepth::TrueColour, ColourDepth::Indexed256] {
         let theme = Themes::new(None, depth).load("colour-blind").unwrap();
         for (one, other) in pairs {
-            let distance = apart(&theme, one, other);
+            let distance = min_color_distance(&theme, one, other);
             assert!(
                 distance > 30.0,
                 "{depth:?}: {one:?}, {other:?}: {distance:.1}"
@@ -174,7 +180,7 @@ fn opposites_stay_apart_for_every_eye_in_the_colour_blind_theme() {
     }
     // That the measure means something: red and green do not pass.
     let dark = Theme::built_in("dark").unwrap();
-    let distance = apart(&dark, Role::Added, Role::Removed);
+    let distance = min_color_distance(&dark, Role::Added, Role::Removed);
     assert!(distance < 30.0, "{distance:.1}");
 }
 
@@ -186,7 +192,7 @@ fn every_built_in_theme_has_every_role() {
 }
 
 #[test]
-fn mono_uses_no_colour_and_tells_states_apart() {
+fn mono_uses_no_color_and_marks_states() {
     let mono = Theme::built_in(MONOCHROME_THEME).unwrap();
     assert!(mono.has_word_marks());
     for (role, name) in Role::ALL {
@@ -197,7 +203,7 @@ fn mono_uses_no_colour_and_tells_states_apart() {
 }
 
 #[test]
-fn nothing_that_agents_write_looks_like_a_revealed_character() {
+fn agent_text_never_looks_like_revealed_character() {
     for (name, _) in BUILT_IN_THEMES {
         for depth in [
             ColourDepth::Ansi16,
@@ -231,7 +237,7 @@ fn nothing_that_agents_write_looks_like_a_revealed_character() {
 }
 
 #[test]
-fn no_markdown_looks_like_a_state_or_a_change_or_the_boundary() {
+fn markdown_never_looks_like_state_or_change() {
     let tones = [
         Tone::Heading,
         Tone::Strong,
@@ -266,7 +272,7 @@ fn no_markdown_looks_like_a_state_or_a_change_or_the_boundary() {
 }
 
 #[test]
-fn with_fewer_colours_everything_can_still_be_seen() {
+fn roles_stay_distinct_with_fewer_colors() {
     for (name, _) in BUILT_IN_THEMES {
         for depth in [ColourDepth::Ansi16, ColourDepth::Indexed256] {
             let theme = Themes::new(None, depth).load(name).unwrap();
@@ -308,7 +314,7 @@ fn with_fewer_colours_everything_can_still_be_seen() {
 }
 
 #[test]
-fn colours_become_the_nearest_that_there_are() {
+fn colors_reduce_to_the_nearest_available() {
     let near = |depth: ColourDepth, text: &str| {
         let look = Style::new().fg(text.parse().unwrap());
         depth.reduce_style(look, Style::new()).fg.unwrap()
@@ -336,7 +342,7 @@ fn colours_become_the_nearest_that_there_are() {
 }
 
 /// Themes in a folder of the user's, where these are.
-fn themes(files: &[(&str, &str)]) -> (tempfile::TempDir, Themes) {
+fn themes_with_files(files: &[(&str, &str)]) -> (tempfile::TempDir, Themes) {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).unwrap();
@@ -346,8 +352,8 @@ fn themes(files: &[(&str, &str)]) -> (tempfile::TempDir, Themes) {
 }
 
 #[test]
-fn a_theme_of_ones_own_is_layered_over_another_role_by_role() {
-    let (_folder, themes) = themes(&[
+fn user_theme_overrides_base_role_by_role() {
+    let (_folder, themes) = themes_with_files(&[
         (
             "mine.toml",
             "base = \"light\"\nword_marks = true\n[roles]\nadded = { fg = \"#0000ff\" }\n",
@@ -394,11 +400,11 @@ fn a_theme_of_ones_own_is_layered_over_another_role_by_role() {
 }
 
 #[test]
-fn what_is_wrong_with_a_theme_is_said_at_once_with_line_and_help() {
+fn theme_errors_are_all_reported_with_line_and_hint() {
     let text = "base = \"drak\"\n[roles]\n# a comment\naddded = { fg = \"#00ff00\" }\n\
                 bad = { fg = \"rot\", style = [\"bald\"] }\nzebra = { bg = \"#12\" }\n\
                 good = { fg = 300, bgg = \"red\", style = \"bold\" }\ntext = \"red\"\n";
-    let (folder, themes) = themes(&[
+    let (folder, themes) = themes_with_files(&[
         ("mine.toml", text),
         ("base.toml", "base = \"drak\"\n"),
         ("syntax.toml", "[roles]\ntext = { fg = \n"),
@@ -451,8 +457,8 @@ fn what_is_wrong_with_a_theme_is_said_at_once_with_line_and_help() {
 }
 
 #[test]
-fn a_theme_that_does_not_exist_is_an_error_with_the_names_of_those_that_do() {
-    let (folder, themes) = themes(&[("mine.toml", "")]);
+fn unknown_theme_lists_available_names() {
+    let (folder, themes) = themes_with_files(&[("mine.toml", "")]);
     let error = themes.load("drak").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User);
     assert_eq!(error.message(), "there is no theme called drak");
@@ -480,7 +486,7 @@ fn a_theme_that_does_not_exist_is_an_error_with_the_names_of_those_that_do() {
 }
 
 #[test]
-fn console_page_names_every_theme_and_its_example_works() {
+fn console_page_lists_themes_and_example_is_valid() {
     let page = include_str!("../../../docs/console.md");
     let (_, section) = page.split_once("## Themes").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
@@ -488,7 +494,8 @@ fn console_page_names_every_theme_and_its_example_works() {
         assert!(section.contains(&format!("`{name}`")), "{name}");
     }
     let example = section.split("```").nth(1).unwrap();
-    let (_folder, themes) = themes(&[("mine.toml", example.strip_prefix("toml\n").unwrap())]);
+    let (_folder, themes) =
+        themes_with_files(&[("mine.toml", example.strip_prefix("toml\n").unwrap())]);
     let theme = themes.load("mine").unwrap();
     assert_eq!(
         theme.style(Role::Added).fg,

@@ -649,7 +649,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_below_a_plan_is_told_whole() {
+    fn wrapped_plan_note_keeps_all_text() {
         let text = "box-".repeat(30) + "漢字 lacks fsync: a power cut";
         for room in [1, 2, 7, 58, 78, 200] {
             let lines = wrap_text(&untrusted::visible_line(&text), room, usize::MAX);

@@ -372,7 +372,7 @@ mod tests {
     use crate::transport::SingleTransport;
     use crate::transport::local::LocalTransport;
 
-    fn round(polls: &[(&str, u64)]) -> PollSchedule {
+    fn poll_schedule(polls: &[(&str, u64)]) -> PollSchedule {
         let host = SshHost {
             name: "box".to_string(),
             user: None,
@@ -396,7 +396,7 @@ mod tests {
         }
     }
 
-    fn ask(agents: &[&str], at_once: bool) -> PollRequest {
+    fn poll_request(agents: &[&str], at_once: bool) -> PollRequest {
         let agents = agents.iter().map(|name| (*name).to_string());
         PollRequest {
             agents: agents.collect(),
@@ -408,7 +408,7 @@ mod tests {
         Duration::from_secs(count)
     }
 
-    fn up() -> ConnectionStatus {
+    fn connected_status() -> ConnectionStatus {
         ConnectionStatus {
             reachability: Reachability::Connected,
             ..ConnectionStatus::default()
@@ -416,27 +416,32 @@ mod tests {
     }
 
     #[test]
-    fn each_agent_is_looked_at_as_often_as_it_asks_for_together_with_the_others() {
-        let mut round = round(&[("slow", 30), ("quick", 10), ("quick-too", 10)]);
+    fn agents_are_polled_at_their_intervals_together() {
+        let mut round = poll_schedule(&[("slow", 30), ("quick", 10), ("quick-too", 10)]);
         let start = SystemClock.instant();
         assert_eq!(round.next_due(), None);
         round.apply_request(
-            &ask(&["slow", "quick", "quick-too", "no such one"], true),
+            &poll_request(&["slow", "quick", "quick-too", "no such one"], true),
             start,
         );
         assert_eq!(round.due_agents(start), ["slow", "quick", "quick-too"]);
-        round.record_poll(&round.agent_names(), &up(), start, start + seconds(1));
+        round.record_poll(
+            &round.agent_names(),
+            &connected_status(),
+            start,
+            start + seconds(1),
+        );
         assert_eq!(round.next_due(), Some(start + seconds(10)));
         assert!(round.due_agents(start + seconds(9)).is_empty());
         let later = start + seconds(10);
         assert_eq!(round.due_agents(later), ["quick", "quick-too"]);
-        round.record_poll(&round.due_agents(later), &up(), later, later);
+        round.record_poll(&round.due_agents(later), &connected_status(), later, later);
         assert_eq!(round.next_due(), Some(start + seconds(20)));
         assert_eq!(round.due_agents(start + seconds(30)).len(), 3);
     }
 
     #[test]
-    fn the_config_says_for_each_agent_how_often_that_is() {
+    fn remote_poll_sets_interval_per_agent() {
         let agent = |name: &str, lines: &str| {
             format!("[{name}]\nremote_host=box\nremote_memory=M.md\nbaseline=b.md\n{lines}\n")
         };
@@ -469,8 +474,8 @@ mod tests {
         assert_eq!(hosts.len(), 1, "they share a session");
         let mut round = PollSchedule::new(&engine, hosts[0].clone());
         let start = SystemClock.instant();
-        round.apply_request(&ask(&["slow", "quick", "slowest"], true), start);
-        round.record_poll(&round.due_agents(start), &up(), start, start);
+        round.apply_request(&poll_request(&["slow", "quick", "slowest"], true), start);
+        round.record_poll(&round.due_agents(start), &connected_status(), start, start);
         assert!(round.due_agents(start + seconds(4)).is_empty());
         assert_eq!(round.due_agents(start + seconds(5)), ["quick"]);
         assert_eq!(round.due_agents(start + seconds(30)), ["slow", "quick"]);
@@ -479,23 +484,28 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_here_does_not_make_it_restless_and_the_operator_need_not_wait() {
-        let mut round = round(&[("a", 10)]);
+    fn only_operator_request_polls_at_once() {
+        let mut round = poll_schedule(&[("a", 10)]);
         let start = SystemClock.instant();
-        round.record_poll(&round.agent_names(), &up(), start, start);
-        round.apply_request(&ask(&["a"], false), start);
+        round.record_poll(&round.agent_names(), &connected_status(), start, start);
+        round.apply_request(&poll_request(&["a"], false), start);
         assert_eq!(round.next_due(), Some(start + MIN_POLL_INTERVAL));
         assert!(!round.is_forced);
-        round.apply_request(&ask(&["a"], true), start);
+        round.apply_request(&poll_request(&["a"], true), start);
         assert_eq!(round.next_due(), Some(start));
         assert!(round.is_forced);
     }
 
     #[test]
-    fn a_host_that_takes_long_is_not_looked_at_all_the_time() {
-        let mut round = round(&[("a", 1)]);
+    fn slow_host_is_polled_after_a_rest() {
+        let mut round = poll_schedule(&[("a", 1)]);
         let start = SystemClock.instant();
-        round.record_poll(&round.agent_names(), &up(), start, start + seconds(5));
+        round.record_poll(
+            &round.agent_names(),
+            &connected_status(),
+            start,
+            start + seconds(5),
+        );
         assert_eq!(
             round.next_due(),
             Some(start + seconds(5) + MIN_POLL_INTERVAL)
@@ -503,8 +513,8 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_waits_for_the_operator_is_not_looked_at_all_the_time() {
-        let mut round = round(&[("a", 10), ("b", 60)]);
+    fn host_waiting_for_operator_is_not_polled_constantly() {
+        let mut round = poll_schedule(&[("a", 10), ("b", 60)]);
         let start = SystemClock.instant();
         let asks = ConnectionStatus {
             reachability: Reachability::Unreachable,
@@ -520,15 +530,15 @@ mod tests {
         };
         round.record_poll(&round.agent_names(), &barred, start, start);
         assert_eq!(round.next_due(), None);
-        round.apply_request(&ask(&["b"], true), start);
+        round.apply_request(&poll_request(&["b"], true), start);
         assert_eq!(round.due_agents(start), ["b"]);
     }
 
     #[test]
-    fn nobody_on_a_host_that_does_not_answer_is_looked_at_before_its_next_try() {
-        let mut round = round(&[("a", 1), ("b", 60)]);
+    fn unreachable_host_is_not_polled_before_retry() {
+        let mut round = poll_schedule(&[("a", 1), ("b", 60)]);
         let start = SystemClock.instant();
-        round.record_poll(&round.agent_names(), &up(), start, start);
+        round.record_poll(&round.agent_names(), &connected_status(), start, start);
         let away = ConnectionStatus {
             reachability: Reachability::Unreachable,
             next_attempt_instant: Some(start + seconds(40)),

@@ -6,16 +6,16 @@ use super::*;
 
 const BASELINE: &str = "# Scout\n\nI am Scout.\n\n## Rules\n- Never delete.\n- Ask first.\n\n---\n";
 
-fn baseline(text: &str) -> Baseline {
+fn baseline_of(text: &str) -> Baseline {
     Baseline::new(text.as_bytes().to_vec(), "---")
 }
 
-fn boundary(memory: &[u8], text: &str) -> Option<Boundary> {
-    find_boundary(memory, &baseline(text), &[])
+fn boundary_of(memory: &[u8], text: &str) -> Option<Boundary> {
+    find_boundary(memory, &baseline_of(text), &[])
 }
 
 /// The lines of `text` that rule 1 lets be a boundary.
-fn eligible(text: &str) -> Vec<usize> {
+fn eligible_lines(text: &str) -> Vec<usize> {
     separator_lines(text.as_bytes(), b"---")
         .iter()
         .filter(|line| line.is_eligible)
@@ -24,7 +24,7 @@ fn eligible(text: &str) -> Vec<usize> {
 }
 
 #[test]
-fn a_line_of_dashes_is_a_separator_only_where_markdown_makes_it_a_rule() {
+fn dashes_separate_only_as_thematic_break() {
     let cases: &[(&str, &str, &[usize])] = &[
         ("alone", "text\n\n---\n", &[3]),
         ("trailing white space", "a\n\n---  \t\r\n", &[3]),
@@ -78,12 +78,12 @@ fn a_line_of_dashes_is_a_separator_only_where_markdown_makes_it_a_rule() {
         ),
     ];
     for (name, text, expected) in cases {
-        assert_eq!(eligible(text), *expected, "{name}: {text:?}");
+        assert_eq!(eligible_lines(text), *expected, "{name}: {text:?}");
     }
 }
 
 #[test]
-fn a_separator_that_looks_like_a_table_row_is_not_one_inside_a_table() {
+fn separator_is_not_found_inside_table() {
     let text = b"| a |\n|---|\n| 1 |\n\n|---|\n";
     let lines = separator_lines(text, b"|---|");
     let eligible: Vec<(usize, bool)> = lines.iter().map(|l| (l.line, l.is_eligible)).collect();
@@ -91,7 +91,7 @@ fn a_separator_that_looks_like_a_table_row_is_not_one_inside_a_table() {
 }
 
 #[test]
-fn the_separator_is_compared_literally_and_never_as_a_pattern() {
+fn separator_is_compared_literally() {
     let text = b"abc\n\n.*\n\n***\n";
     assert_eq!(separator_lines(text, b".*").len(), 1);
     assert_eq!(separator_lines(text, b"***").len(), 1);
@@ -99,7 +99,7 @@ fn the_separator_is_compared_literally_and_never_as_a_pattern() {
 }
 
 #[test]
-fn a_separator_line_that_ends_otherwise_is_told() {
+fn separator_with_other_line_ending_is_detected() {
     let baseline = b"# Rules\n- be kind\n---\ntail\n";
     let of = |text: &[u8]| Baseline::new(text.to_vec(), "---");
     let own = of(baseline);
@@ -124,9 +124,9 @@ fn a_separator_line_that_ends_otherwise_is_told() {
 }
 
 #[test]
-fn the_operator_part_ends_with_the_last_eligible_separator() {
+fn operator_part_ends_with_last_separator() {
     let cut = |text: &str| {
-        let baseline = baseline(text);
+        let baseline = baseline_of(text);
         let part = baseline.operator_part().to_vec();
         (part.len(), baseline.tail().len())
     };
@@ -140,9 +140,9 @@ fn the_operator_part_ends_with_the_last_eligible_separator() {
 }
 
 #[test]
-fn an_intact_memory_has_its_boundary_right_behind_the_operator_part() {
+fn intact_memory_has_boundary_after_operator_part() {
     let memory = format!("{BASELINE}- a note\n\n---\n- another\n");
-    let found = boundary(memory.as_bytes(), BASELINE).unwrap();
+    let found = boundary_of(memory.as_bytes(), BASELINE).unwrap();
     assert_eq!(found.offset, BASELINE.len());
     assert_eq!(found.rule, BoundaryRule::Intact);
     assert_eq!(
@@ -152,18 +152,18 @@ fn an_intact_memory_has_its_boundary_right_behind_the_operator_part() {
 }
 
 #[test]
-fn the_line_end_of_the_separator_is_no_drift() {
+fn separator_line_ending_is_not_drift() {
     for memory in [
         BASELINE.trim_end().to_string(),
         format!("{}\r\nnote", BASELINE.trim_end()),
         format!("{}  \n", BASELINE.trim_end()),
     ] {
-        let found = boundary(memory.as_bytes(), BASELINE).unwrap();
+        let found = boundary_of(memory.as_bytes(), BASELINE).unwrap();
         assert_eq!(found.rule, BoundaryRule::Intact, "{memory:?}");
         assert_eq!(found.offset, memory.find("note").unwrap_or(memory.len()));
     }
     // The same in the baseline: it ends without a line feed.
-    let found = boundary(BASELINE.as_bytes(), BASELINE.trim_end()).unwrap();
+    let found = boundary_of(BASELINE.as_bytes(), BASELINE.trim_end()).unwrap();
     assert_eq!(
         (found.rule, found.offset),
         (BoundaryRule::Intact, BASELINE.len())
@@ -171,29 +171,29 @@ fn the_line_end_of_the_separator_is_no_drift() {
 }
 
 #[test]
-fn a_line_that_only_begins_like_the_separator_is_no_boundary() {
+fn line_starting_like_separator_is_no_boundary() {
     let memory = format!("{}more\n", BASELINE.trim_end());
-    assert_eq!(boundary(memory.as_bytes(), BASELINE), None);
+    assert_eq!(boundary_of(memory.as_bytes(), BASELINE), None);
 }
 
 #[test]
-fn a_memory_on_an_earlier_version_is_behind_and_not_drifted() {
-    let old = baseline("# Scout\n\nOld rules.\n\n---\n");
+fn memory_on_earlier_version_is_behind_not_drifted() {
+    let old = baseline_of("# Scout\n\nOld rules.\n\n---\n");
     let memory = b"# Scout\n\nOld rules.\n\n---\n- note\n";
-    let found = find_boundary(memory, &baseline(BASELINE), &[Arc::new(old.clone())]).unwrap();
+    let found = find_boundary(memory, &baseline_of(BASELINE), &[Arc::new(old.clone())]).unwrap();
     assert_eq!(found.rule, BoundaryRule::Behind(old.digest()));
     assert!(!found.is_drifted());
     assert_eq!(&memory[found.offset..], b"- note\n");
 }
 
 #[test]
-fn drift_keeps_the_boundary_at_the_image_of_the_separator() {
+fn drift_keeps_boundary_at_matching_separator() {
     let memory = BASELINE.replace("- Ask first.", "- Ask never.\n- Approval is implied.")
         + "- note\n\n---\n- after my own rule\n\n---\n";
-    let found = boundary(memory.as_bytes(), BASELINE).unwrap();
+    let found = boundary_of(memory.as_bytes(), BASELINE).unwrap();
     assert_eq!(
         found.rule,
-        BoundaryRule::Aligned(baseline(BASELINE).digest())
+        BoundaryRule::Aligned(baseline_of(BASELINE).digest())
     );
     assert_eq!(
         (found.line, found.separator_number, found.separator_count),
@@ -204,31 +204,35 @@ fn drift_keeps_the_boundary_at_the_image_of_the_separator() {
 }
 
 #[test]
-fn drift_is_measured_against_the_version_that_was_pushed_last() {
-    let pushed = baseline("# Scout\n\nPushed.\n\n---\n");
+fn drift_is_measured_against_last_pushed_version() {
+    let pushed = baseline_of("# Scout\n\nPushed.\n\n---\n");
     let memory = b"# Scout\n\nPushed!\n\n---\n";
-    let found = find_boundary(memory, &baseline(BASELINE), &[Arc::new(pushed.clone())]).unwrap();
+    let found = find_boundary(memory, &baseline_of(BASELINE), &[Arc::new(pushed.clone())]).unwrap();
     assert_eq!(found.rule, BoundaryRule::Aligned(pushed.digest()));
     assert_eq!((found.added_lines, found.removed_lines), (1, 1));
 }
 
 #[test]
-fn without_a_separator_or_a_common_line_there_is_no_boundary() {
-    assert_eq!(boundary(b"", BASELINE), None);
-    assert_eq!(boundary(b"# Scout\n\nI am Scout.\n", BASELINE), None);
-    assert_eq!(boundary(b"other\n\n---\nnotes\n", BASELINE), None);
+fn memory_without_shared_lines_has_no_boundary() {
+    assert_eq!(boundary_of(b"", BASELINE), None);
+    assert_eq!(boundary_of(b"# Scout\n\nI am Scout.\n", BASELINE), None);
+    assert_eq!(boundary_of(b"other\n\n---\nnotes\n", BASELINE), None);
 }
 
 #[test]
-fn all_of_a_memory_without_shared_separator_is_above() {
-    let found = boundary(b"one\ntwo\nmine\n", "one\ntwo\n").unwrap();
+fn memory_without_separator_is_all_above() {
+    let found = boundary_of(b"one\ntwo\nmine\n", "one\ntwo\n").unwrap();
     assert!(found.is_drifted());
     assert_eq!((found.offset, found.line, found.added_lines), (13, 0, 1));
-    assert!(!boundary(b"one\ntwo\n", "one\ntwo\n").unwrap().is_drifted());
+    assert!(
+        !boundary_of(b"one\ntwo\n", "one\ntwo\n")
+            .unwrap()
+            .is_drifted()
+    );
 }
 
 #[test]
-fn bytes_that_are_no_text_are_kept_and_compared_as_they_are() {
+fn non_text_bytes_are_compared_verbatim() {
     let text = b"\xff\x00rule\r\n\r\n---\r\n";
     let baseline = Baseline::new(text.to_vec(), "---");
     let memory = [text.as_slice(), b"\x00\xfe\nno newline"].concat();
@@ -240,18 +244,18 @@ fn bytes_that_are_no_text_are_kept_and_compared_as_they_are() {
 /// Fifty megabytes of the lines that cost the search most. That it ends within
 /// the test run is the assertion; quadratic code would take hours.
 #[test]
-fn the_search_is_linear_in_a_huge_memory() {
+fn boundary_search_is_linear() {
     let drifted = BASELINE.replace("Never", "Always");
     let mut memory = drifted.into_bytes();
     while memory.len() < 50 << 20 {
         memory.extend_from_slice(b"- Ask first.\n---\n|-|\n```\n```\n");
     }
-    let found = find_boundary(&memory, &baseline(BASELINE), &[]).unwrap();
+    let found = find_boundary(&memory, &baseline_of(BASELINE), &[]).unwrap();
     assert_eq!((found.line, found.separator_number), (9, 1));
 }
 
 /// Lines that exercise every block rule of the scanner.
-fn line() -> impl Strategy<Value = &'static str> {
+fn block_line() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "", "", "---", "---", "text", "# head", "- item", "  more", "1. one", "2. two", "> quote",
         "```", "~~~", "***", "===",
@@ -262,7 +266,7 @@ proptest! {
     /// The scanner agrees with an independent reading of CommonMark about
     /// which lines of dashes at the margin are thematic breaks.
     #[test]
-    fn eligible_separators_are_the_thematic_breaks(lines in prop::collection::vec(line(), 0..14)) {
+    fn eligible_separators_are_thematic_breaks(lines in prop::collection::vec(block_line(), 0..14)) {
         use pulldown_cmark::{Event, Options, Parser};
         let text = lines.join("\n") + "\n";
         prop_assume!(count_front_matter_lines(text.as_bytes()) == 0);
@@ -273,12 +277,12 @@ proptest! {
                 rules.push(text[..range.start].matches('\n').count() + 1);
             }
         }
-        prop_assert_eq!(eligible(&text), rules, "{:?}", text);
+        prop_assert_eq!(eligible_lines(&text), rules, "{:?}", text);
     }
 
     /// Wherever the boundary is, both sides together are the memory.
     #[test]
-    fn both_sides_of_the_boundary_are_the_memory(
+    fn both_sides_of_boundary_make_up_the_memory(
         memory in prop::collection::vec(any::<u8>(), 0..400),
         keep in 0..80usize,
         above in "(-{3}|[a-c\n`#]){0,20}",
@@ -286,7 +290,7 @@ proptest! {
         let text = format!("{above}\n---\n");
         let mut bytes = text.as_bytes()[..keep.min(text.len())].to_vec();
         bytes.extend_from_slice(&memory);
-        if let Some(found) = find_boundary(&bytes, &baseline(&text), &[]) {
+        if let Some(found) = find_boundary(&bytes, &baseline_of(&text), &[]) {
             let (above, scratch) = bytes.split_at(found.offset);
             prop_assert_eq!([above, scratch].concat(), bytes.clone());
             prop_assert!(found.separator_number <= found.separator_count);
@@ -296,13 +300,13 @@ proptest! {
     /// A memory that was made from its baseline is never called drifted, and
     /// its scratch is exactly what was appended.
     #[test]
-    fn what_is_appended_to_a_baseline_is_its_scratch(
+    fn text_appended_to_baseline_is_its_scratch(
         above in "([a-c \n`#>-]){0,60}",
         scratch in prop::collection::vec(any::<u8>(), 0..200),
     ) {
         let text = format!("{above}\n\n---\n");
         let memory = [text.as_bytes(), &scratch].concat();
-        let found = find_boundary(&memory, &baseline(&text), &[]).unwrap();
+        let found = find_boundary(&memory, &baseline_of(&text), &[]).unwrap();
         prop_assert_eq!(found.rule, BoundaryRule::Intact);
         prop_assert_eq!(&memory[found.offset..], scratch.as_slice());
     }

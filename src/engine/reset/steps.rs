@@ -336,7 +336,7 @@ impl<'a> Run<'a> {
 ///   those that its server or its image tells of.
 /// - In all other cases the new file inherits its directory's.
 ///
-/// A transport never sets set-id bits or capabilities ([`Attributes::attributes_to_apply`]).
+/// A transport never sets set-id bits or capabilities ([`Attributes::for_new_file`]).
 /// `docs/decisions/file-system-identity.md` says why the kernel cannot enforce this.
 fn attributes_to_apply<'t>(step: &PlanStep, captured: &'t Captured) -> Option<&'t Attributes> {
     if step.undone_run.is_none() {

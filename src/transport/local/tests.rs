@@ -14,24 +14,24 @@ use tempfile::TempDir;
 
 use super::*;
 
-type Act = Box<dyn FnMut() + Send>;
+type SleepAction = Box<dyn FnMut() + Send>;
 
 /// A clock that only moves when it is slept by, after doing something.
-struct Steps {
+struct SteppingClock {
     now: Mutex<Instant>,
-    meanwhile: Mutex<Act>,
+    meanwhile: Mutex<SleepAction>,
 }
 
-impl Steps {
-    fn new(meanwhile: impl FnMut() + Send + 'static) -> Arc<Steps> {
-        Arc::new(Steps {
+impl SteppingClock {
+    fn new(meanwhile: impl FnMut() + Send + 'static) -> Arc<SteppingClock> {
+        Arc::new(SteppingClock {
             now: Mutex::new(Instant::now()),
             meanwhile: Mutex::new(Box::new(meanwhile)),
         })
     }
 }
 
-impl Clock for Steps {
+impl Clock for SteppingClock {
     fn now(&self) -> DateTime<FixedOffset> {
         Utc::now().fixed_offset()
     }
@@ -48,7 +48,7 @@ impl Clock for Steps {
 
 /// A file that was removed while an agent waited to open it for writing; the
 /// agent writes, then does `then` with its descriptor at each wait.
-fn removed(
+fn settle_removed_file(
     mut then: impl FnMut(&mut Option<StdFile>) + Send + 'static,
     inspect: &mut dyn FnMut(Vec<u8>) -> Result<(), Error>,
 ) -> SettleOutcome {
@@ -70,7 +70,7 @@ fn removed(
         thread::yield_now();
     }
     let mut theirs = None;
-    let clock = Steps::new(move || {
+    let clock = SteppingClock::new(move || {
         if let Ok(file) = receiver.try_recv() {
             theirs = Some(file);
         } else if theirs.is_none() {
@@ -95,9 +95,9 @@ fn removed(
 }
 
 #[test]
-fn who_opened_a_file_in_the_instant_of_its_removal_is_waited_for() {
+fn opener_during_removal_is_waited_for() {
     let mut seen = Vec::new();
-    let settled = removed(|file| drop(file.take()), &mut |bytes| {
+    let settled = settle_removed_file(|file| drop(file.take()), &mut |bytes| {
         seen.push(bytes);
         Ok(())
     });
@@ -106,9 +106,9 @@ fn who_opened_a_file_in_the_instant_of_its_removal_is_waited_for() {
 }
 
 #[test]
-fn who_keeps_a_removed_file_open_is_told_of() {
+fn open_removed_file_is_reported_lost() {
     let mut seen = Vec::new();
-    let settled = removed(|_| {}, &mut |bytes| {
+    let settled = settle_removed_file(|_| {}, &mut |bytes| {
         seen.push(bytes);
         Ok(())
     });
@@ -120,8 +120,8 @@ fn who_keeps_a_removed_file_open_is_told_of() {
 }
 
 #[test]
-fn a_removed_file_that_cannot_be_archived_is_not_said_to_stay() {
-    let settled = removed(|file| drop(file.take()), &mut |_| {
+fn unarchivable_removed_file_is_reported_removed() {
+    let settled = settle_removed_file(|file| drop(file.take()), &mut |_| {
         Err(Error::new(ErrorKind::Host, "the disk is full"))
     });
     let SettleOutcome::Lost(error) = settled else {

@@ -292,7 +292,7 @@ impl Session {
     /// be without a reply; the rest then follows as replies come.
     ///
     /// Blocks as long as too much is queued. A request that is refused by
-    /// [`Request::check`] keeps the whole batch from being sent.
+    /// [`Request::validate`] keeps the whole batch from being sent.
     pub fn send_batch(&self, batch: Vec<Request>) -> PendingReplies {
         self.0.shared.send(&batch, None)
     }

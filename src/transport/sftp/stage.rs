@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_system_tells_what_it_lacks() {
+    fn full_or_read_only_file_system_is_described() {
         let fine = Statvfs {
             blocks_available: 1,
             files: 10,

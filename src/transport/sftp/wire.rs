@@ -112,7 +112,7 @@ pub enum Reply {
     /// What was found at a name.
     Attrs(Attrs),
     /// What an extension answers: see [`Statvfs::decode`] and
-    /// [`ServerLimits::decode_reply`].
+    /// [`ServerLimits::decode`].
     Extended(Vec<u8>),
 }
 

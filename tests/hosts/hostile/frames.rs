@@ -15,7 +15,7 @@ pub const ATTRS: u8 = 105;
 const EXTENDED: u8 = 200;
 
 /// The kind of a request; what makes a file is "create".
-pub fn called(frame: &[u8]) -> &'static str {
+pub fn request_name(frame: &[u8]) -> &'static str {
     match frame[0] {
         INIT => "init",
         OPEN if opens_new(frame) => "create",
@@ -34,7 +34,7 @@ pub fn called(frame: &[u8]) -> &'static str {
         16 => "realpath",
         18 => "rename",
         19 => "readlink",
-        EXTENDED => match string(frame, 5).as_slice() {
+        EXTENDED => match read_string(frame, 5).as_slice() {
             b"posix-rename@openssh.com" => "posix-rename",
             b"hardlink@openssh.com" => "hardlink",
             b"fsync@openssh.com" => "fsync",
@@ -47,7 +47,7 @@ pub fn called(frame: &[u8]) -> &'static str {
 }
 
 /// Whether this changes anything on a host.
-pub fn changes(frame: &[u8]) -> bool {
+pub fn is_changing(frame: &[u8]) -> bool {
     let all = [
         "create",
         "write",
@@ -59,21 +59,21 @@ pub fn changes(frame: &[u8]) -> bool {
         "posix-rename",
         "hardlink",
     ];
-    all.contains(&called(frame))
+    all.contains(&request_name(frame))
 }
 
 fn opens_new(frame: &[u8]) -> bool {
-    let at = 9 + string(frame, 5).len();
-    number(frame, at) & 8 != 0
+    let at = 9 + read_string(frame, 5).len();
+    read_u32(frame, at) & 8 != 0
 }
 
-pub fn number(frame: &[u8], at: usize) -> u32 {
+pub fn read_u32(frame: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(frame[at..at + 4].try_into().unwrap())
 }
 
 /// The string that begins there.
-pub fn string(frame: &[u8], at: usize) -> Vec<u8> {
-    let length = number(frame, at) as usize;
+pub fn read_string(frame: &[u8], at: usize) -> Vec<u8> {
+    let length = read_u32(frame, at) as usize;
     frame[at + 4..at + 4 + length].to_vec()
 }
 
@@ -83,13 +83,13 @@ pub fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// The beginning of an answer to a request.
-pub fn answer(kind: u8, to: &[u8]) -> Vec<u8> {
+pub fn reply_head(kind: u8, to: &[u8]) -> Vec<u8> {
     [&[kind], &to[1..5]].concat()
 }
 
 /// A status.
-pub fn status(to: &[u8], code: u32) -> Vec<u8> {
-    let mut frame = answer(STATUS, to);
+pub fn status_reply(to: &[u8], code: u32) -> Vec<u8> {
+    let mut frame = reply_head(STATUS, to);
     frame.extend(code.to_be_bytes());
     put_string(&mut frame, b"as it says");
     put_string(&mut frame, b"");
@@ -97,9 +97,9 @@ pub fn status(to: &[u8], code: u32) -> Vec<u8> {
 }
 
 /// Gives an answer with attributes another size.
-pub fn resize(frame: &mut [u8], size: impl Fn(u64) -> u64) {
+pub fn replace_size(frame: &mut [u8], size: impl Fn(u64) -> u64) {
     let true_size = u64::from_be_bytes(frame[9..17].try_into().unwrap());
     // Behind the flags, of which the first says that there is one.
-    assert_eq!(number(frame, 5) & 1, 1);
+    assert_eq!(read_u32(frame, 5) & 1, 1);
     frame[9..17].copy_from_slice(&size(true_size).to_be_bytes());
 }

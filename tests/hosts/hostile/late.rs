@@ -6,26 +6,29 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::frames::{INIT, called};
-use super::scene::{ACTS, AGENT, Act, Count, Scene, at, each, good, requests, run, some};
-use crate::remote::engine;
-use crate::servers::{Between, Fate, Judge, Late};
+use super::frames::{INIT, request_name};
+use super::scene::{
+    AGENT, HOST_OPERATIONS, HostOperation, HostScenario, SharedCount, filter_at, request_names,
+    run, sample_points, sftp_server_program, try_each,
+};
+use crate::remote::engine_with_connector;
+use crate::servers::{DelayedRequests, FilteredServer, RequestFate, RequestFilter};
 use crate::world::BASELINE;
 
-const LATER: &[u8] = b"a note from after the run\n";
+const NOTE_AFTER_RUN: &[u8] = b"a note from after the run\n";
 
 /// From this request on the host is late, and nobody reaches it any more.
-fn late_from(point: usize) -> Judge {
+fn delay_from(point: usize) -> RequestFilter {
     Arc::new(move |number, frame| match number.cmp(&point) {
-        std::cmp::Ordering::Less => Fate::Pass,
-        std::cmp::Ordering::Equal if frame[0] != INIT => Fate::Late,
-        _ => Fate::Cut,
+        std::cmp::Ordering::Less => RequestFate::Pass,
+        std::cmp::Ordering::Equal if frame[0] != INIT => RequestFate::Delay,
+        _ => RequestFate::Disconnect,
     })
 }
 
 /// What the agent does before the host does what it is late with.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Meanwhile {
+enum AgentAction {
     /// It writes to the file that stands there.
     Appends,
     /// It puts another file in its place.
@@ -41,29 +44,29 @@ enum Meanwhile {
 
 /// The folder of the run that is not over, as it was called at first: its record
 /// has the agent's name before that.
-fn first_name(scene: &Scene) -> Option<String> {
-    let records = scene.world.pending();
+fn first_run_directory(scene: &HostScenario) -> Option<String> {
+    let records = scene.world.pending_journals();
     let name = records.first()?.strip_prefix(AGENT)?;
     Some(name.strip_suffix(".json")?.to_string())
 }
 
 /// The agent's next note, in its memory.
-fn writes(scene: &Scene, how: Meanwhile, folder: Option<&String>) -> Vec<u8> {
-    let memory = scene.world.memory(AGENT);
-    let with_note = [BASELINE.as_bytes(), LATER].concat();
+fn write_next_note(scene: &HostScenario, how: AgentAction, folder: Option<&String>) -> Vec<u8> {
+    let memory = scene.world.memory_path(AGENT);
+    let with_note = [BASELINE.as_bytes(), NOTE_AFTER_RUN].concat();
     match how {
-        Meanwhile::Replaces => {
-            let new = scene.world.folder(AGENT).join("written");
+        AgentAction::Replaces => {
+            let new = scene.world.agent_directory(AGENT).join("written");
             fs::write(&new, &with_note).unwrap();
             fs::rename(&new, &memory).unwrap();
         }
-        _ => scene.world.write(AGENT, &with_note),
+        _ => scene.world.write_memory(AGENT, &with_note),
     }
     if let Some(folder) = folder {
-        let folder = scene.world.folder(AGENT).join(folder);
+        let folder = scene.world.agent_directory(AGENT).join(folder);
         match how {
-            Meanwhile::PlantsFile => fs::write(&folder, "planted").unwrap(),
-            Meanwhile::PlantsFolder => {
+            AgentAction::PlantsFile => fs::write(&folder, "planted").unwrap(),
+            AgentAction::PlantsFolder => {
                 fs::create_dir(&folder).unwrap();
                 fs::write(folder.join("new"), "planted").unwrap();
             }
@@ -75,17 +78,22 @@ fn writes(scene: &Scene, how: Meanwhile, folder: Option<&String>) -> Vec<u8> {
 
 /// The run is finished by another one, the agent writes, and then the host does
 /// the rest; how many requests that was.
-fn comes_to_nothing(scene: Scene, late: &Late, how: Meanwhile, fault: &str) -> usize {
-    scene.holds(fault);
-    let folder = first_name(&scene);
-    if how == Meanwhile::KeepsFolder
+fn assert_delayed_is_harmless(
+    scene: HostScenario,
+    late: &DelayedRequests,
+    how: AgentAction,
+    fault: &str,
+) -> usize {
+    scene.assert_invariants(fault);
+    let folder = first_run_directory(&scene);
+    if how == AgentAction::KeepsFolder
         && let Some(folder) = &folder
     {
         // There is none yet where it is made late.
-        let kept = scene.world.folder(AGENT).join(folder).join("kept");
+        let kept = scene.world.agent_directory(AGENT).join(folder).join("kept");
         let _ = fs::write(kept, "planted");
     }
-    let next = engine(&scene.world, good());
+    let next = engine_with_connector(&scene.world, sftp_server_program());
     let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let report = run(&next, &plan);
     let said = format!("{fault}\nthen {report:?}");
@@ -95,14 +103,18 @@ fn comes_to_nothing(scene: Scene, late: &Late, how: Meanwhile, fault: &str) -> u
         Some(BASELINE.as_bytes()),
         "{said}"
     );
-    assert_eq!(scene.world.pending(), Vec::<String>::new(), "{said}");
-    let written = writes(&scene, how, folder.as_ref());
-    let count = late.happens();
-    let names = scene.world.litter(AGENT);
+    assert_eq!(
+        scene.world.pending_journals(),
+        Vec::<String>::new(),
+        "{said}"
+    );
+    let written = write_next_note(&scene, how, folder.as_ref());
+    let count = late.deliver();
+    let names = scene.world.leftovers(AGENT);
     let said = format!("{said}\nbeside the memory {names:?}");
     match how {
         // It may have been moved to where the agent wanted it.
-        Meanwhile::PlantsFolder => assert!(scene.has(LATER), "{said}"),
+        AgentAction::PlantsFolder => assert!(scene.preserves(NOTE_AFTER_RUN), "{said}"),
         _ => {
             let memory = scene.memory();
             assert_eq!(memory.as_deref(), Some(written.as_slice()), "{said}");
@@ -110,17 +122,17 @@ fn comes_to_nothing(scene: Scene, late: &Late, how: Meanwhile, fault: &str) -> u
     }
     // What a host makes late, or an agent by itself, nobody knows of.
     for name in names {
-        let path = scene.world.folder(AGENT).join(name);
+        let path = scene.world.agent_directory(AGENT).join(name);
         match path.is_dir() {
             true => fs::remove_dir_all(path).unwrap(),
             false => fs::remove_file(path).unwrap(),
         }
     }
-    if how != Meanwhile::PlantsFolder {
+    if how != AgentAction::PlantsFolder {
         let report = run(&next, &plan);
         let said = format!("{said}\nat last {report:?}");
         assert_eq!(report.worst_kind(), None, "{said}");
-        assert!(scene.world.holds(AGENT, LATER), "{said}");
+        assert!(scene.world.preserves(AGENT, NOTE_AFTER_RUN), "{said}");
         assert_eq!(
             scene.memory().as_deref(),
             Some(BASELINE.as_bytes()),
@@ -131,21 +143,21 @@ fn comes_to_nothing(scene: Scene, late: &Late, how: Meanwhile, fault: &str) -> u
 }
 
 #[test]
-fn what_a_host_does_late_comes_to_nothing() {
-    if !super::scene::there_is_a_server() {
+fn late_host_operations_lose_nothing() {
+    if !super::scene::has_sftp_server() {
         return;
     }
     let all = [
-        Meanwhile::Appends,
-        Meanwhile::Replaces,
-        Meanwhile::PlantsFile,
-        Meanwhile::PlantsFolder,
-        Meanwhile::KeepsFolder,
+        AgentAction::Appends,
+        AgentAction::Replaces,
+        AgentAction::PlantsFile,
+        AgentAction::PlantsFolder,
+        AgentAction::KeepsFolder,
     ];
     let mut points = Vec::new();
     let mut pairs = Vec::new();
-    for act in ACTS {
-        for (point, name) in requests(act).into_iter().enumerate().skip(1) {
+    for act in HOST_OPERATIONS {
+        for (point, name) in request_names(act).into_iter().enumerate().skip(1) {
             let group = match name {
                 "posix-rename" | "hardlink" | "mkdir" | "create" | "remove" => &mut pairs,
                 _ => &mut points,
@@ -153,15 +165,15 @@ fn what_a_host_does_late_comes_to_nothing() {
             group.extend(all.map(|how| (act, point, name, how)));
         }
     }
-    pairs.extend(some(points, 5));
-    let (done, changing) = (Count::default(), Count::default());
-    let count = each(pairs, 8, |(act, point, name, how)| {
-        let scene = Scene::new(act);
-        let between = Between::new(good(), late_from(point));
-        let late = between.late();
+    pairs.extend(sample_points(points, 5));
+    let (done, changing) = (SharedCount::default(), SharedCount::default());
+    let count = try_each(pairs, 8, |(act, point, name, how)| {
+        let scene = HostScenario::new(act);
+        let between = FilteredServer::new(sftp_server_program(), delay_from(point));
+        let late = between.delayed_requests();
         let report = scene.run(between);
         let fault = format!("{act:?} late from request {point}, {name}, on; {how:?}: {report:?}");
-        if comes_to_nothing(scene, &late, how, &fault) > 0 {
+        if assert_delayed_is_harmless(scene, &late, how, &fault) > 0 {
             done.add();
         }
         if name == "posix-rename" {
@@ -178,36 +190,36 @@ fn what_a_host_does_late_comes_to_nothing() {
 }
 
 #[test]
-fn what_a_host_does_late_of_a_recovery_comes_to_nothing() {
-    if !super::scene::there_is_a_server() {
+fn late_recovery_operations_lose_nothing() {
+    if !super::scene::has_sftp_server() {
         return;
     }
     let mut points = Vec::new();
-    let all = requests(Act::Reset);
+    let all = request_names(HostOperation::Reset);
     let places = ["posix-rename", "hardlink", "remove"];
     for (first, name) in all.into_iter().enumerate() {
         if places.contains(&name) {
             points.extend((1..60).map(|second| (first, second)));
         }
     }
-    let done = Count::default();
-    let count = each(some(points, 7), 8, |(first, second)| {
-        let scene = Scene::new(Act::Reset);
-        let cut: Judge = Arc::new(move |number, _| match number < first {
-            true => Fate::Pass,
-            false if number == first => Fate::CutBehind,
-            false => Fate::Cut,
+    let done = SharedCount::default();
+    let count = try_each(sample_points(points, 7), 8, |(first, second)| {
+        let scene = HostScenario::new(HostOperation::Reset);
+        let cut: RequestFilter = Arc::new(move |number, _| match number < first {
+            true => RequestFate::Pass,
+            false if number == first => RequestFate::DisconnectAfter,
+            false => RequestFate::Disconnect,
         });
-        scene.run(Between::new(good(), cut));
-        let between = Between::new(good(), late_from(second));
-        let late = between.late();
-        let next = engine(&scene.world, between);
+        scene.run(FilteredServer::new(sftp_server_program(), cut));
+        let between = FilteredServer::new(sftp_server_program(), delay_from(second));
+        let late = between.delayed_requests();
+        let next = engine_with_connector(&scene.world, between);
         let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
         let report = run(&next, &plan);
         drop(next);
         let fault =
             format!("cut behind request {first}, late from request {second} on: {report:?}");
-        if comes_to_nothing(scene, &late, Meanwhile::Appends, &fault) > 0 {
+        if assert_delayed_is_harmless(scene, &late, AgentAction::Appends, &fault) > 0 {
             done.add();
         }
     });
@@ -219,64 +231,71 @@ fn what_a_host_does_late_of_a_recovery_comes_to_nothing() {
 }
 
 #[test]
-fn the_two_requests_that_replace_a_memory_are_late_together() {
-    if !super::scene::there_is_a_server() {
+fn late_swap_pair_loses_nothing() {
+    if !super::scene::has_sftp_server() {
         return;
     }
-    let all = requests(Act::Reset);
+    let all = request_names(HostOperation::Reset);
     let point = all.iter().position(|name| *name == "posix-rename").unwrap();
     assert_eq!(all[point + 1], "hardlink");
-    let scene = Scene::new(Act::Reset);
+    let scene = HostScenario::new(HostOperation::Reset);
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
     let sees = Arc::clone(&seen);
-    let inner = late_from(point);
-    let judge: Judge = Arc::new(move |number, frame| {
-        sees.lock().unwrap().push(called(frame));
+    let inner = delay_from(point);
+    let judge: RequestFilter = Arc::new(move |number, frame| {
+        sees.lock().unwrap().push(request_name(frame));
         inner(number, frame)
     });
-    let between = Between::new(good(), judge);
-    let late = between.late();
+    let between = FilteredServer::new(sftp_server_program(), judge);
+    let late = between.delayed_requests();
     let report = scene.run(between);
     let fault = format!("the pair is late: {report:?}");
-    let count = comes_to_nothing(scene, &late, Meanwhile::Appends, &fault);
+    let count = assert_delayed_is_harmless(scene, &late, AgentAction::Appends, &fault);
     assert!(count >= 2, "{:?}", seen.lock().unwrap());
 }
 
 #[test]
-fn what_a_host_does_late_while_the_next_run_is_at_work_loses_nothing() {
-    if !super::scene::there_is_a_server() {
+fn late_operations_during_next_run_lose_nothing() {
+    if !super::scene::has_sftp_server() {
         return;
     }
     // More than the next run has.
     const NEXT: usize = 110;
     let mut points = Vec::new();
-    for act in [Act::Reset, Act::Undo, Act::TakeBack] {
-        let all = requests(act).into_iter().enumerate();
+    for act in [
+        HostOperation::Reset,
+        HostOperation::Undo,
+        HostOperation::UndoCreate,
+    ] {
+        let all = request_names(act).into_iter().enumerate();
         for (first, _) in all.filter(|(_, name)| ["mkdir", "posix-rename"].contains(name)) {
             points.extend((1..NEXT).map(|second| (act, first, second)));
         }
     }
-    let done = Count::default();
-    let count = each(some(points, 3), 8, |(act, first, second)| {
-        let scene = Scene::new(act);
-        let between = Between::new(good(), late_from(first));
-        let late = between.late();
+    let done = SharedCount::default();
+    let count = try_each(sample_points(points, 3), 8, |(act, first, second)| {
+        let scene = HostScenario::new(act);
+        let between = FilteredServer::new(sftp_server_program(), delay_from(first));
+        let late = between.delayed_requests();
         let report = scene.run(between);
-        let memory = scene.world.memory(AGENT);
+        let memory = scene.world.memory_path(AGENT);
         let happened = done.clone();
         let wrote = Arc::new(AtomicBool::new(false));
         let writes = Arc::clone(&wrote);
-        let then = at(second, move |_| {
+        let then = filter_at(second, move |_| {
             // The agent writes to what stands there, and the host catches up.
             let file = OpenOptions::new().append(true).create(true).open(&memory);
-            file.unwrap().write_all(LATER).unwrap();
+            file.unwrap().write_all(NOTE_AFTER_RUN).unwrap();
             writes.store(true, Ordering::SeqCst);
-            if late.happens() > 0 {
+            if late.deliver() > 0 {
                 happened.add();
             }
-            Fate::Pass
+            RequestFate::Pass
         });
-        let next = engine(&scene.world, Between::new(good(), then));
+        let next = engine_with_connector(
+            &scene.world,
+            FilteredServer::new(sftp_server_program(), then),
+        );
         let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
         let again = run(&next, &plan);
         drop(next);
@@ -284,7 +303,7 @@ fn what_a_host_does_late_while_the_next_run_is_at_work_loses_nothing() {
             "{act:?} late from {first} on, done before {second} of the next run: {report:?}\n\
              then {again:?}"
         );
-        let last = engine(&scene.world, good());
+        let last = engine_with_connector(&scene.world, sftp_server_program());
         let report = run(&last, &plan);
         let said = format!("{said}\nat last {report:?}");
         assert_eq!(report.worst_kind(), None, "{said}");
@@ -293,11 +312,22 @@ fn what_a_host_does_late_while_the_next_run_is_at_work_loses_nothing() {
             Some(BASELINE.as_bytes()),
             "{said}"
         );
-        assert_eq!(scene.world.pending(), Vec::<String>::new(), "{said}");
+        assert_eq!(
+            scene.world.pending_journals(),
+            Vec::<String>::new(),
+            "{said}"
+        );
         let wrote = wrote.load(Ordering::SeqCst);
-        assert_eq!(scene.has(LATER), wrote, "the later note is lost: {said}");
+        assert_eq!(
+            scene.preserves(NOTE_AFTER_RUN),
+            wrote,
+            "the later note is lost: {said}"
+        );
         if scene.before.is_some() {
-            assert!(scene.has(super::scene::NOTE), "the note is lost: {said}");
+            assert!(
+                scene.preserves(super::scene::NOTE),
+                "the note is lost: {said}"
+            );
         }
     });
     println!(

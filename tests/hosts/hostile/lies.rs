@@ -6,60 +6,71 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use memory_shepherd::engine::Outcome;
 
 use super::frames::{
-    ATTRS, DATA, HANDLE, NAMES, OPEN, READ, READDIR, WRITE, answer, called, changes, put_string,
-    resize, status, string,
+    ATTRS, DATA, HANDLE, NAMES, OPEN, READ, READDIR, WRITE, is_changing, put_string, read_string,
+    replace_size, reply_head, request_name, status_reply,
 };
 use super::scene::{
-    ACTS, AGENT, Act, Count, PATIENT, Scene, at, each, ear, good, judge, pass, requests, run, some,
-    there_is_a_server, undo,
+    AGENT, HOST_OPERATIONS, HostOperation, HostScenario, LONG_TIMEOUT, SharedCount, filter_at,
+    has_sftp_server, pass_all, plan_undo, reply_filter, request_filter, request_names, run,
+    sample_points, sftp_server_program, try_each,
 };
-use crate::remote::{add_remote, engine};
-use crate::servers::{Asked, Between, Ear, Fate, Said, packet};
+use crate::remote::{add_remote_agent, engine_with_connector};
+use crate::servers::{
+    FilteredServer, ReplyFate, ReplyFilter, RequestFate, SentRequest, with_length,
+};
 use crate::world::{BASELINE, World};
 
-const CODES: [u32; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 31];
+const STATUS_CODES: [u32; 10] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 31];
 
 #[test]
-fn a_false_status_at_any_request_loses_nothing() {
-    if !there_is_a_server() {
+fn false_status_at_any_request_loses_nothing() {
+    if !has_sftp_server() {
         return;
     }
     let mut points = Vec::new();
-    for act in ACTS {
-        for (point, name) in requests(act).into_iter().enumerate().skip(1) {
-            for code in CODES {
+    for act in HOST_OPERATIONS {
+        for (point, name) in request_names(act).into_iter().enumerate().skip(1) {
+            for code in STATUS_CODES {
                 points.extend([false, true].map(|done| (act, point, name, code, done)));
             }
         }
     }
-    let count = each(some(points, 17), 8, |(act, point, name, code, done)| {
-        let scene = Scene::new(act);
-        let between = match done {
-            true => Between::new(good(), pass()).hearing(ear(move |asked, frame| {
-                if asked.number == point {
-                    *frame = status(&asked.frame, code);
+    let count = try_each(
+        sample_points(points, 17),
+        8,
+        |(act, point, name, code, done)| {
+            let scene = HostScenario::new(act);
+            let between = match done {
+                true => FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(
+                    reply_filter(move |asked, frame| {
+                        if asked.number == point {
+                            *frame = status_reply(&asked.frame, code);
+                        }
+                        ReplyFate::Pass
+                    }),
+                ),
+                false => {
+                    let lie = move |frame: &mut Vec<u8>| {
+                        RequestFate::Reply(with_length(&status_reply(frame, code)))
+                    };
+                    FilteredServer::new(sftp_server_program(), filter_at(point, lie))
                 }
-                Said::Pass
-            })),
-            false => {
-                let lie = move |frame: &mut Vec<u8>| Fate::Answer(packet(&status(frame, code)));
-                Between::new(good(), at(point, lie))
-            }
-        };
-        let fault = format!("{act:?}, status {code} at request {point}, {name}, done: {done}");
-        scene.survives(between, &fault);
-    });
+            };
+            let fault = format!("{act:?}, status {code} at request {point}, {name}, done: {done}");
+            scene.assert_survives(between, &fault);
+        },
+    );
     println!("a false status at {count} points, losses 0");
 }
 
 #[test]
-fn a_host_that_denies_a_kind_of_request_loses_nothing() {
-    if !there_is_a_server() {
+fn denied_request_kind_loses_nothing() {
+    if !has_sftp_server() {
         return;
     }
     let mut points = Vec::new();
-    for act in [Act::Reset, Act::TakeBack] {
-        let mut kinds = requests(act);
+    for act in [HostOperation::Reset, HostOperation::UndoCreate] {
+        let mut kinds = request_names(act);
         kinds.remove(0);
         // What comes with a recovery.
         kinds.extend(["opendir", "readdir", "readlink", "rename"]);
@@ -72,72 +83,76 @@ fn a_host_that_denies_a_kind_of_request_loses_nothing() {
             }
         }
     }
-    let count = each(some(points, 2), 8, |(act, kind, code, done)| {
-        let scene = Scene::new(act);
+    let count = try_each(sample_points(points, 2), 8, |(act, kind, code, done)| {
+        let scene = HostScenario::new(act);
         let between = match done {
-            true => Between::new(good(), pass()).hearing(ear(move |asked, frame| {
-                if called(&asked.frame) == kind {
-                    *frame = status(&asked.frame, code);
-                }
-                Said::Pass
-            })),
-            false => Between::new(
-                good(),
-                judge(move |_, frame| match called(frame) == kind {
-                    true => Fate::Answer(packet(&status(frame, code))),
-                    false => Fate::Pass,
+            true => FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(
+                reply_filter(move |asked, frame| {
+                    if request_name(&asked.frame) == kind {
+                        *frame = status_reply(&asked.frame, code);
+                    }
+                    ReplyFate::Pass
+                }),
+            ),
+            false => FilteredServer::new(
+                sftp_server_program(),
+                request_filter(move |_, frame| match request_name(frame) == kind {
+                    true => RequestFate::Reply(with_length(&status_reply(frame, code))),
+                    false => RequestFate::Pass,
                 }),
             ),
         };
         let fault = format!("{act:?}, status {code} to each {kind}, done: {done}");
-        scene.survives(between, &fault);
+        scene.assert_survives(between, &fault);
     });
     println!("denied in {count} ways, losses 0");
 }
 
 /// A host that announces hard links on a file system that has none.
-fn linkless(away: &Count) -> Between {
+fn server_without_hard_links(away: &SharedCount) -> FilteredServer {
     let away = away.clone();
-    Between::new(
-        good(),
-        judge(move |_, frame| match called(frame) {
-            "hardlink" => Fate::Answer(packet(&status(frame, 4))),
+    FilteredServer::new(
+        sftp_server_program(),
+        request_filter(move |_, frame| match request_name(frame) {
+            "hardlink" => RequestFate::Reply(with_length(&status_reply(frame, 4))),
             "posix-rename" => {
-                if string(frame, 5 + 4 + "posix-rename@openssh.com".len()).ends_with(b"/MEMORY.md")
+                if read_string(frame, 5 + 4 + "posix-rename@openssh.com".len())
+                    .ends_with(b"/MEMORY.md")
                 {
                     away.add();
                 }
-                Fate::Pass
+                RequestFate::Pass
             }
-            _ => Fate::Pass,
+            _ => RequestFate::Pass,
         }),
     )
 }
 
 #[test]
-fn links_that_are_announced_and_fail_are_found_out_before_a_memory_is_away() {
-    if !there_is_a_server() {
+fn failing_hard_links_are_found_before_the_swap() {
+    if !has_sftp_server() {
         return;
     }
-    let away = Count::default();
-    let report = Scene::new(Act::Reset).survives(linkless(&away), "no hard links");
+    let away = SharedCount::default();
+    let report = HostScenario::new(HostOperation::Reset)
+        .assert_survives(server_without_hard_links(&away), "no hard links");
     assert_eq!(away.get(), 0, "the memory was taken away");
     let said = format!("{report:?}");
     assert!(said.contains("accept_weaker = hardlink"), "{said}");
 }
 
 #[test]
-fn links_that_fail_are_done_without_where_that_is_accepted() {
-    if !there_is_a_server() {
+fn accepted_missing_hard_links_are_worked_around() {
+    if !has_sftp_server() {
         return;
     }
-    let mut world = World::new(&[]).general(PATIENT);
-    add_remote(&mut world, AGENT, "box\naccept_weaker = hardlink");
+    let mut world = World::new(&[]).with_general(LONG_TIMEOUT);
+    add_remote_agent(&mut world, AGENT, "box\naccept_weaker = hardlink");
     world.write_scratch(AGENT, "a note\n");
-    let before = world.read(AGENT);
-    let away = Count::default();
-    let engine = engine(&world, linkless(&away));
-    let ran = world.reset_by(&engine);
+    let before = world.read_memory(AGENT);
+    let away = SharedCount::default();
+    let engine = engine_with_connector(&world, server_without_hard_links(&away));
+    let ran = world.reset_with_engine(&engine);
     let result = &ran.report.results[0];
     assert_eq!(
         (result.outcome, result.kind),
@@ -151,40 +166,40 @@ fn links_that_fail_are_done_without_where_that_is_accepted() {
             .is_some_and(|note| note.contains("hardlink")),
         "{result:?}"
     );
-    assert_eq!(world.read(AGENT), BASELINE.as_bytes());
-    assert!(world.litter(AGENT).is_empty());
+    assert_eq!(world.read_memory(AGENT), BASELINE.as_bytes());
+    assert!(world.leftovers(AGENT).is_empty());
     assert_eq!(away.get(), 1);
-    let report = run(&engine, &undo(&engine));
+    let report = run(&engine, &plan_undo(&engine));
     assert_eq!(report.results[0].outcome, Outcome::Ok, "{report:?}");
-    assert_eq!(world.read(AGENT), before);
-    assert!(world.litter(AGENT).is_empty());
+    assert_eq!(world.read_memory(AGENT), before);
+    assert!(world.leftovers(AGENT).is_empty());
 }
 
 #[test]
-fn a_memory_that_cannot_be_read_is_never_replaced() {
-    if !there_is_a_server() {
+fn unreadable_memory_is_never_replaced() {
+    if !has_sftp_server() {
         return;
     }
     let mut points = Vec::new();
     for kind in ["open", "read", "fstat"] {
         points.extend([0, 1, 2, 3, 4, 8, 31].map(|code| (kind, code)));
     }
-    each(points, 8, |(kind, code)| {
-        let scene = Scene::new(Act::Reset);
-        let changed = Count::default();
+    try_each(points, 8, |(kind, code)| {
+        let scene = HostScenario::new(HostOperation::Reset);
+        let changed = SharedCount::default();
         let changing = changed.clone();
-        let judge = judge(move |_, frame| {
-            if changes(frame) {
+        let judge = request_filter(move |_, frame| {
+            if is_changing(frame) {
                 changing.add();
             }
-            let folder = string(frame, 5).ends_with(b"/.");
-            match called(frame) == kind && !folder {
-                true => Fate::Answer(packet(&status(frame, code))),
-                false => Fate::Pass,
+            let folder = read_string(frame, 5).ends_with(b"/.");
+            match request_name(frame) == kind && !folder {
+                true => RequestFate::Reply(with_length(&status_reply(frame, code))),
+                false => RequestFate::Pass,
             }
         });
-        let report = scene.survives(
-            Between::new(good(), judge),
+        let report = scene.assert_survives(
+            FilteredServer::new(sftp_server_program(), judge),
             &format!("status {code} to each {kind}"),
         );
         assert_ne!(report.results[0].outcome, Outcome::Ok, "{report:?}");
@@ -193,22 +208,22 @@ fn a_memory_that_cannot_be_read_is_never_replaced() {
 }
 
 /// Where sizes are told: in answers of this type to requests of this kind.
-fn sizes(of: &'static str, size: fn(u64) -> u64) -> Ear {
-    ear(move |asked, frame| {
+fn false_sizes(of: &'static str, size: fn(u64) -> u64) -> ReplyFilter {
+    reply_filter(move |asked, frame| {
         // Of files; the mode is behind size and owner.
         let is_file = frame[0] == ATTRS && frame.len() > 28 && frame[27] & 0xF0 == 0x80;
-        let path = string(&asked.frame, 5);
+        let path = read_string(&asked.frame, 5);
         let folder = path.ends_with(b"/.") || path.ends_with(AGENT.as_bytes());
-        if called(&asked.frame) == of && is_file && !folder {
-            resize(frame, size);
+        if request_name(&asked.frame) == of && is_file && !folder {
+            replace_size(frame, size);
         }
-        Said::Pass
+        ReplyFate::Pass
     })
 }
 
 #[test]
-fn sizes_are_not_believed() {
-    if !there_is_a_server() {
+fn false_sizes_lose_nothing() {
+    if !has_sftp_server() {
         return;
     }
     let all: [fn(u64) -> u64; 8] = [
@@ -222,15 +237,16 @@ fn sizes_are_not_believed() {
         |_| u64::MAX,
     ];
     let mut points = Vec::new();
-    for act in [Act::Reset, Act::Undo] {
+    for act in [HostOperation::Reset, HostOperation::Undo] {
         for of in ["lstat", "fstat"] {
             points.extend(all.iter().enumerate().map(|size| (act, of, size)));
         }
     }
-    let count = each(points, 8, |(act, of, (number, size))| {
-        let scene = Scene::new(act);
-        let between = Between::new(good(), pass()).hearing(sizes(of, *size));
-        scene.survives(
+    let count = try_each(points, 8, |(act, of, (number, size))| {
+        let scene = HostScenario::new(act);
+        let between = FilteredServer::new(sftp_server_program(), pass_all())
+            .with_reply_filter(false_sizes(of, *size));
+        scene.assert_survives(
             between,
             &format!("{act:?}, false size {number} to each {of}"),
         );
@@ -239,32 +255,37 @@ fn sizes_are_not_believed() {
 }
 
 #[test]
-fn what_was_acknowledged_and_not_stored_is_found() {
-    if !there_is_a_server() {
+fn acknowledged_but_unstored_write_is_detected() {
+    if !has_sftp_server() {
         return;
     }
     // Nothing, half of it, something else; of one write, or of all.
     for how in 0..3 {
-        for act in [Act::Reset, Act::Undo, Act::Create] {
-            let scene = Scene::new(act);
-            let judge = judge(move |_, frame| {
+        for act in [
+            HostOperation::Reset,
+            HostOperation::Undo,
+            HostOperation::Create,
+        ] {
+            let scene = HostScenario::new(act);
+            let judge = request_filter(move |_, frame| {
                 if frame[0] != WRITE {
-                    return Fate::Pass;
+                    return RequestFate::Pass;
                 }
-                let handle = string(frame, 5);
+                let handle = read_string(frame, 5);
                 let at = 9 + handle.len() + 8;
-                let mut bytes = string(frame, at);
+                let mut bytes = read_string(frame, at);
                 match how {
-                    0 => return Fate::Answer(packet(&status(frame, 0))),
+                    0 => return RequestFate::Reply(with_length(&status_reply(frame, 0))),
                     1 => bytes.truncate(bytes.len() / 2),
                     _ => bytes[3] ^= 1,
                 }
                 frame.truncate(at);
                 put_string(frame, &bytes);
-                Fate::Pass
+                RequestFate::Pass
             });
             let fault = format!("{act:?}, not stored as {how}");
-            let report = scene.survives(Between::new(good(), judge), &fault);
+            let report =
+                scene.assert_survives(FilteredServer::new(sftp_server_program(), judge), &fault);
             assert_ne!(
                 report.results[0].outcome,
                 Outcome::Ok,
@@ -275,127 +296,131 @@ fn what_was_acknowledged_and_not_stored_is_found() {
 }
 
 /// What else than its answer comes of a request.
-fn nonsense(how: usize, asked: &Asked, frame: &mut Vec<u8>) -> Said {
-    let twice = |frame: &[u8]| Said::Bytes([packet(frame), packet(frame)].concat());
+fn malformed_reply(how: usize, asked: &SentRequest, frame: &mut Vec<u8>) -> ReplyFate {
+    let twice =
+        |frame: &[u8]| ReplyFate::Replace([with_length(frame), with_length(frame)].concat());
     match how {
         0 => twice(frame),
         // Another id, a type that is none, another type, a short one.
         1 => {
             frame[1..5].copy_from_slice(&u32::MAX.to_be_bytes());
-            Said::Pass
+            ReplyFate::Pass
         }
         2 => {
             frame[0] = 77;
-            Said::Pass
+            ReplyFate::Pass
         }
         3 => {
             frame[0] = if frame[0] == HANDLE { DATA } else { HANDLE };
-            Said::Pass
+            ReplyFate::Pass
         }
         4 => {
             frame.truncate(frame.len() - 1);
-            Said::Pass
+            ReplyFate::Pass
         }
         5 => {
             frame.extend(b"more");
-            Said::Pass
+            ReplyFate::Pass
         }
         // Lengths that no packet has, and text.
-        6 => Said::Bytes(vec![0xFF; 64]),
-        7 => Said::Bytes([&(300_u32 << 10).to_be_bytes()[..], &vec![0; 300 << 10]].concat()),
-        8 => Said::Bytes(vec![0; 4]),
-        9 => Said::Bytes(b"Connection closed by somebody\r\n".to_vec()),
+        6 => ReplyFate::Replace(vec![0xFF; 64]),
+        7 => ReplyFate::Replace([&(300_u32 << 10).to_be_bytes()[..], &vec![0; 300 << 10]].concat()),
+        8 => ReplyFate::Replace(vec![0; 4]),
+        9 => ReplyFate::Replace(b"Connection closed by somebody\r\n".to_vec()),
         // A count that cannot be true.
         10 => {
-            *frame = answer(NAMES, &asked.frame);
+            *frame = reply_head(NAMES, &asked.frame);
             frame.extend(u32::MAX.to_be_bytes());
-            Said::Pass
+            ReplyFate::Pass
         }
         // Bytes that nobody asked for.
         11 => {
-            *frame = answer(DATA, &asked.frame);
+            *frame = reply_head(DATA, &asked.frame);
             put_string(frame, &vec![b'x'; 100_000]);
-            Said::Pass
+            ReplyFate::Pass
         }
         // A handle of the longest kind, one beyond, and none.
         12..=14 => {
             if frame[0] == HANDLE {
-                *frame = answer(HANDLE, &asked.frame);
+                *frame = reply_head(HANDLE, &asked.frame);
                 put_string(frame, &vec![7; [256, 257, 0][how - 12]]);
             }
-            Said::Pass
+            ReplyFate::Pass
         }
-        _ => Said::Drip,
+        _ => ReplyFate::SendByteByByte,
     }
 }
 
 #[test]
-fn nonsense_in_place_of_any_answer_loses_nothing() {
-    if !there_is_a_server() {
+fn invalid_reply_at_any_request_loses_nothing() {
+    if !has_sftp_server() {
         return;
     }
     let mut points = Vec::new();
-    for act in [Act::Reset, Act::TakeBack] {
-        for point in 1..requests(act).len() {
+    for act in [HostOperation::Reset, HostOperation::UndoCreate] {
+        for point in 1..request_names(act).len() {
             points.extend((0..16).map(|how| (act, point, how)));
         }
     }
-    let count = each(some(points, 13), 8, |(act, point, how)| {
-        let scene = Scene::new(act);
-        let nonsense = ear(move |asked, frame| match asked.number == point {
-            true => nonsense(how, asked, frame),
-            false => Said::Pass,
+    let count = try_each(sample_points(points, 13), 8, |(act, point, how)| {
+        let scene = HostScenario::new(act);
+        let nonsense = reply_filter(move |asked, frame| match asked.number == point {
+            true => malformed_reply(how, asked, frame),
+            false => ReplyFate::Pass,
         });
-        let between = Between::new(good(), pass()).hearing(nonsense);
-        scene.survives(between, &format!("{act:?}, nonsense {how} at {point}"));
+        let between =
+            FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(nonsense);
+        scene.assert_survives(between, &format!("{act:?}, nonsense {how} at {point}"));
     });
     println!("nonsense at {count} points, losses 0");
 }
 
 #[test]
-fn nonsense_in_place_of_version_is_told_and_nothing_is_done() {
-    if !there_is_a_server() {
+fn invalid_version_is_reported_and_changes_nothing() {
+    if !has_sftp_server() {
         return;
     }
-    each((0..12).filter(|how| *how != 1).collect(), 8, |how| {
-        let scene = Scene::new(Act::Reset);
-        let greeting: Ear = Arc::new(move |asked, frame| match (&asked.frame[0], how) {
+    try_each((0..12).filter(|how| *how != 1).collect(), 8, |how| {
+        let scene = HostScenario::new(HostOperation::Reset);
+        let greeting: ReplyFilter = Arc::new(move |asked, frame| match (&asked.frame[0], how) {
             // It has neither an id nor a length to play with.
             (1, 4) => {
                 frame[1..5].copy_from_slice(&6_u32.to_be_bytes());
-                Said::Pass
+                ReplyFate::Pass
             }
-            (1, how) => nonsense(how, asked, frame),
-            _ => Said::Pass,
+            (1, how) => malformed_reply(how, asked, frame),
+            _ => ReplyFate::Pass,
         });
-        let between = Between::new(good(), pass()).hearing(greeting);
-        let report = scene.survives(between, &format!("VERSION is nonsense {how}"));
+        let between =
+            FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(greeting);
+        let report = scene.assert_survives(between, &format!("VERSION is nonsense {how}"));
         assert_ne!(report.results[0].outcome, Outcome::Ok, "{report:?}");
     });
 }
 
 #[test]
-fn a_host_that_answers_byte_by_byte_is_no_other() {
-    if !there_is_a_server() {
+fn host_replying_byte_by_byte_works() {
+    if !has_sftp_server() {
         return;
     }
-    let scene = Scene::new(Act::Reset);
-    let drips = Between::new(good(), pass()).hearing(Arc::new(|_, _| Said::Drip));
-    let report = scene.survives(drips, "it drips");
+    let scene = HostScenario::new(HostOperation::Reset);
+    let drips = FilteredServer::new(sftp_server_program(), pass_all())
+        .with_reply_filter(Arc::new(|_, _| ReplyFate::SendByteByByte));
+    let report = scene.assert_survives(drips, "it drips");
     assert_eq!(report.results[0].outcome, Outcome::Ok, "{report:?}");
 }
 
 #[test]
-fn one_handle_for_everything_loses_nothing() {
-    if !there_is_a_server() {
+fn reused_handle_loses_nothing() {
+    if !has_sftp_server() {
         return;
     }
-    for act in ACTS {
+    for act in HOST_OPERATIONS {
         // That of the folder, or of the memory, or of whatever came third.
         for kept in 0..3 {
-            let scene = Scene::new(act);
+            let scene = HostScenario::new(act);
             let first = std::sync::Mutex::new((0, Vec::new()));
-            let same = ear(move |_, frame| {
+            let same = reply_filter(move |_, frame| {
                 if frame[0] == HANDLE {
                     let mut first = first.lock().unwrap();
                     if first.0 == kept {
@@ -406,53 +431,54 @@ fn one_handle_for_everything_loses_nothing() {
                     }
                     first.0 += 1;
                 }
-                Said::Pass
+                ReplyFate::Pass
             });
-            let between = Between::new(good(), pass()).hearing(same);
-            scene.survives(between, &format!("{act:?}, one handle, the {kept}."));
+            let between =
+                FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(same);
+            scene.assert_survives(between, &format!("{act:?}, one handle, the {kept}."));
         }
     }
 }
 
 /// How many bytes of answers were made up.
 #[derive(Clone, Default)]
-struct Taken(Arc<AtomicU64>);
+struct SentBytes(Arc<AtomicU64>);
 
-impl Taken {
-    fn count(&self, bytes: Vec<u8>) -> Fate {
+impl SentBytes {
+    fn count_reply(&self, bytes: Vec<u8>) -> RequestFate {
         self.0.fetch_add(bytes.len() as u64, Ordering::SeqCst);
-        Fate::Answer(bytes)
+        RequestFate::Reply(bytes)
     }
 }
 
 #[test]
-fn a_file_without_end_is_left_at_a_bound() {
-    if !there_is_a_server() {
+fn endless_file_is_abandoned_at_a_bound() {
+    if !has_sftp_server() {
         return;
     }
-    let scene = Scene::new(Act::Reset);
-    let taken = Taken::default();
+    let scene = HostScenario::new(HostOperation::Reset);
+    let taken = SentBytes::default();
     let counted = taken.clone();
-    let endless = judge(move |_, frame| {
+    let endless = request_filter(move |_, frame| {
         if frame[0] != READ {
-            return Fate::Pass;
+            return RequestFate::Pass;
         }
         let wanted = u32::from_be_bytes(frame[frame.len() - 4..].try_into().unwrap());
-        let mut data = answer(DATA, frame);
+        let mut data = reply_head(DATA, frame);
         put_string(&mut data, &vec![b'x'; wanted as usize]);
-        counted.count(packet(&data))
+        counted.count_reply(with_length(&data))
     });
     // It grows as well.
     let size = Arc::new(AtomicU64::new(0));
-    let grows = ear(move |asked, frame| {
-        if called(&asked.frame) == "fstat" && frame[0] == ATTRS {
+    let grows = reply_filter(move |asked, frame| {
+        if request_name(&asked.frame) == "fstat" && frame[0] == ATTRS {
             let grown = size.fetch_add(1 << 20, Ordering::SeqCst);
-            resize(frame, |size| size + grown);
+            replace_size(frame, |size| size + grown);
         }
-        Said::Pass
+        ReplyFate::Pass
     });
-    let report = scene.survives(
-        Between::new(good(), endless).hearing(grows),
+    let report = scene.assert_survives(
+        FilteredServer::new(sftp_server_program(), endless).with_reply_filter(grows),
         "no end of file",
     );
     assert_ne!(report.results[0].outcome, Outcome::Ok, "{report:?}");
@@ -462,26 +488,29 @@ fn a_file_without_end_is_left_at_a_bound() {
 }
 
 #[test]
-fn a_list_without_end_is_left_at_a_bound() {
-    if !there_is_a_server() {
+fn endless_listing_is_abandoned_at_a_bound() {
+    if !has_sftp_server() {
         return;
     }
     // Many names, or long ones; none at all has no end, either.
     for (count, length) in [(500, 10_usize), (1, 200_000), (0, 0)] {
-        let scene = Scene::new(Act::Reset);
+        let scene = HostScenario::new(HostOperation::Reset);
         // A list is wanted where a run was interrupted.
-        let point = requests(Act::Reset)
+        let point = request_names(HostOperation::Reset)
             .iter()
             .position(|name| *name == "posix-rename")
             .unwrap();
-        scene.run(Between::new(good(), super::cuts::cut_for_good(point, true)));
-        let taken = Taken::default();
+        scene.run(FilteredServer::new(
+            sftp_server_program(),
+            super::cuts::disconnect_for_good(point, true),
+        ));
+        let taken = SentBytes::default();
         let counted = taken.clone();
-        let endless = judge(move |number, frame| {
+        let endless = request_filter(move |number, frame| {
             if frame[0] != READDIR {
-                return Fate::Pass;
+                return RequestFate::Pass;
             }
-            let mut names = answer(NAMES, frame);
+            let mut names = reply_head(NAMES, frame);
             names.extend((count as u32).to_be_bytes());
             for name in 0..count {
                 let name = format!("{number}-{name}-{}", "x".repeat(length));
@@ -489,10 +518,10 @@ fn a_list_without_end_is_left_at_a_bound() {
                 put_string(&mut names, b"");
                 names.extend([0; 4]);
             }
-            counted.count(packet(&names))
+            counted.count_reply(with_length(&names))
         });
         let fault = format!("a list without end, {count} names of {length} at once");
-        scene.survives(Between::new(good(), endless), &fault);
+        scene.assert_survives(FilteredServer::new(sftp_server_program(), endless), &fault);
         let taken = taken.0.load(Ordering::SeqCst);
         println!("{taken} bytes of names were taken");
         assert!((1..256 << 20).contains(&taken), "{fault}: {taken}");
@@ -500,30 +529,33 @@ fn a_list_without_end_is_left_at_a_bound() {
 }
 
 #[test]
-fn an_empty_list_hides_nothing_from_its_record() {
-    if !there_is_a_server() {
+fn empty_listing_hides_no_journaled_file() {
+    if !has_sftp_server() {
         return;
     }
-    let all = requests(Act::Reset);
+    let all = request_names(HostOperation::Reset);
     let points = all.iter().enumerate().filter(|(_, name)| {
         ["posix-rename", "hardlink", "remove", "mkdir", "create"].contains(name)
     });
     let points = points.map(|(point, _)| point).collect();
-    each(points, 8, |point| {
-        let scene = Scene::new(Act::Reset);
-        scene.run(Between::new(good(), super::cuts::cut_for_good(point, true)));
-        let empty = judge(move |_, frame| match frame[0] == READDIR {
-            true => Fate::Answer(packet(&status(frame, 1))),
-            false => Fate::Pass,
+    try_each(points, 8, |point| {
+        let scene = HostScenario::new(HostOperation::Reset);
+        scene.run(FilteredServer::new(
+            sftp_server_program(),
+            super::cuts::disconnect_for_good(point, true),
+        ));
+        let empty = request_filter(move |_, frame| match frame[0] == READDIR {
+            true => RequestFate::Reply(with_length(&status_reply(frame, 1))),
+            false => RequestFate::Pass,
         });
         let fault = format!("cut behind {point}, then lists are empty");
-        scene.survives(Between::new(good(), empty), &fault);
+        scene.assert_survives(FilteredServer::new(sftp_server_program(), empty), &fault);
     });
 }
 
 #[test]
-fn a_request_that_opens_is_seen_to_be_one() {
+fn open_request_is_recognized() {
     let open = [&[OPEN][..], &[0; 4], &[0, 0, 0, 1, b'x'], &[0, 0, 0, 1]].concat();
-    assert_eq!(called(&open), "open");
-    assert!(!changes(&open));
+    assert_eq!(request_name(&open), "open");
+    assert!(!is_changing(&open));
 }

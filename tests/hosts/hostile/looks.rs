@@ -2,52 +2,67 @@
 
 use memory_shepherd::engine::State;
 
-use super::frames::{called, status, string};
-use super::scene::{AGENT, Act, Scene, each, ear, good, judge, pass, there_is_a_server};
-use crate::remote::engine;
-use crate::servers::{Between, Ear, Fate, Judge, Said, packet};
+use super::frames::{read_string, request_name, status_reply};
+use super::scene::{
+    AGENT, HostOperation, HostScenario, has_sftp_server, pass_all, reply_filter, request_filter,
+    sftp_server_program, try_each,
+};
+use crate::remote::engine_with_connector;
+use crate::servers::{
+    FilteredServer, ReplyFate, ReplyFilter, RequestFate, RequestFilter, with_length,
+};
 
 /// What is shown of the memory of a scene, by this way.
-fn shown(scene: &Scene, between: Between) -> (State, String) {
-    let engine = engine(&scene.world, between);
+fn observed_state(scene: &HostScenario, between: FilteredServer) -> (State, String) {
+    let engine = engine_with_connector(&scene.world, between);
     let seen = engine.observe(engine.agent(AGENT).unwrap());
     (seen.state, seen.reason)
 }
 
 /// The requests of a look, in order.
-fn looks(act: Act) -> Vec<&'static str> {
+fn observation_requests(act: HostOperation) -> Vec<&'static str> {
     let heard = std::sync::Arc::new(std::sync::Mutex::new(vec!["init"]));
     let hears = std::sync::Arc::clone(&heard);
-    let all = judge(move |_, frame| {
-        hears.lock().unwrap().push(called(frame));
-        Fate::Pass
+    let all = request_filter(move |_, frame| {
+        hears.lock().unwrap().push(request_name(frame));
+        RequestFate::Pass
     });
-    shown(&Scene::new(act), Between::new(good(), all));
+    observed_state(
+        &HostScenario::new(act),
+        FilteredServer::new(sftp_server_program(), all),
+    );
     let heard = heard.lock().unwrap();
     heard.clone()
 }
 
 #[test]
-fn an_error_is_never_shown_as_clean_or_missing() {
-    if !there_is_a_server() {
+fn error_is_never_shown_as_clean_or_missing() {
+    if !has_sftp_server() {
         return;
     }
     let mut points = Vec::new();
-    for (point, name) in looks(Act::Reset).into_iter().enumerate().skip(1) {
+    for (point, name) in observation_requests(HostOperation::Reset)
+        .into_iter()
+        .enumerate()
+        .skip(1)
+    {
         for code in [0, 1, 2, 3, 4, 5, 6, 7, 8, 31] {
             points.push((point, name, Some(code)));
         }
         // No status, but the end of the connection.
         points.push((point, name, None));
     }
-    let count = each(points, 8, |(point, name, code)| {
-        let scene = Scene::new(Act::Reset);
-        let judge: Judge = std::sync::Arc::new(move |number, frame| match code {
-            Some(code) if number == point => Fate::Answer(packet(&status(frame, code))),
-            None if number >= point => Fate::Cut,
-            _ => Fate::Pass,
+    let count = try_each(points, 8, |(point, name, code)| {
+        let scene = HostScenario::new(HostOperation::Reset);
+        let judge: RequestFilter = std::sync::Arc::new(move |number, frame| match code {
+            Some(code) if number == point => {
+                RequestFate::Reply(with_length(&status_reply(frame, code)))
+            }
+            None if number >= point => RequestFate::Disconnect,
+            _ => RequestFate::Pass,
         });
-        let (state, why) = shown(&scene, Between::new(good(), judge));
+        let (state, why) =
+            observed_state(&scene, FilteredServer::new(sftp_server_program(), judge));
         let said = format!("{code:?} at {point}, {name}: {state} {why}");
         // Some answers are not needed, and one that fails is asked again.
         let right = match state {
@@ -61,23 +76,26 @@ fn an_error_is_never_shown_as_clean_or_missing() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_searched_lacks_nothing() {
-    if !there_is_a_server() {
+fn unsearchable_directory_is_an_error() {
+    if !has_sftp_server() {
         return;
     }
     // Each time, and of a memory that is there and of one that is not.
-    for act in [Act::Reset, Act::Create] {
+    for act in [HostOperation::Reset, HostOperation::Create] {
         for code in [1, 2, 3, 4, 31] {
-            let scene = Scene::new(act);
-            let judge = judge(move |_, frame| {
-                let inside = called(frame) == "lstat" && string(frame, 5).ends_with(b"/.");
-                let memory = called(frame) == "lstat" && string(frame, 5).ends_with(b".md");
+            let scene = HostScenario::new(act);
+            let judge = request_filter(move |_, frame| {
+                let inside =
+                    request_name(frame) == "lstat" && read_string(frame, 5).ends_with(b"/.");
+                let memory =
+                    request_name(frame) == "lstat" && read_string(frame, 5).ends_with(b".md");
                 match inside || memory {
-                    true => Fate::Answer(packet(&status(frame, code))),
-                    false => Fate::Pass,
+                    true => RequestFate::Reply(with_length(&status_reply(frame, code))),
+                    false => RequestFate::Pass,
                 }
             });
-            let (state, why) = shown(&scene, Between::new(good(), judge));
+            let (state, why) =
+                observed_state(&scene, FilteredServer::new(sftp_server_program(), judge));
             assert_eq!(state, State::Error, "{code}: {why}");
             assert!(why.contains("cannot"), "{why}");
         }
@@ -85,19 +103,25 @@ fn a_folder_that_cannot_be_searched_lacks_nothing() {
 }
 
 #[test]
-fn a_host_that_says_nothing_is_shown_as_not_reached() {
-    if !there_is_a_server() {
+fn silent_host_is_shown_as_unreachable() {
+    if !has_sftp_server() {
         return;
     }
-    let points = looks(Act::Reset).into_iter().enumerate().collect();
-    each(points, 16, |(point, name)| {
-        let scene = Scene::with(Act::Reset, "remote_timeout = 1");
+    let points = observation_requests(HostOperation::Reset)
+        .into_iter()
+        .enumerate()
+        .collect();
+    try_each(points, 16, |(point, name)| {
+        let scene = HostScenario::with_general(HostOperation::Reset, "remote_timeout = 1");
         // The greeting is the answer to the request that no judge sees.
-        let ear: Ear = std::sync::Arc::new(move |asked, _| match asked.number >= point {
-            true => Said::Drop,
-            false => Said::Pass,
+        let ear: ReplyFilter = std::sync::Arc::new(move |asked, _| match asked.number >= point {
+            true => ReplyFate::Drop,
+            false => ReplyFate::Pass,
         });
-        let (state, why) = shown(&scene, Between::new(good(), pass()).hearing(ear));
+        let (state, why) = observed_state(
+            &scene,
+            FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(ear),
+        );
         // Nobody waits for the answer to a handle that is given back.
         let fine = state == State::Unreach || name == "close";
         assert!(fine, "silent from {point} on: {state} {why}");
@@ -108,21 +132,24 @@ fn a_host_that_says_nothing_is_shown_as_not_reached() {
 }
 
 #[test]
-fn words_of_a_host_are_not_shown_as_ours() {
-    if !there_is_a_server() {
+fn host_message_is_not_shown_as_ours() {
+    if !has_sftp_server() {
         return;
     }
-    let scene = Scene::new(Act::Reset);
-    let lies = ear(|asked, frame| {
-        if called(&asked.frame) == "lstat" {
-            *frame = super::frames::answer(super::frames::STATUS, &asked.frame);
+    let scene = HostScenario::new(HostOperation::Reset);
+    let lies = reply_filter(|asked, frame| {
+        if request_name(&asked.frame) == "lstat" {
+            *frame = super::frames::reply_head(super::frames::STATUS, &asked.frame);
             frame.extend(4_u32.to_be_bytes());
             super::frames::put_string(frame, b"\x1b[2Jall is well");
             super::frames::put_string(frame, b"en");
         }
-        Said::Pass
+        ReplyFate::Pass
     });
-    let (state, why) = shown(&scene, Between::new(good(), pass()).hearing(lies));
+    let (state, why) = observed_state(
+        &scene,
+        FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(lies),
+    );
     assert_eq!(state, State::Error);
     assert!(
         !why.contains("all is well") && !why.contains('\x1b'),

@@ -5,74 +5,76 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::scene::{
-    AGENT, Act, NOTE, Scene, contains, each, good, judge, requests, run, some, there_is_a_server,
+    AGENT, HostOperation, HostScenario, NOTE, any_file_contains, has_sftp_server, request_filter,
+    request_names, run, sample_points, sftp_server_program, try_each,
 };
-use crate::remote::engine;
-use crate::servers::{Between, Fate};
+use crate::remote::engine_with_connector;
+use crate::servers::{FilteredServer, RequestFate};
 use crate::world::{BASELINE, World};
 
-const SECOND: &[u8] = b"another note of the agent\n";
+const SECOND_NOTE: &[u8] = b"another note of the agent\n";
 
 /// Another machine, with an archive of its own, for the same memory.
-fn other(scene: &Scene) -> World {
-    let mut world = World::new(&[]).general("remote_timeout = 600");
-    let memory = scene.world.memory(AGENT);
+fn other_machine(scene: &HostScenario) -> World {
+    let mut world = World::new(&[]).with_general("remote_timeout = 600");
+    let memory = scene.world.memory_path(AGENT);
     let lines = format!("remote_host = box\nremote_memory = {}", memory.display());
-    world.add(AGENT, &lines);
+    world.add_agent(AGENT, &lines);
     world.set_baseline(AGENT, BASELINE);
     world
 }
 
-fn resets(world: &World, said: &str) {
-    let by = engine(world, good());
+fn assert_resets(world: &World, said: &str) {
+    let by = engine_with_connector(world, sftp_server_program());
     let plan = by.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let report = run(&by, &plan);
     assert_eq!(report.worst_kind(), None, "{said}: {report:?}");
 }
 
 #[test]
-fn resets_of_two_machines_at_the_same_time_lose_nothing() {
-    if !there_is_a_server() {
+fn concurrent_resets_of_two_machines_lose_nothing() {
+    if !has_sftp_server() {
         return;
     }
-    let points = (1..requests(Act::Reset).len()).flat_map(|it| [(it, false), (it, true)]);
-    let count = each(some(points.collect(), 1), 6, |(point, writes)| {
-        let scene = Scene::new(Act::Reset);
-        let second = other(&scene);
-        let memory = scene.world.memory(AGENT);
+    let points =
+        (1..request_names(HostOperation::Reset).len()).flat_map(|it| [(it, false), (it, true)]);
+    let count = try_each(sample_points(points.collect(), 1), 6, |(point, writes)| {
+        let scene = HostScenario::new(HostOperation::Reset);
+        let second = other_machine(&scene);
+        let memory = scene.world.memory_path(AGENT);
         let done = AtomicBool::new(false);
         let said = format!("the other at request {point}, writes {writes}");
         let (there, text) = (std::sync::Arc::new(second), said.clone());
         let by = std::sync::Arc::clone(&there);
         let wrote = std::sync::Arc::new(AtomicBool::new(false));
         let has_written = std::sync::Arc::clone(&wrote);
-        let interferes = judge(move |number, _| {
+        let interferes = request_filter(move |number, _| {
             if number == point && !done.swap(true, Ordering::SeqCst) {
                 if writes && let Ok(mut file) = OpenOptions::new().append(true).open(&memory) {
-                    file.write_all(SECOND).unwrap();
+                    file.write_all(SECOND_NOTE).unwrap();
                     has_written.store(true, Ordering::SeqCst);
                 }
-                resets(&by, &text);
+                assert_resets(&by, &text);
             }
-            Fate::Pass
+            RequestFate::Pass
         });
-        let report = scene.run(Between::new(good(), interferes));
+        let report = scene.run(FilteredServer::new(sftp_server_program(), interferes));
         let said = format!("{said}: {report:?}");
         let everywhere = |bytes: &[u8]| {
-            contains(&scene.world.folder(AGENT), bytes)
-                || contains(&scene.world.archive().join(AGENT), bytes)
-                || contains(&there.archive().join(AGENT), bytes)
+            any_file_contains(&scene.world.agent_directory(AGENT), bytes)
+                || any_file_contains(&scene.world.archive_directory().join(AGENT), bytes)
+                || any_file_contains(&there.archive_directory().join(AGENT), bytes)
         };
         assert!(everywhere(NOTE), "the note is lost: {said}");
         assert!(
-            !wrote.load(Ordering::SeqCst) || everywhere(SECOND),
+            !wrote.load(Ordering::SeqCst) || everywhere(SECOND_NOTE),
             "the second note is lost: {said}"
         );
         for world in [&scene.world, &*there] {
-            resets(world, &said);
-            assert!(world.pending().is_empty(), "{said}");
+            assert_resets(world, &said);
+            assert!(world.pending_journals().is_empty(), "{said}");
         }
-        let litter = scene.world.litter(AGENT);
+        let litter = scene.world.leftovers(AGENT);
         assert!(litter.is_empty(), "{litter:?}: {said}");
         let memory = scene.memory();
         assert_eq!(memory.as_deref(), Some(BASELINE.as_bytes()), "{said}");
@@ -81,60 +83,64 @@ fn resets_of_two_machines_at_the_same_time_lose_nothing() {
 }
 
 /// The agent by another config: its memory there, on this host.
-fn moved(world: World, memory: &std::path::Path, host: &str) -> World {
-    let mut world = world.without(AGENT);
+fn move_agent(world: World, memory: &std::path::Path, host: &str) -> World {
+    let mut world = world.without_agent(AGENT);
     let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
-    world.add(AGENT, &lines);
+    world.add_agent(AGENT, &lines);
     world
 }
 
 #[test]
-fn what_a_run_left_is_settled_also_after_its_agent_has_moved() {
-    if !there_is_a_server() {
+fn leftover_is_settled_after_agent_moved() {
+    if !has_sftp_server() {
         return;
     }
-    let points = (1..requests(Act::Reset).len())
+    let points = (1..request_names(HostOperation::Reset).len())
         .flat_map(|it| [(it, false, "box"), (it, true, "box"), (it, true, "crate")]);
-    let count = each(some(points.collect(), 1), 6, |(point, behind, host)| {
-        let scene = Scene::new(Act::Reset);
-        scene.run(Between::new(
-            good(),
-            super::cuts::cut_for_good(point, behind),
-        ));
-        let said = format!("cut at {point}, behind {behind}, then on {host}");
-        scene.holds(&said);
-        let folder = scene.world.folder(AGENT);
-        let old = scene.world.memory(AGENT);
-        let home = folder.with_file_name("moved-to");
-        std::fs::create_dir_all(&home).unwrap();
-        let new = home.join("MEMORY.md");
-        std::fs::write(&new, SECOND).unwrap();
-        let before = scene.world.pending();
-        let mut world = moved(scene.world, &new, host);
-        let run_once = |world: &World| {
-            let by = engine(world, good());
-            let plan = by.plan_unobserved(&[AGENT.to_string()], false).unwrap();
-            run(&by, &plan)
-        };
-        let report = run_once(&world);
-        let said = format!("{said}: {report:?}");
-        assert_eq!(std::fs::read(&new).unwrap(), BASELINE.as_bytes(), "{said}");
-        if host != "box" {
-            // It cannot be known that it is the same.
-            assert_eq!(world.pending(), before, "{said}");
-            world = moved(world, &new, "box");
-            run_once(&world);
-        }
-        assert!(world.pending().is_empty(), "{said}");
-        let archive = world.archive().join(AGENT);
-        assert!(
-            contains(&folder, NOTE) || contains(&archive, NOTE),
-            "the note is lost: {said}"
-        );
-        assert!(contains(&archive, SECOND), "{said}");
-        let left = crate::world::names(&folder);
-        assert_eq!(left, ["MEMORY.md"], "{said}");
-        assert!(old.exists());
-    });
+    let count = try_each(
+        sample_points(points.collect(), 1),
+        6,
+        |(point, behind, host)| {
+            let scene = HostScenario::new(HostOperation::Reset);
+            scene.run(FilteredServer::new(
+                sftp_server_program(),
+                super::cuts::disconnect_for_good(point, behind),
+            ));
+            let said = format!("cut at {point}, behind {behind}, then on {host}");
+            scene.assert_invariants(&said);
+            let folder = scene.world.agent_directory(AGENT);
+            let old = scene.world.memory_path(AGENT);
+            let home = folder.with_file_name("moved-to");
+            std::fs::create_dir_all(&home).unwrap();
+            let new = home.join("MEMORY.md");
+            std::fs::write(&new, SECOND_NOTE).unwrap();
+            let before = scene.world.pending_journals();
+            let mut world = move_agent(scene.world, &new, host);
+            let run_once = |world: &World| {
+                let by = engine_with_connector(world, sftp_server_program());
+                let plan = by.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+                run(&by, &plan)
+            };
+            let report = run_once(&world);
+            let said = format!("{said}: {report:?}");
+            assert_eq!(std::fs::read(&new).unwrap(), BASELINE.as_bytes(), "{said}");
+            if host != "box" {
+                // It cannot be known that it is the same.
+                assert_eq!(world.pending_journals(), before, "{said}");
+                world = move_agent(world, &new, "box");
+                run_once(&world);
+            }
+            assert!(world.pending_journals().is_empty(), "{said}");
+            let archive = world.archive_directory().join(AGENT);
+            assert!(
+                any_file_contains(&folder, NOTE) || any_file_contains(&archive, NOTE),
+                "the note is lost: {said}"
+            );
+            assert!(any_file_contains(&archive, SECOND_NOTE), "{said}");
+            let left = crate::world::sorted_names(&folder);
+            assert_eq!(left, ["MEMORY.md"], "{said}");
+            assert!(old.exists());
+        },
+    );
     println!("moved after a cut at {count} points, losses 0");
 }

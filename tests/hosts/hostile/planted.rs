@@ -9,18 +9,18 @@ use memory_shepherd::engine::Outcome;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::scene::{
-    AGENT, Act, Count, NOTE, Scene, at, contains, each, good, requests, run, some,
-    there_is_a_server,
+    AGENT, HostOperation, HostScenario, NOTE, SharedCount, any_file_contains, filter_at,
+    has_sftp_server, request_names, run, sample_points, sftp_server_program, try_each,
 };
-use crate::remote::engine;
-use crate::servers::{Between, Fate};
-use crate::world::{BASELINE, names};
+use crate::remote::engine_with_connector;
+use crate::servers::{FilteredServer, RequestFate};
+use crate::world::{BASELINE, sorted_names};
 
-const PLANTED: &[u8] = b"what the agent planted\n";
+const PLANTED_TEXT: &[u8] = b"what the agent planted\n";
 
 /// What is planted.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Thing {
+enum PlantedObject {
     File,
     /// A further name of a file of its own that it has elsewhere.
     Link,
@@ -33,31 +33,31 @@ enum Thing {
 
 /// Where.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Spot {
+enum PlantedPlace {
     Memory,
     /// The folder of the run.
-    Run,
-    New,
+    RunDirectory,
+    NewFile,
     /// What was displaced, or else what it is going to be displaced to cannot be
     /// guessed.
-    Old,
+    DisplacedFile,
 }
 
-impl Spot {
+impl PlantedPlace {
     /// Where that is now; nowhere where the run has not come so far.
     fn path(self, folder: &Path) -> Option<PathBuf> {
         let of_run = || {
-            let mut names = names(folder).into_iter();
+            let mut names = sorted_names(folder).into_iter();
             let name = names.find(|name| name.starts_with(".shepherd-"))?;
             Some(folder.join(name))
         };
         match self {
-            Spot::Memory => Some(folder.join("MEMORY.md")),
-            Spot::Run => of_run(),
-            Spot::New => Some(of_run()?.join("new")),
-            Spot::Old => {
+            PlantedPlace::Memory => Some(folder.join("MEMORY.md")),
+            PlantedPlace::RunDirectory => of_run(),
+            PlantedPlace::NewFile => Some(of_run()?.join("new")),
+            PlantedPlace::DisplacedFile => {
                 let run = of_run()?;
-                let mut names = names(&run).into_iter();
+                let mut names = sorted_names(&run).into_iter();
                 Some(run.join(names.find(|name| name.starts_with("old"))?))
             }
         }
@@ -65,7 +65,7 @@ impl Spot {
 }
 
 /// Plants it; what stood there is kept elsewhere, as an agent's own business.
-fn plant(thing: Thing, path: &Path, away: &Path) {
+fn plant(thing: PlantedObject, path: &Path, away: &Path) {
     let mut number = 0;
     let mut free = || {
         number += 1;
@@ -78,32 +78,34 @@ fn plant(thing: Thing, path: &Path, away: &Path) {
     let _ = fs::rename(path, free());
     // The folder around it may have gone meanwhile.
     let _ = match thing {
-        Thing::File => fs::write(path, PLANTED),
-        Thing::Link => {
+        PlantedObject::File => fs::write(path, PLANTED_TEXT),
+        PlantedObject::Link => {
             let own = free();
-            fs::write(&own, PLANTED).unwrap();
+            fs::write(&own, PLANTED_TEXT).unwrap();
             fs::hard_link(own, path)
         }
-        Thing::Symlink => {
+        PlantedObject::Symlink => {
             let own = free();
-            fs::write(&own, PLANTED).unwrap();
+            fs::write(&own, PLANTED_TEXT).unwrap();
             symlink(own, path)
         }
-        Thing::Folder => fs::create_dir(path).and_then(|()| fs::write(path.join("x"), PLANTED)),
-        Thing::Fifo => {
+        PlantedObject::Folder => {
+            fs::create_dir(path).and_then(|()| fs::write(path.join("x"), PLANTED_TEXT))
+        }
+        PlantedObject::Fifo => {
             let made = mknodat(CWD, path, FileType::Fifo, Mode::from_raw_mode(0o600), 0);
             made.map_err(Into::into)
         }
-        Thing::Nothing => Ok(()),
+        PlantedObject::Nothing => Ok(()),
     };
 }
 
 /// Whoever waits at a FIFO goes on.
-fn release(folder: &Path) {
+fn release_fifo(folder: &Path) {
     for item in fs::read_dir(folder).into_iter().flatten().flatten() {
         let kind = item.file_type().unwrap();
         if kind.is_dir() {
-            release(&item.path());
+            release_fifo(&item.path());
         } else if !kind.is_file() && !kind.is_symlink() {
             let _ = OpenOptions::new().read(true).write(true).open(item.path());
         }
@@ -111,74 +113,87 @@ fn release(folder: &Path) {
 }
 
 #[test]
-fn what_an_agent_plants_at_any_moment_harms_nobody_else() {
-    if !there_is_a_server() {
+fn object_planted_at_any_moment_harms_no_other_user() {
+    if !has_sftp_server() {
         return;
     }
     let things = [
-        Thing::File,
-        Thing::Link,
-        Thing::Symlink,
-        Thing::Folder,
-        Thing::Fifo,
-        Thing::Nothing,
+        PlantedObject::File,
+        PlantedObject::Link,
+        PlantedObject::Symlink,
+        PlantedObject::Folder,
+        PlantedObject::Fifo,
+        PlantedObject::Nothing,
     ];
-    let spots = [Spot::Memory, Spot::Run, Spot::New, Spot::Old];
+    let spots = [
+        PlantedPlace::Memory,
+        PlantedPlace::RunDirectory,
+        PlantedPlace::NewFile,
+        PlantedPlace::DisplacedFile,
+    ];
     let mut points = Vec::new();
-    for act in [Act::Reset, Act::Create, Act::TakeBack] {
-        for point in 1..requests(act).len() {
+    for act in [
+        HostOperation::Reset,
+        HostOperation::Create,
+        HostOperation::UndoCreate,
+    ] {
+        for point in 1..request_names(act).len() {
             for spot in spots {
                 points.extend(things.map(|thing| (act, point, spot, thing)));
             }
         }
     }
-    let planted = Count::default();
-    let count = each(some(points, 19), 8, |(act, point, spot, thing)| {
-        let scene = Scene::with(act, "remote_timeout = 2");
-        let folder = scene.world.folder(AGENT);
+    let planted = SharedCount::default();
+    let count = try_each(sample_points(points, 19), 8, |(act, point, spot, thing)| {
+        let scene = HostScenario::with_general(act, "remote_timeout = 2");
+        let folder = scene.world.agent_directory(AGENT);
         let away = scene.world.root.join("away");
         let outside = away.clone();
         let plants = planted.clone();
-        let judge = at(point, {
+        let judge = filter_at(point, {
             let folder = folder.clone();
             move |_| {
                 if let Some(path) = spot.path(&folder) {
                     plants.add();
                     plant(thing, &path, &outside);
                 }
-                Fate::Pass
+                RequestFate::Pass
             }
         });
-        let report = scene.run(Between::new(good(), judge));
-        release(&folder);
+        let report = scene.run(FilteredServer::new(sftp_server_program(), judge));
+        release_fifo(&folder);
         let said = format!("{act:?}: {thing:?} at {spot:?} before request {point}: {report:?}");
         // What the agent took away is where it put it.
-        let archive = scene.world.archive().join(AGENT);
+        let archive = scene.world.archive_directory().join(AGENT);
         let places = [&folder, &away, &archive];
-        let kept = |bytes: &[u8]| places.iter().any(|place| contains(place, bytes));
+        let kept = |bytes: &[u8]| places.iter().any(|place| any_file_contains(place, bytes));
         if scene.before.is_some() {
             assert!(kept(NOTE), "the note is lost: {said}");
         }
-        let has_content = matches!(thing, Thing::File | Thing::Link | Thing::Folder);
-        if has_content && spot == Spot::Memory {
+        let has_content = matches!(
+            thing,
+            PlantedObject::File | PlantedObject::Link | PlantedObject::Folder
+        );
+        if has_content && spot == PlantedPlace::Memory {
             let count = fs::read_dir(&away).map_or(0, Iterator::count);
             assert!(
-                count == 0 || kept(PLANTED),
+                count == 0 || kept(PLANTED_TEXT),
                 "what was planted is lost: {said}"
             );
         }
         // The next runs put the memory right, whatever else stays of it.
-        let scene = scene.patient();
-        let next = engine(&scene.world, good());
+        let scene = scene.with_long_timeout();
+        let next = engine_with_connector(&scene.world, sftp_server_program());
         let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
         let mut said = said;
         for _ in 0..3 {
             let report = run(&next, &plan);
-            release(&folder);
+            release_fifo(&folder);
             said = format!("{said}\nthen {report:?}");
         }
         // A directory that came before any record of a file may be meant.
-        let stays = matches!(thing, Thing::Folder) && scene.world.memory(AGENT).is_dir();
+        let stays =
+            matches!(thing, PlantedObject::Folder) && scene.world.memory_path(AGENT).is_dir();
         if stays {
             assert!(said.contains("no record says that a file"), "{said}");
             return;
@@ -188,7 +203,11 @@ fn what_an_agent_plants_at_any_moment_harms_nobody_else() {
             Some(BASELINE.as_bytes()),
             "{said}"
         );
-        assert_eq!(scene.world.pending(), Vec::<String>::new(), "{said}");
+        assert_eq!(
+            scene.world.pending_journals(),
+            Vec::<String>::new(),
+            "{said}"
+        );
         if scene.before.is_some() {
             assert!(kept(NOTE), "the note is lost: {said}");
         }
@@ -198,24 +217,27 @@ fn what_an_agent_plants_at_any_moment_harms_nobody_else() {
 }
 
 /// Runs a reset that is lost right behind the exchange of names; the folder of it.
-fn interrupted(scene: &Scene) -> PathBuf {
-    let asked = requests(Act::Reset);
+fn run_interrupted_reset(scene: &HostScenario) -> PathBuf {
+    let asked = request_names(HostOperation::Reset);
     let point = asked.iter().rposition(|it| *it == "hardlink").unwrap();
-    scene.run(Between::new(good(), super::cuts::cut_for_good(point, true)));
-    let folder = scene.world.folder(AGENT);
-    let mut names = names(&folder).into_iter();
+    scene.run(FilteredServer::new(
+        sftp_server_program(),
+        super::cuts::disconnect_for_good(point, true),
+    ));
+    let folder = scene.world.agent_directory(AGENT);
+    let mut names = sorted_names(&folder).into_iter();
     let run = names.find(|name| name.starts_with(".shepherd-")).unwrap();
     folder.join(run)
 }
 
 #[test]
-fn what_was_displaced_is_settled_however_much_is_planted_beside_it() {
-    if !there_is_a_server() {
+fn displaced_file_is_settled_despite_planted_names() {
+    if !has_sftp_server() {
         return;
     }
-    let scene = Scene::new(Act::Reset);
-    let run_folder = interrupted(&scene);
-    let old = names(&run_folder)
+    let scene = HostScenario::new(HostOperation::Reset);
+    let run_folder = run_interrupted_reset(&scene);
+    let old = sorted_names(&run_folder)
         .into_iter()
         .find(|name| name.starts_with("old"))
         .unwrap();
@@ -229,102 +251,102 @@ fn what_was_displaced_is_settled_however_much_is_planted_beside_it() {
     let (head, digits) = old.split_at(old.len() - 32);
     assert_eq!(digits.len(), 32);
     for number in 0..40 {
-        fs::write(run_folder.join(format!("{head}{number:032}")), PLANTED).unwrap();
+        fs::write(run_folder.join(format!("{head}{number:032}")), PLANTED_TEXT).unwrap();
     }
     for _ in 0..4 {
-        let next = engine(&scene.world, good());
+        let next = engine_with_connector(&scene.world, sftp_server_program());
         let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
         run(&next, &plan);
     }
-    let archive = scene.world.archive().join(AGENT);
+    let archive = scene.world.archive_directory().join(AGENT);
     assert!(
-        contains(&archive, b"a late note\n") || !scene.world.pending().is_empty(),
+        any_file_contains(&archive, b"a late note\n") || !scene.world.pending_journals().is_empty(),
         "nobody knows any more of {:?}",
-        scene.world.litter(AGENT)
+        scene.world.leftovers(AGENT)
     );
-    assert!(contains(&archive, b"a late note\n"));
+    assert!(any_file_contains(&archive, b"a late note\n"));
 }
 
 #[test]
-fn a_folder_that_is_kept_is_where_the_ledger_says() {
-    if !there_is_a_server() {
+fn kept_directory_is_where_ledger_says() {
+    if !has_sftp_server() {
         return;
     }
-    let scene = Scene::new(Act::Reset);
-    let memory = scene.world.memory(AGENT);
+    let scene = HostScenario::new(HostOperation::Reset);
+    let memory = scene.world.memory_path(AGENT);
     // From now on it is known that a file stood there.
-    let first = engine(&scene.world, good());
+    let first = engine_with_connector(&scene.world, sftp_server_program());
     let plan = first.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     run(&first, &plan);
     fs::remove_file(&memory).unwrap();
     fs::create_dir(&memory).unwrap();
     fs::write(memory.join("inside"), NOTE).unwrap();
-    interrupted(&scene);
-    let next = engine(&scene.world, good());
+    run_interrupted_reset(&scene);
+    let next = engine_with_connector(&scene.world, sftp_server_program());
     let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let report = run(&next, &plan);
-    let mut records = scene.world.records().into_iter();
+    let mut records = scene.world.read_records().into_iter();
     let kept = records.find_map(|mut record| record.event.kept_names.pop());
     let kept = kept.unwrap_or_else(|| panic!("{report:?}"));
     assert!(
         scene
             .world
-            .folder(AGENT)
+            .agent_directory(AGENT)
             .join(&kept)
             .join("inside")
             .exists(),
         "{kept} is not there; {:?} is",
-        scene.world.litter(AGENT)
+        scene.world.leftovers(AGENT)
     );
 }
 
 #[test]
-fn a_link_in_place_of_the_folder_of_a_run_is_not_followed() {
-    if !there_is_a_server() {
+fn symlink_replacing_run_directory_is_not_followed() {
+    if !has_sftp_server() {
         return;
     }
-    let scene = Scene::new(Act::Reset);
-    let run_folder = interrupted(&scene);
+    let scene = HostScenario::new(HostOperation::Reset);
+    let run_folder = run_interrupted_reset(&scene);
     let away = scene.world.root.join("away");
     fs::create_dir(&away).unwrap();
     fs::rename(&run_folder, scene.world.root.join("taken")).unwrap();
     let old = format!("old.shepherd-{}", "0".repeat(32));
     for name in ["new", old.as_str()] {
-        fs::write(away.join(name), PLANTED).unwrap();
+        fs::write(away.join(name), PLANTED_TEXT).unwrap();
     }
     symlink(&away, &run_folder).unwrap();
-    let next = engine(&scene.world, good());
+    let next = engine_with_connector(&scene.world, sftp_server_program());
     let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let report = run(&next, &plan);
     let mut expected = vec!["new".to_string(), old];
     expected.sort();
-    assert_eq!(names(&away), expected, "{report:?}");
-    let archive = scene.world.archive().join(AGENT);
-    assert!(!contains(&archive, PLANTED), "{report:?}");
+    assert_eq!(sorted_names(&away), expected, "{report:?}");
+    let archive = scene.world.archive_directory().join(AGENT);
+    assert!(!any_file_contains(&archive, PLANTED_TEXT), "{report:?}");
     assert_eq!(scene.memory().as_deref(), Some(BASELINE.as_bytes()));
 }
 
 #[test]
-fn a_memory_whose_new_file_is_gone_is_put_back() {
-    if !there_is_a_server() {
+fn memory_with_missing_new_file_is_put_back() {
+    if !has_sftp_server() {
         return;
     }
     for gone in [false, true] {
-        is_put_back(gone);
+        assert_put_back(gone);
     }
 }
 
-fn is_put_back(gone: bool) {
-    let scene = Scene::new(Act::Reset);
-    let asked = requests(Act::Reset);
+fn assert_put_back(gone: bool) {
+    let scene = HostScenario::new(HostOperation::Reset);
+    let asked = request_names(HostOperation::Reset);
     let point = asked.iter().rposition(|it| *it == "hardlink").unwrap();
-    scene.run(Between::new(
-        good(),
-        super::cuts::cut_for_good(point, false),
+    scene.run(FilteredServer::new(
+        sftp_server_program(),
+        super::cuts::disconnect_for_good(point, false),
     ));
     assert_eq!(scene.memory(), None);
-    let folder = scene.world.folder(AGENT);
-    let mut inside = names(&folder).into_iter();
+    let folder = scene.world.agent_directory(AGENT);
+    let mut inside = sorted_names(&folder).into_iter();
     let run_folder = inside.find(|name| name.starts_with(".shepherd-")).unwrap();
     // As a power cut leaves it where the server lacks fsync.
     let new = folder.join(run_folder).join("new");
@@ -333,23 +355,23 @@ fn is_put_back(gone: bool) {
         false => fs::write(new, "").unwrap(),
     }
     // It is not to be reset now; what was left is settled all the same.
-    let mut world = scene.world.without(AGENT);
-    let memory = world.memory(AGENT);
+    let mut world = scene.world.without_agent(AGENT);
+    let memory = world.memory_path(AGENT);
     let lines = format!(
         "remote_host = box\nremote_memory = {}\nprotect = readonly",
         memory.display()
     );
-    world.add(AGENT, &lines);
-    let next = engine(&world, good());
+    world.add_agent(AGENT, &lines);
+    let next = engine_with_connector(&world, sftp_server_program());
     let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let report = run(&next, &plan);
-    let records = world.records();
+    let records = world.read_records();
     assert!(
         memory.exists(),
         "the memory is absent: {report:?} {records:?}"
     );
     assert_eq!(fs::read(&memory).ok(), scene.before);
     assert!(records.iter().all(|it| it.event.outcome != Outcome::Ok));
-    assert_eq!(world.litter(AGENT), Vec::<String>::new());
-    assert_eq!(world.pending(), Vec::<String>::new());
+    assert_eq!(world.leftovers(AGENT), Vec::<String>::new());
+    assert_eq!(world.pending_journals(), Vec::<String>::new());
 }

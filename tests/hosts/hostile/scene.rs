@@ -11,10 +11,12 @@ use std::thread;
 use memory_shepherd::engine::{Engine, Outcome, Plan, RunReport, UndoMode, UndoTarget};
 use memory_shepherd::transport::sftp::ssh::Connector;
 
-use super::frames::{INIT, called};
+use super::frames::{INIT, request_name};
 
-use crate::remote::{add_remote, engine};
-use crate::servers::{Between, Ear, Fate, Judge, Program, Said, sftp_server};
+use crate::remote::{add_remote_agent, engine_with_connector};
+use crate::servers::{
+    FilteredServer, ReplyFate, ReplyFilter, RequestFate, RequestFilter, ServerProgram, sftp_server,
+};
 use crate::world::{BASELINE, World};
 
 /// What the agent wrote.
@@ -23,11 +25,11 @@ pub const NOTE: &[u8] = b"a note of the agent\n";
 pub const AGENT: &str = "ranger";
 
 /// Machines that test are slow, and shared.
-pub const PATIENT: &str = "remote_timeout = 600";
+pub const LONG_TIMEOUT: &str = "remote_timeout = 600";
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Act {
+pub enum HostOperation {
     /// A memory with a note is reset.
     Reset,
     /// A memory is made where none was.
@@ -35,49 +37,54 @@ pub enum Act {
     /// A reset is undone.
     Undo,
     /// The making of a memory is undone.
-    TakeBack,
+    UndoCreate,
 }
 
-pub const ACTS: [Act; 4] = [Act::Reset, Act::Create, Act::Undo, Act::TakeBack];
+pub const HOST_OPERATIONS: [HostOperation; 4] = [
+    HostOperation::Reset,
+    HostOperation::Create,
+    HostOperation::Undo,
+    HostOperation::UndoCreate,
+];
 
-pub struct Scene {
+pub struct HostScenario {
     pub world: World,
     /// What stood there before the first run.
     pub before: Option<Vec<u8>>,
     plan: Plan,
     /// What it comes to.
-    goal: Option<Vec<u8>>,
+    expected_memory: Option<Vec<u8>>,
 }
 
 /// OpenSSH's server.
-pub fn good() -> Program {
+pub fn sftp_server_program() -> ServerProgram {
     sftp_server().unwrap()
 }
 
 /// Whether there is one; says so if there is not.
-pub fn there_is_a_server() -> bool {
+pub fn has_sftp_server() -> bool {
     sftp_server().is_some()
 }
 
 /// Whether all of a sweep is wanted.
-pub fn full() -> bool {
+pub fn is_full_harness() -> bool {
     std::env::var_os("HARNESS").is_some_and(|value| value == "full")
 }
 
 /// All points of a sweep, or each of so many.
-pub fn some<T>(points: Vec<T>, each: usize) -> Vec<T> {
-    let step = if full() { 1 } else { each };
+pub fn sample_points<T>(points: Vec<T>, each: usize) -> Vec<T> {
+    let step = if is_full_harness() { 1 } else { each };
     points.into_iter().step_by(step).collect()
 }
 
 /// Tries all points, so many at a time: most of the time a run waits for a disk.
 /// One that fails keeps no other from being tried.
-pub fn each<T: Send>(points: Vec<T>, together: usize, try_one: impl Fn(T) + Sync) -> usize {
+pub fn try_each<T: Send>(points: Vec<T>, together: usize, try_one: impl Fn(T) + Sync) -> usize {
     let count = points.len();
     let left = Mutex::new(points.into_iter());
-    let failed = Count::default();
+    let failed = SharedCount::default();
     let work = || {
-        while let Some(point) = next(&left) {
+        while let Some(point) = take_next(&left) {
             if catch_unwind(AssertUnwindSafe(|| try_one(point))).is_err() {
                 failed.add();
             }
@@ -96,75 +103,80 @@ pub fn each<T: Send>(points: Vec<T>, together: usize, try_one: impl Fn(T) + Sync
     count
 }
 
-fn next<T>(left: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
+fn take_next<T>(left: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
     left.lock().unwrap().next()
 }
 
 /// Passes whatever begins a session, and has the rest judged.
-pub fn judge(act: impl Fn(usize, &mut Vec<u8>) -> Fate + Send + Sync + 'static) -> Judge {
+pub fn request_filter(
+    act: impl Fn(usize, &mut Vec<u8>) -> RequestFate + Send + Sync + 'static,
+) -> RequestFilter {
     Arc::new(move |number, frame| match frame[0] {
-        INIT => Fate::Pass,
+        INIT => RequestFate::Pass,
         _ => act(number, frame),
     })
 }
 
-pub fn pass() -> Judge {
-    judge(|_, _| Fate::Pass)
+pub fn pass_all() -> RequestFilter {
+    request_filter(|_, _| RequestFate::Pass)
 }
 
 /// Does this at one request only.
-pub fn at(point: usize, act: impl Fn(&mut Vec<u8>) -> Fate + Send + Sync + 'static) -> Judge {
-    judge(move |number, frame| match number == point {
+pub fn filter_at(
+    point: usize,
+    act: impl Fn(&mut Vec<u8>) -> RequestFate + Send + Sync + 'static,
+) -> RequestFilter {
+    request_filter(move |number, frame| match number == point {
         true => act(frame),
-        false => Fate::Pass,
+        false => RequestFate::Pass,
     })
 }
 
 /// Hears the answers to all but the beginning of sessions.
-pub fn ear(
-    act: impl Fn(&crate::servers::Asked, &mut Vec<u8>) -> Said + Send + Sync + 'static,
-) -> Ear {
+pub fn reply_filter(
+    act: impl Fn(&crate::servers::SentRequest, &mut Vec<u8>) -> ReplyFate + Send + Sync + 'static,
+) -> ReplyFilter {
     Arc::new(move |asked, frame| match asked.frame[0] {
-        INIT => Said::Pass,
+        INIT => ReplyFate::Pass,
         _ => act(asked, frame),
     })
 }
 
 /// What is asked of a host in an undisturbed run, in order; the first begins it.
-pub fn requests(act: Act) -> Vec<&'static str> {
+pub fn request_names(act: HostOperation) -> Vec<&'static str> {
     let heard = Arc::new(Mutex::new(vec!["init"]));
     let hears = Arc::clone(&heard);
-    let all = judge(move |_, frame| {
-        hears.lock().unwrap().push(called(frame));
-        Fate::Pass
+    let all = request_filter(move |_, frame| {
+        hears.lock().unwrap().push(request_name(frame));
+        RequestFate::Pass
     });
-    let scene = Scene::new(act);
-    let report = scene.run(Between::new(good(), all));
+    let scene = HostScenario::new(act);
+    let report = scene.run(FilteredServer::new(sftp_server_program(), all));
     assert_eq!(report.results[0].outcome, Outcome::Ok, "{report:?}");
     let heard = heard.lock().unwrap();
     heard.clone()
 }
 
-impl Scene {
-    pub fn new(act: Act) -> Scene {
-        Scene::with(act, PATIENT)
+impl HostScenario {
+    pub fn new(act: HostOperation) -> HostScenario {
+        HostScenario::with_general(act, LONG_TIMEOUT)
     }
 
     /// The same with a line in the section of the agent's host.
-    pub fn with(act: Act, general: &str) -> Scene {
+    pub fn with_general(act: HostOperation, general: &str) -> HostScenario {
         // While it is prepared, hosts may take their time.
-        let mut world = World::new(&[]).general(PATIENT);
-        add_remote(&mut world, AGENT, "box");
-        let had_one = matches!(act, Act::Reset | Act::Undo);
+        let mut world = World::new(&[]).with_general(LONG_TIMEOUT);
+        add_remote_agent(&mut world, AGENT, "box");
+        let had_one = matches!(act, HostOperation::Reset | HostOperation::Undo);
         if had_one {
             world.write_scratch(AGENT, NOTE);
         }
-        let before = had_one.then(|| world.read(AGENT));
-        let first = engine(&world, good());
+        let before = had_one.then(|| world.read_memory(AGENT));
+        let first = engine_with_connector(&world, sftp_server_program());
         let goal = match act {
-            Act::Reset | Act::Create => Some(BASELINE.as_bytes().to_vec()),
-            Act::Undo | Act::TakeBack => {
-                let ran = world.reset_by(&first);
+            HostOperation::Reset | HostOperation::Create => Some(BASELINE.as_bytes().to_vec()),
+            HostOperation::Undo | HostOperation::UndoCreate => {
+                let ran = world.reset_with_engine(&first);
                 assert_eq!(
                     ran.report.results[0].outcome,
                     Outcome::Ok,
@@ -175,47 +187,49 @@ impl Scene {
             }
         };
         let plan = match act {
-            Act::Reset | Act::Create => first.plan_unobserved(&[AGENT.to_string()], false).unwrap(),
-            Act::Undo | Act::TakeBack => undo(&first),
+            HostOperation::Reset | HostOperation::Create => {
+                first.plan_unobserved(&[AGENT.to_string()], false).unwrap()
+            }
+            HostOperation::Undo | HostOperation::UndoCreate => plan_undo(&first),
         };
-        Scene {
-            world: world.general(general),
+        HostScenario {
+            world: world.with_general(general),
             before,
             plan,
-            goal,
+            expected_memory: goal,
         }
     }
 
     /// From now on hosts may take their time.
-    pub fn patient(self) -> Scene {
-        let world = self.world.general(PATIENT);
-        Scene { world, ..self }
+    pub fn with_long_timeout(self) -> HostScenario {
+        let world = self.world.with_general(LONG_TIMEOUT);
+        HostScenario { world, ..self }
     }
 
     /// The run, by this way.
     pub fn run(&self, dial: impl Connector + 'static) -> RunReport {
-        let by = engine(&self.world, dial);
+        let by = engine_with_connector(&self.world, dial);
         run(&by, &self.plan)
     }
 
     pub fn memory(&self) -> Option<Vec<u8>> {
-        fs::read(self.world.memory(AGENT)).ok()
+        fs::read(self.world.memory_path(AGENT)).ok()
     }
 
     /// Whether these bytes are in the memory, beside it, or in the archive.
-    pub fn has(&self, bytes: &[u8]) -> bool {
-        contains(&self.world.folder(AGENT), bytes)
-            || contains(&self.world.archive().join(AGENT), bytes)
+    pub fn preserves(&self, bytes: &[u8]) -> bool {
+        any_file_contains(&self.world.agent_directory(AGENT), bytes)
+            || any_file_contains(&self.world.archive_directory().join(AGENT), bytes)
     }
 
     /// What holds whatever happened: nothing is lost, and the memory is whole, or
     /// there is a record of why it is not there.
-    pub fn holds(&self, said: &str) {
+    pub fn assert_invariants(&self, said: &str) {
         if self.before.is_some() {
-            assert!(self.has(NOTE), "the note is lost: {said}");
+            assert!(self.preserves(NOTE), "the note is lost: {said}");
         }
         let memory = self.memory();
-        let absent_is_fine = self.before.is_none() || !self.world.pending().is_empty();
+        let absent_is_fine = self.before.is_none() || !self.world.pending_journals().is_empty();
         let whole = match &memory {
             None => absent_is_fine,
             Some(bytes) => Some(bytes) == self.before.as_ref() || bytes == BASELINE.as_bytes(),
@@ -225,17 +239,17 @@ impl Scene {
     }
 
     /// What a run says that it did, it did.
-    pub fn is_true(&self, report: &RunReport, said: &str) {
+    pub fn assert_report_is_true(&self, report: &RunReport, said: &str) {
         let result = &report.results[0];
         if result.outcome == Outcome::Ok && result.kind.is_none() {
-            assert_eq!(self.memory(), self.goal, "{said}");
+            assert_eq!(self.memory(), self.expected_memory, "{said}");
         }
     }
 
     /// The next run, with a good server, puts everything right; and it can be
     /// undone to the exact bytes.
-    pub fn settles(&self, said: &str) {
-        let next = engine(&self.world, good());
+    pub fn assert_next_run_settles(&self, said: &str) {
+        let next = engine_with_connector(&self.world, sftp_server_program());
         let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
         let report = run(&next, &plan);
         let said = format!("{said}\nthen {report:?}");
@@ -245,29 +259,29 @@ impl Scene {
             Some(BASELINE.as_bytes()),
             "{said}"
         );
-        let litter = self.world.litter(AGENT);
+        let litter = self.world.leftovers(AGENT);
         assert!(litter.is_empty(), "{litter:?} is left: {said}");
-        let pending = self.world.pending();
+        let pending = self.world.pending_journals();
         assert!(pending.is_empty(), "{pending:?} is left: {said}");
         if self.before.is_some() {
             assert!(
-                contains(&self.world.archive().join(AGENT), NOTE),
+                any_file_contains(&self.world.archive_directory().join(AGENT), NOTE),
                 "the note is lost: {said}"
             );
         }
-        let report = run(&next, &undo(&next));
+        let report = run(&next, &plan_undo(&next));
         let said = format!("{said}\nundone {report:?}");
         assert_eq!(report.results[0].outcome, Outcome::Ok, "{said}");
         assert_eq!(self.memory(), self.before, "{said}");
     }
 
     /// A run by this way, and all that must hold afterwards.
-    pub fn survives(&self, dial: impl Connector + 'static, fault: &str) -> RunReport {
+    pub fn assert_survives(&self, dial: impl Connector + 'static, fault: &str) -> RunReport {
         let report = self.run(dial);
         let said = format!("{fault}: {report:?}");
-        self.holds(&said);
-        self.is_true(&report, &said);
-        self.settles(&said);
+        self.assert_invariants(&said);
+        self.assert_report_is_true(&report, &said);
+        self.assert_next_run_settles(&said);
         report
     }
 }
@@ -276,27 +290,27 @@ pub fn run(engine: &Engine, plan: &Plan) -> RunReport {
     engine.apply_plan(plan, false, &AtomicBool::new(false), &mut |_| {})
 }
 
-pub fn undo(engine: &Engine) -> Plan {
+pub fn plan_undo(engine: &Engine) -> Plan {
     let target = UndoTarget::Agents(vec![AGENT.to_string()]);
     engine.plan_undo(&target, UndoMode::Refuse, false).unwrap()
 }
 
 /// Whether a file in a folder, or in one in it, has these bytes.
-pub fn contains(folder: &Path, bytes: &[u8]) -> bool {
+pub fn any_file_contains(folder: &Path, bytes: &[u8]) -> bool {
     let items = fs::read_dir(folder).into_iter().flatten();
     items.map(Result::unwrap).any(|item| {
         let kind = item.file_type().unwrap();
         let has = |whole: Vec<u8>| whole.windows(bytes.len()).any(|part| part == bytes);
-        kind.is_dir() && contains(&item.path(), bytes)
+        kind.is_dir() && any_file_contains(&item.path(), bytes)
             || kind.is_file() && fs::read(item.path()).is_ok_and(has)
     })
 }
 
 /// Counts how often something was reached.
 #[derive(Clone, Default)]
-pub struct Count(Arc<AtomicUsize>);
+pub struct SharedCount(Arc<AtomicUsize>);
 
-impl Count {
+impl SharedCount {
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }

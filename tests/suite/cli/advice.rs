@@ -8,8 +8,8 @@ use super::*;
 /// Every verb that comes to the archive says so of the path that the config
 /// leads to, and names the one to write instead.
 #[test]
-fn a_link_above_the_archive_is_named_with_the_real_path() {
-    let site = busy();
+fn link_above_archive_names_real_path() {
+    let site = site_with_notes_and_drift();
     fs::create_dir_all(site.path("dotfiles/shepherd")).unwrap();
     symlink("../dotfiles", site.path("home/.config")).unwrap();
     let config = site.read("memory-shepherd.conf");
@@ -26,79 +26,82 @@ fn a_link_above_the_archive_is_named_with_the_real_path() {
             "memory-shepherd.conf",
             config.replace("archive_dir=./archives", &format!("archive_dir={path}")),
         );
-        let ran = site.run(["reset", "--all"]).code(3);
-        assert!(!ran.out.contains("sweeping"), "{}", ran.out);
-        assert!(!ran.err.contains("levels"), "{}", ran.err);
+        let ran = site.run(["reset", "--all"]).assert_code(3);
+        assert!(!ran.stdout.contains("sweeping"), "{}", ran.stdout);
+        assert!(!ran.stderr.contains("levels"), "{}", ran.stderr);
         let _ = ran
-            .warns(&format!("{path} goes through a symbolic link"))
-            .warns(&format!(
+            .assert_stderr_has(&format!("{path} goes through a symbolic link"))
+            .assert_stderr_has(&format!(
                 "hint: write the real path in the configuration: {real}\n"
             ));
         let _ = site
             .run(["archive", "list", "code-reviewer"])
-            .code(3)
-            .warns(&format!("{real}/code-reviewer\n"));
+            .assert_code(3)
+            .assert_stderr_has(&format!("{real}/code-reviewer\n"));
         let _ = site
             .run(["doctor"])
-            .code(1)
-            .says("is reached through a link")
-            .says(&format!("the config: {real}\n"));
+            .assert_code(1)
+            .assert_stdout_has("is reached through a link")
+            .assert_stdout_has(&format!("the config: {real}\n"));
         // What it says, works.
         site.write(
             "memory-shepherd.conf",
             config.replace("archive_dir=./archives", &format!("archive_dir={real}")),
         );
-        let _ = site.run(["reset", "--all"]).code(0);
+        let _ = site.run(["reset", "--all"]).assert_code(0);
         fs::remove_dir_all(&real).unwrap();
-        site.append(REVIEWER, "- a note\n");
+        site.append(REVIEWER_MEMORY, "- a note\n");
     }
 }
 
 #[test]
-fn a_config_that_is_reached_through_a_link_leads_to_the_real_archive() {
-    let site = busy();
+fn config_through_link_names_real_archive() {
+    let site = site_with_notes_and_drift();
     let elsewhere = Site::new();
     symlink(&site.dir, elsewhere.path("link")).unwrap();
     let _ = elsewhere
         .run(["--config", "link/memory-shepherd.conf", "reset", "--all"])
-        .warns("link/archives goes through a symbolic link")
-        .warns(&format!("configuration: {}/archives\n", site.dir.display()));
+        .assert_stderr_has("link/archives goes through a symbolic link")
+        .assert_stderr_has(&format!("configuration: {}/archives\n", site.dir.display()));
 }
 
 #[test]
-fn whoever_has_no_config_is_told_how_to_get_one() {
+fn missing_config_explains_how_to_get_one() {
     let site = Site::new();
     fs::remove_file(site.path("memory-shepherd.conf")).unwrap();
-    let ran = site.run(["reset", "--all"]).code(2);
+    let ran = site.run(["reset", "--all"]).assert_code(2);
     let user = "home/.config/memory-shepherd/memory-shepherd.conf";
     let example = "config/memory-shepherd.conf.example";
-    let ran = ran.warns(&format!(
+    let ran = ran.assert_stderr_has(&format!(
         "copy {example} of the sources to {} and",
         site.path(user).display()
     ));
-    let _ = ran.warns("memory-shepherd demo");
+    let _ = ran.assert_stderr_has("memory-shepherd demo");
     // What it says, works.
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     site.write(user, fs::read(root.join(example)).unwrap());
-    let _ = site.run(["config", "check"]).code(0).says("2 agents");
+    let _ = site
+        .run(["config", "check"])
+        .assert_code(0)
+        .assert_stdout_has("2 agents");
 }
 
 /// No message sends anybody to a command that there is not.
 #[test]
-fn every_command_that_a_message_names_exists() {
-    fn sources(folder: &std::path::Path, all: &mut String) {
+fn commands_named_in_messages_exist() {
+    fn collect_sources(folder: &std::path::Path, all: &mut String) {
         for item in fs::read_dir(folder).unwrap() {
             let path = item.unwrap().path();
             match path.is_dir() {
-                true => sources(&path, all),
+                true => collect_sources(&path, all),
                 false => all.push_str(&fs::read_to_string(path).unwrap()),
             }
         }
     }
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut all = String::new();
-    sources(&root.join("src"), &mut all);
-    let help = Site::new().run(["--help"]).code(0).out;
+    collect_sources(&root.join("src"), &mut all);
+    let help = Site::new().run(["--help"]).assert_code(0).stdout;
     let is_verb = |word: &str| help.contains(&format!("\n  {word} "));
     assert!(is_verb("reset") && !is_verb("init"));
     let mut named = 0;
@@ -115,36 +118,44 @@ fn every_command_that_a_message_names_exists() {
 }
 
 #[test]
-fn a_config_without_agents_is_no_success_of_a_reset() {
+fn reset_with_no_agents_fails() {
     let site = Site::new();
     let config = site.read("memory-shepherd.conf");
     let general = &config[..config.find("[code-reviewer]").unwrap()];
     site.write("memory-shepherd.conf", general);
-    let check = site.run(["config", "check"]).code(0);
-    let _ = check.says("the config has no agents").says("1 warning");
+    let check = site.run(["config", "check"]).assert_code(0);
+    let _ = check
+        .assert_stdout_has("the config has no agents")
+        .assert_stdout_has("1 warning");
     for arguments in [
         &["reset", "--all"][..],
         &["all"],
         &["reset", "--all", "--dry-run"],
         &["reset", "--all", "--json"],
     ] {
-        let ran = site.ran(site.command().args(arguments)).code(2);
-        let _ = ran.warns("memory-shepherd.conf has no agents, so there is none to reset");
+        let ran = site
+            .run_command(site.command().args(arguments))
+            .assert_code(2);
+        let _ =
+            ran.assert_stderr_has("memory-shepherd.conf has no agents, so there is none to reset");
     }
     assert!(!site.path("archives").exists());
-    let _ = site.run(["status"]).code(0).says("no agents");
+    let _ = site
+        .run(["status"])
+        .assert_code(0)
+        .assert_stdout_has("no agents");
     let _ = site
         .run(["doctor"])
-        .code(0)
-        .says("the config has no agents");
+        .assert_code(0)
+        .assert_stdout_has("the config has no agents");
 }
 
 #[test]
-fn a_command_without_its_verb_is_told_which_there_are() {
+fn missing_subcommand_lists_subcommands() {
     let site = Site::new();
     for (command, verbs) in [("archive", "list, pin, unpin"), ("config", "check, show")] {
         for arguments in [["--json", command], [command, "--json"]] {
-            let error = site.run(arguments).code(2).json()["error"].take();
+            let error = site.run(arguments).assert_code(2).json()["error"].take();
             let message = format!("`memory-shepherd {command}` needs one of its commands: {verbs}");
             assert_eq!(error["message"], message);
             assert_eq!(error["kind"], "user");
@@ -152,37 +163,42 @@ fn a_command_without_its_verb_is_told_which_there_are() {
         // People get the help.
         let _ = site
             .run([command])
-            .code(2)
-            .warns("Usage: memory-shepherd")
-            .warns("Exit codes:");
+            .assert_code(2)
+            .assert_stderr_has("Usage: memory-shepherd")
+            .assert_stderr_has("Exit codes:");
     }
 }
 
 #[test]
-fn redo_takes_back_the_undo_of_one_agent() {
-    let site = busy();
-    let before = (site.read(REVIEWER), site.read(MONITOR));
+fn redo_reverts_undo_of_one_agent() {
+    let site = site_with_notes_and_drift();
+    let before = (site.read(REVIEWER_MEMORY), site.read(MONITOR_MEMORY));
     let _ = site.run(["reset", "--all"]);
-    let clean = (site.read(REVIEWER), site.read(MONITOR));
-    let _ = site.run(["undo", "code-reviewer", "monitor-bot"]).code(0);
-    assert_eq!((site.read(REVIEWER), site.read(MONITOR)), before);
+    let clean = (site.read(REVIEWER_MEMORY), site.read(MONITOR_MEMORY));
+    let _ = site
+        .run(["undo", "code-reviewer", "monitor-bot"])
+        .assert_code(0);
+    assert_eq!(
+        (site.read(REVIEWER_MEMORY), site.read(MONITOR_MEMORY)),
+        before
+    );
     let _ = site
         .run(["undo", "--redo", "code-reviewer", "--plan", "00000000"])
-        .code(6)
-        .warns("no longer holds");
-    let _ = site.run(["undo", "--redo", "code-reviewer"]).code(0);
+        .assert_code(6)
+        .assert_stderr_has("no longer holds");
+    let _ = site.run(["undo", "--redo", "code-reviewer"]).assert_code(0);
     assert_eq!(
-        (site.read(REVIEWER), site.read(MONITOR)),
+        (site.read(REVIEWER_MEMORY), site.read(MONITOR_MEMORY)),
         (clean.0, before.1)
     );
 }
 
 #[test]
-fn an_undo_whose_entry_is_gone_says_what_brings_it_back() {
-    let site = busy();
-    let before = site.read(REVIEWER);
-    let _ = site.run(["reset", "code-reviewer"]).code(0);
-    let entry = &site.entries("code-reviewer")[0];
+fn undo_without_its_entry_names_the_remedy() {
+    let site = site_with_notes_and_drift();
+    let before = site.read(REVIEWER_MEMORY);
+    let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
+    let entry = &site.entry_names("code-reviewer")[0];
     let entry = site.path("archives/code-reviewer").join(entry);
     let folder = entry.parent().unwrap();
     let backup = fs::read(&entry).unwrap();
@@ -191,8 +207,10 @@ fn an_undo_whose_entry_is_gone_says_what_brings_it_back() {
             &["undo", "code-reviewer"][..],
             &["undo", "code-reviewer", "--dry-run"],
         ] {
-            let ran = site.ran(site.command().args(arguments)).code(3);
-            let said = ran.out + &ran.err;
+            let ran = site
+                .run_command(site.command().args(arguments))
+                .assert_code(3);
+            let said = ran.stdout + &ran.stderr;
             let why = format!("{}: no such file", entry.display());
             assert!(said.contains(&why), "{said}");
             assert!(said.contains("put the entry back from a backup"), "{said}");
@@ -205,16 +223,16 @@ fn an_undo_whose_entry_is_gone_says_what_brings_it_back() {
     // What it says, works.
     fs::create_dir(folder).unwrap();
     fs::write(&entry, backup).unwrap();
-    let _ = site.run(["undo", "code-reviewer"]).code(0);
-    assert_eq!(site.read(REVIEWER), before);
+    let _ = site.run(["undo", "code-reviewer"]).assert_code(0);
+    assert_eq!(site.read(REVIEWER_MEMORY), before);
 }
 
 #[test]
-fn trouble_beside_the_agents_is_in_json_and_in_the_ledger() {
-    let site = busy();
+fn run_level_trouble_is_in_json_and_ledger() {
+    let site = site_with_notes_and_drift();
     site.write("archives/.shepherd/tx/ghost.x.json", "{}");
-    let ran = site.run(["reset", "--all", "--json"]).code(1);
-    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let ran = site.run(["reset", "--all", "--json"]).assert_code(1);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     let [trouble] = report["trouble"].as_array().unwrap().as_slice() else {
         panic!("{report}");
     };
@@ -227,8 +245,8 @@ fn trouble_beside_the_agents_is_in_json_and_in_the_ledger() {
             .unwrap()
             .contains("give the agent its name back")
     );
-    let log = site.run(["log", "--json"]).code(0);
-    let log: serde_json::Value = serde_json::from_str(&log.out).unwrap();
+    let log = site.run(["log", "--json"]).assert_code(0);
+    let log: serde_json::Value = serde_json::from_str(&log.stdout).unwrap();
     let last = log["records"].as_array().unwrap().last().unwrap();
     assert_eq!(
         (&last["run"], &last["outcome"]),

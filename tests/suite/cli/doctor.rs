@@ -5,31 +5,31 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use super::*;
 
 #[test]
-fn finds_a_sound_fleet_sound() {
-    let site = busy();
-    let _ = site.run(["reset", "--all"]).code(0);
-    let ran = site.run(["doctor"]).code(0);
-    assert!(!ran.out.contains("FAIL"), "{}", ran.out);
+fn doctor_passes_sound_fleet() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    let ran = site.run(["doctor"]).assert_code(0);
+    assert!(!ran.stdout.contains("FAIL"), "{}", ran.stdout);
     let _ = ran
-        .says("the ledger is whole")
-        .says("warn  there is no seal");
+        .assert_stdout_has("the ledger is whole")
+        .assert_stdout_has("warn  there is no seal");
 }
 
 #[test]
-fn finds_what_makes_promises_hollow() {
-    let site = busy();
+fn doctor_finds_setups_that_break_guarantees() {
+    let site = site_with_notes_and_drift();
     let config = site.read("memory-shepherd.conf");
     let config = config.replace(
         "archive_dir=./archives",
         "archive_dir=./agents/code-reviewer/a",
     );
     site.write("memory-shepherd.conf", config);
-    let ran = site.run(["doctor"]).code(2);
+    let ran = site.run(["doctor"]).assert_code(2);
     let _ = ran
-        .says("FAIL  config line 3: archive_dir, ")
-        .says("is inside the directory of `code-reviewer`");
+        .assert_stdout_has("FAIL  config line 3: archive_dir, ")
+        .assert_stdout_has("is inside the directory of `code-reviewer`");
 
-    let site = busy();
+    let site = site_with_notes_and_drift();
     let config = site.read("memory-shepherd.conf");
     site.write(
         "agents/code-reviewer/fleet.conf",
@@ -37,97 +37,106 @@ fn finds_what_makes_promises_hollow() {
     );
     let ran = site.run(["doctor", "--config", "agents/code-reviewer/fleet.conf"]);
     let _ = ran
-        .code(1)
-        .says("FAIL  the config lies inside the directory of code-reviewer");
+        .assert_code(1)
+        .assert_stdout_has("FAIL  the config lies inside the directory of code-reviewer");
 
-    let site = busy();
-    fs::hard_link(site.path(REVIEWER), site.path("agents/monitor-bot/other")).unwrap();
-    fs::rename(site.path("agents/monitor-bot/other"), site.path(MONITOR)).unwrap();
-    let _ = site
-        .run(["doctor"])
-        .code(0)
-        .says("are hard links to one file");
-
-    let site = busy();
-    fs::remove_file(site.path(MONITOR)).unwrap();
+    let site = site_with_notes_and_drift();
     fs::hard_link(
-        site.path("baselines/monitor-bot-MEMORY.md"),
-        site.path(MONITOR),
+        site.path(REVIEWER_MEMORY),
+        site.path("agents/monitor-bot/other"),
+    )
+    .unwrap();
+    fs::rename(
+        site.path("agents/monitor-bot/other"),
+        site.path(MONITOR_MEMORY),
     )
     .unwrap();
     let _ = site
         .run(["doctor"])
-        .code(1)
-        .says("is a hard link to the baseline");
+        .assert_code(0)
+        .assert_stdout_has("are hard links to one file");
 
-    let site = busy();
+    let site = site_with_notes_and_drift();
+    fs::remove_file(site.path(MONITOR_MEMORY)).unwrap();
+    fs::hard_link(
+        site.path("baselines/monitor-bot-MEMORY.md"),
+        site.path(MONITOR_MEMORY),
+    )
+    .unwrap();
+    let _ = site
+        .run(["doctor"])
+        .assert_code(1)
+        .assert_stdout_has("is a hard link to the baseline");
+
+    let site = site_with_notes_and_drift();
     for _ in 0..2 {
-        site.append(REVIEWER, "- more\n");
-        let _ = site.run(["reset", "code-reviewer"]).code(0);
+        site.append(REVIEWER_MEMORY, "- more\n");
+        let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
     }
     let ledger = site.read("archives/.shepherd/ledger.jsonl");
     let first = ledger.split_inclusive('\n').next().unwrap();
     site.write("archives/.shepherd/ledger.jsonl", first);
     let _ = site
         .run(["doctor"])
-        .code(1)
-        .says("the ledger ends with record 1, but reset.log has the head of record 2");
+        .assert_code(1)
+        .assert_stdout_has("the ledger ends with record 1, but reset.log has the head of record 2");
 
-    let site = busy();
+    let site = site_with_notes_and_drift();
     site.write("archives/monitor", "no directory");
     let _ = site
         .run(["doctor"])
-        .code(1)
-        .says("archives/monitor is not a directory");
+        .assert_code(1)
+        .assert_stdout_has("archives/monitor is not a directory");
 
-    let site = busy();
+    let site = site_with_notes_and_drift();
     fs::rename(site.path("baselines"), site.path("real")).unwrap();
     symlink("real", site.path("baselines")).unwrap();
     let _ = site
         .run(["doctor"])
-        .code(1)
-        .says("is reached through a link")
-        .says("/real");
+        .assert_code(1)
+        .assert_stdout_has("is reached through a link")
+        .assert_stdout_has("/real");
 }
 
 #[test]
-fn finds_agents_that_can_write_what_they_must_not() {
-    let site = busy();
+fn doctor_finds_agent_writable_baselines() {
+    let site = site_with_notes_and_drift();
     let agent = 4_000_000_000;
     // Only root can give files away.
-    if chown(site.path(REVIEWER), Some(agent), Some(agent)).is_err() {
+    if chown(site.path(REVIEWER_MEMORY), Some(agent), Some(agent)).is_err() {
         return;
     }
     let everybody = fs::Permissions::from_mode(0o755);
     fs::set_permissions(&site.dir, everybody).unwrap();
-    let _ = site.run(["reset", "monitor-bot"]).code(0);
-    let ran = site.run(["doctor"]).code(0);
-    let _ = ran.says("the users of 1 agent can write neither config, baselines nor archive");
-    fs::set_permissions(site.path("baselines"), fs::Permissions::from_mode(0o777)).unwrap();
-    let ran = site.run(["doctor"]).code(1);
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    let ran = site.run(["doctor"]).assert_code(0);
     let _ = ran
-        .says("FAIL  uid 4000000000 of code-reviewer can write ")
-        .says("/baselines\n");
+        .assert_stdout_has("the users of 1 agent can write neither config, baselines nor archive");
+    fs::set_permissions(site.path("baselines"), fs::Permissions::from_mode(0o777)).unwrap();
+    let ran = site.run(["doctor"]).assert_code(1);
+    let _ = ran
+        .assert_stdout_has("FAIL  uid 4000000000 of code-reviewer can write ")
+        .assert_stdout_has("/baselines\n");
 }
 
 /// Whoever owns an entry directory, or the one of the locks, decides what is in it.
 #[test]
-fn finds_every_directory_that_an_agent_can_write() {
-    let site = busy();
+fn doctor_finds_agent_writable_directories() {
+    let site = site_with_notes_and_drift();
     let agent = 4_000_000_000;
     if chown(site.path("agents/code-reviewer"), Some(agent), Some(agent)).is_err() {
         return println!("skipped: only root can give files away");
     }
     // The memory itself is root's: who owns the directory is the agent all the same.
     fs::set_permissions(&site.dir, fs::Permissions::from_mode(0o755)).unwrap();
-    let _ = site.run(["reset", "--all"]).code(0);
-    chown(site.path(REVIEWER), Some(0), Some(0)).unwrap();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    chown(site.path(REVIEWER_MEMORY), Some(0), Some(0)).unwrap();
     // It belongs to the agent for a while, so it is not found by itself.
     let doctor = || site.run(["doctor", "--config", "memory-shepherd.conf"]);
     let _ = site
         .run(["doctor"])
-        .code(0)
-        .says("ok    the users of 1 agent can");
+        .assert_code(0)
+        .assert_stdout_has("ok    the users of 1 agent can");
     for name in [
         "archives",
         "archives/reset.log",
@@ -150,8 +159,8 @@ fn finds_every_directory_that_an_agent_can_write() {
             path.display().to_string().trim_end_matches('/')
         );
         chown(&path, Some(agent), None).unwrap();
-        let ran = doctor().code(1).says(&said);
-        assert!(!ran.out.contains("can write neither"), "{}", ran.out);
+        let ran = doctor().assert_code(1).assert_stdout_has(&said);
+        assert!(!ran.stdout.contains("can write neither"), "{}", ran.stdout);
         chown(&path, Some(0), None).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions();
         for (bits, said) in [
@@ -161,73 +170,76 @@ fn finds_every_directory_that_an_agent_can_write() {
             chown(&path, None, Some(12345)).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(bits)).unwrap();
             let ran = doctor();
-            assert!(ran.out.contains(said), "{name}: {}", ran.out);
+            assert!(ran.stdout.contains(said), "{name}: {}", ran.stdout);
         }
         fs::set_permissions(&path, mode).unwrap();
         chown(&path, None, Some(0)).unwrap();
     }
-    let _ = doctor().code(0);
+    let _ = doctor().assert_code(0);
 }
 
 #[test]
-fn finds_what_an_interrupted_run_left() {
-    let site = busy();
-    let _ = site.run(["reset", "monitor-bot"]).code(0);
+fn doctor_finds_interrupted_run() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
     site.write("archives/.shepherd/tx/monitor-bot.json", "{}");
     let _ = site
         .run(["doctor"])
-        .says("warn  a run of monitor-bot goes on, or was interrupted");
+        .assert_stdout_has("warn  a run of monitor-bot goes on, or was interrupted");
     site.write("archives/.shepherd/tx/renamed.shepherd-1.json", "{}");
     let _ = site
         .run(["doctor"])
-        .code(1)
-        .says("tx/renamed.shepherd-1.json is of an agent that is not configured");
+        .assert_code(1)
+        .assert_stdout_has("tx/renamed.shepherd-1.json is of an agent that is not configured");
 }
 
 /// What it finds on a disk that cannot be written; none where no such disk can be
 /// made: in a mount namespace that ends with the program.
-fn on_a_read_only_disk(site: &Site) -> Option<crate::fixture::Ran> {
+fn doctor_on_read_only_disk(site: &Site) -> Option<crate::fixture::CommandOutput> {
     let script = "mount --bind . . && cd \"$PWD\" && mount -o remount,bind,ro . || exit 99; \
                   exec \"$0\" doctor";
     let private = ["--mount", "--propagation", "private", "sh", "-c", script];
     let mut command = assert_cmd::Command::new("unshare");
-    command.args(private).arg(PROGRAM).current_dir(&site.dir);
+    command
+        .args(private)
+        .arg(PROGRAM_PATH)
+        .current_dir(&site.dir);
     let made = command.output().is_ok_and(|it| {
         let code = it.status.code();
         code != Some(99) && !it.stdout.is_empty()
     });
-    made.then(|| site.ran(&mut command))
+    made.then(|| site.run_command(&mut command))
 }
 
 #[test]
-fn names_a_disk_that_cannot_be_written() {
-    let site = busy();
+fn doctor_names_read_only_file_system() {
+    let site = site_with_notes_and_drift();
     for archive in [false, true] {
         if archive {
-            let _ = site.run(["reset", "--all"]).code(0);
+            let _ = site.run(["reset", "--all"]).assert_code(0);
         }
-        let Some(ran) = on_a_read_only_disk(&site) else {
+        let Some(ran) = doctor_on_read_only_disk(&site) else {
             return println!("skipped: only root can mount");
         };
         let there = site.path(if archive { "archives" } else { "" });
         let there = there.display().to_string();
         let there = there.trim_end_matches('/');
         let ran = ran
-            .code(1)
-            .says(&format!(
+            .assert_code(1)
+            .assert_stdout_has(&format!(
                 "FAIL  {there} is on a read-only file system, so nothing can be reset\n      hint: mount it"
             ))
-            .says("agents/monitor-bot is on a read-only file system, so monitor-bot cannot be reset");
+            .assert_stdout_has("agents/monitor-bot is on a read-only file system, so monitor-bot cannot be reset");
         for wrong in ["os error", "run this as", "exchange", "you may not"] {
-            assert!(!ran.out.contains(wrong), "{wrong}: {}", ran.out);
+            assert!(!ran.stdout.contains(wrong), "{wrong}: {}", ran.stdout);
         }
     }
 }
 
 #[test]
-fn names_a_folder_that_cannot_be_written() {
-    let site = busy();
-    let _ = site.run(["reset", "--all"]).code(0);
+fn doctor_names_immutable_directory() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
     let archives = site.path("archives");
     let immutable = |sign: &str| {
         let mut chattr = Command::new("chattr");
@@ -244,18 +256,18 @@ fn names_a_folder_that_cannot_be_written() {
     assert!(immutable("-"));
     let path = archives.display();
     let _ = ran
-        .code(1)
-        .says(&format!(
+        .assert_code(1)
+        .assert_stdout_has(&format!(
             "FAIL  {path} is immutable, so nothing can be reset\n"
         ))
-        .says(&format!("hint: chattr -i {path}\n"));
+        .assert_stdout_has(&format!("hint: chattr -i {path}\n"));
 }
 
 /// As a kill leaves the folders above the archive, between making them and giving
 /// them to the group; and as they may have stood there before.
 #[test]
-fn finds_what_keeps_the_archives_group_out() {
-    let site = busy();
+fn doctor_finds_paths_closed_to_archive_group() {
+    let site = site_with_notes_and_drift();
     let config = site.read("memory-shepherd.conf");
     let config = config
         .replace("[general]", "[general]\narchive_group=daemon")
@@ -272,7 +284,7 @@ fn finds_what_keeps_the_archives_group_out() {
     mode("", 0o755);
     mode("x", 0o2700);
     mode("x/y", 0o700);
-    let _ = site.run(["reset", "--all"]).code(0);
+    let _ = site.run(["reset", "--all"]).assert_code(0);
     // Whether a member can read what was archived.
     let entry = format!("x/y/archives/monitor/{}", {
         let list = fs::read_dir(site.path("x/y/archives/monitor")).unwrap();
@@ -286,18 +298,19 @@ fn finds_what_keeps_the_archives_group_out() {
         output.is_ok_and(|it| it.status.success())
     };
     assert!(!reads());
-    let ran = site.run(["doctor"]).code(0);
+    let ran = site.run(["doctor"]).assert_code(0);
     let (x, y) = (site.path("x"), site.path("x/y"));
     let says = "warn  members of archive_group daemon cannot pass through";
     for folder in [&x, &y] {
         assert!(
-            ran.out.contains(&format!("{says} {} (", folder.display())),
+            ran.stdout
+                .contains(&format!("{says} {} (", folder.display())),
             "{}",
-            ran.out
+            ran.stdout
         );
     }
     // What it says, works.
-    for line in ran.out.lines().filter(|line| line.contains("hint: ch")) {
+    for line in ran.stdout.lines().filter(|line| line.contains("hint: ch")) {
         let way = line.split("hint: ").nth(1).unwrap();
         let way = way.split("; or").next().unwrap();
         if way.contains("g+x") {
@@ -305,9 +318,9 @@ fn finds_what_keeps_the_archives_group_out() {
             assert!(done.success(), "{way}");
         }
     }
-    let ran = site.run(["doctor"]).code(0);
-    assert!(!ran.out.contains(says), "{}", ran.out);
-    let _ = ran.says("ok    members of archive_group daemon can pass through");
+    let ran = site.run(["doctor"]).assert_code(0);
+    assert!(!ran.stdout.contains(says), "{}", ran.stdout);
+    let _ = ran.assert_stdout_has("ok    members of archive_group daemon can pass through");
     match Command::new("setpriv").arg("--version").output() {
         Ok(_) => assert!(reads()),
         Err(_) => println!("skipped: setpriv is not installed"),
@@ -315,18 +328,18 @@ fn finds_what_keeps_the_archives_group_out() {
 }
 
 #[test]
-fn record_of_the_future_is_named_with_the_remedy() {
-    let site = busy();
+fn doctor_names_future_record_with_remedy() {
+    let site = site_with_notes_and_drift();
     let now = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::SystemClock);
-    crate::earlier::earlier_run(&site.path("archives"), "monitor-bot", now, -40);
+    crate::earlier::insert_earlier_run(&site.path("archives"), "monitor-bot", now, -40);
     let _ = site
         .run(["doctor"])
-        .code(0)
-        .says("warn  record 1 of the ledger is of ")
-        .says("39 days ahead of this clock")
-        .says("hint: compare `date` with another clock, and set it (timedatectl");
+        .assert_code(0)
+        .assert_stdout_has("warn  record 1 of the ledger is of ")
+        .assert_stdout_has("39 days ahead of this clock")
+        .assert_stdout_has("hint: compare `date` with another clock, and set it (timedatectl");
     let _ = site
         .run(["reset", "--all"])
-        .code(0)
-        .says("which has not come yet; retention does not go by it");
+        .assert_code(0)
+        .assert_stdout_has("which has not come yet; retention does not go by it");
 }

@@ -5,35 +5,45 @@ use std::os::unix::fs::symlink;
 use super::*;
 
 #[test]
-fn is_0_when_all_went_well() {
-    let site = busy();
-    let _ = site.run(["status"]).code(0);
-    let _ = site.run([]).code(0).says("SCRATCH");
-    let _ = site.run(["diff", "monitor-bot"]).code(0);
-    let _ = site.run(["reset", "--all"]).code(0);
-    let _ = site.run(["reset", "--all"]).code(0);
-    let _ = site.run(["diff", "monitor-bot", "--exit-code"]).code(0);
-    let _ = site.run(["--version"]).code(0).says("memory-shepherd 0.");
-    let _ = site.run(["help", "reset"]).code(0).says("Exit codes:");
+fn success_exits_0() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["status"]).assert_code(0);
+    let _ = site.run([]).assert_code(0).assert_stdout_has("SCRATCH");
+    let _ = site.run(["diff", "monitor-bot"]).assert_code(0);
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    let _ = site
+        .run(["diff", "monitor-bot", "--exit-code"])
+        .assert_code(0);
+    let _ = site
+        .run(["--version"])
+        .assert_code(0)
+        .assert_stdout_has("memory-shepherd 0.");
+    let _ = site
+        .run(["help", "reset"])
+        .assert_code(0)
+        .assert_stdout_has("Exit codes:");
 }
 
 #[test]
-fn is_1_for_differences_and_findings() {
-    let site = busy();
-    let _ = site.run(["diff", "monitor-bot", "--exit-code"]).code(1);
+fn differences_and_findings_exit_1() {
+    let site = site_with_notes_and_drift();
+    let _ = site
+        .run(["diff", "monitor-bot", "--exit-code"])
+        .assert_code(1);
     let _ = site
         .run(["diff", "monitor-bot", "--exit-code", "--stat"])
-        .code(1);
+        .assert_code(1);
     fs::remove_dir_all(site.path("agents/monitor-bot")).unwrap();
     let _ = site
         .run(["doctor"])
-        .code(1)
-        .says("FAIL  the directory of monitor-bot");
+        .assert_code(1)
+        .assert_stdout_has("FAIL  the directory of monitor-bot");
 }
 
 #[test]
-fn is_2_for_usage_and_config() {
-    let site = busy();
+fn usage_and_config_errors_exit_2() {
+    let site = site_with_notes_and_drift();
     for arguments in [
         &["reset"][..],
         &["reset", "--all", "monitor-bot"],
@@ -53,154 +63,179 @@ fn is_2_for_usage_and_config() {
         &["--config", "missing.conf", "doctor"],
         &["--config", "agents", "status"],
     ] {
-        let ran = site.ran(site.command().args(arguments)).code(2);
-        assert!(!ran.err.is_empty() || !ran.out.is_empty(), "{arguments:?}");
+        let ran = site
+            .run_command(site.command().args(arguments))
+            .assert_code(2);
+        assert!(
+            !ran.stderr.is_empty() || !ran.stdout.is_empty(),
+            "{arguments:?}"
+        );
     }
     site.append("memory-shepherd.conf", "archive_groop=x\n[general]\n");
     for verb in ["status", "doctor", "log"] {
-        let _ = site.run([verb]).code(2);
+        let _ = site.run([verb]).assert_code(2);
     }
     let _ = site
         .run(["reset", "--all"])
-        .code(2)
-        .warns("nothing runs with it");
+        .assert_code(2)
+        .assert_stderr_has("nothing runs with it");
     assert!(!site.path("archives").exists());
 }
 
 #[test]
-fn is_3_for_what_cannot_be_read() {
-    let site = busy();
+fn unreadable_memory_exits_3() {
+    let site = site_with_notes_and_drift();
     site.append(
         "memory-shepherd.conf",
         "[far]\nremote_host=10.0.0.50\nremote_memory=/x/MEMORY.md\nbaseline=monitor-bot-MEMORY.md\n",
     );
     let _ = site
         .run(["status"])
-        .code(3)
-        .warns("far could not be read: ")
-        .says("3 agents");
+        .assert_code(3)
+        .assert_stderr_has("far could not be read: ")
+        .assert_stdout_has("3 agents");
 }
 
 #[test]
-fn is_4_for_integrity() {
-    let site = busy();
-    let _ = site.run(["code-reviewer"]).code(0);
+fn integrity_breach_exits_4() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["code-reviewer"]).assert_code(0);
     let sums = "0".repeat(64) + "  monitor-bot-MEMORY.md\n";
     site.write("baselines/.checksums", sums);
     let _ = site
         .run(["reset", "monitor-bot"])
-        .code(4)
-        .warns("monitor-bot");
-    let _ = site.run(["reset", "--all", "--dry-run"]).code(4);
-    let _ = site.run(["status"]).code(4).says("TAMPERED");
-    let _ = site.run(["doctor"]).code(4);
+        .assert_code(4)
+        .assert_stderr_has("monitor-bot");
+    let _ = site.run(["reset", "--all", "--dry-run"]).assert_code(4);
+    let _ = site
+        .run(["status"])
+        .assert_code(4)
+        .assert_stdout_has("TAMPERED");
+    let _ = site.run(["doctor"]).assert_code(4);
     fs::remove_file(site.path("baselines/.checksums")).unwrap();
     let ledger = site.read("archives/.shepherd/ledger.jsonl");
     site.write(
         "archives/.shepherd/ledger.jsonl",
         ledger.replace("cli", "cly"),
     );
-    let _ = site.run(["log"]).code(4).warns("broken at line 1");
-    let _ = site.run(["doctor"]).code(4);
-    let _ = site.run(["status"]).code(4).warns("LAST is not known");
+    let _ = site
+        .run(["log"])
+        .assert_code(4)
+        .assert_stderr_has("broken at line 1");
+    let _ = site.run(["doctor"]).assert_code(4);
+    let _ = site
+        .run(["status"])
+        .assert_code(4)
+        .assert_stderr_has("LAST is not known");
 }
 
 #[test]
-fn is_5_while_another_run_holds_the_lock() {
-    let site = busy();
-    let held = engine(&site).hold_agent_lock("monitor-bot").unwrap();
+fn held_lock_exits_5() {
+    let site = site_with_notes_and_drift();
+    let held = site_engine(&site).hold_agent_lock("monitor-bot").unwrap();
     let _ = site
         .run(["reset", "monitor-bot"])
-        .code(5)
-        .warns("of tester (process");
-    let _ = site.run(["reset", "--all", "--dry-run"]).code(5);
-    let _ = site.run(["status"]).code(0).says("DRIFTED");
+        .assert_code(5)
+        .assert_stderr_has("of tester (process");
+    let _ = site.run(["reset", "--all", "--dry-run"]).assert_code(5);
+    let _ = site
+        .run(["status"])
+        .assert_code(0)
+        .assert_stdout_has("DRIFTED");
     drop(held);
-    let _ = site.run(["reset", "monitor-bot"]).code(0);
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
 }
 
 #[test]
-fn is_6_for_refusals() {
-    let site = busy();
-    let _ = site.run(["reset", "monitor-bot"]).code(0);
-    site.append(MONITOR, "- more\n");
+fn refusal_exits_6() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    site.append(MONITOR_MEMORY, "- more\n");
     let _ = site
         .run(["undo", "monitor-bot", "--dry-run"])
-        .code(6)
-        .warns("--append");
+        .assert_code(6)
+        .assert_stderr_has("--append");
     let _ = site
         .run(["undo", "monitor-bot"])
-        .code(6)
-        .warns("hint: --append")
-        .warns("--overwrite");
+        .assert_code(6)
+        .assert_stderr_has("hint: --append")
+        .assert_stderr_has("--overwrite");
     let _ = site
         .run(["undo", "code-reviewer"])
-        .code(6)
-        .warns("nothing to undo");
+        .assert_code(6)
+        .assert_stderr_has("nothing to undo");
     site.append("memory-shepherd.conf", "protect=readonly\n");
     let _ = site
         .run(["reset", "monitor-bot"])
-        .code(6)
-        .warns("read-only");
+        .assert_code(6)
+        .assert_stderr_has("read-only");
     site.write("baselines/code-reviewer-MEMORY.md", "# small\n\n---\n");
     let _ = site
         .run(["reset", "code-reviewer"])
-        .code(6)
-        .warns("has only 13 bytes");
+        .assert_code(6)
+        .assert_stderr_has("has only 13 bytes");
     fs::remove_file(site.path("baselines/code-reviewer-MEMORY.md")).unwrap();
     let _ = site
         .run(["reset", "code-reviewer"])
-        .code(6)
-        .warns("is missing");
+        .assert_code(6)
+        .assert_stderr_has("is missing");
 }
 
 /// A typo in `memory_file` moves no workspace away.
 #[test]
-fn is_6_for_a_directory_as_memory() {
-    let site = busy();
+fn directory_as_memory_exits_6() {
+    let site = site_with_notes_and_drift();
     let config = site.read("memory-shepherd.conf");
     let path = "agents/code-reviewer/MEMORY.md";
     site.write(
         "memory-shepherd.conf",
         config.replace(path, "agents/code-reviewer"),
     );
-    let before = site.read(REVIEWER);
+    let before = site.read(REVIEWER_MEMORY);
     for arguments in [
         &["reset", "code-reviewer"][..],
         &["reset", "--all"],
         &["reset", "--all", "--dry-run"],
     ] {
-        let ran = site.ran(site.command().args(arguments)).code(6);
+        let ran = site
+            .run_command(site.command().args(arguments))
+            .assert_code(6);
         let said = "agents/code-reviewer is a directory, and no record says";
-        let text = format!("{}{}", ran.out, ran.err);
+        let text = format!("{}{}", ran.stdout, ran.stderr);
         assert!(text.contains(said), "{text}");
-        let _ = ran.warns("hint: add the name of the file");
+        let _ = ran.assert_stderr_has("hint: add the name of the file");
     }
-    assert_eq!(site.read(REVIEWER), before);
-    assert_eq!(site.read(MONITOR), Site::baseline("monitor-bot"));
-    let check = site.run(["config", "check"]).code(2);
-    let _ = check.says("memory-shepherd.conf:8: error: code-reviewer: ");
-    let _ = site.run(["doctor"]).code(1).says("FAIL  code-reviewer: ");
-    let _ = site.run(["status"]).code(6);
+    assert_eq!(site.read(REVIEWER_MEMORY), before);
+    assert_eq!(
+        site.read(MONITOR_MEMORY),
+        Site::read_baseline("monitor-bot")
+    );
+    let check = site.run(["config", "check"]).assert_code(2);
+    let _ = check.assert_stdout_has("memory-shepherd.conf:8: error: code-reviewer: ");
+    let _ = site
+        .run(["doctor"])
+        .assert_code(1)
+        .assert_stdout_has("FAIL  code-reviewer: ");
+    let _ = site.run(["status"]).assert_code(6);
 }
 
 #[test]
-fn is_the_most_serious_of_several() {
-    let site = busy();
+fn most_serious_exit_code_wins() {
+    let site = site_with_notes_and_drift();
     site.append("memory-shepherd.conf", "protect=readonly\n");
-    let _held = engine(&site).hold_agent_lock("code-reviewer").unwrap();
-    let _ = site.run(["reset", "--all"]).code(6);
+    let _held = site_engine(&site).hold_agent_lock("code-reviewer").unwrap();
+    let _ = site.run(["reset", "--all"]).assert_code(6);
 }
 
 /// The reader of a pipe decides when the run goes on, so the signal comes
 /// in the middle of it.
 #[test]
-fn is_130_when_interrupted_and_the_rest_is_left_alone() {
+fn interrupted_run_exits_130_and_skips_the_rest() {
     let site = Site::new();
     let demo = site.path("demo");
     let arguments = ["demo", "--agents", "1000", "--dir", "demo"];
-    let _ = site.run(arguments).code(0);
-    let mut child = Command::new(PROGRAM)
+    let _ = site.run(arguments).assert_code(0);
+    let mut child = Command::new(PROGRAM_PATH)
         .args(["reset", "--all"])
         .env_clear()
         .current_dir(&demo)
@@ -232,7 +267,7 @@ fn is_130_when_interrupted_and_the_rest_is_left_alone() {
 
 /// Mistakes of the text and of what it names, in one go.
 #[test]
-fn config_check_names_all_mistakes_at_once() {
+fn config_check_reports_all_mistakes() {
     let site = Site::new();
     let config = site.read("memory-shepherd.conf");
     let dir = site.dir.display();
@@ -257,20 +292,24 @@ fn config_check_names_all_mistakes_at_once() {
         "lacks `baseline`",
     ];
     site.write("memory-shepherd.conf", format!("{config}{more}"));
-    let ran = site.run(["config", "check"]).code(2);
+    let ran = site.run(["config", "check"]).assert_code(2);
     for said in all.iter().chain(&broken) {
-        assert!(ran.out.contains(said), "{said}: {}", ran.out);
+        assert!(ran.stdout.contains(said), "{said}: {}", ran.stdout);
     }
-    assert!(!ran.out.contains("warning: the agents"), "{}", ran.out);
+    assert!(
+        !ran.stdout.contains("warning: the agents"),
+        "{}",
+        ran.stdout
+    );
     // Without mistakes of the text.
     let more = more.replace("baselin=", "baseline=");
     let more = more.split("[broken]").next().unwrap();
     site.write("memory-shepherd.conf", format!("{config}{more}"));
-    let ran = site.run(["config", "check"]).code(2);
+    let ran = site.run(["config", "check"]).assert_code(2);
     for said in all {
-        assert!(ran.out.contains(said), "{said}: {}", ran.out);
+        assert!(ran.stdout.contains(said), "{said}: {}", ran.stdout);
     }
-    assert!(ran.out.contains("6 agents, 4 errors"), "{}", ran.out);
+    assert!(ran.stdout.contains("6 agents, 4 errors"), "{}", ran.stdout);
     // Commands go on with the others.
-    let _ = site.run(["reset", "monitor-bot"]).code(0);
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
 }

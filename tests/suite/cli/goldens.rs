@@ -1,17 +1,17 @@
 //! Whole outputs, pinned; what differs from run to run is replaced.
 
 use super::*;
-use crate::earlier::earlier_run;
+use crate::earlier::insert_earlier_run;
 
 macro_rules! golden {
     ($name:literal, $site:expr, $($argument:literal)*) => {
-        insta::assert_snapshot!($name, $site.run([$($argument),*]).golden());
+        insta::assert_snapshot!($name, $site.run([$($argument),*]).normalized_output());
     };
 }
 
 #[test]
-fn of_text() {
-    let site = busy();
+fn text_output_matches_goldens() {
+    let site = site_with_notes_and_drift();
     golden!("status", site, "status");
     golden!("dry_run", site, "reset" "--all" "--dry-run");
     golden!("diff", site, "diff" "monitor-bot");
@@ -27,8 +27,8 @@ fn of_text() {
 }
 
 #[test]
-fn of_json() {
-    let site = busy();
+fn json_output_matches_goldens() {
+    let site = site_with_notes_and_drift();
     golden!("status_json", site, "status" "--json");
     golden!("dry_run_json", site, "reset" "--all" "--dry-run" "--json");
     golden!("diff_json", site, "diff" "monitor-bot" "--json");
@@ -44,15 +44,15 @@ fn of_json() {
 }
 
 #[test]
-fn of_a_broken_account() {
-    let site = busy();
-    let _ = site.run(["reset", "--all"]).code(0);
+fn broken_archive_output_matches_goldens() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
     let ledger = site.read("archives/.shepherd/ledger.jsonl");
     site.write(
         "archives/.shepherd/ledger.jsonl",
         ledger.replacen("\"ok\"", "\"no\"", 1),
     );
-    let entry = format!("archives/monitor/{}", site.entries("monitor")[0]);
+    let entry = format!("archives/monitor/{}", site.entry_names("monitor")[0]);
     site.append(&entry, "x");
     golden!("verify_broken", site, "verify" "--anchor" "9:0000000000000000000000000000000000000000000000000000000000000000");
     golden!("verify_broken_json", site, "verify" "--json");
@@ -60,8 +60,8 @@ fn of_a_broken_account() {
 }
 
 #[test]
-fn of_the_archive() {
-    let site = busy();
+fn archive_output_matches_goldens() {
+    let site = site_with_notes_and_drift();
     golden!("archive_empty", site, "archive" "list");
     for old in ["2026-01-02_0100.md", "2026-01-03_0100-full-backup.md"] {
         let name = format!("archives/monitor/{old}");
@@ -74,7 +74,7 @@ fn of_the_archive() {
         file.set_modified(past).unwrap();
     }
     let now = memory_shepherd::clock::Clock::now(&memory_shepherd::clock::SystemClock);
-    earlier_run(&site.path("archives"), "monitor-bot", now, 2);
+    insert_earlier_run(&site.path("archives"), "monitor-bot", now, 2);
     golden!("archive_dry_run", site, "reset" "--all" "--dry-run");
     golden!("archive_pin", site, "archive" "pin" "monitor/2026-01-02_0100.md");
     golden!("archive_pin_again", site, "archive" "pin" "monitor/2026-01-02_0100.md");
@@ -82,8 +82,8 @@ fn of_the_archive() {
     golden!("archive_pin_json", site, "archive" "pin" "--json" "monitor/2026-01-02_0100.md");
     let _ = site
         .run(["reset", "--all"])
-        .code(0)
-        .says("Deleted 1 entry older than 30 days");
+        .assert_code(0)
+        .assert_stdout_has("Deleted 1 entry older than 30 days");
     golden!("archive_list", site, "archive" "list");
     golden!("archive_list_json", site, "archive" "list" "--json" "code-reviewer");
     golden!("archive_log", site, "log");
@@ -92,8 +92,8 @@ fn of_the_archive() {
 }
 
 #[test]
-fn of_errors() {
-    let site = busy();
+fn error_output_matches_goldens() {
+    let site = site_with_notes_and_drift();
     golden!("unknown_agent", site, "reset" "monitor");
     golden!("unknown_verb", site, "stauts");
     golden!("help", site, "--help");

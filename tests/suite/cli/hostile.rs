@@ -2,14 +2,15 @@
 
 use super::*;
 
-const PAYLOAD: &str = "\x1b]0;owned\x07 \x1b[2J \u{9b}31m \u{202E}txt \u{200B}\u{E0041}";
+const HOSTILE_TEXT: &str = "\x1b]0;owned\x07 \x1b[2J \u{9b}31m \u{202E}txt \u{200B}\u{E0041}";
 
 /// A fleet whose memories, folder names and archive are full of it.
-fn site() -> Site {
-    let site = busy();
-    site.append(REVIEWER, format!("- {PAYLOAD}\n"));
-    let edited = Site::baseline("monitor-bot").replacen("1. ", &format!("1. {PAYLOAD}"), 1);
-    site.write(MONITOR, edited);
+fn hostile_site() -> Site {
+    let site = site_with_notes_and_drift();
+    site.append(REVIEWER_MEMORY, format!("- {HOSTILE_TEXT}\n"));
+    let edited =
+        Site::read_baseline("monitor-bot").replacen("1. ", &format!("1. {HOSTILE_TEXT}"), 1);
+    site.write(MONITOR_MEMORY, edited);
     let config = site.read("memory-shepherd.conf");
     let folder = "agents/\x1b[31m\u{202E}";
     site.write(&format!("{folder}/MEMORY.md/x"), "a folder in its place");
@@ -21,8 +22,8 @@ fn site() -> Site {
 }
 
 #[test]
-fn text_never_gets_out_raw() {
-    let site = site();
+fn hostile_text_is_never_printed_raw() {
+    let site = hostile_site();
     for arguments in [
         &["status"][..],
         &["status", "--json"],
@@ -41,36 +42,36 @@ fn text_never_gets_out_raw() {
         &["--config", "\x1b[31mx", "status"],
         &["undo", "--run", "\x1b[31mx"],
     ] {
-        let ran = site.ran(site.command().args(arguments));
-        no_escape(&ran.err);
+        let ran = site.run_command(site.command().args(arguments));
+        assert_no_escape(&ran.stderr);
         // JSON into a pipe may hold what JSON may hold; control characters
         // are escaped there too.
         match arguments.contains(&"--json") {
-            true => assert!(!ran.out.contains('\x1b'), "{arguments:?}"),
-            false => no_escape(&ran.out),
+            true => assert!(!ran.stdout.contains('\x1b'), "{arguments:?}"),
+            false => assert_no_escape(&ran.stdout),
         }
     }
 }
 
 #[test]
-fn diff_gives_exact_bytes_to_a_pipe_and_marks_to_eyes() {
-    let site = site();
-    let ran = site.run(["diff", "code-reviewer"]).code(0);
-    assert!(ran.out.contains(&format!("+- {PAYLOAD}\n")));
+fn diff_is_exact_in_pipe_and_marked_on_terminal() {
+    let site = hostile_site();
+    let ran = site.run(["diff", "code-reviewer"]).assert_code(0);
+    assert!(ran.stdout.contains(&format!("+- {HOSTILE_TEXT}\n")));
     for colored in [
-        site.run(["diff", "code-reviewer", "--color=always"]).out,
-        terminal(&site, &["diff", "code-reviewer"], ("TERM", "xterm")),
-        terminal(&site, &["diff", "monitor-bot"], ("NO_COLOR", "1")),
+        site.run(["diff", "code-reviewer", "--color=always"]).stdout,
+        run_in_terminal(&site, &["diff", "code-reviewer"], ("TERM", "xterm")),
+        run_in_terminal(&site, &["diff", "monitor-bot"], ("NO_COLOR", "1")),
     ] {
         assert!(colored.contains("‹U+202E›"), "{colored:?}");
-        no_escape(&without_colours(&colored));
+        assert_no_escape(&without_styles(&colored));
     }
 }
 
 #[test]
 fn json_on_a_terminal_is_printable_ascii() {
-    let site = site();
-    let text = terminal(&site, &["diff", "monitor-bot", "--json"], ("TERM", "xterm"));
+    let site = hostile_site();
+    let text = run_in_terminal(&site, &["diff", "monitor-bot", "--json"], ("TERM", "xterm"));
     let printable = |c: char| matches!(c, ' '..='~' | '\r' | '\n');
     assert!(
         text.contains("\\u202e") && text.chars().all(printable),
@@ -79,7 +80,7 @@ fn json_on_a_terminal_is_printable_ascii() {
 }
 
 /// Takes out what this program itself may write: colours and attributes.
-fn without_colours(text: &str) -> String {
+fn without_styles(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("\x1b[") {

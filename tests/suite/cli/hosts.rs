@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use assert_cmd::Command;
 
 use super::*;
-use crate::fixture::Ran;
+use crate::fixture::CommandOutput;
 
 /// What to do where ssh is not installed.
-const INSTALL: &str = "hint: install OpenSSH's client";
+const INSTALL_HINT: &str = "hint: install OpenSSH's client";
 
 /// A fleet with agents on hosts, and a folder `bin` where `ssh` is looked for.
-fn far(agents: &[(&str, &str)]) -> Site {
+fn site_with_hosts(agents: &[(&str, &str)]) -> Site {
     let site = Site::new();
     let mut config = site.read("memory-shepherd.conf");
     for (agent, host) in agents {
@@ -22,7 +22,7 @@ fn far(agents: &[(&str, &str)]) -> Site {
         ));
         site.write(
             &format!("agents/{agent}/MEMORY.md"),
-            Site::baseline("monitor-bot"),
+            Site::read_baseline("monitor-bot"),
         );
     }
     site.write("memory-shepherd.conf", config);
@@ -31,63 +31,67 @@ fn far(agents: &[(&str, &str)]) -> Site {
 }
 
 /// Has a shell script for its ssh.
-fn ssh(site: &Site, script: &str) {
+fn install_ssh(site: &Site, script: &str) {
     site.write("bin/ssh", format!("#!/bin/sh\n{script}\n"));
     fs::set_permissions(site.path("bin/ssh"), PermissionsExt::from_mode(0o755)).unwrap();
 }
 
-fn command(site: &Site) -> Command {
+fn command_with_ssh(site: &Site) -> Command {
     let mut command = site.command();
     command.env("PATH", site.path("bin"));
     command
 }
 
-fn run<const N: usize>(site: &Site, arguments: [&str; N]) -> Ran {
-    site.ran(command(site).args(arguments))
+fn run_with_ssh<const N: usize>(site: &Site, arguments: [&str; N]) -> CommandOutput {
+    site.run_command(command_with_ssh(site).args(arguments))
 }
 
 #[test]
-fn every_command_says_what_to_install_where_there_is_no_ssh() {
-    let site = far(&[("scout", "box"), ("ranger", "crate")]);
+fn missing_ssh_names_the_install_command() {
+    let site = site_with_hosts(&[("scout", "box"), ("ranger", "crate")]);
     for arguments in [
         &["status"][..],
         &["diff", "scout"],
         &["reset", "--all", "--dry-run"],
         &["reset", "scout"],
     ] {
-        let ran = site.ran(command(&site).args(arguments)).code(3);
-        let said = ran.err.matches(INSTALL).count();
-        assert_eq!(said, 1, "{arguments:?}:\n{}\n{}", ran.out, ran.err);
+        let ran = site
+            .run_command(command_with_ssh(&site).args(arguments))
+            .assert_code(3);
+        let said = ran.stderr.matches(INSTALL_HINT).count();
+        assert_eq!(said, 1, "{arguments:?}:\n{}\n{}", ran.stdout, ran.stderr);
     }
-    let shown = run(&site, ["--json", "status", "scout"]).code(3).json();
+    let shown = run_with_ssh(&site, ["--json", "status", "scout"])
+        .assert_code(3)
+        .json();
     let hint = shown["agents"][0]["blocked"]["hints"][0].as_str().unwrap();
     assert!(hint.starts_with("install OpenSSH's client"), "{shown}");
 }
 
 #[test]
-fn a_dry_run_calls_who_cannot_be_reached_unreachable() {
-    let site = far(&[("scout", "box")]);
-    ssh(
+fn dry_run_of_unreachable_host_says_unreachable() {
+    let site = site_with_hosts(&[("scout", "box")]);
+    install_ssh(
         &site,
         "echo 'ssh: connect to host box port 22: Connection refused' >&2; exit 255",
     );
-    let ran = run(&site, ["reset", "scout", "--dry-run"]).code(3);
-    assert!(!ran.out.contains("refused  "), "{}", ran.out);
+    let ran = run_with_ssh(&site, ["reset", "scout", "--dry-run"]).assert_code(3);
+    assert!(!ran.stdout.contains("refused  "), "{}", ran.stdout);
     let _ = ran
-        .says("unreachable")
-        .says("box cannot be reached")
-        .warns("hint: try `ssh box`");
+        .assert_stdout_has("unreachable")
+        .assert_stdout_has("box cannot be reached")
+        .assert_stderr_has("hint: try `ssh box`");
 }
 
 #[test]
-fn another_host_key_ends_every_command_like_other_breaches_of_integrity() {
-    let site = far(&[("scout", "box"), ("ranger", "crate")]);
+fn changed_host_key_exits_4() {
+    let site = site_with_hosts(&[("scout", "box"), ("ranger", "crate")]);
     // One host shows another key, the other one does not answer.
     let script = "case \"$*\" in
         *box*) echo '@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @' >&2 ;;
         *) echo 'ssh: connect to host crate port 22: Connection refused' >&2 ;;
         esac; exit 255";
-    ssh(&site, script);
+    install_ssh(&site, script);
     for arguments in [
         &["status"][..],
         &["status", "scout"],
@@ -97,8 +101,10 @@ fn another_host_key_ends_every_command_like_other_breaches_of_integrity() {
         &["reset", "--all"],
         &["doctor"],
     ] {
-        let ran = site.ran(command(&site).args(arguments)).code(4);
-        let told = format!("{}{}", ran.out, ran.err);
+        let ran = site
+            .run_command(command_with_ssh(&site).args(arguments))
+            .assert_code(4);
+        let told = format!("{}{}", ran.stdout, ran.stderr);
         assert!(told.contains("find out why before anything else"), "{told}");
     }
     for arguments in [
@@ -106,29 +112,38 @@ fn another_host_key_ends_every_command_like_other_breaches_of_integrity() {
         &["diff", "ranger"],
         &["reset", "ranger"],
     ] {
-        let _ = site.ran(command(&site).args(arguments)).code(3);
+        let _ = site
+            .run_command(command_with_ssh(&site).args(arguments))
+            .assert_code(3);
     }
 }
 
 /// Adds lines to the config's last section.
-fn add(site: &Site, lines: &str) {
+fn append_config_lines(site: &Site, lines: &str) {
     site.append("memory-shepherd.conf", format!("{lines}\n"));
 }
 
 #[test]
-fn a_key_that_ssh_cannot_use_is_told_by_doctor_and_one_that_is_missing_by_everybody() {
+fn unusable_identity_file_is_reported() {
     let refused = "echo 'ops@box: Permission denied (publickey).' >&2; exit 255";
     let with_key = || {
-        let site = far(&[("scout", "box")]);
-        add(&site, "identity_file=keys/id");
-        ssh(&site, refused);
+        let site = site_with_hosts(&[("scout", "box")]);
+        append_config_lines(&site, "identity_file=keys/id");
+        install_ssh(&site, refused);
         site
     };
     let told = |site: &Site, what: &str| {
         let path = site.path("keys/id");
         let text = format!("identity_file {} of box {what}", path.display());
-        let ran = run(site, ["doctor"]).code(3).says(&text);
-        assert_eq!(ran.out.matches("identity_file /").count(), 1, "{}", ran.out);
+        let ran = run_with_ssh(site, ["doctor"])
+            .assert_code(3)
+            .assert_stdout_has(&text);
+        assert_eq!(
+            ran.stdout.matches("identity_file /").count(),
+            1,
+            "{}",
+            ran.stdout
+        );
     };
     let site = with_key();
     told(&site, "does not exist");
@@ -136,13 +151,15 @@ fn a_key_that_ssh_cannot_use_is_told_by_doctor_and_one_that_is_missing_by_everyb
         "hint: identity_file {} does not",
         site.dir.join("keys/id").display()
     );
-    let _ = run(&site, ["status"]).code(3).warns(&missing);
+    let _ = run_with_ssh(&site, ["status"])
+        .assert_code(3)
+        .assert_stderr_has(&missing);
 
     let site = with_key();
     fs::create_dir_all(site.path("keys/id")).unwrap();
     told(&site, "is a directory");
-    let ran = run(&site, ["status"]).code(3);
-    assert!(!ran.err.contains("does not exist"), "{}", ran.err);
+    let ran = run_with_ssh(&site, ["status"]).assert_code(3);
+    assert!(!ran.stderr.contains("does not exist"), "{}", ran.stderr);
 
     // Nobody waits for a key from a pipe.
     let site = with_key();
@@ -160,25 +177,25 @@ fn a_key_that_ssh_cannot_use_is_told_by_doctor_and_one_that_is_missing_by_everyb
     mode(0o644);
     told(&site, "can be read by others (mode 0644)");
     mode(0o600);
-    let ran = run(&site, ["doctor"]).code(3);
-    assert!(!ran.out.contains("identity_file /"), "{}", ran.out);
+    let ran = run_with_ssh(&site, ["doctor"]).assert_code(3);
+    assert!(!ran.stdout.contains("identity_file /"), "{}", ran.stdout);
 }
 
 #[test]
-fn doctor_tells_one_trouble_once() {
-    let site = far(&[("scout", "box"), ("ranger", "crate"), ("rover", "crate")]);
-    let ran = run(&site, ["doctor"]).code(3);
-    let said = ran.out.matches("ssh is not installed here").count();
-    assert_eq!(said, 1, "{}", ran.out);
-    let _ = ran.says("3 agents out of reach: ssh is not installed here");
+fn doctor_reports_each_problem_once() {
+    let site = site_with_hosts(&[("scout", "box"), ("ranger", "crate"), ("rover", "crate")]);
+    let ran = run_with_ssh(&site, ["doctor"]).assert_code(3);
+    let said = ran.stdout.matches("ssh is not installed here").count();
+    assert_eq!(said, 1, "{}", ran.stdout);
+    let _ = ran.assert_stdout_has("3 agents out of reach: ssh is not installed here");
     // What differs is told of each.
-    ssh(
+    install_ssh(
         &site,
         "for host; do test $host = crate && break; host=box; done
         echo \"ssh: connect to host $host port 22: Connection refused\" >&2; exit 255",
     );
-    let _ = run(&site, ["doctor"])
-        .code(3)
-        .says("1 agent out of reach: box cannot be reached")
-        .says("2 agents out of reach: crate cannot be reached");
+    let _ = run_with_ssh(&site, ["doctor"])
+        .assert_code(3)
+        .assert_stdout_has("1 agent out of reach: box cannot be reached")
+        .assert_stdout_has("2 agents out of reach: crate cannot be reached");
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 /// The ground of the row in which help is offered.
-fn ground(terminal: &Terminal) -> vt100::Color {
+fn help_row_background(terminal: &Terminal) -> vt100::Color {
     let (rows, columns) = terminal.screen().size();
     terminal
         .screen()
@@ -13,7 +13,7 @@ fn ground(terminal: &Terminal) -> vt100::Color {
 }
 
 /// Chooses a theme in the palette.
-fn wear(terminal: &mut Terminal, name: &str) {
+fn choose_theme(terminal: &mut Terminal, name: &str) {
     terminal.send(":");
     terminal.wait_for(": _");
     terminal.send(&format!("theme {name}"));
@@ -22,8 +22,8 @@ fn wear(terminal: &mut Terminal, name: &str) {
 }
 
 #[test]
-fn themes_are_the_users_too_and_change_at_once() {
-    let site = site();
+fn user_themes_apply_at_once() {
+    let site = two_agent_site();
     let own = "home/config/memory-shepherd/themes/mine.toml";
     site.write(
         own,
@@ -33,37 +33,39 @@ fn themes_are_the_users_too_and_change_at_once() {
         ("truecolor", vt100::Color::Rgb(0x10, 0x20, 0x30)),
         ("", vt100::Color::Idx(235)),
     ] {
-        let mut command = command(Path::new(PROGRAM), &site.path("home"));
+        let mut command = isolated_command(Path::new(PROGRAM_PATH), &site.path("home"));
         command.args(["--theme", "mine", "--config"]);
-        command.arg(site.path(CONFIG));
+        command.arg(site.path(CONFIG_NAME));
         command.env("COLORTERM", colorterm);
-        let mut terminal = Terminal::start(command, SIZE);
+        let mut terminal = Terminal::start(command, TERMINAL_SIZE);
         terminal.wait_for("DRIFTED  ");
-        assert_eq!(ground(&terminal), bg, "{colorterm:?}");
-        wear(&mut terminal, "high-contrast");
-        terminal.wait("another ground", |terminal| ground(terminal) != bg);
-        wear(&mut terminal, "terminal");
-        terminal.wait("the terminal's ground", |terminal| {
-            ground(terminal) == vt100::Color::Default
+        assert_eq!(help_row_background(&terminal), bg, "{colorterm:?}");
+        choose_theme(&mut terminal, "high-contrast");
+        terminal.wait("another ground", |terminal| {
+            help_row_background(terminal) != bg
         });
-        leaves(terminal);
+        choose_theme(&mut terminal, "terminal");
+        terminal.wait("the terminal's ground", |terminal| {
+            help_row_background(terminal) == vt100::Color::Default
+        });
+        quit_console(terminal);
     }
     // What becomes wrong while the console runs is said, and changes nothing.
-    let mut terminal = fleet(&site);
+    let mut terminal = start_fleet(&site);
     site.write(own, "[roles]\ntexte = {}\n");
-    wear(&mut terminal, "mine");
+    choose_theme(&mut terminal, "mine");
     terminal.wait_for("mine.toml:2: error: there is no role");
-    assert_eq!(ground(&terminal), vt100::Color::Default);
-    leaves(terminal);
+    assert_eq!(help_row_background(&terminal), vt100::Color::Default);
+    quit_console(terminal);
 }
 
 #[test]
-fn a_theme_that_does_not_exist_does_not_open_the_console() {
-    let site = site();
-    let mut terminal = open(&site, &["--theme", "drak"]);
+fn unknown_theme_refuses_to_start() {
+    let site = two_agent_site();
+    let mut terminal = start_program(&site, &["--theme", "drak"]);
     let ended = terminal.wait_for_exit();
     assert_eq!(ended.exit_code(), 2);
-    terminal.is_restored();
+    terminal.assert_restored();
     let said = terminal.text();
     assert!(said.contains("there is no theme called drak"), "{said}");
     assert!(said.contains("did you mean `dark`?"), "{said}");
@@ -71,11 +73,11 @@ fn a_theme_that_does_not_exist_does_not_open_the_console() {
 }
 
 #[test]
-fn all_that_is_wrong_with_a_theme_is_said_in_lines() {
-    let site = site();
+fn theme_errors_are_all_reported_with_line() {
+    let site = two_agent_site();
     let theme = "base = \"drak\"\n[roles]\naddded = { fg = \"300\" }\nbad = { bgg = \"red\" }\n";
     site.write("home/config/memory-shepherd/themes/night.toml", theme);
-    let mut terminal = open(&site, &["--theme", "night"]);
+    let mut terminal = start_program(&site, &["--theme", "night"]);
     assert_eq!(terminal.wait_for_exit().exit_code(), 2);
     let said = String::from_utf8_lossy(&terminal.bytes).into_owned();
     let lines: Vec<&str> = said
@@ -93,51 +95,53 @@ fn all_that_is_wrong_with_a_theme_is_said_in_lines() {
     }
     assert!(lines.len() == 5 && !said.contains('␊'), "{said}");
     // In the console the first stays on the screen, and all are in the log.
-    let mut terminal = fleet(&site);
-    wear(&mut terminal, "night");
+    let mut terminal = start_fleet(&site);
+    choose_theme(&mut terminal, "night");
     terminal.wait_for("night.toml:1: error: there is no built-in theme");
     terminal.send("7");
     terminal.wait_for("night.toml:4: error: there is no field");
     terminal.send("q");
     terminal.wait_for("WHY");
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn the_fleets_theme_is_worn_as_soon_as_the_config_names_it() {
-    let site = site();
-    let mut terminal = fleet(&site);
-    let before = ground(&terminal);
-    let config = site.read(CONFIG);
+fn fleet_theme_applies_when_config_names_it() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
+    let before = help_row_background(&terminal);
+    let config = site.read(CONFIG_NAME);
     site.write(
-        CONFIG,
+        CONFIG_NAME,
         config.replacen("[general]\n", "[general]\ntheme = light\n", 1),
     );
-    terminal.wait("another ground", |terminal| ground(terminal) != before);
+    terminal.wait("another ground", |terminal| {
+        help_row_background(terminal) != before
+    });
     // What the operator prefers holds against it.
     site.write(
         "home/config/memory-shepherd/console.toml",
         "theme = \"terminal\"\n",
     );
     terminal.wait("the ground of before", |terminal| {
-        ground(terminal) == before
+        help_row_background(terminal) == before
     });
-    leaves(terminal);
+    quit_console(terminal);
 }
 
 #[test]
-fn in_a_locale_without_utf_8_all_of_it_is_ascii() {
-    let site = site();
-    note(&site, MONITOR, "- 日本 ─ done\u{202e}\n");
-    let mut command = command(Path::new(PROGRAM), &site.path("home"));
-    command.args(["--config", site.path(CONFIG).to_str().unwrap()]);
+fn non_utf8_locale_gets_only_ascii() {
+    let site = two_agent_site();
+    append_note(&site, MONITOR_MEMORY, "- 日本 ─ done\u{202e}\n");
+    let mut command = isolated_command(Path::new(PROGRAM_PATH), &site.path("home"));
+    command.args(["--config", site.path(CONFIG_NAME).to_str().unwrap()]);
     command.env("LC_ALL", "C");
-    let mut terminal = Terminal::start(command, SIZE);
+    let mut terminal = Terminal::start(command, TERMINAL_SIZE);
     terminal.wait_for("DRIFTED  ");
     terminal.wait_for("SCRATCH  ");
     terminal.send("j");
     terminal.wait("the other row", |terminal| {
-        row_of(terminal, "monitor-bot").starts_with('>')
+        agent_row(terminal, "monitor-bot").starts_with('>')
     });
     terminal.send("\r");
     terminal.wait_for("3 scratch lines.");

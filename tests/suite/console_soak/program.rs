@@ -7,17 +7,17 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::given;
-use crate::fixture::{PROGRAM, Site};
-use crate::fuzz::Numbers;
-use crate::reader::{Stream, foreign, payloads};
-use crate::terminal::{Terminal, command, limit};
+use super::number_from_environment;
+use crate::fixture::{PROGRAM_PATH, Site};
+use crate::fuzz::SeededNumbers;
+use crate::reader::{StreamKind, all_payloads, unexpected_output};
+use crate::terminal::{Terminal, isolated_command, wait_timeout};
 
 /// How many steps there are if no time is given.
-const STEPS: usize = 250;
+const DEFAULT_STEPS: usize = 250;
 
 /// What is pressed. Nothing of it leaves, stops the program or locks the fleet.
-const KEYS: &[&str] = &[
+const PRESSED_KEYS: &[&str] = &[
     "j",
     "k",
     "G",
@@ -95,17 +95,17 @@ const KEYS: &[&str] = &[
 const AGENTS: [&str; 2] = ["code-reviewer", "monitor-bot"];
 const CONFIG: &str = "memory-shepherd.conf";
 
-struct Soak {
+struct ProgramSoak {
     site: Site,
     terminal: Terminal,
-    numbers: Numbers,
+    numbers: SeededNumbers,
     payloads: Vec<Vec<u8>>,
     config: String,
 }
 
-impl Soak {
-    fn open(site: &Site, size: (u16, u16)) -> Terminal {
-        let mut command = command(Path::new(PROGRAM), &site.path("home"));
+impl ProgramSoak {
+    fn start_console(site: &Site, size: (u16, u16)) -> Terminal {
+        let mut command = isolated_command(Path::new(PROGRAM_PATH), &site.path("home"));
         command.args(["--config", site.path(CONFIG).to_str().unwrap()]);
         // They have the terminal for a moment and give it back.
         command.env("EDITOR", "true");
@@ -113,7 +113,7 @@ impl Soak {
         Terminal::start(command, size)
     }
 
-    fn step(&mut self) {
+    fn take_step(&mut self) {
         match self.numbers.below(20) {
             0 => {
                 // A frame for a larger size wraps, and the emulator cannot do that in
@@ -122,7 +122,7 @@ impl Soak {
                 let rows = 2 + self.numbers.below(99) as u16;
                 self.terminal.resize(columns, rows);
             }
-            1..4 => self.write(),
+            1..4 => self.change_memory(),
             4 => {
                 let comment = "# saved again\n";
                 let wrong = "no_such_key = 1\n";
@@ -133,29 +133,29 @@ impl Soak {
             5 => self.terminal.wait_for_quiet(),
             _ => {
                 for _ in 0..=self.numbers.below(3) {
-                    let key = KEYS[self.numbers.below(KEYS.len())];
+                    let key = PRESSED_KEYS[self.numbers.below(PRESSED_KEYS.len())];
                     self.terminal.send(key);
                 }
             }
         }
-        self.terminal.breathe();
+        self.terminal.drain_output();
     }
 
     /// Help and palette have the command that quits, too.
-    fn begin_again_if_it_was_left(&mut self) {
-        if let Some(ended) = self.terminal.ended() {
+    fn restart_if_quit(&mut self) {
+        if let Some(ended) = self.terminal.exit_status() {
             assert!(ended.success(), "{ended:?}");
-            let again = Soak::open(&self.site, (120, 36));
+            let again = ProgramSoak::start_console(&self.site, (120, 36));
             let mut left = std::mem::replace(&mut self.terminal, again);
             left.wait_for_exit();
-            left.is_restored();
-            is_ours(&left);
+            left.assert_restored();
+            assert_only_own_sequences(&left);
             self.terminal.wait_for("AGENT");
         }
     }
 
     /// What an agent does to its memory.
-    fn write(&mut self) {
+    fn change_memory(&mut self) {
         let agent = AGENTS[self.numbers.below(AGENTS.len())];
         let name = format!("agents/{agent}/MEMORY.md");
         let path = self.site.path(&name);
@@ -169,7 +169,7 @@ impl Soak {
                 fs::write(&beside, payload).unwrap();
                 fs::rename(beside, &path).unwrap();
             }
-            2 => self.site.write(&name, Site::baseline(agent)),
+            2 => self.site.write(&name, Site::read_baseline(agent)),
             3 => self.site.write(&name, payload),
             _ if path.exists() => self.site.append(&name, payload),
             _ => {}
@@ -178,7 +178,7 @@ impl Soak {
 }
 
 /// All but what was copied: letters that are base64, and only those.
-fn without_clips(bytes: &[u8]) -> Vec<u8> {
+fn without_clipboard_sequences(bytes: &[u8]) -> Vec<u8> {
     const BEGIN: &[u8] = b"\x1b]52;c;";
     let clip = |rest: &[u8]| {
         let text = rest.strip_prefix(BEGIN)?;
@@ -200,45 +200,48 @@ fn without_clips(bytes: &[u8]) -> Vec<u8> {
 
 /// That nothing came out but what the program says itself.
 #[track_caller]
-fn is_ours(terminal: &Terminal) {
-    let mut foreign = foreign(Stream::Screen, &without_clips(&terminal.bytes));
+fn assert_only_own_sequences(terminal: &Terminal) {
+    let mut foreign = unexpected_output(
+        StreamKind::Screen,
+        &without_clipboard_sequences(&terminal.bytes),
+    );
     // The echo of what was typed while the pager had the terminal.
     foreign.retain(|it| !["control 08", "control 0d", "control 0a"].contains(&it.as_str()));
     assert!(foreign.is_empty(), "{foreign:?}");
 }
 
 /// The rows of a screen, without the blanks at their ends.
-fn rows(terminal: &Terminal) -> Vec<String> {
+fn trimmed_rows(terminal: &Terminal) -> Vec<String> {
     let text = terminal.text();
     text.lines().map(|row| row.trim_end().to_string()).collect()
 }
 
 #[test]
-fn a_soaked_program_shows_what_a_fresh_one_does() {
-    let seconds = given("SOAK_SECONDS").map(Duration::from_secs);
-    let seed = given("SOAK_SEED").unwrap_or(1);
+fn soaked_program_matches_fresh_program() {
+    let seconds = number_from_environment("SOAK_SECONDS").map(Duration::from_secs);
+    let seed = number_from_environment("SOAK_SEED").unwrap_or(1);
     let site = Site::new();
-    let terminal = Soak::open(&site, (120, 36));
-    let mut soak = Soak {
+    let terminal = ProgramSoak::start_console(&site, (120, 36));
+    let mut soak = ProgramSoak {
         config: site.read(CONFIG),
         site,
         terminal,
-        numbers: Numbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
-        payloads: payloads(),
+        numbers: SeededNumbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
+        payloads: all_payloads(),
     };
     soak.terminal.wait_for("live");
     let began = Instant::now();
     let mut steps = 0;
     while match seconds {
         Some(seconds) => began.elapsed() < seconds,
-        None => steps < STEPS,
+        None => steps < DEFAULT_STEPS,
     } {
-        soak.step();
-        soak.begin_again_if_it_was_left();
+        soak.take_step();
+        soak.restart_if_quit();
         steps += 1;
     }
     println!("SOAK_SEED={seed}: {steps} steps in {:.0?}", began.elapsed());
-    let Soak {
+    let ProgramSoak {
         site,
         mut terminal,
         config,
@@ -249,7 +252,7 @@ fn a_soaked_program_shows_what_a_fresh_one_does() {
     let settled = |terminal: &mut Terminal| {
         // Out of everything; the whole fleet, nothing marked, the cursor on the first.
         terminal.send("\x1b");
-        terminal.breathe();
+        terminal.drain_output();
         terminal.send("\x1b\x1b\x1b1A\x1b");
         terminal.wait_for_quiet();
         terminal.send("gg");
@@ -260,12 +263,12 @@ fn a_soaked_program_shows_what_a_fresh_one_does() {
         let text = terminal.text();
         text.contains("live") && text.contains("WHY")
     });
-    let mut fresh = Soak::open(&site, (120, 36));
-    let end = Instant::now() + limit();
+    let mut fresh = ProgramSoak::start_console(&site, (120, 36));
+    let end = Instant::now() + wait_timeout();
     loop {
         settled(&mut fresh);
         settled(&mut terminal);
-        let (shown, expected) = (rows(&terminal), rows(&fresh));
+        let (shown, expected) = (trimmed_rows(&terminal), trimmed_rows(&fresh));
         if shown == expected {
             break;
         }
@@ -276,10 +279,10 @@ fn a_soaked_program_shows_what_a_fresh_one_does() {
             expected.join("\n")
         );
     }
-    is_ours(&terminal);
+    assert_only_own_sequences(&terminal);
     for mut terminal in [terminal, fresh] {
         terminal.send("q");
         assert!(terminal.wait_for_exit().success());
-        terminal.is_restored();
+        terminal.assert_restored();
     }
 }

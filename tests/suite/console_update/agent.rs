@@ -5,15 +5,20 @@ use memory_shepherd::console::text::{self, PreparedText};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{Outcome, RunDiff, RunDiffSide, State};
 
-use super::{BASELINE, MEMORY, reading};
-use crate::console_fleet::{Console, four, history, past, plan, report, seen};
+use super::{BASELINE, MEMORY, console_with_texts};
+use crate::console_fleet::{
+    TestConsole, fleet_of_four, history_record, observation_of, plan, run_report, sample_history,
+};
 
 #[test]
-fn texts_are_asked_for_again_when_the_open_agent_changes() {
-    let mut console = four();
+fn texts_are_reloaded_when_open_agent_changes() {
+    let mut console = fleet_of_four();
     console.press("d");
-    assert_eq!(console.observe(vec![seen("alpha", State::Drifted)]), []);
-    let mut other = seen("charlie", State::Drifted);
+    assert_eq!(
+        console.observe(vec![observation_of("alpha", State::Drifted)]),
+        []
+    );
+    let mut other = observation_of("charlie", State::Drifted);
     other.reason = "rules edited: L7".to_string();
     assert_eq!(
         console.observe(vec![other]),
@@ -22,15 +27,15 @@ fn texts_are_asked_for_again_when_the_open_agent_changes() {
 }
 
 #[test]
-fn n_goes_to_hunks_until_something_is_searched_for() {
-    let mut console = reading();
+fn n_goes_to_hunks_until_a_search() {
+    let mut console = console_with_texts();
     assert_eq!(
         console.model.agent.diff.hunks.len(),
         2,
         "{:?}",
         console.model.agent.diff
     );
-    let hunk = |console: &Console| {
+    let hunk = |console: &TestConsole| {
         let pane = console.model.agent.current_pane();
         pane.current_hunk(console.model.text_height())
     };
@@ -51,11 +56,11 @@ fn n_goes_to_hunks_until_something_is_searched_for() {
     console.press("Enter");
     let hits = console.model.agent.current_pane().hits.len();
     assert!(
-        hits >= 3 && console.said().contains(&format!("{hits} hits")),
+        hits >= 3 && console.message_text().contains(&format!("{hits} hits")),
         "{}",
-        console.said()
+        console.message_text()
     );
-    let at = |console: &Console| console.model.agent.current_pane().current_hit;
+    let at = |console: &TestConsole| console.model.agent.current_pane().current_hit;
     let before = at(&console);
     console.press("n");
     assert_eq!(at(&console), (before + 1) % hits);
@@ -66,8 +71,8 @@ fn n_goes_to_hunks_until_something_is_searched_for() {
 }
 
 #[test]
-fn tabs_wrap_and_reveal_are_switches() {
-    let mut console = reading();
+fn tabs_wrap_and_reveal_toggle() {
+    let mut console = console_with_texts();
     for tab in [
         AgentTab::Scratch,
         AgentTab::Facts,
@@ -80,7 +85,11 @@ fn tabs_wrap_and_reveal_are_switches() {
         assert_eq!(console.model.agent.tab, tab);
     }
     assert_eq!(console.press("}"), []);
-    assert!(console.said().contains("no hunk"), "{}", console.said());
+    assert!(
+        console.message_text().contains("no hunk"),
+        "{}",
+        console.message_text()
+    );
     console.press("S-Tab w .");
     let agent = &console.model.agent;
     assert_eq!(
@@ -90,11 +99,11 @@ fn tabs_wrap_and_reveal_are_switches() {
 }
 
 #[test]
-fn d_shows_the_diff_whatever_was_shown_last() {
+fn d_always_opens_the_diff() {
     // On every tab of an agent, and from the fleet whatever tab was used last.
     for tabs in ["", "Tab", "Tab Tab", "S-Tab"] {
         for from in ["", "q"] {
-            let mut console = reading();
+            let mut console = console_with_texts();
             console.press(tabs);
             console.press(from);
             console.press("d");
@@ -109,9 +118,9 @@ fn d_shows_the_diff_whatever_was_shown_last() {
     }
     // From plan, run, result and a row of the log it is that of the agent there, and
     // leads back.
-    let run = || report(&[("bravo", Outcome::Ok, None)]);
-    type Place<'p> = (&'p str, Screen, &'p dyn Fn(&mut Console));
-    let places: [Place<'_>; 4] = [
+    let run = || run_report(&[("bravo", Outcome::Ok, None)]);
+    type ConsolePlace<'p> = (&'p str, Screen, &'p dyn Fn(&mut TestConsole));
+    let places: [ConsolePlace<'_>; 4] = [
         ("plan", Screen::Reset, &|_| {}),
         ("run", Screen::Reset, &|console| drop(console.press("y"))),
         ("result", Screen::Reset, &|console| {
@@ -120,16 +129,16 @@ fn d_shows_the_diff_whatever_was_shown_last() {
         }),
         ("log", Screen::Log, &|console| {
             let bravo = [("bravo", Outcome::Ok)];
-            console.send(Msg::LogLoaded(Ok(vec![crate::console_fleet::run(
+            console.send(Msg::LogLoaded(Ok(vec![crate::console_fleet::run_summary(
                 "aaaa", 10, &bravo,
             )])));
             console.press("7");
         }),
     ];
     for (what, screen, go) in places {
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.press("Enter Tab Tab q");
-        console.plan("j X", plan(&[("bravo", State::Scratch)]));
+        console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
         go(&mut console);
         assert_eq!(console.model.screen, screen, "{what}");
         console.press("d");
@@ -143,29 +152,30 @@ fn d_shows_the_diff_whatever_was_shown_last() {
         assert_eq!(console.model.screen, screen, "{what}");
     }
     // A run of several is opened first.
-    let mut console = four();
+    let mut console = fleet_of_four();
     let both = [("bravo", Outcome::Ok), ("delta", Outcome::Ok)];
-    console.send(Msg::LogLoaded(Ok(vec![crate::console_fleet::run(
+    console.send(Msg::LogLoaded(Ok(vec![crate::console_fleet::run_summary(
         "aaaa", 10, &both,
     )])));
     console.press("7 d");
     assert_eq!(console.model.screen, Screen::Log);
     assert!(
-        console.said().contains("several agents; Enter"),
+        console.message_text().contains("several agents; Enter"),
         "{}",
-        console.said()
+        console.message_text()
     );
 }
 
 #[test]
-fn tampered_baseline_is_what_its_agent_opens_on() {
+fn tampered_agent_opens_on_baseline_tab() {
     let fleet = || {
-        let mut console = four();
-        console.observe(vec![seen("alpha", State::Tampered)]);
+        let mut console = fleet_of_four();
+        console.observe(vec![observation_of("alpha", State::Tampered)]);
         console.press("gg");
         console
     };
-    let shows = |console: &Console| (console.model.agent.agent.clone(), console.model.agent.tab);
+    let shows =
+        |console: &TestConsole| (console.model.agent.agent.clone(), console.model.agent.tab);
     let alpha = |tab| ("alpha".to_string(), tab);
     for keys in ["Enter", "l", "2", ": a g e n t Space a l p h a Enter"] {
         let mut console = fleet();
@@ -182,31 +192,34 @@ fn tampered_baseline_is_what_its_agent_opens_on() {
     assert_eq!(shows(&console), ("charlie".to_string(), AgentTab::Diff));
     // In the result of a run as well.
     let mut console = fleet();
-    console.plan("j X", plan(&[("charlie", State::Drifted)]));
+    console.press_and_plan("j X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset 1");
     console.press("Enter");
-    let refused = report(&[("alpha", Outcome::Refused, Some("TAMPERED"))]);
+    let refused = run_report(&[("alpha", Outcome::Refused, Some("TAMPERED"))]);
     console.send(Msg::RunEnded(Box::new(refused)));
     console.press("Enter");
     assert_eq!(shows(&console), alpha(AgentTab::Baseline));
 }
 
 #[test]
-fn texts_of_another_agent_or_an_older_generation_are_ignored() {
-    let mut console = reading();
+fn stale_or_foreign_texts_are_ignored() {
+    let mut console = console_with_texts();
     let lines = console.model.agent.diff.lines.clone();
-    console.give("alpha", PreparedText::default(), PreparedText::default());
+    console.load_prepared("alpha", PreparedText::default(), PreparedText::default());
     assert_eq!(console.model.agent.diff.lines, lines);
     console.model.agent.generation += 100;
-    console.give("charlie", PreparedText::default(), PreparedText::default());
+    console.load_prepared("charlie", PreparedText::default(), PreparedText::default());
     assert_eq!(console.model.agent.diff.lines, lines);
 }
 
 #[test]
-fn two_sides_need_room_and_a_diff() {
-    let mut console = reading();
+fn side_by_side_needs_width_and_a_diff() {
+    let mut console = console_with_texts();
     console.press("t");
-    assert_eq!(console.said(), "sides: needs 110 columns, and here are 80");
+    assert_eq!(
+        console.message_text(),
+        "sides: needs 110 columns, and here are 80"
+    );
     assert!(!console.model.is_side_by_side());
     console.send(Msg::Resized(110, 36));
     assert!(console.model.is_side_by_side(), "they come with the room");
@@ -218,69 +231,81 @@ fn two_sides_need_room_and_a_diff() {
         "in full there is one text"
     );
     console.press("t");
-    assert!(console.said().contains("f leaves it"), "{}", console.said());
+    assert!(
+        console.message_text().contains("f leaves it"),
+        "{}",
+        console.message_text()
+    );
     console.press("q Tab t");
     assert!(
-        console.said().contains("no diff here"),
+        console.message_text().contains("no diff here"),
         "{}",
-        console.said()
+        console.message_text()
     );
     // What is equal is shown once.
-    console.texts("charlie", BASELINE, Some(BASELINE));
+    console.load_texts("charlie", BASELINE, Some(BASELINE));
     console.press("S-Tab");
     assert!(!console.model.is_side_by_side());
 }
 
 #[test]
-fn context_grows_and_shrinks_within_its_bounds() {
-    let mut console = reading();
-    let shown = |console: &Console| console.model.agent.diff.items.len();
+fn context_changes_within_bounds() {
+    let mut console = console_with_texts();
+    let shown = |console: &TestConsole| console.model.agent.diff.items.len();
     let first = shown(&console);
     console.press("_");
     assert!(shown(&console) < first);
     console.press("_");
-    assert!(console.said().contains("already"), "{}", console.said());
+    assert!(
+        console.message_text().contains("already"),
+        "{}",
+        console.message_text()
+    );
     for _ in 0..4 {
         console.press("=");
-        assert_eq!(console.said(), "");
+        assert_eq!(console.message_text(), "");
     }
     assert_eq!(console.model.agent.context_lines, None);
     assert!(shown(&console) > first);
     console.press("=");
-    assert!(console.said().contains("already"), "{}", console.said());
+    assert!(
+        console.message_text().contains("already"),
+        "{}",
+        console.message_text()
+    );
     // The next agent is shown in the same way.
     console.press("]");
     assert_eq!(console.model.agent.context_lines, None);
 }
 
 #[test]
-fn lines_that_differ_in_blanks_alone_can_be_equal() {
-    let mut console = reading();
-    let changed = |console: &Console| {
+fn blank_only_differences_can_be_ignored() {
+    let mut console = console_with_texts();
+    let changed = |console: &TestConsole| {
         let lines = console.model.agent.diff.lines.iter();
         lines.filter(|line| line.kind.is_changed()).count()
     };
     let memory = String::from_utf8(MEMORY.to_vec()).unwrap();
     let memory = memory.replace("five", "  five ");
-    console.texts("charlie", memory.as_bytes(), Some(BASELINE));
+    console.load_texts("charlie", memory.as_bytes(), Some(BASELINE));
     assert_eq!(changed(&console), 6);
     console.press("i");
     assert_eq!(changed(&console), 4);
     // So is a text that comes later, and one without such lines.
     let more = format!("{memory}note three\n");
-    console.texts("charlie", more.as_bytes(), Some(BASELINE));
+    console.load_texts("charlie", more.as_bytes(), Some(BASELINE));
     assert_eq!(changed(&console), 4);
     console.press("i");
     assert_eq!(changed(&console), 6);
-    console.texts("charlie", MEMORY, Some(BASELINE));
+    console.load_texts("charlie", MEMORY, Some(BASELINE));
     console.press("i i");
     assert_eq!(changed(&console), 4);
 }
 
 #[test]
-fn one_step_back_from_the_text_alone_is_the_agent() {
+fn back_from_full_text_returns_to_agent() {
     for key in ["q", "Esc", "h", "f"] {
-        let mut console = reading();
+        let mut console = console_with_texts();
         console.press("f");
         let height = console.model.text_height();
         assert_eq!(height, 14, "all rows but one");
@@ -288,24 +313,27 @@ fn one_step_back_from_the_text_alone_is_the_agent() {
         assert_eq!(console.model.screen, Screen::Agent, "{key}");
         assert!(!console.model.agent.is_full_screen, "{key}");
     }
-    let mut console = reading();
+    let mut console = console_with_texts();
     console.press("f /");
     console.type_line("ne");
     console.press("Enter Esc");
     assert!(console.model.agent.is_full_screen, "the search ends first");
 }
 
-fn looking_back() -> Console {
-    let mut console = reading();
+fn console_with_history() -> TestConsole {
+    let mut console = console_with_texts();
     assert_eq!(
         console.press("S-Tab"),
         [Effect::LoadHistory("charlie".to_string())]
     );
-    console.send(Msg::HistoryLoaded("charlie".to_string(), Ok(history())));
+    console.send(Msg::HistoryLoaded(
+        "charlie".to_string(),
+        Ok(sample_history()),
+    ));
     console
 }
 
-fn at(console: &Console) -> u64 {
+fn current_record(console: &TestConsole) -> u64 {
     console
         .model
         .agent
@@ -317,9 +345,9 @@ fn at(console: &Console) -> u64 {
 }
 
 #[test]
-fn a_history_opens_what_a_run_changed_and_comes_back_to_its_row() {
-    let mut console = looking_back();
-    assert_eq!(at(&console), 9);
+fn history_row_opens_run_diff_and_returns() {
+    let mut console = console_with_history();
+    assert_eq!(current_record(&console), 9);
     for back in ["q", "Esc", "h"] {
         console.press("gg j j");
         assert_eq!(
@@ -345,30 +373,30 @@ fn a_history_opens_what_a_run_changed_and_comes_back_to_its_row() {
         console.press("} _ w");
         console.press(back);
         assert!(console.model.agent.is_list(), "{back}");
-        assert_eq!(at(&console), 7, "{back}");
+        assert_eq!(current_record(&console), 7, "{back}");
     }
     console.press("q");
     assert_eq!(console.model.screen, Screen::Fleet);
 }
 
 #[test]
-fn a_history_keeps_its_row_when_there_is_more_to_tell() {
-    let mut console = looking_back();
+fn history_keeps_its_row_when_records_are_added() {
+    let mut console = console_with_history();
     console.press("j");
-    assert_eq!(at(&console), 8);
-    let mut more = history();
-    more.insert(0, past(12, 1, |_| {}));
+    assert_eq!(current_record(&console), 8);
+    let mut more = sample_history();
+    more.insert(0, history_record(12, 1, |_| {}));
     console.send(Msg::HistoryLoaded("charlie".to_string(), Ok(more.clone())));
-    assert_eq!(at(&console), 8);
+    assert_eq!(current_record(&console), 8);
     console.press("gg");
-    assert_eq!(at(&console), 12);
+    assert_eq!(current_record(&console), 12);
     console.press("G");
-    assert_eq!(at(&console), 2);
+    assert_eq!(current_record(&console), 2);
     // That of another agent is not for this one.
     console.send(Msg::HistoryLoaded("alpha".to_string(), Ok(Vec::new())));
-    assert_eq!(at(&console), 2);
+    assert_eq!(current_record(&console), 2);
     // Who looks at it sees what a run adds.
-    let mut ran = seen("charlie", State::Scratch);
+    let mut ran = observation_of("charlie", State::Scratch);
     ran.last_run.as_mut().unwrap().run = "another".to_string();
     let wanted = console.observe(vec![ran]);
     assert!(wanted.contains(&Effect::LoadLog), "{wanted:?}");
@@ -378,18 +406,22 @@ fn a_history_keeps_its_row_when_there_is_more_to_tell() {
     console.send(Msg::HistoryLoaded("charlie".to_string(), Ok(Vec::new())));
     assert_eq!(console.press("Enter"), []);
     assert!(
-        console.said().contains("nothing was done"),
+        console.message_text().contains("nothing was done"),
         "{}",
-        console.said()
+        console.message_text()
     );
     console.press("/");
-    assert!(console.said().contains("list"), "{}", console.said());
+    assert!(
+        console.message_text().contains("list"),
+        "{}",
+        console.message_text()
+    );
 }
 
 #[test]
-fn a_history_scrolls_with_its_cursor() {
-    let mut console = looking_back();
-    let many = (0..50).map(|at| past(50 - at, 10, |_| {}));
+fn history_scrolls_with_cursor() {
+    let mut console = console_with_history();
+    let many = (0..50).map(|at| history_record(50 - at, 10, |_| {}));
     console.send(Msg::HistoryLoaded(
         "charlie".to_string(),
         Ok(many.collect()),

@@ -9,62 +9,63 @@ use memory_shepherd::console::update::{Effect, Msg, perform_command};
 use memory_shepherd::engine::{Outcome, Plan, State, UndoMode};
 use proptest::prelude::*;
 
-use super::{reading, running};
+use super::{console_with_run, console_with_texts};
 use crate::console_fleet::{
-    Console, agents, four, host_key, passphrase, plan, report, seen, undo, unread,
+    TestConsole, configured_agents, fleet_of_four, host_key_question, observation_of,
+    passphrase_question, plan, run_report, undo_plan, unread_fleet,
 };
 
 /// Consoles in every place that there is.
-fn places() -> Vec<(&'static str, Console)> {
+fn consoles_in_every_place() -> Vec<(&'static str, TestConsole)> {
     let at = |keys: &str| {
-        let mut console = four();
+        let mut console = fleet_of_four();
         if !keys.is_empty() {
             console.press(keys);
         }
         console
     };
     let planned = |keys: &str, plan: Plan| {
-        let mut console = four();
-        console.plan(keys, plan);
+        let mut console = fleet_of_four();
+        console.press_and_plan(keys, plan);
         console
     };
-    let mut result = running();
-    let failed = report(&[("bravo", Outcome::Failed, Some("why"))]);
+    let mut result = console_with_run();
+    let failed = run_report(&[("bravo", Outcome::Failed, Some("why"))]);
     result.send(Msg::RunEnded(Box::new(failed)));
     let mut hidden = at("a / z z z Enter");
     hidden.press("X");
-    hidden.answer(plan(&[
+    hidden.answer_plan(plan(&[
         ("bravo", State::Scratch),
         ("delta", State::Scratch),
     ]));
-    hidden.pass(KEY_GUARD_TIME);
+    hidden.advance(KEY_GUARD_TIME);
     let mut locked = at("");
     locked.model.read_only.is_on = true;
     let mut forced = at("");
     forced.model.read_only.is_forced = true;
     let asked = |keys: &str| {
-        let mut console = four();
-        console.asked(passphrase(1, "harbour"));
-        console.asked(host_key(2, "cliff"));
+        let mut console = fleet_of_four();
+        console.ask(passphrase_question(1, "harbour"));
+        console.ask(host_key_question(2, "cliff"));
         if !keys.is_empty() {
             console.press(keys);
         }
         console
     };
-    let mut small = reading();
+    let mut small = console_with_texts();
     small.send(Msg::Resized(1, 1));
     vec![
         ("fleet", at("")),
-        ("no agents", unread(&[], (120, 36))),
-        ("unread", unread(&["alpha", "bravo"], (80, 24))),
+        ("no agents", unread_fleet(&[], (120, 36))),
+        ("unread", unread_fleet(&["alpha", "bravo"], (80, 24))),
         ("marked", at("Space Space")),
         ("filtered to nothing", at("/ z z z Enter")),
         ("filter prompt", at("/ a")),
         ("agent without texts", at("d")),
-        ("agent", reading()),
+        ("agent", console_with_texts()),
         ("agent in a cell", small),
         ("search prompt", {
-            let mut console = reading();
+            let mut console = console_with_texts();
             console.press("/ o");
             console
         }),
@@ -80,10 +81,10 @@ fn places() -> Vec<(&'static str, Console)> {
         ("plan: nothing", planned("X", plan(&[]))),
         (
             "plan: choice",
-            planned("z", undo(&["charlie"], true, UndoMode::Refuse)),
+            planned("z", undo_plan(&["charlie"], true, UndoMode::Refuse)),
         ),
         ("plan: hidden", hidden),
-        ("run", running()),
+        ("run", console_with_run()),
         ("result", result),
         ("log", at("7")),
         ("help", at("?")),
@@ -100,7 +101,7 @@ fn places() -> Vec<(&'static str, Console)> {
 }
 
 /// What holds of every model.
-pub fn check(model: &Model, what: &str) {
+pub fn assert_model_invariants(model: &Model, what: &str) {
     match &model.cursor_agent {
         Some(name) => assert!(
             model.visible_agents.contains(name),
@@ -133,10 +134,10 @@ pub fn check(model: &Model, what: &str) {
 }
 
 #[test]
-fn every_command_can_be_performed_everywhere() {
+fn every_command_is_safe_in_every_place() {
     let enter = Key::from_code(KeyCode::Enter);
     for spec in COMMAND_TABLE {
-        for (place, mut console) in places() {
+        for (place, mut console) in consoles_in_every_place() {
             let what = format!("{} at {place}", spec.id);
             let allowed = command::check_enabled(spec.command, &console.model).is_ok();
             let effects = perform_command(&mut console.model, spec.command, enter);
@@ -147,23 +148,23 @@ fn every_command_can_be_performed_everywhere() {
             if !allowed {
                 assert_eq!(effects, [], "{what} does something though it may not");
                 assert!(
-                    console.said().starts_with(spec.id),
+                    console.message_text().starts_with(spec.id),
                     "{what}: {}",
-                    console.said()
+                    console.message_text()
                 );
             }
-            check(&console.model, &what);
+            assert_model_invariants(&console.model, &what);
         }
     }
 }
 
 #[test]
-fn every_key_of_every_command_can_be_pressed_everywhere() {
+fn every_key_is_safe_in_every_place() {
     for spec in COMMAND_TABLE {
         for text in spec.keys {
-            for (place, mut console) in places() {
+            for (place, mut console) in consoles_in_every_place() {
                 console.press(text);
-                check(&console.model, &format!("{text} at {place}"));
+                assert_model_invariants(&console.model, &format!("{text} at {place}"));
             }
         }
     }
@@ -172,20 +173,20 @@ fn every_key_of_every_command_can_be_pressed_everywhere() {
 /// Keys, some of them likelier than others, and things that happen between
 /// them.
 #[derive(Clone, Debug)]
-enum Move {
+enum RandomStep {
     Key(&'static str),
     Letter(char),
     Wait(u64),
-    See(usize, usize),
+    Observe(usize, usize),
     Answer(usize),
-    End,
-    Size(u16, u16),
-    Config(usize),
+    EndRun,
+    Resize(u16, u16),
+    ReloadConfig(usize),
 }
 
 const NAMES: [&str; 4] = ["alpha", "bravo", "charlie", "delta"];
 
-fn moves() -> impl Strategy<Value = Move> {
+fn random_steps() -> impl Strategy<Value = RandomStep> {
     let keys: Vec<&'static str> = COMMAND_TABLE
         .iter()
         .flat_map(|spec| spec.keys.iter().copied())
@@ -194,48 +195,48 @@ fn moves() -> impl Strategy<Value = Move> {
         .chain(["Enter", "Esc", "Backspace", "Space", "y"])
         .collect();
     prop_oneof![
-        12 => proptest::sample::select(keys).prop_map(Move::Key),
-        3 => proptest::char::range('a', 'z').prop_map(Move::Letter),
-        2 => (0u64..70_000).prop_map(Move::Wait),
-        2 => (0..4usize, 0..State::ALL.len()).prop_map(|(name, state)| Move::See(name, state)),
-        2 => (0..6usize).prop_map(Move::Answer),
-        1 => Just(Move::End),
-        1 => (1u16..160, 1u16..60).prop_map(|(columns, rows)| Move::Size(columns, rows)),
-        1 => (0..5usize).prop_map(Move::Config),
+        12 => proptest::sample::select(keys).prop_map(RandomStep::Key),
+        3 => proptest::char::range('a', 'z').prop_map(RandomStep::Letter),
+        2 => (0u64..70_000).prop_map(RandomStep::Wait),
+        2 => (0..4usize, 0..State::ALL.len()).prop_map(|(name, state)| RandomStep::Observe(name, state)),
+        2 => (0..6usize).prop_map(RandomStep::Answer),
+        1 => Just(RandomStep::EndRun),
+        1 => (1u16..160, 1u16..60).prop_map(|(columns, rows)| RandomStep::Resize(columns, rows)),
+        1 => (0..5usize).prop_map(RandomStep::ReloadConfig),
     ]
 }
 
-fn make(console: &mut Console, step: &Move) {
+fn apply_step(console: &mut TestConsole, step: &RandomStep) {
     match step {
-        Move::Key(key) => drop(console.press(key)),
-        Move::Letter(letter) => drop(console.type_line(&letter.to_string())),
-        Move::Wait(millis) => drop(console.pass(Duration::from_millis(*millis))),
-        Move::See(name, state) => {
-            drop(console.observe(vec![seen(NAMES[*name], State::ALL[*state])]));
+        RandomStep::Key(key) => drop(console.press(key)),
+        RandomStep::Letter(letter) => drop(console.type_line(&letter.to_string())),
+        RandomStep::Wait(millis) => drop(console.advance(Duration::from_millis(*millis))),
+        RandomStep::Observe(name, state) => {
+            drop(console.observe(vec![observation_of(NAMES[*name], State::ALL[*state])]));
         }
-        Move::Answer(which) => {
+        RandomStep::Answer(which) => {
             let made = match which {
                 0 => plan(&[]),
                 1 => plan(&[("bravo", State::Scratch)]),
                 2 => plan(&[("charlie", State::Drifted), ("alpha", State::Missing)]),
-                3 => undo(&["delta"], true, UndoMode::Refuse),
-                4 => undo(&["delta"], true, UndoMode::Append),
-                _ => undo(&["alpha", "delta"], false, UndoMode::Refuse),
+                3 => undo_plan(&["delta"], true, UndoMode::Refuse),
+                4 => undo_plan(&["delta"], true, UndoMode::Append),
+                _ => undo_plan(&["alpha", "delta"], false, UndoMode::Refuse),
             };
-            console.answer(made);
+            console.answer_plan(made);
         }
-        Move::End if console.model.is_running() => {
+        RandomStep::EndRun if console.model.is_running() => {
             let failed = Some("why");
             let results = [
                 ("bravo", Outcome::Ok, None),
                 ("delta", Outcome::Failed, failed),
             ];
-            console.send(Msg::RunEnded(Box::new(report(&results))));
+            console.send(Msg::RunEnded(Box::new(run_report(&results))));
         }
-        Move::End => {}
-        Move::Size(columns, rows) => drop(console.send(Msg::Resized(*columns, *rows))),
-        Move::Config(count) => {
-            let names = agents(&NAMES[..*count]);
+        RandomStep::EndRun => {}
+        RandomStep::Resize(columns, rows) => drop(console.send(Msg::Resized(*columns, *rows))),
+        RandomStep::ReloadConfig(count) => {
+            let names = configured_agents(&NAMES[..*count]);
             let info = console.model.fleet.clone();
             console.send(Msg::ConfigAdopted(info, names, false));
         }
@@ -246,17 +247,17 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_keys_break_nothing(steps in proptest::collection::vec(moves(), 2000)) {
-        let mut console = four();
+    fn random_keys_confirm_nothing_unintended(steps in proptest::collection::vec(random_steps(), 2000)) {
+        let mut console = fleet_of_four();
         for (number, step) in steps.iter().enumerate() {
-            let applied = console.applied().len();
-            make(&mut console, step);
-            check(&console.model, &format!("{number}: {step:?}"));
-            if console.applied().len() > applied {
+            let applied = console.applied_agents().len();
+            apply_step(&mut console, step);
+            assert_model_invariants(&console.model, &format!("{number}: {step:?}"));
+            if console.applied_agents().len() > applied {
                 // Only these two keys confirm; the first one begins sequences, too.
                 let confirms = match step {
-                    Move::Key(key) => key.starts_with('y') || *key == "Enter",
-                    step => matches!(step, Move::Letter('y')),
+                    RandomStep::Key(key) => key.starts_with('y') || *key == "Enter",
+                    step => matches!(step, RandomStep::Letter('y')),
                 };
                 assert!(confirms, "{step:?}");
             }

@@ -6,52 +6,52 @@ use memory_shepherd::console::model::{InputLine, Screen, SortOrder};
 use memory_shepherd::console::update::{CURSOR_SETTLE_TIME, Effect};
 use memory_shepherd::engine::State;
 
-use super::{cursor, marks, order};
-use crate::console_fleet::{fleet, four, keys, seen, unread};
+use super::{agent_order, cursor_agent, marked_agents};
+use crate::console_fleet::{fleet_of, fleet_of_four, keys_message, observation_of, unread_fleet};
 
 #[test]
-fn the_worst_comes_first_and_has_the_cursor_until_it_is_moved() {
-    let mut console = four();
+fn cursor_follows_worst_agent_until_moved() {
+    let mut console = fleet_of_four();
     assert_eq!(
-        order(&console.model),
+        agent_order(&console.model),
         ["charlie", "bravo", "delta", "alpha"]
     );
-    assert_eq!(cursor(&console), "charlie");
-    console.observe(vec![seen("delta", State::Tampered)]);
-    assert_eq!(cursor(&console), "delta", "it is the worst now");
+    assert_eq!(cursor_agent(&console), "charlie");
+    console.observe(vec![observation_of("delta", State::Tampered)]);
+    assert_eq!(cursor_agent(&console), "delta", "it is the worst now");
     console.press("j");
-    assert_eq!(cursor(&console), "charlie");
-    console.observe(vec![seen("alpha", State::Tampered)]);
-    assert_eq!(cursor(&console), "charlie", "it was moved");
+    assert_eq!(cursor_agent(&console), "charlie");
+    console.observe(vec![observation_of("alpha", State::Tampered)]);
+    assert_eq!(cursor_agent(&console), "charlie", "it was moved");
     assert_eq!(
-        order(&console.model),
+        agent_order(&console.model),
         ["alpha", "delta", "charlie", "bravo"]
     );
 }
 
 /// A key is aimed at what the operator saw.
 #[test]
-fn any_key_makes_the_cursor_the_operators_and_so_does_a_moment_of_rest() {
+fn any_key_or_pause_fixes_the_cursor() {
     for key in ["r", "d 1", "X q", "7 1"] {
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.press(key);
-        console.observe(vec![seen("alpha", State::Tampered)]);
-        assert_eq!(cursor(&console), "charlie", "{key}");
+        console.observe(vec![observation_of("alpha", State::Tampered)]);
+        assert_eq!(cursor_agent(&console), "charlie", "{key}");
     }
-    let mut console = four();
-    console.pass(CURSOR_SETTLE_TIME);
-    console.observe(vec![seen("alpha", State::Tampered)]);
-    assert_eq!(cursor(&console), "charlie");
+    let mut console = fleet_of_four();
+    console.advance(CURSOR_SETTLE_TIME);
+    console.observe(vec![observation_of("alpha", State::Tampered)]);
+    assert_eq!(cursor_agent(&console), "charlie");
     // While some are still being read the worst is not known.
-    let mut console = unread(&["alpha", "bravo"], (120, 36));
-    console.observe(vec![seen("alpha", State::Scratch)]);
-    console.pass(CURSOR_SETTLE_TIME * 60);
-    console.observe(vec![seen("bravo", State::Drifted)]);
-    assert_eq!(cursor(&console), "bravo");
+    let mut console = unread_fleet(&["alpha", "bravo"], (120, 36));
+    console.observe(vec![observation_of("alpha", State::Scratch)]);
+    console.advance(CURSOR_SETTLE_TIME * 60);
+    console.observe(vec![observation_of("bravo", State::Drifted)]);
+    assert_eq!(cursor_agent(&console), "bravo");
 }
 
 #[test]
-fn demo_cursor_begins_where_its_keys_lead_somewhere() {
+fn demo_cursor_starts_on_resettable_agent() {
     let agents = [
         ("alpha", State::Clean),
         ("bravo", State::Busy),
@@ -59,78 +59,86 @@ fn demo_cursor_begins_where_its_keys_lead_somewhere() {
         ("delta", State::Tampered),
     ];
     let first = |is_demo: bool| {
-        let mut console = unread(&agents.map(|(name, _)| name), (80, 24));
+        let mut console = unread_fleet(&agents.map(|(name, _)| name), (80, 24));
         console.model.is_demo_host_away = is_demo.then_some(false);
-        console.observe(agents.map(|(name, state)| seen(name, state)).to_vec());
-        cursor(&console).to_string()
+        console.observe(
+            agents
+                .map(|(name, state)| observation_of(name, state))
+                .to_vec(),
+        );
+        cursor_agent(&console).to_string()
     };
     assert_eq!([first(true), first(false)], ["charlie", "delta"]);
     // Where all are blocked it is the worst.
-    let mut console = unread(&["alpha", "bravo"], (80, 24));
+    let mut console = unread_fleet(&["alpha", "bravo"], (80, 24));
     console.model.is_demo_host_away = Some(false);
     console.observe(vec![
-        seen("alpha", State::Busy),
-        seen("bravo", State::Tampered),
+        observation_of("alpha", State::Busy),
+        observation_of("bravo", State::Tampered),
     ]);
-    assert_eq!(cursor(&console), "bravo");
+    assert_eq!(cursor_agent(&console), "bravo");
 }
 
 #[test]
-fn cursor_and_marks_follow_names_through_refresh_sort_and_filter() {
-    let mut console = four();
+fn cursor_and_marks_follow_agent_names() {
+    let mut console = fleet_of_four();
     console.press("j Space");
     assert_eq!(
-        (marks(&console), cursor(&console)),
+        (marked_agents(&console), cursor_agent(&console)),
         (vec!["bravo"], "delta")
     );
     for keys in ["S", "S", "s n a m e Enter"] {
         console.press(keys);
         assert_eq!(
-            (marks(&console), cursor(&console)),
+            (marked_agents(&console), cursor_agent(&console)),
             (vec!["bravo"], "delta")
         );
     }
     assert_eq!(console.model.sort_order, SortOrder::Name);
     assert_eq!(
-        order(&console.model),
+        agent_order(&console.model),
         ["alpha", "bravo", "charlie", "delta"]
     );
     console.observe(vec![
-        seen("delta", State::Tampered),
-        seen("bravo", State::Clean),
+        observation_of("delta", State::Tampered),
+        observation_of("bravo", State::Clean),
     ]);
     assert_eq!(
-        (marks(&console), cursor(&console)),
+        (marked_agents(&console), cursor_agent(&console)),
         (vec!["bravo"], "delta")
     );
     console.press("/ l t Enter");
-    assert_eq!(order(&console.model), ["delta"]);
+    assert_eq!(agent_order(&console.model), ["delta"]);
     assert_eq!(
-        (marks(&console), cursor(&console)),
+        (marked_agents(&console), cursor_agent(&console)),
         (vec!["bravo"], "delta")
     );
     assert_eq!(console.model.hidden_marked_agents(), ["bravo"]);
 }
 
 #[test]
-fn marks_can_be_set_taken_back_by_range_and_all_at_once() {
-    let mut console = four();
+fn marks_toggle_singly_by_range_and_all() {
+    let mut console = fleet_of_four();
     console.press("Space j v");
     assert_eq!(
-        marks(&console),
+        marked_agents(&console),
         ["bravo", "charlie", "delta"],
         "from charlie down"
     );
     console.press("A");
-    assert_eq!(marks(&console), [] as [&str; 0]);
+    assert_eq!(marked_agents(&console), [] as [&str; 0]);
     console.press("/ b Enter a Esc");
-    assert_eq!(marks(&console), ["bravo"], "only what is shown");
+    assert_eq!(marked_agents(&console), ["bravo"], "only what is shown");
     console.press("gg j Space");
-    assert_eq!(marks(&console), [] as [&str; 0], "the second time unmarks");
+    assert_eq!(
+        marked_agents(&console),
+        [] as [&str; 0],
+        "the second time unmarks"
+    );
 }
 
 #[test]
-fn the_filter_speaks_its_language_while_it_is_typed() {
+fn filter_applies_while_typed() {
     for (typed, shown) in [
         ("", vec!["charlie", "bravo", "delta", "alpha"]),
         ("l", vec!["charlie", "bravo", "delta", "alpha"]), // the host: local
@@ -144,12 +152,12 @@ fn the_filter_speaks_its_language_while_it_is_typed() {
         ("is:marked", vec![]),
         ("nothing", vec![]),
     ] {
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.press("/");
         console.type_line(typed);
-        assert_eq!(order(&console.model), shown, "{typed:?}");
+        assert_eq!(agent_order(&console.model), shown, "{typed:?}");
         console.press("Enter");
-        assert_eq!(order(&console.model), shown, "{typed:?}");
+        assert_eq!(agent_order(&console.model), shown, "{typed:?}");
         assert_eq!(console.model.filter, typed);
         assert_eq!(console.model.input_line, None);
         assert_eq!(
@@ -161,11 +169,11 @@ fn the_filter_speaks_its_language_while_it_is_typed() {
 }
 
 #[test]
-fn a_filter_that_is_taken_back_is_the_one_before() {
-    let mut console = four();
+fn canceled_filter_restores_previous_filter() {
+    let mut console = fleet_of_four();
     console.press("/ b r a v o Enter / x Esc");
     assert_eq!(
-        (console.model.filter.as_str(), order(&console.model)),
+        (console.model.filter.as_str(), agent_order(&console.model)),
         ("bravo", vec!["bravo"])
     );
     // A new one begins empty, and the one before can be recalled.
@@ -178,8 +186,8 @@ fn a_filter_that_is_taken_back_is_the_one_before() {
 }
 
 #[test]
-fn escape_goes_down_its_ladder_and_never_clears_marks() {
-    let mut console = four();
+fn escape_steps_back_and_keeps_marks() {
+    let mut console = fleet_of_four();
     console.press("Space / a");
     assert!(matches!(
         console.model.input_line,
@@ -195,7 +203,7 @@ fn escape_goes_down_its_ladder_and_never_clears_marks() {
     );
     console.press("/ a Enter");
     console.press("d");
-    console.texts("charlie", b"one\ntwo\n---\n", Some(b"one\n---\n"));
+    console.load_texts("charlie", b"one\ntwo\n---\n", Some(b"one\n---\n"));
     console.press("/ t w o Enter");
     assert_eq!(console.model.agent.current_pane().query, "two");
     console.press("Esc");
@@ -215,16 +223,16 @@ fn escape_goes_down_its_ladder_and_never_clears_marks() {
     assert_eq!(console.model.filter, "");
     assert_eq!(console.press("Esc"), [], "it does not quit");
     assert_eq!(
-        (console.said(), marks(&console)),
+        (console.message_text(), marked_agents(&console)),
         ("q quits", vec!["charlie"])
     );
 }
 
 #[test]
-fn back_goes_one_level_and_only_q_quits_and_only_at_the_fleet() {
+fn back_goes_one_level_and_only_q_quits() {
     for key in ["q", "Esc", "h", "Left"] {
         for open in ["d", "Enter", "l", "2", "7"] {
-            let mut console = four();
+            let mut console = fleet_of_four();
             console.press(open);
             assert_ne!(console.model.screen, Screen::Fleet, "{open}");
             assert_eq!(console.press(key), [], "{open} {key}");
@@ -236,13 +244,13 @@ fn back_goes_one_level_and_only_q_quits_and_only_at_the_fleet() {
 }
 
 #[test]
-fn minus_goes_to_and_fro_and_brackets_to_the_next_agent() {
-    let mut console = four();
+fn minus_toggles_screens_and_brackets_step_agents() {
+    let mut console = fleet_of_four();
     assert_eq!(console.press("-"), []);
     assert!(
-        console.said().contains("no other screen"),
+        console.message_text().contains("no other screen"),
         "{}",
-        console.said()
+        console.message_text()
     );
     console.press("d");
     console.press("-");
@@ -257,7 +265,7 @@ fn minus_goes_to_and_fro_and_brackets_to_the_next_agent() {
         [Effect::PrepareTexts("bravo".to_string())]
     );
     assert_eq!(
-        (console.model.screen, cursor(&console)),
+        (console.model.screen, cursor_agent(&console)),
         (Screen::Agent, "bravo")
     );
     assert_eq!(
@@ -269,10 +277,10 @@ fn minus_goes_to_and_fro_and_brackets_to_the_next_agent() {
 }
 
 #[test]
-fn movement_keys_move_and_stop_at_both_ends() {
+fn movement_keys_stop_at_both_ends() {
     let names: Vec<String> = (0..100).map(|n| format!("agent-{n:02}")).collect();
     let agents: Vec<(&str, State)> = names.iter().map(|n| (n.as_str(), State::Scratch)).collect();
-    let mut console = fleet(&agents);
+    let mut console = fleet_of(&agents);
     let page = console.model.fleet_height();
     for (keys, place) in [
         ("j", 1),
@@ -297,29 +305,29 @@ fn movement_keys_move_and_stop_at_both_ends() {
 }
 
 #[test]
-fn the_strip_follows_a_held_key_only_when_it_is_let_go() {
-    let mut console = four();
+fn strip_waits_for_held_key_release() {
+    let mut console = fleet_of_four();
     console.press("j");
     assert_eq!(console.model.strip_agent.as_deref(), Some("bravo"));
     for _ in 0..2 {
         console.now += Duration::from_millis(30);
-        console.send(keys("j"));
+        console.send(keys_message("j"));
     }
     assert_eq!(
-        (cursor(&console), console.model.strip_agent.as_deref()),
+        (cursor_agent(&console), console.model.strip_agent.as_deref()),
         ("alpha", Some("bravo"))
     );
-    console.pass(Duration::from_millis(80));
+    console.advance(Duration::from_millis(80));
     assert_eq!(console.model.strip_agent.as_deref(), Some("alpha"));
 }
 
 #[test]
-fn rows_do_not_move_under_a_prompt_or_an_overlay_but_do_when_it_is_gone() {
+fn rows_stay_in_place_under_prompt_or_overlay() {
     for (open, close) in [("/", "Esc"), ("/", "Enter"), ("?", "Esc"), (":", "Esc")] {
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.press(open);
-        console.observe(vec![seen("alpha", State::Tampered)]);
-        assert_eq!(order(&console.model)[0], "charlie", "{open}");
+        console.observe(vec![observation_of("alpha", State::Tampered)]);
+        assert_eq!(agent_order(&console.model)[0], "charlie", "{open}");
         console.press(close);
         let first = console.model.visible_agents[0].as_str();
         assert_eq!(first, "alpha", "{open} {close}");

@@ -13,30 +13,33 @@ use memory_shepherd::engine::{Outcome, Protection, Reachability, State, UndoMode
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::invocation::Invocation;
 
-use super::{BASELINE, SECOND, reading, running};
-use crate::console_fleet::{Console, four, host, keys, past, plan, report, run, seen, undo};
+use super::{BASELINE, SECOND, console_with_run, console_with_texts};
+use crate::console_fleet::{
+    TestConsole, fleet_of_four, history_record, host_status, keys_message, observation_of, plan,
+    run_report, run_summary, undo_plan,
+};
 
 /// What is copied by these keys.
 #[track_caller]
-fn copied(console: &mut Console, keys: &str) -> ClipboardText {
+fn press_and_copy(console: &mut TestConsole, keys: &str) -> ClipboardText {
     match console.press(keys).as_slice() {
         [Effect::CopyToClipboard(clip)] => clip.clone(),
-        effects => panic!("{keys}: {effects:?}, {}", console.said()),
+        effects => panic!("{keys}: {effects:?}, {}", console.message_text()),
     }
 }
 
 #[test]
-fn names_paths_and_digests_are_copied() {
-    let mut console = four();
-    let clip = copied(&mut console, "c");
+fn names_paths_and_diffs_are_copied() {
+    let mut console = fleet_of_four();
+    let clip = press_and_copy(&mut console, "c");
     assert_eq!(
         (clip.description.as_str(), clip.text.as_str()),
         ("the name charlie", "charlie")
     );
-    assert_eq!(copied(&mut console, "yn"), clip);
-    let path = copied(&mut console, "yp").text;
+    assert_eq!(press_and_copy(&mut console, "yn"), clip);
+    let path = press_and_copy(&mut console, "yp").text;
     assert_eq!(path, "/agents/charlie/MEMORY.md");
-    assert_eq!(copied(&mut console, "yh").text.len(), 64);
+    assert_eq!(press_and_copy(&mut console, "yh").text.len(), 64);
     let patch = Effect::PreparePatch("charlie".to_string());
     assert_eq!(console.press("yd"), [patch]);
     let came = console.send(Msg::PatchPrepared(
@@ -48,40 +51,40 @@ fn names_paths_and_digests_are_copied() {
         "charlie".to_string(),
         Err("it is away".to_string()),
     ));
-    assert_eq!(console.said(), "nothing was copied: it is away");
+    assert_eq!(console.message_text(), "nothing was copied: it is away");
 }
 
 #[test]
 fn copied_command_line_names_the_config() {
-    let mut console = four();
+    let mut console = fleet_of_four();
     console.model.fleet.invocation = Invocation::with_config(Path::new("/srv/my fleet.conf"));
     let wanted = |verb: &str| format!("memory-shepherd {verb} --config '/srv/my fleet.conf'");
-    let hash = |console: &Console| match &console.model.reset.stage {
+    let hash = |console: &TestConsole| match &console.model.reset.stage {
         ResetStage::Plan(view) => view.plan.hash.clone(),
         _ => panic!("no plan"),
     };
     for (keys, verb) in [("j z", "undo bravo"), ("Z", "undo --redo bravo")] {
-        console.plan(keys, undo(&["bravo"], false, UndoMode::Refuse));
+        console.press_and_plan(keys, undo_plan(&["bravo"], false, UndoMode::Refuse));
         let verb = format!("{verb} --plan {}", hash(&console));
-        assert_eq!(copied(&mut console, "c").text, wanted(&verb));
+        assert_eq!(press_and_copy(&mut console, "c").text, wanted(&verb));
         console.press("Esc");
     }
-    console.plan("X", plan(&[("bravo", State::Scratch)]));
+    console.press_and_plan("X", plan(&[("bravo", State::Scratch)]));
     let reset = format!("reset bravo --plan {}", hash(&console));
-    assert_eq!(copied(&mut console, "c").text, wanted(&reset));
+    assert_eq!(press_and_copy(&mut console, "c").text, wanted(&reset));
     // A run keeps the command line that it was begun with.
     console.press("y");
-    console.send(Msg::RunEnded(Box::new(report(&[(
+    console.send(Msg::RunEnded(Box::new(run_report(&[(
         "bravo",
         Outcome::Ok,
         None,
     )]))));
-    assert_eq!(copied(&mut console, "yc").text, wanted(&reset));
+    assert_eq!(press_and_copy(&mut console, "yc").text, wanted(&reset));
 }
 
 #[test]
-fn half_a_sequence_is_given_up_by_escape_and_nothing_else() {
-    let mut console = reading();
+fn escape_cancels_incomplete_key_sequence_only() {
+    let mut console = console_with_texts();
     assert_eq!(console.press("y Esc"), []);
     assert_eq!(
         console.model.screen,
@@ -91,50 +94,53 @@ fn half_a_sequence_is_given_up_by_escape_and_nothing_else() {
 }
 
 #[test]
-fn lines_and_texts_are_copied_as_they_stand() {
-    let mut console = reading();
-    let all = copied(&mut console, "ya").text;
+fn lines_and_texts_are_copied_verbatim() {
+    let mut console = console_with_texts();
+    let all = press_and_copy(&mut console, "ya").text;
     assert!(
         all.contains("\n-two\n+TWO\n three\n"),
         "a diff keeps its signs: {all}"
     );
     console.press("Tab");
-    assert_eq!(copied(&mut console, "ya").text, "note one\nnote two\n");
-    let line = copied(&mut console, "yl");
+    assert_eq!(
+        press_and_copy(&mut console, "ya").text,
+        "note one\nnote two\n"
+    );
+    let line = press_and_copy(&mut console, "yl");
     assert_eq!(
         (line.description.as_str(), line.text.as_str()),
         ("line 14", "note one")
     );
     console.press("/ t w o Enter");
-    assert_eq!(copied(&mut console, "yl").text, "note two");
+    assert_eq!(press_and_copy(&mut console, "yl").text, "note two");
 }
 
 #[test]
-fn of_a_line_that_is_not_shown_to_its_end_that_is_said() {
-    let mut console = reading();
+fn copy_of_partly_shown_text_says_so() {
+    let mut console = console_with_texts();
     let part = ClipboardText {
         is_truncated: true,
         ..ClipboardText::new("line 66", b"xxxx")
     };
     console.send(Msg::ClipboardCopied(part, CopyOutcome::CopiedBy("xclip")));
     assert_eq!(
-        console.said(),
+        console.message_text(),
         "xclip has line 66, 4 B, which is not all of it"
     );
-    let mut console = reading();
+    let mut console = console_with_texts();
     let long = [BASELINE, b"one\n", &[b'x'; 300_000]].concat();
-    console.texts("charlie", &long, Some(BASELINE));
+    console.load_texts("charlie", &long, Some(BASELINE));
     console.press("Tab");
-    let all = copied(&mut console, "ya");
+    let all = press_and_copy(&mut console, "ya");
     assert!(all.is_truncated && all.text.contains("bytes more are not shown"));
     console.press("/ x x x Enter");
-    assert!(copied(&mut console, "yl").is_truncated);
+    assert!(press_and_copy(&mut console, "yl").is_truncated);
     console.press("/ o n e Enter");
-    assert!(!copied(&mut console, "yl").is_truncated);
+    assert!(!press_and_copy(&mut console, "yl").is_truncated);
 }
 
 #[test]
-fn what_is_copied_holds_nothing_that_cannot_be_seen() {
+fn copied_text_reveals_invisible_characters() {
     let plain = "tabs\tare, lines\r\nare, ‹marks› are, 日本 is\n";
     let clip = ClipboardText::new("it", plain.as_bytes());
     assert_eq!((clip.text.as_str(), clip.is_escaped), (plain, false));
@@ -155,38 +161,38 @@ fn what_is_copied_holds_nothing_that_cannot_be_seen() {
 }
 
 #[test]
-fn what_became_of_a_text_is_said() {
-    let mut console = four();
-    let clip = copied(&mut console, "c");
+fn copy_outcome_is_reported_and_logged() {
+    let mut console = fleet_of_four();
+    let clip = press_and_copy(&mut console, "c");
     console.send(Msg::ClipboardCopied(
         clip.clone(),
         CopyOutcome::SentToTerminal,
     ));
     assert_eq!(
-        console.said(),
+        console.message_text(),
         "the name charlie: sent to terminal (unverified), 7 B"
     );
     console.send(Msg::ClipboardCopied(
         clip.clone(),
         CopyOutcome::CopiedBy("wl-copy"),
     ));
-    assert_eq!(console.said(), "wl-copy has the name charlie, 7 B");
+    assert_eq!(console.message_text(), "wl-copy has the name charlie, 7 B");
     let again = console.send(Msg::ClipboardCopied(
         clip.clone(),
         CopyOutcome::Failed("why".into()),
     ));
     assert_eq!(again, [Effect::CopyThroughTerminal(clip.clone())]);
-    assert_eq!(console.said(), "why; the terminal is asked instead");
+    assert_eq!(console.message_text(), "why; the terminal is asked instead");
     console.send(Msg::ClipboardCopied(clip, CopyOutcome::TooLong(3)));
     assert!(
-        console.said().ends_with("nothing was copied"),
+        console.message_text().ends_with("nothing was copied"),
         "{}",
-        console.said()
+        console.message_text()
     );
     assert_eq!(console.model.log.messages.len(), 4, "the log keeps them");
 }
 
-fn edit(sealed: bool) -> Box<BaselineEdit> {
+fn baseline_edit(sealed: bool) -> Box<BaselineEdit> {
     Box::new(BaselineEdit {
         agent: "charlie".to_string(),
         sharing_agents: vec!["charlie".to_string(), "delta".to_string()],
@@ -202,59 +208,77 @@ fn edit(sealed: bool) -> Box<BaselineEdit> {
 }
 
 #[test]
-fn a_baseline_is_looked_at_edited_and_looked_at_again() {
-    let mut console = four();
+fn baseline_is_checked_before_and_after_edit() {
+    let mut console = fleet_of_four();
     let name = || "charlie".to_string();
     assert_eq!(console.press("E"), [Effect::InspectBaseline(name())]);
-    let effects = console.send(Msg::BaselineInspected(name(), Ok(edit(false))));
-    assert_eq!(effects, [Effect::OpenEditor(edit(false))]);
-    let mut now = edit(false).original;
-    let effects = console.send(Msg::BaselineEdited(edit(false), Ok(now.clone()), (0, 0)));
+    let effects = console.send(Msg::BaselineInspected(name(), Ok(baseline_edit(false))));
+    assert_eq!(effects, [Effect::OpenEditor(baseline_edit(false))]);
+    let mut now = baseline_edit(false).original;
+    let effects = console.send(Msg::BaselineEdited(
+        baseline_edit(false),
+        Ok(now.clone()),
+        (0, 0),
+    ));
     assert_eq!(
-        (effects.len(), console.said()),
+        (effects.len(), console.message_text()),
         (0, "baseline shared.md is unchanged")
     );
     now.bytes = b"new\nnew\n".to_vec();
-    let effects = console.send(Msg::BaselineEdited(edit(false), Ok(now.clone()), (2, 1)));
-    assert_eq!(effects, [Effect::ReadAgents(edit(false).sharing_agents)]);
+    let effects = console.send(Msg::BaselineEdited(
+        baseline_edit(false),
+        Ok(now.clone()),
+        (2, 1),
+    ));
     assert_eq!(
-        console.said(),
+        effects,
+        [Effect::ReadAgents(baseline_edit(false).sharing_agents)]
+    );
+    assert_eq!(
+        console.message_text(),
         "baseline shared.md changed: +2 -1 lines; charlie, delta have it from the next reset on"
     );
     now.problems = vec!["it is empty".to_string(), "it is odd".to_string()];
-    console.send(Msg::BaselineEdited(edit(false), Ok(now.clone()), (0, 1)));
-    assert_eq!(console.said(), "baseline shared.md: it is empty; it is odd");
+    console.send(Msg::BaselineEdited(
+        baseline_edit(false),
+        Ok(now.clone()),
+        (0, 1),
+    ));
+    assert_eq!(
+        console.message_text(),
+        "baseline shared.md: it is empty; it is odd"
+    );
     now.seal_mismatch = Some("it differs".to_string());
-    console.send(Msg::BaselineEdited(edit(false), Ok(now), (0, 1)));
+    console.send(Msg::BaselineEdited(baseline_edit(false), Ok(now), (0, 1)));
     assert!(
         console
-            .said()
+            .message_text()
             .contains(": resets are BLOCKED: it differs; it is empty")
     );
     let gone = Error::new(ErrorKind::Conflict, "it is missing");
-    console.send(Msg::BaselineEdited(edit(false), Err(gone), (0, 1)));
-    assert_eq!(console.said(), "it is missing; resets refuse it");
+    console.send(Msg::BaselineEdited(baseline_edit(false), Err(gone), (0, 1)));
+    assert_eq!(console.message_text(), "it is missing; resets refuse it");
 }
 
 #[test]
-fn that_the_editor_failed_is_what_stays_in_sight() {
-    let mut console = four();
+fn editor_failure_stays_the_shown_message() {
+    let mut console = fleet_of_four();
     let failed = "the editor: it ended with exit status 3";
     console.send(Msg::Reported(MessageLevel::Warn, failed.to_string()));
     console.send(Msg::BaselineEdited(
-        edit(false),
-        Ok(edit(false).original),
+        baseline_edit(false),
+        Ok(baseline_edit(false).original),
         (0, 0),
     ));
-    assert_eq!(console.said(), failed);
+    assert_eq!(console.message_text(), failed);
 }
 
 #[test]
-fn an_entry_is_read_where_a_history_names_it() {
-    let mut console = four();
+fn history_row_opens_its_entry_in_pager() {
+    let mut console = fleet_of_four();
     console.press("d");
-    let written = archived().events[0].entry.clone().unwrap();
-    let mut past = past(3, 10, |event| event.agent = "charlie".to_string());
+    let written = run_with_entry().events[0].entry.clone().unwrap();
+    let mut past = history_record(3, 10, |event| event.agent = "charlie".to_string());
     past.record.event.entry = Some(written.clone());
     console.press("S-Tab");
     console.send(Msg::HistoryLoaded("charlie".to_string(), Ok(vec![past])));
@@ -265,10 +289,10 @@ fn an_entry_is_read_where_a_history_names_it() {
 }
 
 #[test]
-fn a_baseline_of_a_read_only_agent_is_unlocked_first_whoever_shares_it() {
-    let mut console = four();
+fn edit_of_shared_read_only_baseline_needs_unlock() {
+    let mut console = fleet_of_four();
     let name = || "charlie".to_string();
-    let mut shared = edit(false);
+    let mut shared = baseline_edit(false);
     shared.protected_agents = vec!["delta".to_string()];
     console.press("E");
     assert_eq!(
@@ -276,7 +300,7 @@ fn a_baseline_of_a_read_only_agent_is_unlocked_first_whoever_shares_it() {
         []
     );
     assert_eq!(
-        console.said(),
+        console.message_text(),
         "delta has this baseline and is protected as read-only; ! unlocks for 30 minutes"
     );
     // Locking and unlocking is what there is a key for.
@@ -286,39 +310,42 @@ fn a_baseline_of_a_read_only_agent_is_unlocked_first_whoever_shares_it() {
 }
 
 #[test]
-fn nothing_takes_the_terminal_once_something_else_is_done() {
+fn late_handoff_is_dropped_after_other_input() {
     let name = || "charlie".to_string();
-    let mut console = four();
+    let mut console = fleet_of_four();
     console.press("E j");
     assert_eq!(
-        console.send(Msg::BaselineInspected(name(), Ok(edit(false)))),
+        console.send(Msg::BaselineInspected(name(), Ok(baseline_edit(false)))),
         []
     );
-    console.send(Msg::LogLoaded(Ok(vec![archived()])));
+    console.send(Msg::LogLoaded(Ok(vec![run_with_entry()])));
     console.press("7 o j");
-    let written = archived().events[0].entry.clone().unwrap();
-    let came = |written: WrittenEntry| Msg::EntryLoaded(name(), written, Ok(page()));
+    let written = run_with_entry().events[0].entry.clone().unwrap();
+    let came = |written: WrittenEntry| Msg::EntryLoaded(name(), written, Ok(pager_text()));
     assert_eq!(console.send(came(written.clone())), []);
     // Another entry of the same agent is another one.
     let mut other = written.clone();
     other.path = "charlie/2026-03-14_0800.md".into();
     console.press("k o");
     assert_eq!(console.send(came(other)), []);
-    assert_eq!(console.send(came(written)), [Effect::OpenPager(page())]);
+    assert_eq!(
+        console.send(came(written)),
+        [Effect::OpenPager(pager_text())]
+    );
 }
 
-fn page() -> PagerText {
+fn pager_text() -> PagerText {
     PagerText::new("charlie", b"text")
 }
 
 #[test]
-fn a_sealed_baseline_is_edited_after_y_alone() {
+fn edit_of_sealed_baseline_needs_y() {
     let name = || "charlie".to_string();
     let asked = || {
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.press("E");
         assert_eq!(
-            console.send(Msg::BaselineInspected(name(), Ok(edit(true)))),
+            console.send(Msg::BaselineInspected(name(), Ok(baseline_edit(true)))),
             []
         );
         assert!(matches!(
@@ -327,7 +354,10 @@ fn a_sealed_baseline_is_edited_after_y_alone() {
         ));
         console
     };
-    assert_eq!(asked().press("y"), [Effect::OpenEditor(edit(true))]);
+    assert_eq!(
+        asked().press("y"),
+        [Effect::OpenEditor(baseline_edit(true))]
+    );
     for key in ["Enter", "Space", "Esc", "n"] {
         let mut console = asked();
         assert_eq!(console.press(key), [], "{key}");
@@ -335,30 +365,37 @@ fn a_sealed_baseline_is_edited_after_y_alone() {
     }
     // What was on its way when the question came is no answer to it.
     let mut console = asked();
-    assert_eq!(console.send(keys("y")), []);
+    assert_eq!(console.send(keys_message("y")), []);
     assert_eq!(console.type_line("no, any of it"), []);
     assert!(console.model.overlay.is_some());
     assert!(console.model.key_guard_notice_until().is_some());
-    assert_eq!(console.press("y"), [Effect::OpenEditor(edit(true))]);
+    assert_eq!(
+        console.press("y"),
+        [Effect::OpenEditor(baseline_edit(true))]
+    );
 }
 
 #[test]
-fn read_only_edits_nothing() {
-    let mut console = four();
+fn read_only_blocks_editing() {
+    let mut console = fleet_of_four();
     console.press("!");
     assert_eq!(console.press("E"), []);
-    assert_eq!(console.said(), "edit: read-only; ! switches it off");
-    let mut console = four();
-    let mut protected = seen("charlie", State::Drifted);
+    assert_eq!(console.message_text(), "edit: read-only; ! switches it off");
+    let mut console = fleet_of_four();
+    let mut protected = observation_of("charlie", State::Drifted);
     protected.protection = Protection::ReadOnly;
     console.observe(vec![protected]);
     assert_eq!(console.press("E"), []);
-    assert!(console.said().contains("! unlocks"), "{}", console.said());
+    assert!(
+        console.message_text().contains("! unlocks"),
+        "{}",
+        console.message_text()
+    );
 }
 
 /// A run with something in the archive.
-fn archived() -> memory_shepherd::console::model::RunSummary {
-    let mut run = run("aaaa", 10, &[("charlie", Outcome::Ok)]);
+fn run_with_entry() -> memory_shepherd::console::model::RunSummary {
+    let mut run = run_summary("aaaa", 10, &[("charlie", Outcome::Ok)]);
     run.events[0].entry = Some(WrittenEntry {
         path: "charlie/2026-03-14_0900.md".into(),
         kind: EntryKind::Scratch,
@@ -370,18 +407,18 @@ fn archived() -> memory_shepherd::console::model::RunSummary {
 }
 
 #[test]
-fn entries_are_read_where_they_are_named() {
-    let mut console = four();
+fn pager_opens_entry_of_selected_row() {
+    let mut console = fleet_of_four();
     let runs = vec![
-        archived(),
-        run("bbbb", 20, &[("alpha", Outcome::Unchanged)]),
-        run(
+        run_with_entry(),
+        run_summary("bbbb", 20, &[("alpha", Outcome::Unchanged)]),
+        run_summary(
             "cccc",
             30,
             &[("alpha", Outcome::Ok), ("bravo", Outcome::Ok)],
         ),
     ];
-    let written = archived().events[0].entry.clone().unwrap();
+    let written = run_with_entry().events[0].entry.clone().unwrap();
     console.send(Msg::LogLoaded(Ok(runs)));
     console.press("7");
     let effects = console.press("o");
@@ -392,14 +429,17 @@ fn entries_are_read_where_they_are_named() {
     let effects = console.send(Msg::EntryLoaded(
         "charlie".to_string(),
         written.clone(),
-        Ok(page()),
+        Ok(pager_text()),
     ));
-    assert_eq!(effects, [Effect::OpenPager(page())]);
-    console.press("j o");
-    assert_eq!(console.said(), "pager: nothing of alpha was archived then");
+    assert_eq!(effects, [Effect::OpenPager(pager_text())]);
     console.press("j o");
     assert_eq!(
-        console.said(),
+        console.message_text(),
+        "pager: nothing of alpha was archived then"
+    );
+    console.press("j o");
+    assert_eq!(
+        console.message_text(),
         "pager: the run has several agents; Enter shows them"
     );
     console.press("k k Enter");
@@ -408,8 +448,8 @@ fn entries_are_read_where_they_are_named() {
 }
 
 #[test]
-fn the_text_on_the_screen_is_read_in_the_pager() {
-    let mut console = reading();
+fn pager_shows_text_of_screen() {
+    let mut console = console_with_texts();
     console.press("Tab");
     let effects = console.press("o");
     assert_eq!(
@@ -422,79 +462,82 @@ fn the_text_on_the_screen_is_read_in_the_pager() {
 }
 
 #[test]
-fn a_run_keeps_the_command_that_does_the_same() {
-    let mut console = four();
+fn run_keeps_its_equivalent_command() {
+    let mut console = fleet_of_four();
     let made = plan(&[("bravo", State::Scratch)]);
     let command = format!("memory-shepherd reset bravo --plan {}", made.hash);
-    console.plan("j X", made);
-    assert_eq!(copied(&mut console, "c").text, command);
+    console.press_and_plan("j X", made);
+    assert_eq!(press_and_copy(&mut console, "c").text, command);
     console.press("y");
-    let ended = report(&[("bravo", Outcome::Ok, None)]);
+    let ended = run_report(&[("bravo", Outcome::Ok, None)]);
     let id = ended.run.clone();
     console.send(Msg::RunEnded(Box::new(ended)));
-    assert_eq!(copied(&mut console, "yc").text, command);
-    let report = copied(&mut console, "ya").text;
+    assert_eq!(press_and_copy(&mut console, "yc").text, command);
+    let report = press_and_copy(&mut console, "ya").text;
     assert!(
         report.starts_with(&format!("$ {command}\nbravo  ok")),
         "{report}"
     );
     // The ledger does not know the plan; this session does.
     let runs = vec![
-        run(&id, 0, &[("bravo", Outcome::Ok)]),
-        run("old", 90, &[("alpha", Outcome::Ok)]),
+        run_summary(&id, 0, &[("bravo", Outcome::Ok)]),
+        run_summary("old", 90, &[("alpha", Outcome::Ok)]),
     ];
     console.send(Msg::LogLoaded(Ok(runs)));
     console.press("7 /");
     console.type_line("reset bravo");
     console.press("Enter");
-    assert_eq!(copied(&mut console, "yc").text, command);
+    assert_eq!(press_and_copy(&mut console, "yc").text, command);
     console.press("G");
     assert_eq!(
-        copied(&mut console, "yc").text,
+        press_and_copy(&mut console, "yc").text,
         "memory-shepherd reset alpha"
     );
 }
 
-fn shown(console: &Console) -> Vec<&str> {
+fn shown_jobs(console: &TestConsole) -> Vec<&str> {
     let jobs = console.model.background_jobs.visible.iter();
     jobs.map(|job| job.label.as_str()).collect()
 }
 
 #[test]
-fn what_goes_on_stands_in_the_log_until_it_is_answered() {
-    let mut console = four();
+fn pending_jobs_stay_in_log_until_answered() {
+    let mut console = fleet_of_four();
     console.press("7");
     console.send(Msg::LogLoaded(Ok(Vec::new())));
-    console.pass(2 * SECOND);
-    assert_eq!(shown(&console), [""; 0]);
+    console.advance(2 * SECOND);
+    assert_eq!(shown_jobs(&console), [""; 0]);
     console.press("R");
-    assert_eq!(shown(&console), [""; 0], "what is quick has no row");
-    console.pass(2 * SECOND);
-    assert_eq!(shown(&console), ["the ledger", "reading 4 of 4 agents"]);
+    assert_eq!(shown_jobs(&console), [""; 0], "what is quick has no row");
+    console.advance(2 * SECOND);
+    assert_eq!(
+        shown_jobs(&console),
+        ["the ledger", "reading 4 of 4 agents"]
+    );
     console.send(Msg::LogLoaded(Ok(Vec::new())));
     console.press("1 d 7");
     console.send(Msg::LogLoaded(Ok(Vec::new())));
-    console.pass(2 * SECOND);
+    console.advance(2 * SECOND);
     assert_eq!(
-        shown(&console),
+        shown_jobs(&console),
         ["reading 4 of 4 agents", "texts of charlie"]
     );
-    let all = ["alpha", "bravo", "charlie"].map(|name| seen(name, State::Clean));
+    let all = ["alpha", "bravo", "charlie"].map(|name| observation_of(name, State::Clean));
     console.observe(all.to_vec());
-    console.texts("charlie", b"a\n", Some(b"a\n"));
+    console.load_texts("charlie", b"a\n", Some(b"a\n"));
     console.send(Msg::LogLoaded(Ok(Vec::new())));
-    console.pass(SECOND);
-    assert_eq!(shown(&console), ["reading delta"]);
-    console.observe(vec![seen("delta", State::Unreach)]);
-    console.pass(SECOND);
-    assert_eq!(shown(&console), [""; 0], "it folds away");
+    console.advance(SECOND);
+    assert_eq!(shown_jobs(&console), ["reading delta"]);
+    console.observe(vec![observation_of("delta", State::Unreach)]);
+    console.advance(SECOND);
+    assert_eq!(shown_jobs(&console), [""; 0], "it folds away");
 }
 
 #[test]
-fn jobs_cost_nothing_elsewhere_and_little_in_the_log() {
-    let mut console = four();
+fn jobs_redraw_only_the_log_and_rarely() {
+    let mut console = fleet_of_four();
     console.press("R");
-    console.pass(2 * SECOND);
+    console.advance(2 * SECOND);
     console.model.is_dirty = false;
     let mut frames = 0;
     console.press("7");
@@ -502,37 +545,37 @@ fn jobs_cost_nothing_elsewhere_and_little_in_the_log() {
         // Somebody is read every fifty milliseconds, and read again.
         let names = vec!["alpha".to_string()];
         console.model.is_dirty = false;
-        console.observe(vec![seen("alpha", State::Clean)]);
+        console.observe(vec![observation_of("alpha", State::Clean)]);
         console
             .model
             .background_jobs
             .begin_reads(&names, console.moment());
-        console.pass(SECOND / 20);
+        console.advance(SECOND / 20);
         frames += usize::from(console.model.is_dirty);
         assert!(frames <= 2 + round / 8, "{frames} after {round}");
     }
 }
 
 #[test]
-fn a_run_is_a_job_too() {
-    let mut console = running();
+fn run_is_listed_as_job() {
+    let mut console = console_with_run();
     console.press("7");
-    console.pass(2 * SECOND);
+    console.advance(2 * SECOND);
     assert!(
-        shown(&console).contains(&"run: 0 of 1 agents done"),
+        shown_jobs(&console).contains(&"run: 0 of 1 agents done"),
         "{:?}",
-        shown(&console)
+        shown_jobs(&console)
     );
 }
 
 #[test]
-fn a_host_that_hangs_shows_since_when() {
-    let mut console = four();
-    let mut status = host("harbour", Reachability::Unknown, &["charlie"]);
+fn hanging_host_shows_connecting_since() {
+    let mut console = fleet_of_four();
+    let mut status = host_status("harbour", Reachability::Unknown, &["charlie"]);
     status.connection.is_connecting = true;
     console.press("7");
     console.send(Msg::HostsChanged(vec![status.clone()]));
-    console.pass(90 * SECOND);
+    console.advance(90 * SECOND);
     let since = console.now - 90 * SECOND;
     let jobs = &console.model.background_jobs.visible;
     let job = jobs.iter().find(|job| job.label == "connecting to harbour");
@@ -542,6 +585,6 @@ fn a_host_that_hangs_shows_since_when() {
     );
     status.connection.is_connecting = false;
     console.send(Msg::HostsChanged(vec![status]));
-    console.pass(SECOND);
-    assert!(!shown(&console).contains(&"connecting to harbour"));
+    console.advance(SECOND);
+    assert!(!shown_jobs(&console).contains(&"connecting to harbour"));
 }

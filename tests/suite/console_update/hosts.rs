@@ -8,12 +8,15 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass;
 use memory_shepherd::transport::{FailureCause, TransportError};
 
-use super::{BASELINE, MEMORY, MINUTE, SECOND, dirties, order};
-use crate::console_fleet::{Console, ago, fleet, four, host, passphrase, plan, seen, skipped};
+use super::{BASELINE, MEMORY, MINUTE, SECOND, agent_order, makes_dirty};
+use crate::console_fleet::{
+    TestConsole, fleet_of, fleet_of_four, host_status, minutes_before, observation_of,
+    passphrase_question, plan, skipped_agent,
+};
 
 /// Two agents here, two on `box`, one on `far`.
-fn spread(reach: Reachability) -> Console {
-    let mut console = fleet(&[
+fn fleet_on_hosts(reach: Reachability) -> TestConsole {
+    let mut console = fleet_of(&[
         ("alpha", State::Clean),
         ("bravo", State::Scratch),
         ("charlie", State::Drifted),
@@ -21,7 +24,7 @@ fn spread(reach: Reachability) -> Console {
         ("echo", State::Scratch),
     ]);
     let remote = ["charlie", "delta"].map(|name| {
-        let mut seen = seen(
+        let mut seen = observation_of(
             name,
             if name == "charlie" {
                 State::Drifted
@@ -34,18 +37,18 @@ fn spread(reach: Reachability) -> Console {
     });
     console.observe(remote.to_vec());
     console.send(Msg::HostsChanged(vec![
-        host("box", Reachability::Connected, &["charlie", "delta"]),
-        host("far", Reachability::Connected, &["echo"]),
+        host_status("box", Reachability::Connected, &["charlie", "delta"]),
+        host_status("far", Reachability::Connected, &["echo"]),
     ]));
     if reach != Reachability::Connected {
-        stands(&mut console, reach);
+        set_reachability(&mut console, reach);
     }
     console
 }
 
 /// `box` stands like this from now on.
-fn stands(console: &mut Console, reach: Reachability) {
-    console.send(Msg::HostsChanged(vec![host(
+fn set_reachability(console: &mut TestConsole, reach: Reachability) {
+    console.send(Msg::HostsChanged(vec![host_status(
         "box",
         reach,
         &["charlie", "delta"],
@@ -56,23 +59,23 @@ fn stands(console: &mut Console, reach: Reachability) {
         Reachability::Refused => State::Error,
         Reachability::Unknown | Reachability::Connected => return,
     };
-    let mut cut_off = ["charlie", "delta"].map(|name| seen(name, state));
+    let mut cut_off = ["charlie", "delta"].map(|name| observation_of(name, state));
     cut_off
         .iter_mut()
         .for_each(|seen| seen.host = "box".to_string());
     console.observe(cut_off.to_vec());
 }
 
-fn log(console: &Console) -> Vec<(MessageLevel, &str)> {
+fn log(console: &TestConsole) -> Vec<(MessageLevel, &str)> {
     let messages = console.model.log.messages.iter();
     messages.map(|it| (it.level, it.text.as_str())).collect()
 }
 
 #[test]
-fn it_is_said_once_when_a_host_goes_and_once_when_it_is_back() {
-    let mut console = spread(Reachability::Connected);
+fn host_loss_and_return_are_each_reported_once() {
+    let mut console = fleet_on_hosts(Reachability::Connected);
     assert!(log(&console).is_empty(), "that all is well is not said");
-    let mut away = host("box", Reachability::Unreachable, &["charlie", "delta"]);
+    let mut away = host_status("box", Reachability::Unreachable, &["charlie", "delta"]);
     for failures in 1..10 {
         // Between two tries, and while one is under way.
         away.connection.failures = failures;
@@ -83,9 +86,9 @@ fn it_is_said_once_when_a_host_goes_and_once_when_it_is_back() {
         log(&console),
         [(MessageLevel::Warn, "box:2222 went away: No route to host")]
     );
-    stands(&mut console, Reachability::Connected);
+    set_reachability(&mut console, Reachability::Connected);
     assert_eq!(log(&console)[0], (MessageLevel::Info, "box:2222 is back"));
-    stands(&mut console, Reachability::Refused);
+    set_reachability(&mut console, Reachability::Refused);
     assert_eq!(
         log(&console)[0],
         (
@@ -93,7 +96,7 @@ fn it_is_said_once_when_a_host_goes_and_once_when_it_is_back() {
             "box:2222 cannot be used: Permission denied (publickey)"
         )
     );
-    stands(&mut console, Reachability::HostKeyMismatch);
+    set_reachability(&mut console, Reachability::HostKeyMismatch);
     assert_eq!(log(&console)[0].0, MessageLevel::Error);
     assert!(
         log(&console)[0]
@@ -104,9 +107,9 @@ fn it_is_said_once_when_a_host_goes_and_once_when_it_is_back() {
 }
 
 #[test]
-fn a_host_that_was_never_reached_does_not_go_away() {
-    let mut console = four();
-    console.send(Msg::HostsChanged(vec![host(
+fn never_reached_host_is_reported_unreachable() {
+    let mut console = fleet_of_four();
+    console.send(Msg::HostsChanged(vec![host_status(
         "box",
         Reachability::Unreachable,
         &["alpha"],
@@ -121,9 +124,9 @@ fn a_host_that_was_never_reached_does_not_go_away() {
 }
 
 #[test]
-fn trouble_of_our_own_setup_is_not_laid_upon_a_host() {
-    let mut console = four();
-    let mut status = host("box", Reachability::Refused, &["alpha"]);
+fn local_setup_error_is_not_blamed_on_host() {
+    let mut console = fleet_of_four();
+    let mut status = host_status("box", Reachability::Refused, &["alpha"]);
     let why = "ssh is not installed here, and agents on other hosts are reached by it";
     let error = Error::new(ErrorKind::Host, why);
     status.connection.error = Some(TransportError::new(FailureCause::Refused, error));
@@ -133,10 +136,10 @@ fn trouble_of_our_own_setup_is_not_laid_upon_a_host() {
 }
 
 #[test]
-fn a_host_of_the_config_before_is_ignored() {
-    let mut console = four();
-    assert!(!dirties(&mut console, |console| {
-        console.send(Msg::HostsChanged(vec![host(
+fn host_of_previous_config_is_ignored() {
+    let mut console = fleet_of_four();
+    assert!(!makes_dirty(&mut console, |console| {
+        console.send(Msg::HostsChanged(vec![host_status(
             "old",
             Reachability::Unreachable,
             &["nobody"],
@@ -146,21 +149,25 @@ fn a_host_of_the_config_before_is_ignored() {
 }
 
 #[test]
-fn plan_of_an_unreachable_agent_skips_it_and_says_why() {
+fn plan_of_unreachable_agent_skips_it_with_reason() {
     for reach in [
         Reachability::Unreachable,
         Reachability::HostKeyMismatch,
         Reachability::Refused,
     ] {
-        let mut console = spread(reach);
+        let mut console = fleet_on_hosts(reach);
         console.press("/");
         console.type_line("delta");
         console.press("Enter");
         let mut empty = plan(&[]);
-        empty.skipped = vec![skipped("delta", State::Unreach, "box cannot be reached")];
+        empty.skipped = vec![skipped_agent(
+            "delta",
+            State::Unreach,
+            "box cannot be reached",
+        )];
         for key in ["X", "z", "Z"] {
-            console.plan(key, empty.clone());
-            assert_eq!(*console.form(), Confirmation::NothingToRun, "{key}");
+            console.press_and_plan(key, empty.clone());
+            assert_eq!(*console.confirmation(), Confirmation::NothingToRun, "{key}");
             assert_eq!(console.press("y"), [], "{key}");
             console.press("Esc");
         }
@@ -168,10 +175,10 @@ fn plan_of_an_unreachable_agent_skips_it_and_says_why() {
 }
 
 #[test]
-fn enter_shows_the_agents_of_a_host_and_r_tries_it() {
-    let mut console = spread(Reachability::Unreachable);
+fn hosts_enter_filters_agents_and_r_retries() {
+    let mut console = fleet_on_hosts(Reachability::Unreachable);
     let effects = console.press("8");
-    let worst = host("box", Reachability::Unreachable, &[]).host;
+    let worst = host_status("box", Reachability::Unreachable, &[]).host;
     assert_eq!(effects, [Effect::LoadHostSettings(worst.clone())]);
     assert_eq!(console.model.screen, Screen::Hosts);
     let agents = || vec!["charlie".to_string(), "delta".to_string()];
@@ -181,7 +188,7 @@ fn enter_shows_the_agents_of_a_host_and_r_tries_it() {
         Effect::ReadAgents(agents()),
     ];
     assert_eq!(console.press("r"), tried);
-    assert_eq!(console.said(), "trying box:2222 now");
+    assert_eq!(console.message_text(), "trying box:2222 now");
     // What is known is not asked again.
     let setting = ConnectionSetting {
         name: "hostname".to_string(),
@@ -191,22 +198,22 @@ fn enter_shows_the_agents_of_a_host_and_r_tries_it() {
     assert_eq!(
         console.press("j"),
         [Effect::LoadHostSettings(
-            host("far", Reachability::Connected, &[]).host
+            host_status("far", Reachability::Connected, &[]).host
         )]
     );
     assert!(console.press("k").is_empty());
     console.press("Enter");
     assert_eq!(console.model.screen, Screen::Fleet);
-    assert_eq!(order(&console.model), ["charlie", "delta"]);
+    assert_eq!(agent_order(&console.model), ["charlie", "delta"]);
     console.press("8 q");
     assert_eq!(console.model.screen, Screen::Fleet);
 }
 
 #[test]
-fn the_cursor_stays_on_its_host_wherever_that_goes() {
-    let mut console = spread(Reachability::Connected);
+fn hosts_cursor_follows_its_host() {
+    let mut console = fleet_on_hosts(Reachability::Connected);
     console.press("8");
-    let current = |console: &Console| {
+    let current = |console: &TestConsole| {
         console
             .model
             .hosts
@@ -219,7 +226,7 @@ fn the_cursor_stays_on_its_host_wherever_that_goes() {
     assert_eq!(current(&console), "box");
     console.press("j");
     assert_eq!(current(&console), "far");
-    console.send(Msg::HostsChanged(vec![host(
+    console.send(Msg::HostsChanged(vec![host_status(
         "far",
         Reachability::Unreachable,
         &["echo"],
@@ -233,16 +240,16 @@ fn the_cursor_stays_on_its_host_wherever_that_goes() {
 }
 
 #[test]
-fn without_hosts_their_screen_is_empty_and_does_nothing() {
-    let mut console = four();
+fn hosts_screen_without_hosts_is_inert() {
+    let mut console = fleet_of_four();
     assert!(console.press("8").is_empty());
     assert!(console.press("j r Enter").is_empty());
-    assert!(!console.said().is_empty());
+    assert!(!console.message_text().is_empty());
 }
 
 #[test]
-fn what_was_read_last_is_kept_while_an_agent_cannot_be_reached() {
-    let mut console = spread(Reachability::Unreachable);
+fn last_read_state_is_kept_while_unreachable() {
+    let mut console = fleet_on_hosts(Reachability::Unreachable);
     let row = console.model.find_row("charlie").unwrap();
     assert_eq!(row.state(), State::Unreach);
     assert_eq!(
@@ -252,7 +259,7 @@ fn what_was_read_last_is_kept_while_an_agent_cannot_be_reached() {
     // A run of the console after this one knows it, too.
     assert!(row.last_readable_observation().unwrap().is_content_known());
     assert!(console.model.host_problem("alpha").is_none());
-    let mut back = seen("charlie", State::Clean);
+    let mut back = observation_of("charlie", State::Clean);
     back.host = "box".to_string();
     console.observe(vec![back]);
     let row = console.model.find_row("charlie").unwrap();
@@ -260,104 +267,107 @@ fn what_was_read_last_is_kept_while_an_agent_cannot_be_reached() {
 }
 
 #[test]
-fn a_copy_is_one_until_the_agent_can_be_read_again() {
-    let mut console = spread(Reachability::Unreachable);
-    console.open("charlie", MEMORY, Some(BASELINE));
-    console.copied("charlie", MEMORY, Some(BASELINE), 130);
-    assert_eq!(console.model.agent.cached_at, Some(ago(130)));
+fn cached_copy_lasts_until_agent_is_readable() {
+    let mut console = fleet_on_hosts(Reachability::Unreachable);
+    console.open_agent("charlie", MEMORY, Some(BASELINE));
+    console.load_cached_copy("charlie", MEMORY, Some(BASELINE), 130);
+    assert_eq!(console.model.agent.cached_at, Some(minutes_before(130)));
     assert!(!console.model.agent.diff.lines.is_empty());
     // The next agent has nothing of it.
     console.press("]");
     assert_eq!(console.model.agent.cached_at, None);
     console.press("[");
-    console.copied("charlie", MEMORY, Some(BASELINE), 130);
-    stands(&mut console, Reachability::Connected);
-    let mut back = seen("charlie", State::Drifted);
+    console.load_cached_copy("charlie", MEMORY, Some(BASELINE), 130);
+    set_reachability(&mut console, Reachability::Connected);
+    let mut back = observation_of("charlie", State::Drifted);
     back.host = "box".to_string();
     let effects = console.observe(vec![back]);
     assert_eq!(effects, [Effect::PrepareTexts("charlie".to_string())]);
-    console.texts("charlie", MEMORY, Some(BASELINE));
+    console.load_texts("charlie", MEMORY, Some(BASELINE));
     assert_eq!(console.model.agent.cached_at, None);
 }
 
 #[test]
-fn an_idle_screen_of_hosts_is_drawn_when_an_age_changes_and_else_not() {
+fn idle_hosts_screen_redraws_only_on_age_change() {
     for key in ["1", "8"] {
-        let mut console = spread(Reachability::Unreachable);
+        let mut console = fleet_on_hosts(Reachability::Unreachable);
         console.press(key);
         console.send(Msg::Tick);
         // The same again is nothing new.
-        let same = host("box", Reachability::Unreachable, &["charlie", "delta"]);
-        assert!(!dirties(&mut console, |console| {
+        let same = host_status("box", Reachability::Unreachable, &["charlie", "delta"]);
+        assert!(!makes_dirty(&mut console, |console| {
             console.now += SECOND;
             console.send(Msg::HostsChanged(vec![same.clone()]));
             console.send(Msg::Tick);
         }));
-        let drawn = dirties(&mut console, |console| {
-            console.pass(3 * MINUTE);
+        let drawn = makes_dirty(&mut console, |console| {
+            console.advance(3 * MINUTE);
         });
         assert!(drawn, "the next try is due");
     }
 }
 
 /// `box`, new and waiting for an answer.
-fn asking() -> HostStatus {
-    let mut asks = host("box", Reachability::Unknown, &["charlie", "delta"]);
+fn asking_host_status() -> HostStatus {
+    let mut asks = host_status("box", Reachability::Unknown, &["charlie", "delta"]);
     asks.connection.pending_prompt = Some("a password");
     asks
 }
 
 #[test]
-fn a_host_that_asks_says_so_until_it_is_answered() {
-    let mut console = spread(Reachability::Connected);
-    console.send(Msg::HostsChanged(vec![asking()]));
-    assert_eq!(model::status_label(&asking()), "ASKS");
+fn asking_host_says_so_until_answered() {
+    let mut console = fleet_on_hosts(Reachability::Connected);
+    console.send(Msg::HostsChanged(vec![asking_host_status()]));
+    assert_eq!(model::status_label(&asking_host_status()), "ASKS");
     assert_eq!(
-        model::next_attempt_text(&asking(), ago(0), &Keymap::default()),
+        model::next_attempt_text(&asking_host_status(), minutes_before(0), &Keymap::default()),
         "@"
     );
     let trouble = console.model.host_problem("charlie").unwrap();
     assert_eq!(trouble.to_string(), "wants a password; @ answers");
     assert!(log(&console).is_empty(), "its question said it");
-    let login = asking().host.authority();
-    console.asked(passphrase(1, &login));
+    let login = asking_host_status().host.authority();
+    console.ask(passphrase_question(1, &login));
     console.press("@");
-    console.pass(KEY_GUARD_TIME);
+    console.advance(KEY_GUARD_TIME);
     console.type_line("open");
     console.press("Enter");
-    assert_eq!(console.said(), "the answer is on its way");
-    let word = |console: &Console| {
+    assert_eq!(console.message_text(), "the answer is on its way");
+    let word = |console: &TestConsole| {
         model::status_label(console.model.hosts.status_of_agent("charlie").unwrap())
     };
     assert_eq!(word(&console), "CONNECTING");
     // What came of it is said, once.
-    console.send(Msg::HostsChanged(vec![host(
+    console.send(Msg::HostsChanged(vec![host_status(
         "box",
         Reachability::Unknown,
         &["charlie", "delta"],
     )]));
-    assert_eq!(console.said(), "the answer is on its way");
-    stands(&mut console, Reachability::Connected);
-    assert_eq!(console.said(), format!("{login} is up"));
-    stands(&mut console, Reachability::Connected);
+    assert_eq!(console.message_text(), "the answer is on its way");
+    set_reachability(&mut console, Reachability::Connected);
+    assert_eq!(console.message_text(), format!("{login} is up"));
+    set_reachability(&mut console, Reachability::Connected);
     assert_eq!(console.model.last_message.as_ref().unwrap().repeat_count, 1);
 }
 
 #[test]
-fn a_host_that_got_no_answer_is_tried_when_the_operator_wants_it_and_not_before() {
-    let mut console = spread(Reachability::Connected);
-    console.send(Msg::HostsChanged(vec![asking()]));
-    console.asked(passphrase(1, &asking().host.authority()));
+fn unanswered_host_is_retried_only_by_key() {
+    let mut console = fleet_on_hosts(Reachability::Connected);
+    console.send(Msg::HostsChanged(vec![asking_host_status()]));
+    console.ask(passphrase_question(
+        1,
+        &asking_host_status().host.authority(),
+    ));
     console.press("@ ^u Esc");
-    let said = console.said().to_string();
+    let said = console.message_text().to_string();
     assert!(said.contains("is left alone"), "{said}");
-    let mut barred = host("box", Reachability::Unreachable, &["charlie", "delta"]);
+    let mut barred = host_status("box", Reachability::Unreachable, &["charlie", "delta"]);
     barred.connection.is_blocked = true;
     barred.connection.next_attempt = None;
     console.send(Msg::HostsChanged(vec![barred.clone()]));
-    assert_eq!(console.said(), said, "nothing went away");
+    assert_eq!(console.message_text(), said, "nothing went away");
     assert_eq!(
-        model::next_attempt_text(&barred, ago(0), &Keymap::default()),
+        model::next_attempt_text(&barred, minutes_before(0), &Keymap::default()),
         "r"
     );
     let trouble = console.model.host_problem("charlie").unwrap();
@@ -369,26 +379,26 @@ fn a_host_that_got_no_answer_is_tried_when_the_operator_wants_it_and_not_before(
 }
 
 #[test]
-fn an_answer_that_came_too_late_is_said_to_be() {
-    let mut console = spread(Reachability::Connected);
+fn late_answer_is_reported_as_late() {
+    let mut console = fleet_on_hosts(Reachability::Connected);
     let late = askpass::PromptEvent::AnswerTooLate("box:2222".to_string());
     console.send(Msg::PromptEvent(late));
     assert_eq!(
-        console.said(),
+        console.message_text(),
         "box:2222: answered too late, the host had hung up; it asks anew"
     );
-    stands(&mut console, Reachability::Unreachable);
+    set_reachability(&mut console, Reachability::Unreachable);
     assert_eq!(log(&console).len(), 1, "that it hung up was said");
 }
 
 #[test]
-fn enter_tells_hosts_of_one_name_apart() {
-    let mut console = spread(Reachability::Connected);
-    let mut other = host("box", Reachability::HostKeyMismatch, &["echo"]);
+fn enter_distinguishes_hosts_of_one_name() {
+    let mut console = fleet_on_hosts(Reachability::Connected);
+    let mut other = host_status("box", Reachability::HostKeyMismatch, &["echo"]);
     other.host.user = Some("root".to_string());
     for (agent, status) in [
-        ("charlie", host("box", Reachability::Connected, &[])),
-        ("delta", host("box", Reachability::Connected, &[])),
+        ("charlie", host_status("box", Reachability::Connected, &[])),
+        ("delta", host_status("box", Reachability::Connected, &[])),
         ("echo", other.clone()),
     ] {
         let row = console.model.rows.iter_mut().find(|row| row.name == agent);
@@ -397,5 +407,5 @@ fn enter_tells_hosts_of_one_name_apart() {
     console.send(Msg::HostsChanged(vec![other]));
     console.press("8 Enter");
     assert_eq!(console.model.filter, "host:=root@box:2222");
-    assert_eq!(order(&console.model), ["echo"]);
+    assert_eq!(agent_order(&console.model), ["echo"]);
 }

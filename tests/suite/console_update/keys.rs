@@ -7,27 +7,29 @@ use memory_shepherd::console::model::{AgentTab, Overlay, ResetStage, Screen, Sor
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
 
-use super::{cursor, dirties};
-use crate::console_fleet::{Console, agents, four, plan};
+use super::{cursor_agent, makes_dirty};
+use crate::console_fleet::{TestConsole, configured_agents, fleet_of_four, plan};
 
 #[test]
-fn a_key_of_two_waits_for_the_second_and_a_wrong_second_counts_alone() {
-    let mut console = four();
+fn wrong_second_key_counts_alone() {
+    let mut console = fleet_of_four();
     console.press("G");
-    assert_eq!(cursor(&console), "alpha");
-    assert!(!dirties(&mut console, |console| drop(console.press("g"))));
+    assert_eq!(cursor_agent(&console), "alpha");
+    assert!(!makes_dirty(&mut console, |console| drop(
+        console.press("g")
+    )));
     console.press("g");
-    assert_eq!(cursor(&console), "charlie");
+    assert_eq!(cursor_agent(&console), "charlie");
     console.press("g j");
-    assert_eq!(cursor(&console), "bravo", "gj is no key, j is");
+    assert_eq!(cursor_agent(&console), "bravo", "gj is no key, j is");
     console.press("g x");
     assert!(console.model.pending_keys.keys.is_empty());
 }
 
 #[test]
-fn behind_the_word_of_a_kind_the_palette_means_nothing_else() {
+fn palette_category_word_limits_matches() {
     let chosen = |line: &str| {
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.press(":");
         console.type_line(line);
         let effects = console.press("Enter");
@@ -56,7 +58,7 @@ fn behind_the_word_of_a_kind_the_palette_means_nothing_else() {
 }
 
 /// What the palette lists for a query, by name.
-fn listed(console: &mut Console, query: &str) -> Vec<String> {
+fn palette_matches(console: &mut TestConsole, query: &str) -> Vec<String> {
     console.press(":");
     console.type_line(query);
     let overlay = console.model.overlay.clone().expect("a palette");
@@ -66,8 +68,8 @@ fn listed(console: &mut Console, query: &str) -> Vec<String> {
 }
 
 #[test]
-fn palette_lists_names_before_anything_else() {
-    let mut console = four();
+fn palette_lists_name_matches_first() {
+    let mut console = fleet_of_four();
     for (query, first) in [
         ("facts", "facts"),
         ("FACTS", "facts"),
@@ -87,10 +89,10 @@ fn palette_lists_names_before_anything_else() {
         ("wrap", "theme wrap"),
     ] {
         console.model.theme_names = vec!["mono".to_string(), "wrap".to_string()];
-        assert_eq!(listed(&mut console, query)[0], first, "{query}");
+        assert_eq!(palette_matches(&mut console, query)[0], first, "{query}");
     }
     // Of several that begin so, all come before those that have it elsewhere.
-    let found = listed(&mut console, "re");
+    let found = palette_matches(&mut console, "re");
     let last = found
         .iter()
         .rposition(|name| name.starts_with("re"))
@@ -119,7 +121,7 @@ fn palette_opens_tabs_and_screens() {
         ("7", "charlie"),
     ] {
         for (name, tab) in tabs {
-            let mut console = four();
+            let mut console = fleet_of_four();
             console.press(from);
             console.press(":");
             console.type_line(name);
@@ -139,7 +141,7 @@ fn palette_opens_tabs_and_screens() {
         ("hosts", Screen::Hosts),
     ];
     for (name, screen) in screens.into_iter().chain([("agent", Screen::Agent)]) {
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.press("7 8 :");
         console.type_line(name);
         console.press("Enter");
@@ -148,7 +150,7 @@ fn palette_opens_tabs_and_screens() {
 }
 
 #[test]
-fn enter_in_the_palette_runs_only_what_is_unambiguous() {
+fn palette_enter_needs_unambiguous_match() {
     for (query, why) in [
         ("", "choose with Down"),
         ("re", "`re` fits"),
@@ -158,7 +160,7 @@ fn enter_in_the_palette_runs_only_what_is_unambiguous() {
         ("s", "`s` fits"),
         ("xyzzy", "nothing matches `xyzzy`"),
     ] {
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.press(":");
         console.type_line(query);
         let effects = console.press("Enter");
@@ -167,10 +169,14 @@ fn enter_in_the_palette_runs_only_what_is_unambiguous() {
             matches!(console.model.overlay, Some(Overlay::Palette(_))),
             "{query}"
         );
-        assert!(console.said().contains(why), "{query}: {}", console.said());
+        assert!(
+            console.message_text().contains(why),
+            "{query}: {}",
+            console.message_text()
+        );
     }
     // What a key has chosen is meant, whatever else fits.
-    let mut console = four();
+    let mut console = fleet_of_four();
     console.press(":");
     console.type_line("agent ");
     console.press("Down");
@@ -185,15 +191,15 @@ fn enter_in_the_palette_runs_only_what_is_unambiguous() {
     console.type_line("s");
     assert_eq!(console.press("Enter"), []);
     assert!(
-        console.said().contains("`sort s` fits"),
+        console.message_text().contains("`sort s` fits"),
         "{}",
-        console.said()
+        console.message_text()
     );
 }
 
 #[test]
-fn enter_in_searched_help_runs_only_what_is_unambiguous() {
-    let mut console = four();
+fn help_search_enter_needs_unambiguous_match() {
+    let mut console = fleet_of_four();
     console.press("? /");
     console.type_line("agent");
     assert_eq!(
@@ -205,15 +211,19 @@ fn enter_in_searched_help_runs_only_what_is_unambiguous() {
     console.type_line("mark");
     console.press("Backspace Enter");
     assert!(matches!(console.model.overlay, Some(Overlay::Help(_))));
-    assert!(console.said().contains("`mar` fits"), "{}", console.said());
+    assert!(
+        console.message_text().contains("`mar` fits"),
+        "{}",
+        console.message_text()
+    );
     // A list that is not searched has its cursor on a row.
     console.press("Esc Enter");
     assert_eq!(console.model.overlay, None);
 }
 
 #[test]
-fn filters_that_say_the_same_are_two_all_the_same() {
-    let mut console = four();
+fn equal_filters_are_separate_palette_rows() {
+    let mut console = fleet_of_four();
     let same = [("one", "is:drifted"), ("two", "is:drifted")];
     console.model.preferences.named_filters = same.map(|(a, b)| (a.into(), b.into())).into();
     console.press(":");
@@ -226,8 +236,8 @@ fn filters_that_say_the_same_are_two_all_the_same() {
 }
 
 #[test]
-fn control_u_clears_what_is_searched_for() {
-    let mut console = four();
+fn control_u_clears_palette_query() {
+    let mut console = fleet_of_four();
     console.press(":");
     console.type_line("sort nothing");
     console.press("^u");
@@ -237,10 +247,10 @@ fn control_u_clears_what_is_searched_for() {
 }
 
 #[test]
-fn help_of_a_plan_offers_nothing_it_does_not_ask() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
-    let asks = |console: &Console| {
+fn plan_help_offers_only_valid_commands() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
+    let asks = |console: &TestConsole| {
         let offered = command::offered_commands(&console.model).map(|spec| spec.id);
         offered.filter(|id| id.ends_with("-hidden")).count()
     };
@@ -252,14 +262,14 @@ fn help_of_a_plan_offers_nothing_it_does_not_ask() {
 }
 
 #[test]
-fn what_is_chosen_is_what_the_cursor_came_to() {
-    let mut console = four();
+fn palette_choice_follows_cursor_after_reload() {
+    let mut console = fleet_of_four();
     console.press(":");
     console.type_line("agent ");
     console.press("Down Down");
     // Others join in meanwhile, before it.
     let info = console.model.fleet.clone();
-    let names = agents(&["aaaa", "alpha", "bravo", "charlie"]);
+    let names = configured_agents(&["aaaa", "alpha", "bravo", "charlie"]);
     console.send(Msg::ConfigAdopted(info, names, false));
     assert!(
         console
@@ -270,26 +280,29 @@ fn what_is_chosen_is_what_the_cursor_came_to() {
 
 #[test]
 fn unknown_keys_do_nothing() {
-    let mut console = four();
+    let mut console = fleet_of_four();
     for key in ["x", "Q", "F5", "^e", "Tab", "Backspace", "%", "5"] {
         console.press("j k");
         let known = matches!(key, "5");
         let mut effects = Vec::new();
-        let changed = dirties(&mut console, |console| effects = console.press(key));
+        let changed = makes_dirty(&mut console, |console| effects = console.press(key));
         assert_eq!((changed, effects), (known, vec![]), "{key}");
     }
 }
 
 #[test]
 fn pasted_text_is_never_a_key() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     assert_eq!(console.send(Msg::TextPasted("y".to_string())), []);
-    let mut typed = four();
-    typed.plan("X", plan(&[("charlie", State::Drifted)]));
+    let mut typed = fleet_of_four();
+    typed.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
     assert_eq!(typed.send(Msg::TextPasted("reset 1\n".to_string())), []);
-    assert_eq!((typed.typed(), console.applied()), ("", vec![]));
-    let mut fleet = four();
+    assert_eq!(
+        (typed.typed_confirmation(), console.applied_agents()),
+        ("", vec![])
+    );
+    let mut fleet = fleet_of_four();
     assert_eq!(fleet.send(Msg::TextPasted("aXq".to_string())), []);
     assert_eq!(
         (fleet.model.screen, fleet.model.marks.len()),
@@ -304,8 +317,8 @@ fn pasted_text_is_never_a_key() {
 }
 
 #[test]
-fn many_printable_keys_at_once_only_move() {
-    let mut console = four();
+fn burst_of_printable_keys_only_moves() {
+    let mut console = fleet_of_four();
     let burst = |text: &str| {
         Msg::KeysPressed(
             text.chars()
@@ -314,10 +327,14 @@ fn many_printable_keys_at_once_only_move() {
         )
     };
     console.send(burst("jjjjjjjjj"));
-    assert_eq!(cursor(&console), "alpha", "a held key over a slow line");
+    assert_eq!(
+        cursor_agent(&console),
+        "alpha",
+        "a held key over a slow line"
+    );
     console.send(burst("kkaXyAqq!z"));
     assert_eq!(
-        cursor(&console),
+        cursor_agent(&console),
         "bravo",
         "k moves, the rest does not count"
     );
@@ -325,26 +342,30 @@ fn many_printable_keys_at_once_only_move() {
         (console.model.screen, console.model.marks.len()),
         (Screen::Fleet, 0)
     );
-    assert!(console.said().contains("pasted"), "{}", console.said());
+    assert!(
+        console.message_text().contains("pasted"),
+        "{}",
+        console.message_text()
+    );
     assert_eq!(console.effects, []);
     // Eight are a quick hand's.
     console.send(burst("kkkkkkka"));
     assert_eq!(console.model.marks.len(), 4);
-    console.plan("gg A X", plan(&[("charlie", State::Drifted)]));
+    console.press_and_plan("gg A X", plan(&[("charlie", State::Drifted)]));
     console.send(burst("reset 1  "));
-    assert_eq!(console.typed(), "");
+    assert_eq!(console.typed_confirmation(), "");
 }
 
 #[test]
-fn help_and_palette_run_what_is_chosen_and_say_why_not() {
-    let mut console = four();
+fn chosen_command_runs_or_says_why_not() {
+    let mut console = fleet_of_four();
     console.press("? /");
     console.type_line("clear all marks");
     console.press("Enter");
     assert!(
-        console.said().contains("nothing is marked"),
+        console.message_text().contains("nothing is marked"),
         "{}",
-        console.said()
+        console.message_text()
     );
     assert_eq!(console.model.overlay, None);
     console.press(":");
@@ -360,13 +381,13 @@ fn help_and_palette_run_what_is_chosen_and_say_why_not() {
     console.press(":");
     console.type_line("q");
     assert_eq!(console.press("Enter"), [Effect::CancelRun, Effect::Quit]);
-    let mut console = four();
+    let mut console = fleet_of_four();
     assert_eq!(console.press(": x Backspace Backspace"), []);
     assert_eq!(console.model.overlay, None, "one Backspace more closes it");
 }
 
 #[test]
-fn every_prefix_of_a_key_sequence_is_known_as_one() {
+fn every_key_sequence_prefix_is_recognized() {
     let keymap = Keymap::default();
     for spec in COMMAND_TABLE {
         for text in spec.keys {
@@ -383,15 +404,18 @@ fn every_prefix_of_a_key_sequence_is_known_as_one() {
 
 /// Only the demo has a host that can be sent away.
 #[test]
-fn the_demos_host_is_offered_in_the_demo_alone() {
-    let offered = |console: &Console| {
+fn demo_host_command_is_offered_only_in_demo() {
+    let offered = |console: &TestConsole| {
         let mut specs = command::offered_commands(&console.model);
         specs.any(|spec| spec.command == Command::ToggleDemoHost)
     };
-    let mut console = four();
+    let mut console = fleet_of_four();
     assert!(!offered(&console));
     assert_eq!(console.press("D"), []);
-    assert_eq!(console.said(), "host: only the demo has one to play with");
+    assert_eq!(
+        console.message_text(),
+        "host: only the demo has one to play with"
+    );
     console.model.is_demo_host_away = Some(false);
     assert!(offered(&console));
     for away in [true, false] {
@@ -401,10 +425,13 @@ fn the_demos_host_is_offered_in_the_demo_alone() {
         assert_eq!(console.model.is_demo_host_away, Some(away));
     }
     // What is typed to confirm a plan is no key.
-    console.plan("X", plan(&[("charlie", State::Drifted)]));
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reD");
     assert_eq!(
-        (console.typed(), console.model.is_demo_host_away),
+        (
+            console.typed_confirmation(),
+            console.model.is_demo_host_away
+        ),
         ("reD", Some(false))
     );
 }

@@ -4,54 +4,54 @@ use memory_shepherd::console::model::{LogRow, MessageLevel, ResetStage, RunSumma
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::Outcome;
 
-use super::{dirties, running};
-use crate::console_fleet::{Console, four, report, run};
+use super::{console_with_run, makes_dirty};
+use crate::console_fleet::{TestConsole, fleet_of_four, run_report, run_summary};
 
 #[test]
-fn a_last_run_that_was_cut_short_is_told_once() {
+fn interrupted_last_run_is_reported_once() {
     let stopped = || {
         let left = [("alpha", Outcome::Ok), ("bravo", Outcome::NotStarted)];
         vec![
-            run("aaaa", 10, &left),
-            run("bbbb", 20, &[("alpha", Outcome::Ok)]),
+            run_summary("aaaa", 10, &left),
+            run_summary("bbbb", 20, &[("alpha", Outcome::Ok)]),
         ]
     };
-    let mut console = four();
+    let mut console = fleet_of_four();
     console.send(Msg::LogLoaded(Ok(stopped())));
     assert!(
-        console.said().contains("aaaa, was cut short"),
+        console.message_text().contains("aaaa, was cut short"),
         "{}",
-        console.said()
+        console.message_text()
     );
     console.press("j");
     console.send(Msg::LogLoaded(Ok(stopped())));
-    assert_eq!(console.said(), "", "once");
-    let mut console = four();
+    assert_eq!(console.message_text(), "", "once");
+    let mut console = fleet_of_four();
     console.send(Msg::LogLoaded(Ok(stopped().split_off(1))));
     console.send(Msg::LogLoaded(Ok(stopped())));
-    assert_eq!(console.said(), "", "this one was cut in sight");
+    assert_eq!(console.message_text(), "", "this one was cut in sight");
 }
 
 #[test]
-fn the_log_is_searched_and_a_run_of_it_opens_as_a_result() {
-    let mut console = four();
+fn log_is_searchable_and_opens_run_result() {
+    let mut console = fleet_of_four();
     let runs = vec![
-        run("bbbb", 10, &[("delta", Outcome::Ok)]),
-        run(
+        run_summary("bbbb", 10, &[("delta", Outcome::Ok)]),
+        run_summary(
             "aaaa",
             190,
             &[("alpha", Outcome::Ok), ("bravo", Outcome::Failed)],
         ),
     ];
     console.send(Msg::LogLoaded(Ok(runs.clone())));
-    assert!(!dirties(&mut console, |console| drop(
+    assert!(!makes_dirty(&mut console, |console| drop(
         console.send(Msg::LogLoaded(Ok(runs)))
     )));
     assert_eq!(console.press("7"), [Effect::LoadLog]);
     console.press("/");
     console.type_line("AAAA");
     console.press("Enter");
-    assert_eq!(console.said(), "1 hit");
+    assert_eq!(console.message_text(), "1 hit");
     console.press("Enter");
     let ResetStage::Result(view) = &console.model.reset.stage else {
         panic!("{:?}", console.model.reset.stage);
@@ -68,48 +68,52 @@ fn the_log_is_searched_and_a_run_of_it_opens_as_a_result() {
 }
 
 #[test]
-fn run_of_this_session_stands_in_the_log_once() {
-    let mut console = running();
-    console.send(Msg::RunEnded(Box::new(report(&[(
+fn run_of_this_session_is_logged_once() {
+    let mut console = console_with_run();
+    console.send(Msg::RunEnded(Box::new(run_report(&[(
         "bravo",
         Outcome::Ok,
         None,
     )]))));
-    let rows = |console: &Console| -> Vec<String> {
+    let rows = |console: &TestConsole| -> Vec<String> {
         let rows = console.model.log.rows();
         rows.iter().map(LogRow::text).collect()
     };
     // Until the ledger was read, or where it cannot be, the note tells of it.
     assert_eq!(rows(&console), ["run 7f3c0a11: 1 ok, 0 failed"]);
-    let recorded = vec![run("7f3c0a11", 0, &[("bravo", Outcome::Ok)])];
+    let recorded = vec![run_summary("7f3c0a11", 0, &[("bravo", Outcome::Ok)])];
     console.send(Msg::LogLoaded(Ok(recorded)));
     assert_eq!(rows(&console), ["reset bravo  run 7f3c0a11: 1 ok"]);
 }
 
 #[test]
-fn search_in_the_log_writes_no_row() {
-    let mut console = four();
+fn log_search_adds_no_row() {
+    let mut console = fleet_of_four();
     for text in ["one note", "another note"] {
         console.send(Msg::Reported(MessageLevel::Warn, text.to_string()));
     }
     console.press("7 / n o t e Enter");
-    assert!(console.said().starts_with("2 hits"), "{}", console.said());
+    assert!(
+        console.message_text().starts_with("2 hits"),
+        "{}",
+        console.message_text()
+    );
     console.press("/ x x Enter n");
     assert_eq!(console.model.log.messages.len(), 2);
     console.press("d");
     assert_eq!(
-        console.said(),
+        console.message_text(),
         "diff: the row is a note, not a run of an agent"
     );
 }
 
 #[test]
-fn the_log_keeps_its_row_when_something_is_said() {
-    let mut console = four();
-    let mut runs = vec![run("aaaa", 190, &[("alpha", Outcome::Ok)])];
+fn log_keeps_its_run_row_when_messages_arrive() {
+    let mut console = fleet_of_four();
+    let mut runs = vec![run_summary("aaaa", 190, &[("alpha", Outcome::Ok)])];
     console.send(Msg::LogLoaded(Ok(runs.clone())));
     console.press("7 G");
-    let opens = |console: &mut Console| {
+    let opens = |console: &mut TestConsole| {
         console.press("Enter");
         match &console.model.reset.stage {
             ResetStage::Result(view) => view.run_id.clone(),
@@ -123,14 +127,14 @@ fn the_log_keeps_its_row_when_something_is_said() {
     ));
     assert_eq!(opens(&mut console), "aaaa");
     console.press("7");
-    runs.insert(0, run("bbbb", 10, &[("delta", Outcome::Ok)]));
+    runs.insert(0, run_summary("bbbb", 10, &[("delta", Outcome::Ok)]));
     console.send(Msg::LogLoaded(Ok(runs)));
     assert_eq!(opens(&mut console), "aaaa");
 }
 
 #[test]
-fn the_log_keeps_its_message_when_more_is_said() {
-    let mut console = four();
+fn log_keeps_its_message_row_when_more_arrive() {
+    let mut console = fleet_of_four();
     let texts = ["one", "two", "three"];
     for text in texts {
         console.send(Msg::Reported(MessageLevel::Warn, text.to_string()));
@@ -144,8 +148,8 @@ fn the_log_keeps_its_message_when_more_is_said() {
 }
 
 #[test]
-fn what_is_said_twice_is_counted() {
-    let mut console = four();
+fn repeated_message_is_counted() {
+    let mut console = fleet_of_four();
     for _ in 0..3 {
         console.send(Msg::Reported(MessageLevel::Warn, "again".to_string()));
     }
@@ -154,7 +158,7 @@ fn what_is_said_twice_is_counted() {
 }
 
 #[test]
-fn what_was_refused_is_not_counted_as_failed() {
+fn refused_agents_are_not_counted_as_failed() {
     let ends = [
         ("alpha", Outcome::Ok),
         ("bravo", Outcome::Failed),
@@ -162,7 +166,7 @@ fn what_was_refused_is_not_counted_as_failed() {
         ("delta", Outcome::Refused),
         ("echo", Outcome::NotStarted),
     ];
-    let mut summary = run("1f00d5ee", 5, &ends);
+    let mut summary = run_summary("1f00d5ee", 5, &ends);
     let text = |run: &RunSummary| LogRow::Run(run).text();
     assert_eq!(
         text(&summary),
@@ -171,11 +175,11 @@ fn what_was_refused_is_not_counted_as_failed() {
     // All of it that could be undone was.
     summary.undone_agents = vec!["alpha".to_string()];
     assert!(text(&summary).ends_with("(undone)"));
-    let mut console = running();
+    let mut console = console_with_run();
     let ends = [
         ("alpha", Outcome::Ok, None),
         ("bravo", Outcome::Refused, Some("why")),
     ];
-    console.send(Msg::RunEnded(Box::new(report(&ends))));
-    assert_eq!(console.said(), "run 7f3c0a11: 1 ok, 1 refused");
+    console.send(Msg::RunEnded(Box::new(run_report(&ends))));
+    assert_eq!(console.message_text(), "run 7f3c0a11: 1 ok, 1 refused");
 }

@@ -4,25 +4,31 @@ use memory_shepherd::console::model::{FleetModel, ResetStage, Screen};
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{MemoryAddress, Observation, State};
 
-use super::{BASELINE, MEMORY, MINUTE, SECOND, cursor, dirties, marks, order, running};
-use crate::console_fleet::{Console, address, agents, four, plan, seen, unread, wrong};
+use super::{
+    BASELINE, MEMORY, MINUTE, SECOND, agent_order, console_with_run, cursor_agent, makes_dirty,
+    marked_agents,
+};
+use crate::console_fleet::{
+    TestConsole, config_error_of, configured_agents, fleet_of_four, local_address, observation_of,
+    plan, unread_fleet,
+};
 
 #[test]
-fn an_observation_that_tells_nothing_new_is_not_drawn() {
-    let mut console = four();
-    assert!(!dirties(&mut console, |console| {
+fn unchanged_observation_is_not_redrawn() {
+    let mut console = fleet_of_four();
+    assert!(!makes_dirty(&mut console, |console| {
         console.now += SECOND;
-        console.observe(vec![seen("bravo", State::Scratch)]);
+        console.observe(vec![observation_of("bravo", State::Scratch)]);
     }));
-    assert!(dirties(&mut console, |console| {
-        console.observe(vec![seen("bravo", State::Oversize)]);
+    assert!(makes_dirty(&mut console, |console| {
+        console.observe(vec![observation_of("bravo", State::Oversize)]);
     }));
 }
 
 #[test]
-fn run_of_another_process_reads_the_log_again() {
-    let mut console = four();
-    let mut after = seen("bravo", State::Clean);
+fn run_of_other_process_reloads_log() {
+    let mut console = fleet_of_four();
+    let mut after = observation_of("bravo", State::Clean);
     if let Some(last) = &mut after.last_run {
         last.run = "0a0961c0".to_string();
     }
@@ -31,14 +37,14 @@ fn run_of_another_process_reads_the_log_again() {
 }
 
 #[test]
-fn an_older_generation_and_a_stranger_are_ignored() {
-    let mut console = four();
-    let mut old = seen("alpha", State::Tampered);
+fn stale_or_unknown_observation_is_ignored() {
+    let mut console = fleet_of_four();
+    let mut old = observation_of("alpha", State::Tampered);
     old.generation = 0;
-    assert!(!dirties(&mut console, |console| {
+    assert!(!makes_dirty(&mut console, |console| {
         console.send(Msg::AgentsObserved(vec![
             old,
-            seen("nobody", State::Tampered),
+            observation_of("nobody", State::Tampered),
         ]));
     }));
     assert_eq!(
@@ -49,15 +55,15 @@ fn an_older_generation_and_a_stranger_are_ignored() {
 }
 
 #[test]
-fn remembered_agents_show_at_once_and_are_loading_still() {
-    let mut console = unread(&["alpha", "bravo"], (120, 36));
+fn remembered_agents_show_as_loading() {
+    let mut console = unread_fleet(&["alpha", "bravo"], (120, 36));
     let old = |address| Observation {
         address,
-        ..seen("bravo", State::Drifted)
+        ..observation_of("bravo", State::Drifted)
     };
     let elsewhere = MemoryAddress {
         login: Some("ops@box".to_string()),
-        ..address("bravo")
+        ..local_address("bravo")
     };
     for unknown in [None, Some(elsewhere)] {
         console.send(Msg::SavedObservationsLoaded(vec![old(unknown)]));
@@ -70,15 +76,15 @@ fn remembered_agents_show_at_once_and_are_loading_still() {
                 .is_none()
         );
     }
-    console.send(Msg::SavedObservationsLoaded(vec![old(Some(address(
-        "bravo",
-    )))]));
+    console.send(Msg::SavedObservationsLoaded(vec![old(Some(
+        local_address("bravo"),
+    ))]));
     let row = console.model.find_row("bravo").unwrap();
     assert_eq!(
         (row.state(), row.latest_observation().unwrap().state),
         (State::Loading, State::Drifted)
     );
-    console.observe(vec![seen("bravo", State::Clean)]);
+    console.observe(vec![observation_of("bravo", State::Clean)]);
     assert_eq!(
         console.model.find_row("bravo").unwrap().state(),
         State::Clean
@@ -86,16 +92,16 @@ fn remembered_agents_show_at_once_and_are_loading_still() {
 }
 
 #[test]
-fn an_idle_console_asks_for_few_ticks_and_draws_nothing() {
-    let mut console = four();
-    console.pass(MINUTE);
+fn idle_console_ticks_rarely_and_draws_nothing() {
+    let mut console = fleet_of_four();
+    console.advance(MINUTE);
     let mut ticks = 0;
     let end = console.now + 4 * MINUTE;
     let mut drawn = 0;
     while console.now < end {
         console.now = memory_shepherd::console::update::next_wake(&console.model);
         ticks += 1;
-        drawn += usize::from(dirties(&mut console, |console| {
+        drawn += usize::from(makes_dirty(&mut console, |console| {
             drop(console.send(Msg::Tick))
         }));
     }
@@ -107,30 +113,41 @@ fn an_idle_console_asks_for_few_ticks_and_draws_nothing() {
 }
 
 #[test]
-fn an_agent_that_left_the_config_is_left_too() {
-    let mut console = four();
+fn agent_removed_from_config_leaves_its_screen() {
+    let mut console = fleet_of_four();
     console.press("d");
     let info = console.model.fleet.clone();
-    console.send(Msg::ConfigAdopted(info, agents(&["alpha"]), false));
+    console.send(Msg::ConfigAdopted(
+        info,
+        configured_agents(&["alpha"]),
+        false,
+    ));
     assert_eq!(console.model.screen, Screen::Fleet);
     // Nor is one led back to it from a plan.
-    let mut planning = four();
+    let mut planning = fleet_of_four();
     planning.press("d X");
     let info = planning.model.fleet.clone();
-    planning.send(Msg::ConfigAdopted(info, agents(&["alpha"]), false));
+    planning.send(Msg::ConfigAdopted(
+        info,
+        configured_agents(&["alpha"]),
+        false,
+    ));
     assert_eq!(planning.model.screen, Screen::Fleet);
     assert!(
-        console.said().starts_with("charlie is no longer"),
+        console.message_text().starts_with("charlie is no longer"),
         "{}",
-        console.said()
+        console.message_text()
     );
 }
 
 #[test]
-fn a_config_error_and_a_mended_config_show() {
-    let mut console = four();
+fn config_error_and_repair_are_shown() {
+    let mut console = fleet_of_four();
     console.press("j Space");
-    console.send(Msg::ConfigInvalid(vec![wrong("what?"), wrong("and that?")]));
+    console.send(Msg::ConfigInvalid(vec![
+        config_error_of("what?"),
+        config_error_of("and that?"),
+    ]));
     assert_eq!(
         console.model.config_error.as_deref(),
         Some("memory-shepherd.conf:7 and 1 more: what? (`memory-shepherd config check` tells all)")
@@ -154,17 +171,17 @@ fn a_config_error_and_a_mended_config_show() {
         name: "prod-east".to_string(),
         ..console.model.fleet.clone()
     };
-    let names = agents(&["echo", "delta", "bravo"]);
+    let names = configured_agents(&["echo", "delta", "bravo"]);
     console.send(Msg::ConfigAdopted(info, names, false));
     assert_eq!(console.model.config_error, None);
     assert_eq!(console.model.fleet.name, "prod-east");
     assert_eq!(
-        order(&console.model),
+        agent_order(&console.model),
         ["echo", "delta", "bravo"],
         "none is read yet"
     );
     assert_eq!(
-        (marks(&console), cursor(&console)),
+        (marked_agents(&console), cursor_agent(&console)),
         (vec!["bravo"], "delta")
     );
     assert_eq!(
@@ -182,10 +199,10 @@ fn a_config_error_and_a_mended_config_show() {
 }
 
 #[test]
-fn a_config_that_changes_takes_a_plan_with_it_but_not_a_run() {
-    let mut console = four();
-    console.plan("X", plan(&[("charlie", State::Drifted)]));
-    let (info, names) = (console.model.fleet.clone(), agents(&["charlie"]));
+fn config_change_discards_plan_but_not_run() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
+    let (info, names) = (console.model.fleet.clone(), configured_agents(&["charlie"]));
     console.send(Msg::ConfigAdopted(info.clone(), names.clone(), true));
     assert!(matches!(console.model.reset.stage, ResetStage::Empty));
     assert_eq!(console.model.screen, Screen::Fleet);
@@ -193,16 +210,16 @@ fn a_config_that_changes_takes_a_plan_with_it_but_not_a_run() {
         console.model.read_only.is_on,
         "the new one protects the fleet"
     );
-    let mut console = running();
+    let mut console = console_with_run();
     console.send(Msg::ConfigAdopted(info, names, false));
     assert!(console.model.is_running());
 }
 
 #[test]
-fn an_agent_that_moves_takes_nothing_of_what_was_seen_elsewhere_with_it() {
-    let mut console = four();
-    console.open("bravo", MEMORY, Some(BASELINE));
-    let mut moved = agents(&["alpha", "bravo", "charlie"]);
+fn moved_agent_discards_its_observations() {
+    let mut console = fleet_of_four();
+    console.open_agent("bravo", MEMORY, Some(BASELINE));
+    let mut moved = configured_agents(&["alpha", "bravo", "charlie"]);
     moved[1].1.login = Some("ops@box".to_string());
     let info = console.model.fleet.clone();
     let effects = console.send(Msg::ConfigAdopted(info, moved.clone(), false));
@@ -210,7 +227,7 @@ fn an_agent_that_moves_takes_nothing_of_what_was_seen_elsewhere_with_it() {
         effects,
         [Effect::LoadLog, Effect::PrepareTexts("bravo".to_string())]
     );
-    let row = |console: &Console| console.model.find_row("bravo").unwrap().clone();
+    let row = |console: &TestConsole| console.model.find_row("bravo").unwrap().clone();
     assert!(
         row(&console).latest_observation().is_none()
             && row(&console).last_readable_observation().is_none()
@@ -226,8 +243,8 @@ fn an_agent_that_moves_takes_nothing_of_what_was_seen_elsewhere_with_it() {
     assert_eq!(console.model.agent.generation, 0);
     assert!(console.model.agent.diff.lines.is_empty());
     // What was still on its way from there comes to nothing.
-    let mut late = seen("bravo", State::Drifted);
-    late.address = Some(address("bravo"));
+    let mut late = observation_of("bravo", State::Drifted);
+    late.address = Some(local_address("bravo"));
     console.observe(vec![late.clone()]);
     assert!(row(&console).observation.is_none());
     late.address = Some(moved[1].1.clone());
@@ -241,18 +258,22 @@ fn an_agent_that_moves_takes_nothing_of_what_was_seen_elsewhere_with_it() {
 }
 
 #[test]
-fn an_agent_that_was_never_read_has_no_age_after_the_config_changes() {
-    let mut console = unread(&["alpha"], (120, 36));
-    console.observe(vec![seen("alpha", State::Unreach)]);
+fn never_read_agent_has_no_age_after_config_change() {
+    let mut console = unread_fleet(&["alpha"], (120, 36));
+    console.observe(vec![observation_of("alpha", State::Unreach)]);
     let info = console.model.fleet.clone();
-    console.send(Msg::ConfigAdopted(info, agents(&["alpha"]), false));
+    console.send(Msg::ConfigAdopted(
+        info,
+        configured_agents(&["alpha"]),
+        false,
+    ));
     let row = console.model.find_row("alpha").unwrap();
     assert!(row.latest_observation().is_some() && row.last_readable_observation().is_none());
 }
 
 #[test]
-fn what_an_older_version_wrote_down_has_no_address() {
-    let mut old = serde_json::to_value(seen("alpha", State::Clean)).unwrap();
+fn observation_of_older_version_has_no_address() {
+    let mut old = serde_json::to_value(observation_of("alpha", State::Clean)).unwrap();
     assert!(old.as_object_mut().unwrap().remove("address").is_some());
     let old: Observation = serde_json::from_value(old).unwrap();
     assert_eq!(old.address, None);

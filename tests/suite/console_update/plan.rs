@@ -7,59 +7,66 @@ use memory_shepherd::console::update::{Effect, Msg, PLAN_LIFETIME};
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
 
-use super::{MINUTE, dirties, marks};
-use crate::console_fleet::{fleet, four, keys, plan, reset_of, seen, skipped, undo, undo_of};
+use super::{MINUTE, makes_dirty, marked_agents};
+use crate::console_fleet::{
+    fleet_of, fleet_of_four, keys_message, observation_of, plan, reset_request, skipped_agent,
+    undo_plan, undo_request,
+};
 
 /// Everything that the grammar calls a key that never confirms.
-const NEVER: &[&str] = &["Enter", "Space", "X", "z", "j", "G", "Tab", "x", "r", "l"];
+const NON_CONFIRMING_KEYS: &[&str] = &["Enter", "Space", "X", "z", "j", "G", "Tab", "x", "r", "l"];
 
 #[test]
-fn a_plan_changes_nothing_and_its_key_held_does_nothing() {
-    let mut console = four();
+fn held_plan_key_does_nothing() {
+    let mut console = fleet_of_four();
     let effects = console.press("X");
-    let request = reset_of(&["charlie"]);
+    let request = reset_request(&["charlie"]);
     assert_eq!(effects, [Effect::MakePlan(1, request, false)]);
     assert!(matches!(console.model.reset.stage, ResetStage::Planning(_)));
     for _ in 0..50 {
         console.now += Duration::from_millis(30);
-        assert_eq!(console.send(keys("X")), [], "while it is being made");
+        assert_eq!(
+            console.send(keys_message("X")),
+            [],
+            "while it is being made"
+        );
     }
-    console.answer(plan(&[("charlie", State::Drifted)]));
+    console.answer_plan(plan(&[("charlie", State::Drifted)]));
     for _ in 0..50 {
         console.now += Duration::from_millis(30);
-        assert_eq!(console.send(keys("X")), [], "when it is there");
-        assert_eq!(console.typed(), "");
+        assert_eq!(console.send(keys_message("X")), [], "when it is there");
+        assert_eq!(console.typed_confirmation(), "");
     }
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
 }
 
 #[test]
-fn one_intact_agent_takes_y_and_nothing_else() {
-    for never in NEVER {
-        let mut console = four();
-        console.plan("j X", plan(&[("bravo", State::Scratch)]));
-        assert_eq!(*console.form(), Confirmation::SingleKey);
+fn plan_of_one_intact_agent_needs_y() {
+    for never in NON_CONFIRMING_KEYS {
+        let mut console = fleet_of_four();
+        console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
+        assert_eq!(*console.confirmation(), Confirmation::SingleKey);
         console.press(never);
-        assert_eq!(console.applied(), [] as [&str; 0], "{never}");
+        assert_eq!(console.applied_agents(), [] as [&str; 0], "{never}");
     }
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.press("y");
-    assert_eq!(console.applied(), ["bravo"]);
+    assert_eq!(console.applied_agents(), ["bravo"]);
     assert!(console.model.is_running());
     console.press("y");
-    assert_eq!(console.applied(), ["bravo"], "once");
+    assert_eq!(console.applied_agents(), ["bravo"], "once");
 }
 
 #[test]
-fn a_missing_agent_is_created_on_y() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Missing)]));
-    assert_eq!(*console.form(), Confirmation::SingleKey);
+fn plan_of_missing_agent_needs_y() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Missing)]));
+    assert_eq!(*console.confirmation(), Confirmation::SingleKey);
 }
 
 #[test]
-fn what_has_to_be_typed_goes_by_the_weight_of_the_plan() {
+fn confirmation_word_depends_on_plan_risk() {
     let whole = Plan {
         is_whole_fleet: true,
         ..plan(&[("bravo", State::Scratch), ("delta", State::Scratch)])
@@ -75,81 +82,89 @@ fn what_has_to_be_typed_goes_by_the_weight_of_the_plan() {
         ("the fleet", whole, "prod-west"),
     ];
     for (what, plan, word) in table {
-        let mut console = four();
-        console.plan("X", plan.clone());
+        let mut console = fleet_of_four();
+        console.press_and_plan("X", plan.clone());
         assert_eq!(
-            *console.form(),
+            *console.confirmation(),
             Confirmation::TypedText(word.to_string()),
             "{what}"
         );
-        for never in NEVER {
+        for never in NON_CONFIRMING_KEYS {
             console.press(never);
             console.press("Backspace");
-            assert_eq!(console.applied(), [] as [&str; 0], "{what}: {never}");
+            assert_eq!(console.applied_agents(), [] as [&str; 0], "{what}: {never}");
         }
         console.press("Backspace Backspace Backspace y");
-        assert_eq!(console.applied(), [] as [&str; 0], "{what}: y");
+        assert_eq!(console.applied_agents(), [] as [&str; 0], "{what}: y");
         // Typed but not closed by Enter, or closed before it is whole.
-        let mut console = four();
-        console.plan("X", plan.clone());
+        let mut console = fleet_of_four();
+        console.press_and_plan("X", plan.clone());
         let (most, last) = word.split_at(word.len() - 1);
         console.type_line(most);
         console.press("Enter");
-        assert!(console.said().contains(word), "{what}: {}", console.said());
-        assert_eq!(console.applied(), [] as [&str; 0], "{what}: {most}");
+        assert!(
+            console.message_text().contains(word),
+            "{what}: {}",
+            console.message_text()
+        );
+        assert_eq!(console.applied_agents(), [] as [&str; 0], "{what}: {most}");
         console.type_line(last);
-        assert_eq!(console.applied(), [] as [&str; 0], "{what}: no Enter");
+        assert_eq!(
+            console.applied_agents(),
+            [] as [&str; 0],
+            "{what}: no Enter"
+        );
         console.press("Space");
         console.press("Enter");
-        assert_eq!(console.applied().len(), plan.steps.len(), "{what}");
+        assert_eq!(console.applied_agents().len(), plan.steps.len(), "{what}");
     }
 }
 
 #[test]
-fn the_number_that_is_typed_is_the_number_of_agents_in_the_plan() {
-    let mut console = four();
-    console.plan("a X", {
+fn typed_count_is_of_planned_agents() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("a X", {
         let mut plan = plan(&[("bravo", State::Scratch), ("delta", State::Scratch)]);
-        plan.skipped = vec![skipped("charlie", State::Tampered, "blocked")];
+        plan.skipped = vec![skipped_agent("charlie", State::Tampered, "blocked")];
         plan
     });
     console.type_line("reset 3");
     console.press("Enter");
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
     console.press("Backspace 2 Enter");
-    assert_eq!(console.applied(), ["bravo", "delta"]);
+    assert_eq!(console.applied_agents(), ["bravo", "delta"]);
 }
 
 #[test]
-fn control_u_clears_what_was_typed_at_a_plan() {
-    let mut console = four();
-    console.plan(
+fn control_u_clears_typed_confirmation() {
+    let mut console = fleet_of_four();
+    console.press_and_plan(
         "a X",
         plan(&[("bravo", State::Scratch), ("delta", State::Scratch)]),
     );
     console.type_line("reset 3");
     console.press("^u");
-    assert_eq!(console.typed(), "");
+    assert_eq!(console.typed_confirmation(), "");
     console.type_line("reset 2");
     console.press("Enter");
-    assert_eq!(console.applied(), ["bravo", "delta"]);
+    assert_eq!(console.applied_agents(), ["bravo", "delta"]);
 }
 
 #[test]
-fn in_a_fleet_of_one_y_suffices() {
+fn fleet_of_one_needs_only_y() {
     for state in [State::Scratch, State::Drifted, State::NoSep] {
-        let mut console = fleet(&[("solo", state)]);
-        console.plan("X", plan(&[("solo", state)]));
-        assert_eq!(*console.form(), Confirmation::SingleKey, "{state}");
+        let mut console = fleet_of(&[("solo", state)]);
+        console.press_and_plan("X", plan(&[("solo", state)]));
+        assert_eq!(*console.confirmation(), Confirmation::SingleKey, "{state}");
     }
 }
 
 #[test]
-fn marks_that_the_filter_hides_are_asked_about_before_anything_else() {
+fn hidden_marks_are_asked_about_first() {
     let asked = |keys: &str, answer: &dyn Fn(&[&str]) -> Plan| {
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.press("a / ! c h a r l i e Enter");
-        console.plan(keys, answer(&["alpha", "bravo", "charlie", "delta"]));
+        console.press_and_plan(keys, answer(&["alpha", "bravo", "charlie", "delta"]));
         let ResetStage::Plan(view) = &console.model.reset.stage else {
             panic!("no plan");
         };
@@ -160,13 +175,17 @@ fn marks_that_the_filter_hides_are_asked_about_before_anything_else() {
         let steps: Vec<(&str, State)> = names.iter().map(|name| (*name, State::Scratch)).collect();
         plan(&steps)
     };
-    let back = |names: &[&str]| undo(names, false, UndoMode::Refuse);
+    let back = |names: &[&str]| undo_plan(names, false, UndoMode::Refuse);
     for (keys, answer) in [("X", &reset as &dyn Fn(&[&str]) -> Plan), ("z", &back)] {
         let mut console = asked(keys, answer);
         let word = if keys == "X" { "reset 4" } else { "undo 4" };
         console.type_line(word);
         console.press("Enter y");
-        assert_eq!((console.applied(), console.typed()), (vec![], ""), "{keys}");
+        assert_eq!(
+            (console.applied_agents(), console.typed_confirmation()),
+            (vec![], ""),
+            "{keys}"
+        );
         let mut console = asked(keys, answer);
         console.press("h");
         assert_eq!(
@@ -176,24 +195,24 @@ fn marks_that_the_filter_hides_are_asked_about_before_anything_else() {
         );
         console.type_line(word);
         console.press("Enter");
-        assert_eq!(console.applied().len(), 4, "{keys}");
+        assert_eq!(console.applied_agents().len(), 4, "{keys}");
         let mut console = asked(keys, answer);
         let effects = console.press("v");
         let left = ["alpha", "bravo", "delta"];
         let request = match keys {
-            "X" => reset_of(&left),
-            _ => undo_of(&left, UndoMode::Refuse),
+            "X" => reset_request(&left),
+            _ => undo_request(&left, UndoMode::Refuse),
         };
         assert_eq!(effects, [Effect::MakePlan(2, request, false)]);
-        assert_eq!(marks(&console), left);
+        assert_eq!(marked_agents(&console), left);
     }
 }
 
 #[test]
-fn hidden_marks_are_no_matter_of_a_plan_without_them() {
-    let mut console = four();
+fn unrelated_hidden_marks_are_not_asked_about() {
+    let mut console = fleet_of_four();
     console.press("a / ! c h a r l i e Enter d");
-    console.plan("X", plan(&[("bravo", State::Scratch)]));
+    console.press_and_plan("X", plan(&[("bravo", State::Scratch)]));
     let ResetStage::Plan(view) = &console.model.reset.stage else {
         panic!("no plan");
     };
@@ -205,23 +224,23 @@ fn hidden_marks_are_no_matter_of_a_plan_without_them() {
 }
 
 #[test]
-fn a_plan_hears_nothing_for_400_milliseconds() {
-    let mut console = four();
+fn plan_ignores_keys_for_400_ms() {
+    let mut console = fleet_of_four();
     console.press("j X");
-    console.answer(plan(&[("bravo", State::Scratch)]));
+    console.answer_plan(plan(&[("bravo", State::Scratch)]));
     let shown = console.now;
     for after in [0, 100, 399, 798] {
         console.now = shown + Duration::from_millis(after);
-        console.send(keys("y"));
-        assert_eq!(console.applied(), [] as [&str; 0], "{after} ms");
+        console.send(keys_message("y"));
+        assert_eq!(console.applied_agents(), [] as [&str; 0], "{after} ms");
     }
     console.now += KEY_GUARD_TIME;
-    console.send(keys("y"));
-    assert_eq!(console.applied(), ["bravo"]);
+    console.send(keys_message("y"));
+    assert_eq!(console.applied_agents(), ["bravo"]);
 }
 
 /// What was asked for, and a word that somebody types right behind it.
-fn typed_ahead() -> [(&'static str, &'static str, Plan); 3] {
+fn plans_with_typed_words() -> [(&'static str, &'static str, Plan); 3] {
     let four = ["alpha", "bravo", "charlie", "delta"];
     let all = Plan {
         is_whole_fleet: true,
@@ -230,87 +249,89 @@ fn typed_ahead() -> [(&'static str, &'static str, Plan); 3] {
     [
         ("X", "reset 1", plan(&[("charlie", State::Drifted)])),
         ("a X", "prod-west", all),
-        ("a z", "undo 4", undo(&four, false, UndoMode::Refuse)),
+        ("a z", "undo 4", undo_plan(&four, false, UndoMode::Refuse)),
     ]
 }
 
 #[test]
-fn escape_leaves_a_plan_that_ignores_keys() {
-    for (ask, word, plan) in typed_ahead() {
-        let mut console = four();
+fn escape_leaves_plan_that_ignores_keys() {
+    for (ask, word, plan) in plans_with_typed_words() {
+        let mut console = fleet_of_four();
         console.press(ask);
-        console.answer(plan);
+        console.answer_plan(plan);
         console.type_line(word);
-        console.send(keys("Esc"));
+        console.send(keys_message("Esc"));
         assert_eq!(console.model.screen, Screen::Fleet, "{ask}");
-        assert_eq!(console.applied(), [] as [&str; 0], "{ask}");
+        assert_eq!(console.applied_agents(), [] as [&str; 0], "{ask}");
     }
 }
 
 #[test]
-fn word_typed_right_behind_a_plan_key_is_ignored() {
-    for (ask, word, plan) in typed_ahead() {
+fn word_typed_right_after_plan_key_is_ignored() {
+    for (ask, word, plan) in plans_with_typed_words() {
         // The plan comes after none of its letters, after some, after all.
         for letters in [0, 3, word.len()] {
             let what = format!("{ask} {word}, {letters} letters before the plan");
-            let mut console = four();
+            let mut console = fleet_of_four();
             console.press(ask);
             console.effects.clear();
             console.type_line(&word[..letters]);
-            console.answer(plan.clone());
+            console.answer_plan(plan.clone());
             console.type_line(&word[letters..]);
-            console.send(keys("Enter"));
+            console.send(keys_message("Enter"));
             assert_eq!(
-                (console.typed(), &console.effects[..]),
+                (console.typed_confirmation(), &console.effects[..]),
                 ("", &[][..]),
                 "{what}"
             );
             assert_eq!(console.model.screen, Screen::Reset, "{what}");
             assert!(console.model.key_guard_notice_until().is_some(), "{what}");
-            let dirty = dirties(&mut console, |console| drop(console.pass(KEY_GUARD_TIME)));
+            let dirty = makes_dirty(&mut console, |console| {
+                drop(console.advance(KEY_GUARD_TIME))
+            });
             assert!(
                 dirty && console.model.key_guard_notice_until().is_none(),
                 "{what}"
             );
             console.type_line(word);
             console.press("Enter");
-            assert_eq!(console.applied().len(), plan.steps.len(), "{what}");
+            assert_eq!(console.applied_agents().len(), plan.steps.len(), "{what}");
         }
     }
 }
 
 #[test]
-fn word_typed_while_a_slow_plan_is_made_is_ignored() {
-    for (ask, word, plan) in typed_ahead() {
-        let mut console = four();
+fn word_typed_during_slow_plan_is_ignored() {
+    for (ask, word, plan) in plans_with_typed_words() {
+        let mut console = fleet_of_four();
         // Its first letter leads back elsewhere.
         console.model.fleet.name = "harbour".to_string();
         let word = if word == "prod-west" { "harbour" } else { word };
         console.press(ask);
         console.effects.clear();
-        console.pass(5 * KEY_GUARD_TIME);
+        console.advance(5 * KEY_GUARD_TIME);
         console.type_line(word);
         assert_eq!(console.effects, [], "{ask} {word}");
         assert_eq!(console.model.screen, Screen::Reset, "{ask} {word}");
-        console.answer(plan);
+        console.answer_plan(plan);
         console.type_line(word);
-        assert_eq!(console.typed(), "", "{ask} {word}");
+        assert_eq!(console.typed_confirmation(), "", "{ask} {word}");
     }
 }
 
 #[test]
-fn wrong_word_at_a_plan_of_one_key_is_ignored() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+fn wrong_word_at_one_key_plan_is_ignored() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.type_line("reset 1y");
-    assert_eq!(console.applied(), [] as [&str; 0]);
-    assert_eq!(*console.form(), Confirmation::SingleKey);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
+    assert_eq!(*console.confirmation(), Confirmation::SingleKey);
     console.press("y");
-    assert_eq!(console.applied(), ["bravo"]);
+    assert_eq!(console.applied_agents(), ["bravo"]);
 }
 
 #[test]
-fn a_plan_hears_nothing_for_a_moment_whenever_it_comes_in_sight() {
+fn reshown_plan_ignores_keys_briefly() {
     let lay_over = ["7", "?", ":", "1"];
     for over in lay_over {
         let back = if matches!(over, "7" | "1") {
@@ -318,43 +339,43 @@ fn a_plan_hears_nothing_for_a_moment_whenever_it_comes_in_sight() {
         } else {
             "Esc"
         };
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.press("j X");
         console.press(over);
-        console.answer(plan(&[("bravo", State::Scratch)]));
-        console.pass(2 * KEY_GUARD_TIME);
+        console.answer_plan(plan(&[("bravo", State::Scratch)]));
+        console.advance(2 * KEY_GUARD_TIME);
         // In one read, as from a slow line.
-        let both = [keys(back), keys("y")].map(|msg| match msg {
+        let both = [keys_message(back), keys_message("y")].map(|msg| match msg {
             Msg::KeysPressed(keys) => keys,
             other => panic!("{other:?}"),
         });
         console.send(Msg::KeysPressed(both.concat()));
-        console.pass(KEY_GUARD_TIME / 2);
-        console.send(keys("y"));
-        assert_eq!(console.applied(), [] as [&str; 0], "{over}");
-        console.pass(KEY_GUARD_TIME);
-        console.send(keys("y"));
-        assert_eq!(console.applied(), ["bravo"], "{over}");
+        console.advance(KEY_GUARD_TIME / 2);
+        console.send(keys_message("y"));
+        assert_eq!(console.applied_agents(), [] as [&str; 0], "{over}");
+        console.advance(KEY_GUARD_TIME);
+        console.send(keys_message("y"));
+        assert_eq!(console.applied_agents(), ["bravo"], "{over}");
     }
 }
 
 #[test]
-fn nothing_is_confirmed_where_nothing_can_be_seen() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+fn too_small_terminal_confirms_nothing() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.send(Msg::Resized(59, 24));
     console.press("y Enter Esc X");
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
     console.send(Msg::Resized(80, 24));
-    console.send(keys("y"));
+    console.send(keys_message("y"));
     assert_eq!(
-        console.applied(),
+        console.applied_agents(),
         [] as [&str; 0],
         "it has just come in sight"
     );
-    console.pass(KEY_GUARD_TIME);
-    console.send(keys("y"));
-    assert_eq!(console.applied(), ["bravo"]);
+    console.advance(KEY_GUARD_TIME);
+    console.send(keys_message("y"));
+    assert_eq!(console.applied_agents(), ["bravo"]);
     console.send(Msg::Resized(80, 14));
     assert_eq!(console.press("q"), [], "it stops no run");
     assert_eq!(console.press("^c"), [Effect::CancelRun]);
@@ -362,41 +383,41 @@ fn nothing_is_confirmed_where_nothing_can_be_seen() {
 }
 
 #[test]
-fn the_key_that_unlocks_goes_on_to_confirm_nothing_while_it_is_held() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+fn held_unlock_key_confirms_nothing() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.press("! !");
-    console.send(keys("y"));
+    console.send(keys_message("y"));
     assert!(console.model.read_only_reason().is_none(), "it is unlocked");
     for _ in 0..100 {
         console.now += Duration::from_millis(500);
-        console.send(keys("y"));
+        console.send(keys_message("y"));
     }
-    assert_eq!(console.applied(), [] as [&str; 0], "held");
+    assert_eq!(console.applied_agents(), [] as [&str; 0], "held");
     // The plan has been made anew meanwhile.
-    console.answer(plan(&[("bravo", State::Scratch)]));
-    console.pass(Duration::from_secs(1));
-    console.send(keys("y"));
-    assert_eq!(console.applied(), ["bravo"], "let go and pressed");
+    console.answer_plan(plan(&[("bravo", State::Scratch)]));
+    console.advance(Duration::from_secs(1));
+    console.send(keys_message("y"));
+    assert_eq!(console.applied_agents(), ["bravo"], "let go and pressed");
 }
 
 #[test]
-fn a_plan_that_comes_back_with_the_terminal_is_read_first() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+fn plan_after_suspend_ignores_keys_briefly() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.press("^z");
-    console.pass(KEY_GUARD_TIME);
+    console.advance(KEY_GUARD_TIME);
     console.send(Msg::Resized(120, 36));
-    console.send(keys("y"));
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    console.send(keys_message("y"));
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
 }
 
 #[test]
-fn what_changes_while_a_first_plan_is_made_makes_another() {
-    let mut console = four();
+fn change_during_first_plan_replans() {
+    let mut console = fleet_of_four();
     console.press("j X");
-    console.observe(vec![seen("bravo", State::Drifted)]);
-    let effects = console.answer(plan(&[("bravo", State::Scratch)]));
+    console.observe(vec![observation_of("bravo", State::Drifted)]);
+    let effects = console.answer_plan(plan(&[("bravo", State::Scratch)]));
     assert!(
         matches!(effects.as_slice(), [Effect::MakePlan(..)]),
         "{effects:?}"
@@ -404,34 +425,34 @@ fn what_changes_while_a_first_plan_is_made_makes_another() {
 }
 
 #[test]
-fn a_plan_that_is_protected_meanwhile_has_to_be_typed() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
-    assert_eq!(*console.form(), Confirmation::SingleKey);
+fn newly_protected_plan_must_be_typed() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
+    assert_eq!(*console.confirmation(), Confirmation::SingleKey);
     // Of the same agents, by the same hash.
     let mut protected = plan(&[("bravo", State::Scratch)]);
     protected.steps[0].protection = Protection::Typed;
-    console.observe(vec![seen("bravo", State::Drifted)]);
-    console.answer(protected);
+    console.observe(vec![observation_of("bravo", State::Drifted)]);
+    console.answer_plan(protected);
     assert_eq!(
-        *console.form(),
+        *console.confirmation(),
         Confirmation::TypedText("reset 1".to_string())
     );
-    console.pass(KEY_GUARD_TIME);
+    console.advance(KEY_GUARD_TIME);
     console.press("y");
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
 }
 
 #[test]
-fn what_changes_while_a_plan_is_made_anew_makes_another() {
-    let mut console = four();
+fn change_during_replan_replans_once() {
+    let mut console = fleet_of_four();
     let grown = |minutes: i64| {
-        let mut grown = seen("bravo", State::Scratch);
+        let mut grown = observation_of("bravo", State::Scratch);
         let content = grown.content.as_mut().unwrap();
         content.scratch_lines += minutes as u64;
         grown
     };
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     let asked = |effects: Vec<Effect>| {
         let plans = effects
             .iter()
@@ -440,16 +461,22 @@ fn what_changes_while_a_plan_is_made_anew_makes_another() {
     };
     assert_eq!(asked(console.observe(vec![grown(1)])), 1);
     assert_eq!(asked(console.observe(vec![grown(2)])), 0, "one at a time");
-    assert_eq!(asked(console.answer(plan(&[("bravo", State::Scratch)]))), 1);
-    assert_eq!(asked(console.answer(plan(&[("bravo", State::Scratch)]))), 0);
+    assert_eq!(
+        asked(console.answer_plan(plan(&[("bravo", State::Scratch)]))),
+        1
+    );
+    assert_eq!(
+        asked(console.answer_plan(plan(&[("bravo", State::Scratch)]))),
+        0
+    );
 }
 
 #[test]
-fn a_plan_leads_back_to_where_it_was_asked_for() {
-    let mut console = four();
+fn plan_returns_to_where_it_was_requested() {
+    let mut console = fleet_of_four();
     console.press("j d X");
-    console.answer(plan(&[("bravo", State::Scratch)]));
-    console.pass(KEY_GUARD_TIME);
+    console.answer_plan(plan(&[("bravo", State::Scratch)]));
+    console.advance(KEY_GUARD_TIME);
     // What would be lost can be looked at first.
     assert!(
         console
@@ -463,7 +490,7 @@ fn a_plan_leads_back_to_where_it_was_asked_for() {
         Screen::Reset,
         "the plan is still there"
     );
-    assert_eq!(*console.form(), Confirmation::SingleKey);
+    assert_eq!(*console.confirmation(), Confirmation::SingleKey);
     console.press("q");
     assert_eq!(console.model.screen, Screen::Fleet);
     console.press("d X q");
@@ -473,105 +500,129 @@ fn a_plan_leads_back_to_where_it_was_asked_for() {
 }
 
 #[test]
-fn a_plan_that_is_slow_is_given_up_before_anything_is_left() {
-    let mut console = four();
+fn control_c_cancels_slow_plan_before_quitting() {
+    let mut console = fleet_of_four();
     console.press("X");
     assert_eq!(console.press("^c"), []);
     assert_eq!(console.model.screen, Screen::Fleet);
-    assert_eq!(console.answer(plan(&[("charlie", State::Drifted)])), []);
+    assert_eq!(
+        console.answer_plan(plan(&[("charlie", State::Drifted)])),
+        []
+    );
     assert!(matches!(console.model.reset.stage, ResetStage::Empty));
     assert!(console.press("^c").contains(&Effect::Quit));
 }
 
 #[test]
-fn what_was_typed_ahead_of_a_plan_is_lost() {
-    let mut console = four();
+fn keys_typed_ahead_of_plan_are_dropped() {
+    let mut console = fleet_of_four();
     console.press("j X y y y");
-    assert_eq!(console.answer(plan(&[("bravo", State::Scratch)])), []);
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(console.answer_plan(plan(&[("bravo", State::Scratch)])), []);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
 }
 
 #[test]
-fn control_c_quits_also_while_a_plan_does_not_listen() {
-    let mut console = four();
+fn control_c_quits_while_plan_ignores_keys() {
+    let mut console = fleet_of_four();
     console.press("X");
-    console.answer(plan(&[("charlie", State::Drifted)]));
-    assert_eq!(console.send(keys("^c")), [Effect::CancelRun, Effect::Quit]);
+    console.answer_plan(plan(&[("charlie", State::Drifted)]));
+    assert_eq!(
+        console.send(keys_message("^c")),
+        [Effect::CancelRun, Effect::Quit]
+    );
 }
 
 #[test]
-fn a_plan_is_void_after_a_minute() {
-    let mut console = four();
-    console.plan("X", plan(&[("charlie", State::Drifted)]));
+fn plan_expires_after_a_minute() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset 1");
-    let effects = console.pass(PLAN_LIFETIME);
+    let effects = console.advance(PLAN_LIFETIME);
     assert_eq!(
         effects,
-        [Effect::MakePlan(2, reset_of(&["charlie"]), false)],
+        [Effect::MakePlan(2, reset_request(&["charlie"]), false)],
         "asked for once"
     );
-    assert_eq!(console.typed(), "");
+    assert_eq!(console.typed_confirmation(), "");
     // Enter comes before the new plan does.
     console.type_line("reset 1");
     console.press("Enter");
-    assert_eq!(console.applied(), [] as [&str; 0]);
-    console.answer(plan(&[("charlie", State::Drifted)]));
-    assert_eq!(console.typed(), "");
-    console.pass(KEY_GUARD_TIME);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
+    console.answer_plan(plan(&[("charlie", State::Drifted)]));
+    assert_eq!(console.typed_confirmation(), "");
+    console.advance(KEY_GUARD_TIME);
     console.type_line("reset 1");
     console.press("Enter");
-    assert_eq!(console.applied(), ["charlie"]);
+    assert_eq!(console.applied_agents(), ["charlie"]);
 }
 
 #[test]
-fn a_plan_whose_minute_has_passed_without_a_tick_does_not_run() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+fn expired_plan_does_not_run_without_tick() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.now += PLAN_LIFETIME;
-    let effects = console.send(keys("y"));
-    assert_eq!(effects, [Effect::MakePlan(2, reset_of(&["bravo"]), false)]);
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    let effects = console.send(keys_message("y"));
+    assert_eq!(
+        effects,
+        [Effect::MakePlan(2, reset_request(&["bravo"]), false)]
+    );
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
 }
 
 #[test]
-fn a_plan_that_nobody_looks_at_is_left_alone_until_somebody_does() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+fn unseen_expired_plan_is_renewed_when_shown() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.press("1");
-    assert_eq!(console.pass(10 * MINUTE), []);
+    assert_eq!(console.advance(10 * MINUTE), []);
     console.press("5");
-    let effects = console.pass(Duration::ZERO);
-    assert_eq!(effects, [Effect::MakePlan(2, reset_of(&["bravo"]), false)]);
+    let effects = console.advance(Duration::ZERO);
+    assert_eq!(
+        effects,
+        [Effect::MakePlan(2, reset_request(&["bravo"]), false)]
+    );
 }
 
 #[test]
-fn a_plan_that_has_changed_clears_what_was_typed_and_says_so() {
-    let mut console = four();
-    console.plan("X", plan(&[("charlie", State::Drifted)]));
+fn changed_plan_clears_typed_confirmation() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset");
-    let mut drifted = seen("charlie", State::Drifted);
+    let mut drifted = observation_of("charlie", State::Drifted);
     drifted.reason = "rules edited: L7".to_string();
     let effects = console.observe(vec![drifted]);
     assert_eq!(
         effects,
-        [Effect::MakePlan(2, reset_of(&["charlie"]), false)]
+        [Effect::MakePlan(2, reset_request(&["charlie"]), false)]
     );
-    assert_eq!(console.typed(), "reset", "not before it is known");
+    assert_eq!(
+        console.typed_confirmation(),
+        "reset",
+        "not before it is known"
+    );
     let mut other = plan(&[("charlie", State::Drifted)]);
     other.hash = "another".to_string();
-    console.answer(other);
-    assert_eq!(console.typed(), "");
-    assert!(console.said().contains("changed"), "{}", console.said());
-    console.send(keys("r"));
-    assert_eq!(console.typed(), "", "and it does not listen for a moment");
+    console.answer_plan(other);
+    assert_eq!(console.typed_confirmation(), "");
+    assert!(
+        console.message_text().contains("changed"),
+        "{}",
+        console.message_text()
+    );
+    console.send(keys_message("r"));
+    assert_eq!(
+        console.typed_confirmation(),
+        "",
+        "and it does not listen for a moment"
+    );
 }
 
 #[test]
-fn scratch_that_grows_refreshes_the_figures_and_nothing_else() {
-    let mut console = four();
-    console.plan("X", plan(&[("charlie", State::Drifted)]));
+fn grown_scratch_updates_only_plan_figures() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset 1");
-    let mut grown = seen("charlie", State::Drifted);
+    let mut grown = observation_of("charlie", State::Drifted);
     grown.content.as_mut().unwrap().scratch_lines = 41;
     assert_eq!(
         console.observe(vec![grown.clone()]).len(),
@@ -586,8 +637,8 @@ fn scratch_that_grows_refreshes_the_figures_and_nothing_else() {
     );
     let mut figures = plan(&[("charlie", State::Drifted)]);
     figures.steps[0].scratch_lines = 41;
-    console.answer(figures);
-    assert_eq!(console.typed(), "reset 1");
+    console.answer_plan(figures);
+    assert_eq!(console.typed_confirmation(), "reset 1");
     console.press("Enter");
     let Some(Effect::ApplyPlan(applied)) = console.effects.last() else {
         panic!("{:?}", console.effects);
@@ -599,8 +650,8 @@ fn scratch_that_grows_refreshes_the_figures_and_nothing_else() {
 }
 
 #[test]
-fn answers_to_an_older_request_are_ignored() {
-    let mut console = four();
+fn answers_to_older_plan_requests_are_ignored() {
+    let mut console = fleet_of_four();
     console.press("X Esc j X");
     console.send(Msg::PlanMade(
         1,
@@ -611,7 +662,7 @@ fn answers_to_an_older_request_are_ignored() {
         2,
         Ok(Box::new(plan(&[("bravo", State::Scratch)]))),
     ));
-    assert_eq!(*console.form(), Confirmation::SingleKey);
+    assert_eq!(*console.confirmation(), Confirmation::SingleKey);
     console.press("Esc");
     console.send(Msg::PlanMade(
         2,
@@ -624,31 +675,31 @@ fn answers_to_an_older_request_are_ignored() {
 }
 
 #[test]
-fn a_plan_that_cannot_be_made_says_why() {
-    let mut console = four();
+fn failed_plan_says_why() {
+    let mut console = fleet_of_four();
     console.press("X");
     let error = Error::new(ErrorKind::User, "there is no agent called charlie");
     console.send(Msg::PlanMade(1, Err(error)));
     assert_eq!(console.model.screen, Screen::Fleet);
-    let mut elsewhere = four();
+    let mut elsewhere = fleet_of_four();
     elsewhere.press("X 7");
     let gone = Error::new(ErrorKind::User, "there is no agent called charlie");
     elsewhere.send(Msg::PlanMade(1, Err(gone)));
     assert_eq!(elsewhere.model.screen, Screen::Log);
     assert!(
-        console.said().contains("no agent called"),
+        console.message_text().contains("no agent called"),
         "{}",
-        console.said()
+        console.message_text()
     );
 }
 
 #[test]
-fn a_plan_without_steps_has_nothing_to_run() {
-    let mut console = four();
+fn plan_without_steps_cannot_run() {
+    let mut console = fleet_of_four();
     let mut empty = plan(&[]);
-    empty.skipped = vec![skipped("charlie", State::Tampered, "blocked")];
-    console.plan("X", empty);
-    assert_eq!(*console.form(), Confirmation::NothingToRun);
+    empty.skipped = vec![skipped_agent("charlie", State::Tampered, "blocked")];
+    console.press_and_plan("X", empty);
+    assert_eq!(*console.confirmation(), Confirmation::NothingToRun);
     console.press("y Enter");
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
 }

@@ -16,12 +16,12 @@ use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{cursor, dirties, marks, order};
-use crate::console_fleet::{Console, four, plan};
+use super::{agent_order, cursor_agent, makes_dirty, marked_agents};
+use crate::console_fleet::{TestConsole, fleet_of_four, plan};
 
 #[test]
-fn a_filter_that_hides_all_says_what_was_meant() {
-    let mut console = four();
+fn filter_typo_suggests_correction() {
+    let mut console = fleet_of_four();
     console.press("/ i s : d r i f e d");
     let mut buffer = Buffer::empty(Rect::new(0, 0, 120, 36));
     view::draw(
@@ -33,50 +33,55 @@ fn a_filter_that_hides_all_says_what_was_meant() {
     assert!(screen.contains("did you mean `is:drifted`?"), "{screen}");
 }
 
-fn parse(text: &str) -> (Preferences, Vec<Diagnostic>) {
+fn parse_preferences(text: &str) -> (Preferences, Vec<Diagnostic>) {
     preferences::parse(text, Path::new("/home/op/console.toml"))
 }
 
 /// A console of somebody who prefers this.
-fn preferring(text: &str) -> Console {
-    let (preferences, found) = parse(text);
+fn console_with_preferences(text: &str) -> TestConsole {
+    let (preferences, found) = parse_preferences(text);
     assert_eq!(found, [], "{text}");
-    let mut console = four();
+    let mut console = fleet_of_four();
     console.send(Msg::PreferencesLoaded(Box::new(preferences)));
     console
 }
 
 #[test]
-fn other_keys_do_the_same_and_the_old_ones_nothing() {
-    let mut console = preferring("[keys]\nmark = \"Space m\"\ndown = [\"J\"]\nback = [\"b\"]\n");
-    assert_eq!(cursor(&console), "charlie");
+fn remapped_keys_replace_defaults() {
+    let mut console =
+        console_with_preferences("[keys]\nmark = \"Space m\"\ndown = [\"J\"]\nback = [\"b\"]\n");
+    assert_eq!(cursor_agent(&console), "charlie");
     console.press("j");
-    assert_eq!(cursor(&console), "charlie");
+    assert_eq!(cursor_agent(&console), "charlie");
     console.press("J");
-    assert_eq!(cursor(&console), "bravo");
+    assert_eq!(cursor_agent(&console), "bravo");
     console.press("Space");
-    assert!(marks(&console).is_empty());
+    assert!(marked_agents(&console).is_empty());
     console.press("m");
-    assert_eq!(marks(&console), ["bravo"]);
+    assert_eq!(marked_agents(&console), ["bravo"]);
     console.press("Space J");
-    assert_eq!(cursor(&console), "alpha", "a wrong second key counts alone");
+    assert_eq!(
+        cursor_agent(&console),
+        "alpha",
+        "a wrong second key counts alone"
+    );
     assert_eq!(console.press("q"), []);
     assert_eq!(console.press("b"), [Effect::CancelRun, Effect::Quit]);
 }
 
 #[test]
-fn escape_always_leads_back_and_never_quits() {
-    let mut console = preferring("[keys]\nback = []\n");
+fn escape_always_goes_back_and_never_quits() {
+    let mut console = console_with_preferences("[keys]\nback = []\n");
     console.press("7");
     console.press("Esc");
     assert_eq!(console.model.screen, Screen::Fleet);
     assert_eq!(console.press("Esc"), []);
-    assert_eq!(console.said(), "^c quits");
+    assert_eq!(console.message_text(), "^c quits");
 }
 
 #[test]
-fn a_letter_that_quits_can_be_typed_all_the_same() {
-    let mut console = preferring("[keys]\nquit = \"Q\"\n");
+fn quit_letter_can_be_typed_in_prompts() {
+    let mut console = console_with_preferences("[keys]\nquit = \"Q\"\n");
     console.press("/");
     console.type_line("Quiet");
     assert_eq!(console.model.filter, "Quiet");
@@ -86,11 +91,12 @@ fn a_letter_that_quits_can_be_typed_all_the_same() {
 }
 
 #[test]
-fn help_is_moved_through_by_the_keys_of_lists() {
-    let mut console =
-        preferring("[keys]\ndown = \"n\"\nnext-hit = \"F6\"\nsearch = \"s\"\nhelp = \"H\"\n");
+fn help_is_navigated_by_list_keys() {
+    let mut console = console_with_preferences(
+        "[keys]\ndown = \"n\"\nnext-hit = \"F6\"\nsearch = \"s\"\nhelp = \"H\"\n",
+    );
     console.press("H n n");
-    let cursor = |console: &Console| match &console.model.overlay {
+    let cursor = |console: &TestConsole| match &console.model.overlay {
         Some(Overlay::Help(chooser)) => Some((chooser.cursor_row, chooser.is_typing)),
         _ => None,
     };
@@ -104,8 +110,8 @@ fn help_is_moved_through_by_the_keys_of_lists() {
 }
 
 #[test]
-fn what_is_said_names_the_keys_in_force() {
-    let mut console = preferring(
+fn messages_name_keys_in_force() {
+    let mut console = console_with_preferences(
         "[keys]\nread-only = \"F2\"\nplan = []\nreset = \"F5\"\nnext-hit = \"F6\"\nquit = \"F12\"\n\
          keep-hidden = \"K\"\ndrop-hidden = \"D d\"\nhost = []\n",
     );
@@ -122,42 +128,44 @@ fn what_is_said_names_the_keys_in_force() {
         ("F2 y Esc", "q quits"),
     ] {
         console.press(keys);
-        assert_eq!(console.said(), said, "{keys}");
+        assert_eq!(console.message_text(), said, "{keys}");
     }
     console.press("Space / z z z Enter F5");
-    console.answer(plan(&[("charlie", State::Drifted)]));
-    console.pass(Duration::from_secs(1));
+    console.answer_plan(plan(&[("charlie", State::Drifted)]));
+    console.advance(Duration::from_secs(1));
     console.press("y");
     let what = "confirm: first say what with the hidden ones: K keeps, Dd drops";
-    assert_eq!(console.said(), what);
+    assert_eq!(console.message_text(), what);
     console.press("K");
     console.type_line("reset 1");
     console.press("Enter F5");
     console.press("q F5");
     assert_eq!(
-        console.said(),
+        console.message_text(),
         "reset: a run is in progress; :plan shows it"
     );
     console.press("F12");
     assert!(
-        console.said().ends_with("F12 again quits"),
+        console.message_text().ends_with("F12 again quits"),
         "{}",
-        console.said()
+        console.message_text()
     );
 }
 
 #[test]
-fn what_can_follow_is_shown_after_a_moment_and_escape_cancels_it() {
-    let mut console = four();
+fn continuations_show_after_pause_and_escape_cancels() {
+    let mut console = fleet_of_four();
     console.press("G");
-    assert!(!dirties(&mut console, |console| drop(console.press("g"))));
+    assert!(!makes_dirty(&mut console, |console| drop(
+        console.press("g")
+    )));
     assert!(!console.model.pending_keys.is_hint_shown);
-    assert!(dirties(&mut console, |console| {
-        console.pass(Duration::from_millis(400));
+    assert!(makes_dirty(&mut console, |console| {
+        console.advance(Duration::from_millis(400));
     }));
     assert!(console.model.pending_keys.is_hint_shown);
-    assert!(!dirties(&mut console, |console| {
-        console.pass(Duration::from_secs(5));
+    assert!(!makes_dirty(&mut console, |console| {
+        console.advance(Duration::from_secs(5));
     }));
     console.press("/ x Enter");
     assert_eq!(console.model.filter, "x", "another key counts alone");
@@ -167,12 +175,12 @@ fn what_can_follow_is_shown_after_a_moment_and_escape_cancels_it() {
     console.press("Esc");
     assert_eq!(console.model.filter, "");
     console.press("g g");
-    assert_eq!(cursor(&console), "charlie");
+    assert_eq!(cursor_agent(&console), "charlie");
 }
 
 #[test]
-fn what_lies_over_a_screen_has_no_use_for_a_key_that_was_begun() {
-    let mut console = four();
+fn overlay_drops_incomplete_key_sequence() {
+    let mut console = fleet_of_four();
     console.press("g ? Esc g");
     assert_eq!(console.model.pending_keys.keys.len(), 1);
     console.press("2");
@@ -181,16 +189,16 @@ fn what_lies_over_a_screen_has_no_use_for_a_key_that_was_begun() {
 }
 
 #[test]
-fn wrong_preferences_leave_the_old_ones_and_right_ones_take_the_line_away() {
-    let mut console = preferring("[keys]\nlog = \"L\"\n");
-    let (_, found) = parse("[keys]\nlgo = \"7\"\nrset = \"X\"\n");
+fn invalid_preferences_keep_previous_ones() {
+    let mut console = console_with_preferences("[keys]\nlog = \"L\"\n");
+    let (_, found) = parse_preferences("[keys]\nlgo = \"7\"\nrset = \"X\"\n");
     console.send(Msg::PreferencesInvalid(found));
     assert!(
         console
-            .said()
+            .message_text()
             .contains("old preferences stay: console.toml:2 and 1 more: "),
         "{}",
-        console.said()
+        console.message_text()
     );
     let error = console.model.preferences_error.clone().unwrap();
     assert!(error.starts_with("console.toml:2 and 1 more: "), "{error}");
@@ -209,8 +217,9 @@ fn wrong_preferences_leave_the_old_ones_and_right_ones_take_the_line_away() {
 }
 
 #[test]
-fn filters_with_names_are_in_the_palette() {
-    let mut console = preferring("[filters]\nnight = \"is:drifted !test\"\nday = \"bravo\"\n");
+fn named_filters_are_in_palette() {
+    let mut console =
+        console_with_preferences("[filters]\nnight = \"is:drifted !test\"\nday = \"bravo\"\n");
     console.press("7 :");
     console.type_line("filter day");
     let kept = ViewState {
@@ -219,14 +228,14 @@ fn filters_with_names_are_in_the_palette() {
     };
     assert_eq!(console.press("Enter"), [Effect::SaveViewState(kept)]);
     assert_eq!(
-        (console.model.screen, order(&console.model)),
+        (console.model.screen, agent_order(&console.model)),
         (Screen::Fleet, vec!["bravo"])
     );
 }
 
 #[test]
-fn order_and_filter_are_kept_once_they_stand() {
-    let mut console = four();
+fn order_and_filter_are_saved_when_final() {
+    let mut console = fleet_of_four();
     let kept = |effects: &[Effect]| {
         let views = effects.iter().filter_map(|effect| match effect {
             Effect::SaveViewState(view) => Some(view.clone()),
@@ -257,15 +266,15 @@ fn order_and_filter_are_kept_once_they_stand() {
 }
 
 #[test]
-fn what_was_kept_is_shown_as_such_until_it_is_touched() {
-    let mut console = four();
+fn restored_filter_is_marked_until_edited() {
+    let mut console = fleet_of_four();
     let view = ViewState {
         sort_order: SortOrder::Name,
         is_reversed: true,
         filter: "!charlie".to_string(),
     };
     console.model.restore_view_state(view);
-    assert_eq!(order(&console.model), ["delta", "bravo", "alpha"]);
+    assert_eq!(agent_order(&console.model), ["delta", "bravo", "alpha"]);
     assert!(console.model.is_filter_restored);
     assert_eq!(console.send(Msg::Tick), [], "it is not kept again");
     console.press("j /");
@@ -287,28 +296,28 @@ fn what_was_kept_is_shown_as_such_until_it_is_touched() {
 }
 
 #[test]
-fn enter_does_not_confirm_in_help_and_palette_either() {
+fn enter_in_help_and_palette_never_confirms() {
     for keys in ["? Enter", ": c o n f i r m Enter"] {
-        let mut console = four();
-        console.plan("j X", plan(&[("bravo", State::Scratch)]));
+        let mut console = fleet_of_four();
+        console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
         console.press(keys);
         assert_eq!(
-            console.said(),
+            console.message_text(),
             "y confirms a plan; Enter never does",
             "{keys}"
         );
-        assert_eq!(console.applied(), [""; 0]);
+        assert_eq!(console.applied_agents(), [""; 0]);
         console.press("y");
-        assert_eq!(console.applied(), ["bravo"]);
+        assert_eq!(console.applied_agents(), ["bravo"]);
     }
 }
 
 #[test]
-fn example_of_the_console_page_is_right() {
+fn console_page_example_is_valid() {
     let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/console.md");
     let page = std::fs::read_to_string(page).unwrap();
     let example = page.split("```toml\n").nth(1).unwrap();
-    let (preferences, found) = parse(example.split("```").next().unwrap());
+    let (preferences, found) = parse_preferences(example.split("```").next().unwrap());
     assert_eq!(found, []);
     assert_eq!(
         preferences.keymap.sequence_texts(Command::PlanReset),
@@ -318,7 +327,7 @@ fn example_of_the_console_page_is_right() {
 }
 
 /// Texts that change the keys of some commands, many of them refused.
-fn texts() -> impl Strategy<Value = String> {
+fn preference_texts() -> impl Strategy<Value = String> {
     let ids: Vec<&'static str> = COMMAND_TABLE.iter().map(|spec| spec.id).collect();
     let keys = [
         "Enter", "Space", "y", "Esc", "X", "d", "F5", "Space y", "gy", "Q", "^e", "^c", "Enter y",
@@ -345,8 +354,8 @@ proptest! {
     /// Whatever is configured: only y confirms what a key confirms, nothing but the
     /// typed words what they do, and no key that opens a plan is y.
     #[test]
-    fn nothing_but_y_confirms_whatever_is_configured(text in texts()) {
-        let (preferences, _) = parse(&text);
+    fn only_y_confirms_under_any_keymap(text in preference_texts()) {
+        let (preferences, _) = parse_preferences(&text);
         let keymap = preferences.keymap.clone();
         for spec in COMMAND_TABLE {
             if memory_shepherd::console::command::requests_plan(spec.command) {
@@ -357,12 +366,12 @@ proptest! {
         }
         prop_assert!(!keymap.sequences(Command::Quit).is_empty() && !keymap.sequences(Command::Help).is_empty());
         for state in [State::Scratch, State::Drifted] {
-            let mut console = four();
+            let mut console = fleet_of_four();
             console.model.preferences = preferences.clone();
             let effects = memory_shepherd::console::update::perform_command(&mut console.model, Command::PlanReset, Key::from_code(KeyCode::F(1)));
             prop_assert!(matches!(effects.last(), Some(Effect::MakePlan(..))));
-            console.answer(plan(&[("charlie", state)]));
-            console.pass(Duration::from_secs(1));
+            console.answer_plan(plan(&[("charlie", state)]));
+            console.advance(Duration::from_secs(1));
             for key in ["Enter", "Space", "F5", "X", "a", "d", "Q", "Enter", "Space"] {
                 let key = keymap::parse_sequence(key).unwrap();
                 for key in key {

@@ -7,73 +7,79 @@ use memory_shepherd::console::update::Effect;
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 
 use super::MINUTE;
-use crate::console_fleet::{Console, fleet, four, plan, reset_of, seen, undo};
-use crate::console_views::prefer;
+use crate::console_fleet::{
+    TestConsole, fleet_of, fleet_of_four, observation_of, plan, reset_request, undo_plan,
+};
+use crate::console_views::apply_preferences;
 
-fn protected(protect: Protection) -> Console {
-    let mut console = four();
-    let mut bravo = seen("bravo", State::Scratch);
+fn fleet_with_protected_agent(protect: Protection) -> TestConsole {
+    let mut console = fleet_of_four();
+    let mut bravo = observation_of("bravo", State::Scratch);
     bravo.protection = protect;
     console.observe(vec![bravo]);
     console
 }
 
 #[test]
-fn a_protected_agent_needs_typing_whatever_it_is_in() {
+fn protected_agent_always_needs_typing() {
     let typed = |mut plan: Plan| {
         plan.steps[0].protection = Protection::Typed;
         plan
     };
-    let mut console = four();
-    console.plan("j X", typed(plan(&[("bravo", State::Scratch)])));
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", typed(plan(&[("bravo", State::Scratch)])));
     assert_eq!(
-        *console.form(),
+        *console.confirmation(),
         Confirmation::TypedText("reset 1".to_string())
     );
-    let mut console = four();
-    console.plan("j z", typed(undo(&["bravo"], false, UndoMode::Refuse)));
+    let mut console = fleet_of_four();
+    console.press_and_plan("j z", typed(undo_plan(&["bravo"], false, UndoMode::Refuse)));
     assert_eq!(
-        *console.form(),
+        *console.confirmation(),
         Confirmation::TypedText("undo 1".to_string())
     );
-    let mut solo = fleet(&[("solo", State::Scratch)]);
-    solo.plan("X", typed(plan(&[("solo", State::Scratch)])));
+    let mut solo = fleet_of(&[("solo", State::Scratch)]);
+    solo.press_and_plan("X", typed(plan(&[("solo", State::Scratch)])));
     assert_eq!(
-        *solo.form(),
+        *solo.confirmation(),
         Confirmation::TypedText("reset 1".to_string()),
         "also alone"
     );
 }
 
 #[test]
-fn keys_behind_one_that_leaves_a_question_do_nothing() {
-    let mut console = four();
+fn keys_after_closing_a_question_are_ignored() {
+    let mut console = fleet_of_four();
     console.press("! !");
     assert_eq!(console.model.overlay, Some(Overlay::UnlockReadOnly));
     console.type_line("z");
-    assert_eq!(console.said(), "read-only stays on");
+    assert_eq!(console.message_text(), "read-only stays on");
     console.type_line("aX");
     assert!(console.model.marks.is_empty());
     assert_eq!(console.model.screen, Screen::Fleet);
-    assert!(console.said().contains("ignored"), "{}", console.said());
+    assert!(
+        console.message_text().contains("ignored"),
+        "{}",
+        console.message_text()
+    );
     console.press("a");
     assert_eq!(console.model.marks.len(), 4, "after a pause they count");
     // Esc and n are answers.
     for answer in ["Esc", "n"] {
         console.press("A !");
         console.press(answer);
-        assert_eq!(console.said(), "read-only stays on");
+        assert_eq!(console.message_text(), "read-only stays on");
         console.type_line("a");
         assert_eq!(console.model.marks.len(), 4, "{answer}");
     }
 }
 
 #[test]
-fn a_read_only_agent_is_unlocked_for_half_an_hour_by_y() {
-    let mut console = protected(Protection::ReadOnly);
+fn read_only_agent_unlocks_for_30_minutes() {
+    let mut console = fleet_with_protected_agent(Protection::ReadOnly);
     assert_eq!(
         console.press("j X"),
-        [Effect::MakePlan(1, reset_of(&["bravo"]), false)]
+        [Effect::MakePlan(1, reset_request(&["bravo"]), false)]
     );
     console.press("Esc !");
     assert!(
@@ -88,24 +94,24 @@ fn a_read_only_agent_is_unlocked_for_half_an_hour_by_y() {
     assert!(console.model.is_unlocked());
     assert_eq!(
         console.press("X"),
-        [Effect::MakePlan(2, reset_of(&["bravo"]), true)]
+        [Effect::MakePlan(2, reset_request(&["bravo"]), true)]
     );
     console.press("Esc");
-    console.pass(29 * MINUTE);
+    console.advance(29 * MINUTE);
     assert!(console.model.is_unlocked());
-    console.pass(2 * MINUTE);
+    console.advance(2 * MINUTE);
     assert!(!console.model.is_unlocked());
     assert!(
-        console.said().contains("read-only again"),
+        console.message_text().contains("read-only again"),
         "{}",
-        console.said()
+        console.message_text()
     );
 }
 
 #[test]
-fn read_only_shows_plans_and_blocks_their_runs() {
+fn read_only_shows_plans_and_blocks_runs() {
     for keys in ["X", "z", "Z", "u"] {
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.model.read_only.is_on = true;
         assert!(
             matches!(console.press(keys)[..], [Effect::MakePlan(..)]),
@@ -119,14 +125,14 @@ fn read_only_shows_plans_and_blocks_their_runs() {
             "r e s e t Space 1 Enter",
         ),
     ] {
-        let mut console = four();
+        let mut console = fleet_of_four();
         console.model.read_only.is_on = true;
         console.model.read_only.is_set_by_config = true;
-        prefer(&mut console, "[keys]\nread-only = \"F9\"\n");
-        console.plan("j X", made.clone());
+        apply_preferences(&mut console, "[keys]\nread-only = \"F9\"\n");
+        console.press_and_plan("j X", made.clone());
         console.press(confirm);
-        assert_eq!(console.applied(), [] as [&str; 0], "{confirm}");
-        let said = console.said();
+        assert_eq!(console.applied_agents(), [] as [&str; 0], "{confirm}");
+        let said = console.message_text();
         assert!(said.contains("read-only; F9 switches it off"), "{said}");
         // The key unlocks it also behind a word that was typed; the plan is made again.
         console.press("F9");
@@ -135,11 +141,11 @@ fn read_only_shows_plans_and_blocks_their_runs() {
             matches!(effects[..], [Effect::MakePlan(_, _, true)]),
             "{effects:?}"
         );
-        console.answer(made);
-        console.pass(Duration::from_secs(1));
+        console.answer_plan(made);
+        console.advance(Duration::from_secs(1));
         console.press(if confirm == "y" { "y" } else { "Enter" });
-        assert_eq!(console.applied(), ["bravo"], "{confirm}");
-        console.pass(31 * MINUTE);
+        assert_eq!(console.applied_agents(), ["bravo"], "{confirm}");
+        console.advance(31 * MINUTE);
         assert!(
             console.model.read_only_reason().is_some(),
             "it is read-only again"
@@ -148,37 +154,41 @@ fn read_only_shows_plans_and_blocks_their_runs() {
 }
 
 #[test]
-fn a_plan_made_before_it_was_read_only_does_not_run() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
+fn plan_made_before_read_only_does_not_run() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     console.model.read_only.is_on = true;
     console.press("y");
-    assert_eq!(console.applied(), [] as [&str; 0]);
-    let mut console = four();
-    console.plan("X", plan(&[("charlie", State::Drifted)]));
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
+    let mut console = fleet_of_four();
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
     console.model.read_only.is_on = true;
     console.type_line("reset 1");
     console.press("Enter");
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
 }
 
 #[test]
-fn nothing_unlocks_what_was_started_read_only() {
-    let mut console = protected(Protection::ReadOnly);
+fn forced_read_only_cannot_be_unlocked() {
+    let mut console = fleet_with_protected_agent(Protection::ReadOnly);
     console.model.read_only.is_forced = true;
     for keys in ["!", "! y"] {
         assert_eq!(console.press(keys), [], "{keys}");
         assert_eq!(console.model.overlay, None, "{keys}");
         assert!(console.model.read_only_reason().is_some(), "{keys}");
     }
-    console.plan("X", plan(&[("charlie", State::Drifted)]));
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset 1");
     console.press("Enter");
     console.press("y");
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
     assert_eq!(console.model.screen, Screen::Reset, "no letter acts");
-    console.plan("Esc j X", plan(&[("bravo", State::Scratch)]));
+    console.press_and_plan("Esc j X", plan(&[("bravo", State::Scratch)]));
     console.press("y");
-    assert_eq!(console.applied(), [] as [&str; 0]);
-    assert!(console.said().contains("--read-only"), "{}", console.said());
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
+    assert!(
+        console.message_text().contains("--read-only"),
+        "{}",
+        console.message_text()
+    );
 }

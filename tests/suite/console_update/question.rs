@@ -9,43 +9,45 @@ use memory_shepherd::engine::State;
 use memory_shepherd::secret::{MAX_SECRET_BYTES, Secret};
 use memory_shepherd::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 
-use super::dirties;
-use crate::console_fleet::{Console, FINGERPRINT, four, host_key, passphrase, plan};
+use super::makes_dirty;
+use crate::console_fleet::{
+    FINGERPRINT, TestConsole, fleet_of_four, host_key_question, passphrase_question, plan,
+};
 
-fn asked(questions: &[Question]) -> Console {
-    let mut console = four();
+fn console_with_questions(questions: &[Question]) -> TestConsole {
+    let mut console = fleet_of_four();
     for question in questions {
-        console.asked(question.clone());
+        console.ask(question.clone());
     }
     console
 }
 
 /// Opens the oldest question and waits until it listens.
-fn opened(questions: &[Question]) -> Console {
-    let mut console = asked(questions);
+fn console_with_open_question(questions: &[Question]) -> TestConsole {
+    let mut console = console_with_questions(questions);
     assert_eq!(console.press("@"), []);
-    console.pass(KEY_GUARD_TIME);
+    console.advance(KEY_GUARD_TIME);
     console
 }
 
-fn answering(console: &Console) -> &QuestionDialog {
+fn open_answer(console: &TestConsole) -> &QuestionDialog {
     match &console.model.overlay {
         Some(Overlay::AnswerQuestion(answering)) => answering,
         other => panic!("no question is shown: {other:?}"),
     }
 }
 
-fn typed(console: &Console) -> &str {
-    answering(console).answer.expose()
+fn typed_answer(console: &TestConsole) -> &str {
+    open_answer(console).answer.expose()
 }
 
-fn answer(id: u64, text: &str) -> Effect {
+fn answer_effect(id: u64, text: &str) -> Effect {
     let mut secret = Secret::new();
     assert!(secret.push(text));
     Effect::AnswerQuestion(id, secret)
 }
 
-fn withdrawn(console: &mut Console, id: u64) {
+fn withdraw_question(console: &mut TestConsole, id: u64) {
     assert_eq!(
         console.send(Msg::PromptEvent(PromptEvent::Withdrawn(id))),
         []
@@ -53,14 +55,17 @@ fn withdrawn(console: &mut Console, id: u64) {
 }
 
 #[test]
-fn a_question_is_said_and_never_opens_by_itself() {
-    let mut console = four();
-    let drawn = dirties(&mut console, |console| {
-        console.asked(passphrase(1, "harbour"))
+fn question_is_announced_but_never_opens_itself() {
+    let mut console = fleet_of_four();
+    let drawn = makes_dirty(&mut console, |console| {
+        console.ask(passphrase_question(1, "harbour"))
     });
     assert!(drawn);
-    assert_eq!(console.said(), "harbour wants a passphrase; @ answers");
-    console.pass(Duration::from_secs(600));
+    assert_eq!(
+        console.message_text(),
+        "harbour wants a passphrase; @ answers"
+    );
+    console.advance(Duration::from_secs(600));
     assert_eq!(console.model.overlay, None);
     // What was typed all the while goes where it went before.
     console.press("j j");
@@ -69,121 +74,131 @@ fn a_question_is_said_and_never_opens_by_itself() {
 }
 
 #[test]
-fn without_a_question_the_key_says_so() {
-    let mut console = four();
+fn answer_key_without_question_says_so() {
+    let mut console = fleet_of_four();
     assert_eq!(console.press("@"), []);
     assert_eq!(console.model.overlay, None);
-    assert_eq!(console.said(), "answer: no host asks anything");
+    assert_eq!(console.message_text(), "answer: no host asks anything");
 }
 
 #[test]
-fn a_passphrase_is_typed_changed_and_sent() {
-    let mut console = opened(&[passphrase(7, "harbour")]);
+fn passphrase_is_typed_edited_and_sent() {
+    let mut console = console_with_open_question(&[passphrase_question(7, "harbour")]);
     console.type_line("opem");
     console.press("Backspace n");
     console.type_line(" q:/?X@ é");
-    assert_eq!(typed(&console), "open q:/?X@ é");
+    assert_eq!(typed_answer(&console), "open q:/?X@ é");
     console.press("^u");
-    assert_eq!(typed(&console), "");
+    assert_eq!(typed_answer(&console), "");
     console.type_line("open sesame");
-    assert_eq!(console.press("Enter"), [answer(7, "open sesame")]);
+    assert_eq!(console.press("Enter"), [answer_effect(7, "open sesame")]);
     assert_eq!(console.model.overlay, None);
     assert!(console.model.questions.is_empty());
     assert!(!format!("{:?}", console.model).contains("sesame"));
 }
 
 #[test]
-fn nothing_is_sent_before_anything_is_typed() {
-    let mut console = opened(&[passphrase(1, "harbour")]);
+fn empty_answer_is_not_sent() {
+    let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
     assert_eq!(console.press("Enter Enter"), []);
     assert!(
-        console.said().contains("Esc gives no answer"),
+        console.message_text().contains("Esc gives no answer"),
         "{}",
-        console.said()
+        console.message_text()
     );
-    assert_eq!(typed(&console), "");
+    assert_eq!(typed_answer(&console), "");
 }
 
 #[test]
-fn keys_that_come_with_the_one_that_opens_it_are_not_part_of_the_answer() {
-    let mut console = asked(&[passphrase(1, "harbour")]);
-    console.pass(Duration::from_secs(1));
+fn keys_arriving_with_answer_key_are_dropped() {
+    let mut console = console_with_questions(&[passphrase_question(1, "harbour")]);
+    console.advance(Duration::from_secs(1));
     // In one go, and as a held key repeats them.
     let keys = "@@x".chars().map(|c| Key::from_code(KeyCode::Char(c)));
     console.send(Msg::KeysPressed(keys.collect()));
-    console.pass(KEY_GUARD_TIME / 2);
+    console.advance(KEY_GUARD_TIME / 2);
     console.send(Msg::KeysPressed(vec![Key::from_code(KeyCode::Char('@'))]));
     console.send(Msg::TextPasted("pasted".to_string()));
     console.send(Msg::KeysPressed(vec![Key::from_code(KeyCode::Enter)]));
-    assert_eq!(typed(&console), "");
-    console.pass(KEY_GUARD_TIME);
+    assert_eq!(typed_answer(&console), "");
+    console.advance(KEY_GUARD_TIME);
     console.type_line("@");
-    assert_eq!(typed(&console), "@");
+    assert_eq!(typed_answer(&console), "@");
 }
 
 #[test]
-fn passphrase_typed_right_behind_its_key_is_ignored() {
-    let mut console = asked(&[passphrase(1, "harbour")]);
+fn passphrase_typed_right_after_key_is_ignored() {
+    let mut console = console_with_questions(&[passphrase_question(1, "harbour")]);
     console.press("@");
     console.effects.clear();
     console.type_line("correct horse");
     console.send(Msg::KeysPressed(vec![Key::from_code(KeyCode::Enter)]));
-    assert_eq!((typed(&console), &console.effects[..]), ("", &[][..]));
+    assert_eq!(
+        (typed_answer(&console), &console.effects[..]),
+        ("", &[][..])
+    );
     assert!(console.model.key_guard_notice_until().is_some());
-    console.pass(KEY_GUARD_TIME);
+    console.advance(KEY_GUARD_TIME);
     console.type_line("correct horse");
-    assert_eq!(console.press("Enter"), [answer(1, "correct horse")]);
+    assert_eq!(console.press("Enter"), [answer_effect(1, "correct horse")]);
 }
 
 #[test]
-fn a_slow_line_may_bring_a_whole_passphrase_at_once() {
-    let mut console = opened(&[passphrase(1, "harbour")]);
+fn passphrase_in_one_burst_is_accepted() {
+    let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
     let keys = "correct horse battery"
         .chars()
         .map(|c| Key::from_code(KeyCode::Char(c)));
     console.send(Msg::KeysPressed(keys.collect()));
-    assert_eq!(typed(&console), "correct horse battery");
+    assert_eq!(typed_answer(&console), "correct horse battery");
 }
 
 #[test]
-fn a_pasted_passphrase_is_its_first_line_and_is_not_sent_by_itself() {
-    let mut console = opened(&[passphrase(1, "harbour")]);
+fn pasted_passphrase_takes_first_line_unsent() {
+    let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
     console.type_line("a ");
     let effects = console.send(Msg::TextPasted("pasted\u{7} secret\r\nq\r\n".to_string()));
     assert_eq!(effects, []);
-    assert_eq!(typed(&console), "a pasted secret");
-    assert_eq!(console.press("Enter"), [answer(1, "a pasted secret")]);
+    assert_eq!(typed_answer(&console), "a pasted secret");
+    assert_eq!(
+        console.press("Enter"),
+        [answer_effect(1, "a pasted secret")]
+    );
 }
 
 #[test]
-fn more_than_ssh_reads_is_not_taken() {
-    let mut console = opened(&[passphrase(1, "harbour")]);
+fn answer_longer_than_ssh_reads_is_cut() {
+    let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
     console.send(Msg::TextPasted("é".repeat(MAX_SECRET_BYTES)));
-    assert_eq!(typed(&console).len(), MAX_SECRET_BYTES);
-    assert!(console.said().contains("1000 bytes"), "{}", console.said());
+    assert_eq!(typed_answer(&console).len(), MAX_SECRET_BYTES);
+    assert!(
+        console.message_text().contains("1000 bytes"),
+        "{}",
+        console.message_text()
+    );
 }
 
 #[test]
-fn escape_gives_no_answer_and_says_what_asks_again() {
-    let mut console = opened(&[passphrase(3, "harbour")]);
+fn escape_gives_no_answer_and_names_retry_key() {
+    let mut console = console_with_open_question(&[passphrase_question(3, "harbour")]);
     console.type_line("secret");
     assert_eq!(console.press("Esc"), [Effect::RefuseQuestion(3)]);
     assert_eq!(console.model.overlay, None);
     assert!(console.model.questions.is_empty());
     assert_eq!(
-        console.said(),
+        console.message_text(),
         "harbour gets no answer and is left alone; r on its agents tries again"
     );
-    withdrawn(&mut console, 3);
+    withdraw_question(&mut console, 3);
     assert!(
-        console.said().starts_with("harbour gets no answer"),
+        console.message_text().starts_with("harbour gets no answer"),
         "nothing is added"
     );
 }
 
 #[test]
-fn reading_by_hand_lets_hosts_ask_again_and_reading_by_itself_does_not() {
-    let mut console = four();
+fn only_manual_reads_let_hosts_ask_again() {
+    let mut console = fleet_of_four();
     let (bravo, all) = (
         vec!["bravo".to_string()],
         ["alpha", "bravo", "charlie", "delta"]
@@ -205,96 +220,99 @@ fn reading_by_hand_lets_hosts_ask_again_and_reading_by_itself_does_not() {
         "harbour".to_string(),
     )));
     assert_eq!(settled, [Effect::ReadHost("harbour".to_string())]);
-    console.pass(Duration::from_secs(600));
+    console.advance(Duration::from_secs(600));
     let asks = |effect: &&Effect| matches!(effect, Effect::AllowQuestions(_));
     assert_eq!(console.effects.iter().filter(asks).count(), 2);
 }
 
 #[test]
-fn a_key_is_accepted_by_the_whole_word_or_its_fingerprint_and_by_nothing_else() {
+fn host_key_needs_full_yes_or_fingerprint() {
     for no in ["y", "ye", "Yes", "yes ", "no", "SHA256:jZa6", "n"] {
-        let mut console = opened(&[host_key(1, "harbour")]);
+        let mut console = console_with_open_question(&[host_key_question(1, "harbour")]);
         console.type_line(no);
         assert_eq!(console.press("Enter"), [], "{no:?}");
         assert!(
-            console.said().starts_with("type yes in full"),
+            console.message_text().starts_with("type yes in full"),
             "{}",
-            console.said()
+            console.message_text()
         );
-        assert_eq!(typed(&console), no, "it stays to be changed");
+        assert_eq!(typed_answer(&console), no, "it stays to be changed");
         assert_eq!(console.press("Esc"), [Effect::RefuseQuestion(1)]);
     }
     for yes in ["yes", FINGERPRINT] {
-        let mut console = opened(&[host_key(1, "harbour")]);
+        let mut console = console_with_open_question(&[host_key_question(1, "harbour")]);
         console.type_line(yes);
-        assert_eq!(console.press("Enter"), [answer(1, yes)]);
+        assert_eq!(console.press("Enter"), [answer_effect(1, yes)]);
     }
-    let mut console = opened(&[host_key(1, "harbour")]);
+    let mut console = console_with_open_question(&[host_key_question(1, "harbour")]);
     console.send(Msg::TextPasted(format!("{FINGERPRINT}\n")));
-    assert_eq!(console.press("Enter"), [answer(1, FINGERPRINT)]);
+    assert_eq!(console.press("Enter"), [answer_effect(1, FINGERPRINT)]);
 }
 
 #[test]
-fn yes_and_no_are_answers_where_ssh_wants_one_of_them() {
+fn consent_question_takes_yes_or_no() {
     let consent = Question {
         expected_answer: ExpectedAnswer::Consent,
-        ..passphrase(1, "harbour")
+        ..passphrase_question(1, "harbour")
     };
-    let mut console = opened(std::slice::from_ref(&consent));
+    let mut console = console_with_open_question(std::slice::from_ref(&consent));
     assert_eq!(console.press("y Enter"), []);
     for word in ["yes", "no"] {
-        let mut console = opened(std::slice::from_ref(&consent));
+        let mut console = console_with_open_question(std::slice::from_ref(&consent));
         console.type_line(word);
-        assert_eq!(console.press("Enter"), [answer(1, word)]);
+        assert_eq!(console.press("Enter"), [answer_effect(1, word)]);
     }
 }
 
 #[test]
-fn what_goes_by_itself_takes_no_keys() {
+fn touch_question_takes_no_keys() {
     let touch = Question {
         expected_answer: ExpectedAnswer::NoAnswer,
-        ..passphrase(1, "harbour")
+        ..passphrase_question(1, "harbour")
     };
-    let mut console = opened(std::slice::from_ref(&touch));
+    let mut console = console_with_open_question(std::slice::from_ref(&touch));
     assert_eq!(console.press("y Enter"), []);
-    assert_eq!(typed(&console), "");
-    withdrawn(&mut console, 1);
-    assert!(answering(&console).is_withdrawn);
+    assert_eq!(typed_answer(&console), "");
+    withdraw_question(&mut console, 1);
+    assert!(open_answer(&console).is_withdrawn);
     console.press("Enter");
     assert_eq!(console.model.overlay, None);
-    let mut console = opened(&[touch]);
+    let mut console = console_with_open_question(&[touch]);
     assert_eq!(console.press("Esc"), [Effect::RefuseQuestion(1)]);
 }
 
 #[test]
-fn questions_are_answered_in_the_order_in_which_they_came() {
-    let mut console = opened(&[
-        passphrase(1, "harbour"),
-        host_key(2, "cliff"),
-        passphrase(3, "quay"),
+fn questions_are_answered_in_arrival_order() {
+    let mut console = console_with_open_question(&[
+        passphrase_question(1, "harbour"),
+        host_key_question(2, "cliff"),
+        passphrase_question(3, "quay"),
     ]);
     console.type_line("a");
-    assert_eq!(console.press("Enter"), [answer(1, "a")]);
+    assert_eq!(console.press("Enter"), [answer_effect(1, "a")]);
     assert_eq!(console.model.overlay, None, "the next waits for its key");
     console.press("@ Esc");
     assert_eq!(console.effects.last(), Some(&Effect::RefuseQuestion(2)));
     console.press("@ b");
-    assert_eq!(console.press("Enter"), [answer(3, "b")]);
+    assert_eq!(console.press("Enter"), [answer_effect(3, "b")]);
     assert_eq!(console.press("@"), []);
-    assert_eq!(console.said(), "answer: no host asks anything");
+    assert_eq!(console.message_text(), "answer: no host asks anything");
 }
 
 #[test]
-fn a_question_that_goes_leaves_what_is_being_typed_nowhere() {
-    let mut console = opened(&[passphrase(1, "harbour"), passphrase(2, "cliff")]);
+fn withdrawn_question_discards_typed_text() {
+    let mut console = console_with_open_question(&[
+        passphrase_question(1, "harbour"),
+        passphrase_question(2, "cliff"),
+    ]);
     console.type_line("open");
-    withdrawn(&mut console, 1);
-    assert!(answering(&console).is_withdrawn);
-    assert_eq!(typed(&console), "", "it is thrown away");
+    withdraw_question(&mut console, 1);
+    assert!(open_answer(&console).is_withdrawn);
+    assert_eq!(typed_answer(&console), "", "it is thrown away");
     // The rest of the passphrase has commands in it.
     console.type_line("Xyq ");
     console.send(Msg::TextPasted("more".to_string()));
-    assert_eq!(typed(&console), "");
+    assert_eq!(typed_answer(&console), "");
     assert!(console.effects.is_empty(), "{:?}", console.effects);
     assert_eq!(console.press("Enter"), [], "which ends the passphrase");
     assert_eq!(console.model.overlay, None);
@@ -302,90 +320,100 @@ fn a_question_that_goes_leaves_what_is_being_typed_nowhere() {
 }
 
 #[test]
-fn a_question_that_goes_unseen_is_no_longer_offered() {
-    let mut console = asked(&[passphrase(1, "harbour")]);
-    withdrawn(&mut console, 1);
-    assert_eq!(console.said(), "harbour no longer waits for a passphrase");
+fn unseen_withdrawn_question_is_not_offered() {
+    let mut console = console_with_questions(&[passphrase_question(1, "harbour")]);
+    withdraw_question(&mut console, 1);
+    assert_eq!(
+        console.message_text(),
+        "harbour no longer waits for a passphrase"
+    );
     console.press("@");
     assert_eq!(console.model.overlay, None);
 }
 
 #[test]
-fn a_new_question_does_not_touch_the_one_that_is_being_answered() {
-    let mut console = opened(&[passphrase(1, "harbour")]);
+fn new_question_keeps_the_open_one() {
+    let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
     console.type_line("open");
-    console.asked(passphrase(2, "cliff"));
-    withdrawn(&mut console, 2);
+    console.ask(passphrase_question(2, "cliff"));
+    withdraw_question(&mut console, 2);
     console.type_line(" sesame");
-    assert_eq!(console.press("Enter"), [answer(1, "open sesame")]);
+    assert_eq!(console.press("Enter"), [answer_effect(1, "open sesame")]);
 }
 
 #[test]
-fn an_answer_that_was_not_accepted_is_said_to_be_wrong() {
-    let mut console = opened(&[passphrase(1, "harbour")]);
+fn rejected_answer_is_reported() {
+    let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
     console.press("a Enter");
-    console.asked(Question {
+    console.ask(Question {
         id: 2,
         is_repeated: true,
-        ..passphrase(2, "harbour")
+        ..passphrase_question(2, "harbour")
     });
     assert_eq!(
-        console.said(),
+        console.message_text(),
         "harbour did not accept that: it wants a passphrase again; @ answers"
     );
     assert_eq!(console.model.overlay, None);
 }
 
 #[test]
-fn its_key_is_an_ordinary_letter_where_something_else_is_typed() {
-    let mut console = asked(&[passphrase(1, "harbour")]);
+fn answer_key_is_a_letter_in_prompts() {
+    let mut console = console_with_questions(&[passphrase_question(1, "harbour")]);
     console.press("/ @ Enter");
     assert_eq!(console.model.filter, "@");
     assert_eq!(console.model.overlay, None);
     console.press("Esc");
-    console.plan("X", plan(&[("charlie", State::Drifted)]));
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset@");
-    assert_eq!(console.typed(), "reset@");
+    assert_eq!(console.typed_confirmation(), "reset@");
     assert_eq!(console.model.overlay, None);
-    let mut console = asked(&[passphrase(1, "harbour")]);
+    let mut console = console_with_questions(&[passphrase_question(1, "harbour")]);
     console.press(": @");
     assert!(matches!(console.model.overlay, Some(Overlay::Palette(_))));
 }
 
 #[test]
-fn a_plan_behind_a_question_is_not_confirmed_by_its_answer() {
-    let mut console = four();
-    console.plan("j X", plan(&[("bravo", State::Scratch)]));
-    console.asked(host_key(1, "harbour"));
+fn answer_does_not_confirm_plan_behind_it() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
+    console.ask(host_key_question(1, "harbour"));
     console.press("@");
-    console.pass(KEY_GUARD_TIME);
+    console.advance(KEY_GUARD_TIME);
     console.type_line("yes");
-    assert_eq!(console.press("Enter"), [answer(1, "yes")]);
-    assert!(console.applied().is_empty());
+    assert_eq!(console.press("Enter"), [answer_effect(1, "yes")]);
+    assert!(console.applied_agents().is_empty());
     assert!(!console.model.is_running());
 }
 
 #[test]
-fn control_c_quits_from_a_question_too() {
-    let mut console = opened(&[passphrase(1, "harbour")]);
+fn control_c_quits_from_question() {
+    let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
     assert_eq!(console.press("^c"), [Effect::CancelRun, Effect::Quit]);
 }
 
 #[test]
-fn rows_do_not_move_behind_a_question() {
-    let mut console = opened(&[passphrase(1, "harbour")]);
+fn rows_stay_in_place_behind_question() {
+    let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
     let order = console.model.visible_agents.clone();
-    console.observe(vec![crate::console_fleet::seen("alpha", State::Tampered)]);
+    console.observe(vec![crate::console_fleet::observation_of(
+        "alpha",
+        State::Tampered,
+    )]);
     assert_eq!(console.model.visible_agents, order);
     console.press("Esc");
     assert_eq!(console.model.visible_agents[0], "alpha");
 }
 
 #[test]
-fn where_nobody_can_listen_it_is_said() {
-    let mut console = four();
+fn unavailable_askpass_is_reported() {
+    let mut console = fleet_of_four();
     console.send(Msg::PromptEvent(PromptEvent::Unavailable(
         "cannot listen".to_string(),
     )));
-    assert!(console.said().ends_with("cannot be reached: cannot listen"));
+    assert!(
+        console
+            .message_text()
+            .ends_with("cannot be reached: cannot listen")
+    );
 }

@@ -6,16 +6,16 @@ use memory_shepherd::engine::{
     Outcome, RunProgress, RunStage as Step, State, UndoMode, UndoTarget,
 };
 
-use super::{marks, running};
-use crate::console_fleet::{Console, four, plan, report, reset_of};
+use super::{console_with_run, marked_agents};
+use crate::console_fleet::{TestConsole, fleet_of_four, plan, reset_request, run_report};
 
 #[test]
-fn control_c_cancels_a_run_and_then_quits() {
-    let mut console = running();
+fn control_c_cancels_run_and_then_quits() {
+    let mut console = console_with_run();
     assert_eq!(console.press("^c"), [Effect::CancelRun]);
     assert_eq!(console.press("^c"), [Effect::CancelRun, Effect::Quit]);
     for screen in ["1", "7"] {
-        let mut console = running();
+        let mut console = console_with_run();
         console.press(screen);
         assert_eq!(
             console.press("^c"),
@@ -23,12 +23,15 @@ fn control_c_cancels_a_run_and_then_quits() {
             "also from another screen"
         );
     }
-    assert_eq!(four().press("^c"), [Effect::CancelRun, Effect::Quit]);
+    assert_eq!(
+        fleet_of_four().press("^c"),
+        [Effect::CancelRun, Effect::Quit]
+    );
 }
 
 #[test]
-fn a_run_can_be_left_and_comes_back_and_nothing_else_is_planned_meanwhile() {
-    let mut console = running();
+fn running_run_can_be_left_and_blocks_plans() {
+    let mut console = console_with_run();
     console.send(Msg::RunProgressed(RunProgress::Stage(
         "bravo".to_string(),
         Step::Swap,
@@ -37,10 +40,14 @@ fn a_run_can_be_left_and_comes_back_and_nothing_else_is_planned_meanwhile() {
     assert_eq!(console.model.screen, Screen::Fleet);
     assert!(console.model.is_running());
     assert_eq!(console.press("X z"), []);
-    assert!(console.said().contains("in progress"), "{}", console.said());
+    assert!(
+        console.message_text().contains("in progress"),
+        "{}",
+        console.message_text()
+    );
     console.press("5");
     assert_eq!(console.model.screen, Screen::Reset);
-    let effects = console.send(Msg::RunEnded(Box::new(report(&[(
+    let effects = console.send(Msg::RunEnded(Box::new(run_report(&[(
         "bravo",
         Outcome::Ok,
         None,
@@ -56,23 +63,23 @@ fn a_run_can_be_left_and_comes_back_and_nothing_else_is_planned_meanwhile() {
 }
 
 #[test]
-fn the_key_that_leaves_screens_pressed_too_often_stops_no_run() {
-    let mut console = running();
+fn repeated_q_does_not_stop_run() {
+    let mut console = console_with_run();
     assert_eq!(console.press("q q q"), []);
-    assert!(console.said().contains("a run is in progress"));
+    assert!(console.message_text().contains("a run is in progress"));
     assert!(console.model.is_running());
     console.press("^c");
     assert!(console.press("q").contains(&Effect::Quit));
 }
 
 #[test]
-fn a_result_stays_until_another_run_whatever_is_planned_and_left() {
-    let mut console = running();
-    console.send(Msg::RunEnded(Box::new(report(&[
+fn result_stays_until_next_run() {
+    let mut console = console_with_run();
+    console.send(Msg::RunEnded(Box::new(run_report(&[
         ("bravo", Outcome::Ok, None),
         ("delta", Outcome::Refused, Some("moved")),
     ]))));
-    let is_there = |console: &Console| {
+    let is_there = |console: &TestConsole| {
         console.model.screen == Screen::Reset
             && matches!(&console.model.reset.stage, ResetStage::Result(view) if view.run_id == "7f3c0a11")
     };
@@ -92,27 +99,31 @@ fn a_result_stays_until_another_run_whatever_is_planned_and_left() {
 }
 
 #[test]
-fn run_clears_its_marks_and_failures_can_be_retried() {
-    let mut console = four();
+fn run_clears_marks_and_failures_can_be_retried() {
+    let mut console = fleet_of_four();
     console.press("a");
-    console.plan(
+    console.press_and_plan(
         "X",
         plan(&[("bravo", State::Scratch), ("delta", State::Scratch)]),
     );
     console.type_line("reset 2");
     console.press("Enter");
     let failed = Some("archive disk full");
-    let ended = report(&[
+    let ended = run_report(&[
         ("bravo", Outcome::Ok, None),
         ("delta", Outcome::Failed, failed),
     ]);
     console.send(Msg::RunEnded(Box::new(ended)));
     assert_eq!(
-        marks(&console),
+        marked_agents(&console),
         ["alpha", "charlie"],
         "those it was not about"
     );
-    assert!(console.said().contains("1 failed"), "{}", console.said());
+    assert!(
+        console.message_text().contains("1 failed"),
+        "{}",
+        console.message_text()
+    );
     assert_eq!(
         console.press("z"),
         [Effect::MakePlan(
@@ -122,11 +133,11 @@ fn run_clears_its_marks_and_failures_can_be_retried() {
         )],
         "of this very run"
     );
-    let mut console = running();
-    let ended = report(&[("bravo", Outcome::Failed, failed)]);
+    let mut console = console_with_run();
+    let ended = run_report(&[("bravo", Outcome::Failed, failed)]);
     console.send(Msg::RunEnded(Box::new(ended)));
     assert_eq!(
         console.press("r"),
-        [Effect::MakePlan(2, reset_of(&["bravo"]), false)]
+        [Effect::MakePlan(2, reset_request(&["bravo"]), false)]
     );
 }

@@ -4,61 +4,67 @@ use memory_shepherd::console::model::{Confirmation, KEY_GUARD_TIME, PlanRequest,
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{Observation, Operation, Outcome, State, UndoMode, UndoTarget};
 
-use crate::console_fleet::{Console, fleet, four, plan, report, run, seen, skipped, undo, undo_of};
+use crate::console_fleet::{
+    TestConsole, fleet_of, fleet_of_four, observation_of, plan, run_report, run_summary,
+    skipped_agent, undo_plan, undo_request,
+};
 
 #[test]
-fn an_undo_takes_y_for_one_and_typing_for_more() {
-    let mut console = four();
+fn undo_needs_y_for_one_and_typing_for_more() {
+    let mut console = fleet_of_four();
     assert_eq!(
         console.press("z"),
         [Effect::MakePlan(
             1,
-            undo_of(&["charlie"], UndoMode::Refuse),
+            undo_request(&["charlie"], UndoMode::Refuse),
             false
         )]
     );
-    console.answer(undo(&["charlie"], false, UndoMode::Refuse));
-    assert_eq!(*console.form(), Confirmation::SingleKey);
-    console.pass(KEY_GUARD_TIME);
+    console.answer_plan(undo_plan(&["charlie"], false, UndoMode::Refuse));
+    assert_eq!(*console.confirmation(), Confirmation::SingleKey);
+    console.advance(KEY_GUARD_TIME);
     console.press("y");
-    assert_eq!(console.applied(), ["charlie"]);
-    let mut console = four();
-    console.plan("a u", undo(&["charlie", "bravo"], false, UndoMode::Refuse));
+    assert_eq!(console.applied_agents(), ["charlie"]);
+    let mut console = fleet_of_four();
+    console.press_and_plan(
+        "a u",
+        undo_plan(&["charlie", "bravo"], false, UndoMode::Refuse),
+    );
     assert_eq!(
-        *console.form(),
+        *console.confirmation(),
         Confirmation::TypedText("undo 2".to_string())
     );
     console.type_line("undo 3");
     console.press("Enter");
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
     console.press("Backspace 2");
     console.press("Enter");
-    assert_eq!(console.applied(), ["charlie", "bravo"]);
+    assert_eq!(console.applied_agents(), ["charlie", "bravo"]);
 }
 
 #[test]
-fn a_redo_asks_for_the_last_undo() {
-    let mut console = four();
+fn redo_plans_redo_of_last_undo() {
+    let mut console = fleet_of_four();
     let target = UndoTarget::Redo(vec!["charlie".to_string()]);
     let request = PlanRequest::Undo(target, UndoMode::Refuse);
     assert_eq!(console.press("Z"), [Effect::MakePlan(1, request, false)]);
 }
 
 #[test]
-fn redo_without_an_undo_here_offers_the_last_one() {
+fn redo_without_undo_here_offers_the_last_undo() {
     let undo = |id: &str, minutes: i64, agent: &str| {
-        let mut run = run(id, minutes, &[(agent, Outcome::Ok)]);
+        let mut run = run_summary(id, minutes, &[(agent, Outcome::Ok)]);
         run.events[0].operation = Operation::Undo;
         run
     };
-    let mut console = four();
+    let mut console = fleet_of_four();
     let mut redone = undo("cccc", 30, "alpha");
     redone.undone_agents = vec!["alpha".to_string()];
     let mut redo = undo("dddd", 10, "alpha");
     redo.is_redo = true;
     let runs = vec![
         redo,
-        run("eeee", 20, &[("bravo", Outcome::Ok)]),
+        run_summary("eeee", 20, &[("bravo", Outcome::Ok)]),
         redone,
         undo("bbbb", 40, "delta"),
         undo("aaaa", 50, "bravo"),
@@ -80,12 +86,12 @@ fn redo_without_an_undo_here_offers_the_last_one() {
             false => &["delta"],
         };
         assert_eq!(*request, redo(names), "{keys}");
-        assert_eq!(console.said().contains("bbbb"), !is_all, "{keys}");
+        assert_eq!(console.message_text().contains("bbbb"), !is_all, "{keys}");
         console.press("Esc");
     }
     // On an agent it is about that one.
     console.press("A 1");
-    console.open("charlie", b"", None);
+    console.open_agent("charlie", b"", None);
     let effects = console.press("Z");
     let target = UndoTarget::Redo(vec!["charlie".to_string()]);
     let request = PlanRequest::Undo(target, UndoMode::Refuse);
@@ -93,72 +99,72 @@ fn redo_without_an_undo_here_offers_the_last_one() {
 }
 
 #[test]
-fn an_undo_of_an_agent_that_has_written_since_asks_what_to_do_with_it() {
-    let mut console = four();
-    console.plan("z", undo(&["charlie"], true, UndoMode::Refuse));
-    assert_eq!(*console.form(), Confirmation::NewerNotes);
+fn undo_after_new_notes_requires_a_choice() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("z", undo_plan(&["charlie"], true, UndoMode::Refuse));
+    assert_eq!(*console.confirmation(), Confirmation::NewerNotes);
     for never in ["y", "Enter", "Space"] {
         console.press(never);
-        assert_eq!(console.applied(), [] as [&str; 0], "{never}");
+        assert_eq!(console.applied_agents(), [] as [&str; 0], "{never}");
     }
     let asked = console.press("a");
     assert_eq!(
         asked,
         [Effect::MakePlan(
             2,
-            undo_of(&["charlie"], UndoMode::Append),
+            undo_request(&["charlie"], UndoMode::Append),
             false
         )]
     );
-    console.answer(undo(&["charlie"], true, UndoMode::Append));
+    console.answer_plan(undo_plan(&["charlie"], true, UndoMode::Append));
     assert_eq!(
-        *console.form(),
+        *console.confirmation(),
         Confirmation::SingleKey,
         "appending loses nothing"
     );
-    console.pass(KEY_GUARD_TIME);
+    console.advance(KEY_GUARD_TIME);
     let asked = console.press("o");
     assert_eq!(
         asked,
         [Effect::MakePlan(
             3,
-            undo_of(&["charlie"], UndoMode::Overwrite),
+            undo_request(&["charlie"], UndoMode::Overwrite),
             false
         )]
     );
-    console.answer(undo(&["charlie"], true, UndoMode::Overwrite));
-    console.pass(KEY_GUARD_TIME);
+    console.answer_plan(undo_plan(&["charlie"], true, UndoMode::Overwrite));
+    console.advance(KEY_GUARD_TIME);
     assert_eq!(
-        *console.form(),
+        *console.confirmation(),
         Confirmation::TypedText("undo 1".to_string())
     );
     console.press("y");
-    assert_eq!(console.applied(), [] as [&str; 0]);
+    assert_eq!(console.applied_agents(), [] as [&str; 0]);
     console.press("Backspace");
     console.type_line("undo 1");
     console.press("Enter");
-    assert_eq!(console.applied(), ["charlie"]);
+    assert_eq!(console.applied_agents(), ["charlie"]);
 }
 
 #[test]
-fn append_and_overwrite_are_for_agents_that_have_written_since() {
-    let mut console = four();
-    console.plan("z", undo(&["charlie"], false, UndoMode::Refuse));
+fn append_and_overwrite_need_notes_written_since() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("z", undo_plan(&["charlie"], false, UndoMode::Refuse));
     for key in ["a", "o"] {
         assert_eq!(console.press(key), [], "{key}");
         assert!(
-            console.said().contains("written since"),
+            console.message_text().contains("written since"),
             "{}",
-            console.said()
+            console.message_text()
         );
     }
 }
 
 #[test]
-fn an_undo_is_no_reset_of_the_whole_fleet() {
-    let mut console = fleet(&[("solo", State::Scratch)]);
-    console.plan("z", undo(&["solo"], false, UndoMode::Refuse));
-    assert_eq!(*console.form(), Confirmation::SingleKey);
+fn undo_of_single_agent_fleet_is_not_a_reset() {
+    let mut console = fleet_of(&[("solo", State::Scratch)]);
+    console.press_and_plan("z", undo_plan(&["solo"], false, UndoMode::Refuse));
+    assert_eq!(*console.confirmation(), Confirmation::SingleKey);
     assert_eq!(console.model.reset.cursor, 0);
     let ResetStage::Plan(view) = &console.model.reset.stage else {
         panic!("no plan");
@@ -170,45 +176,45 @@ fn an_undo_is_no_reset_of_the_whole_fleet() {
 }
 
 #[test]
-fn undo_after_a_run_of_some_marked_agents_is_of_the_cursor() {
-    let mut console = four();
+fn undo_after_partial_run_targets_cursor() {
+    let mut console = fleet_of_four();
     console.press("Space Space Space");
     // Of three that are marked one is left out of the plan.
     let mut made = plan(&[("bravo", State::Scratch), ("delta", State::Scratch)]);
-    made.skipped = vec![skipped("charlie", State::Tampered, "blocked")];
-    console.plan("X", made);
+    made.skipped = vec![skipped_agent("charlie", State::Tampered, "blocked")];
+    console.press_and_plan("X", made);
     console.type_line("reset 2");
     console.press("Enter");
     assert!(console.model.is_running());
     assert_eq!(console.model.marks.len(), 0);
     let ended = [("bravo", Outcome::Ok, None), ("delta", Outcome::Ok, None)];
-    console.send(Msg::RunEnded(Box::new(report(&ended))));
+    console.send(Msg::RunEnded(Box::new(run_report(&ended))));
     console.press("q gg j");
     let effects = console.press("z");
-    let of_bravo = undo_of(&["bravo"], UndoMode::Refuse);
+    let of_bravo = undo_request(&["bravo"], UndoMode::Refuse);
     assert!(matches!(&effects[..], [Effect::MakePlan(_, request, _)] if *request == of_bravo));
 }
 
 /// An agent that no run has touched.
-fn untouched(name: &str) -> Observation {
-    let mut seen = seen(name, State::Scratch);
+fn never_reset_agent(name: &str) -> Observation {
+    let mut seen = observation_of(name, State::Scratch);
     seen.last_run = None;
     seen
 }
 
 #[test]
-fn undo_of_marks_without_a_reset_offers_the_last_run() {
-    let asked = |console: &mut Console, keys: &str| match &console.press(keys)[..] {
+fn undo_of_never_reset_marks_offers_last_run() {
+    let asked = |console: &mut TestConsole, keys: &str| match &console.press(keys)[..] {
         [Effect::MakePlan(_, PlanRequest::Undo(target, UndoMode::Refuse), false)] => target.clone(),
         other => panic!("{keys}: {other:?}"),
     };
     let of = |names: &[&str]| UndoTarget::Agents(names.iter().map(|it| it.to_string()).collect());
-    let mut console = four();
-    console.observe(vec![untouched("bravo"), untouched("delta")]);
-    let mut undone = run("cccc", 5, &[("delta", Outcome::Ok)]);
+    let mut console = fleet_of_four();
+    console.observe(vec![never_reset_agent("bravo"), never_reset_agent("delta")]);
+    let mut undone = run_summary("cccc", 5, &[("delta", Outcome::Ok)]);
     undone.undone_agents = vec!["delta".to_string()];
-    let refused = run("bbbb", 10, &[("alpha", Outcome::Refused)]);
-    let last = run(
+    let refused = run_summary("bbbb", 10, &[("alpha", Outcome::Refused)]);
+    let last = run_summary(
         "aaaa",
         90,
         &[("alpha", Outcome::Ok), ("charlie", Outcome::Ok)],
@@ -221,7 +227,7 @@ fn undo_of_marks_without_a_reset_offers_the_last_run() {
         asked(&mut console, "z"),
         UndoTarget::Run("aaaa".to_string())
     );
-    let said = console.said().to_string();
+    let said = console.message_text().to_string();
     assert!(said.contains("the last run, aaaa of 07:40"), "{said}");
     // One of them has.
     console.press("Esc gg Space");
@@ -238,11 +244,14 @@ fn undo_of_marks_without_a_reset_offers_the_last_run() {
 }
 
 #[test]
-fn redo_is_called_redo_until_its_end() {
-    let mut console = four();
-    console.plan("Z", undo(&["charlie", "bravo"], false, UndoMode::Refuse));
+fn redo_is_labeled_redo_throughout() {
+    let mut console = fleet_of_four();
+    console.press_and_plan(
+        "Z",
+        undo_plan(&["charlie", "bravo"], false, UndoMode::Refuse),
+    );
     assert_eq!(
-        *console.form(),
+        *console.confirmation(),
         Confirmation::TypedText("redo 2".to_string())
     );
     console.type_line("redo 2");
@@ -251,7 +260,7 @@ fn redo_is_called_redo_until_its_end() {
         panic!("no run");
     };
     assert_eq!(view.verb, "redo");
-    let mut ended = report(&[("charlie", Outcome::Ok, None)]);
+    let mut ended = run_report(&[("charlie", Outcome::Ok, None)]);
     ended.operation = Operation::Undo;
     console.send(Msg::RunEnded(Box::new(ended)));
     let ResetStage::Result(view) = &console.model.reset.stage else {

@@ -12,13 +12,13 @@ use memory_shepherd::untrusted::HiddenCounts;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::{Console, SIZES, drawn, herd, picture};
-use crate::console_fleet::{history, seen};
+use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
+use crate::console_fleet::{observation_of, sample_history};
 
 pub const BASELINE: &[u8] = include_bytes!("../../../baselines/code-reviewer-MEMORY.md");
 
 /// What the agent made of its baseline, with notes below.
-pub fn memory(edit: impl Fn(String) -> String, notes: &str) -> Vec<u8> {
+pub fn memory_from_baseline(edit: impl Fn(String) -> String, notes: &str) -> Vec<u8> {
     let text = String::from_utf8(BASELINE.to_vec()).unwrap();
     (edit(text) + notes).into_bytes()
 }
@@ -26,130 +26,143 @@ pub fn memory(edit: impl Fn(String) -> String, notes: &str) -> Vec<u8> {
 pub const NOTES: &str =
     "\n## Today\n- LH-12 waits for CI\n- asked the platform lead about the lock\n";
 
-pub fn edited(text: String) -> String {
+pub fn with_edited_rules(text: String) -> String {
     text.replacen("1. ", "1. Perhaps: ", 1)
         .replacen("4. Label", "4. Never label", 1)
 }
 
 /// Opens an agent with such a memory.
-pub fn reading(console: &mut Console, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
-    console.open(name, memory, baseline);
-    console.pass(Duration::from_secs(1));
+pub fn open_agent(console: &mut TestConsole, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
+    console.open_agent(name, memory, baseline);
+    console.advance(Duration::from_secs(1));
 }
 
 /// Opens the agent that has drifted.
-pub fn drifted(console: &mut Console) {
-    reading(
+pub fn open_drifted_agent(console: &mut TestConsole) {
+    open_agent(
         console,
         "code-reviewer",
-        &memory(edited, NOTES),
+        &memory_from_baseline(with_edited_rules, NOTES),
         Some(BASELINE),
     );
 }
 
 /// Opens one that has only written notes.
-fn intact(console: &mut Console) {
-    reading(
+fn open_intact_agent(console: &mut TestConsole) {
+    open_agent(
         console,
         "docs-writer",
-        &memory(|text| text, NOTES),
+        &memory_from_baseline(|text| text, NOTES),
         Some(BASELINE),
     );
 }
 
 /// Pictures of an agent that was opened, and keys pressed.
-fn pressed(name: &str, open: impl Fn(&mut Console), keys: &str) {
-    picture(name, |console| {
+fn assert_view_after_keys(name: &str, open: impl Fn(&mut TestConsole), keys: &str) {
+    assert_view(name, |console| {
         open(console);
         console.press(keys);
     });
 }
 
 #[test]
-fn agent_that_has_drifted() {
-    picture("agent_drifted", drifted);
+fn drifted_agent_matches_snapshot() {
+    assert_view("agent_drifted", open_drifted_agent);
 }
 
 #[test]
-fn agent_that_has_drifted_without_colours() {
-    for (columns, rows) in SIZES {
-        let mut console = herd();
+fn drifted_agent_in_mono_matches_snapshot() {
+    for (columns, rows) in TERMINAL_SIZES {
+        let mut console = fleet_of_every_state();
         console.send(Msg::Resized(columns, rows));
         console.model.has_word_marks = true;
-        drifted(&mut console);
+        open_drifted_agent(&mut console);
         let name = format!("agent_drifted_mono_{columns}x{rows}");
-        insta::assert_snapshot!(name, drawn(&console, MONOCHROME_THEME));
+        insta::assert_snapshot!(name, rendered_text(&console, MONOCHROME_THEME));
     }
 }
 
 #[test]
-fn agent_that_is_intact() {
-    picture("agent_intact", intact);
+fn intact_agent_matches_snapshot() {
+    assert_view("agent_intact", open_intact_agent);
 }
 
 #[test]
-fn agent_that_is_clean() {
-    picture("agent_clean", |console| {
-        let mut clean = seen("android-17", State::Clean);
+fn clean_agent_matches_snapshot() {
+    assert_view("agent_clean", |console| {
+        let mut clean = observation_of("android-17", State::Clean);
         clean.content.as_mut().unwrap().scratch_bytes = 0;
         console.observe(vec![clean]);
-        reading(console, "android-17", BASELINE, Some(BASELINE));
+        open_agent(console, "android-17", BASELINE, Some(BASELINE));
     });
 }
 
 #[test]
-fn agent_without_a_boundary() {
-    picture("agent_nosep", |console| {
+fn agent_without_boundary_matches_snapshot() {
+    assert_view("agent_nosep", |console| {
         let log = "# Session log\n".to_string() + &"- something happened\n".repeat(40);
-        reading(console, "log-digger", log.as_bytes(), Some(BASELINE));
+        open_agent(console, "log-digger", log.as_bytes(), Some(BASELINE));
     });
 }
 
 #[test]
-fn agent_that_writes_too_much() {
-    picture("agent_oversize", |console| {
+fn oversize_agent_matches_snapshot() {
+    assert_view("agent_oversize", |console| {
         let notes = "- the same as yesterday\n".repeat(900);
-        reading(
+        open_agent(
             console,
             "researcher",
-            &memory(|text| text, &notes),
+            &memory_from_baseline(|text| text, &notes),
             Some(BASELINE),
         );
     });
 }
 
 #[test]
-fn agent_that_cannot_be_read() {
-    picture("agent_error", |console| {
-        reading(console, "inbox-scout", b"", Some(BASELINE));
+fn unreadable_agent_matches_snapshot() {
+    assert_view("agent_error", |console| {
+        open_agent(console, "inbox-scout", b"", Some(BASELINE));
     });
 }
 
 #[test]
-fn agent_without_a_baseline() {
-    picture("agent_tampered", |console| {
-        reading(console, "billing-bot", &memory(|text| text, NOTES), None);
+fn tampered_agent_matches_snapshot() {
+    assert_view("agent_tampered", |console| {
+        open_agent(
+            console,
+            "billing-bot",
+            &memory_from_baseline(|text| text, NOTES),
+            None,
+        );
     });
 }
 
 #[test]
-fn agent_whose_baseline_was_tampered_with() {
-    picture("agent_baseline", |console| {
+fn tampered_baseline_diff_matches_snapshot() {
+    assert_view("agent_baseline", |console| {
         console.press("gg Enter");
-        console.texts("billing-bot", &memory(|text| text, NOTES), None);
-        console.pass(Duration::from_secs(1));
+        console.load_texts(
+            "billing-bot",
+            &memory_from_baseline(|text| text, NOTES),
+            None,
+        );
+        console.advance(Duration::from_secs(1));
     });
-    for size in SIZES {
-        let mut console = herd();
+    for size in TERMINAL_SIZES {
+        let mut console = fleet_of_every_state();
         console.send(Msg::Resized(size.0, size.1));
-        let shown = drawn(&console, "terminal");
+        let shown = rendered_text(&console, "terminal");
         assert!(
             shown.contains(" Enter shows what differs from the last version"),
             "{shown}"
         );
         console.press("gg Enter");
-        console.texts("billing-bot", &memory(|text| text, NOTES), None);
-        let shown = drawn(&console, "terminal");
+        console.load_texts(
+            "billing-bot",
+            &memory_from_baseline(|text| text, NOTES),
+            None,
+        );
+        let shown = rendered_text(&console, "terminal");
         for told in [
             "uid 1004",
             "written 2026-02-12",
@@ -164,26 +177,26 @@ fn agent_whose_baseline_was_tampered_with() {
 }
 
 #[test]
-fn agent_whose_texts_are_on_their_way() {
-    picture("agent_waiting", |console| {
+fn agent_with_pending_texts_matches_snapshot() {
+    assert_view("agent_waiting", |console| {
         console.press("j d");
     });
 }
 
 #[test]
-fn agent_scratch() {
-    pressed("agent_scratch", intact, "Tab");
+fn agent_scratch_matches_snapshot() {
+    assert_view_after_keys("agent_scratch", open_intact_agent, "Tab");
 }
 
 #[test]
-fn agent_that_is_searched() {
-    picture("agent_search", |console| {
-        intact(console);
+fn agent_search_matches_snapshot() {
+    assert_view("agent_search", |console| {
+        open_intact_agent(console);
         console.press("/");
         console.type_line("never");
     });
-    picture("agent_searched", |console| {
-        intact(console);
+    assert_view("agent_searched", |console| {
+        open_intact_agent(console);
         console.press("/");
         console.type_line("never");
         console.press("Enter");
@@ -191,16 +204,16 @@ fn agent_that_is_searched() {
 }
 
 #[test]
-fn agent_with_hidden_characters() {
+fn agent_with_hidden_characters_matches_snapshot() {
     let hide = |text: String| {
         text.replacen("1. ", "1. \u{202e}\u{200b}\x1b[31m ", 1)
             .replacen("3. ", "3. \u{e0069}\u{e0067} p\u{430}ypal \u{ad}", 1)
     };
     let notes = "tab\there\r\nno utf-8: ";
-    let mut hidden = memory(hide, notes);
+    let mut hidden = memory_from_baseline(hide, notes);
     hidden.extend(b"\xff\xfe\n");
-    picture("agent_hidden", |console| {
-        let mut found = seen("code-reviewer", State::Drifted);
+    assert_view("agent_hidden", |console| {
+        let mut found = observation_of("code-reviewer", State::Drifted);
         found.content.as_mut().unwrap().hidden = HiddenCounts {
             invisible: 5,
             controls: 1,
@@ -208,66 +221,73 @@ fn agent_with_hidden_characters() {
             escapes: 1,
         };
         console.observe(vec![found]);
-        reading(console, "code-reviewer", &hidden, Some(BASELINE));
+        open_agent(console, "code-reviewer", &hidden, Some(BASELINE));
     });
-    picture("agent_revealed", |console| {
-        reading(console, "code-reviewer", &hidden, Some(BASELINE));
+    assert_view("agent_revealed", |console| {
+        open_agent(console, "code-reviewer", &hidden, Some(BASELINE));
         console.press(". Tab");
     });
 }
 
 #[test]
-fn agent_without_wrapping() {
-    pressed("agent_unwrapped", drifted, "w n");
+fn unwrapped_agent_matches_snapshot() {
+    assert_view_after_keys("agent_unwrapped", open_drifted_agent, "w n");
 }
 
 #[test]
-fn agent_that_writes_while_one_reads() {
-    picture("agent_grown", |console| {
+fn agent_with_growing_scratch_matches_snapshot() {
+    assert_view("agent_grown", |console| {
         let notes: String = (1..60).map(|n| format!("- note {n}\n")).collect();
-        let text = memory(|text| text, &notes);
-        reading(console, "docs-writer", &text, Some(BASELINE));
+        let text = memory_from_baseline(|text| text, &notes);
+        open_agent(console, "docs-writer", &text, Some(BASELINE));
         console.press("Tab ^d ^d");
         let more = format!("- first of all\n- and then\n{notes}");
-        console.texts("docs-writer", &memory(|text| text, &more), Some(BASELINE));
+        console.load_texts(
+            "docs-writer",
+            &memory_from_baseline(|text| text, &more),
+            Some(BASELINE),
+        );
     });
 }
 
 #[test]
-fn agent_in_one_piece() {
-    pressed("agent_unified", drifted, "t");
+fn unified_agent_diff_matches_snapshot() {
+    assert_view_after_keys("agent_unified", open_drifted_agent, "t");
 }
 
 #[test]
-fn agent_on_two_sides_without_colours() {
-    let mut console = herd();
+fn side_by_side_diff_in_mono_matches_snapshot() {
+    let mut console = fleet_of_every_state();
     console.model.has_word_marks = true;
-    drifted(&mut console);
+    open_drifted_agent(&mut console);
     console.press("/");
     console.type_line("handbook");
     console.press("Enter");
-    insta::assert_snapshot!("agent_sides_mono_120x36", drawn(&console, MONOCHROME_THEME));
+    insta::assert_snapshot!(
+        "agent_sides_mono_120x36",
+        rendered_text(&console, MONOCHROME_THEME)
+    );
 }
 
 #[test]
-fn agent_with_hidden_characters_on_two_sides() {
+fn hidden_characters_side_by_side_match_snapshot() {
     let hide = |text: String| {
         let longer = format!("3. \u{200b}{} ", "pypal\u{ad} ".repeat(20));
         text.replacen("1. ", "1. \u{202e}\u{200b}\x1b[31m ", 1)
             .replacen("3. ", &longer, 1)
     };
-    picture("agent_sides_hidden", |console| {
-        let text = memory(hide, NOTES);
-        reading(console, "code-reviewer", &text, Some(BASELINE));
+    assert_view("agent_sides_hidden", |console| {
+        let text = memory_from_baseline(hide, NOTES);
+        open_agent(console, "code-reviewer", &text, Some(BASELINE));
     });
 }
 
 #[test]
-fn every_space_of_a_text_is_marked_and_none_of_ours() {
-    let mut console = herd();
-    drifted(&mut console);
+fn whitespace_marks_cover_text_but_not_chrome() {
+    let mut console = fleet_of_every_state();
+    open_drifted_agent(&mut console);
     console.press(".");
-    let shown = drawn(&console, "terminal");
+    let shown = rendered_text(&console, "terminal");
     assert!(shown.contains("##·Critical·Rules"), "{shown}");
     assert!(shown.contains("1.·Perhaps:·Comment·on·a·line"), "{shown}");
     assert!(
@@ -275,36 +295,40 @@ fn every_space_of_a_text_is_marked_and_none_of_ours() {
         "{shown}"
     );
     console.press(".");
-    assert!(drawn(&console, "terminal").contains("## Critical Rules"));
+    assert!(rendered_text(&console, "terminal").contains("## Critical Rules"));
 }
 
 #[test]
-fn whitespace_marks_leave_facts_alone() {
-    let mut console = herd();
-    drifted(&mut console);
+fn whitespace_marks_do_not_change_facts() {
+    let mut console = fleet_of_every_state();
+    open_drifted_agent(&mut console);
     console.press("Tab Tab");
-    let plain = drawn(&console, "terminal");
+    let plain = rendered_text(&console, "terminal");
     console.press("S-Tab . Tab");
-    assert_eq!(drawn(&console, "terminal"), plain);
+    assert_eq!(rendered_text(&console, "terminal"), plain);
     console.press(".");
     assert!(
-        console.said().starts_with("reveal: facts"),
+        console.message_text().starts_with("reveal: facts"),
         "{}",
-        console.said()
+        console.message_text()
     );
 }
 
 #[test]
 fn sealing_command_is_shown_whole() {
     for (columns, wrap) in [(80, ""), (80, "w"), (120, "w")] {
-        let mut console = herd();
+        let mut console = fleet_of_every_state();
         console.send(Msg::Resized(columns, 36));
         console.press("gg Enter");
-        console.texts("billing-bot", &memory(|text| text, NOTES), None);
+        console.load_texts(
+            "billing-bot",
+            &memory_from_baseline(|text| text, NOTES),
+            None,
+        );
         if !wrap.is_empty() {
             console.press(wrap);
         }
-        let shown = drawn(&console, "terminal");
+        let shown = rendered_text(&console, "terminal");
         let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
         let command = "cd /etc/memory-shepherd/baselines && sha256sum -- *.md > .checksums";
         assert!(words.contains(command), "{shown}");
@@ -312,93 +336,97 @@ fn sealing_command_is_shown_whole() {
 }
 
 #[test]
-fn agent_with_less_context_and_with_all() {
-    pressed("agent_changes_alone", drifted, "_ _");
-    pressed("agent_all_lines", drifted, "= = = =");
+fn agent_with_less_or_full_context_matches_snapshot() {
+    assert_view_after_keys("agent_changes_alone", open_drifted_agent, "_ _");
+    assert_view_after_keys("agent_all_lines", open_drifted_agent, "= = = =");
 }
 
 #[test]
-fn agent_whose_blanks_are_ignored() {
-    let blanks = |text: String| edited(text).replace(". ", ".  ").replace("\n## ", "\n##\t");
-    picture("agent_blanks", |console| {
-        let text = memory(blanks, NOTES);
-        reading(console, "code-reviewer", &text, Some(BASELINE));
+fn agent_with_ignored_blanks_matches_snapshot() {
+    let blanks = |text: String| {
+        with_edited_rules(text)
+            .replace(". ", ".  ")
+            .replace("\n## ", "\n##\t")
+    };
+    assert_view("agent_blanks", |console| {
+        let text = memory_from_baseline(blanks, NOTES);
+        open_agent(console, "code-reviewer", &text, Some(BASELINE));
         console.press("i");
     });
 }
 
 #[test]
-fn agent_whose_text_has_the_screen_for_itself() {
-    pressed("agent_full_diff", drifted, "f");
-    pressed("agent_full_scratch", drifted, "Tab f");
+fn full_screen_agent_text_matches_snapshot() {
+    assert_view_after_keys("agent_full_diff", open_drifted_agent, "f");
+    assert_view_after_keys("agent_full_scratch", open_drifted_agent, "Tab f");
 }
 
 #[test]
-fn agent_facts() {
-    pressed("agent_facts", drifted, "Tab Tab");
+fn agent_facts_match_snapshot() {
+    assert_view_after_keys("agent_facts", open_drifted_agent, "Tab Tab");
 }
 
 /// Opens the history of the agent that has drifted.
-fn looking_back(console: &mut Console) {
-    drifted(console);
+fn open_history(console: &mut TestConsole) {
+    open_drifted_agent(console);
     console.press("S-Tab");
     let name = "code-reviewer".to_string();
-    console.send(Msg::HistoryLoaded(name, Ok(history())));
+    console.send(Msg::HistoryLoaded(name, Ok(sample_history())));
 }
 
 #[test]
-fn agent_history() {
-    pressed("agent_history", looking_back, "j j");
-    pressed("agent_history_failed", looking_back, "j j j");
-    picture("agent_history_empty", |console| {
-        looking_back(console);
+fn agent_history_matches_snapshot() {
+    assert_view_after_keys("agent_history", open_history, "j j");
+    assert_view_after_keys("agent_history_failed", open_history, "j j j");
+    assert_view("agent_history_empty", |console| {
+        open_history(console);
         let name = "code-reviewer".to_string();
         console.send(Msg::HistoryLoaded(name, Ok(Vec::new())));
     });
-    picture("agent_history_broken", |console| {
-        looking_back(console);
+    assert_view("agent_history_broken", |console| {
+        open_history(console);
         let why = "the ledger's chain is broken at record 7".to_string();
         console.send(Msg::HistoryLoaded("code-reviewer".to_string(), Err(why)));
     });
-    pressed("agent_history_waiting", drifted, "S-Tab");
+    assert_view_after_keys("agent_history_waiting", open_drifted_agent, "S-Tab");
 }
 
 #[test]
-fn history_tells_the_whole_reason_of_a_refusal() {
-    let mut console = herd();
+fn history_shows_whole_reason_of_refusal() {
+    let mut console = fleet_of_every_state();
     console.send(Msg::Resized(80, 24));
-    drifted(&mut console);
+    open_drifted_agent(&mut console);
     console.press("S-Tab");
-    let mut refused = history();
+    let mut refused = sample_history();
     refused[0].record.event.note = Some(
         "/srv/agents/code-reviewer/workspace/MEMORY.md is a directory, and no record says that \
          a file ever stood there"
             .to_string(),
     );
     console.send(Msg::HistoryLoaded("code-reviewer".to_string(), Ok(refused)));
-    let shown = drawn(&console, "terminal");
+    let shown = rendered_text(&console, "terminal");
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     let reason = "is a directory, and no record says that a file ever stood there";
     assert!(words.contains(reason), "{shown}");
 }
 
 #[test]
-fn history_shows_the_scratch_that_was_counted() {
-    let mut console = herd();
-    drifted(&mut console);
+fn history_shows_recorded_scratch_lines() {
+    let mut console = fleet_of_every_state();
+    open_drifted_agent(&mut console);
     console.press("S-Tab");
-    let mut counted = history();
+    let mut counted = sample_history();
     counted[0].record.event.scratch_lines = Some(4711);
     console.send(Msg::HistoryLoaded("code-reviewer".to_string(), Ok(counted)));
-    let shown = drawn(&console, "terminal");
+    let shown = rendered_text(&console, "terminal");
     let row = shown.lines().find(|row| row.starts_with('>')).unwrap();
     assert!(row.contains(" 4711 "), "{shown}");
 }
 
 #[test]
-fn agent_before_and_after_a_past_run() {
-    let open = |console: &mut Console, before: RunDiffSide| {
-        looking_back(console);
+fn agent_run_diff_matches_snapshot() {
+    let open = |console: &mut TestConsole, before: RunDiffSide| {
+        open_history(console);
         console.press("j j Enter");
         let after = RunDiffSide::Text(BASELINE.to_vec(), 0);
         let text = text::prepare_run_diff(&RunDiff { before, after }, None);
@@ -408,26 +436,30 @@ fn agent_before_and_after_a_past_run() {
             Ok(text),
         ));
     };
-    picture("agent_past", |console| {
-        open(console, RunDiffSide::Text(memory(edited, NOTES), 0));
+    assert_view("agent_past", |console| {
+        open(
+            console,
+            RunDiffSide::Text(memory_from_baseline(with_edited_rules, NOTES), 0),
+        );
     });
-    picture("agent_past_created", |console| {
+    assert_view("agent_past_created", |console| {
         open(console, RunDiffSide::Absent)
     });
-    picture("agent_past_gone", |console| {
+    assert_view("agent_past_gone", |console| {
         let why = "run 00000007 cannot be undone: its entry was deleted by retention";
         open(console, RunDiffSide::Unavailable(why.to_string()));
     });
-    pressed("agent_past_waiting", looking_back, "Enter");
+    assert_view_after_keys("agent_past_waiting", open_history, "Enter");
 }
 
 #[test]
-fn colours_change_no_letter_and_no_changed_line() {
-    let mut console = herd();
-    drifted(&mut console);
+fn highlighting_changes_no_text_or_changed_line() {
+    let mut console = fleet_of_every_state();
+    open_drifted_agent(&mut console);
     console.press("Tab");
-    let plain = drawn(&console, "terminal");
-    let tones = MarkdownHighlighter::load().line_tones(&memory(edited, NOTES), &|| true);
+    let plain = rendered_text(&console, "terminal");
+    let tones = MarkdownHighlighter::load()
+        .line_tones(&memory_from_baseline(with_edited_rules, NOTES), &|| true);
     let generation = console.model.agent.generation;
     let name = "code-reviewer".to_string();
     // Those of another text are not taken.
@@ -446,7 +478,7 @@ fn colours_change_no_letter_and_no_changed_line() {
             .all(|line| line.tones.is_empty())
     );
     console.send(Msg::TonesPrepared(name, generation, tones));
-    assert_eq!(drawn(&console, "terminal"), plain);
+    assert_eq!(rendered_text(&console, "terminal"), plain);
     let (theme, size) = (Theme::built_in("terminal").unwrap(), console.model.size);
     let mut buffer = Buffer::empty(Rect::new(0, 0, size.0, size.1));
     view::draw(&console.model, &theme, &mut buffer);
@@ -466,9 +498,9 @@ fn colours_change_no_letter_and_no_changed_line() {
         assert!(line.tones.is_empty(), "{line:?}");
     }
     // A text that came anew keeps them until its own come.
-    console.texts(
+    console.load_texts(
         "code-reviewer",
-        &memory(edited, "\n## Today\n- more\n"),
+        &memory_from_baseline(with_edited_rules, "\n## Today\n- more\n"),
         Some(BASELINE),
     );
     assert!(

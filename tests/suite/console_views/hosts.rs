@@ -6,13 +6,17 @@ use memory_shepherd::console::command::NO_HOSTS_REASON;
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::engine::{ConnectionSetting, Reachability, State};
 
-use super::agent::{BASELINE, NOTES, drifted, edited, memory, reading};
-use super::{Console, SIZES, drawn, herd, picture, picture_of};
-use crate::console_fleet::{host, seen};
+use super::agent::{
+    BASELINE, NOTES, memory_from_baseline, open_agent, open_drifted_agent, with_edited_rules,
+};
+use super::{
+    TERMINAL_SIZES, TestConsole, assert_view, assert_view_from, fleet_of_every_state, rendered_text,
+};
+use crate::console_fleet::{host_status, observation_of};
 
 /// A fleet with hosts in every state, some of which were well before.
-fn spread() -> Console {
-    let mut console = herd();
+fn fleet_on_hosts() -> TestConsole {
+    let mut console = fleet_of_every_state();
     let of = [
         (
             "box",
@@ -43,7 +47,10 @@ fn spread() -> Console {
     for (name, reach, state, agents) in of {
         if !agents.is_empty() {
             let on = |state| {
-                let mut agents: Vec<_> = agents.iter().map(|agent| seen(agent, state)).collect();
+                let mut agents: Vec<_> = agents
+                    .iter()
+                    .map(|agent| observation_of(agent, state))
+                    .collect();
                 agents
                     .iter_mut()
                     .for_each(|seen| seen.host = name.to_string());
@@ -52,27 +59,27 @@ fn spread() -> Console {
             console.observe(on(State::Scratch));
             console.observe(on(state));
         }
-        let mut status = host(name, reach, agents);
+        let mut status = host_status(name, reach, agents);
         if agents.is_empty() {
             status.agents = vec!["test-runner".to_string()];
         }
         console.send(Msg::HostsChanged(vec![status]));
     }
-    console.pass(Duration::from_secs(1));
+    console.advance(Duration::from_secs(1));
     console.model.last_message = None;
     console
 }
 
 #[test]
-fn hosts_in_every_state() {
-    picture_of("hosts", spread, |console| {
+fn hosts_of_every_state_match_snapshot() {
+    assert_view_from("hosts", fleet_on_hosts, |console| {
         console.press("8");
     });
 }
 
 #[test]
-fn hosts_one_of_which_is_away() {
-    picture_of("hosts_away", spread, |console| {
+fn unreachable_host_matches_snapshot() {
+    assert_view_from("hosts_away", fleet_on_hosts, |console| {
         console.press("8 j j");
         let host = console.model.hosts.current_status().unwrap().host.clone();
         let why = "`ssh -G 10.0.0.61` does not come to an end".to_string();
@@ -81,8 +88,8 @@ fn hosts_one_of_which_is_away() {
 }
 
 #[test]
-fn hosts_one_of_which_is_well_and_lacks_something() {
-    picture_of("hosts_up", spread, |console| {
+fn connected_host_matches_snapshot() {
+    assert_view_from("hosts_up", fleet_on_hosts, |console| {
         console.press("8 G");
         let host = console.model.hosts.current_status().unwrap().host.clone();
         let setting = |(name, value): (&str, &str)| ConnectionSetting {
@@ -105,14 +112,14 @@ fn hosts_one_of_which_is_well_and_lacks_something() {
 
 /// What is cut where it is narrow is not the reason.
 #[test]
-fn the_reason_is_readable_on_every_screen() {
+fn host_reason_is_readable_on_every_screen() {
     let shown = |size: (u16, u16), keys: &str| {
-        let mut console = spread();
+        let mut console = fleet_on_hosts();
         console.send(Msg::Resized(size.0, size.1));
         console.press(keys);
-        drawn(&console, "terminal")
+        rendered_text(&console, "terminal")
     };
-    for size in SIZES {
+    for size in TERMINAL_SIZES {
         let fleet = shown(size, "j j");
         assert!(fleet.contains("code-reviewer BLOCKED: No route to host; next try"));
         assert!(fleet.contains("HOST"), "{fleet}");
@@ -137,11 +144,11 @@ fn the_reason_is_readable_on_every_screen() {
 }
 
 #[test]
-fn hosts_that_ask_or_were_not_answered() {
-    picture_of("hosts_asking", spread, |console| {
-        let mut asks = host("new", Reachability::Unknown, &["test-runner"]);
+fn asking_and_unanswered_hosts_match_snapshot() {
+    assert_view_from("hosts_asking", fleet_on_hosts, |console| {
+        let mut asks = host_status("new", Reachability::Unknown, &["test-runner"]);
         asks.connection.pending_prompt = Some("a password");
-        let mut barred = host("vault", Reachability::Unreachable, &["log-digger"]);
+        let mut barred = host_status("vault", Reachability::Unreachable, &["log-digger"]);
         barred.connection.is_blocked = true;
         console.send(Msg::HostsChanged(vec![asks, barred]));
         console.press("8");
@@ -149,27 +156,27 @@ fn hosts_that_ask_or_were_not_answered() {
 }
 
 #[test]
-fn hosts_of_one_name_are_told_apart() {
-    let mut console = spread();
-    let mut other = host(
+fn hosts_of_one_name_are_distinguished() {
+    let mut console = fleet_on_hosts();
+    let mut other = host_status(
         "box",
         Reachability::Connected,
         &["an-agent-with-a-name-that-is-very-long-indeed"],
     );
     other.host.user = Some("op".to_string());
     console.send(Msg::HostsChanged(vec![other]));
-    let shown = drawn(&console, "terminal");
+    let shown = rendered_text(&console, "terminal");
     assert!(shown.contains(" op@box:2222 "), "{shown}");
     assert!(shown.contains(" box:2222 "), "{shown}");
 }
 
 #[test]
-fn the_demo_offers_its_key_last_where_it_is_narrow_too() {
-    let mut console = herd();
+fn narrow_demo_lists_host_key_last() {
+    let mut console = fleet_of_every_state();
     console.model.is_demo_host_away = Some(false);
     console.send(Msg::Resized(80, 24));
-    let hints = |console: &Console| {
-        let shown = drawn(console, "terminal");
+    let hints = |console: &TestConsole| {
+        let shown = rendered_text(console, "terminal");
         shown.lines().last().unwrap().trim().to_string()
     };
     let fleet = hints(&console);
@@ -187,33 +194,38 @@ fn the_demo_offers_its_key_last_where_it_is_narrow_too() {
 }
 
 #[test]
-fn hosts_where_there_are_none() {
-    picture("hosts_none", |console| {
+fn hosts_screen_without_hosts_matches_snapshot() {
+    assert_view("hosts_none", |console| {
         console.press("8");
     });
-    for size in SIZES {
-        let mut console = herd();
+    for size in TERMINAL_SIZES {
+        let mut console = fleet_of_every_state();
         console.send(Msg::Resized(size.0, size.1));
         console.press("8");
-        let shown = drawn(&console, "terminal");
+        let shown = rendered_text(&console, "terminal");
         assert!(shown.contains(NO_HOSTS_REASON), "{shown}");
     }
 }
 
 #[test]
-fn fleet_some_of_which_cannot_be_reached() {
-    picture_of("fleet_unreached", spread, |console| {
+fn fleet_with_unreachable_agents_matches_snapshot() {
+    assert_view_from("fleet_unreached", fleet_on_hosts, |console| {
         console.press("j j");
     });
 }
 
 #[test]
-fn agent_that_cannot_be_reached() {
-    picture_of("agent_cached", spread, |console| {
-        drifted(console);
-        console.copied("code-reviewer", &memory(edited, NOTES), Some(BASELINE), 130);
+fn unreachable_agent_matches_snapshot() {
+    assert_view_from("agent_cached", fleet_on_hosts, |console| {
+        open_drifted_agent(console);
+        console.load_cached_copy(
+            "code-reviewer",
+            &memory_from_baseline(with_edited_rules, NOTES),
+            Some(BASELINE),
+            130,
+        );
     });
-    picture_of("agent_no_copy", spread, |console| {
-        reading(console, "android-17", b"", None);
+    assert_view_from("agent_no_copy", fleet_on_hosts, |console| {
+        open_agent(console, "android-17", b"", None);
     });
 }

@@ -6,25 +6,25 @@ use memory_shepherd::console::model::KEY_GUARD_TIME;
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::engine::{Plan, READ_ONLY_REASON, State, UndoMode};
 
-use super::{Console, SIZES, drawn, herd, picture};
-use crate::console_fleet::{plan, seen, skipped, undo};
+use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
+use crate::console_fleet::{observation_of, plan, skipped_agent, undo_plan};
 
 /// Asks for a plan and shows it until keys are heard.
-pub fn planned(console: &mut Console, keys: &str, plan: Plan) {
-    console.plan(keys, plan);
-    console.pass(Duration::from_secs(2));
+pub fn show_plan(console: &mut TestConsole, keys: &str, plan: Plan) {
+    console.press_and_plan(keys, plan);
+    console.advance(Duration::from_secs(2));
 }
 
 #[test]
-fn plan_of_one() {
-    picture("plan_key", |console| {
-        planned(console, "X", plan(&[("docs-writer", State::Scratch)]));
+fn one_key_plan_matches_snapshot() {
+    assert_view("plan_key", |console| {
+        show_plan(console, "X", plan(&[("docs-writer", State::Scratch)]));
     });
 }
 
 #[test]
-fn plan_to_be_typed() {
-    picture("plan_typed", |console| {
+fn typed_plan_matches_snapshot() {
+    assert_view("plan_typed", |console| {
         let agents = [
             ("code-reviewer", State::Drifted),
             ("docs-writer", State::Scratch),
@@ -34,36 +34,36 @@ fn plan_to_be_typed() {
         ];
         let mut made = plan(&agents);
         made.skipped = vec![
-            skipped(
+            skipped_agent(
                 "billing-bot",
                 State::Tampered,
                 "the baseline does not match the seal",
             ),
-            skipped(
+            skipped_agent(
                 "release-captain",
                 State::Busy,
                 "locked by run 5a10c3d2 of timer",
             ),
         ];
-        planned(console, "a X", made);
+        show_plan(console, "a X", made);
         console.type_line("reset");
     });
 }
 
 #[test]
-fn plan_of_the_whole_fleet() {
-    picture("plan_fleet", |console| {
+fn whole_fleet_plan_matches_snapshot() {
+    assert_view("plan_fleet", |console| {
         let mut made = plan(&[
             ("docs-writer", State::Scratch),
             ("monitor-bot", State::Scratch),
         ]);
         made.is_whole_fleet = true;
-        planned(console, "a X", made);
+        show_plan(console, "a X", made);
     });
 }
 
 /// What three hosts lack, in all.
-const WEAKER: [&str; 4] = [
+const DEGRADATIONS: [&str; 4] = [
     "on other hosts a memory is absent for a moment, loses extended attributes and access lists, and two looks take the place of a lease on open files",
     "box lacks posix-rename@openssh.com: what an agent puts in the memory's place in that very instant may be lost",
     "box lacks hardlink@openssh.com: a memory that an agent makes anew in that very instant may be written over",
@@ -71,8 +71,8 @@ const WEAKER: [&str; 4] = [
 ];
 
 #[test]
-fn plan_for_hosts_that_lack_something() {
-    let make = |console: &mut Console| {
+fn degraded_plan_matches_snapshot() {
+    let make = |console: &mut TestConsole| {
         let mut made = plan(&[
             ("code-reviewer", State::Drifted),
             ("docs-writer", State::Scratch),
@@ -80,152 +80,168 @@ fn plan_for_hosts_that_lack_something() {
         ]);
         for step in &mut made.steps[1..] {
             step.host = "box".to_string();
-            step.degradations = WEAKER.map(str::to_string).to_vec();
+            step.degradations = DEGRADATIONS.map(str::to_string).to_vec();
         }
-        planned(console, "X", made);
+        show_plan(console, "X", made);
     };
-    picture("plan_weaker", make);
-    for (columns, rows) in SIZES {
-        let mut console = herd();
+    assert_view("plan_weaker", make);
+    for (columns, rows) in TERMINAL_SIZES {
+        let mut console = fleet_of_every_state();
         console.send(Msg::Resized(columns, rows));
         make(&mut console);
-        let shown = drawn(&console, "terminal");
+        let shown = rendered_text(&console, "terminal");
         let shown: Vec<&str> = shown.split_whitespace().collect();
-        for text in WEAKER {
+        for text in DEGRADATIONS {
             assert!(shown.join(" ").contains(text), "{text}\n{shown:?}");
         }
     }
     // Where there is no room for all of it, that is said.
-    let mut console = herd();
+    let mut console = fleet_of_every_state();
     console.send(Msg::Resized(60, 15));
     let mut made = plan(&[("docs-writer", State::Scratch)]);
-    made.steps[0].degradations = WEAKER.map(str::to_string).to_vec();
-    planned(&mut console, "X", made);
-    let shown = drawn(&console, "terminal");
+    made.steps[0].degradations = DEGRADATIONS.map(str::to_string).to_vec();
+    show_plan(&mut console, "X", made);
+    let shown = rendered_text(&console, "terminal");
     assert!(shown.contains("lines more of what is weaker"), "{shown}");
     assert!(shown.contains("docs-writer"), "{shown}");
 }
 
 #[test]
-fn plan_with_nothing_to_run() {
-    picture("plan_nothing", |console| {
+fn plan_without_steps_matches_snapshot() {
+    assert_view("plan_nothing", |console| {
         let mut made = plan(&[]);
-        made.skipped = vec![skipped(
+        made.skipped = vec![skipped_agent(
             "billing-bot",
             State::Tampered,
             "the baseline billing-bot-MEMORY.md does not match the seal; resets are blocked",
         )];
-        planned(console, "X", made);
+        show_plan(console, "X", made);
     });
 }
 
 #[test]
-fn plan_on_its_way_and_no_plan() {
-    picture("plan_waiting", |console| {
+fn pending_and_absent_plan_match_snapshot() {
+    assert_view("plan_waiting", |console| {
         console.press("X");
     });
-    picture("plan_none", |console| {
+    assert_view("plan_none", |console| {
         console.press("X");
         console.model.reset.stage = Default::default();
     });
 }
 
 #[test]
-fn plan_that_ignores_what_was_typed_too_early() {
-    picture("plan_ignoring", |console| {
+fn plan_ignoring_early_keys_matches_snapshot() {
+    assert_view("plan_ignoring", |console| {
         console.press("X");
-        console.answer(plan(&[("code-reviewer", State::Drifted)]));
+        console.answer_plan(plan(&[("code-reviewer", State::Drifted)]));
         console.type_line("reset 1");
     });
 }
 
 #[test]
-fn plan_of_a_read_only_fleet() {
+fn read_only_plan_matches_snapshot() {
     let drifted = || plan(&[("code-reviewer", State::Drifted)]);
-    picture("plan_read_only", |console| {
+    assert_view("plan_read_only", |console| {
         console.model.read_only.is_on = true;
-        planned(console, "X", drifted());
+        show_plan(console, "X", drifted());
         console.type_line("reset");
     });
-    picture("plan_read_only_forced", |console| {
+    assert_view("plan_read_only_forced", |console| {
         console.model.read_only.is_forced = true;
         let mut made = drifted();
-        made.skipped = vec![skipped("docs-writer", State::Scratch, READ_ONLY_REASON)];
-        planned(console, "X", made);
+        made.skipped = vec![skipped_agent(
+            "docs-writer",
+            State::Scratch,
+            READ_ONLY_REASON,
+        )];
+        show_plan(console, "X", made);
     });
-    picture("plan_protected", |console| {
+    assert_view("plan_protected", |console| {
         let mut made = plan(&[]);
-        made.skipped = vec![skipped("docs-writer", State::Scratch, READ_ONLY_REASON)];
-        planned(console, "X", made);
+        made.skipped = vec![skipped_agent(
+            "docs-writer",
+            State::Scratch,
+            READ_ONLY_REASON,
+        )];
+        show_plan(console, "X", made);
     });
 }
 
 #[test]
-fn plan_of_a_redo_and_of_a_run_that_is_undone() {
-    picture("redo_key", |console| {
-        planned(
+fn redo_and_run_undo_plans_match_snapshot() {
+    assert_view("redo_key", |console| {
+        show_plan(
             console,
             "Z",
-            undo(&["docs-writer"], false, UndoMode::Refuse),
+            undo_plan(&["docs-writer"], false, UndoMode::Refuse),
         );
     });
-    picture("undo_last_run", |console| {
-        let mut test_runner = seen("test-runner", State::Missing);
+    assert_view("undo_last_run", |console| {
+        let mut test_runner = observation_of("test-runner", State::Missing);
         test_runner.last_run = None;
         console.observe(vec![test_runner]);
         console.press("j j j j Space");
-        planned(
+        show_plan(
             console,
             "z",
-            undo(&["code-reviewer"], false, UndoMode::Refuse),
+            undo_plan(&["code-reviewer"], false, UndoMode::Refuse),
         );
     });
 }
 
 #[test]
-fn plan_with_hidden_marks() {
-    picture("plan_hidden", |console| {
+fn plan_with_hidden_marks_matches_snapshot() {
+    assert_view("plan_hidden", |console| {
         console.press("a / ! d o c s Enter");
         let agents = [
             ("docs-writer", State::Scratch),
             ("monitor-bot", State::Scratch),
         ];
-        planned(console, "X", plan(&agents));
+        show_plan(console, "X", plan(&agents));
     });
 }
 
 #[test]
-fn plan_of_an_undo() {
-    picture("undo_key", |console| {
-        planned(
+fn undo_plan_matches_snapshot() {
+    assert_view("undo_key", |console| {
+        show_plan(
             console,
             "z",
-            undo(&["docs-writer"], false, UndoMode::Refuse),
+            undo_plan(&["docs-writer"], false, UndoMode::Refuse),
         );
     });
-    picture("undo_choice", |console| {
-        planned(console, "z", undo(&["docs-writer"], true, UndoMode::Refuse));
+    assert_view("undo_choice", |console| {
+        show_plan(
+            console,
+            "z",
+            undo_plan(&["docs-writer"], true, UndoMode::Refuse),
+        );
     });
-    picture("undo_overwrite", |console| {
-        planned(console, "z", undo(&["docs-writer"], true, UndoMode::Refuse));
+    assert_view("undo_overwrite", |console| {
+        show_plan(
+            console,
+            "z",
+            undo_plan(&["docs-writer"], true, UndoMode::Refuse),
+        );
         console.press("o");
-        console.answer(undo(&["docs-writer"], true, UndoMode::Overwrite));
-        console.pass(KEY_GUARD_TIME);
+        console.answer_plan(undo_plan(&["docs-writer"], true, UndoMode::Overwrite));
+        console.advance(KEY_GUARD_TIME);
     });
 }
 
 #[test]
 fn read_only_undo_plan_says_so_and_fits() {
     for (columns, written_since) in [(60, false), (80, false), (80, true), (120, true)] {
-        let mut console = herd();
+        let mut console = fleet_of_every_state();
         console.send(Msg::Resized(columns, 24));
         console.press("!");
-        planned(
+        show_plan(
             &mut console,
             "z",
-            undo(&["docs-writer"], written_since, UndoMode::Refuse),
+            undo_plan(&["docs-writer"], written_since, UndoMode::Refuse),
         );
-        let shown = drawn(&console, "terminal");
+        let shown = rendered_text(&console, "terminal");
         let line = shown
             .lines()
             .find(|line| line.contains("Read-only: ! unlocks."));
@@ -240,12 +256,12 @@ fn read_only_undo_plan_says_so_and_fits() {
 }
 
 #[test]
-fn title_of_an_unlocked_plan_is_not_cut_at_80() {
-    let mut console = herd();
+fn unlocked_plan_title_fits_80_columns() {
+    let mut console = fleet_of_every_state();
     console.send(Msg::Resized(80, 24));
     console.press("! ! y");
-    planned(&mut console, "X", plan(&[("docs-writer", State::Scratch)]));
-    let shown = drawn(&console, "terminal");
+    show_plan(&mut console, "X", plan(&[("docs-writer", State::Scratch)]));
+    let shown = rendered_text(&console, "terminal");
     let title = shown.lines().next().unwrap();
     assert!(
         title.contains("RW unlocked  1 agent ") && !title.contains('…'),

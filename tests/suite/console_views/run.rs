@@ -5,21 +5,21 @@ use std::time::Duration;
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::engine::{Outcome, RunProgress, RunStage, State};
 
-use super::plan::planned;
-use super::{Console, SIZES, drawn, herd, picture};
-use crate::console_fleet::{plan, report};
+use super::plan::show_plan;
+use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
+use crate::console_fleet::{plan, run_report};
 
-const THREE: [(&str, State); 3] = [
+const THREE_AGENTS: [(&str, State); 3] = [
     ("code-reviewer", State::Drifted),
     ("docs-writer", State::Scratch),
     ("monitor-bot", State::Scratch),
 ];
 
-fn running(console: &mut Console) {
-    planned(console, "X", plan(&THREE));
+fn start_run(console: &mut TestConsole) {
+    show_plan(console, "X", plan(&THREE_AGENTS));
     console.type_line("reset 3");
     console.press("Enter");
-    let done = report(&[("code-reviewer", Outcome::Ok, None)])
+    let done = run_report(&[("code-reviewer", Outcome::Ok, None)])
         .results
         .remove(0);
     console.send(Msg::RunProgressed(RunProgress::AgentDone(done)));
@@ -27,11 +27,11 @@ fn running(console: &mut Console) {
         "docs-writer".to_string(),
         RunStage::Swap,
     )));
-    console.pass(Duration::from_secs(2));
+    console.advance(Duration::from_secs(2));
 }
 
-fn ended(console: &mut Console) {
-    running(console);
+fn finish_run(console: &mut TestConsole) {
+    start_run(console);
     let results = [
         ("code-reviewer", Outcome::Ok, None),
         (
@@ -41,33 +41,33 @@ fn ended(console: &mut Console) {
         ),
         ("monitor-bot", Outcome::NotStarted, Some("cancelled")),
     ];
-    let mut ended = report(&results);
+    let mut ended = run_report(&results);
     ended.retired_entries = vec!["code-reviewer/2026-02-12_0100.md".into()];
     console.send(Msg::RunEnded(Box::new(ended)));
 }
 
 #[test]
-fn run_in_progress() {
-    picture("run", running);
-    picture("run_cancelled", |console| {
-        running(console);
+fn running_run_matches_snapshot() {
+    assert_view("run", start_run);
+    assert_view("run_cancelled", |console| {
+        start_run(console);
         console.press("^c");
     });
 }
 
 #[test]
-fn run_counts_refused_agents_apart_from_failed() {
-    let mut console = herd();
+fn run_counts_refused_apart_from_failed() {
+    let mut console = fleet_of_every_state();
     console.send(Msg::Resized(80, 24));
-    running(&mut console);
-    let ended = report(&[
+    start_run(&mut console);
+    let ended = run_report(&[
         ("docs-writer", Outcome::Failed, None),
         ("monitor-bot", Outcome::Refused, None),
     ]);
     for done in ended.results {
         console.send(Msg::RunProgressed(RunProgress::AgentDone(done)));
     }
-    let shown = drawn(&console, "terminal");
+    let shown = rendered_text(&console, "terminal");
     let header = shown.lines().next().unwrap();
     assert!(
         header.ends_with("3/3  1 ok  1 failed, 1 refused  2s"),
@@ -76,25 +76,25 @@ fn run_counts_refused_agents_apart_from_failed() {
 }
 
 #[test]
-fn result_of_a_run() {
-    picture("result", |console| {
-        ended(console);
+fn run_result_matches_snapshot() {
+    assert_view("result", |console| {
+        finish_run(console);
         console.press("j");
     });
 }
 
 #[test]
-fn result_hints_at_what_can_be_done_about_it() {
+fn result_hints_depend_on_outcomes() {
     let hints = |outcomes: [Outcome; 2]| {
-        let mut console = herd();
-        running(&mut console);
+        let mut console = fleet_of_every_state();
+        start_run(&mut console);
         let [first, second] = outcomes;
         let results = [
             ("code-reviewer", first, None),
             ("docs-writer", second, None),
         ];
-        console.send(Msg::RunEnded(Box::new(report(&results))));
-        drawn(&console, "terminal")
+        console.send(Msg::RunEnded(Box::new(run_report(&results))));
+        rendered_text(&console, "terminal")
             .lines()
             .last()
             .unwrap()
@@ -113,16 +113,16 @@ fn result_hints_at_what_can_be_done_about_it() {
 }
 
 #[test]
-fn an_error_is_told_whole_below_its_result() {
+fn result_shows_whole_error_of_selected_row() {
     let why = "box:/srv/agents/".to_string() + &"deep/".repeat(30) + "MEMORY.md: Permission denied";
-    for size in SIZES {
-        let mut console = herd();
+    for size in TERMINAL_SIZES {
+        let mut console = fleet_of_every_state();
         console.send(Msg::Resized(size.0, size.1));
-        running(&mut console);
-        let mut report = report(&[("docs-writer", Outcome::Failed, Some(&why))]);
+        start_run(&mut console);
+        let mut report = run_report(&[("docs-writer", Outcome::Failed, Some(&why))]);
         report.results[0].hints = vec!["chmod u+r MEMORY.md".to_string()];
         console.send(Msg::RunEnded(Box::new(report)));
-        let shown = drawn(&console, "terminal");
+        let shown = rendered_text(&console, "terminal");
         assert!(shown.contains("hint: chmod u+r MEMORY.md"), "{shown}");
         assert!(shown.matches("Permission denied").count() >= 2, "{shown}");
         assert!(shown.contains("nothing was changed that could be undone"));

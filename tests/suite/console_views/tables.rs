@@ -8,7 +8,7 @@ use memory_shepherd::console::command::{self, COMMAND_TABLE};
 use memory_shepherd::engine::State;
 
 /// Returns the table of keys, from the table of commands.
-fn keys() -> String {
+fn key_table() -> String {
     let mut rows: Vec<_> = COMMAND_TABLE.iter().collect();
     rows.sort_by_key(|spec| spec.category);
     let mut text = "| Key | Where | What it does |\n|---|---|---|\n".to_string();
@@ -25,7 +25,7 @@ fn keys() -> String {
 }
 
 /// Returns the table of states, the worst first.
-fn states() -> String {
+fn state_table() -> String {
     let mut text = "| | State | What it means |\n|---|---|---|\n".to_string();
     for state in State::ALL {
         let sign = match state.glyph().trim_end() {
@@ -38,12 +38,12 @@ fn states() -> String {
 }
 
 /// Serialises the tests that write the page.
-static PAGE: Mutex<()> = Mutex::new(());
+static PAGE_LOCK: Mutex<()> = Mutex::new(());
 
 /// Compares the text between two marks of the page with a table, or writes it.
 #[track_caller]
-fn has_table(name: &str, table: &str) {
-    let _turn = PAGE.lock().unwrap_or_else(PoisonError::into_inner);
+fn assert_page_table(name: &str, table: &str) {
+    let _turn = PAGE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/console.md");
     let page = fs::read_to_string(&path).expect("docs/console.md");
     let (begin, end) = (format!("<!-- {name} -->"), format!("<!-- /{name} -->"));
@@ -69,10 +69,10 @@ fn has_table(name: &str, table: &str) {
 
 #[test]
 fn console_page_lists_every_key() {
-    has_table("keys", &keys());
+    assert_page_table("keys", &key_table());
 }
 
 #[test]
 fn console_page_explains_every_state() {
-    has_table("states", &states());
+    assert_page_table("states", &state_table());
 }

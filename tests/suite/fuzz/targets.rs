@@ -34,7 +34,7 @@ pub use sftp::sftp;
 pub use untrusted::untrusted;
 
 /// Stands between the parts of an input: the record separator of ASCII.
-pub const SPLIT: u8 = 0x1E;
+pub const PART_SEPARATOR: u8 = 0x1E;
 
 /// A target.
 pub type Target = fn(&[u8]);
@@ -52,8 +52,8 @@ pub const TARGETS: &[(&str, Target)] = &[
 ];
 
 /// The part of that number; empty where there is none.
-fn part(bytes: &[u8], number: usize) -> &[u8] {
-    let mut parts = bytes.split(|byte| *byte == SPLIT);
+fn input_part(bytes: &[u8], number: usize) -> &[u8] {
+    let mut parts = bytes.split(|byte| *byte == PART_SEPARATOR);
     parts.nth(number).unwrap_or_default()
 }
 
@@ -69,7 +69,7 @@ fn folder() -> TempDir {
 
 const CONFIG: &str = "/etc/fleet/memory-shepherd.conf";
 
-fn parse(text: &[u8]) -> Result<Config, ConfigErrors> {
+fn parse_config(text: &[u8]) -> Result<Config, ConfigErrors> {
     let env = ConfigEnvironment {
         cwd: PathBuf::from("/"),
         home: Some(PathBuf::from("/home/operator")),
@@ -82,15 +82,15 @@ fn parse(text: &[u8]) -> Result<Config, ConfigErrors> {
 }
 
 /// A whole minute of the years from 1970 to 9999.
-fn minute(number: u32) -> DateTime<FixedOffset> {
+fn time_of_minute(number: u32) -> DateTime<FixedOffset> {
     let zone = FixedOffset::east_opt(3600).unwrap();
     let minutes = i64::from(number) % (8029 * 365 * 24 * 60);
     zone.timestamp_opt(minutes * 60, 0).unwrap()
 }
 
-fn engine_of(config: &str, transport: FakeTransport) -> Engine {
+fn engine_with_config(config: &str, transport: FakeTransport) -> Engine {
     Engine::new(EngineSetup {
-        config: parse(config.as_bytes()).unwrap(),
+        config: parse_config(config.as_bytes()).unwrap(),
         clock: Arc::new(SystemClock),
         transports: Arc::new(SingleTransport(Arc::new(transport))),
         user: "operator".to_string(),

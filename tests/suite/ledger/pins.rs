@@ -1,18 +1,18 @@
 //! Entries that retention never deletes, because somebody said so.
 
-use super::super::world::{BASELINE, Interposer, Moment};
-use super::retention::{DAY, age, aged, confirm_date};
+use super::super::world::{BASELINE, InterposingTransport, TransportCall};
+use super::retention::{DAY, confirm_date, set_entry_age, world_with_expired_entry};
 use super::*;
 use memory_shepherd::engine::Operation;
 
-fn pins(world: &World) -> PathBuf {
-    world.archive().join(".shepherd/pins")
+fn pins_path(world: &World) -> PathBuf {
+    world.archive_directory().join(".shepherd/pins")
 }
 
 /// Forms in which an entry may be typed.
-fn spellings(world: &World, entry: &Path) -> Vec<PathBuf> {
+fn entry_path_spellings(world: &World, entry: &Path) -> Vec<PathBuf> {
     let name = entry.file_name().unwrap().to_str().unwrap();
-    let archive = world.archive();
+    let archive = world.archive_directory();
     let link = world.root.join("link");
     let _ = std::os::unix::fs::symlink(&archive, &link);
     let folder_link = world.root.join("scout-link");
@@ -34,18 +34,18 @@ fn spellings(world: &World, entry: &Path) -> Vec<PathBuf> {
 }
 
 /// What the next reset of the whole fleet would delete.
-fn expiring(world: &World) -> Vec<PathBuf> {
+fn expiring_entries(world: &World) -> Vec<PathBuf> {
     let plan = world.engine().plan_reset(&["scout".to_string()], false);
     plan.unwrap().retention.unwrap().entries
 }
 
 #[test]
-fn pin_holds_in_whatever_form_it_was_typed() {
-    let (world, entry, _) = aged();
+fn pin_accepts_every_spelling_of_a_path() {
+    let (world, entry, _) = world_with_expired_entry();
     let engine = world.engine();
     let one = [entry.clone()];
-    assert_eq!(expiring(&world), one);
-    for typed in spellings(&world, &entry) {
+    assert_eq!(expiring_entries(&world), one);
+    for typed in entry_path_spellings(&world, &entry) {
         let typed = [typed];
         assert_eq!(engine.set_pinned(&typed, true).unwrap(), one, "{typed:?}");
         assert_eq!(
@@ -58,17 +58,17 @@ fn pin_holds_in_whatever_form_it_was_typed() {
                 .iter()
                 .any(|it| it.is_pinned && it.entry.path == entry)
         );
-        assert_eq!(expiring(&world), Vec::<PathBuf>::new(), "{typed:?}");
+        assert_eq!(expiring_entries(&world), Vec::<PathBuf>::new(), "{typed:?}");
         assert_eq!(engine.set_pinned(&typed, false).unwrap(), one, "{typed:?}");
-        assert_eq!(fs::read(pins(&world)).unwrap(), b"", "{typed:?}");
+        assert_eq!(fs::read(pins_path(&world)).unwrap(), b"", "{typed:?}");
     }
 }
 
 #[test]
-fn pin_line_of_an_earlier_version_holds() {
-    let (world, entry, _) = aged();
+fn pin_line_of_earlier_version_holds() {
+    let (world, entry, _) = world_with_expired_entry();
     let name = entry.file_name().unwrap().to_str().unwrap();
-    let archive = world.archive();
+    let archive = world.archive_directory();
     for line in [
         format!("scout//{name}"),
         format!("scout/./{name}"),
@@ -80,8 +80,8 @@ fn pin_line_of_an_earlier_version_holds() {
         format!("  scout/{name} \t"),
         format!("scout/../scout/{name}"),
     ] {
-        fs::write(pins(&world), format!("# a note\n{line}\n")).unwrap();
-        assert_eq!(expiring(&world), Vec::<PathBuf>::new(), "{line}");
+        fs::write(pins_path(&world), format!("# a note\n{line}\n")).unwrap();
+        assert_eq!(expiring_entries(&world), Vec::<PathBuf>::new(), "{line}");
         let one = [entry.clone()];
         assert_eq!(
             world.engine().set_pinned(&one, true).unwrap(),
@@ -92,21 +92,21 @@ fn pin_line_of_an_earlier_version_holds() {
             one,
             "{line}"
         );
-        assert_eq!(fs::read(pins(&world)).unwrap(), b"# a note\n");
+        assert_eq!(fs::read(pins_path(&world)).unwrap(), b"# a note\n");
     }
 }
 
 #[test]
 fn pins_are_recorded_in_the_ledger() {
-    let (world, entry, _) = aged();
+    let (world, entry, _) = world_with_expired_entry();
     let engine = world.engine();
     let typed = [PathBuf::from(format!("./{}/", entry.display()))];
-    let before = world.records().len();
+    let before = world.read_records().len();
     engine.set_pinned(&typed, true).unwrap();
     // Nothing changes, so nothing is recorded.
     engine.set_pinned(&typed, true).unwrap();
     engine.set_pinned(&typed, false).unwrap();
-    let records = world.records();
+    let records = world.read_records();
     let told: Vec<(Operation, &[PathBuf])> = records[before..]
         .iter()
         .map(|record| {
@@ -131,10 +131,10 @@ fn pins_are_recorded_in_the_ledger() {
 }
 
 #[test]
-fn pinned_entry_stays_until_it_is_unpinned() {
-    let (world, entry, _) = aged();
+fn pinned_entry_stays_until_unpinned() {
+    let (world, entry, _) = world_with_expired_entry();
     fs::write(
-        pins(&world),
+        pins_path(&world),
         "# kept for the auditors\ngone/2020-01-01_0000.md",
     )
     .unwrap();
@@ -145,7 +145,7 @@ fn pinned_entry_stays_until_it_is_unpinned() {
         engine.set_pinned(&one, true).unwrap(),
         Vec::<PathBuf>::new()
     );
-    let text = fs::read_to_string(pins(&world)).unwrap();
+    let text = fs::read_to_string(pins_path(&world)).unwrap();
     let kept = "# kept for the auditors\ngone/2020-01-01_0000.md\n";
     assert_eq!(text, format!("{kept}{}\n", entry.display()));
     assert_eq!(world.reset().report.retired_entries, Vec::<PathBuf>::new());
@@ -161,9 +161,9 @@ fn pinned_entry_stays_until_it_is_unpinned() {
     );
     assert!(listed[1].is_needed && !listed[1].is_pinned);
     // By its whole path, too.
-    let whole = world.archive().join(&entry);
+    let whole = world.archive_directory().join(&entry);
     assert_eq!(engine.set_pinned(&[whole], false).unwrap(), one);
-    assert_eq!(fs::read_to_string(pins(&world)).unwrap(), kept);
+    assert_eq!(fs::read_to_string(pins_path(&world)).unwrap(), kept);
     // What is gone can be unpinned, and not pinned.
     let gone = [PathBuf::from("gone/2020-01-01_0000.md")];
     assert_eq!(engine.set_pinned(&gone, false).unwrap(), gone);
@@ -178,12 +178,12 @@ fn pinned_entry_stays_until_it_is_unpinned() {
         assert_eq!(error.kind(), ErrorKind::User, "{error}");
     }
     // All or none.
-    let newest = PathBuf::from("scout").join(world.entries("scout").pop().unwrap());
+    let newest = PathBuf::from("scout").join(world.entry_names("scout").pop().unwrap());
     engine
         .set_pinned(&[newest, "nothing".into()], true)
         .unwrap_err();
     assert_eq!(
-        fs::read_to_string(pins(&world)).unwrap(),
+        fs::read_to_string(pins_path(&world)).unwrap(),
         "# kept for the auditors\n"
     );
 }
@@ -191,7 +191,7 @@ fn pinned_entry_stays_until_it_is_unpinned() {
 /// What a line was meant for must not be deleted.
 #[test]
 fn pin_line_without_an_entry_keeps_its_directory() {
-    let (world, entry, _) = aged();
+    let (world, entry, _) = world_with_expired_entry();
     let one = [entry.clone()];
     for line in [
         "scout/2020-01-01_0001.md",
@@ -199,7 +199,7 @@ fn pin_line_without_an_entry_keeps_its_directory() {
         "MEMORY.md",
         "../x",
     ] {
-        fs::write(pins(&world), format!("# a note\n\n{line}\n")).unwrap();
+        fs::write(pins_path(&world), format!("# a note\n\n{line}\n")).unwrap();
         let plan = world.engine().plan_reset(&["scout".to_string()], false);
         let retention = plan.unwrap().retention.unwrap();
         assert_eq!(retention.entries, Vec::<PathBuf>::new(), "{line}");
@@ -207,16 +207,16 @@ fn pin_line_without_an_entry_keeps_its_directory() {
         assert!(notes.contains("keeps 1 entry older than"), "{notes}");
         let told = format!(
             "line 3 of {} names no entry: {line}",
-            pins(&world).display()
+            pins_path(&world).display()
         );
         assert!(notes.contains(&told), "{notes}");
         let faults = world.engine().pin_faults().unwrap();
         assert_eq!(faults.len(), 1, "{line}");
     }
     // Of another directory.
-    fs::create_dir(world.archive().join("other")).unwrap();
-    fs::write(pins(&world), "other/2020-01-01_0000.md\n").unwrap();
-    assert_eq!(expiring(&world), one);
+    fs::create_dir(world.archive_directory().join("other")).unwrap();
+    fs::write(pins_path(&world), "other/2020-01-01_0000.md\n").unwrap();
+    assert_eq!(expiring_entries(&world), one);
 }
 
 /// An appended entry is nothing without the beginning that another entry holds.
@@ -224,34 +224,39 @@ fn pin_line_without_an_entry_keeps_its_directory() {
 fn pin_of_an_appended_entry_keeps_its_beginning() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
-    let memory = world.memory("scout");
-    let transport = Interposer::new(world.local(), move |moment| {
-        if moment == Moment::Before("swap") {
+    let memory = world.memory_path("scout");
+    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        if moment == TransportCall::Before("swap") {
             fs::write(&memory, format!("{BASELINE}- old\n- late\n")).unwrap();
         }
         Ok(())
     });
-    let ran = world.reset_by(&world.engine_on(transport));
-    let entries: Vec<PathBuf> = ran.ok().entries.iter().map(|it| it.path.clone()).collect();
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    let entries: Vec<PathBuf> = ran
+        .assert_ok()
+        .entries
+        .iter()
+        .map(|it| it.path.clone())
+        .collect();
     let [begin, end] = entries.as_slice() else {
         panic!("{entries:?}");
     };
     assert!(end.to_str().unwrap().ends_with("-appended.md"));
     world.clock.advance(DAY * 40);
     for entry in &entries {
-        age(&world, entry, 40);
+        set_entry_age(&world, entry, 40);
     }
     confirm_date(&world);
     world.write_scratch("scout", "- new\n");
-    assert_eq!(expiring(&world).len(), 2);
+    assert_eq!(expiring_entries(&world).len(), 2);
     let engine = world.engine();
     engine
         .set_pinned(std::slice::from_ref(begin), true)
         .unwrap();
-    assert_eq!(expiring(&world), std::slice::from_ref(end));
+    assert_eq!(expiring_entries(&world), std::slice::from_ref(end));
     engine
         .set_pinned(std::slice::from_ref(begin), false)
         .unwrap();
     engine.set_pinned(std::slice::from_ref(end), true).unwrap();
-    assert_eq!(expiring(&world), Vec::<PathBuf>::new());
+    assert_eq!(expiring_entries(&world), Vec::<PathBuf>::new());
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Ages an entry by its inode, too, and answers where it is.
-pub(super) fn age(world: &World, entry: &Path, days: u32) -> PathBuf {
-    let path = world.archive().join(entry);
+pub(super) fn set_entry_age(world: &World, entry: &Path, days: u32) -> PathBuf {
+    let path = world.archive_directory().join(entry);
     let now: std::time::SystemTime = world.clock.now().into();
     let file = fs::File::options().write(true).open(&path).unwrap();
     file.set_modified(now - DAY * days).unwrap();
@@ -18,14 +18,14 @@ pub(super) fn age(world: &World, entry: &Path, days: u32) -> PathBuf {
 }
 
 /// A world whose first entry is old enough to go with the next run.
-pub(super) fn aged() -> (World, PathBuf, String) {
+pub(super) fn world_with_expired_entry() -> (World, PathBuf, String) {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
     let ran = world.reset();
-    let entry = ran.ok().entries[0].path.clone();
+    let entry = ran.assert_ok().entries[0].path.clone();
     let run = ran.report.run.clone();
     world.clock.advance(DAY * 40);
-    age(&world, &entry, 40);
+    set_entry_age(&world, &entry, 40);
     confirm_date(&world);
     world.write_scratch("scout", "- new\n");
     (world, entry, run)
@@ -38,11 +38,11 @@ pub(super) fn confirm_date(world: &World) {
 }
 
 #[test]
-fn what_is_deleted_is_recorded_and_verifies() {
-    let (world, entry, run) = aged();
+fn deleted_entries_are_recorded_and_verify() {
+    let (world, entry, run) = world_with_expired_entry();
     let ran = world.reset();
     assert_eq!(ran.report.retired_entries, std::slice::from_ref(&entry));
-    let records = world.records();
+    let records = world.read_records();
     let last = &records[records.len() - 1];
     assert_eq!(last.event.operation, Operation::Retire);
     assert_eq!(last.event.retired_entries, std::slice::from_ref(&entry));
@@ -60,12 +60,12 @@ fn what_is_deleted_is_recorded_and_verifies() {
     );
     // The same by hand is a loss.
     let path = world
-        .archive()
+        .archive_directory()
         .join("scout")
-        .join(world.entries("scout").pop().unwrap());
+        .join(world.entry_names("scout").pop().unwrap());
     let bytes = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
-    finds(&world, FindingSubject::Entry, "is missing");
+    assert_single_finding(&world, FindingSubject::Entry, "is missing");
     fs::write(&path, bytes).unwrap();
     // The old run cannot be undone, and says why.
     let plan = world
@@ -83,19 +83,19 @@ fn what_is_deleted_is_recorded_and_verifies() {
         )
     );
     // The later one can.
-    world.undo("scout", UndoMode::Refuse).ok();
-    assert!(world.read("scout").ends_with(b"- new\n"));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert!(world.read_memory("scout").ends_with(b"- new\n"));
 }
 
 #[test]
-fn what_was_recorded_and_not_deleted_is_no_lie() {
-    let (world, entry, run) = aged();
-    let path = world.archive().join(&entry);
+fn recorded_deletion_left_undone_verifies() {
+    let (world, entry, run) = world_with_expired_entry();
+    let path = world.archive_directory().join(&entry);
     let bytes = fs::read(&path).unwrap();
-    world.reset().ok();
+    world.reset().assert_ok();
     // As if the run had been killed before it deleted.
     fs::write(&path, &bytes).unwrap();
-    age(&world, &entry, 40);
+    set_entry_age(&world, &entry, 40);
     let found = verify(&world.engine(), None);
     assert_eq!(
         (found.worst_kind(), found.counts.unrecorded_entries),
@@ -118,15 +118,15 @@ fn what_was_recorded_and_not_deleted_is_no_lie() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_not_deleted() {
-    let (world, entry, _) = aged();
+fn unrecordable_deletion_is_not_made() {
+    let (world, entry, _) = world_with_expired_entry();
     let engine = world.engine();
     let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
     assert_eq!(
         plan.retention.as_ref().unwrap().entries,
         std::slice::from_ref(&entry)
     );
-    let file = ledger(&world);
+    let file = ledger_path(&world);
     let mut lines = Vec::new();
     let report = engine.apply_plan(&plan, true, &AtomicBool::new(false), &mut |progress| {
         match progress {
@@ -143,31 +143,31 @@ fn what_cannot_be_recorded_is_not_deleted() {
     });
     assert_eq!(report.retired_entries, Vec::<PathBuf>::new());
     assert_eq!(report.worst_kind(), Some(ErrorKind::Host), "{lines:?}");
-    assert!(world.archive().join(entry).exists());
+    assert!(world.archive_directory().join(entry).exists());
 }
 
 #[test]
-fn only_what_the_plan_showed_is_deleted() {
-    let (world, entry, _) = aged();
+fn retention_deletes_only_planned_entries() {
+    let (world, entry, _) = world_with_expired_entry();
     let engine = world.engine();
     let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
     // Two more have come since: one old, one that stands at the other's name.
     let later = Path::new("scout/2026-01-01_0900.md");
-    fs::write(world.archive().join(later), "x").unwrap();
-    age(&world, later, 60);
+    fs::write(world.archive_directory().join(later), "x").unwrap();
+    set_entry_age(&world, later, 60);
     let again = engine.plan_reset(&["scout".to_string()], false).unwrap();
     assert_ne!(again.hash, plan.hash, "it deletes another one");
-    let ran = super::super::world::apply(&engine, &plan);
+    let ran = super::super::world::apply_plan(&engine, &plan);
     assert_eq!(ran.report.retired_entries, [entry]);
-    assert!(world.archive().join(later).exists());
+    assert!(world.archive_directory().join(later).exists());
     // The next one shows it, and deletes it though nothing was reset.
-    assert_eq!(world.reset().ended(Outcome::Unchanged).kind, None);
-    assert!(!world.archive().join(later).exists());
+    assert_eq!(world.reset().assert_outcome(Outcome::Unchanged).kind, None);
+    assert!(!world.archive_directory().join(later).exists());
 }
 
 #[test]
-fn a_plan_shows_what_goes_when_a_newer_entry_has_come() {
-    let (world, entry, _) = aged();
+fn plan_shows_entries_that_expire_with_its_reset() {
+    let (world, entry, _) = world_with_expired_entry();
     // Still the newest, and so it stays.
     assert_eq!(world.engine().expired_entries().unwrap(), []);
     let engine = world.engine();
@@ -181,28 +181,28 @@ fn a_plan_shows_what_goes_when_a_newer_entry_has_come() {
 }
 
 #[test]
-fn the_newest_of_each_agent_stays_also_in_a_shared_folder() {
+fn newest_entry_per_agent_in_shared_directory_stays() {
     let mut world = World::new(&["scout"]);
-    world.add("ranger", "archive_subdir = scout");
+    world.add_agent("ranger", "archive_subdir = scout");
     world.set_baseline("ranger", super::super::world::BASELINE);
     world.write_scratch("ranger", "- old\n");
     let ran = world.reset();
-    let of_ranger = ran.of("ranger").entries[0].path.clone();
+    let of_ranger = ran.result_of("ranger").entries[0].path.clone();
     world.clock.advance(DAY * 40);
-    age(&world, &of_ranger, 40);
+    set_entry_age(&world, &of_ranger, 40);
     confirm_date(&world);
     world.write_scratch("scout", "- new\n");
     assert_eq!(world.reset().report.retired_entries, Vec::<PathBuf>::new());
-    assert!(world.archive().join(of_ranger).exists());
+    assert!(world.archive_directory().join(of_ranger).exists());
 }
 
 #[test]
-fn nothing_is_deleted_while_pins_cannot_be_read() {
-    let (world, entry, _) = aged();
-    fs::create_dir(world.archive().join(".shepherd/pins")).unwrap();
+fn unreadable_pins_stop_retention() {
+    let (world, entry, _) = world_with_expired_entry();
+    fs::create_dir(world.archive_directory().join(".shepherd/pins")).unwrap();
     let ran = world.reset();
     assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Host));
-    assert!(world.archive().join(entry).exists());
+    assert!(world.archive_directory().join(entry).exists());
     let [trouble] = ran.report.errors.as_slice() else {
         panic!("{:?}", ran.report.errors)
     };
@@ -220,11 +220,11 @@ fn expired_entries(world: &World, agents: &[&str]) -> Vec<PathBuf> {
     let ran = world.reset();
     let old: Vec<PathBuf> = agents
         .iter()
-        .map(|agent| ran.of(agent).entries[0].path.clone())
+        .map(|agent| ran.result_of(agent).entries[0].path.clone())
         .collect();
     world.clock.advance(DAY * 40);
     for entry in &old {
-        age(world, entry, 40);
+        set_entry_age(world, entry, 40);
     }
     for agent in agents {
         world.write_scratch(agent, "- new\n");
@@ -239,18 +239,18 @@ fn failed_agent_keeps_its_entries_and_no_others() {
         let world = World::new(&["ranger", "scout"]);
         let old = expired_entries(&world, &["ranger", "scout"]);
         if is_tampered {
-            world.seal();
+            world.write_seal();
             world.set_baseline("scout", "# Other rules\n\n---\n");
         } else {
-            fs::remove_file(world.baseline("scout")).unwrap();
+            fs::remove_file(world.baseline_path("scout")).unwrap();
         }
         let ran = world.reset();
-        assert!(ran.of("scout").outcome.is_failure());
+        assert!(ran.result_of("scout").outcome.is_failure());
         assert_eq!(ran.report.retired_entries, old[..1]);
         let note = "retention keeps 1 entry older than 30 days of scout, whose run failed";
         assert_eq!(ran.report.notes, [note]);
         assert!(ran.lines.iter().any(|line| line.ends_with(note)));
-        assert!(world.archive().join(&old[1]).exists());
+        assert!(world.archive_directory().join(&old[1]).exists());
     }
 }
 
@@ -258,7 +258,7 @@ fn failed_agent_keeps_its_entries_and_no_others() {
 fn unreadable_directory_stops_retention_there_only() {
     let world = World::new(&["ranger", "scout"]);
     let old = expired_entries(&world, &["ranger"]);
-    let directory = world.archive().join("scout");
+    let directory = world.archive_directory().join("scout");
     fs::write(&directory, "in the way").unwrap();
     let ran = world.reset();
     assert_eq!(ran.report.retired_entries, old);
@@ -273,40 +273,43 @@ fn run_of_one_agent_deletes_its_own_entries() {
     let engine = world.engine();
     let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
     assert_eq!(plan.retention.as_ref().unwrap().entries, old[1..]);
-    let ran = super::super::world::apply(&engine, &plan);
+    let ran = super::super::world::apply_plan(&engine, &plan);
     assert_eq!(ran.report.retired_entries, old[1..]);
     // An undo is a run, too.
     let names = vec!["ranger".to_string()];
     let target = UndoTarget::Agents(names);
-    let ran = world.undo_of(&target, UndoMode::Overwrite);
+    let ran = world.undo_target(&target, UndoMode::Overwrite);
     assert_eq!(ran.report.retired_entries, old[..1]);
     assert_eq!(verify(&world.engine(), None).worst_kind(), None);
 }
 
 #[test]
-fn entries_of_an_agent_that_left_expire() {
+fn entries_of_removed_agent_expire() {
     let mut world = World::new(&["scout"]);
-    world.add("ranger", "archive_subdir = team/ranger");
+    world.add_agent("ranger", "archive_subdir = team/ranger");
     world.set_baseline("ranger", super::super::world::BASELINE);
     let old = expired_entries(&world, &["ranger", "scout"]);
-    let folder = world.archive().join("team/ranger");
+    let folder = world.archive_directory().join("team/ranger");
     // Somebody's own copy, of which no record tells.
     let copy = Path::new("team/ranger/2026-01-01_0900.md");
     let kept = Path::new("kept/2026-01-01_0900.md");
-    fs::create_dir(world.archive().join("kept")).unwrap();
+    fs::create_dir(world.archive_directory().join("kept")).unwrap();
     for path in [copy, kept] {
-        fs::write(world.archive().join(path), "x").unwrap();
-        age(&world, path, 70);
+        fs::write(world.archive_directory().join(path), "x").unwrap();
+        set_entry_age(&world, path, 70);
     }
-    let world = world.without("ranger");
+    let world = world.without_agent("ranger");
     // It may be in another config with this archive, and a longer retention time.
     assert_eq!(world.reset().report.retired_entries, old[1..]);
     world.clock.advance(DAY * 31);
     confirm_date(&world);
     assert_eq!(world.reset().report.retired_entries, old[..1]);
-    let left = super::super::world::names(&folder);
+    let left = super::super::world::sorted_names(&folder);
     assert_eq!(left.len(), 2, "the newest, and the copy: {left:?}");
-    assert!(world.archive().join(copy).exists() && world.archive().join(kept).exists());
+    assert!(
+        world.archive_directory().join(copy).exists()
+            && world.archive_directory().join(kept).exists()
+    );
 }
 
 /// A clock of its own for one run, so far from the start of the world's.
@@ -317,15 +320,16 @@ fn clock_at(days: u32, hours: u32) -> std::sync::Arc<super::super::world::TestCl
 }
 
 #[test]
-fn run_with_a_clock_far_ahead_deletes_nothing() {
+fn clock_far_ahead_deletes_nothing() {
     let world = World::new(&["scout"]);
     let run_in = |world: &World, days, hours, note: &str| {
         let clock = clock_at(days, hours);
         world.write_scratch("scout", note);
-        let ran = world.reset_by(&world.engine_of(clock.clone(), world.local()));
+        let ran = world
+            .reset_with_engine(&world.engine_with_clock(clock.clone(), world.local_transport()));
         assert_eq!(ran.report.worst_kind(), None, "{:?}", ran.lines);
-        for entry in &ran.of("scout").entries {
-            let path = world.archive().join(&entry.path);
+        for entry in &ran.result_of("scout").entries {
+            let path = world.archive_directory().join(&entry.path);
             let file = fs::File::options().write(true).open(path).unwrap();
             file.set_modified(clock.now().into()).unwrap();
         }
@@ -365,13 +369,13 @@ fn run_with_a_clock_far_ahead_deletes_nothing() {
         later.notes
     );
     let (seq, _) = world
-        .engine_of(clock_at(4, 4), world.local())
+        .engine_with_clock(clock_at(4, 4), world.local_transport())
         .future_record()
         .unwrap()
         .unwrap();
     assert_eq!(seq, 5);
     for entry in &entries {
-        assert!(world.archive().join(entry).exists());
+        assert!(world.archive_directory().join(entry).exists());
     }
     // They go in their time.
     let mut gone = Vec::new();
@@ -382,33 +386,33 @@ fn run_with_a_clock_far_ahead_deletes_nothing() {
 }
 
 #[test]
-fn clocks_that_are_apart_delete_what_is_due() {
+fn alternating_clocks_delete_expired_entries() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
-    let old = world.reset().ok().entries[0].path.clone();
+    let old = world.reset().assert_ok().entries[0].path.clone();
     world.write_scratch("scout", "- newer\n");
-    world.reset().ok();
-    age(&world, &old, 60);
+    world.reset().assert_ok();
+    set_entry_age(&world, &old, 60);
     let mut gone = Vec::new();
     // Each second run is of a machine whose clock is ahead.
     for quarter in 0..200 {
         let clock = clock_at(60, 2 * (quarter % 2));
         clock.advance(Duration::from_secs(900 * u64::from(quarter)));
-        let ran = world.reset_by(&world.engine_of(clock, world.local()));
+        let ran = world.reset_with_engine(&world.engine_with_clock(clock, world.local_transport()));
         gone.extend(ran.report.retired_entries);
     }
     assert_eq!(gone, [old]);
 }
 
 #[test]
-fn after_a_long_break_the_second_run_deletes() {
+fn long_pause_delays_retention_by_a_day() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
-    let old = world.reset().ok().entries[0].path.clone();
+    let old = world.reset().assert_ok().entries[0].path.clone();
     world.write_scratch("scout", "- newer\n");
-    world.reset().ok();
+    world.reset().assert_ok();
     world.clock.advance(DAY * 60);
-    age(&world, &old, 60);
+    set_entry_age(&world, &old, 60);
     let first = world.reset().report;
     assert_eq!((first.retired_entries, first.notes.len()), (vec![], 1));
     world.clock.advance(Duration::from_secs(3 * 3600));
@@ -419,17 +423,20 @@ fn after_a_long_break_the_second_run_deletes() {
 }
 
 #[test]
-fn entry_of_a_run_with_a_clock_behind_stays() {
+fn entry_of_run_with_slow_clock_stays() {
     let world = World::new(&["scout"]);
     world.clock.advance(DAY * 400);
     world.write_scratch("scout", "- first\n");
-    world.reset().ok();
+    world.reset().assert_ok();
     world.clock.advance(DAY);
     // Named and dated as of 400 days ago.
     let behind = clock_at(0, 0);
     world.write_scratch("scout", "- behind\n");
-    let ran = world.reset_by(&world.engine_of(behind.clone(), world.local()));
-    let entry = world.archive().join(&ran.ok().entries[0].path);
+    let ran =
+        world.reset_with_engine(&world.engine_with_clock(behind.clone(), world.local_transport()));
+    let entry = world
+        .archive_directory()
+        .join(&ran.assert_ok().entries[0].path);
     let file = fs::File::options().write(true).open(&entry).unwrap();
     file.set_modified(behind.now().into()).unwrap();
     let mut days = 0;
@@ -438,7 +445,7 @@ fn entry_of_a_run_with_a_clock_behind_stays() {
         world.clock.advance(DAY);
         days += 1;
         world.write_scratch("scout", format!("- {days}\n"));
-        world.reset().ok();
+        world.reset().assert_ok();
     }
     assert!(days > 29, "it went after {days} days");
 }

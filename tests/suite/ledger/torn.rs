@@ -4,18 +4,18 @@ use super::*;
 use memory_shepherd::engine::{Operation, UndoMode};
 
 fn log(world: &World) -> PathBuf {
-    world.archive().join("reset.log")
+    world.archive_directory().join("reset.log")
 }
 
 /// A world with three runs, whose log tells of the second one last: the third came to
 /// append its records, and not to its end.
-fn interrupted() -> (World, Vec<String>) {
-    let world = lived();
+fn world_with_interrupted_run() -> (World, Vec<String>) {
+    let world = world_with_three_runs();
     let text = fs::read_to_string(log(&world)).unwrap();
     let last = text.rfind("ended: ").unwrap();
     let line = text[..last].rfind('\n').unwrap();
     fs::write(log(&world), &text[..=line]).unwrap();
-    let ledger = fs::read_to_string(ledger(&world)).unwrap();
+    let ledger = fs::read_to_string(ledger_path(&world)).unwrap();
     (world, ledger.lines().map(str::to_string).collect())
 }
 
@@ -45,22 +45,22 @@ fn torn_tails(lines: &[String]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn torn_append_that_ends_with_a_line_feed_is_cut_off() {
-    let (world, lines) = interrupted();
+fn torn_append_ending_in_line_feed_is_cut() {
+    let (world, lines) = world_with_interrupted_run();
     let kept = lines[..4].join("\n") + "\n";
     for (number, tail) in torn_tails(&lines).into_iter().enumerate() {
-        fs::write(ledger(&world), [kept.as_bytes(), &tail].concat()).unwrap();
+        fs::write(ledger_path(&world), [kept.as_bytes(), &tail].concat()).unwrap();
         let found = verify(&world.engine(), None);
         assert_eq!(found.findings, [], "tail {number}");
         assert_eq!(
             (found.ledger.seq, found.ledger.torn_bytes),
             (4, tail.len() as u64)
         );
-        assert_eq!(world.records().len(), 4, "tail {number}");
+        assert_eq!(world.read_records().len(), 4, "tail {number}");
         assert!(world.observe("scout").ledger_error.is_none());
         world.write_scratch("scout", format!("- after tail {number}\n"));
         assert_eq!(world.reset().report.worst_kind(), None, "tail {number}");
-        let records = world.records();
+        let records = world.read_records();
         assert_eq!(records.len(), 7, "tail {number}");
         assert_eq!(records[4].event.operation, Operation::Repair);
         let note = records[4].event.note.clone().unwrap();
@@ -71,19 +71,19 @@ fn torn_append_that_ends_with_a_line_feed_is_cut_off() {
                 tail.len()
             )
         );
-        let torn = world.archive().join(".shepherd/ledger.torn");
+        let torn = world.archive_directory().join(".shepherd/ledger.torn");
         assert_eq!(fs::read(torn).unwrap(), tail);
         assert_eq!(findings(&world), []);
-        world.undo("scout", UndoMode::Refuse).ok();
+        world.undo("scout", UndoMode::Refuse).assert_ok();
         fs::remove_file(log(&world)).unwrap();
     }
 }
 
 #[test]
-fn record_that_somebody_changed_is_no_torn_append() {
-    let (world, lines) = interrupted();
+fn changed_record_is_not_a_torn_append() {
+    let (world, lines) = world_with_interrupted_run();
     let broken = |lines: &[String], what: &str| {
-        fs::write(ledger(&world), lines.join("\n") + "\n").unwrap();
+        fs::write(ledger_path(&world), lines.join("\n") + "\n").unwrap();
         let found = findings(&world);
         assert!(
             found.iter().any(|it| it.0 == FindingSubject::Ledger),
@@ -97,7 +97,7 @@ fn record_that_somebody_changed_is_no_torn_append() {
             Some(ErrorKind::Integrity),
             "{what}"
         );
-        assert!(world.read("scout").ends_with(b"- note\n"), "{what}");
+        assert!(world.read_memory("scout").ends_with(b"- note\n"), "{what}");
     };
     // No record, before records of another run.
     let mut all = lines.clone();
@@ -113,9 +113,9 @@ fn record_that_somebody_changed_is_no_torn_append() {
 }
 
 #[test]
-fn damage_to_what_the_log_tells_of_is_no_torn_append() {
-    let world = lived();
-    let whole = fs::read(ledger(&world)).unwrap();
+fn damage_to_logged_record_is_not_a_torn_append() {
+    let world = world_with_three_runs();
+    let whole = fs::read(ledger_path(&world)).unwrap();
     let lines = String::from_utf8(whole.clone()).unwrap();
     let last = lines.lines().last().unwrap().len();
     let start = whole.len() - last - 1;
@@ -126,7 +126,7 @@ fn damage_to_what_the_log_tells_of_is_no_torn_append() {
         ("cut", whole[..whole.len() - 9].to_vec()),
         ("without its line feed", whole[..whole.len() - 1].to_vec()),
     ] {
-        fs::write(ledger(&world), bytes).unwrap();
+        fs::write(ledger_path(&world), bytes).unwrap();
         let found = findings(&world);
         assert!(
             found.iter().any(|it| it.0 == FindingSubject::Ledger),
@@ -141,20 +141,20 @@ fn damage_to_what_the_log_tells_of_is_no_torn_append() {
     }
     // Moved away as evidence with the log, it is not in the way of a new one, torn or not.
     fs::remove_file(log(&world)).unwrap();
-    fs::write(ledger(&world), b"{\"seq\":1,\"pre\0\n").unwrap();
+    fs::write(ledger_path(&world), b"{\"seq\":1,\"pre\0\n").unwrap();
     assert_eq!(world.reset().report.worst_kind(), None);
     assert_eq!(findings(&world), []);
 }
 
 #[test]
-fn verify_looks_for_the_heads_in_the_log() {
-    let world = lived();
+fn verify_compares_logged_heads() {
+    let world = world_with_three_runs();
     assert_eq!(verify(&world.engine(), None).is_log_valid, Some(true));
-    let text = fs::read_to_string(ledger(&world)).unwrap();
+    let text = fs::read_to_string(ledger_path(&world)).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     // Whole records are cut off: the chain is whole.
-    fs::write(ledger(&world), lines[..4].join("\n") + "\n").unwrap();
-    finds(
+    fs::write(ledger_path(&world), lines[..4].join("\n") + "\n").unwrap();
+    assert_single_finding(
         &world,
         FindingSubject::Log,
         "ends with record 4, but record 6 is in reset.log",
@@ -162,21 +162,25 @@ fn verify_looks_for_the_heads_in_the_log() {
     // The last record is another one.
     let changed = lines[5].replacen("tester", "hacker", 1);
     let all = [&lines[..5], &[changed.as_str()]].concat();
-    fs::write(ledger(&world), all.join("\n") + "\n").unwrap();
-    finds(
+    fs::write(ledger_path(&world), all.join("\n") + "\n").unwrap();
+    assert_single_finding(
         &world,
         FindingSubject::Log,
         "does not have the logged digest",
     );
     // What agents may have a run say is no head.
-    fs::write(ledger(&world), &text).unwrap();
+    fs::write(ledger_path(&world), &text).unwrap();
     let forged = format!("ran ended: 1 ok; ledger head 9:{}", Digest::ZERO);
-    std::os::unix::fs::symlink(forged, world.folder("scout").join("link")).unwrap();
-    fs::rename(world.folder("scout").join("link"), world.memory("scout")).unwrap();
+    std::os::unix::fs::symlink(forged, world.agent_directory("scout").join("link")).unwrap();
+    fs::rename(
+        world.agent_directory("scout").join("link"),
+        world.memory_path("scout"),
+    )
+    .unwrap();
     assert_eq!(world.reset().report.worst_kind(), None);
     assert_eq!(verify(&world.engine(), None).is_log_valid, Some(true));
     // Rotated, the old log tells it; without any, nothing is told.
-    let old = world.archive().join("reset.log.old");
+    let old = world.archive_directory().join("reset.log.old");
     fs::rename(log(&world), &old).unwrap();
     assert_eq!(verify(&world.engine(), None).is_log_valid, Some(true));
     fs::remove_file(old).unwrap();
@@ -184,16 +188,16 @@ fn verify_looks_for_the_heads_in_the_log() {
 }
 
 #[test]
-fn runs_after_a_cut_ledger_do_not_hide_it() {
-    let world = lived();
-    let text = fs::read_to_string(ledger(&world)).unwrap();
+fn later_runs_do_not_hide_truncated_ledger() {
+    let world = world_with_three_runs();
+    let text = fs::read_to_string(ledger_path(&world)).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    fs::write(ledger(&world), lines[..4].join("\n") + "\n").unwrap();
+    fs::write(ledger_path(&world), lines[..4].join("\n") + "\n").unwrap();
     for note in ["- more\n", "- still more\n"] {
         world.write_scratch("scout", note);
         assert_eq!(world.reset().report.worst_kind(), None);
     }
-    finds(
+    assert_single_finding(
         &world,
         FindingSubject::Log,
         "does not have the logged digest",

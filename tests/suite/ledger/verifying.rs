@@ -3,12 +3,12 @@
 use super::*;
 
 #[test]
-fn a_whole_archive_is_found_whole() {
+fn sound_archive_has_no_findings() {
     let world = World::new(&["scout"]);
     let found = verify(&world.engine(), None);
     assert_eq!((found.worst_kind(), found.counts.lines), (None, 0));
-    let world = lived();
-    world.seal();
+    let world = world_with_three_runs();
+    world.write_seal();
     let found = verify(&world.engine(), None);
     assert_eq!(found.findings, []);
     assert_eq!(found.notes, Vec::<String>::new());
@@ -21,9 +21,9 @@ fn a_whole_archive_is_found_whole() {
 }
 
 #[test]
-fn every_line_that_was_changed_removed_or_moved_is_found() {
-    let world = lived();
-    let path = ledger(&world);
+fn changed_removed_or_moved_line_is_found() {
+    let world = world_with_three_runs();
+    let path = ledger_path(&world);
     let text = fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let check = |lines: &[&str], at: usize, what: &str| {
@@ -67,12 +67,12 @@ fn every_line_that_was_changed_removed_or_moved_is_found() {
 }
 
 #[test]
-fn a_noted_head_shows_what_a_chain_cannot() {
-    let world = lived();
+fn anchor_reveals_truncated_or_replaced_ledger() {
+    let world = world_with_three_runs();
     let engine = world.engine();
     super::super::world::records(&engine).unwrap();
     let head = engine.ledger_head().unwrap();
-    let text = fs::read(ledger(&world)).unwrap();
+    let text = fs::read(ledger_path(&world)).unwrap();
     assert_eq!(verify(&engine, Some(head)).is_anchor_valid, Some(true));
     // An older head still holds after further runs.
     world.write_scratch("scout", "- more\n");
@@ -99,7 +99,7 @@ fn a_noted_head_shows_what_a_chain_cannot() {
     bad((head.0 - 1, head.1), "does not have the noted digest");
     // Cut off at the end.
     let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
-    fs::write(ledger(&world), lines[..4].concat()).unwrap();
+    fs::write(ledger_path(&world), lines[..4].concat()).unwrap();
     assert!(
         !findings(&world)
             .iter()
@@ -107,19 +107,19 @@ fn a_noted_head_shows_what_a_chain_cannot() {
     );
     bad(head, "ends with record 4, but record 6 was noted");
     // Written anew as a whole.
-    let other = lived();
-    fs::copy(ledger(&other), ledger(&world)).unwrap();
+    let other = world_with_three_runs();
+    fs::copy(ledger_path(&other), ledger_path(&world)).unwrap();
     bad(head, "does not have the noted digest");
-    fs::remove_file(ledger(&world)).unwrap();
+    fs::remove_file(ledger_path(&world)).unwrap();
     bad(head, "ends with record 0");
 }
 
 #[test]
-fn a_torn_last_line_is_no_failure() {
-    let world = lived();
-    let mut text = fs::read(ledger(&world)).unwrap();
+fn torn_last_line_is_a_note() {
+    let world = world_with_three_runs();
+    let mut text = fs::read(ledger_path(&world)).unwrap();
     text.extend_from_slice(b"{\"seq\":7,\"pre");
-    fs::write(ledger(&world), text).unwrap();
+    fs::write(ledger_path(&world), text).unwrap();
     let found = verify(&world.engine(), None);
     assert_eq!((found.worst_kind(), found.ledger.torn_bytes), (None, 13));
     assert!(
@@ -130,43 +130,43 @@ fn a_torn_last_line_is_no_failure() {
 }
 
 #[test]
-fn an_entry_that_was_changed_or_taken_away_is_found() {
-    let world = lived();
+fn changed_or_missing_entry_is_found() {
+    let world = world_with_three_runs();
     let entry = world
-        .archive()
+        .archive_directory()
         .join("scout")
-        .join(&world.entries("scout")[1]);
+        .join(&world.entry_names("scout")[1]);
     let bytes = fs::read(&entry).unwrap();
     let text = String::from_utf8(bytes.clone()).unwrap();
     fs::write(&entry, text.replacen("- ", "+ ", 1)).unwrap();
-    finds(
+    assert_single_finding(
         &world,
         FindingSubject::Entry,
         "its digest is another (record in line ",
     );
     fs::write(&entry, &bytes[1..]).unwrap();
-    finds(&world, FindingSubject::Entry, "bytes, ");
+    assert_single_finding(&world, FindingSubject::Entry, "bytes, ");
     fs::remove_file(&entry).unwrap();
-    finds(
+    assert_single_finding(
         &world,
         FindingSubject::Entry,
         "is missing, and retention did not delete it",
     );
     std::os::unix::fs::symlink("/etc/passwd", &entry).unwrap();
-    finds(&world, FindingSubject::Entry, "is no file any more");
+    assert_single_finding(&world, FindingSubject::Entry, "is no file any more");
     fs::remove_file(&entry).unwrap();
     fs::write(&entry, &bytes).unwrap();
     assert_eq!(findings(&world), []);
 }
 
 #[test]
-fn an_entry_outside_the_archive_is_never_read() {
+fn entry_outside_archive_is_never_read() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
-    fs::remove_file(world.archive().join("reset.log")).unwrap();
-    let text = fs::read_to_string(ledger(&world)).unwrap();
-    let name = format!("scout/{}", world.entries("scout")[0]);
+    world.reset().assert_ok();
+    fs::remove_file(world.archive_directory().join("reset.log")).unwrap();
+    let text = fs::read_to_string(ledger_path(&world)).unwrap();
+    let name = format!("scout/{}", world.entry_names("scout")[0]);
     for path in [
         "../agents/scout/MEMORY.md",
         "/etc/passwd",
@@ -174,15 +174,15 @@ fn an_entry_outside_the_archive_is_never_read() {
         "",
     ] {
         assert!(text.contains(&name));
-        fs::write(ledger(&world), text.replacen(&name, path, 1)).unwrap();
-        finds(&world, FindingSubject::Entry, "no path of an entry");
+        fs::write(ledger_path(&world), text.replacen(&name, path, 1)).unwrap();
+        assert_single_finding(&world, FindingSubject::Entry, "no path of an entry");
     }
 }
 
 #[test]
-fn entries_that_no_record_names_are_counted_and_no_failure() {
-    let world = lived();
-    let folder = world.archive().join("scout");
+fn unrecorded_entries_are_counted_as_note() {
+    let world = world_with_three_runs();
+    let folder = world.archive_directory().join("scout");
     fs::write(folder.join("2025-12-31_2300.md"), "of the original").unwrap();
     fs::write(folder.join("notes.md"), "no entry").unwrap();
     let found = verify(&world.engine(), None);
@@ -194,20 +194,20 @@ fn entries_that_no_record_names_are_counted_and_no_failure() {
 }
 
 #[test]
-fn versions_and_baselines_are_checked() {
-    let world = lived();
-    let versions = world.archive().join(".shepherd/baselines");
-    let name = super::super::world::names(&versions).remove(0);
+fn changed_versions_and_baselines_are_found() {
+    let world = world_with_three_runs();
+    let versions = world.archive_directory().join(".shepherd/baselines");
+    let name = super::super::world::sorted_names(&versions).remove(0);
     let version = versions.join(name);
     let bytes = fs::read(&version).unwrap();
     fs::write(&version, b"other").unwrap();
-    finds(&world, FindingSubject::Version, "was changed");
+    assert_single_finding(&world, FindingSubject::Version, "was changed");
     fs::remove_file(&version).unwrap();
-    finds(&world, FindingSubject::Version, "is missing");
+    assert_single_finding(&world, FindingSubject::Version, "is missing");
     fs::write(&version, &bytes).unwrap();
-    world.seal();
+    world.write_seal();
     world.set_baseline("scout", "# Other rules\n\n---\n");
-    finds(&world, FindingSubject::Baseline, "differs from the seal");
+    assert_single_finding(&world, FindingSubject::Baseline, "differs from the seal");
     fs::write(world.root.join("baselines/.checksums"), "nonsense\n").unwrap();
     assert_eq!(findings(&world).len(), 2);
     // Too small to be pushed is no tampering.
@@ -223,14 +223,14 @@ fn versions_and_baselines_are_checked() {
 }
 
 #[test]
-fn a_verification_changes_nothing() {
-    let world = lived();
-    let before = tree(&world.root);
+fn verify_changes_nothing() {
+    let world = world_with_three_runs();
+    let before = snapshot_files(&world.root);
     verify(&world.engine(), None);
-    assert_eq!(tree(&world.root), before);
+    assert_eq!(snapshot_files(&world.root), before);
 }
 
-fn tree(path: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
+fn snapshot_files(path: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
     let mut all = Vec::new();
     let mut folders = vec![path.to_path_buf()];
     while let Some(folder) = folders.pop() {

@@ -4,14 +4,14 @@ use super::*;
 use memory_shepherd::engine::UndoMode;
 
 /// The copy of the only version that was pushed.
-fn kept_version(world: &World) -> PathBuf {
-    let versions = world.archive().join(".shepherd/baselines");
-    let names = super::super::world::names(&versions);
+fn only_version_path(world: &World) -> PathBuf {
+    let versions = world.archive_directory().join(".shepherd/baselines");
+    let names = super::super::world::sorted_names(&versions);
     assert_eq!(names.len(), 1);
     versions.join(&names[0])
 }
 
-fn damage(path: &Path) -> Vec<u8> {
+fn damage_file(path: &Path) -> Vec<u8> {
     let bytes = fs::read(path).unwrap();
     let mut damaged = bytes.clone();
     damaged[3] ^= 1;
@@ -25,19 +25,19 @@ fn damaged_version_of_the_same_length_is_rewritten() {
         let world = World::new(&["ranger", "scout"]);
         world.write_scratch("scout", "- one\n");
         let engine = world.engine();
-        world.reset_by(&engine).ok();
-        let path = kept_version(&world);
-        let bytes = damage(&path);
-        finds(&world, FindingSubject::Version, "was changed");
+        world.reset_with_engine(&engine).assert_ok();
+        let path = only_version_path(&world);
+        let bytes = damage_file(&path);
+        assert_single_finding(&world, FindingSubject::Version, "was changed");
         world.write_scratch("scout", "- two\n");
         match is_engine_reused {
-            true => world.reset_by(&engine),
+            true => world.reset_with_engine(&engine),
             false => world.reset(),
         };
         assert_eq!(fs::read(&path).unwrap(), bytes);
         assert_eq!(findings(&world), []);
-        world.undo("scout", UndoMode::Refuse).ok();
-        assert!(world.read("scout").ends_with(b"- two\n"));
+        world.undo("scout", UndoMode::Refuse).assert_ok();
+        assert!(world.read_memory("scout").ends_with(b"- two\n"));
     }
 }
 
@@ -45,13 +45,13 @@ fn damaged_version_of_the_same_length_is_rewritten() {
 fn longer_or_unreadable_version_is_rewritten() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- one\n");
-    world.reset().ok();
-    let path = kept_version(&world);
+    world.reset().assert_ok();
+    let path = only_version_path(&world);
     let bytes = fs::read(&path).unwrap();
     for damaged in [[&bytes[..], b"more"].concat(), Vec::new()] {
         fs::write(&path, damaged).unwrap();
         world.write_scratch("scout", "- two\n");
-        world.reset().ok();
+        world.reset().assert_ok();
         assert_eq!(fs::read(&path).unwrap(), bytes);
     }
 }

@@ -9,24 +9,28 @@ use std::time::Duration;
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::engine::Outcome;
 
-use crate::world::{BASELINE, Interposer, Moment, World, mode, names};
+use crate::world::{
+    BASELINE, InterposingTransport, TransportCall, World, permission_bits, sorted_names,
+};
 
 #[test]
-fn temporary_names_were_known_in_advance() {
+fn temporary_names_are_unpredictable() {
     let world = World::new(&["scout"]);
     let seen = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..2 {
         world.write_scratch("scout", "- note\n");
-        let (folder, seen) = (world.folder("scout"), Arc::clone(&seen));
-        let transport = Interposer::new(world.local(), move |moment| {
-            if moment == Moment::Before("swap") {
-                let mut names = names(&folder);
+        let (folder, seen) = (world.agent_directory("scout"), Arc::clone(&seen));
+        let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+            if moment == TransportCall::Before("swap") {
+                let mut names = sorted_names(&folder);
                 names.retain(|name| name != "MEMORY.md");
                 seen.lock().unwrap().extend(names);
             }
             Ok(())
         });
-        world.reset_by(&world.engine_on(transport)).ok();
+        world
+            .reset_with_engine(&world.engine_with_transport(transport))
+            .assert_ok();
     }
     let seen = seen.lock().unwrap();
     assert_eq!(seen.len(), 2);
@@ -38,7 +42,7 @@ fn temporary_names_were_known_in_advance() {
 }
 
 #[test]
-fn links_and_fifos_planted_beside_the_memory_were_written_to() {
+fn planted_links_and_fifos_are_not_written_to() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let precious = world.root.join("precious");
@@ -50,35 +54,35 @@ fn links_and_fifos_planted_beside_the_memory_were_written_to() {
         "MEMORY.md.new",
         "MEMORY.md.bak",
     ] {
-        symlink(&precious, world.folder("scout").join(name)).unwrap();
+        symlink(&precious, world.agent_directory("scout").join(name)).unwrap();
         planted.push(name.to_string());
     }
-    let fifo = world.folder("scout").join("tmp");
+    let fifo = world.agent_directory("scout").join("tmp");
     assert!(Command::new("mkfifo").arg(fifo).status().unwrap().success());
     planted.push("tmp".to_string());
     planted.sort();
-    world.reset().ok();
-    assert_eq!(world.litter("scout"), planted);
+    world.reset().assert_ok();
+    assert_eq!(world.leftovers("scout"), planted);
     assert_eq!(fs::read(&precious).unwrap(), b"secret");
 }
 
 #[test]
-fn a_link_in_place_of_the_archives_folder_was_followed() {
+fn symlink_as_archive_directory_is_refused() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let elsewhere = world.root.join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
-    fs::create_dir(world.archive()).unwrap();
-    symlink(&elsewhere, world.archive().join("scout")).unwrap();
-    world.reset().ended(Outcome::Failed);
-    assert!(names(&elsewhere).is_empty());
-    assert!(world.read("scout").ends_with(b"- note\n"));
+    fs::create_dir(world.archive_directory()).unwrap();
+    symlink(&elsewhere, world.archive_directory().join("scout")).unwrap();
+    world.reset().assert_outcome(Outcome::Failed);
+    assert!(sorted_names(&elsewhere).is_empty());
+    assert!(world.read_memory("scout").ends_with(b"- note\n"));
 }
 
 #[test]
-fn a_lock_left_behind_or_dated_into_the_future_blocked_for_ever() {
+fn stale_lock_does_not_block() {
     let world = World::new(&["scout"]);
-    let locks = world.archive().join(".shepherd/locks");
+    let locks = world.archive_directory().join(".shepherd/locks");
     fs::create_dir_all(&locks).unwrap();
     let lock = locks.join("scout.lock");
     fs::write(&lock, "1\n").unwrap();
@@ -86,55 +90,58 @@ fn a_lock_left_behind_or_dated_into_the_future_blocked_for_ever() {
     let file = fs::File::options().write(true).open(&lock).unwrap();
     file.set_modified(future).unwrap();
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
+    world.reset().assert_ok();
 }
 
 #[test]
-fn a_link_as_memory_was_read_and_written_through() {
+fn symlink_as_memory_is_not_followed() {
     let world = World::new(&["scout"]);
     let precious = world.root.join("precious");
     fs::write(&precious, "secret").unwrap();
-    symlink(&precious, world.memory("scout")).unwrap();
+    symlink(&precious, world.memory_path("scout")).unwrap();
     let ran = world.reset();
-    assert_eq!(ran.ok().entries[0].kind, EntryKind::Special);
+    assert_eq!(ran.assert_ok().entries[0].kind, EntryKind::Special);
     assert_eq!(fs::read(&precious).unwrap(), b"secret");
-    assert!(!world.holds("scout", b"secret"));
-    assert_eq!(world.read("scout"), BASELINE.as_bytes());
+    assert!(!world.preserves("scout", b"secret"));
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     assert!(
-        fs::symlink_metadata(world.memory("scout"))
+        fs::symlink_metadata(world.memory_path("scout"))
             .unwrap()
             .is_file()
     );
 }
 
 #[test]
-fn a_link_as_parent_folder_was_followed() {
+fn symlink_as_parent_directory_is_refused() {
     let world = World::new(&["scout"]);
     let elsewhere = world.root.join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     fs::write(elsewhere.join("MEMORY.md"), "secret").unwrap();
-    fs::remove_dir(world.folder("scout")).unwrap();
-    symlink(&elsewhere, world.folder("scout")).unwrap();
+    fs::remove_dir(world.agent_directory("scout")).unwrap();
+    symlink(&elsewhere, world.agent_directory("scout")).unwrap();
     let ran = world.reset();
-    ran.ended(Outcome::Failed);
+    ran.assert_outcome(Outcome::Failed);
     assert!(ran.note().contains("symbolic link"), "{}", ran.note());
-    assert_eq!(names(&elsewhere), ["MEMORY.md"]);
+    assert_eq!(sorted_names(&elsewhere), ["MEMORY.md"]);
     assert_eq!(fs::read(elsewhere.join("MEMORY.md")).unwrap(), b"secret");
-    assert!(!world.archive().join("scout").exists());
+    assert!(!world.archive_directory().join("scout").exists());
 }
 
 #[test]
-fn a_lock_lay_where_anybody_could_make_one() {
+fn locks_are_in_private_directory() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
-    let locks = world.archive().join(".shepherd/locks");
+    world.reset().assert_ok();
+    let locks = world.archive_directory().join(".shepherd/locks");
     assert_eq!(
-        names(&locks),
+        sorted_names(&locks),
         [".ledger.lock", ".replace.lock", "scout.lock"]
     );
     assert_eq!(
-        (mode(&locks), mode(&locks.join("scout.lock"))),
+        (
+            permission_bits(&locks),
+            permission_bits(&locks.join("scout.lock"))
+        ),
         (0o700, 0o600)
     );
     // And it stays: a file that is made anew would be another lock.
@@ -145,11 +152,20 @@ fn a_lock_lay_where_anybody_could_make_one() {
 }
 
 #[test]
-fn entries_were_readable_by_everyone() {
+fn entries_are_private() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let path = world.reset().ok().entries[0].path.clone();
-    let folder = world.archive().join("scout");
-    assert_eq!((mode(&world.archive()), mode(&folder)), (0o700, 0o700));
-    assert_eq!(mode(&world.archive().join(path)), 0o600);
+    let path = world.reset().assert_ok().entries[0].path.clone();
+    let folder = world.archive_directory().join("scout");
+    assert_eq!(
+        (
+            permission_bits(&world.archive_directory()),
+            permission_bits(&folder)
+        ),
+        (0o700, 0o700)
+    );
+    assert_eq!(
+        permission_bits(&world.archive_directory().join(path)),
+        0o600
+    );
 }

@@ -10,40 +10,42 @@ use std::time::Duration;
 use memory_shepherd::engine::Outcome;
 use memory_shepherd::error::ErrorKind;
 
-use crate::world::{BASELINE, Interposer, Moment, World, mode, names};
+use crate::world::{
+    BASELINE, InterposingTransport, TransportCall, World, permission_bits, sorted_names,
+};
 
 #[test]
-fn unchanged_files_were_rewritten_and_the_templates_text_archived() {
+fn unchanged_file_is_not_rewritten_or_archived() {
     let world = World::new(&["scout"]);
     world.set_baseline(
         "scout",
         format!("{BASELINE}\n## Scratch Notes\n\n(none yet)\n"),
     );
     world.write_scratch("scout", "");
-    let before = fs::metadata(world.memory("scout"))
+    let before = fs::metadata(world.memory_path("scout"))
         .unwrap()
         .modified()
         .unwrap();
     for _ in 0..3 {
-        world.reset().ended(Outcome::Unchanged);
+        world.reset().assert_outcome(Outcome::Unchanged);
     }
-    let after = fs::metadata(world.memory("scout"))
+    let after = fs::metadata(world.memory_path("scout"))
         .unwrap()
         .modified()
         .unwrap();
     assert_eq!(before, after);
-    assert!(world.entries("scout").is_empty());
+    assert!(world.entry_names("scout").is_empty());
 }
 
 #[test]
-fn a_refused_second_run_deleted_the_first_ones_lock() {
+fn refused_run_keeps_lock_of_first_run() {
     let world = Arc::new(World::new(&["scout"]));
     world.write_scratch("scout", "- note\n");
     let refused = Arc::new(Mutex::new(Vec::new()));
-    let transport = Interposer::new(world.local(), {
+    let transport = InterposingTransport::new(world.local_transport(), {
         let (world, refused) = (Arc::clone(&world), Arc::clone(&refused));
         move |moment| {
-            if moment == Moment::Before("swap") {
+            if moment == TransportCall::Before("swap") {
                 for _ in 0..2 {
                     let ran = world.reset();
                     refused
@@ -55,8 +57,8 @@ fn a_refused_second_run_deleted_the_first_ones_lock() {
             Ok(())
         }
     });
-    let first = world.reset_by(&world.engine_on(transport));
-    first.ok();
+    let first = world.reset_with_engine(&world.engine_with_transport(transport));
+    first.assert_ok();
     let refused = refused.lock().unwrap();
     assert_eq!(refused.len(), 2);
     for (kind, note) in refused.iter() {
@@ -69,7 +71,7 @@ fn a_refused_second_run_deleted_the_first_ones_lock() {
 }
 
 #[test]
-fn a_missing_or_small_baseline_and_a_busy_agent_were_successes() {
+fn unusable_baseline_or_busy_agent_is_a_failure() {
     let codes: Vec<u8> = [
         ErrorKind::Conflict,
         ErrorKind::Integrity,
@@ -79,21 +81,21 @@ fn a_missing_or_small_baseline_and_a_busy_agent_were_successes() {
     .map(ErrorKind::exit_code)
     .to_vec();
     assert_eq!(codes, [6, 4, 5, 3]);
-    let world = World::new(&["missing", "small"]).general("min_baseline_size = 40");
-    fs::remove_file(world.baseline("missing")).unwrap();
+    let world = World::new(&["missing", "small"]).with_general("min_baseline_size = 40");
+    fs::remove_file(world.baseline_path("missing")).unwrap();
     world.set_baseline("small", "# S\n---\n");
     let ran = world.reset();
     assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Conflict));
     assert_eq!(ran.report.count(Outcome::Refused), 2);
     // Nothing is created from a baseline that must not be pushed.
-    assert!(names(&world.folder("missing")).is_empty());
-    assert!(names(&world.folder("small")).is_empty());
+    assert!(sorted_names(&world.agent_directory("missing")).is_empty());
+    assert!(sorted_names(&world.agent_directory("small")).is_empty());
 }
 
 #[test]
-fn retention_deleted_any_old_markdown() {
-    let world = World::new(&["scout"]).general("archive_retention_days = 1");
-    let folder = world.archive().join("scout");
+fn retention_keeps_files_that_are_not_entries() {
+    let world = World::new(&["scout"]).with_general("archive_retention_days = 1");
+    let folder = world.archive_directory().join("scout");
     fs::create_dir_all(folder.join("2026-01-01_0901.md")).unwrap();
     let kept = [
         "README.md",
@@ -106,11 +108,11 @@ fn retention_deleted_any_old_markdown() {
     }
     symlink(world.root.join("nowhere"), folder.join(kept[3])).unwrap();
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
+    world.reset().assert_ok();
     world.clock.advance(Duration::from_secs(1 << 30));
     assert!(world.engine().expired_entries().unwrap().is_empty());
     world.write_scratch("scout", "- note\n");
-    world.reset().ok();
+    world.reset().assert_ok();
     assert!(
         kept.iter()
             .all(|name| fs::symlink_metadata(folder.join(name)).is_ok())
@@ -119,10 +121,10 @@ fn retention_deleted_any_old_markdown() {
 
 /// The agent could not write its own file any more.
 #[test]
-fn owner_mode_and_attributes_were_lost() {
+fn owner_mode_and_attributes_are_kept() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let memory = world.memory("scout");
+    let memory = world.memory_path("scout");
     // Only root can give it away.
     let given = chown(&memory, Some(1234), Some(4321)).is_ok();
     fs::set_permissions(&memory, fs::Permissions::from_mode(0o660)).unwrap();
@@ -134,9 +136,9 @@ fn owner_mode_and_attributes_were_lost() {
         ran.ok().filter(|output| output.status.success())
     };
     let set = colour(&["setfattr", "-n", "user.colour", "-v", "blue"]).is_some();
-    world.reset().ok();
+    world.reset().assert_ok();
     let meta = fs::metadata(&memory).unwrap();
-    assert_eq!(mode(&memory), 0o660);
+    assert_eq!(permission_bits(&memory), 0o660);
     if given {
         assert_eq!((meta.uid(), meta.gid()), (1234, 4321));
     }

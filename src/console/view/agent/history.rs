@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chart_has_its_youngest_value_at_the_right() {
+    fn chart_puts_newest_value_at_the_right() {
         assert_eq!(chart_line(&[7, 1, 0], 9), " ▁▇");
         assert_eq!(chart_line(&[1, 2, 3, 4], 2), "▇▄");
         assert_eq!(chart_line(&[u64::MAX, 0], 9), " ▇");

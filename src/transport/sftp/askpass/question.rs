@@ -144,12 +144,12 @@ mod tests {
     use super::*;
 
     const FINGERPRINT: &str = "SHA256:Ac3XpFvRSPT9V8cs9ByZqRqqW0EyiqFzXYZ0m1qyZ7w";
-    const UNKNOWN: &str = "The authenticity of host '[127.0.0.1]:2222 ([127.0.0.1]:2222)' can't be established.\n\
+    const UNKNOWN_HOST_PROMPT: &str = "The authenticity of host '[127.0.0.1]:2222 ([127.0.0.1]:2222)' can't be established.\n\
         ED25519 key fingerprint is SHA256:Ac3XpFvRSPT9V8cs9ByZqRqqW0EyiqFzXYZ0m1qyZ7w.\n\
         This key is not known by any other names.\n\
         Are you sure you want to continue connecting (yes/no/[fingerprint])? ";
 
-    fn asked(text: &str, hint: &str) -> Question {
+    fn question_with(text: &str, hint: &str) -> Question {
         Question {
             id: 1,
             host: "harbour".to_string(),
@@ -160,9 +160,9 @@ mod tests {
     }
 
     #[test]
-    fn a_host_key_is_read_from_the_words_of_several_versions() {
-        let ExpectedAnswer::HostKey(key) = ExpectedAnswer::parse(UNKNOWN, "") else {
-            panic!("{UNKNOWN}");
+    fn host_key_question_is_parsed_across_ssh_versions() {
+        let ExpectedAnswer::HostKey(key) = ExpectedAnswer::parse(UNKNOWN_HOST_PROMPT, "") else {
+            panic!("{UNKNOWN_HOST_PROMPT}");
         };
         assert_eq!(
             key.host.to_visible_line(),
@@ -173,7 +173,7 @@ mod tests {
         let more: Vec<String> = key.notes.iter().map(Untrusted::to_visible_line).collect();
         assert_eq!(more, ["This key is not known by any other names."]);
         // A colon and no full stop, other names, a picture of the key.
-        let other = UNKNOWN
+        let other = UNKNOWN_HOST_PROMPT
             .replace("fingerprint is SHA256", "fingerprint is: SHA256")
             .replace("yZ7w.\n", "yZ7w\n+--[ED25519 256]--+\n|  o.    |\n");
         let ExpectedAnswer::HostKey(same) = ExpectedAnswer::parse(&other, "") else {
@@ -181,7 +181,7 @@ mod tests {
         };
         assert_eq!(same.fingerprint, key.fingerprint);
         assert_eq!(same.notes.len(), 3);
-        let old = UNKNOWN
+        let old = UNKNOWN_HOST_PROMPT
             .replace(FINGERPRINT, "MD5:9d:38:5b")
             .replace("yes/no/[fingerprint]", "yes/no");
         let ExpectedAnswer::HostKey(old) = ExpectedAnswer::parse(&old, "") else {
@@ -191,9 +191,9 @@ mod tests {
     }
 
     #[test]
-    fn only_whole_words_answer() {
+    fn only_whole_words_answer_yes_or_no() {
         assert_eq!(
-            ExpectedAnswer::parse(UNKNOWN, "").accepted_words(),
+            ExpectedAnswer::parse(UNKNOWN_HOST_PROMPT, "").accepted_words(),
             ["yes", FINGERPRINT]
         );
         assert_eq!(
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_host_asks_cannot_pass_for_a_question_of_this_machine() {
+    fn host_question_cannot_imitate_local_question() {
         let wants = |text: &str| ExpectedAnswer::parse(text, "");
         let passphrase = "Enter passphrase for key '/home/op/.ssh/id_ed25519': ";
         assert_eq!(
@@ -220,7 +220,7 @@ mod tests {
             ExpectedAnswer::Secret(SecretRecipient::RemoteHost)
         );
         assert_eq!(
-            wants(&format!("(op@harbour) {UNKNOWN}")),
+            wants(&format!("(op@harbour) {UNKNOWN_HOST_PROMPT}")),
             ExpectedAnswer::Consent,
             "it is no host key"
         );
@@ -243,8 +243,9 @@ mod tests {
     }
 
     #[test]
-    fn a_host_key_that_lacks_something_is_no_host_key() {
-        let without = |what: &str| ExpectedAnswer::parse(&UNKNOWN.replace(what, ""), "");
+    fn incomplete_host_key_question_is_not_one() {
+        let without =
+            |what: &str| ExpectedAnswer::parse(&UNKNOWN_HOST_PROMPT.replace(what, ""), "");
         for what in [
             "' can't be established",
             "ED25519 key fingerprint is SHA256:Ac3XpFvRSPT9V8cs9ByZqRqqW0EyiqFzXYZ0m1qyZ7w.\n",
@@ -260,9 +261,9 @@ mod tests {
     }
 
     #[test]
-    fn hints_and_words_name_what_is_wanted() {
-        let noun = |text: &str, hint: &str| asked(text, hint).short_name();
-        assert_eq!(noun(UNKNOWN, ""), "its host key to be accepted");
+    fn question_noun_names_the_wanted_answer() {
+        let noun = |text: &str, hint: &str| question_with(text, hint).short_name();
+        assert_eq!(noun(UNKNOWN_HOST_PROMPT, ""), "its host key to be accepted");
         assert_eq!(noun("Enter passphrase for key 'k': ", ""), "a passphrase");
         assert_eq!(noun("Enter PIN for 'card': ", ""), "a PIN");
         assert_eq!(noun("op@harbour's password: ", ""), "a password");

@@ -19,13 +19,13 @@ use super::*;
 use crate::transport::sftp::wire::{Attrs, status};
 
 /// Long enough that only what hangs meets it.
-const LONG: Duration = Duration::from_secs(20);
+const LONG_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// For what is to end that way.
-const SHORT: Duration = Duration::from_millis(60);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(60);
 
 /// The other side.
-struct Peer {
+struct TestPeer {
     requests: PipeReader,
     replies: PipeWriter,
     errors: PipeWriter,
@@ -33,26 +33,26 @@ struct Peer {
 
 /// A request as it arrived.
 #[derive(Debug, PartialEq, Eq)]
-struct Asked {
+struct ReceivedRequest {
     kind: u8,
     id: u32,
     body: Vec<u8>,
 }
 
-fn string(bytes: &[u8]) -> Vec<u8> {
+fn length_prefixed(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_be_bytes(), bytes].concat()
 }
 
-fn version(extensions: &[(&str, &str)]) -> Vec<u8> {
+fn version_packet(extensions: &[(&str, &str)]) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 3];
     for (name, value) in extensions {
-        frame.extend(string(name.as_bytes()));
-        frame.extend(string(value.as_bytes()));
+        frame.extend(length_prefixed(name.as_bytes()));
+        frame.extend(length_prefixed(value.as_bytes()));
     }
-    string(&frame)
+    length_prefixed(&frame)
 }
 
-fn pipes() -> (SessionPipes, Peer) {
+fn piped_link() -> (SessionPipes, TestPeer) {
     let (requests, input) = io::pipe().unwrap();
     let (output, replies) = io::pipe().unwrap();
     let (heard, errors) = io::pipe().unwrap();
@@ -61,7 +61,7 @@ fn pipes() -> (SessionPipes, Peer) {
         output: output.into(),
         stderr: Some(heard.into()),
     };
-    let peer = Peer {
+    let peer = TestPeer {
         requests,
         replies,
         errors,
@@ -69,42 +69,45 @@ fn pipes() -> (SessionPipes, Peer) {
     (link, peer)
 }
 
-fn soon(time: Duration) -> Instant {
+fn deadline_in(time: Duration) -> Instant {
     Instant::now() + time
 }
 
 /// A session that was greeted.
-fn session(patience: Duration) -> (Session, Peer) {
-    let (link, mut peer) = pipes();
-    peer.say(&version(&[]));
-    let session = Session::start_with_timeout(link, soon(LONG), patience).unwrap();
-    assert_eq!(peer.read(9), b"\0\0\0\x05\x01\0\0\0\x03");
+fn started_session(patience: Duration) -> (Session, TestPeer) {
+    let (link, mut peer) = piped_link();
+    peer.send_bytes(&version_packet(&[]));
+    let session = Session::start_with_timeout(link, deadline_in(LONG_TIMEOUT), patience).unwrap();
+    assert_eq!(peer.read_exactly(9), b"\0\0\0\x05\x01\0\0\0\x03");
     (session, peer)
 }
 
-impl Peer {
-    fn say(&mut self, bytes: &[u8]) {
+impl TestPeer {
+    fn send_bytes(&mut self, bytes: &[u8]) {
         self.replies.write_all(bytes).unwrap();
     }
 
-    fn reply(&mut self, kind: u8, id: u32, body: &[u8]) {
+    fn send_reply(&mut self, kind: u8, id: u32, body: &[u8]) {
         let packet = [&[kind][..], &id.to_be_bytes(), body].concat();
-        self.say(&string(&packet));
+        self.send_bytes(&length_prefixed(&packet));
     }
 
-    fn status(&mut self, asked: &Asked, code: u32) {
-        self.reply(101, asked.id, &code.to_be_bytes());
+    fn send_status(&mut self, asked: &ReceivedRequest, code: u32) {
+        self.send_reply(101, asked.id, &code.to_be_bytes());
     }
 
-    fn handle(&mut self, asked: &Asked, handle: &[u8]) {
-        self.reply(102, asked.id, &string(handle));
+    fn send_handle(&mut self, asked: &ReceivedRequest, handle: &[u8]) {
+        self.send_reply(102, asked.id, &length_prefixed(handle));
     }
 
-    fn read(&mut self, length: usize) -> Vec<u8> {
+    fn read_exactly(&mut self, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         let mut read = 0;
         while read < length {
-            assert!(self.hears(LONG), "nothing more is asked");
+            assert!(
+                self.is_readable_within(LONG_TIMEOUT),
+                "nothing more is asked"
+            );
             read += match self.requests.read(&mut bytes[read..]).unwrap() {
                 0 => panic!("the session is over"),
                 more => more,
@@ -114,7 +117,7 @@ impl Peer {
     }
 
     /// Whether there is something to read within that time.
-    fn hears(&self, time: Duration) -> bool {
+    fn is_readable_within(&self, time: Duration) -> bool {
         let mut fds = [PollFd::new(&self.requests, PollFlags::IN)];
         let time = Timespec {
             tv_sec: time.as_secs() as i64,
@@ -125,29 +128,32 @@ impl Peer {
 
     /// What one read gets, which is what one write sent where nothing was there
     /// before.
-    fn one_read(&mut self) -> Vec<Asked> {
+    fn requests_of_one_read(&mut self) -> Vec<ReceivedRequest> {
         let mut bytes = vec![0; 1 << 17];
-        assert!(self.hears(LONG), "nothing more is asked");
+        assert!(
+            self.is_readable_within(LONG_TIMEOUT),
+            "nothing more is asked"
+        );
         let length = self.requests.read(&mut bytes).unwrap();
         bytes.truncate(length);
         let mut rest = &bytes[..];
         let mut asked = Vec::new();
         while !rest.is_empty() {
             let length = u32::from_be_bytes(*rest.first_chunk().unwrap()) as usize;
-            asked.push(Asked::new(&rest[4..4 + length]));
+            asked.push(ReceivedRequest::new(&rest[4..4 + length]));
             rest = &rest[4 + length..];
         }
         asked
     }
 
-    fn next(&mut self) -> Asked {
-        let head = self.read(4).try_into().unwrap();
-        let frame = self.read(u32::from_be_bytes(head) as usize);
-        Asked::new(&frame)
+    fn next_request(&mut self) -> ReceivedRequest {
+        let head = self.read_exactly(4).try_into().unwrap();
+        let frame = self.read_exactly(u32::from_be_bytes(head) as usize);
+        ReceivedRequest::new(&frame)
     }
 
     /// Whether the session ends its side within that time.
-    fn has_left_within(&self, time: Duration) -> bool {
+    fn is_closed_within(&self, time: Duration) -> bool {
         let mut fds = [PollFd::new(&self.replies, PollFlags::empty())];
         let time = Timespec {
             tv_sec: time.as_secs() as i64,
@@ -157,12 +163,12 @@ impl Peer {
     }
 
     /// Nothing else has been sent. What is sent late is missed.
-    fn nothing_more(&self) {
-        assert!(!self.hears(Duration::ZERO));
+    fn assert_nothing_sent(&self) {
+        assert!(!self.is_readable_within(Duration::ZERO));
     }
 
     /// Our end of every pipe is closed.
-    fn has_been_left(mut self) {
+    fn assert_closed(mut self) {
         let mut rest = Vec::new();
         self.requests.read_to_end(&mut rest).unwrap();
         // Whoever is just starting a process has a copy of it for an instant.
@@ -171,28 +177,28 @@ impl Peer {
     }
 }
 
-impl Asked {
-    fn new(frame: &[u8]) -> Asked {
-        Asked {
+impl ReceivedRequest {
+    fn new(frame: &[u8]) -> ReceivedRequest {
+        ReceivedRequest {
             kind: frame[0],
             id: u32::from_be_bytes(*frame[1..].first_chunk().unwrap()),
             body: frame[5..].to_vec(),
         }
     }
 
-    fn is(&self, request: &Request) -> bool {
+    fn matches_request(&self, request: &Request) -> bool {
         let mut packet = Vec::new();
         request.encode(self.id, &mut packet);
         packet[4] == self.kind && packet[9..] == self.body
     }
 }
 
-fn lstat(name: &str) -> Request {
+fn lstat_request(name: &str) -> Request {
     let path = name.into();
     Request::Lstat { path }
 }
 
-fn open() -> Request {
+fn open_request() -> Request {
     Request::Open {
         path: b"/notes".to_vec(),
         flags: 1,
@@ -200,7 +206,7 @@ fn open() -> Request {
     }
 }
 
-fn get(length: u32) -> Request {
+fn read_request(length: u32) -> Request {
     Request::Read {
         handle: b"h".to_vec(),
         offset: 0,
@@ -208,7 +214,7 @@ fn get(length: u32) -> Request {
     }
 }
 
-fn put(length: usize) -> Request {
+fn write_request(length: usize) -> Request {
     Request::Write {
         handle: b"h".to_vec(),
         offset: 0,
@@ -216,7 +222,7 @@ fn put(length: usize) -> Request {
     }
 }
 
-fn pair(number: usize) -> Vec<Request> {
+fn rename_pair(number: usize) -> Vec<Request> {
     let path = |end: &str| format!("/home/agent-{number}/notes/{end}").into_bytes();
     let (from, to) = (path("MEMORY.md"), path(".aside-0123456789abcdef"));
     let new = path(".shepherd-0123456789abcdef");
@@ -232,14 +238,14 @@ fn pair(number: usize) -> Vec<Request> {
     ]
 }
 
-fn code(answer: &Result<Reply, RequestError>) -> u32 {
+fn status_code(answer: &Result<Reply, RequestError>) -> u32 {
     match answer {
         Ok(Reply::Status { code, .. }) => *code,
         answer => panic!("{answer:?}"),
     }
 }
 
-fn broken(answer: &Result<Reply, RequestError>) -> SessionError {
+fn session_error(answer: &Result<Reply, RequestError>) -> SessionError {
     match answer {
         Err(RequestError::SessionEnded(broken)) => broken.clone(),
         answer => panic!("{answer:?}"),
@@ -247,8 +253,8 @@ fn broken(answer: &Result<Reply, RequestError>) -> SessionError {
 }
 
 /// Waits until it is so.
-fn until(session: &Session, so: impl Fn(&SessionState) -> bool) {
-    let end = soon(LONG);
+fn wait_until(session: &Session, so: impl Fn(&SessionState) -> bool) {
+    let end = deadline_in(LONG_TIMEOUT);
     while !so(&lock(&session.0.shared.state)) {
         assert!(Instant::now() < end);
         thread::yield_now();
@@ -256,8 +262,8 @@ fn until(session: &Session, so: impl Fn(&SessionState) -> bool) {
 }
 
 /// Waits until what was written to a pipe has been read.
-fn until_read(pipe: &PipeWriter) {
-    let end = soon(LONG);
+fn wait_until_read(pipe: &PipeWriter) {
+    let end = deadline_in(LONG_TIMEOUT);
     while rustix::io::ioctl_fionread(pipe) != Ok(0) {
         assert!(Instant::now() < end);
         thread::yield_now();
@@ -265,138 +271,151 @@ fn until_read(pipe: &PipeWriter) {
 }
 
 #[test]
-fn replies_go_to_whoever_asked_in_any_order() {
-    let (session, mut peer) = session(LONG);
-    let first = session.send_batch(vec![lstat("a"), open()]);
-    let second = session.send_batch(vec![lstat("b")]);
-    let asked = [peer.next(), peer.next(), peer.next()];
-    assert!(asked[0].is(&lstat("a")) && asked[1].is(&open()) && asked[2].is(&lstat("b")));
-    peer.status(&asked[2], 2);
-    peer.handle(&asked[1], b"\0\0\0\x80");
-    peer.status(&asked[0], 11);
+fn replies_match_requests_in_any_order() {
+    let (session, mut peer) = started_session(LONG_TIMEOUT);
+    let first = session.send_batch(vec![lstat_request("a"), open_request()]);
+    let second = session.send_batch(vec![lstat_request("b")]);
+    let asked = [
+        peer.next_request(),
+        peer.next_request(),
+        peer.next_request(),
+    ];
+    assert!(
+        asked[0].matches_request(&lstat_request("a"))
+            && asked[1].matches_request(&open_request())
+            && asked[2].matches_request(&lstat_request("b"))
+    );
+    peer.send_status(&asked[2], 2);
+    peer.send_handle(&asked[1], b"\0\0\0\x80");
+    peer.send_status(&asked[0], 11);
     let answers = first.wait();
-    assert_eq!(code(&answers[0]), 11);
+    assert_eq!(status_code(&answers[0]), 11);
     assert!(matches!(&answers[1], Ok(Reply::Handle(handle)) if handle == b"\0\0\0\x80"));
-    assert_eq!(code(&second.wait()[0]), 2);
+    assert_eq!(status_code(&second.wait()[0]), 2);
     assert!(session.latency().is_some());
     assert!(session.send_batch(Vec::new()).wait().is_empty());
     assert!(session.end_error().is_none());
 }
 
 #[test]
-fn a_socket_will_do_as_well_as_pipes() {
+fn session_works_over_a_socket() {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let link = SessionPipes {
         input: ours.try_clone().unwrap().into(),
         output: ours.into(),
         stderr: None,
     };
-    theirs.write_all(&version(&[])).unwrap();
-    let session = Session::start(link, soon(LONG)).unwrap();
-    let pending = session.send_batch(vec![lstat("a")]);
+    theirs.write_all(&version_packet(&[])).unwrap();
+    let session = Session::start(link, deadline_in(LONG_TIMEOUT)).unwrap();
+    let pending = session.send_batch(vec![lstat_request("a")]);
     let mut bytes = [0; 9 + 14];
     theirs.read_exact(&mut bytes).unwrap();
     let id = *bytes[14..].first_chunk::<4>().unwrap();
     let packet = [&[101][..], &id, &[0, 0, 0, 2]].concat();
-    theirs.write_all(&string(&packet)).unwrap();
-    assert_eq!(code(&pending.wait()[0]), 2);
+    theirs.write_all(&length_prefixed(&packet)).unwrap();
+    assert_eq!(status_code(&pending.wait()[0]), 2);
     drop(session);
     assert_eq!(theirs.read(&mut bytes).unwrap(), 0);
 }
 
 #[test]
-fn limits_are_asked_for_where_they_are_offered() {
-    let (link, mut peer) = pipes();
+fn limits_are_requested_only_where_offered() {
+    let (link, mut peer) = piped_link();
     let offered = [("limits@openssh.com", "1"), ("fsync@openssh.com", "1")];
-    peer.say(&version(&offered));
-    let session = Session::start(link, soon(LONG)).unwrap();
-    peer.read(9);
+    peer.send_bytes(&version_packet(&offered));
+    let session = Session::start(link, deadline_in(LONG_TIMEOUT)).unwrap();
+    peer.read_exactly(9);
     assert!(session.extensions().fsync && !session.extensions().hardlink);
-    let asked = peer.next();
-    assert!(asked.is(&Request::Limits));
+    let asked = peer.next_request();
+    assert!(asked.matches_request(&Request::Limits));
     let numbers: Vec<u8> = [9, 8, 7, 1019_u64]
         .into_iter()
         .flat_map(u64::to_be_bytes)
         .collect();
-    peer.reply(201, asked.id, &numbers);
+    peer.send_reply(201, asked.id, &numbers);
     assert_eq!(session.limits().unwrap().handles, 1019);
     assert_eq!(session.limits().unwrap().write, 7);
-    let (session, _peer) = super::tests::session(LONG);
+    let (session, _peer) = super::tests::started_session(LONG_TIMEOUT);
     assert_eq!(session.limits(), None);
 }
 
 #[test]
-fn a_batch_leaves_in_one_write() {
-    let (session, mut peer) = session(LONG);
+fn batch_is_sent_in_one_write() {
+    let (session, mut peer) = started_session(LONG_TIMEOUT);
     let batch: Vec<Request> = (0..200)
-        .map(|n| lstat(&format!("/agents/{n:040}")))
+        .map(|n| lstat_request(&format!("/agents/{n:040}")))
         .collect();
     let pending = session.send_batch(batch.clone());
-    let asked = peer.one_read();
+    let asked = peer.requests_of_one_read();
     assert_eq!(asked.len(), batch.len());
     for (asked, request) in asked.iter().zip(&batch) {
-        assert!(asked.is(request));
-        peer.status(asked, 2);
+        assert!(asked.matches_request(request));
+        peer.send_status(asked, 2);
     }
-    assert!(pending.wait().iter().all(|answer| code(answer) == 2));
+    assert!(pending.wait().iter().all(|answer| status_code(answer) == 2));
 }
 
 #[test]
-fn what_is_asked_while_the_other_side_is_busy_leaves_in_one_write() {
-    let (session, mut peer) = session(LONG);
+fn requests_queued_while_busy_leave_in_one_write() {
+    let (session, mut peer) = started_session(LONG_TIMEOUT);
     // More than a pipe holds, so that the rest waits.
-    let long = session.send_batch(vec![put(200_000)]);
-    until(&session, |state| state.queued_bytes < 200_000);
+    let long = session.send_batch(vec![write_request(200_000)]);
+    wait_until(&session, |state| state.queued_bytes < 200_000);
     let many: Vec<PendingReplies> = (0..300)
-        .map(|n| session.send_batch(vec![lstat(&format!("{n}"))]))
+        .map(|n| session.send_batch(vec![lstat_request(&format!("{n}"))]))
         .collect();
-    let asked = peer.next();
-    assert!(asked.is(&put(200_000)));
-    peer.status(&asked, 0);
-    let asked = peer.one_read();
+    let asked = peer.next_request();
+    assert!(asked.matches_request(&write_request(200_000)));
+    peer.send_status(&asked, 0);
+    let asked = peer.requests_of_one_read();
     assert_eq!(asked.len(), many.len());
     for (number, (pending, asked)) in many.into_iter().zip(&asked).enumerate() {
-        assert!(asked.is(&lstat(&format!("{number}"))));
-        peer.status(asked, number as u32 + 1);
-        assert_eq!(code(&pending.wait()[0]), number as u32 + 1);
+        assert!(asked.matches_request(&lstat_request(&format!("{number}"))));
+        peer.send_status(asked, number as u32 + 1);
+        assert_eq!(status_code(&pending.wait()[0]), number as u32 + 1);
     }
-    assert_eq!(code(&long.wait()[0]), 0);
+    assert_eq!(status_code(&long.wait()[0]), 0);
 }
 
 #[test]
-fn replies_may_come_byte_by_byte() {
-    let (session, mut peer) = session(LONG);
-    let pending = session.send_batch(vec![get(3), lstat("a")]);
-    let asked = [peer.next(), peer.next()];
-    let data = [&[103][..], &asked[0].id.to_be_bytes(), &string(b"abc")].concat();
+fn replies_may_arrive_byte_by_byte() {
+    let (session, mut peer) = started_session(LONG_TIMEOUT);
+    let pending = session.send_batch(vec![read_request(3), lstat_request("a")]);
+    let asked = [peer.next_request(), peer.next_request()];
+    let data = [
+        &[103][..],
+        &asked[0].id.to_be_bytes(),
+        &length_prefixed(b"abc"),
+    ]
+    .concat();
     let status = [&[101][..], &asked[1].id.to_be_bytes(), &[0, 0, 0, 9]].concat();
-    for byte in [string(&data), string(&status)].concat() {
-        peer.say(&[byte]);
+    for byte in [length_prefixed(&data), length_prefixed(&status)].concat() {
+        peer.send_bytes(&[byte]);
         thread::yield_now();
     }
     let answers = pending.wait();
     assert!(matches!(&answers[0], Ok(Reply::Data(bytes)) if bytes == b"abc"));
-    assert_eq!(code(&answers[1]), 9);
+    assert_eq!(status_code(&answers[1]), 9);
 }
 
 #[test]
-fn one_odd_reply_is_no_other_request_s_trouble() {
-    let (session, mut peer) = session(LONG);
+fn malformed_reply_fails_only_its_request() {
+    let (session, mut peer) = started_session(LONG_TIMEOUT);
     let pending = session.send_batch(vec![
-        get(3),
-        get(3),
-        open(),
-        lstat("a"),
-        lstat("b"),
-        lstat("c"),
+        read_request(3),
+        read_request(3),
+        open_request(),
+        lstat_request("a"),
+        lstat_request("b"),
+        lstat_request("c"),
     ]);
-    let asked: Vec<Asked> = (0..6).map(|_| peer.next()).collect();
-    peer.reply(103, asked[0].id, &string(b"abcd"));
-    peer.reply(103, asked[1].id, &string(b""));
-    peer.reply(102, asked[2].id, &string(&[1; 300]));
-    peer.reply(104, asked[3].id, b"\xff\xff\xff\xff");
-    peer.reply(101, asked[4].id, b"");
-    peer.reply(105, asked[5].id, b"\0\0\0\x04\0\0\x81\xa4");
+    let asked: Vec<ReceivedRequest> = (0..6).map(|_| peer.next_request()).collect();
+    peer.send_reply(103, asked[0].id, &length_prefixed(b"abcd"));
+    peer.send_reply(103, asked[1].id, &length_prefixed(b""));
+    peer.send_reply(102, asked[2].id, &length_prefixed(&[1; 300]));
+    peer.send_reply(104, asked[3].id, b"\xff\xff\xff\xff");
+    peer.send_reply(101, asked[4].id, b"");
+    peer.send_reply(105, asked[5].id, b"\0\0\0\x04\0\0\x81\xa4");
     let answers = pending.wait();
     for answer in &answers[..5] {
         assert!(
@@ -414,26 +433,26 @@ fn one_odd_reply_is_no_other_request_s_trouble() {
 }
 
 #[test]
-fn what_cannot_be_sent_keeps_its_batch_from_being_sent() {
-    let (session, mut peer) = session(LONG);
-    let mut both = pair(1);
-    both.push(lstat("a\0b"));
+fn unsendable_request_keeps_its_batch_unsent() {
+    let (session, mut peer) = started_session(LONG_TIMEOUT);
+    let mut both = rename_pair(1);
+    both.push(lstat_request("a\0b"));
     for answer in session.send_isolated(both, Vec::new()).wait() {
         assert!(
             matches!(&answer, Err(RequestError::NotSent(_))),
             "{answer:?}"
         );
     }
-    let pending = session.send_batch(vec![lstat("a")]);
-    let asked = peer.next();
-    assert!(asked.is(&lstat("a")));
-    peer.status(&asked, 0);
+    let pending = session.send_batch(vec![lstat_request("a")]);
+    let asked = peer.next_request();
+    assert!(asked.matches_request(&lstat_request("a")));
+    peer.send_status(&asked, 0);
     pending.wait();
 }
 
 #[test]
 fn many_threads_share_a_session() {
-    let (session, mut peer) = session(LONG);
+    let (session, mut peer) = started_session(LONG_TIMEOUT);
     let askers: Vec<_> = (0..8_u32)
         .map(|thread| {
             let session = session.clone();
@@ -442,38 +461,38 @@ fn many_threads_share_a_session() {
                     // 0 would be no reply to such a request.
                     let number = thread * 1000 + round + 1;
                     let name = format!("{number}");
-                    let batch = vec![lstat(&name), lstat(&name)];
+                    let batch = vec![lstat_request(&name), lstat_request(&name)];
                     let pending = match round % 5 {
                         0 => session.send_isolated(batch, Vec::new()),
                         _ => session.send_batch(batch),
                     };
                     for answer in pending.wait() {
-                        assert_eq!(code(&answer), number);
+                        assert_eq!(status_code(&answer), number);
                     }
                 }
             })
         })
         .collect();
     for _ in 0..8 * 50 * 2 {
-        let asked = peer.next();
+        let asked = peer.next_request();
         let name = std::str::from_utf8(&asked.body[4..]).unwrap();
-        peer.status(&asked, name.parse().unwrap());
+        peer.send_status(&asked, name.parse().unwrap());
     }
     for asker in askers {
         asker.join().unwrap();
     }
-    peer.nothing_more();
+    peer.assert_nothing_sent();
 }
 
 /// A moment that moves from far away to the past.
-struct Moving {
+struct MovingDeadline {
     begun: Instant,
     moved: AtomicBool,
     asked: AtomicUsize,
     nearer: OwnedFd,
 }
 
-impl Deadline for Arc<Moving> {
+impl Deadline for Arc<MovingDeadline> {
     fn instant(&self) -> Instant {
         let far = match self.moved.load(Ordering::SeqCst) {
             true => Duration::ZERO,

@@ -7,14 +7,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn string(bytes: &[u8]) -> Vec<u8> {
+fn length_prefixed(bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_string(&mut out, bytes);
     out
 }
 
 /// The frame of a reply: what `decode` takes apart.
-fn frame(id: u32, reply: &Reply) -> Vec<u8> {
+fn reply_frame(id: u32, reply: &Reply) -> Vec<u8> {
     let mut out = vec![match reply {
         Reply::Status { .. } => PACKET_STATUS,
         Reply::Handle(_) => PACKET_HANDLE,
@@ -43,7 +43,7 @@ fn frame(id: u32, reply: &Reply) -> Vec<u8> {
     out
 }
 
-fn attrs() -> impl Strategy<Value = Attrs> {
+fn any_attrs() -> impl Strategy<Value = Attrs> {
     let parts = (
         any::<Option<u64>>(),
         any::<Option<(u32, u32)>>(),
@@ -58,24 +58,24 @@ fn attrs() -> impl Strategy<Value = Attrs> {
     })
 }
 
-fn bytes(longest: usize) -> impl Strategy<Value = Vec<u8>> {
+fn any_bytes(longest: usize) -> impl Strategy<Value = Vec<u8>> {
     vec(any::<u8>(), 0..=longest)
 }
 
-fn reply() -> impl Strategy<Value = Reply> {
-    let name = (bytes(40), attrs()).prop_map(|(name, attrs)| NameEntry { name, attrs });
+fn any_reply() -> impl Strategy<Value = Reply> {
+    let name = (any_bytes(40), any_attrs()).prop_map(|(name, attrs)| NameEntry { name, attrs });
     prop_oneof![
-        (any::<u32>(), bytes(40)).prop_map(|(code, message)| Reply::Status { code, message }),
-        bytes(MAX_HANDLE_BYTES).prop_map(Reply::Handle),
-        bytes(600).prop_map(Reply::Data),
+        (any::<u32>(), any_bytes(40)).prop_map(|(code, message)| Reply::Status { code, message }),
+        any_bytes(MAX_HANDLE_BYTES).prop_map(Reply::Handle),
+        any_bytes(600).prop_map(Reply::Data),
         vec(name, 0..5).prop_map(Reply::Names),
-        attrs().prop_map(Reply::Attrs),
-        bytes(100).prop_map(Reply::Extended),
+        any_attrs().prop_map(Reply::Attrs),
+        any_bytes(100).prop_map(Reply::Extended),
     ]
 }
 
 /// All sorts of requests, with made-up words in them.
-fn requests(word: &[u8], number: u64, attrs: Attrs) -> Vec<Request> {
+fn all_requests(word: &[u8], number: u64, attrs: Attrs) -> Vec<Request> {
     let (path, handle, bytes) = (word.to_vec(), word.to_vec(), word.to_vec());
     let (from, to) = (word.to_vec(), [word, b"2"].concat());
     let of = |path: &Vec<u8>| path.clone();
@@ -135,7 +135,7 @@ fn requests(word: &[u8], number: u64, attrs: Attrs) -> Vec<Request> {
 
 /// Bytes written down by hand from the draft and from OpenSSH's `PROTOCOL`.
 #[test]
-fn requests_are_the_bytes_of_the_draft() {
+fn request_bytes_match_the_draft() {
     let number = 0x0102_0304_0506_0708;
     let attrs = Attrs {
         size: Some(9),
@@ -182,7 +182,7 @@ fn requests_are_the_bytes_of_the_draft() {
         (200, text(&["\0\0\0\u{13}statvfs@openssh.com", w])),
         (200, text(&["\0\0\0\u{12}limits@openssh.com"])),
     ];
-    let requests = requests(b"w", number, attrs);
+    let requests = all_requests(b"w", number, attrs);
     assert_eq!(requests.len(), expected.len());
     for (request, (kind, body)) in requests.iter().zip(expected) {
         let mut packet = vec![0xEE];
@@ -201,7 +201,7 @@ fn requests_are_the_bytes_of_the_draft() {
 }
 
 #[test]
-fn every_cut_of_a_reply_is_noticed() {
+fn truncated_reply_is_rejected() {
     let full = Attrs {
         size: Some(1),
         owner: Some((2, 3)),
@@ -223,7 +223,7 @@ fn every_cut_of_a_reply_is_noticed() {
         Reply::Attrs(full),
     ];
     for reply in replies {
-        let whole = frame(7, &reply);
+        let whole = reply_frame(7, &reply);
         assert_eq!(decode_reply(&whole), Ok((7, Ok(reply.clone()))));
         for end in 0..whole.len() {
             let cut = decode_reply(&whole[..end]);
@@ -270,7 +270,7 @@ fn every_cut_of_a_reply_is_noticed() {
 }
 
 #[test]
-fn hostile_numbers_are_refused_and_cost_nothing() {
+fn hostile_lengths_are_rejected_cheaply() {
     let body = |kind: u8, rest: &[u8]| {
         let mut frame = vec![kind];
         put_u32(&mut frame, 7);
@@ -286,7 +286,7 @@ fn hostile_numbers_are_refused_and_cost_nothing() {
     }
     let refused = [
         body(PACKET_HANDLE, four_gib),
-        body(PACKET_HANDLE, &string(&[0; MAX_HANDLE_BYTES + 1])),
+        body(PACKET_HANDLE, &length_prefixed(&[0; MAX_HANDLE_BYTES + 1])),
         body(PACKET_DATA, four_gib),
         body(PACKET_STATUS, &[&[0, 0, 0, 4], &four_gib[..]].concat()),
         body(PACKET_STATUS, &[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]),
@@ -314,7 +314,7 @@ fn hostile_numbers_are_refused_and_cost_nothing() {
     ] {
         assert!(decode_reply(frame).is_err(), "{frame:?}");
     }
-    let longest = body(PACKET_HANDLE, &string(&[9; MAX_HANDLE_BYTES]));
+    let longest = body(PACKET_HANDLE, &length_prefixed(&[9; MAX_HANDLE_BYTES]));
     assert!(matches!(
         decode_reply(&longest),
         Ok((7, Ok(Reply::Handle(_))))
@@ -322,13 +322,13 @@ fn hostile_numbers_are_refused_and_cost_nothing() {
 }
 
 #[test]
-fn what_is_unknown_is_passed_by_or_kept_as_it_is() {
+fn unknown_fields_are_skipped_or_kept() {
     // A status that version 3 does not have, and the text of one at its longest.
     let long = Reply::Status {
         code: 11,
         message: vec![b'x'; MAX_STATUS_MESSAGE_BYTES + 1],
     };
-    let (_, reply) = decode_reply(&frame(1, &long)).unwrap();
+    let (_, reply) = decode_reply(&reply_frame(1, &long)).unwrap();
     let Ok(Reply::Status { code, message }) = reply else {
         panic!("{reply:?}");
     };
@@ -352,7 +352,7 @@ fn what_is_unknown_is_passed_by_or_kept_as_it_is() {
 }
 
 #[test]
-fn extensions_count_in_the_version_that_is_spoken() {
+fn extensions_count_only_in_spoken_version() {
     let announced = |version: u32, pairs: &[(&str, &str)]| {
         let mut frame = vec![PACKET_VERSION];
         put_u32(&mut frame, version);
@@ -402,15 +402,15 @@ fn extensions_count_in_the_version_that_is_spoken() {
     }
     assert!(ServerExtensions::decode(&announced(3, &[("a", "b"); 64])).is_ok());
     assert!(ServerExtensions::decode(&announced(3, &[("a", "b"); 65])).is_err());
-    assert!(ServerExtensions::decode(&frame(3, &Reply::Data(Vec::new()))).is_err());
+    assert!(ServerExtensions::decode(&reply_frame(3, &Reply::Data(Vec::new()))).is_err());
 }
 
 #[test]
-fn what_no_server_should_get_is_not_sent() {
-    for request in requests(b"ok", 1, Attrs::default()) {
+fn invalid_request_is_not_sent() {
+    for request in all_requests(b"ok", 1, Attrs::default()) {
         assert_eq!(request.validate(), Ok(()), "{request:?}");
     }
-    for request in requests(b"a\0b", 1, Attrs::default()) {
+    for request in all_requests(b"a\0b", 1, Attrs::default()) {
         let on_handles = matches!(
             request,
             Request::Close { .. }
@@ -424,7 +424,7 @@ fn what_no_server_should_get_is_not_sent() {
         );
         assert_eq!(request.validate().is_ok(), on_handles, "{request:?}");
     }
-    for request in requests(&[b'a'; MAX_PATH_BYTES + 1], 1, Attrs::default()) {
+    for request in all_requests(&[b'a'; MAX_PATH_BYTES + 1], 1, Attrs::default()) {
         let limits = request == Request::Limits;
         assert_eq!(request.validate().is_ok(), limits, "{request:?}");
     }
@@ -449,7 +449,7 @@ fn what_no_server_should_get_is_not_sent() {
 }
 
 #[test]
-fn a_reply_must_be_one_to_its_request() {
+fn reply_must_match_its_request() {
     let failed = Reply::Status {
         code: status::NO_SUCH_FILE,
         message: Vec::new(),
@@ -469,7 +469,7 @@ fn a_reply_must_be_one_to_its_request() {
         Reply::Extended(vec![0; 88]),
         Reply::Extended(vec![0; 32]),
     ];
-    for request in requests(b"x", 1, Attrs::default()) {
+    for request in all_requests(b"x", 1, Attrs::default()) {
         let wants = request.expected_reply();
         assert_eq!(wants.check_reply(failed.clone()), Ok(failed.clone()));
         let fitting = replies
@@ -488,7 +488,7 @@ fn a_reply_must_be_one_to_its_request() {
 }
 
 #[test]
-fn a_packet_has_room_only_for_what_it_announces() {
+fn frame_reader_allocates_only_announced_size() {
     let mut frames = FrameSplitter::default();
     let head = (MAX_FRAME_BYTES as u32).to_be_bytes();
     assert_eq!(frames.next_frame(&mut &head[..]), Ok(None));
@@ -508,19 +508,19 @@ fn a_packet_has_room_only_for_what_it_announces() {
 
 proptest! {
     #[test]
-    fn replies_come_back_as_they_were(id: u32, reply in reply()) {
-        prop_assert_eq!(decode_reply(&frame(id, &reply)), Ok((id, Ok(reply))));
+    fn replies_round_trip(id: u32, reply in any_reply()) {
+        prop_assert_eq!(decode_reply(&reply_frame(id, &reply)), Ok((id, Ok(reply))));
     }
 
     #[test]
-    fn requests_have_their_length_and_their_id(
+    fn requests_carry_their_length_and_id(
         id: u32,
-        word in bytes(300),
+        word in any_bytes(300),
         number: u64,
-        attrs in attrs(),
+        attrs in any_attrs(),
     ) {
         let mut all = Vec::new();
-        let requests = requests(&word, number, attrs);
+        let requests = all_requests(&word, number, attrs);
         for request in &requests {
             request.encode(id, &mut all);
         }
@@ -539,12 +539,12 @@ proptest! {
     }
 
     #[test]
-    fn cuts_of_the_stream_do_not_matter(
-        replies in vec(reply(), 1..6),
+    fn stream_cuts_do_not_change_frames(
+        replies in vec(any_reply(), 1..6),
         cuts in vec(1_usize..40, 1..20),
     ) {
-        let sent: Vec<Vec<u8>> = replies.iter().map(|reply| frame(1, reply)).collect();
-        let stream: Vec<u8> = sent.iter().flat_map(|frame| string(frame)).collect();
+        let sent: Vec<Vec<u8>> = replies.iter().map(|reply| reply_frame(1, reply)).collect();
+        let stream: Vec<u8> = sent.iter().flat_map(|frame| length_prefixed(frame)).collect();
         let (mut frames, mut got) = (FrameSplitter::default(), Vec::new());
         let (mut rest, mut cuts) = (&stream[..], cuts.iter().cycle());
         while !rest.is_empty() {
@@ -559,7 +559,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(bytes in bytes(200), kind in 100_u8..106, id: u32) {
+    fn decode_never_panics_on_any_bytes(bytes in any_bytes(200), kind in 100_u8..106, id: u32) {
         let _ = ServerExtensions::decode(&bytes);
         let _ = decode_reply(&bytes);
         let mut frame = vec![kind];

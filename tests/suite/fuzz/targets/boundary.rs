@@ -5,27 +5,27 @@ use std::sync::Arc;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::memory::{self, Baseline, BoundaryRule};
 
-use super::{SPLIT, part};
+use super::{PART_SEPARATOR, input_part};
 
 /// The boundary. Parts: separator, baseline, memory, earlier versions. A memory
 /// that begins with `=` is the baseline's operator part and what follows, with
 /// `<` the first earlier version's, with `~` the baseline less the line of that
 /// number; else it is taken as it stands.
 pub fn boundary(bytes: &[u8]) {
-    let separator = String::from_utf8_lossy(part(bytes, 0));
+    let separator = String::from_utf8_lossy(input_part(bytes, 0));
     let separator = separator.trim_matches(|c: char| c.is_ascii_whitespace() || c.is_control());
     let separator = if separator.is_empty() {
         "---"
     } else {
         separator
     };
-    let current = Baseline::new(part(bytes, 1).to_vec(), separator);
-    let earlier = bytes.split(|byte| *byte == SPLIT).skip(3).take(3);
+    let current = Baseline::new(input_part(bytes, 1).to_vec(), separator);
+    let earlier = bytes.split(|byte| *byte == PART_SEPARATOR).skip(3).take(3);
     let earlier: Vec<Arc<Baseline>> = earlier
         .map(|version| Arc::new(Baseline::new(version.to_vec(), separator)))
         .collect();
     let first = earlier.first().map_or(&current, Arc::as_ref);
-    let (memory, built_on) = match part(bytes, 2) {
+    let (memory, built_on) = match input_part(bytes, 2) {
         [b'=', rest @ ..] => ([current.operator_part(), rest].concat(), Some(&current)),
         [b'<', rest @ ..] => ([first.operator_part(), rest].concat(), Some(first)),
         [b'~', number, rest @ ..] => {
@@ -38,8 +38,8 @@ pub fn boundary(bytes: &[u8]) {
         }
         bytes => (bytes.to_vec(), None),
     };
-    baseline_is_cut(&current, separator);
-    separators_are(&memory, separator.as_bytes());
+    assert_baseline_split(&current, separator);
+    assert_separators(&memory, separator.as_bytes());
     let found = memory::find_boundary(&memory, &current, &earlier);
     if let Some(version) = built_on {
         let part = version.operator_part();
@@ -117,7 +117,7 @@ pub fn boundary(bytes: &[u8]) {
     }
 }
 
-fn baseline_is_cut(baseline: &Baseline, separator: &str) {
+fn assert_baseline_split(baseline: &Baseline, separator: &str) {
     let whole = [baseline.operator_part(), baseline.tail()].concat();
     assert_eq!(whole, baseline.bytes());
     assert_eq!(baseline.digest(), Digest::of(&whole));
@@ -131,7 +131,7 @@ fn baseline_is_cut(baseline: &Baseline, separator: &str) {
 
 /// The separator lines against a plain reading; and they are the same as long as
 /// the text above them is.
-fn separators_are(text: &[u8], separator: &[u8]) {
+fn assert_separators(text: &[u8], separator: &[u8]) {
     let found = memory::separator_lines(text, separator);
     let mut plain = Vec::new();
     let mut start = 0;

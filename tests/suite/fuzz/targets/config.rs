@@ -8,16 +8,16 @@ use memory_shepherd::config::{
     Agent, Config, ConfigErrors, DiagnosticLevel, GeneralSettings, MemoryLocation,
 };
 
-use super::{CONFIG, parse};
+use super::{CONFIG, parse_config};
 
 /// The config reader: any bytes are taken whole, or everything wrong has its
 /// place; what is taken keeps its rules, and says the same when it is printed.
 pub fn config(bytes: &[u8]) {
     let lines = bytes.split(|byte| *byte == b'\n').count();
-    let diagnostics = match parse(bytes) {
+    let diagnostics = match parse_config(bytes) {
         Ok(config) => {
             for agent in &config.agents {
-                agent_is_sound(agent);
+                assert_valid_agent(agent);
             }
             let names = config.agents.iter().map(|agent| (&agent.name, agent));
             let names: HashMap<_, _> = names.collect();
@@ -32,10 +32,10 @@ pub fn config(bytes: &[u8]) {
                     .clone()
                     .all(|it| it.level == DiagnosticLevel::Warning)
             );
-            let shown = printed(&config);
-            let again = parse(shown.as_bytes())
+            let shown = shown_config(&config);
+            let again = parse_config(shown.as_bytes())
                 .unwrap_or_else(|problems| panic!("{shown}\nis refused: {problems}"));
-            assert_eq!(meaning(&again), meaning(&config), "{shown}");
+            assert_eq!(without_lines(&again), without_lines(&config), "{shown}");
             config.warnings
         }
         Err(ConfigErrors(list)) => {
@@ -57,7 +57,7 @@ pub fn config(bytes: &[u8]) {
     serde_json::to_string(&diagnostics).unwrap();
 }
 
-fn agent_is_sound(agent: &Agent) {
+fn assert_valid_agent(agent: &Agent) {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     assert!(agent.name.chars().all(allowed) && !agent.name.is_empty());
     assert!(agent.name != "all" && agent.name != "general");
@@ -93,7 +93,7 @@ fn agent_is_sound(agent: &Agent) {
 }
 
 /// What `config show` prints, as a config.
-fn printed(config: &Config) -> String {
+fn shown_config(config: &Config) -> String {
     let mut text = String::new();
     let mut section = "";
     for entry in config.effective_values() {
@@ -107,7 +107,7 @@ fn printed(config: &Config) -> String {
 }
 
 /// A config without where its lines stand.
-fn meaning(config: &Config) -> (GeneralSettings, Vec<Agent>) {
+fn without_lines(config: &Config) -> (GeneralSettings, Vec<Agent>) {
     let mut agents = config.agents.clone();
     for agent in &mut agents {
         agent.section_line = 0;

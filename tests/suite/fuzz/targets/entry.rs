@@ -2,11 +2,11 @@
 
 use memory_shepherd::archive::{self, EntryKind};
 
-use super::{minute, part};
+use super::{input_part, time_of_minute};
 
 /// Entries. Parts: a name; minute, kind and number of another; a scratch.
 pub fn entry(bytes: &[u8]) {
-    let read = std::str::from_utf8(part(bytes, 0)).ok();
+    let read = std::str::from_utf8(input_part(bytes, 0)).ok();
     if let Some(name) = read
         && let Some((stamp, kind, number)) = archive::parse_entry_name(name)
     {
@@ -14,7 +14,7 @@ pub fn entry(bytes: &[u8]) {
         let at = stamp.and_utc().fixed_offset();
         assert_eq!(archive::format_entry_name(at, kind, number), name);
     }
-    let (numbers, scratch) = (part(bytes, 1), part(bytes, 2));
+    let (numbers, scratch) = (input_part(bytes, 1), input_part(bytes, 2));
     let number = |from: usize| {
         let mut four = [0; 4];
         for (to, byte) in four.iter_mut().zip(numbers.iter().skip(from)) {
@@ -22,7 +22,7 @@ pub fn entry(bytes: &[u8]) {
         }
         u32::from_le_bytes(four)
     };
-    let at = minute(number(0));
+    let at = time_of_minute(number(0));
     let kind = EntryKind::ALL[number(4) as usize % EntryKind::ALL.len()];
     let name = archive::format_entry_name(at, kind, number(5));
     let again = archive::parse_entry_name(&name).expect("a name of ours");

@@ -12,7 +12,7 @@ use memory_shepherd::engine::{Engine, Finding, FindingSubject, LedgerRecord};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::fake::FakeTransport;
 
-use super::{engine_of, folder, minute};
+use super::{engine_with_config, folder, time_of_minute};
 
 /// The ledger. The first byte decides: `!` and the rest is the file; else each
 /// four bytes are an edit of a valid ledger.
@@ -20,7 +20,10 @@ pub fn ledger(bytes: &[u8]) {
     let whole = valid_ledger();
     let file = match bytes {
         [b'!', file @ ..] => file.to_vec(),
-        edits => edits.chunks_exact(4).take(8).fold(whole.clone(), edited),
+        edits => edits
+            .chunks_exact(4)
+            .take(8)
+            .fold(whole.clone(), edit_ledger),
     };
     let site = folder();
     let own = site.path().join(archive::PROGRAM_DIRECTORY_NAME);
@@ -28,9 +31,11 @@ pub fn ledger(bytes: &[u8]) {
     let path = own.join("ledger.jsonl");
     fs::write(&path, &file).unwrap();
     let lines = complete_lines(&file);
-    let read = records(&engine(site.path()));
+    let read = read_records(&archive_engine(site.path()));
     // A verification reads on where a run stops, and comes to the same.
-    let verified = engine(site.path()).verify(None, &mut |_| {}).unwrap();
+    let verified = archive_engine(site.path())
+        .verify(None, &mut |_| {})
+        .unwrap();
     let broken = |finding: &Finding| finding.subject == FindingSubject::Ledger;
     assert_eq!(
         verified.findings.iter().any(broken),
@@ -46,22 +51,22 @@ pub fn ledger(bytes: &[u8]) {
                 .map(|it| serde_json::from_slice::<LedgerRecord>(it));
             assert!(!matches!(next, Some(Ok(_))), "{next:?}");
             assert_eq!(verified.counts.lines, whole.len() as u64);
-            follows_its_chain(records, whole);
+            assert_chained(records, whole);
         }
         // Where nothing is wrong with the whole lines, a torn one is no fault.
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Integrity, "{error}");
-            assert!(lines != complete_lines(&whole)[..lines.len().min(LINES)]);
+            assert!(lines != complete_lines(&whole)[..lines.len().min(RECORD_COUNT)]);
         }
     }
     // Read while it grows, it is the same ledger.
     let cut = usize::from(bytes.last().copied().unwrap_or_default()) * file.len() / 255;
     fs::write(&path, &file[..cut]).unwrap();
-    let engine = engine(site.path());
-    let begun = records(&engine).map(|records| records.len());
+    let engine = archive_engine(site.path());
+    let begun = read_records(&engine).map(|records| records.len());
     let mut appending = fs::File::options().append(true).open(&path).unwrap();
     appending.write_all(&file[cut..]).unwrap();
-    let grown = records(&engine);
+    let grown = read_records(&engine);
     if begun.is_ok() {
         assert_eq!(grown.is_ok(), read.is_ok());
     }
@@ -70,7 +75,7 @@ pub fn ledger(bytes: &[u8]) {
     }
 }
 
-fn records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
+fn read_records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
     let mut records = Vec::new();
     engine.records(None, None)?.for_each(&mut |record| {
         records.push(record.clone());
@@ -79,9 +84,9 @@ fn records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
     Ok(records)
 }
 
-fn engine(archive: &Path) -> Engine {
+fn archive_engine(archive: &Path) -> Engine {
     let text = format!("[general]\narchive_dir={}\n", archive.display());
-    engine_of(&text, FakeTransport::new(Arc::new(SystemClock)))
+    engine_with_config(&text, FakeTransport::new(Arc::new(SystemClock)))
 }
 
 fn complete_lines(file: &[u8]) -> Vec<&[u8]> {
@@ -90,7 +95,7 @@ fn complete_lines(file: &[u8]) -> Vec<&[u8]> {
 }
 
 /// Nobody changed a line and left the one behind it as it was.
-fn follows_its_chain(records: &[LedgerRecord], lines: &[&[u8]]) {
+fn assert_chained(records: &[LedgerRecord], lines: &[&[u8]]) {
     let mut head = Digest::ZERO;
     for (number, (record, line)) in records.iter().zip(lines).enumerate() {
         assert_eq!(
@@ -108,16 +113,16 @@ fn follows_its_chain(records: &[LedgerRecord], lines: &[&[u8]]) {
     }
 }
 
-const LINES: usize = 6;
+const RECORD_COUNT: usize = 6;
 
 /// A ledger of [`LINES`] records.
 pub fn valid_ledger() -> Vec<u8> {
     static TEXT: OnceLock<Vec<u8>> = OnceLock::new();
     let make = || {
         let (mut text, mut head) = (Vec::new(), Digest::ZERO);
-        for seq in 1..=LINES {
+        for seq in 1..=RECORD_COUNT {
             let record = serde_json::json!({
-                "seq": seq, "prev": head, "time": minute(29_000_000 + seq as u32),
+                "seq": seq, "prev": head, "time": time_of_minute(29_000_000 + seq as u32),
                 "run": format!("20260314T0900{seq:02}"), "act": "reset", "trigger": "cli",
                 "user": "operator", "agent": "scout", "host": "local", "outcome": "ok",
                 "baseline": Digest::of(b"baseline"), "duration_ms": seq,
@@ -134,7 +139,7 @@ pub fn valid_ledger() -> Vec<u8> {
     TEXT.get_or_init(make).clone()
 }
 
-fn edited(mut text: Vec<u8>, edit: &[u8]) -> Vec<u8> {
+fn edit_ledger(mut text: Vec<u8>, edit: &[u8]) -> Vec<u8> {
     let at = usize::from(u16::from_le_bytes([edit[1], edit[2]])) % (text.len() + 1);
     let mut lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
     let line = at % lines.len().max(1);

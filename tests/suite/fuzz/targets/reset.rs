@@ -11,9 +11,9 @@ use memory_shepherd::engine::memory::Baseline;
 use memory_shepherd::engine::{Engine, Outcome, Plan, RunReport, UndoMode, UndoTarget};
 use memory_shepherd::transport::fake::FakeTransport;
 
-use super::{engine_of, folder, part};
+use super::{engine_with_config, folder, input_part};
 
-const SCOUT: &str = "/agents/scout/MEMORY.md";
+const SCOUT_MEMORY: &str = "/agents/scout/MEMORY.md";
 
 /// A whole reset and its undo, on memories in this process and an archive on the
 /// disk. Parts: the baseline that is pushed first; the one that the operator
@@ -25,12 +25,12 @@ pub fn reset(bytes: &[u8]) {
         fs::create_dir_all(site.path().join("baselines")).unwrap();
         fs::write(site.path().join("baselines/scout.md"), bytes).unwrap();
     };
-    let first = Baseline::new(part(bytes, 0).to_vec(), "---");
-    let second = match part(bytes, 1) {
+    let first = Baseline::new(input_part(bytes, 0).to_vec(), "---");
+    let second = match input_part(bytes, 1) {
         b"=" => first.clone(),
         bytes => Baseline::new(bytes.to_vec(), "---"),
     };
-    let notes = part(bytes, 2);
+    let notes = input_part(bytes, 2);
     let memory = match notes {
         [b'=', rest @ ..] => [second.operator_part(), rest].concat(),
         [b'<', rest @ ..] => [first.operator_part(), rest].concat(),
@@ -39,27 +39,27 @@ pub fn reset(bytes: &[u8]) {
     let root = site.path().display();
     let config = format!(
         "[general]\narchive_dir={root}/archives\nbaseline_dir={root}/baselines\n\
-         min_baseline_size=0\n[scout]\nmemory_file={SCOUT}\nbaseline=scout.md\n"
+         min_baseline_size=0\n[scout]\nmemory_file={SCOUT_MEMORY}\nbaseline=scout.md\n"
     );
     let fake = FakeTransport::new(Arc::new(SystemClock));
     fake.make_folder("/agents/scout", 1000, 1000, 0o755);
-    let engine = engine_of(&config, fake.clone());
+    let engine = engine_with_config(&config, fake.clone());
     let plan = || engine.plan_reset(&["scout".to_string()], false).unwrap();
 
     baseline(first.bytes());
-    ended_well(&apply(&engine, &plan()));
-    assert_eq!(fake.content(SCOUT).unwrap(), first.bytes());
+    assert_success(&apply_plan(&engine, &plan()));
+    assert_eq!(fake.content(SCOUT_MEMORY).unwrap(), first.bytes());
 
-    fake.write_file(SCOUT, &memory);
+    fake.write_file(SCOUT_MEMORY, &memory);
     baseline(second.bytes());
-    let record = part(bytes, 3);
+    let record = input_part(bytes, 3);
     if !record.is_empty() {
         let folder = site.path().join("archives/.shepherd/tx");
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("scout.0123456789abcdef.json"), record).unwrap();
     }
-    let report = apply(&engine, &plan());
-    let held = fake.content(SCOUT);
+    let report = apply_plan(&engine, &plan());
+    let held = fake.content(SCOUT_MEMORY);
     let written = report.results.iter().flat_map(|result| &result.entries);
     let entries: Vec<(EntryKind, Vec<u8>)> = written
         .map(|entry| {
@@ -87,7 +87,7 @@ pub fn reset(bytes: &[u8]) {
     if !record.is_empty() {
         return;
     }
-    ended_well(&report);
+    assert_success(&report);
     assert_eq!(held.unwrap(), second.bytes());
     if memory == second.bytes() {
         assert_eq!(report.results[0].outcome, Outcome::Unchanged);
@@ -95,17 +95,17 @@ pub fn reset(bytes: &[u8]) {
     }
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
     let undo = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
-    ended_well(&apply(&engine, &undo));
-    assert_eq!(fake.content(SCOUT).unwrap(), memory);
+    assert_success(&apply_plan(&engine, &undo));
+    assert_eq!(fake.content(SCOUT_MEMORY).unwrap(), memory);
     assert_eq!(fake.list_names("/agents/scout"), ["MEMORY.md"]);
     assert_eq!(engine.ledger_head().unwrap().0, 3);
 }
 
-fn apply(engine: &Engine, plan: &Plan) -> RunReport {
+fn apply_plan(engine: &Engine, plan: &Plan) -> RunReport {
     engine.apply_plan(plan, true, &AtomicBool::new(false), &mut |_| {})
 }
 
-fn ended_well(report: &RunReport) {
+fn assert_success(report: &RunReport) {
     assert_eq!(report.worst_kind(), None, "{report:?}");
     let good = |outcome| matches!(outcome, Outcome::Ok | Outcome::Unchanged);
     assert!(report.results.iter().all(|result| good(result.outcome)));

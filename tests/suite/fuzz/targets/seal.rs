@@ -6,7 +6,7 @@ use memory_shepherd::baseline::seal::{self, BaselineSeal};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::error::ErrorKind;
 
-use super::{SPLIT, folder};
+use super::{PART_SEPARATOR, folder};
 
 /// The seal. The first byte decides: `!` and the rest is the file; else the
 /// parts are names that are sealed as `sha256sum` does it.
@@ -17,12 +17,12 @@ pub fn seal(bytes: &[u8]) {
         BaselineSeal::read(&site.path().canonicalize().unwrap())
     };
     let [b'!', file @ ..] = bytes else {
-        let names = bytes.split(|byte| *byte == SPLIT);
+        let names = bytes.split(|byte| *byte == PART_SEPARATOR);
         let names: Vec<&str> = names
             .filter_map(|name| std::str::from_utf8(name).ok())
             .filter(|name| !name.is_empty() && !name.contains('\0'))
             .collect();
-        let text: String = names.iter().map(|name| sealed(name)).collect();
+        let text: String = names.iter().map(|name| sha256sum_line(name)).collect();
         let seal = read(text.as_bytes()).unwrap().unwrap();
         for name in names {
             let bare = name.strip_prefix("./").unwrap_or(name);
@@ -56,7 +56,7 @@ pub fn seal(bytes: &[u8]) {
 }
 
 /// A line of `sha256sum` for an empty file.
-fn sealed(name: &str) -> String {
+fn sha256sum_line(name: &str) -> String {
     let escaped = name
         .replace('\\', "\\\\")
         .replace('\n', "\\n")

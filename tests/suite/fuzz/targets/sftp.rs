@@ -9,9 +9,9 @@ use memory_shepherd::transport::sftp::wire::{
 /// arrives, a frame is a reply or it is not, and no reply is larger than its
 /// frame or other than what was asked for.
 pub fn sftp(bytes: &[u8]) {
-    let whole = frames(bytes, bytes.len());
+    let whole = read_frames(bytes, bytes.len());
     for size in [1, 3, 7] {
-        assert_eq!(frames(bytes, size), whole, "in pieces of {size}");
+        assert_eq!(read_frames(bytes, size), whole, "in pieces of {size}");
     }
     let (frames, _) = whole;
     let lengths = frames.iter().map(|frame| 4 + frame.len());
@@ -28,13 +28,13 @@ pub fn sftp(bytes: &[u8]) {
         let Ok(reply) = reply else {
             continue;
         };
-        assert!(size(&reply) <= frame.len(), "{reply:?}");
-        answers_what_was_asked(&reply);
+        assert!(min_reply_size(&reply) <= frame.len(), "{reply:?}");
+        assert_fits_one_request(&reply);
     }
 }
 
 /// The frames of a stream that comes in pieces, and whether its end is none.
-fn frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
+fn read_frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
     let (mut frames, mut found) = (FrameSplitter::default(), Vec::new());
     for mut piece in bytes.chunks(piece.max(1)) {
         loop {
@@ -53,7 +53,7 @@ fn frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
 }
 
 /// How many bytes of the frame a reply holds, at least.
-fn size(reply: &Reply) -> usize {
+fn min_reply_size(reply: &Reply) -> usize {
     5 + match reply {
         Reply::Status { message, .. } if message.is_empty() => 4,
         Reply::Status { message, .. } => 8 + message.len(),
@@ -71,7 +71,7 @@ fn size(reply: &Reply) -> usize {
     }
 }
 
-fn answers_what_was_asked(reply: &Reply) {
+fn assert_fits_one_request(reply: &Reply) {
     let wanted = [
         ExpectedReply::Status,
         ExpectedReply::Handle,

@@ -29,7 +29,7 @@ pub fn untrusted(bytes: &[u8]) {
             .all(|pair| pair[0].is_mark != pair[1].is_mark)
     );
     for token in &tokens {
-        shows(&token.text, prose && !token.is_mark);
+        assert_harmless(&token.text, prose && !token.is_mark);
     }
     let counted = |last: &untrusted::VisibleToken| last.is_mark && last.text.contains('…');
     if let Some(last) = tokens.last_mut().filter(|last| counted(last)) {
@@ -39,12 +39,12 @@ pub fn untrusted(bytes: &[u8]) {
     assert!(cells.map(UnicodeWidthStr::width).sum::<usize>() <= view.max_cells);
 
     let line = untrusted::visible_line(text);
-    shows(&line, true);
+    assert_harmless(&line, true);
     let lines = untrusted::visible_text(text);
     let feeds = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
     assert_eq!(feeds(lines.as_bytes()), feeds(text));
     for line in lines.split('\n') {
-        shows(line, true);
+        assert_harmless(line, true);
     }
 
     let hidden = untrusted::count_hidden(text);
@@ -65,7 +65,7 @@ pub fn untrusted(bytes: &[u8]) {
 
 /// Nothing in a shown text acts on a terminal, turns it around, or is not seen.
 /// What joins emoji may be in `prose`.
-fn shows(text: &str, prose: bool) {
+fn assert_harmless(text: &str, prose: bool) {
     let odd = |c: char| match c {
         '\u{200D}' | '\u{FE0F}' => !prose,
         '\0'..='\x1F' | '\x7F'..='\u{9F}' | '\u{AD}' | '\u{34F}' | '\u{61C}' => true,
