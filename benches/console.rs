@@ -253,13 +253,13 @@ fn main() {
 }
 
 /// The memories of a fleet.
-fn memories(folder: &Path) -> Vec<PathBuf> {
+fn memories(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut folders = vec![folder.join("agents")];
-    while let Some(folder) = folders.pop() {
-        for item in fs::read_dir(folder).into_iter().flatten().flatten() {
+    let mut directories = vec![directory.join("agents")];
+    while let Some(directory) = directories.pop() {
+        for item in fs::read_dir(directory).into_iter().flatten().flatten() {
             match item.path() {
-                path if path.is_dir() => folders.push(path),
+                path if path.is_dir() => directories.push(path),
                 path if path.ends_with("MEMORY.md") => found.push(path),
                 _ => {}
             }
@@ -279,8 +279,8 @@ fn note(memory: &Path) {
 fn fleet(agents: usize, seconds: u64) {
     println!("\n{agents} agents");
     let many = agents > 100;
-    let folder = tempfile::tempdir().expect("a folder");
-    let fleet = folder.path().join("fleet");
+    let directory = tempfile::tempdir().expect("a directory");
+    let fleet = directory.path().join("fleet");
     let quiet = |arguments: &[&str], path: &Path| {
         let mut command = Command::new(BINARY);
         command.args(arguments).arg(path).stdin(Stdio::null());
@@ -481,8 +481,8 @@ fn idle(console: &mut Terminal, seconds: u64) {
 
 /// Other programs that show text, over the same bytes.
 fn others() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let text = folder.path().join("MEMORY.md");
+    let directory = tempfile::tempdir().expect("a directory");
+    let text = directory.path().join("MEMORY.md");
     let memory = include_bytes!("../baselines/code-reviewer-MEMORY.md").repeat(20);
     fs::write(&text, memory).expect("a text");
     let programs: [(&str, &[&Path], &[u8]); 5] = [
@@ -501,7 +501,7 @@ fn others() {
         let installed = ["/usr/bin", "/bin", "/usr/local/bin"];
         if !installed
             .iter()
-            .any(|folder| Path::new(folder).join(name).exists())
+            .any(|directory| Path::new(directory).join(name).exists())
         {
             line(name, "not installed".to_string(), None);
             continue;

@@ -55,11 +55,11 @@ const TIMEOUT: u32 = 5;
 const BOUND: Duration = Duration::from_secs(300);
 
 fn main() {
-    let folder = tempfile::Builder::new()
+    let directory = tempfile::Builder::new()
         .prefix("hosts-bench")
         .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
-        .expect("a folder");
-    let folder = folder.path().canonicalize().expect("a folder");
+        .expect("a directory");
+    let directory = directory.path().canonicalize().expect("a directory");
     type Part = fn(&Path) -> Option<()>;
     let parts: [(&str, Part); 3] = [("scp", against_scp), ("dead", dead), ("line", line)];
     let asked: Vec<String> = std::env::args().skip(1).collect();
@@ -68,7 +68,7 @@ fn main() {
     for (title, part) in parts {
         if words.is_empty() || words.iter().any(|word| *word == title) {
             // Where there is no sshd, that was said.
-            let _ = part(&folder.join(title));
+            let _ = part(&directory.join(title));
         }
     }
 }
@@ -117,7 +117,7 @@ impl Fleet {
     /// A program of that name which reads only this configuration.
     fn wrap(&self, name: &str, ssh_config: &Path) {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut found = std::env::split_paths(&path).map(|folder| folder.join(name));
+        let mut found = std::env::split_paths(&path).map(|directory| directory.join(name));
         let real = found.find(|path| path.is_file()).expect("OpenSSH's client");
         let wrapper = self.root.join("bin").join(name);
         fs::create_dir_all(wrapper.parent().unwrap()).unwrap();
@@ -225,9 +225,9 @@ root=$1
 host=$2
 what=$3
 mkdir -p "$root/by-scp"
-for folder in "$root"/agents/*; do
-  agent=$(basename "$folder")
-  memory=$folder/MEMORY.md
+for directory in "$root"/agents/*; do
+  agent=$(basename "$directory")
+  memory=$directory/MEMORY.md
   baseline=$root/baselines/$agent.md
   here=$root/by-scp/$agent.tmp
   timeout 15 scp -q -o BatchMode=yes "$host:$memory" "$here"
@@ -260,17 +260,17 @@ fn verdict(good: bool) -> &'static str {
     if good { "" } else { "   <-- NOT MET" }
 }
 
-fn against_scp(folder: &Path) -> Option<()> {
+fn against_scp(directory: &Path) -> Option<()> {
     let server = Sshd::start()?;
     for (count, least, rounds) in [(20, 10.0, 3), (100, 25.0, 1)] {
-        let root = folder.join(format!("of-{count}"));
+        let root = directory.join(format!("of-{count}"));
         let hosts = [HOST_NAME.to_string()];
         let fleet = Fleet::new(root, &hosts, count, &server.path("ssh_config"));
         let mut times = [const { Vec::new() }; 4];
         for round in 0..=rounds {
             fleet.scribble();
             let ours = [fleet.status(), fleet.reset()];
-            // The first one makes folders and keeps the baselines' versions.
+            // The first one makes directories and keeps the baselines' versions.
             if round == 0 {
                 continue;
             }
@@ -297,7 +297,7 @@ fn against_scp(folder: &Path) -> Option<()> {
 }
 
 /// Agents on twenty hosts, all of which answer or not.
-fn dead(folder: &Path) -> Option<()> {
+fn dead(directory: &Path) -> Option<()> {
     const HOSTS: usize = 20;
     const EACH: usize = 10;
     const DEAD: [usize; 3] = [3, 7, 11];
@@ -335,16 +335,16 @@ fn dead(folder: &Path) -> Option<()> {
     config.push_str(
         "Host *\nIdentitiesOnly yes\nIdentityAgent none\nGlobalKnownHostsFile /dev/null\n",
     );
-    fs::create_dir_all(folder).unwrap();
-    let ssh_config = folder.join("ssh_config");
+    fs::create_dir_all(directory).unwrap();
+    let ssh_config = directory.join("ssh_config");
     fs::write(&ssh_config, config).unwrap();
     let all: Vec<String> = (0..HOSTS).map(name).collect();
     let living: Vec<String> = (0..HOSTS)
         .filter(|it| !DEAD.contains(it))
         .map(name)
         .collect();
-    let with = Fleet::new(folder.join("with"), &all, EACH, &ssh_config);
-    let without = Fleet::new(folder.join("without"), &living, EACH, &ssh_config);
+    let with = Fleet::new(directory.join("with"), &all, EACH, &ssh_config);
+    let without = Fleet::new(directory.join("without"), &living, EACH, &ssh_config);
     let mut times = [const { Vec::new() }; 4];
     for round in 0..=ROUNDS {
         for (place, fleet) in [&with, &without].into_iter().enumerate() {
@@ -402,7 +402,7 @@ fn until_living_are_done(fleet: &Fleet, living: &[String]) -> (Duration, Duratio
     (done.unwrap_or(end), end)
 }
 
-fn line(folder: &Path) -> Option<()> {
+fn line(directory: &Path) -> Option<()> {
     const AGENTS: usize = 50;
     let server = Sshd::start()?;
     let port = slow_line(server.port());
@@ -417,7 +417,7 @@ fn line(folder: &Path) -> Option<()> {
     let ssh_config = server.path("ssh_config");
     let hosts = ["far".to_string()];
     let fleet = |count: usize| {
-        let root = folder.join(format!("of-{count}"));
+        let root = directory.join(format!("of-{count}"));
         Fleet::new(root, &hosts, count, &ssh_config)
     };
     let (one, many) = (fleet(1), fleet(AGENTS));

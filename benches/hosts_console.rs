@@ -54,7 +54,7 @@ impl Transports for Hosts {
 
 /// The fleet's config, and its hosts.
 fn fleet(root: &Path) -> (config::Config, HashMap<String, FakeTransport>) {
-    fs::create_dir(root.join("baselines")).expect("a folder");
+    fs::create_dir(root.join("baselines")).expect("a directory");
     fs::write(root.join("baselines/shared.md"), BASELINE).expect("a baseline");
     let memory = format!(
         "{BASELINE}{}",
@@ -65,17 +65,17 @@ fn fleet(root: &Path) -> (config::Config, HashMap<String, FakeTransport>) {
     for number in 0..HOSTS {
         let host = format!("host-{number:02}");
         let fake = FakeTransport::new(Arc::new(SystemClock));
-        for folder in ["/", "/agents"] {
-            fake.make_folder(folder, 0, 0, 0o755);
+        for directory in ["/", "/agents"] {
+            fake.make_directory(directory, 0, 0, 0o755);
         }
         for agent in 0..AGENTS {
-            let folder = format!("/agents/{agent}");
-            fake.make_folder(&folder, 1000, 1000, 0o755);
-            fake.write_file(format!("{folder}/MEMORY.md"), memory.as_bytes());
+            let directory = format!("/agents/{agent}");
+            fake.make_directory(&directory, 1000, 1000, 0o755);
+            fake.write_file(format!("{directory}/MEMORY.md"), memory.as_bytes());
             write!(
                 text,
                 "[{host}-agent-{agent:02}]\nremote_host = {host}\n\
-                 remote_memory = {folder}/MEMORY.md\nbaseline = shared.md\n"
+                 remote_memory = {directory}/MEMORY.md\nbaseline = shared.md\n"
             )
             .expect("room");
         }
@@ -96,7 +96,7 @@ fn fleet(root: &Path) -> (config::Config, HashMap<String, FakeTransport>) {
 }
 
 fn main() {
-    let root = tempfile::tempdir().expect("a folder");
+    let root = tempfile::tempdir().expect("a directory");
     let (config, hosts) = fleet(root.path());
     let (release, released) = bounded::<()>(0);
     hosts["host-00"].set_hook(move |_, _, _| {

@@ -11,7 +11,7 @@
 //!   with a ledger of 100,000 records;
 //! - the search for the boundary in 1 MB and in 16 MB.
 //!
-//! `cargo bench --bench reset`. The fleets are made below the target folder, on
+//! `cargo bench --bench reset`. The fleets are made below the target directory, on
 //! the disk that it is on. Each figure is the median of several rounds, in which
 //! the things that are compared take turns.
 
@@ -38,14 +38,14 @@ const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 const ROUNDS: usize = 7;
 
 fn main() {
-    let folder = tempfile::Builder::new()
+    let directory = tempfile::Builder::new()
         .prefix("reset-bench")
         .tempdir_in(env!("CARGO_TARGET_TMPDIR"))
-        .expect("a folder");
-    two_hundred(folder.path());
-    many(folder.path());
-    large(folder.path());
-    cold(folder.path());
+        .expect("a directory");
+    two_hundred(directory.path());
+    many(directory.path());
+    large(directory.path());
+    cold(directory.path());
     boundary();
 }
 
@@ -168,12 +168,12 @@ fn ratio(a: Duration, b: Duration) -> f64 {
     a.as_secs_f64() / b.as_secs_f64()
 }
 
-fn two_hundred(folder: &Path) {
-    let ours = Fleet::new(folder.join("ours"), 200);
-    let bare = Bare::new(folder.join("bare"), 200);
-    let batched = Bare::new(folder.join("batched"), 200);
-    let shell = Fleet::new(folder.join("shell"), 200);
-    let script = folder.join("original.sh");
+fn two_hundred(directory: &Path) {
+    let ours = Fleet::new(directory.join("ours"), 200);
+    let bare = Bare::new(directory.join("bare"), 200);
+    let batched = Bare::new(directory.join("batched"), 200);
+    let shell = Fleet::new(directory.join("shell"), 200);
+    let script = directory.join("original.sh");
     fs::write(&script, SCRIPT).unwrap();
     let mut times = [const { Vec::new() }; 4];
     for round in 0..=ROUNDS {
@@ -188,7 +188,7 @@ fn two_hundred(folder: &Path) {
             batched.reset(64),
             Cost::of(&mut pipeline).wall,
         ];
-        // The first one makes folders and keeps the baselines' versions.
+        // The first one makes directories and keeps the baselines' versions.
         if round > 0 {
             for (times, time) in times.iter_mut().zip(round_times) {
                 times.push(time);
@@ -247,11 +247,11 @@ impl Bare {
             let mut turns = Vec::new();
             for agent in agents {
                 let memory = self.fleet.memory(agent);
-                let folder = open(memory.parent().unwrap(), OFlags::DIRECTORY);
+                let directory = open(memory.parent().unwrap(), OFlags::DIRECTORY);
                 let entries = open(&self.archive.join(agent), OFlags::DIRECTORY);
                 let bytes = fs::read(&memory).unwrap();
                 let entry = nameless(&entries, &bytes[self.fleet.baseline.len()..]);
-                turns.push((agent, folder, entries, entry));
+                turns.push((agent, directory, entries, entry));
             }
             flush(&mut turns.iter().map(|(.., entry)| entry));
             let mut records = Vec::new();
@@ -265,28 +265,28 @@ impl Bare {
             flush(&mut entries.chain(&records).chain([&tx]));
             let staged: Vec<OwnedFd> = turns
                 .iter()
-                .map(|(_, folder, ..)| nameless(folder, self.fleet.baseline.as_bytes()))
+                .map(|(_, directory, ..)| nameless(directory, self.fleet.baseline.as_bytes()))
                 .collect();
             flush(&mut staged.iter());
-            for ((_, folder, ..), staged) in turns.iter().zip(&staged) {
-                link(staged, folder, ".staged");
+            for ((_, directory, ..), staged) in turns.iter().zip(&staged) {
+                link(staged, directory, ".staged");
                 let exchange = RenameFlags::EXCHANGE;
-                rustix::fs::renameat_with(folder, ".staged", folder, "MEMORY.md", exchange)
+                rustix::fs::renameat_with(directory, ".staged", directory, "MEMORY.md", exchange)
                     .unwrap();
             }
-            flush(&mut turns.iter().map(|(_, folder, ..)| folder));
+            flush(&mut turns.iter().map(|(_, directory, ..)| directory));
             for record in &records {
                 rustix::io::write(record, b"{\"swapped\":\"exchange\"}\n").unwrap();
             }
             flush(&mut records.iter());
-            for (_, folder, ..) in &turns {
-                let mut displaced = File::from(open_at(folder, ".staged"));
+            for (_, directory, ..) in &turns {
+                let mut displaced = File::from(open_at(directory, ".staged"));
                 displaced.read_to_end(&mut Vec::new()).unwrap();
-                rustix::fs::unlinkat(folder, ".staged", AtFlags::empty()).unwrap();
+                rustix::fs::unlinkat(directory, ".staged", AtFlags::empty()).unwrap();
             }
-            flush(&mut turns.iter().map(|(_, folder, ..)| folder));
-            for (_, folder, ..) in &turns {
-                let mut installed = File::from(open_at(folder, "MEMORY.md"));
+            flush(&mut turns.iter().map(|(_, directory, ..)| directory));
+            for (_, directory, ..) in &turns {
+                let mut installed = File::from(open_at(directory, "MEMORY.md"));
                 installed.read_to_end(&mut Vec::new()).unwrap();
                 ledger.write_all(record.as_bytes()).unwrap();
             }
@@ -308,22 +308,22 @@ fn open(path: &Path, flags: OFlags) -> OwnedFd {
     .unwrap()
 }
 
-fn open_at(folder: &OwnedFd, name: &str) -> OwnedFd {
+fn open_at(directory: &OwnedFd, name: &str) -> OwnedFd {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(folder, name, flags, Mode::empty()).unwrap()
+    rustix::fs::openat(directory, name, flags, Mode::empty()).unwrap()
 }
 
-fn nameless(folder: &OwnedFd, bytes: &[u8]) -> OwnedFd {
+fn nameless(directory: &OwnedFd, bytes: &[u8]) -> OwnedFd {
     let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(folder, ".", flags, Mode::RUSR | Mode::WUSR).unwrap();
+    let file = rustix::fs::openat(directory, ".", flags, Mode::RUSR | Mode::WUSR).unwrap();
     rustix::io::write(&file, bytes).unwrap();
     file
 }
 
-fn link(file: &OwnedFd, folder: &OwnedFd, name: &str) {
+fn link(file: &OwnedFd, directory: &OwnedFd, name: &str) {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::linkat(CWD, path, folder, name, AtFlags::SYMLINK_FOLLOW).unwrap();
+    rustix::fs::linkat(CWD, path, directory, name, AtFlags::SYMLINK_FOLLOW).unwrap();
 }
 
 /// What a shell script does that archives what is below the last separator and
@@ -332,9 +332,9 @@ const SCRIPT: &str = r##"
 set -e
 root=$1
 mkdir -p "$root/archives"
-for folder in "$root"/agents/*; do
-  agent=$(basename "$folder")
-  memory=$folder/MEMORY.md
+for directory in "$root"/agents/*; do
+  agent=$(basename "$directory")
+  memory=$directory/MEMORY.md
   baseline=$root/baselines/$agent.md
   size=$(stat -c %s "$baseline")
   [ "$size" -ge 1000 ]
@@ -351,9 +351,9 @@ for folder in "$root"/agents/*; do
 done
 "##;
 
-fn many(folder: &Path) {
-    let few = Fleet::new(folder.join("few"), 100);
-    let many = Fleet::new(folder.join("many"), 10_000);
+fn many(directory: &Path) {
+    let few = Fleet::new(directory.join("few"), 100);
+    let many = Fleet::new(directory.join("many"), 10_000);
     let mut each = [Vec::new(), Vec::new()];
     let mut resident = [0; 2];
     for round in 0..=3 {
@@ -391,8 +391,8 @@ fn many(folder: &Path) {
     );
 }
 
-fn large(folder: &Path) {
-    let fleet = Fleet::new(folder.join("large"), 1);
+fn large(directory: &Path) {
+    let fleet = Fleet::new(directory.join("large"), 1);
     let memory = fleet.memory(&fleet.agents[0]);
     let notes = "- something happened today, and it was worth a line of a hundred bytes or so, all in all\n";
     // In pieces: what this process holds would be counted as the child's, too.
@@ -409,7 +409,7 @@ fn large(folder: &Path) {
         drop(file);
         rustix::fs::sync();
         let began = Instant::now();
-        let copy = folder.join("large").join(format!("copy-{round}"));
+        let copy = directory.join("large").join(format!("copy-{round}"));
         fs::copy(&memory, &copy).unwrap();
         File::open(&copy).unwrap().sync_all().unwrap();
         let copied = began.elapsed();
@@ -431,8 +431,8 @@ fn large(folder: &Path) {
     );
 }
 
-fn cold(folder: &Path) {
-    let fleet = Fleet::new(folder.join("cold"), 24);
+fn cold(directory: &Path) {
+    let fleet = Fleet::new(directory.join("cold"), 24);
     let agent = fleet.agents[0].as_str();
     let one = |fleet: &Fleet| {
         let times = (0..ROUNDS).map(|_| {

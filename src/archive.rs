@@ -29,10 +29,10 @@ use crate::error::{Error, ErrorKind, PathContext, Result};
 pub use pins::{PinFault, Pins};
 use trust::{check_directory_owner, may_change_owner_and_mode};
 
-/// The folder of the program's own files below `archive_dir`.
+/// The directory of the program's own files below `archive_dir`.
 pub const PROGRAM_DIRECTORY_NAME: &str = ".shepherd";
 
-/// The mode of a folder of the archive until its name is on the disk: whoever
+/// The mode of a directory of the archive until its name is on the disk: whoever
 /// finds one that lacks bits syncs it again.
 const UNSYNCED_DIRECTORY_MODE: Mode = Mode::RUSR.union(Mode::XUSR);
 
@@ -150,7 +150,7 @@ impl WrittenEntry {
 #[derive(Clone, Debug)]
 pub struct Archive {
     root: PathBuf,
-    folder_mode: Mode,
+    directory_mode: Mode,
     entry_mode: Mode,
     group: Option<u32>,
 }
@@ -158,12 +158,12 @@ pub struct Archive {
 impl Archive {
     /// The archive at `root`. Nothing is made or looked at yet.
     ///
-    /// With a group, its members can read folders and entries (2750 and 0640);
-    /// else `entry_mode` is the mode of entries and folders are 0700.
+    /// With a group, its members can read directories and entries (2750 and 0640);
+    /// else `entry_mode` is the mode of entries and directories are 0700.
     pub fn new(root: &Path, entry_mode: u32, group: Option<u32>) -> Archive {
         Archive {
             root: root.to_path_buf(),
-            folder_mode: Mode::from_raw_mode(if group.is_some() { 0o2750 } else { 0o700 }),
+            directory_mode: Mode::from_raw_mode(if group.is_some() { 0o2750 } else { 0o700 }),
             entry_mode: Mode::from_raw_mode(if group.is_some() { 0o640 } else { entry_mode }),
             group,
         }
@@ -189,7 +189,7 @@ impl Archive {
         self.entry_mode
     }
 
-    /// Opens a folder below `archive_dir`, making it if need be.
+    /// Opens a directory below `archive_dir`, making it if need be.
     ///
     /// # Errors
     /// What the system answered, or a link in the path.
@@ -200,25 +200,26 @@ impl Archive {
         let mut at = self.root.clone();
         if self.group.is_none() {
             let directory_path = self.root.join(path);
-            if let Ok(folder) = durable::open_directory_errno(&directory_path, PathWalk::Openat2) {
-                self.repair_mode(&folder, &directory_path)?;
-                return Ok(folder);
+            if let Ok(directory) = durable::open_directory_errno(&directory_path, PathWalk::Openat2)
+            {
+                self.repair_mode(&directory, &directory_path)?;
+                return Ok(directory);
             }
         }
         // Each level in turn: the group needs to pass through all of them.
-        let mut folder = self.open_or_create_one_directory(&at)?;
+        let mut directory = self.open_or_create_one_directory(&at)?;
         for component in path.components() {
             at.push(component);
-            folder = self.open_or_create_one_directory(&at)?;
+            directory = self.open_or_create_one_directory(&at)?;
         }
-        Ok(folder)
+        Ok(directory)
     }
 
     fn open_or_create_one_directory(&self, path: &Path) -> Result<OwnedFd> {
         match durable::open_directory_errno(path, PathWalk::Openat2) {
-            Ok(folder) => {
-                self.repair_mode(&folder, path)?;
-                return Ok(folder);
+            Ok(directory) => {
+                self.repair_mode(&directory, path)?;
+                return Ok(directory);
             }
             // What is made above the archive must let its group pass, too.
             Err(Errno::NOENT) => match path.parent() {
@@ -227,7 +228,7 @@ impl Archive {
                 }
                 _ => {}
             },
-            // Said of this path, not of a folder above it that is looked at below.
+            // Said of this path, not of a directory above it that is looked at below.
             Err(errno @ (Errno::LOOP | Errno::NOTDIR)) => {
                 return Err(durable::open_directory_error(errno, path));
             }
@@ -235,28 +236,28 @@ impl Archive {
         }
         let unsynced = match path.starts_with(&self.root) {
             true => UNSYNCED_DIRECTORY_MODE,
-            false => self.folder_mode,
+            false => self.directory_mode,
         };
         if let (true, Some(parent)) = (path == self.root, path.parent()) {
             durable::sync_directory_name(parent)
                 .map_err(|error| error.with_context(format!("cannot make {}", path.display())))?;
         }
-        let folder = durable::create_directory(path, unsynced)?;
-        self.apply_attributes(&folder, self.folder_mode, path)?;
-        Ok(folder)
+        let directory = durable::create_directory(path, unsynced)?;
+        self.apply_attributes(&directory, self.directory_mode, path)?;
+        Ok(directory)
     }
 
-    /// A run that was killed between making a folder and giving it its mode left
+    /// A run that was killed between making a directory and giving it its mode left
     /// one that lacks bits of it, and perhaps of whose name the disk does not
     /// know. What the operator allows beyond is theirs, but in the program's own
-    /// folders, which have exactly their mode.
-    fn repair_mode(&self, folder: &OwnedFd, path: &Path) -> Result<()> {
+    /// directories, which have exactly their mode.
+    fn repair_mode(&self, directory: &OwnedFd, path: &Path) -> Result<()> {
         let Ok(relative_path) = path.strip_prefix(&self.root) else {
             return Ok(());
         };
-        let stat = fs::fstat(folder).with_path("look at", path)?;
+        let stat = fs::fstat(directory).with_path("look at", path)?;
         check_directory_owner(&stat, path)?;
-        let (mode, wanted_mode) = (stat.st_mode & 0o7777, self.folder_mode.as_raw_mode());
+        let (mode, wanted_mode) = (stat.st_mode & 0o7777, self.directory_mode.as_raw_mode());
         let is_lacking = mode & wanted_mode != wanted_mode
             || self.group.is_some_and(|group| group != stat.st_gid);
         if may_change_owner_and_mode(&stat)
@@ -270,12 +271,12 @@ impl Archive {
             if is_lacking {
                 durable::sync_directory_name(path)?;
             }
-            self.apply_attributes(folder, Mode::from_raw_mode(mode), path)?;
+            self.apply_attributes(directory, Mode::from_raw_mode(mode), path)?;
         }
         Ok(())
     }
 
-    /// Gives a file or folder of the archive its group and mode, of which the
+    /// Gives a file or directory of the archive its group and mode, of which the
     /// process's umask took bits away. Giving it away clears the set-group bit,
     /// so the mode comes second.
     fn apply_attributes(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
@@ -325,14 +326,14 @@ impl Archive {
         }
     }
 
-    /// Starts an entry of the agent whose folder is `subdir`.
+    /// Starts an entry of the agent whose directory is `subdir`.
     ///
     /// # Errors
     /// What the system answered: then nothing was archived.
     pub fn start_entry(&self, subdir: &Path) -> Result<EntryDraft> {
         let path = self.root.join(subdir);
-        let folder = Arc::new(self.open_or_create_directory(subdir)?);
-        let file = NewFile::create(&folder, &path, self.entry_mode)?;
+        let directory = Arc::new(self.open_or_create_directory(subdir)?);
+        let file = NewFile::create(&directory, &path, self.entry_mode)?;
         self.apply_attributes(file.file(), self.entry_mode, &path)?;
         Ok(EntryDraft {
             subdir: subdir.to_path_buf(),
@@ -346,29 +347,29 @@ impl Archive {
     /// out, and so is whatever is not a regular file.
     ///
     /// # Errors
-    /// What the system answered. A folder that does not exist has no entries.
+    /// What the system answered. A directory that does not exist has no entries.
     pub fn list_entries(&self, subdir: &Path) -> Result<Vec<ArchiveEntry>> {
-        let Some((folder, names)) = self.list_entry_names(subdir)? else {
+        let Some((directory, names)) = self.list_entry_names(subdir)? else {
             return Ok(Vec::new());
         };
         let entries = names
             .iter()
-            .map(|name| self.stat_entry(&folder, subdir, name));
+            .map(|name| self.stat_entry(&directory, subdir, name));
         entries.filter_map(Result::transpose).collect()
     }
 
-    /// The entries of a folder whose name *and* modification time are before
+    /// The entries of a directory whose name *and* modification time are before
     /// `limit`, oldest first; with `keep_newest` not the newest of them all.
     ///
     /// # Errors
-    /// What the system answered. A folder that does not exist has no entries.
+    /// What the system answered. A directory that does not exist has no entries.
     pub fn expired_entries(
         &self,
         subdir: &Path,
         limit: DateTime<FixedOffset>,
         keep_newest: bool,
     ) -> Result<Vec<ArchiveEntry>> {
-        let Some((folder, names)) = self.list_entry_names(subdir)? else {
+        let Some((directory, names)) = self.list_entry_names(subdir)? else {
             return Ok(Vec::new());
         };
         let mut kept = !keep_newest;
@@ -380,7 +381,7 @@ impl Archive {
             if kept && !old {
                 continue;
             }
-            let Some(entry) = self.stat_entry(&folder, subdir, name)? else {
+            let Some(entry) = self.stat_entry(&directory, subdir, name)? else {
                 continue;
             };
             if kept && old && entry.modified < limit.timestamp() {
@@ -419,8 +420,8 @@ impl Archive {
     ) -> Result<BTreeSet<PathBuf>> {
         let mut found = BTreeSet::new();
         let mut open = vec![PathBuf::new()];
-        while let Some(folder) = open.pop() {
-            let path = self.root.join(&folder);
+        while let Some(directory) = open.pop() {
+            let path = self.root.join(&directory);
             let opened = match durable::open_directory_errno(&path, PathWalk::Openat2) {
                 // Gone meanwhile, or not ours.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
@@ -429,7 +430,7 @@ impl Archive {
             for item in fs::Dir::read_from(&opened).with_path("list", &path)? {
                 let item = item.with_path("list", &path)?;
                 let name = item.file_name();
-                let below = folder.join(OsStr::from_bytes(name.to_bytes()));
+                let below = directory.join(OsStr::from_bytes(name.to_bytes()));
                 let kind = match item.file_type() {
                     FileType::Unknown => fs::statat(&opened, name, AtFlags::SYMLINK_NOFOLLOW)
                         .map_or(FileType::Unknown, |it| FileType::from_raw_mode(it.st_mode)),
@@ -462,39 +463,39 @@ impl Archive {
         let Some(name) = name.to_str().and_then(EntryName::parse) else {
             return Ok(None);
         };
-        let folder = self.root.join(subdir);
-        match durable::open_directory_errno(&folder, PathWalk::Openat2) {
+        let directory = self.root.join(subdir);
+        match durable::open_directory_errno(&directory, PathWalk::Openat2) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-            Err(errno) => Err(durable::open_directory_error(errno, &folder)),
-            Ok(folder) => self.stat_entry(&folder, subdir, &name),
+            Err(errno) => Err(durable::open_directory_error(errno, &directory)),
+            Ok(directory) => self.stat_entry(&directory, subdir, &name),
         }
     }
 
-    /// The names of entries in a folder, oldest first; none where there is no
-    /// folder.
+    /// The names of entries in a directory, oldest first; none where there is no
+    /// directory.
     fn list_entry_names(&self, subdir: &Path) -> Result<Option<(OwnedFd, Vec<EntryName>)>> {
         let path = self.root.join(subdir);
-        let folder = match durable::open_directory_errno(&path, PathWalk::Openat2) {
+        let directory = match durable::open_directory_errno(&path, PathWalk::Openat2) {
             Err(Errno::NOENT) => return Ok(None),
             result => result.map_err(|errno| durable::open_directory_error(errno, &path))?,
         };
         let mut names = Vec::new();
-        for item in fs::Dir::read_from(&folder).with_path("list", &path)? {
+        for item in fs::Dir::read_from(&directory).with_path("list", &path)? {
             let item = item.with_path("list", &path)?;
             names.extend(item.file_name().to_str().ok().and_then(EntryName::parse));
         }
         names.sort_by_key(|name| (name.stamp, name.number, name.kind));
-        Ok(Some((folder, names)))
+        Ok(Some((directory, names)))
     }
 
     /// The entry of a name; none when it is gone or no regular file.
     fn stat_entry(
         &self,
-        folder: &OwnedFd,
+        directory: &OwnedFd,
         subdir: &Path,
         name: &EntryName,
     ) -> Result<Option<ArchiveEntry>> {
-        let stat = match fs::statat(folder, &name.text, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match fs::statat(directory, &name.text, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
             result => result.with_path("look at an entry in", &self.root.join(subdir))?,
         };
@@ -521,18 +522,18 @@ impl Archive {
         if !is_below_archive(entry) {
             return Err(not_an_entry_error(entry));
         }
-        let folder = match durable::open_directory_errno(parent, PathWalk::Openat2) {
+        let directory = match durable::open_directory_errno(parent, PathWalk::Openat2) {
             Err(Errno::NOENT) => return Err(entry_gone_error(&path)),
-            folder => folder.map_err(|errno| durable::open_directory_error(errno, parent))?,
+            directory => directory.map_err(|errno| durable::open_directory_error(errno, parent))?,
         };
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match fs::openat(&folder, name, flags, Mode::empty()) {
+        match fs::openat(&directory, name, flags, Mode::empty()) {
             Err(Errno::NOENT) => Err(entry_gone_error(&path)),
             file => Ok(File::from(file.with_path("read", &path)?)),
         }
     }
 
-    /// A file of the archive that another run made, and its folder: nobody knows
+    /// A file of the archive that another run made, and its directory: nobody knows
     /// whether that run came to sync them.
     ///
     /// # Errors
@@ -540,12 +541,12 @@ impl Archive {
     pub fn open_unsynced(&self, file: &Path) -> Result<[UnsyncedObject; 2]> {
         let path = self.root.join(file);
         let parent = path.parent().unwrap_or(&self.root);
-        let folder = durable::open_folder(parent, PathWalk::Openat2)?;
+        let directory = durable::open_directory(parent, PathWalk::Openat2)?;
         let opened = durable::open_own_file(&path, OpenOptions::new().read(true))
             .with_path("open", &path)?;
         Ok([
             UnsyncedObject::new(Arc::new(opened), &path),
-            UnsyncedObject::new(Arc::new(folder), parent),
+            UnsyncedObject::new(Arc::new(directory), parent),
         ])
     }
 
@@ -571,8 +572,8 @@ impl Archive {
                 let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
                     return Err(not_an_entry_error(&entry.path));
                 };
-                let folder = durable::open_folder(parent, PathWalk::Openat2)?;
-                match fs::unlinkat(&folder, name, AtFlags::empty()) {
+                let directory = durable::open_directory(parent, PathWalk::Openat2)?;
+                match fs::unlinkat(&directory, name, AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => Ok(()),
                     Err(errno) => Err(errno).with_path("delete", &path),
                 }
@@ -660,7 +661,7 @@ impl EntryDraft {
         self.file.unsynced_content()
     }
 
-    /// The folder, which has to be synced after the entry got its name.
+    /// The directory, which has to be synced after the entry got its name.
     pub fn unsynced_directory(&self) -> UnsyncedObject {
         self.file.unsynced_directory()
     }
@@ -692,8 +693,8 @@ impl EntryDraft {
             let Some(next) = next else { break };
             number = next;
         }
-        let folder = self.file.directory_path().display();
-        let message = format!("no name of this minute is free in {folder}");
+        let directory = self.file.directory_path().display();
+        let message = format!("no name of this minute is free in {directory}");
         Err(Error::new(ErrorKind::Host, message).with_hint("run it again in a minute"))
     }
 

@@ -230,9 +230,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return unusable(format!("{} is not the path of a file", path.display()));
     };
-    let folder = durable::open_folder(parent, PathWalk::Openat2)?;
+    let directory = durable::open_directory(parent, PathWalk::Openat2)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = match fs::openat(&folder, name, flags, Mode::empty()) {
+    let file = match fs::openat(&directory, name, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => {
             let message = format!("the baseline {} is missing", path.display());
@@ -301,11 +301,11 @@ impl BaselineVersions {
             return Ok(None);
         }
         let path = self.archive.program_path("baselines");
-        let folder = Arc::new(
+        let directory = Arc::new(
             self.archive
                 .open_or_create_directory(&Path::new(PROGRAM_DIRECTORY_NAME).join("baselines"))?,
         );
-        let mut file = NewFile::create(&folder, &path, self.archive.file_mode())?;
+        let mut file = NewFile::create(&directory, &path, self.archive.file_mode())?;
         self.archive.repair_program_file(file.file(), &path)?;
         file.write(baseline.bytes())?;
         let bytes = Arc::new(baseline.bytes().to_vec());
@@ -345,7 +345,7 @@ impl BaselineVersions {
         Ok(())
     }
 
-    /// The file of a version that is kept, and its folder, to be synced before
+    /// The file of a version that is kept, and its directory, to be synced before
     /// anybody relies on them.
     ///
     /// # Errors

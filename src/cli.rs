@@ -57,15 +57,15 @@ With several, the first of 130, 4, 2, 6, 5, 3, 1 is the one.";
 /// What `main` resolved from the process environment.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// Folders, variables and the user id that decide which config is read.
+    /// Directories, variables and the user id that decide which config is read.
     pub env: ConfigEnvironment,
     /// The operator's user name, for the ledger.
     pub user: String,
-    /// Where temporary folders are made.
+    /// Where temporary directories are made.
     pub temp_directory: PathBuf,
     /// The editor, the pager and the clipboard.
     pub external_tools: console::outside::ExternalTools,
-    /// Where sockets belong, if the user has such a folder.
+    /// Where sockets belong, if the user has such a directory.
     pub runtime_directory: Option<PathBuf>,
     /// This program; ssh starts it to ask.
     pub program_path: PathBuf,
@@ -576,14 +576,14 @@ impl CommandContext<'_> {
     ) -> CommandResult {
         let environment = self.environment.clone();
         let (prompt_sender, prompt_events) = unbounded();
-        let folders = environment
+        let directories = environment
             .runtime_directory
             .iter()
             .chain([&environment.temp_directory])
             .cloned();
         let prompt_broker = PromptBroker::new(
             environment.program_path.clone(),
-            folders.collect(),
+            directories.collect(),
             prompt_sender,
         );
         let group = resolve_archive_group(&config, environment.find_group)?;
@@ -642,7 +642,7 @@ impl CommandContext<'_> {
         let dir = dir.map(|dir| self.environment.env.cwd.join(dir));
         let count = agents.map(|agents| agents as usize);
         // Whoever interrupts this must not find half a fleet in a temporary
-        // folder afterwards: it is finished, then removed.
+        // directory afterwards: it is finished, then removed.
         let interrupted = run::register_stop_flag()?;
         let clock = clock::SystemClock;
         let demo = match &dir {
@@ -657,14 +657,14 @@ impl CommandContext<'_> {
         if self.can_open_console() {
             let (config, _) = self.load_config()?;
             let writers = demo.start_writers();
-            let note = format!("example fleet in {}", demo.folder().display());
+            let note = format!("example fleet in {}", demo.directory().display());
             let host = Some(Arc::clone(demo.host()));
             let ended = self.open_console(config, flags, Some(note), host);
             drop(writers);
             if dir.is_some() && ended.is_ok() {
                 self.output.print_note(&format!(
                     "the example fleet is in {}; `{}` opens it",
-                    demo.folder().display(),
+                    demo.directory().display(),
                     Invocation::with_config(demo.config_path()).console_command_line()
                 ));
             }
@@ -672,7 +672,7 @@ impl CommandContext<'_> {
         }
         self.output.print_note(&format!(
             "the example fleet is in {}",
-            demo.folder().display()
+            demo.directory().display()
         ));
         self.run_status(&[], false)?;
         if dir.is_none() {

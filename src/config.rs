@@ -6,7 +6,7 @@
 //! line, text and what to do. One table (`keys`) says which keys exist, what
 //! they accept and default to; reading, did-you-mean, `config show` and the
 //! documentation all follow it. `main` resolves home, environment and current
-//! folder and passes them in as [`ConfigEnvironment`].
+//! directory and passes them in as [`ConfigEnvironment`].
 
 mod ini;
 mod keys;
@@ -40,7 +40,7 @@ pub use read::{SAME_MEMORY_HINT, parse, same_memory_message};
 /// of it by itself.
 #[derive(Clone, Debug)]
 pub struct ConfigEnvironment {
-    /// The current folder, absolute.
+    /// The current directory, absolute.
     pub cwd: PathBuf,
     /// The user's home, which `~` stands for.
     pub home: Option<PathBuf>,
@@ -56,20 +56,20 @@ pub struct ConfigEnvironment {
 
 impl ConfigEnvironment {
     /// Where the user's own settings of this program are.
-    pub fn config_folder(&self) -> Option<PathBuf> {
+    pub fn config_directory(&self) -> Option<PathBuf> {
         self.user_directory(&self.xdg_config_home, ".config")
     }
 
     /// Where this program keeps what it remembers for the user.
-    pub fn state_folder(&self) -> Option<PathBuf> {
+    pub fn state_directory(&self) -> Option<PathBuf> {
         self.user_directory(&self.xdg_state_home, ".local/state")
     }
 
     /// A relative path in such a variable counts as none, as the standard says.
     fn user_directory(&self, variable: &Option<PathBuf>, default: &str) -> Option<PathBuf> {
         let from_variable = variable.clone().filter(|path| path.is_absolute());
-        let folder = from_variable.or_else(|| Some(self.home.as_ref()?.join(default)))?;
-        Some(folder.join("memory-shepherd"))
+        let directory = from_variable.or_else(|| Some(self.home.as_ref()?.join(default)))?;
+        Some(directory.join("memory-shepherd"))
     }
 }
 
@@ -99,8 +99,8 @@ impl LocatedConfig {
 const CONFIG_FILE_NAME: &str = "memory-shepherd.conf";
 const SYSTEM_CONFIG_PATH: &str = "/etc/memory-shepherd/memory-shepherd.conf";
 
-/// Finds the config file: the flag, the variable, the current folder, the
-/// user's folder, `/etc`. A file that is named but missing is an error and
+/// Finds the config file: the flag, the variable, the current directory, the
+/// user's directory, `/etc`. A file that is named but missing is an error and
 /// never a fall-through, so that no fleet is taken for another.
 pub fn locate(flag: Option<&Path>, env: &ConfigEnvironment) -> Result<LocatedConfig> {
     locate_with_system_path(flag, env, Path::new(SYSTEM_CONFIG_PATH))
@@ -136,8 +136,8 @@ fn locate_with_system_path(
     }
     let local_path = env.cwd.join(CONFIG_FILE_NAME);
     let user_path = env
-        .config_folder()
-        .map(|folder| folder.join(CONFIG_FILE_NAME));
+        .config_directory()
+        .map(|directory| directory.join(CONFIG_FILE_NAME));
     let example_path = user_path
         .as_ref()
         .unwrap_or(&local_path)
@@ -206,12 +206,12 @@ fn exists(path: &Path) -> Result<bool> {
     }
 }
 
-/// Why root should not take `file` from the current folder: somebody else wrote
+/// Why root should not take `file` from the current directory: somebody else wrote
 /// it, could write it, or could put another one in its place.
-fn distrust_reason(file: &Path, folder: &Path) -> Result<Option<&'static str>> {
+fn distrust_reason(file: &Path, directory: &Path) -> Result<Option<&'static str>> {
     let metadata = fs::symlink_metadata(file).with_path("look at", file);
     let meta = metadata.map_err(|error| error.with_kind(ErrorKind::Config))?;
-    let directory_metadata = fs::metadata(folder).with_path("look at", folder);
+    let directory_metadata = fs::metadata(directory).with_path("look at", directory);
     let place = directory_metadata.map_err(|error| error.with_kind(ErrorKind::Config))?;
     let is_writable_by_others = |meta: &fs::Metadata| meta.mode() & 0o022 != 0;
     let is_sticky = place.mode() & 0o1000 != 0;
@@ -342,9 +342,9 @@ impl Config {
 /// The `[general]` section. Local paths are absolute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneralSettings {
-    /// Folder of the baselines.
+    /// Directory of the baselines.
     pub baseline_dir: PathBuf,
-    /// Folder of the archive.
+    /// Directory of the archive.
     pub archive_dir: PathBuf,
     /// Bytes; a larger memory is OVERSIZE.
     pub max_memory_size: u64,
@@ -415,7 +415,7 @@ pub struct Agent {
     pub location: MemoryLocation,
     /// The baseline's file name, relative to `baseline_dir` and inside it.
     pub baseline: String,
-    /// Folder of its entries, relative to `archive_dir` and inside it.
+    /// Directory of its entries, relative to `archive_dir` and inside it.
     pub archive_subdir: String,
     /// How hard a reset is made.
     pub protect: ProtectLevel,

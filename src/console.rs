@@ -180,9 +180,9 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         Some(path) => preferences::load(path),
         None => Default::default(),
     };
-    let folder = options.env.config_folder();
-    let folder = folder.map(|folder| folder.join(theme::THEMES_DIRECTORY));
-    let themes = Themes::new(folder, options.terminal_features.colour_depth);
+    let directory = options.env.config_directory();
+    let directory = directory.map(|directory| directory.join(theme::THEMES_DIRECTORY));
+    let themes = Themes::new(directory, options.terminal_features.colour_depth);
     let theme_choice = ThemeChoice {
         flag_theme: options.theme,
         is_color_disabled: options.is_color_disabled,

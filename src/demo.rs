@@ -40,19 +40,19 @@ pub const MAX_DEMO_AGENTS: usize = 1000;
 /// How long the writing agents pause between two notes.
 const WRITE_PAUSE: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(5);
 
-/// The host's folder.
+/// The host's directory.
 const DEMO_HOST_NAME: &str = "harbour";
 
 /// Minutes since the fleet was set up.
 const FLEET_AGE_MINUTES: i64 = 52 * 60;
 
-/// An example fleet on the disk. Its folder goes with it if it is a temporary
+/// An example fleet on the disk. Its directory goes with it if it is a temporary
 /// one, and so does the lock that makes one of its agents BUSY.
 pub struct Demo {
-    // In this order: the lock is a file in the folder, and so is what the host has.
+    // In this order: the lock is a file in the directory, and so is what the host has.
     _busy_lock: Option<Held>,
     host: Arc<DemoHost>,
-    folder: PathBuf,
+    directory: PathBuf,
     config_file: DetachableConfig,
     _temporary_directory: Option<TempDir>,
 }
@@ -81,10 +81,10 @@ impl Drop for DetachableConfig {
 /// `agents` of them instead of fourteen. Its history ends at the time of `clock`.
 ///
 /// # Errors
-/// A folder that is not empty, or what the system answered.
+/// A directory that is not empty, or what the system answered.
 pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
     fs::create_dir_all(dir).with_path("make the directory", dir)?;
-    // The engine follows no links, so the folder has to have its real name.
+    // The engine follows no links, so the directory has to have its real name.
     let dir = fs::canonicalize(dir).with_path("find", dir)?;
     if fs::read_dir(&dir).with_path("list", &dir)?.next().is_some() {
         let message = format!("the directory {} is not empty", dir.display());
@@ -112,12 +112,12 @@ pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<
         _busy_lock: busy,
         config_file: DetachableConfig(builder.config_path()),
         host: builder.host,
-        folder: builder.dir,
+        directory: builder.dir,
         _temporary_directory: None,
     })
 }
 
-/// The same in a new folder below `place`, which goes when the demo is dropped.
+/// The same in a new directory below `place`, which goes when the demo is dropped.
 ///
 /// # Errors
 /// What the system answered.
@@ -135,8 +135,8 @@ pub fn build_temporary(parent: &Path, agents: Option<usize>, clock: &dyn Clock) 
 
 impl Demo {
     /// Where everything of it is.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// Its config.
@@ -160,7 +160,8 @@ impl Demo {
         let writing = AGENT_ROLES
             .iter()
             .filter(|(_, part)| *part == AgentRole::KeepsWriting);
-        let agents = writing.map(|(name, _)| (memory_path(&self.folder, name), agent_notes(name)));
+        let agents =
+            writing.map(|(name, _)| (memory_path(&self.directory, name), agent_notes(name)));
         NoteWriters::start(agents.collect(), pause)
     }
 }
@@ -219,7 +220,7 @@ impl DemoBuilder {
             .with_path("set the time of", path)
     }
 
-    /// Config, baselines, seal, and the agents' folders.
+    /// Config, baselines, seal, and the agents' directories.
     fn write_fleet_files(&self, agents: usize) -> Result<()> {
         let mut config = DEMO_CONFIG.to_string();
         let mut clones = Vec::new();
@@ -254,8 +255,8 @@ impl DemoBuilder {
         let clone_names = clones.iter().map(|(_, name, _)| name.as_str());
         for name in AGENT_ROLES.iter().map(|(name, _)| *name).chain(clone_names) {
             let memory = memory_path(&self.dir, name);
-            let folder = memory.parent().unwrap_or(&self.dir);
-            fs::create_dir_all(folder).with_path("make the directory", folder)?;
+            let directory = memory.parent().unwrap_or(&self.dir);
+            fs::create_dir_all(directory).with_path("make the directory", directory)?;
         }
         for (number, name, model) in clones {
             let mut text = people::agent_baseline(model).to_string();

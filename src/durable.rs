@@ -1,8 +1,8 @@
-//! Files that are on the disk before anybody relies on them, in folders that
+//! Files that are on the disk before anybody relies on them, in directories that
 //! were reached without following a link.
 //!
 //! The pattern: write a file that has no name yet, sync it, give it its name
-//! without replacing anything, sync the folder. A failed sync is final: it is
+//! without replacing anything, sync the directory. A failed sync is final: it is
 //! never tried again, because the kernel may have dropped the dirty pages.
 //!
 //! Whoever works on many files gathers what has to be synced in a [`SyncBatch`],
@@ -38,16 +38,16 @@ pub enum PathWalk {
     Components,
 }
 
-/// Opens a folder; no component of its path may be a link.
+/// Opens a directory; no component of its path may be a link.
 ///
 /// # Errors
 /// A link in the path is an error that names the real path; otherwise what the
 /// system answered.
-pub fn open_folder(path: &Path, walk: PathWalk) -> Result<OwnedFd> {
+pub fn open_directory(path: &Path, walk: PathWalk) -> Result<OwnedFd> {
     open_directory_errno(path, walk).map_err(|errno| open_directory_error(errno, path))
 }
 
-/// Why [`open_directory_errno`] did not open a folder, in words.
+/// Why [`open_directory_errno`] did not open a directory, in words.
 pub fn open_directory_error(errno: Errno, path: &Path) -> Error {
     match errno {
         Errno::LOOP | Errno::NOTDIR => symlink_in_path_error(path),
@@ -55,7 +55,7 @@ pub fn open_directory_error(errno: Errno, path: &Path) -> Error {
     }
 }
 
-/// Like [`open_folder`], with the bare error number.
+/// Like [`open_directory`], with the bare error number.
 pub fn open_directory_errno(path: &Path, walk: PathWalk) -> rustix::io::Result<OwnedFd> {
     open_no_symlinks(path, walk, OFlags::RDONLY)
 }
@@ -105,7 +105,7 @@ fn open_no_symlinks(path: &Path, walk: PathWalk, access: OFlags) -> rustix::io::
             result => return result,
         }
     }
-    let mut folder: Option<OwnedFd> = None;
+    let mut directory: Option<OwnedFd> = None;
     let mut components = path.components().peekable();
     while let Some(component) = components.next() {
         let name: &OsStr = match component {
@@ -113,16 +113,16 @@ fn open_no_symlinks(path: &Path, walk: PathWalk, access: OFlags) -> rustix::io::
             Component::CurDir => continue,
             other => other.as_os_str(),
         };
-        let at = folder.as_ref().map_or(fs::CWD, AsFd::as_fd);
+        let at = directory.as_ref().map_or(fs::CWD, AsFd::as_fd);
         let access = match components.peek() {
             None => access,
             Some(_) => OFlags::PATH,
         };
         let flags = access | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        folder = Some(fs::openat(at, name, flags, Mode::empty())?);
+        directory = Some(fs::openat(at, name, flags, Mode::empty())?);
     }
-    match folder {
-        Some(folder) => Ok(folder),
+    match directory {
+        Some(directory) => Ok(directory),
         None => fs::open(".", flags, Mode::empty()),
     }
 }
@@ -184,12 +184,12 @@ fn symlink_in_path_error(path: &Path) -> Error {
     }
 }
 
-/// Makes a folder with `mode` and its missing parents with that and all rights of
-/// their owner, each synced into its parent, and opens it. Existing folders keep
+/// Makes a directory with `mode` and its missing parents with that and all rights of
+/// their owner, each synced into its parent, and opens it. Existing directories keep
 /// their mode.
 ///
 /// # Errors
-/// What the system answered, or a link in the path. A folder whose name is not on
+/// What the system answered, or a link in the path. A directory whose name is not on
 /// the disk does not stay: the next run would take it for one that is.
 pub fn create_directory(path: &Path, mode: Mode) -> Result<OwnedFd> {
     match open_directory_errno(path, PathWalk::Openat2) {
@@ -216,11 +216,11 @@ pub fn create_directory(path: &Path, mode: Mode) -> Result<OwnedFd> {
         }
         return Err(errno).with_path("sync the directory", parent);
     }
-    open_folder(path, PathWalk::Openat2)
+    open_directory(path, PathWalk::Openat2)
 }
 
-/// Puts the name of a folder on the disk, for one that made it may have been
-/// killed before. A folder above that may not be read is not ours to have made
+/// Puts the name of a directory on the disk, for one that made it may have been
+/// killed before. A directory above that may not be read is not ours to have made
 /// anything in.
 ///
 /// # Errors
@@ -232,11 +232,11 @@ pub fn sync_directory_name(path: &Path) -> Result<()> {
     match open_directory_errno(parent, PathWalk::Openat2) {
         Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => Ok(()),
         Err(errno) => Err(open_directory_error(errno, parent)),
-        Ok(folder) => fs::fsync(folder).with_path("sync", parent),
+        Ok(directory) => fs::fsync(directory).with_path("sync", parent),
     }
 }
 
-/// A file or folder that was changed and is perhaps not on the disk yet.
+/// A file or directory that was changed and is perhaps not on the disk yet.
 #[derive(Clone)]
 pub struct UnsyncedObject {
     object: Arc<dyn AsFd + Send + Sync>,
@@ -246,7 +246,7 @@ pub struct UnsyncedObject {
 }
 
 impl UnsyncedObject {
-    /// The file or folder that `object` has open; `path` is for messages.
+    /// The file or directory that `object` has open; `path` is for messages.
     pub fn new(object: Arc<dyn AsFd + Send + Sync>, path: &Path) -> UnsyncedObject {
         UnsyncedObject {
             object,
@@ -336,13 +336,13 @@ struct PendingSync {
     owner: usize,
     /// Its file system.
     device: u64,
-    /// A folder has no pages of its own that could fail to be written: what it
+    /// A directory has no pages of its own that could fail to be written: what it
     /// names is in the journal, of which a sync of any file tells.
     is_directory: bool,
     unsynced: UnsyncedObject,
 }
 
-/// Puts files and folders on the disk, many on one file system in one call. Answers
+/// Puts files and directories on the disk, many on one file system in one call. Answers
 /// whose is not, and why.
 fn sync_grouped(all: Vec<OwnedChange>) -> Vec<(usize, Error)> {
     let (mut wanted, mut failed) = (Vec::with_capacity(all.len()), Vec::new());
@@ -380,7 +380,7 @@ fn sync_grouped(all: Vec<OwnedChange>) -> Vec<(usize, Error)> {
     failed
 }
 
-/// Puts some files and folders on the disk.
+/// Puts some files and directories on the disk.
 ///
 /// # Errors
 /// What the system answered first, which is final.
@@ -393,10 +393,10 @@ pub fn sync_all(changed: impl IntoIterator<Item = UnsyncedObject>) -> Result<()>
     }
 }
 
-/// A new file without a name in `folder`, or, on file systems that have no
+/// A new file without a name in `directory`, or, on file systems that have no
 /// nameless files, one with a name nobody guesses.
 pub struct NewFile {
-    folder: Arc<OwnedFd>,
+    directory: Arc<OwnedFd>,
     path: PathBuf,
     file: Arc<File>,
     length: u64,
@@ -416,12 +416,12 @@ const WRITEBACK_INTERVAL_BYTES: u64 = 8 << 20;
 const MIN_HOLE_BYTES: usize = 64 * 1024;
 
 impl NewFile {
-    /// Starts a file in `folder`, whose path is only used in messages.
+    /// Starts a file in `directory`, whose path is only used in messages.
     ///
     /// # Errors
     /// What the system answered.
-    pub fn create(folder: &Arc<OwnedFd>, path: &Path, mode: Mode) -> Result<NewFile> {
-        NewFile::create_with_options(folder, path, mode, new_random_name, true)
+    pub fn create(directory: &Arc<OwnedFd>, path: &Path, mode: Mode) -> Result<NewFile> {
+        NewFile::create_with_options(directory, path, mode, new_random_name, true)
     }
 
     /// The same, with the name that the file has until it is linked where it
@@ -430,14 +430,14 @@ impl NewFile {
     /// # Errors
     /// What the system answered.
     pub fn create_with_options(
-        folder: &Arc<OwnedFd>,
+        directory: &Arc<OwnedFd>,
         path: &Path,
         mode: Mode,
         provisional: impl FnOnce() -> Result<String>,
         may_be_nameless: bool,
     ) -> Result<NewFile> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let open = |name: &str, more| fs::openat(&**folder, name, flags | more, mode);
+        let open = |name: &str, more| fs::openat(&**directory, name, flags | more, mode);
         let exclusive = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let nameless = match may_be_nameless {
             true => open(".", OFlags::TMPFILE),
@@ -451,7 +451,7 @@ impl NewFile {
             file => (file, None),
         };
         Ok(NewFile {
-            folder: Arc::clone(folder),
+            directory: Arc::clone(directory),
             path: path.to_path_buf(),
             file: Arc::new(File::from(file.with_path("create a file in", path)?)),
             length: 0,
@@ -498,19 +498,19 @@ impl NewFile {
         UnsyncedObject::new(Arc::clone(&self.file) as _, &self.path)
     }
 
-    /// The path of its folder.
+    /// The path of its directory.
     pub fn directory_path(&self) -> &Path {
         &self.path
     }
 
-    /// The folder itself.
+    /// The directory itself.
     pub fn directory_fd(&self) -> &OwnedFd {
-        &self.folder
+        &self.directory
     }
 
-    /// Its folder, which has to be synced after it got its name.
+    /// Its directory, which has to be synced after it got its name.
     pub fn unsynced_directory(&self) -> UnsyncedObject {
-        UnsyncedObject::new(Arc::clone(&self.folder) as _, &self.path)
+        UnsyncedObject::new(Arc::clone(&self.directory) as _, &self.path)
     }
 
     /// Gives the file its name, unless something stands there: then it answers
@@ -522,18 +522,18 @@ impl NewFile {
         let path = self.path.join(name);
         let linked = match &self.provisional_name {
             Some(provisional) => fs::linkat(
-                &self.folder,
+                &self.directory,
                 provisional,
-                &self.folder,
+                &self.directory,
                 name,
                 AtFlags::empty(),
             ),
-            None => match fs::linkat(&*self.file, "", &self.folder, name, AtFlags::EMPTY_PATH) {
+            None => match fs::linkat(&*self.file, "", &self.directory, name, AtFlags::EMPTY_PATH) {
                 // Kernels before 6.10 want a capability for that way.
                 Err(Errno::NOENT | Errno::PERM) => fs::linkat(
                     fs::CWD,
                     format!("/proc/self/fd/{}", self.file.as_raw_fd()),
-                    &self.folder,
+                    &self.directory,
                     name,
                     AtFlags::SYMLINK_FOLLOW,
                 ),
@@ -543,7 +543,7 @@ impl NewFile {
         match linked {
             Ok(()) => {
                 if let Some(provisional) = self.provisional_name.take() {
-                    fs::unlinkat(&self.folder, &provisional, AtFlags::empty())
+                    fs::unlinkat(&self.directory, &provisional, AtFlags::empty())
                         .with_path("remove", &self.path.join(provisional))?;
                 }
                 Ok(true)
@@ -558,9 +558,9 @@ impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(name) = &self.provisional_name {
             // Best effort, after an error or where the file was only looked at.
-            // What a kill leaves in an agent's folder is named by the record of
-            // the run, and in folders of ours it is swept.
-            let _ = fs::unlinkat(&self.folder, name, AtFlags::empty());
+            // What a kill leaves in an agent's directory is named by the record of
+            // the run, and in directories of ours it is swept.
+            let _ = fs::unlinkat(&self.directory, name, AtFlags::empty());
         }
     }
 }
@@ -658,7 +658,7 @@ fn check_regular_file(file: &File, otherwise: &str) -> io::Result<()> {
 }
 
 /// Replaces `path` as a whole: new file beside it, synced, renamed over it,
-/// folder synced. For files that only we write.
+/// directory synced. For files that only we write.
 ///
 /// # Errors
 /// What the system answered; the old file is untouched then.
@@ -669,8 +669,8 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
             format!("{} is no file", path.display()),
         ));
     };
-    let folder = Arc::new(open_folder(parent, PathWalk::Openat2)?);
-    let mut file = NewFile::create(&folder, parent, mode)?;
+    let directory = Arc::new(open_directory(parent, PathWalk::Openat2)?);
+    let mut file = NewFile::create(&directory, parent, mode)?;
     file.write(bytes)?;
     file.unsynced_content().sync()?;
     let provisional = new_random_name()?;
@@ -681,8 +681,8 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
             &io::Error::from(io::ErrorKind::AlreadyExists),
         ));
     }
-    if let Err(errno) = fs::renameat(&folder, &provisional, &folder, name) {
-        let _ = fs::unlinkat(&folder, &provisional, AtFlags::empty());
+    if let Err(errno) = fs::renameat(&directory, &provisional, &directory, name) {
+        let _ = fs::unlinkat(&directory, &provisional, AtFlags::empty());
         return Err(errno).with_path("replace", path);
     }
     file.unsynced_directory().sync()
@@ -701,11 +701,11 @@ pub fn remove_stale_files(
     now: SystemTime,
     find_named: impl FnOnce() -> Result<HashSet<String>>,
 ) -> Result<usize> {
-    let folder = match open_directory_errno(path, PathWalk::Openat2) {
+    let directory = match open_directory_errno(path, PathWalk::Openat2) {
         Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(0),
-        folder => folder.with_path("open the directory", path)?,
+        directory => directory.with_path("open the directory", path)?,
     };
-    let mut stale = list_stale_files(&folder, path, now)?;
+    let mut stale = list_stale_files(&directory, path, now)?;
     if stale.is_empty() {
         return Ok(0);
     }
@@ -713,7 +713,7 @@ pub fn remove_stale_files(
     stale.retain(|name| !named.contains(name));
     let mut removed = 0;
     for name in stale {
-        match fs::unlinkat(&folder, &name, AtFlags::empty()) {
+        match fs::unlinkat(&directory, &name, AtFlags::empty()) {
             Ok(()) => removed += 1,
             // Another run was quicker.
             Err(Errno::NOENT) => {}
@@ -724,18 +724,18 @@ pub fn remove_stale_files(
 }
 
 /// The regular files under random names that were last changed long before `now`.
-fn list_stale_files(folder: &OwnedFd, path: &Path, now: SystemTime) -> Result<Vec<String>> {
+fn list_stale_files(directory: &OwnedFd, path: &Path, now: SystemTime) -> Result<Vec<String>> {
     let limit = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| {
         now.saturating_sub(STALE_AGE).as_secs().min(i64::MAX as u64) as i64
     });
     let mut stale = Vec::new();
-    for entry in fs::Dir::read_from(folder).with_path("list", path)? {
+    for entry in fs::Dir::read_from(directory).with_path("list", path)? {
         let entry = entry.with_path("list", path)?;
         let name = str::from_utf8(entry.file_name().to_bytes());
         let Some(name) = name.ok().filter(|name| is_random_name(name)) else {
             continue;
         };
-        let stat = match fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        let stat = match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => continue,
             stat => stat.with_path("look at", &path.join(name))?,
         };
@@ -790,8 +790,8 @@ mod tests {
 
     #[test]
     fn read_regular_reads_only_bounded_regular_files() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
         let (fifo, mode) = (FileType::Fifo, Mode::RUSR | Mode::WUSR);
         fs::mknodat(fs::CWD, path("fifo"), fifo, mode, 0).unwrap();
         std::fs::write(path("file"), "0123456789").unwrap();

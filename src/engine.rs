@@ -256,12 +256,12 @@ impl Engine {
         &self.file_systems
     }
 
-    /// Opens the folder of an agent's memory.
+    /// Opens the directory of an agent's memory.
     fn open_directory(&self, agent: &Agent) -> Result<Box<dyn MemoryDirectory>, TransportError> {
         self.open_directory_at(agent, agent.location.memory())
     }
 
-    /// Opens the folder of a memory that was an agent's once, where the agent is.
+    /// Opens the directory of a memory that was an agent's once, where the agent is.
     fn open_directory_at(
         &self,
         agent: &Agent,

@@ -38,7 +38,7 @@ fn read_environment() -> Environment {
     let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
     Environment {
         env: ConfigEnvironment {
-            // A folder that has gone leaves relative paths without a meaning.
+            // A directory that has gone leaves relative paths without a meaning.
             cwd: env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             home: env::home_dir().filter(|home| home.is_absolute()),
             xdg_config_home: path_variable("XDG_CONFIG_HOME"),
@@ -49,7 +49,8 @@ fn read_environment() -> Environment {
         user: user.unwrap_or_else(|| uid.to_string()),
         temp_directory: env::temp_dir(),
         external_tools: ExternalTools::from_variables(env::temp_dir(), |name| env::var_os(name)),
-        runtime_directory: path_variable("XDG_RUNTIME_DIR").filter(|folder| folder.is_absolute()),
+        runtime_directory: path_variable("XDG_RUNTIME_DIR")
+            .filter(|directory| directory.is_absolute()),
         program_path: env::current_exe().unwrap_or_else(|_| "memory-shepherd".into()),
         is_no_color_set: is_set("NO_COLOR"),
         term: env::var("TERM").unwrap_or_default(),

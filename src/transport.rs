@@ -1,4 +1,4 @@
-//! Where memories live. A transport knows files and folders and nothing of
+//! Where memories live. A transport knows files and directories and nothing of
 //! baselines, archives or resets.
 //!
 //! The comments on the traits are obligations. Every implementation passes one
@@ -39,11 +39,11 @@ pub trait Transport: Send + Sync {
     /// Looks at many memories at once, cheaply: no content is read. One answer
     /// for each path, in order; one path's trouble is not another's. A probe
     /// that fails is never reported as [`MemoryObject::Absent`]: that is the answer
-    /// only when the folder exists and lacks the name.
+    /// only when the directory exists and lacks the name.
     fn probe(&self, memories: &[&Path]) -> Vec<Result<MemoryObject, TransportError>>;
 
-    /// Opens the folder of a memory. Everything that is done through the answer
-    /// happens in this very folder, whatever is swapped into its path
+    /// Opens the directory of a memory. Everything that is done through the answer
+    /// happens in this very directory, whatever is swapped into its path
     /// afterwards. A path that goes through a symbolic link is refused.
     fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError>;
 
@@ -132,23 +132,23 @@ impl Transports for SingleTransport {
     }
 }
 
-/// The folder of one memory, held open. Names are relative to it. Those of
+/// The directory of one memory, held open. Names are relative to it. Those of
 /// callers never contain a slash; `memory` below is the name of the memory file.
 ///
 /// What `stage`, `link`, `swap`, `take_away`, `settle` and `remove` did is on the disk
 /// once everything that [`MemoryDirectory::take_unsynced`] then answers was synced, which is
-/// for the caller to do: for many folders it costs little more than for one.
+/// for the caller to do: for many directories it costs little more than for one.
 pub trait MemoryDirectory: Send {
     /// Keeps `guard`, the agent's lock, for as long as a call that was made through
-    /// this folder and failed as [`FailureCause::Unreachable`] may still change something.
+    /// this directory and failed as [`FailureCause::Unreachable`] may still change something.
     fn hold_guard(&self, _guard: Arc<dyn Any + Send + Sync>) {}
 
-    /// What was changed since it was asked the last time, through this folder and
+    /// What was changed since it was asked the last time, through this directory and
     /// by anybody before it was opened, and is perhaps not on the disk. Empty where
     /// each change is on the disk when its method returns.
     fn take_unsynced(&self) -> Vec<UnsyncedObject>;
 
-    /// A number that tells the folder from another one at the same path, also
+    /// A number that tells the directory from another one at the same path, also
     /// after a reboot, which a device number does not; none where there is none.
     fn directory_id(&self) -> Result<Option<u64>, TransportError>;
 
@@ -198,7 +198,7 @@ pub trait MemoryDirectory: Send {
     }
 
     /// What a memory that is created here should look like, so that the agent
-    /// can write it: the folder's owner and group, who of them and of others may
+    /// can write it: the directory's owner and group, who of them and of others may
     /// read there, and the attributes that every new file in it gets. What a crash may leave of the
     /// look at such a file goes with [`MemoryDirectory::remove_unfinished_staging`] of `staged`.
     fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError>;
@@ -206,7 +206,7 @@ pub trait MemoryDirectory: Send {
     /// Makes a new file with exactly this content and these attributes, as far as they
     /// are [`Attributes::for_new_file`], for `name`, which must be free. It need not stand there before
     /// [`MemoryDirectory::link_staged`]. An error leaves nothing at `name`. The answer tells the
-    /// new file from whatever an agent puts at `name` afterwards. A folder holds
+    /// new file from whatever an agent puts at `name` afterwards. A directory holds
     /// one file that was staged and not linked.
     fn stage(
         &self,
@@ -221,13 +221,13 @@ pub trait MemoryDirectory: Send {
     fn link_staged(&self, staged: &str) -> Result<(), TransportError>;
 
     /// The name under which what was staged stands before its swap. On a host it is
-    /// in a folder of its own beside the memory, which is called `staged`.
+    /// in a directory of its own beside the memory, which is called `staged`.
     fn staged_file_name(&self, staged: &str) -> String {
         staged.to_string()
     }
 
     /// What a name of ours is called beside the memory, for people: whoever has taken
-    /// over a run has given its folder another one.
+    /// over a run has given its directory another one.
     fn display_name(&self, name: &str) -> String {
         name.to_string()
     }
@@ -240,7 +240,7 @@ pub trait MemoryDirectory: Send {
 
     /// For whoever finishes what another run began: sees to it that what that one
     /// has asked for and a host has not done yet comes to nothing from now on. The
-    /// folder of that run gets the last of these names, of which nobody else knows;
+    /// directory of that run gets the last of these names, of which nobody else knows;
     /// those before are of earlier attempts, the oldest first. For the caller its
     /// name stays `staged`.
     fn take_over_run(&self, _staged: &str, _names: &[String]) -> Result<(), TransportError> {
@@ -353,26 +353,26 @@ pub trait MemoryDirectory: Send {
     fn remove_name(&self, name: &str) -> Result<(), TransportError>;
 }
 
-/// The mode of a memory that is created in a folder of this mode: never writable by
+/// The mode of a memory that is created in a directory of this mode: never writable by
 /// everybody, and by the group only where its members may replace each other's files,
 /// too, as agents do that work through their group.
-fn new_memory_mode(folder: u32) -> u32 {
-    let is_sticky = folder & 0o1000 != 0;
+fn new_memory_mode(directory: u32) -> u32 {
+    let is_sticky = directory & 0o1000 != 0;
     let group = if is_sticky { 0o040 } else { 0o060 };
-    folder & (0o604 | group) | 0o600
+    directory & (0o604 | group) | 0o600
 }
 
 /// See [`MemoryDirectory::memory_begins_with`].
 pub(crate) fn compare_memory_prefix<F: MemoryDirectory + ?Sized>(
-    folder: &F,
+    directory: &F,
     content: Digest,
     size: u64,
 ) -> Result<bool, TransportError> {
-    if !matches!(folder.stat_memory()?, MemoryObject::File(_)) {
+    if !matches!(directory.stat_memory()?, MemoryObject::File(_)) {
         return Ok(false);
     }
     let (mut hasher, mut left) = (Hasher::default(), size);
-    let read = folder.read_memory(&mut |bytes| {
+    let read = directory.read_memory(&mut |bytes| {
         let count = left.min(bytes.len() as u64);
         hasher.update(&bytes[..count as usize]);
         left -= count;
@@ -388,7 +388,7 @@ pub(crate) fn compare_memory_prefix<F: MemoryDirectory + ?Sized>(
 /// What stands at a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryObject {
-    /// Nothing, in a folder that exists and could be searched.
+    /// Nothing, in a directory that exists and could be searched.
     Absent,
     /// A regular file that may be read.
     File(FileMetadata),
@@ -504,7 +504,7 @@ impl Attributes {
 pub enum SpecialFile {
     /// A symbolic link, with its target.
     Symlink(Vec<u8>),
-    /// A folder.
+    /// A directory.
     Directory,
     /// A named pipe.
     Fifo,
@@ -615,8 +615,8 @@ pub enum SettleOutcome {
 /// Why a transport failed, as far as the engine acts on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureCause {
-    /// The folder of the memory does not exist.
-    NoFolder,
+    /// The directory of the memory does not exist.
+    NoDirectory,
     /// Permission, a read-only file system, a full disk, an I/O error: reached,
     /// and no.
     Refused,

@@ -77,7 +77,7 @@ fn entries_of_one_minute_are_numbered_past_gaps() {
         .iter()
         .map(|name| (name.as_str(), "2026-03-14T09:00:00Z"))
         .collect();
-    let (_folder, archive) = archive_with_entries(&listed);
+    let (_directory, archive) = archive_with_entries(&listed);
     let scout = Path::new("scout");
     for expected in ["2026-03-14_0900-late-300.md", "2026-03-14_0900-late-301.md"] {
         let draft = archive.start_entry(scout).unwrap();
@@ -96,22 +96,22 @@ fn entries_of_one_minute_are_numbered_past_gaps() {
     assert_eq!(written.path, scout.join("2026-03-14_0900.md"));
 }
 
-/// A folder of empty entries, each with its time of change, and its archive.
+/// A directory of empty entries, each with its time of change, and its archive.
 fn archive_with_entries(names: &[(&str, &str)]) -> (tempfile::TempDir, Archive) {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().canonicalize().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().canonicalize().unwrap();
     std::fs::create_dir(root.join("scout")).unwrap();
     for (name, modified) in names {
         let file = File::create(root.join("scout").join(name)).unwrap();
         file.set_modified(parse_time(modified).into()).unwrap();
     }
-    (folder, Archive::new(&root, 0o600, None))
+    (directory, Archive::new(&root, 0o600, None))
 }
 
 #[test]
 fn expired_is_old_by_name_and_time_except_newest() {
     let old = "2026-01-01T00:00:00Z";
-    let (_folder, archive) = archive_with_entries(&[
+    let (_directory, archive) = archive_with_entries(&[
         ("2026-01-01_0900.md", old),
         ("2026-01-03_0900.md", "2026-03-10T00:00:00Z"),
         ("2026-01-04_0900-full-backup.md", old),
@@ -144,7 +144,7 @@ fn delete_removes_only_the_listed_entry() {
         "2026-01-02_0900.md",
         "2026-01-03_0900.md",
     ];
-    let (_folder, archive) =
+    let (_directory, archive) =
         archive_with_entries(&names.map(|name| (name, "2026-01-01T00:00:00Z")));
     let listed = archive.list_entries("scout".as_ref()).unwrap();
     let [one, two, three] = listed.as_slice() else {
@@ -163,7 +163,7 @@ fn delete_removes_only_the_listed_entry() {
     archive.delete_entry(three).unwrap();
     archive.delete_entry(three).unwrap();
     assert!(!path(three).exists());
-    // A folder that became a link is not followed.
+    // A directory that became a link is not followed.
     let scout = archive.root().join("scout");
     std::fs::rename(&scout, archive.root().join("away")).unwrap();
     std::os::unix::fs::symlink("away", &scout).unwrap();
@@ -173,7 +173,7 @@ fn delete_removes_only_the_listed_entry() {
 
 #[test]
 fn entry_paths_lie_below_archive() {
-    let (_folder, archive) =
+    let (_directory, archive) =
         archive_with_entries(&[("2026-01-01_0900.md", "2026-01-01T00:00:00Z")]);
     for (path, is) in [
         ("scout/2026-01-01_0900.md", true),

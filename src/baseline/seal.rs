@@ -1,8 +1,8 @@
-//! The seal: `.checksums` in the baselines' folder, the output of `sha256sum`.
+//! The seal: `.checksums` in the baselines' directory, the output of `sha256sum`.
 //!
 //! Format (GNU coreutils, sha256sum(1)): 64 hexadecimal digits, a space, a
 //! space or `*`, the name. A line that begins with a backslash has `\\`, `\n`
-//! and `\r` escaped in its name. Names written from the parent folder
+//! and `\r` escaped in its name. Names written from the parent directory
 //! (`baselines/x.md`) are accepted.
 
 use std::collections::HashMap;
@@ -24,13 +24,13 @@ pub const MANIFEST_FILE_NAME: &str = ".checksums";
 /// No sensible manifest comes near this.
 const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 
-/// How to seal the baselines of a folder, for whoever has looked at them.
-pub fn reseal_hint(folder: &Path) -> String {
-    let folder = folder.to_string_lossy();
+/// How to seal the baselines of a directory, for whoever has looked at them.
+pub fn reseal_hint(directory: &Path) -> String {
+    let directory = directory.to_string_lossy();
     format!(
         "a change that is not yours: put your own copy back; one that is: cd {} && sha256sum -- \
          *.md > {MANIFEST_FILE_NAME}",
-        shell_words::quote(&folder)
+        shell_words::quote(&directory)
     )
 }
 
@@ -51,17 +51,17 @@ pub fn seal_hint(general: &GeneralSettings) -> String {
 }
 
 impl BaselineSeal {
-    /// Reads the seal of a folder; `None` where there is none.
+    /// Reads the seal of a directory; `None` where there is none.
     ///
     /// # Errors
     /// One that cannot be read, or has a line that is not of the format: a seal
     /// that cannot be trusted seals nothing.
-    pub fn read(folder: &Path) -> Result<Option<BaselineSeal>> {
-        let path = folder.join(MANIFEST_FILE_NAME);
-        let Some(text) = read(folder, &path)? else {
+    pub fn read(directory: &Path) -> Result<Option<BaselineSeal>> {
+        let path = directory.join(MANIFEST_FILE_NAME);
+        let Some(text) = read(directory, &path)? else {
             return Ok(None);
         };
-        BaselineSeal::parse(&text, folder)
+        BaselineSeal::parse(&text, directory)
             .map(Some)
             .map_err(|line| {
                 let message = format!("the seal {} is broken at line {line}", path.display());
@@ -71,13 +71,13 @@ impl BaselineSeal {
             })
     }
 
-    /// The digest that the seal names for a file of the folder.
+    /// The digest that the seal names for a file of the directory.
     pub fn expected_digest(&self, name: &str) -> Option<Digest> {
         self.digests.get(name).copied()
     }
 
-    fn parse(text: &str, folder: &Path) -> Result<BaselineSeal, usize> {
-        let parent = folder
+    fn parse(text: &str, directory: &Path) -> Result<BaselineSeal, usize> {
+        let parent = directory
             .file_name()
             .map(|name| format!("{}/", name.to_string_lossy()));
         let mut digests = HashMap::new();
@@ -120,11 +120,11 @@ impl BaselineSeal {
 /// The text of the seal, following no link; none when nothing stands there.
 /// Everything else that is no plain readable file is an error: what stands there
 /// might have been put there instead of the seal.
-fn read(folder: &Path, path: &Path) -> Result<Option<String>> {
-    let folder = match durable::open_directory_errno(folder, PathWalk::Openat2) {
+fn read(directory: &Path, path: &Path) -> Result<Option<String>> {
+    let directory = match durable::open_directory_errno(directory, PathWalk::Openat2) {
         Err(Errno::NOENT) => return Ok(None),
-        Err(_) => durable::open_folder(folder, PathWalk::Openat2)?,
-        Ok(folder) => folder,
+        Err(_) => durable::open_directory(directory, PathWalk::Openat2)?,
+        Ok(directory) => directory,
     };
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let refuse = |why: &str| {
@@ -132,7 +132,7 @@ fn read(folder: &Path, path: &Path) -> Result<Option<String>> {
         Err(Error::new(ErrorKind::Integrity, message))
     };
     let broken = |error: Error| error.with_kind(ErrorKind::Integrity);
-    let file = match fs::openat(&folder, MANIFEST_FILE_NAME, flags, Mode::empty()) {
+    let file = match fs::openat(&directory, MANIFEST_FILE_NAME, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => return refuse("is a symbolic link"),
@@ -211,8 +211,8 @@ mod tests {
 
     #[test]
     fn symlink_or_directory_as_seal_is_integrity_error() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().canonicalize().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().canonicalize().unwrap();
         assert_eq!(BaselineSeal::read(&path), Ok(None));
         assert_eq!(BaselineSeal::read(&path.join("none")), Ok(None));
         let seal = path.join(MANIFEST_FILE_NAME);

@@ -2,7 +2,7 @@
 //! pasting into a bug report, so it says what is well, too.
 //!
 //! It changes nothing: files that it tries things on have no name, or stand in
-//! a folder of their own inside the archive that is removed at once.
+//! a directory of their own inside the archive that is removed at once.
 
 mod hosts;
 mod reach;
@@ -310,28 +310,28 @@ fn describe_owner(meta: &fs::Metadata) -> String {
 
 fn check_directories(report: &mut DoctorReport, config: &Config) {
     let general = &config.general;
-    for (key, folder) in [
+    for (key, directory) in [
         ("baseline_dir", &general.baseline_dir),
         ("archive_dir", &general.archive_dir),
     ] {
-        let shown = folder.display();
-        match fs::metadata(folder) {
+        let shown = directory.display();
+        match fs::metadata(directory) {
             Ok(meta) if meta.is_dir() => {
                 report.add_ok(format!("{key} {shown}, {}", describe_owner(&meta)));
-                report_symlink(report, key, folder);
+                report_symlink(report, key, directory);
             }
             Ok(_) => report.add_failure(format!("{key} {shown} is not a directory"), ""),
             Err(error) if error.kind() == io::ErrorKind::NotFound && key == "archive_dir" => {
-                if !report_symlink(report, key, folder) {
+                if !report_symlink(report, key, directory) {
                     report.add_ok(format!("{key} {shown} is made by the first reset"));
                 }
             }
-            Err(error) => report.add_error(&Error::from_io("look at", folder, &error)),
+            Err(error) => report.add_error(&Error::from_io("look at", directory, &error)),
         }
     }
     let archive = &general.archive_dir;
-    // What is missing of it is made in the last folder that is there.
-    let existing = archive.ancestors().find(|folder| folder.exists());
+    // What is missing of it is made in the last directory that is there.
+    let existing = archive.ancestors().find(|directory| directory.exists());
     if let Some((why, hint)) = existing
         .filter(|there| there.is_dir())
         .and_then(|there| write_obstacle(there, "run this as the user that owns it"))
@@ -349,30 +349,30 @@ fn check_directories(report: &mut DoctorReport, config: &Config) {
     }
 }
 
-/// Why nothing can be written in a folder, and what to do about it; `rights` is
+/// Why nothing can be written in a directory, and what to do about it; `rights` is
 /// that where we lack the right.
-fn write_obstacle(folder: &Path, access_hint: &str) -> Option<(String, String)> {
-    let errno = rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).err()?;
-    let folder = folder.display();
+fn write_obstacle(directory: &Path, access_hint: &str) -> Option<(String, String)> {
+    let errno = rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).err()?;
+    let directory = directory.display();
     Some(match errno {
         Errno::ROFS => (
-            format!("{folder} is on a read-only file system"),
+            format!("{directory} is on a read-only file system"),
             "mount it for writing; if nobody mounted it so, the kernel did after an error: \
              see dmesg"
                 .to_string(),
         ),
-        // So says access(2) of a folder with that attribute.
+        // So says access(2) of a directory with that attribute.
         Errno::PERM => (
-            format!("{folder} is immutable"),
-            format!("chattr -i {folder}"),
+            format!("{directory} is immutable"),
+            format!("chattr -i {directory}"),
         ),
         Errno::ACCESS => (
-            format!("you may not write {folder}"),
+            format!("you may not write {directory}"),
             access_hint.to_string(),
         ),
         errno => {
             let cause = error::describe_io_error(&errno.into());
-            (format!("cannot write {folder}: {cause}"), String::new())
+            (format!("cannot write {directory}: {cause}"), String::new())
         }
     })
 }
@@ -453,9 +453,9 @@ fn check_agent_directories(report: &mut DoctorReport, config: &Config, transport
         let Some(memory) = local_memory(agent) else {
             continue;
         };
-        let folder = memory.parent().unwrap_or(memory);
+        let directory = memory.parent().unwrap_or(memory);
         let opened = transport.open_directory(memory);
-        let forecast = opened.map_or(SwapForecast::Clear, |folder| folder.forecast_swap());
+        let forecast = opened.map_or(SwapForecast::Clear, |directory| directory.forecast_swap());
         let degradation = engine::in_place_degradation(agent, &forecast);
         in_place_count += usize::from(matches!(degradation, Ok(Some(_))));
         let refused = match forecast {
@@ -463,15 +463,15 @@ fn check_agent_directories(report: &mut DoctorReport, config: &Config, transport
             _ => degradation.err(),
         };
         // What a link leads to is not looked at: an agent may have made it.
-        if report_symlink(report, &format!("the directory of {name},"), folder) {
+        if report_symlink(report, &format!("the directory of {name},"), directory) {
             continue;
         }
-        match fs::metadata(folder) {
+        match fs::metadata(directory) {
             Ok(meta) if meta.is_dir() => {
                 if let Some(error) = refused {
                     report.add_error(&error.with_context(name));
                 } else if let Some((why, hint)) =
-                    write_obstacle(folder, "run this as root, or as the agent's user")
+                    write_obstacle(directory, "run this as root, or as the agent's user")
                 {
                     report.add_failure(format!("{why}, so {name} cannot be reset"), &hint);
                 } else {
@@ -481,21 +481,21 @@ fn check_agent_directories(report: &mut DoctorReport, config: &Config, transport
             Ok(_) => report.add_failure(
                 format!(
                     "the directory of {name}, {}, is not a directory",
-                    folder.display()
+                    directory.display()
                 ),
                 "",
             ),
             Err(error) => report.add_error(
-                &Error::from_io("look at", folder, &error)
+                &Error::from_io("look at", directory, &error)
                     .with_context(format!("the directory of {name}")),
             ),
         }
         // Of the directories that it names that is an error of its own.
-        if config.path.starts_with(folder) {
+        if config.path.starts_with(directory) {
             report.add_failure(
                 format!(
                     "the config lies inside the directory of {name}, {}",
-                    folder.display()
+                    directory.display()
                 ),
                 "move it to where no agent writes",
             );
@@ -722,13 +722,13 @@ fn check_clock(report: &mut DoctorReport, engine: &Engine) {
 
 /// Records that an interrupted run left, or that a run has just now.
 fn check_journals(report: &mut DoctorReport, engine: &Engine) {
-    let folder = engine.archive().program_path("tx");
-    let list = match fs::read_dir(&folder) {
+    let directory = engine.archive().program_path("tx");
+    let list = match fs::read_dir(&directory) {
         Ok(list) => list,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return report.add_ok("no interrupted run left anything");
         }
-        Err(error) => return report.add_error(&Error::from_io("list", &folder, &error)),
+        Err(error) => return report.add_error(&Error::from_io("list", &directory, &error)),
     };
     let unclaimed = engine.unclaimed_journals().unwrap_or_default();
     let mut has_finding = false;

@@ -41,7 +41,7 @@ pub struct Diagnostic {
     pub hint: Option<String>,
 }
 
-/// A folder whose name is not UTF-8 must not make the JSON output fail.
+/// A directory whose name is not UTF-8 must not make the JSON output fail.
 fn serialize_path_lossily<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }

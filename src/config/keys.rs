@@ -256,7 +256,7 @@ fn key_fault<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, K
 
 /// What relative paths and `~` start from.
 pub(super) struct PathBases<'a> {
-    pub(super) folder: &'a Path,
+    pub(super) directory: &'a Path,
     pub(super) home: Option<&'a Path>,
 }
 
@@ -289,7 +289,7 @@ impl PathBases<'_> {
     /// A path on this machine, absolute.
     fn parse_local_path(&self, text: &str) -> Result<KeyValue, KeyFault> {
         let path = match text.strip_prefix('~') {
-            None => self.folder.join(text),
+            None => self.directory.join(text),
             Some(rest) if rest.is_empty() || rest.starts_with('/') => match self.home {
                 Some(home) => home.join(rest.trim_start_matches('/')),
                 None => {
@@ -343,7 +343,7 @@ fn check_round_trip(text: &str, value: KeyValue) -> Result<KeyValue, KeyFault> {
     )
 }
 
-/// A reset displaces whatever stands at the path, so a folder must not get here.
+/// A reset displaces whatever stands at the path, so a directory must not get here.
 fn check_names_file(text: &str) -> Result<(), KeyFault> {
     match text.rsplit('/').next() {
         Some("" | "." | ".." | "~") => key_fault(
@@ -354,16 +354,16 @@ fn check_names_file(text: &str) -> Result<(), KeyFault> {
     }
 }
 
-/// A relative path that cannot leave the folder it starts from.
-fn parse_relative_path(text: &str, folder: &str) -> Result<KeyValue, KeyFault> {
+/// A relative path that cannot leave the directory it starts from.
+fn parse_relative_path(text: &str, directory: &str) -> Result<KeyValue, KeyFault> {
     let path = Path::new(text);
     let can_stay_inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     if text.starts_with("~/") || !path.components().all(can_stay_inside) {
         let name = path.file_name().unwrap_or(OsStr::new("NAME"));
         return key_fault(
-            format!("must stay inside {folder}, and `{text}` leaves it"),
+            format!("must stay inside {directory}, and `{text}` leaves it"),
             format!(
-                "write a path relative to {folder}, such as {}",
+                "write a path relative to {directory}, such as {}",
                 name.display()
             ),
         );

@@ -28,7 +28,7 @@ const AGENT_KEYS: &[&str] = &["memory_file", "remote_host"];
 const MAX_AGENT_NAME_BYTES: usize = 200;
 
 /// Checks a config without touching anything. `path` is where it stands:
-/// diagnostics name it, and relative paths start at its folder.
+/// diagnostics name it, and relative paths start at its directory.
 pub fn parse(
     text: &[u8],
     path: &Path,
@@ -58,7 +58,7 @@ pub(super) struct PartialConfig {
 pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -> PartialConfig {
     let path = strip_dot_components(&env.cwd.join(path));
     let base = PathBases {
-        folder: path.parent().unwrap_or(&path),
+        directory: path.parent().unwrap_or(&path),
         home: env.home.as_deref(),
     };
     let report = Diagnostics::new(&path);
@@ -91,7 +91,7 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
             .diagnostics
             .add(DiagnosticLevel::Warning, None, message, hint);
     }
-    let bases = [Some(reader.path_bases.folder), reader.path_bases.home];
+    let bases = [Some(reader.path_bases.directory), reader.path_bases.home];
     for base in bases.into_iter().flatten() {
         if base.to_str().is_none() {
             // The ledger is JSON, and records paths.
@@ -523,7 +523,7 @@ impl ConfigReader<'_> {
     /// Warns about agents that share what should be their own.
     fn warn_of_sharing(&mut self, agents: &[(Agent, &SourceLine)]) {
         let mut memories = BTreeMap::new();
-        let mut folders = BTreeMap::new();
+        let mut directories = BTreeMap::new();
         for (agent, spot) in agents {
             let name = agent.name.as_str();
             let first = *memories
@@ -534,11 +534,11 @@ impl ConfigReader<'_> {
                 let hint = SAME_MEMORY_HINT.to_string();
                 self.diagnostics.add_warning(spot, message, Some(hint));
             }
-            let folder = agent.archive_subdir.as_str();
-            let first = *folders.entry(folder).or_insert(name);
+            let directory = agent.archive_subdir.as_str();
+            let first = *directories.entry(directory).or_insert(name);
             if first != name {
                 let message = format!(
-                    "the agents `{first}` and `{name}` share the archive_subdir `{folder}`"
+                    "the agents `{first}` and `{name}` share the archive_subdir `{directory}`"
                 );
                 let hint = "give each its own, so that their entries can be told apart".to_string();
                 self.diagnostics.add_warning(spot, message, Some(hint));

@@ -118,16 +118,16 @@ fn invalid_number_is_an_error_not_a_default() {
 
 #[test]
 fn missing_named_config_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut env = ConfigEnvironment {
-        cwd: folder.path().to_path_buf(),
+        cwd: directory.path().to_path_buf(),
         ..test_env()
     };
     // There is one to fall through to, and that must not happen.
-    fs::write(folder.path().join(CONFIG_FILE_NAME), "").unwrap();
+    fs::write(directory.path().join(CONFIG_FILE_NAME), "").unwrap();
     let error = locate(Some(Path::new("other.conf")), &env).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
-    let missing = folder.path().join("other.conf").display().to_string();
+    let missing = directory.path().join("other.conf").display().to_string();
     assert!(error.message().contains(&missing), "{error}");
     assert!(error.message().contains("--config"), "{error}");
 
@@ -186,7 +186,7 @@ fn locate_searches_from_flag_to_system() {
         fs::remove_file(file).unwrap();
     }
 
-    // Without the variable, the user's folder is below home.
+    // Without the variable, the user's directory is below home.
     env.xdg_config_home = None;
     let user = at("home/.config/memory-shepherd");
     fs::create_dir_all(&user).unwrap();
@@ -223,12 +223,12 @@ fn locate_searches_from_flag_to_system() {
 
 #[test]
 fn dangling_config_symlink_is_found_and_fails() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let env = ConfigEnvironment {
-        cwd: folder.path().to_path_buf(),
+        cwd: directory.path().to_path_buf(),
         ..test_env()
     };
-    symlink("gone", folder.path().join(CONFIG_FILE_NAME)).unwrap();
+    symlink("gone", directory.path().join(CONFIG_FILE_NAME)).unwrap();
     let located = locate(None, &env).unwrap();
     let problems = load(&located.path, &env).unwrap_err();
     assert!(problems.to_string().contains("no such file"), "{problems}");
@@ -236,15 +236,15 @@ fn dangling_config_symlink_is_found_and_fails() {
 
 #[test]
 fn root_rejects_unsafe_config_in_current_directory() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join(CONFIG_FILE_NAME);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join(CONFIG_FILE_NAME);
     let env = ConfigEnvironment {
-        cwd: folder.path().to_path_buf(),
+        cwd: directory.path().to_path_buf(),
         home: None,
         uid: 0,
         ..test_env()
     };
-    let nowhere = folder.path().join("etc.conf");
+    let nowhere = directory.path().join("etc.conf");
     let why = || match locate_with_system_path(None, &env, &nowhere) {
         Ok(located) => {
             assert_eq!(located.path, file);
@@ -265,13 +265,13 @@ fn root_rejects_unsafe_config_in_current_directory() {
     mode(&file, 0o664);
     assert!(why().contains("others can write it"));
     mode(&file, 0o600);
-    mode(folder.path(), 0o777);
+    mode(directory.path(), 0o777);
     assert!(why().contains("others can replace it"));
-    mode(folder.path(), 0o1777);
+    mode(directory.path(), 0o1777);
     assert_eq!(why(), "taken");
     std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
     assert!(why().contains("root does not own it"));
-    fs::rename(&file, folder.path().join("real")).unwrap();
+    fs::rename(&file, directory.path().join("real")).unwrap();
     symlink("real", &file).unwrap();
     assert!(why().contains("symbolic link"));
 
@@ -288,8 +288,8 @@ fn root_rejects_unsafe_config_in_current_directory() {
 
 #[test]
 fn config_from_pipe_is_loaded_once_only() {
-    let folder = tempfile::tempdir().unwrap();
-    let pipe = folder.path().join("pipe");
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
     let (kind, mode) = (
         rustix::fs::FileType::Fifo,
         rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
@@ -308,12 +308,12 @@ fn config_from_pipe_is_loaded_once_only() {
 
 #[test]
 fn unreadable_config_error_names_path() {
-    let folder = tempfile::tempdir().unwrap();
-    let big = folder.path().join("big.conf");
+    let directory = tempfile::tempdir().unwrap();
+    let big = directory.path().join("big.conf");
     fs::write(&big, vec![b'#'; MAX_CONFIG_BYTES as usize + 1]).unwrap();
     for (path, cause) in [
-        (folder.path().join("gone"), "no such file or directory"),
-        (folder.path().to_path_buf(), "is a directory"),
+        (directory.path().join("gone"), "no such file or directory"),
+        (directory.path().to_path_buf(), "is a directory"),
         (big, "larger than 4194304 bytes"),
     ] {
         let text = load(&path, &test_env()).unwrap_err().to_string();
@@ -545,7 +545,7 @@ fn paths_start_at_config_directory_and_keep_dotdots() {
     assert_eq!(path("~"), "/home/op");
     assert_eq!(path("~//x"), "/home/op/x");
     assert_eq!(path("./~x"), "/srv/fleet/~x");
-    // A relative path of the config itself starts at the current folder.
+    // A relative path of the config itself starts at the current directory.
     let config = parse(b"", Path::new("./a.conf"), &test_env()).unwrap();
     assert_eq!(config.path, Path::new("/cwd/a.conf"));
     assert_eq!(config.general.baseline_dir, Path::new("/cwd/baselines"));

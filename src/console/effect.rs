@@ -282,11 +282,11 @@ impl EffectRunner {
         );
     }
 
-    /// Writes a text for the pager into a folder.
-    pub fn write_page(&self, number: u64, folder: &Path, page: PagerText) {
+    /// Writes a text for the pager into a directory.
+    pub fn write_page(&self, number: u64, directory: &Path, page: PagerText) {
         drop(
             self.file_jobs
-                .send(FileJob::Page(number, folder.to_path_buf(), page)),
+                .send(FileJob::Page(number, directory.to_path_buf(), page)),
         );
     }
 

@@ -34,7 +34,7 @@ impl ViewStateFile {
     /// Where the view of a fleet is kept; a fleet is known by its config.
     pub fn new(env: &ConfigEnvironment, config: &Path) -> Option<ViewStateFile> {
         Some(ViewStateFile {
-            path: env.state_folder()?.join("view.toml"),
+            path: env.state_directory()?.join("view.toml"),
             fleet_key: config.display().to_string(),
         })
     }
@@ -61,10 +61,10 @@ impl ViewStateFile {
 
     /// Keeps a view in place of the one before. Those of other fleets stay.
     fn write(&self, view: &ViewState, clock: &dyn Clock) -> Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let directory = self.path.parent().unwrap_or(Path::new("/"));
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
-        builder.create(folder).with_path("make", folder)?;
+        builder.create(directory).with_path("make", directory)?;
         // Another console may be about to write the view of its fleet.
         let path = self.path.with_extension("lock");
         let mut options = OpenOptions::new();
@@ -169,9 +169,9 @@ mod tests {
     use super::*;
     use crate::clock::SystemClock;
 
-    fn place(folder: &Path, config: &str) -> ViewStateFile {
+    fn place(directory: &Path, config: &str) -> ViewStateFile {
         ViewStateFile {
-            path: folder.join("state/memory-shepherd/view.toml"),
+            path: directory.join("state/memory-shepherd/view.toml"),
             fleet_key: config.to_string(),
         }
     }
@@ -186,10 +186,10 @@ mod tests {
 
     #[test]
     fn each_fleet_has_its_own_saved_view() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (one, two) = (
-            place(folder.path(), "/a.conf"),
-            place(folder.path(), "/b \"c\".conf"),
+            place(directory.path(), "/a.conf"),
+            place(directory.path(), "/b \"c\".conf"),
         );
         assert_eq!(one.read().unwrap(), None);
         one.write(&view_with_filter("is:drifted !\"test\""), &SystemClock)
@@ -206,9 +206,9 @@ mod tests {
 
     #[test]
     fn concurrent_writers_lose_no_view() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let places: Vec<ViewStateFile> = (0..8)
-            .map(|number| place(folder.path(), &format!("/{number}.conf")))
+            .map(|number| place(directory.path(), &format!("/{number}.conf")))
             .collect();
         thread::scope(|scope| {
             for place in &places {
@@ -236,8 +236,8 @@ mod tests {
 
     #[test]
     fn broken_view_file_is_reported_and_rewritten() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = place(folder.path(), "/a.conf");
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(directory.path(), "/a.conf");
         place.write(&view_with_filter("x"), &SystemClock).unwrap();
         for broken in [
             "[",
@@ -257,8 +257,8 @@ mod tests {
 
     #[test]
     fn last_view_is_written_before_end_returns() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = place(folder.path(), "/a.conf");
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(directory.path(), "/a.conf");
         let (messages, told) = unbounded();
         let keeper = ViewStateWriter::start(place.clone(), Arc::new(SystemClock), messages.clone());
         for filter in ["a", "ab", "abc"] {
@@ -266,10 +266,10 @@ mod tests {
         }
         keeper.shut_down();
         assert_eq!(place.read().unwrap(), Some(view_with_filter("abc")));
-        // A folder that cannot be made: that is told once.
-        std::fs::write(folder.path().join("file"), "").unwrap();
+        // A directory that cannot be made: that is told once.
+        std::fs::write(directory.path().join("file"), "").unwrap();
         let bad = ViewStateFile {
-            path: folder.path().join("file/view.toml"),
+            path: directory.path().join("file/view.toml"),
             ..place
         };
         let keeper = ViewStateWriter::start(bad, Arc::new(SystemClock), messages);

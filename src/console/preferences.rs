@@ -53,7 +53,7 @@ pub type LoadedPreferences = (Preferences, Vec<Diagnostic>);
 
 /// Where the file is.
 pub fn default_path(env: &ConfigEnvironment) -> Option<PathBuf> {
-    Some(env.config_folder()?.join(PREFERENCES_FILE_NAME))
+    Some(env.config_directory()?.join(PREFERENCES_FILE_NAME))
 }
 
 /// Reads the file; without one the defaults hold. With what is wrong in it.
@@ -178,12 +178,12 @@ impl PreferencesReader<'_> {
     fn read_theme(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
         let name = self.source.expect_string(value, "a theme")?;
         // The operator's own themes are beside this file.
-        let folder = self
+        let directory = self
             .source
             .path
             .parent()
-            .map(|folder| folder.join(theme::THEMES_DIRECTORY));
-        let themes = Themes::new(folder, ColourDepth::default());
+            .map(|directory| directory.join(theme::THEMES_DIRECTORY));
+        let themes = Themes::new(directory, ColourDepth::default());
         let names = themes.names();
         if !names.iter().any(|known| known == name.get_ref()) {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();

@@ -1,5 +1,5 @@
 //! Colours and attributes, by meaning. A closed set of roles; themes are TOML
-//! files, embedded from `themes/` or in the user's folder, where one is layered
+//! files, embedded from `themes/` or in the user's directory, where one is layered
 //! over another.
 
 mod depth;
@@ -27,7 +27,7 @@ pub const DEFAULT_THEME: &str = "terminal";
 /// The theme without colour.
 pub const MONOCHROME_THEME: &str = "mono";
 
-/// Where the operator's own themes are, in the folder of their preferences.
+/// Where the operator's own themes are, in the directory of their preferences.
 pub const THEMES_DIRECTORY: &str = "themes";
 
 /// The themes that come with the program.
@@ -132,7 +132,7 @@ impl Theme {
 /// The themes that can be chosen: the built-in ones, and those of the user.
 #[derive(Clone, Debug, Default)]
 pub struct Themes {
-    folder: Option<PathBuf>,
+    directory: Option<PathBuf>,
     colour_depth: ColourDepth,
 }
 
@@ -140,10 +140,10 @@ pub struct Themes {
 const MAX_FILE_BYTES: u64 = 1 << 16;
 
 impl Themes {
-    /// With the user's themes in `folder`, for a terminal of so many colours.
-    pub fn new(folder: Option<PathBuf>, depth: ColourDepth) -> Themes {
+    /// With the user's themes in `directory`, for a terminal of so many colours.
+    pub fn new(directory: Option<PathBuf>, depth: ColourDepth) -> Themes {
         Themes {
-            folder,
+            directory,
             colour_depth: depth,
         }
     }
@@ -151,11 +151,11 @@ impl Themes {
     /// The names of all themes, the built-in ones first.
     pub fn names(&self) -> Vec<String> {
         let mut own: Vec<String> = Vec::new();
-        let folder = self
-            .folder
+        let directory = self
+            .directory
             .as_ref()
-            .and_then(|folder| fs::read_dir(folder).ok());
-        for item in folder.into_iter().flatten().flatten() {
+            .and_then(|directory| fs::read_dir(directory).ok());
+        for item in directory.into_iter().flatten().flatten() {
             let path = item.path();
             if let (Some("toml"), Some(name)) = (
                 path.extension().and_then(|end| end.to_str()),
@@ -189,7 +189,7 @@ impl Themes {
     }
 
     /// An error of [`Themes::load`] in lines: all that is wrong, in a file of the
-    /// user's folder, and what can be done about it.
+    /// user's directory, and what can be done about it.
     pub fn error_lines(&self, error: &Error) -> Vec<String> {
         let mut told = error.details().to_vec();
         if told.is_empty() {
@@ -197,20 +197,20 @@ impl Themes {
             let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
             told.push(format!("{}{hint}", error.message()));
         }
-        if let Some(folder) = &self.folder {
-            let folder = format!("{}/", folder.display());
+        if let Some(directory) = &self.directory {
+            let directory = format!("{}/", directory.display());
             for line in &mut told {
-                *line = line.replacen(&folder, "", 1);
+                *line = line.replacen(&directory, "", 1);
             }
         }
         told
     }
 
     fn load_user_theme(&self, name: &str) -> Result<Option<Theme>> {
-        let Some(folder) = self.folder.as_ref().filter(|_| is_theme_name(name)) else {
+        let Some(directory) = self.directory.as_ref().filter(|_| is_theme_name(name)) else {
             return Ok(None);
         };
-        let path = folder.join(format!("{name}.toml"));
+        let path = directory.join(format!("{name}.toml"));
         let bytes = match durable::read_regular_file(&path, MAX_FILE_BYTES) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -238,8 +238,8 @@ impl Themes {
             None => error,
         };
         let error = error.with_hint(format!("there are {}", names.join(", ")));
-        match &self.folder {
-            Some(folder) => error.with_hint(format!("your own go into {}", folder.display())),
+        match &self.directory {
+            Some(directory) => error.with_hint(format!("your own go into {}", directory.display())),
             None => error,
         }
     }

@@ -1,4 +1,4 @@
-//! A host in this process: folders of this machine behind an SFTP server, for
+//! A host in this process: directories of this machine behind an SFTP server, for
 //! the demo and for tests. It needs neither ssh nor keys and listens nowhere;
 //! only its own [`Connector`] leads to it.
 

@@ -16,7 +16,7 @@ pub(super) enum AgentRole {
     HiddenCharacters,
     /// It wrote everything anew, and the boundary with it.
     NoBoundary,
-    /// A folder stands in the place of its memory.
+    /// A directory stands in the place of its memory.
     DirectoryInPlace,
     /// It has no memory.
     Missing,

@@ -1,4 +1,4 @@
-//! Keeping watch over a fleet: local folders are watched, a slow sweep behind
+//! Keeping watch over a fleet: local directories are watched, a slow sweep behind
 //! the watcher catches what it missed, and whatever changed is observed by a
 //! few workers. Nobody waits for anybody else's disk. Hosts are asked instead,
 //! each in a lane of its own.
@@ -39,10 +39,10 @@ const MAX_READ_SHARE: u32 = 20;
 /// How often it is asked what changed, whatever the watcher says.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The same where folders cannot be watched.
+/// The same where directories cannot be watched.
 const UNWATCHED_SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The same while a folder is missing, or was a moment ago.
+/// The same while a directory is missing, or was a moment ago.
 const MISSING_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a config is left alone after a change: whoever saves it may not be
@@ -176,7 +176,7 @@ struct WatchLoop {
     watched_directories: HashSet<PathBuf>,
     /// Directories of memories, in which agents plant what they like.
     memory_directories: HashSet<PathBuf>,
-    /// Folders that should be watched, and what a touched name in them means.
+    /// Directories that should be watched, and what a touched name in them means.
     change_scopes: HashMap<PathBuf, Vec<ChangeScope>>,
     /// When an agent should be read next.
     due_reads: HashMap<String, Instant>,
@@ -204,7 +204,7 @@ struct ChangeBacklog {
 }
 
 struct ChangeScope {
-    /// The name in the folder; any name when there is none.
+    /// The name in the directory; any name when there is none.
     file_name: Option<OsString>,
     target: ChangeTarget,
 }
@@ -382,7 +382,7 @@ impl WatchLoop {
                 let Some(observation) = observation else {
                     return true;
                 };
-                // The folder of the locks may be as new as this lock: unwatched,
+                // The directory of the locks may be as new as this lock: unwatched,
                 // nobody would say when it is let go.
                 let block = observation.blocker.as_ref();
                 if block.is_some_and(|block| block.kind == ErrorKind::Busy) {
@@ -426,20 +426,20 @@ impl WatchLoop {
     }
 
     fn handle_path_change(&mut self, path: &Path, now: Instant) {
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
             return;
         };
         if self.change_scopes.contains_key(path) {
-            // The folder itself: when it went, so did the watch on it.
+            // The directory itself: when it went, so did the watch on it.
             self.watched_directories.remove(path);
             self.rewatch_directory(path);
             self.next_sweep = self
                 .next_sweep
                 .map(|next| next.min(now + MISSING_SWEEP_INTERVAL));
         }
-        // An event about the folder itself may mean anything in it.
+        // An event about the directory itself may mean anything in it.
         let whole = self.change_scopes.get(path).into_iter().flatten();
-        let named = self.change_scopes.get(folder).into_iter().flatten();
+        let named = self.change_scopes.get(directory).into_iter().flatten();
         let named =
             named.filter(|meaning| meaning.file_name.as_deref().is_none_or(|own| own == name));
         let wanted: Vec<ChangeTarget> = whole.chain(named).map(|m| m.target.clone()).collect();
@@ -576,14 +576,14 @@ impl WatchLoop {
     }
 }
 
-/// What a change in which folder means.
+/// What a change in which directory means.
 fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
     let config = engine.config();
     let mut meanings: HashMap<PathBuf, Vec<ChangeScope>> = HashMap::new();
     let mut add = |path: &Path, what: ChangeTarget| {
-        if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
+        if let (Some(directory), Some(name)) = (path.parent(), path.file_name()) {
             meanings
-                .entry(folder.to_path_buf())
+                .entry(directory.to_path_buf())
                 .or_default()
                 .push(ChangeScope {
                     file_name: Some(name.to_os_string()),

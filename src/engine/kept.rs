@@ -62,7 +62,7 @@ impl Engine {
         };
         let found = self
             .open_directory(agent)
-            .and_then(|folder| folder.object_id(name));
+            .and_then(|directory| directory.object_id(name));
         !matches!(found, Ok(Some(found)) if found != *id)
     }
 }

@@ -394,7 +394,7 @@ type LedgerStamp = (u64, u64, u64, i64, i64);
 /// The ledger's file, open for appending and locked until it is dropped.
 pub struct LockedLedger {
     file: File,
-    folder: OwnedFd,
+    directory: OwnedFd,
     _permit: Permit,
 }
 
@@ -575,14 +575,14 @@ impl Ledger {
     /// What the system answered, or other runs that keep the ledger locked for longer
     /// than a minute.
     pub fn lock_for_append(archive: &Archive, clock: &dyn Clock) -> Result<LockedLedger> {
-        let folder =
+        let directory =
             archive.open_or_create_directory(Path::new(crate::archive::PROGRAM_DIRECTORY_NAME))?;
         let permit = lock::lock_ledger(archive, clock)?;
         let file = Ledger::open_for_append(archive)?;
         lock_out_old_versions(&file, &archive.program_path(LEDGER_FILE_NAME), clock)?;
         Ok(LockedLedger {
             file,
-            folder,
+            directory,
             _permit: permit,
         })
     }
@@ -699,7 +699,7 @@ impl Ledger {
         }
         if begin.offset == 0 {
             // The first record of a new file: its name, too.
-            rustix::fs::fsync(&locked.folder).with_path("sync the directory of", &self.path)?;
+            rustix::fs::fsync(&locked.directory).with_path("sync the directory of", &self.path)?;
         }
         match records
             .iter()
@@ -795,8 +795,8 @@ mod tests {
 
     #[test]
     fn last_line_cut_at_any_byte_is_repaired() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().canonicalize().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
         append(&archive, &["first", "größer — 日本 🐑"]).unwrap();
         let path = archive.program_path(LEDGER_FILE_NAME);
@@ -842,8 +842,8 @@ mod tests {
 
     #[test]
     fn append_waits_a_minute_for_ledger_lock() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().canonicalize().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
         let append_while_held = |seconds: u64| {
             let held = Mutex::new(Some(
@@ -869,8 +869,8 @@ mod tests {
 
     #[test]
     fn open_ledger_sees_records_of_other_processes() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().canonicalize().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
         let archive = Archive::new(&root, 0o600, None);
         let mut reader = Ledger::new(&archive);
         assert_eq!(reader.history("scout").unwrap(), AgentHistory::default());

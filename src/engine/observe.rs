@@ -614,9 +614,9 @@ impl Engine {
     ) -> Result<ObservedMemory, TransportError> {
         let agent = subject.agent;
         // Who reads it in any case need not ask first, from afar.
-        let folder = bytes.then(|| self.open_directory(agent)).transpose()?;
-        let object = match &folder {
-            Some(folder) => folder.stat_memory()?,
+        let directory = bytes.then(|| self.open_directory(agent)).transpose()?;
+        let object = match &directory {
+            Some(directory) => directory.stat_memory()?,
             None => self.probe_memory(&agent.location)?,
         };
         let file = match object {
@@ -629,8 +629,8 @@ impl Engine {
         }
         let mut reading = MemoryAccumulator::default();
         let window = window_size(&subject.reference_or_empty());
-        let folder = folder.map_or_else(|| self.open_directory(agent), Ok)?;
-        let read = folder.read_memory(&mut |piece: &[u8]| {
+        let directory = directory.map_or_else(|| self.open_directory(agent), Ok)?;
+        let read = directory.read_memory(&mut |piece: &[u8]| {
             reading.push(piece, window);
             Ok(())
         });

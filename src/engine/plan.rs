@@ -521,12 +521,12 @@ impl Engine {
         };
         let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
-        let folder = self.open_directory(agent)?;
-        let mut weaker = weaker::accepted_degradations(agent, folder.as_ref())?;
+        let directory = self.open_directory(agent)?;
+        let mut weaker = weaker::accepted_degradations(agent, directory.as_ref())?;
         if agent.location.host().is_some() {
             weaker.insert(0, weaker::SFTP_DEGRADATIONS.to_string());
         }
-        let outlook = folder.forecast_swap();
+        let outlook = directory.forecast_swap();
         weaker.extend(weaker::in_place_degradation(agent, &outlook)?);
         if let SwapForecast::Refused(error) = outlook {
             return Err(error);

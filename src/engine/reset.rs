@@ -28,7 +28,7 @@
 //! | on the disk | before |
 //! |---|---|
 //! | content of the entries | they get their names |
-//! | names of the entries, transaction records | anything in an agent's folder |
+//! | names of the entries, transaction records | anything in an agent's directory |
 //! | content of the new files | they take the memories' places |
 //! | the exchange | the mark that tells of it |
 //! | the mark | a displaced file is settled |
@@ -240,22 +240,22 @@ impl<'a> Run<'a> {
         report
     }
 
-    /// Removes what killed runs left in the folders of the archive, but for what a
+    /// Removes what killed runs left in the directories of the archive, but for what a
     /// transaction record names: recovery settles that.
     fn remove_stale_files(&self) {
         let archive = self.engine.archive();
         let agents = self.plan.steps.iter();
         let agents = agents.filter_map(|step| self.engine.agent(&step.agent).ok());
         let entries = agents.map(|agent| archive.root().join(&agent.archive_subdir));
-        let folders: Vec<PathBuf> = ["", "tx", "baselines"]
+        let directories: Vec<PathBuf> = ["", "tx", "baselines"]
             .map(|name| archive.program_path(name))
             .into_iter()
             .chain(entries)
             .collect();
         let now = self.engine.clock().now().into();
-        for folder in folders {
+        for directory in directories {
             let named = || self.engine.names_in_journals();
-            if let Err(error) = durable::remove_stale_files(&folder, now, named) {
+            if let Err(error) = durable::remove_stale_files(&directory, now, named) {
                 self.report_error(error.with_context("sweeping"));
             }
         }

@@ -241,9 +241,12 @@ impl Engine {
             .filter_map(|name| self.config().agent(name));
         let growing: HashSet<&str> = growing.map(|it| it.archive_subdir.as_str()).collect();
         let mut expired = ExpiredEntries::default();
-        for folder in self.scope_directories(scope)? {
-            let keeps_newest = !folder.to_str().is_some_and(|it| growing.contains(it));
-            match self.archive.expired_entries(&folder, limit, keeps_newest) {
+        for directory in self.scope_directories(scope)? {
+            let keeps_newest = !directory.to_str().is_some_and(|it| growing.contains(it));
+            match self
+                .archive
+                .expired_entries(&directory, limit, keeps_newest)
+            {
                 Ok(entries) => expired.entries.extend(entries),
                 Err(error) => expired.directory_errors.push(error),
             }
@@ -288,13 +291,13 @@ impl Engine {
         scope: &RetentionScope<'_>,
         kept: &mut BTreeMap<String, usize>,
     ) -> bool {
-        let folder = entry.path.parent().unwrap_or(Path::new(""));
+        let directory = entry.path.parent().unwrap_or(Path::new(""));
         let agents: Vec<&str> = match facts.agent_by_entry.get(&entry.path) {
             Some(agent) => vec![agent],
             // Of the original tool, or of a run that was killed.
             None => {
                 let agents = self.config().agents.iter();
-                let agents = agents.filter(|it| Path::new(&it.archive_subdir) == folder);
+                let agents = agents.filter(|it| Path::new(&it.archive_subdir) == directory);
                 agents.map(|it| it.name.as_str()).collect()
             }
         };
@@ -322,22 +325,23 @@ impl Engine {
             .into_iter()
             .map(Path::new)
             .collect();
-        let mut folders = self
+        let mut directories = self
             .archive
-            .unclaimed_directories(&|folder| claimed.contains(folder))?;
+            .unclaimed_directories(&|directory| claimed.contains(directory))?;
         let names = scope.succeeded.iter().chain(&scope.failed);
         let agents = names.filter_map(|name| self.config().agent(name));
-        folders.extend(agents.map(|agent| PathBuf::from(&agent.archive_subdir)));
-        Ok(folders)
+        directories.extend(agents.map(|agent| PathBuf::from(&agent.archive_subdir)));
+        Ok(directories)
     }
 
     /// The directories of all agents, each once.
     fn agent_directories(&self) -> Vec<&str> {
         let agents = self.config().agents.iter();
-        let mut folders: Vec<&str> = agents.map(|agent| agent.archive_subdir.as_str()).collect();
-        folders.sort_unstable();
-        folders.dedup();
-        folders
+        let mut directories: Vec<&str> =
+            agents.map(|agent| agent.archive_subdir.as_str()).collect();
+        directories.sort_unstable();
+        directories.dedup();
+        directories
     }
 
     /// Number and time of a record that is of a time that has not come yet.
@@ -365,7 +369,7 @@ impl Engine {
         let mut chains: HashMap<(String, String), Vec<PathBuf>> = HashMap::new();
         let mut pinned_chains: HashSet<(String, String)> = HashSet::new();
         let mut facts = LedgerFacts::default();
-        // The newest of an agent stays also where agents share a folder.
+        // The newest of an agent stays also where agents share a directory.
         let mut newest: HashMap<String, Vec<PathBuf>> = HashMap::new();
         let Some(mut scan) = LedgerScan::open(&self.ledger_path())? else {
             return Ok(facts);
@@ -453,24 +457,24 @@ impl Engine {
         Ok((gone, failed))
     }
 
-    /// The entries of some agents, oldest first within a folder.
+    /// The entries of some agents, oldest first within a directory.
     ///
     /// # Errors
     /// An agent that is not configured, or an archive or ledger that cannot be
     /// read.
     pub fn entry_statuses(&self, agents: &[String]) -> Result<Vec<EntryStatus>> {
-        let mut folders = match agents.is_empty() {
+        let mut directories = match agents.is_empty() {
             true => self.agent_directories(),
             false => Vec::new(),
         };
         for name in agents {
-            folders.push(&self.agent(name)?.archive_subdir);
+            directories.push(&self.agent(name)?.archive_subdir);
         }
-        folders.sort_unstable();
-        folders.dedup();
+        directories.sort_unstable();
+        directories.dedup();
         let mut entries = Vec::new();
-        for folder in folders {
-            entries.extend(self.archive.list_entries(folder.as_ref())?);
+        for directory in directories {
+            entries.extend(self.archive.list_entries(directory.as_ref())?);
         }
         let pins = Pins::read(&self.archive)?;
         let now = self.clock().now();

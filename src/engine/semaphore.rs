@@ -165,8 +165,8 @@ mod tests {
 
     #[test]
     fn permits_are_granted_in_order_of_arrival() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = Arc::new(folder.path().join("lock"));
+        let directory = tempfile::tempdir().unwrap();
+        let path = Arc::new(directory.path().join("lock"));
         let held = acquire_with_timeout(&path, 1, 0).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut threads = Vec::new();
@@ -209,8 +209,8 @@ mod tests {
 
     #[test]
     fn stopped_waiter_delays_others_only_briefly() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lock");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
         // One that waits, and takes nothing.
         let stopped = open(&path);
         assert!(sys::try_lock_bytes(stopped.as_fd(), 7..8).unwrap());
@@ -229,8 +229,8 @@ mod tests {
 
     #[test]
     fn held_permits_never_exceed_the_limit() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lock");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {
             for _ in 0..20 {
@@ -248,8 +248,8 @@ mod tests {
 
     #[test]
     fn canceled_wait_takes_no_permit_or_place() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lock");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
         let held = acquire_with_timeout(&path, 1, 0).unwrap();
         assert!(acquire_with_timeout(&path, 1, 0).is_none());
         assert_eq!(waiter_count(&path, 1), 0);

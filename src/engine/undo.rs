@@ -327,13 +327,14 @@ fn order_late_entries<'a>(lates: &[(&'a RunEvent, &'a WrittenEntry)]) -> Vec<&'a
 
 /// What stands beside an agent's memory under this name now.
 fn read_sibling_state(engine: &Engine, agent: &Agent, name: &str) -> Result<FileState> {
-    let folder = engine.open_directory_at(agent, &agent.location.memory().with_file_name(name))?;
-    Ok(match folder.stat_memory()? {
+    let directory =
+        engine.open_directory_at(agent, &agent.location.memory().with_file_name(name))?;
+    Ok(match directory.stat_memory()? {
         MemoryObject::Absent => FileState::Absent,
         MemoryObject::Special(odd) => FileState::Special(odd),
         MemoryObject::File(_) => {
             let mut reading = MemoryAccumulator::default();
-            folder.read_memory(&mut |bytes| {
+            directory.read_memory(&mut |bytes| {
                 reading.push(bytes, 0);
                 Ok(())
             })?;
@@ -366,7 +367,7 @@ fn find_kept_object(
             error.with_hint(hint)
         })
     };
-    let directory = agent.location.memory().parent().unwrap_or(Path::new("/"));
+    let directory_path = agent.location.memory().parent().unwrap_or(Path::new("/"));
     let objects = records.kept_objects();
     let Some((newest, _)) = objects.first() else {
         return match odd {
@@ -381,20 +382,20 @@ fn find_kept_object(
             _ => refuse("was described and not kept", ""),
         };
     };
-    let path = directory.join(newest);
+    let path = directory_path.join(newest);
     let path = path.display();
     if let Some(host) = agent.location.host() {
         let hint = format!("move it back by hand, on {}", host.name);
         return refuse(&format!("is kept as {path}"), &hint);
     }
-    let folder = engine.open_directory(agent)?;
+    let directory = engine.open_directory(agent)?;
     let mut others = Vec::new();
     for (name, id) in objects {
         let standing = read_sibling_state(engine, agent, name)?;
         if standing == FileState::Absent {
             continue;
         }
-        if is_kept_object(folder.as_ref(), name, id, &standing, odd)? {
+        if is_kept_object(directory.as_ref(), name, id, &standing, odd)? {
             return Ok(InstallSource {
                 replacement: Replacement::KeptObject {
                     name: name.to_string(),
@@ -410,7 +411,7 @@ fn find_kept_object(
     let Some((name, standing)) = others.first() else {
         return refuse(&format!("was kept as {path} and is no longer there"), "");
     };
-    let path = directory.join(name);
+    let path = directory_path.join(name);
     let other = match standing {
         FileState::Special(other) if other == odd => {
             format!("another object of that kind, {other},")
@@ -427,7 +428,7 @@ fn find_kept_object(
 
 /// Whether the object at a name is the one that was kept there.
 fn is_kept_object(
-    folder: &dyn MemoryDirectory,
+    directory: &dyn MemoryDirectory,
     name: &str,
     id: Option<ObjectId>,
     standing: &FileState,
@@ -439,7 +440,7 @@ fn is_kept_object(
         (FileState::File { .. }, odd) => matches!(odd, SpecialFile::ForeignHardLink(_)),
         (FileState::Absent, _) => false,
     };
-    Ok(is_same_kind && (id.is_none() || folder.object_id(name)? == id))
+    Ok(is_same_kind && (id.is_none() || directory.object_id(name)? == id))
 }
 
 /// The part of a version that stood above the scratch. The separator may have

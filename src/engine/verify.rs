@@ -319,14 +319,15 @@ impl Engine {
         claims: &ArchiveClaims,
     ) -> Result<()> {
         let agents = self.config().agents.iter();
-        let mut folders: BTreeSet<&Path> = agents.map(|it| it.archive_subdir.as_ref()).collect();
-        folders.extend(claims.entries.keys().filter_map(|path| path.parent()));
+        let mut directories: BTreeSet<&Path> =
+            agents.map(|it| it.archive_subdir.as_ref()).collect();
+        directories.extend(claims.entries.keys().filter_map(|path| path.parent()));
         let mut unknown = HashSet::new();
-        for folder in folders
+        for directory in directories
             .into_iter()
-            .filter(|folder| archive::is_below_archive(folder))
+            .filter(|directory| archive::is_below_archive(directory))
         {
-            let listed = self.archive().list_entries(folder)?;
+            let listed = self.archive().list_entries(directory)?;
             let paths = listed.into_iter().map(|entry| entry.path);
             unknown.extend(paths.filter(|path| !claims.entries.contains_key(path)));
         }
@@ -348,14 +349,14 @@ impl Engine {
         verification: &mut Verification,
         claims: &ArchiveClaims,
     ) -> Result<()> {
-        let folder = self.archive().program_path("baselines");
-        let items = match std::fs::read_dir(&folder) {
+        let directory = self.archive().program_path("baselines");
+        let items = match std::fs::read_dir(&directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            items => Some(items.with_path("list", &folder)?),
+            items => Some(items.with_path("list", &directory)?),
         };
         let mut missing = claims.versions.clone();
         for item in items.into_iter().flatten() {
-            let path = item.with_path("list", &folder)?.path();
+            let path = item.with_path("list", &directory)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             let Some(digest) = name
                 .strip_suffix(".md")

@@ -44,9 +44,9 @@ pub fn in_place_degradation(agent: &Agent, outlook: &SwapForecast) -> Result<Opt
 /// Something that the config does not accept.
 pub(super) fn accepted_degradations(
     agent: &Agent,
-    folder: &dyn MemoryDirectory,
+    directory: &dyn MemoryDirectory,
 ) -> Result<Vec<String>> {
-    let lacks = folder.missing_extensions();
+    let lacks = directory.missing_extensions();
     let accepted = agent.location.accept_degraded();
     if lacks.iter().any(|it| !accepted.contains(it)) {
         let list = |each: &dyn Fn(&SftpExtension) -> String| {

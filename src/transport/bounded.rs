@@ -58,7 +58,7 @@ impl Transport for BoundedTransport {
         let Some(system) = self.file_systems.find_untrusted(memory) else {
             return self.inner.open_directory(memory);
         };
-        BoundedFolder::open(&self.inner, system, memory)
+        BoundedDirectory::open(&self.inner, system, memory)
     }
 
     fn file_system(&self, memory: &Path) -> Option<Arc<FileSystem>> {
@@ -85,14 +85,16 @@ fn caller_gone_error() -> Error {
 
 /// What lives on the other threads.
 struct SharedDirectory {
-    folder: Mutex<Box<dyn MemoryDirectory>>,
-    /// Kept until no call can change anything in the folder any more.
+    directory: Mutex<Box<dyn MemoryDirectory>>,
+    /// Kept until no call can change anything in the directory any more.
     held_guards: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
 impl SharedDirectory {
     fn lock_directory(&self) -> MutexGuard<'_, Box<dyn MemoryDirectory>> {
-        self.folder.lock().unwrap_or_else(PoisonError::into_inner)
+        self.directory
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_guards(&self) -> MutexGuard<'_, Vec<Arc<dyn Any + Send + Sync>>> {
@@ -102,7 +104,7 @@ impl SharedDirectory {
     }
 }
 
-struct BoundedFolder {
+struct BoundedDirectory {
     file_system: Arc<FileSystem>,
     /// Some until it is dropped.
     shared_directory: Option<Arc<SharedDirectory>>,
@@ -130,7 +132,7 @@ enum InspectionOrder {
     Inspected(Result<(), Error>),
 }
 
-impl BoundedFolder {
+impl BoundedDirectory {
     fn open(
         transport: &Arc<dyn Transport>,
         system: Arc<FileSystem>,
@@ -138,11 +140,11 @@ impl BoundedFolder {
     ) -> Result<Box<dyn MemoryDirectory>, TransportError> {
         let (transport, memory): (_, PathBuf) = (Arc::clone(transport), memory.to_path_buf());
         let opened = system.call(move || transport.open_directory(&memory));
-        let folder = opened.map_err(unreachable_error)??;
-        Ok(Box::new(BoundedFolder {
+        let directory = opened.map_err(unreachable_error)??;
+        Ok(Box::new(BoundedDirectory {
             file_system: system,
             shared_directory: Some(Arc::new(SharedDirectory {
-                folder: Mutex::new(folder),
+                directory: Mutex::new(directory),
                 held_guards: Mutex::default(),
             })),
             last_abandoned_call: Mutex::default(),
@@ -170,9 +172,9 @@ impl BoundedFolder {
         job: impl FnOnce(&dyn MemoryDirectory) -> Result<T, TransportError> + Send + 'static,
     ) -> Result<T, TransportError> {
         let (reply, answer) = bounded(1);
-        let call = self.start_call(move |folder| {
+        let call = self.start_call(move |directory| {
             // Nobody waits for a call that was given up.
-            let _ = reply.send(job(folder));
+            let _ = reply.send(job(directory));
         })?;
         self.receive_result(call, &answer)?
     }
@@ -199,15 +201,15 @@ impl BoundedFolder {
         }
     }
 
-    /// What the folder says without asking its file system.
+    /// What the directory says without asking its file system.
     fn query_without_blocking<T>(
         &self,
         query: impl FnOnce(&dyn MemoryDirectory) -> T,
     ) -> Option<T> {
         let inner = self.shared_directory.as_ref()?;
         // Taken only while a call that was given up has not returned.
-        let folder = inner.folder.try_lock().ok()?;
-        Some(query(&**folder))
+        let directory = inner.directory.try_lock().ok()?;
+        Some(query(&**directory))
     }
 
     fn read_pieces(
@@ -279,7 +281,7 @@ impl BoundedFolder {
     }
 }
 
-impl Drop for BoundedFolder {
+impl Drop for BoundedDirectory {
     fn drop(&mut self) {
         let Some(inner) = self.shared_directory.take() else {
             return;
@@ -288,7 +290,7 @@ impl Drop for BoundedFolder {
             .last_abandoned_call
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // A call that is still under way may change the folder when the file system
+        // A call that is still under way may change the directory when the file system
         // answers again: what is held goes with it.
         if !abandoned.as_ref().is_some_and(FileSystemCall::is_abandoned) {
             inner.lock_guards().clear();
@@ -297,7 +299,7 @@ impl Drop for BoundedFolder {
     }
 }
 
-impl MemoryDirectory for BoundedFolder {
+impl MemoryDirectory for BoundedDirectory {
     fn hold_guard(&self, guard: Arc<dyn Any + Send + Sync>) {
         if let Some(inner) = &self.shared_directory {
             inner.lock_guards().push(guard);
@@ -305,7 +307,7 @@ impl MemoryDirectory for BoundedFolder {
     }
 
     fn take_unsynced(&self) -> Vec<UnsyncedObject> {
-        let changed = self.query_without_blocking(|folder| folder.take_unsynced());
+        let changed = self.query_without_blocking(|directory| directory.take_unsynced());
         let changed = changed.unwrap_or_default().into_iter();
         changed
             .map(|it| it.with_file_system(&self.file_system))
@@ -313,27 +315,27 @@ impl MemoryDirectory for BoundedFolder {
     }
 
     fn directory_id(&self) -> Result<Option<u64>, TransportError> {
-        self.run_call(|folder| folder.directory_id())
+        self.run_call(|directory| directory.directory_id())
     }
 
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
-        self.run_call(|folder| folder.stat_memory())
+        self.run_call(|directory| directory.stat_memory())
     }
 
     fn forecast_swap(&self) -> SwapForecast {
-        let outlook = self.run_call(|folder| Ok(folder.forecast_swap()));
+        let outlook = self.run_call(|directory| Ok(directory.forecast_swap()));
         outlook.unwrap_or_else(|error| SwapForecast::Refused(error.into()))
     }
 
     fn missing_extensions(&self) -> Vec<SftpExtension> {
-        self.query_without_blocking(|folder| folder.missing_extensions())
+        self.query_without_blocking(|directory| directory.missing_extensions())
             .unwrap_or_default()
     }
 
     fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
         let (report, reports) = bounded(MAX_QUEUED_PIECES);
-        let call = self.start_call(move |folder| {
-            let read = folder.read_memory(&mut |bytes| {
+        let call = self.start_call(move |directory| {
+            let read = directory.read_memory(&mut |bytes| {
                 let sent = report.send(CallReport::Piece(bytes.to_vec()));
                 sent.map_err(|_| caller_gone_error())
             });
@@ -345,12 +347,12 @@ impl MemoryDirectory for BoundedFolder {
     }
 
     fn stat_leased_memory(&self) -> Result<FileMetadata, TransportError> {
-        self.run_call(|folder| folder.stat_leased_memory())
+        self.run_call(|directory| directory.stat_leased_memory())
     }
 
     fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError> {
         let staged = staged.to_string();
-        self.run_call(move |folder| folder.inherited_attributes(&staged))
+        self.run_call(move |directory| directory.inherited_attributes(&staged))
     }
 
     fn stage(
@@ -362,7 +364,7 @@ impl MemoryDirectory for BoundedFolder {
         let (name, attributes) = (name.to_string(), attributes.clone());
         let (piece_sender, pieces) = bounded::<Option<Vec<u8>>>(MAX_QUEUED_PIECES);
         let (reply, answer) = bounded(1);
-        let call = self.start_call(move |folder| {
+        let call = self.start_call(move |directory| {
             let mut feed_pieces = |sink: ByteSink<'_>| loop {
                 match pieces.recv() {
                     Ok(Some(bytes)) => sink(&bytes)?,
@@ -370,7 +372,7 @@ impl MemoryDirectory for BoundedFolder {
                     Err(_) => return Err(caller_gone_error()),
                 }
             };
-            let staged = folder.stage(&name, &mut feed_pieces, &attributes);
+            let staged = directory.stage(&name, &mut feed_pieces, &attributes);
             drop(pieces);
             let _ = reply.send(staged);
         })?;
@@ -403,37 +405,37 @@ impl MemoryDirectory for BoundedFolder {
 
     fn link_staged(&self, staged: &str) -> Result<(), TransportError> {
         let staged = staged.to_string();
-        self.run_call(move |folder| folder.link_staged(&staged))
+        self.run_call(move |directory| directory.link_staged(&staged))
     }
 
     fn staged_file_name(&self, staged: &str) -> String {
-        let name = self.query_without_blocking(|folder| folder.staged_file_name(staged));
+        let name = self.query_without_blocking(|directory| directory.staged_file_name(staged));
         name.unwrap_or_else(|| staged.to_string())
     }
 
     fn display_name(&self, name: &str) -> String {
-        let shown = self.query_without_blocking(|folder| folder.display_name(name));
+        let shown = self.query_without_blocking(|directory| directory.display_name(name));
         shown.unwrap_or_else(|| name.to_string())
     }
 
     fn restore_memory_name(&self, displaced: &str) -> Result<(), TransportError> {
         let displaced = displaced.to_string();
-        self.run_call(move |folder| folder.restore_memory_name(&displaced))
+        self.run_call(move |directory| directory.restore_memory_name(&displaced))
     }
 
     fn take_over_run(&self, staged: &str, names: &[String]) -> Result<(), TransportError> {
         let (staged, names) = (staged.to_string(), names.to_vec());
-        self.run_call(move |folder| folder.take_over_run(&staged, &names))
+        self.run_call(move |directory| directory.take_over_run(&staged, &names))
     }
 
     fn remove_unfinished_staging(&self, name: &str) -> Result<(), TransportError> {
         let name = name.to_string();
-        self.run_call(move |folder| folder.remove_unfinished_staging(&name))
+        self.run_call(move |directory| directory.remove_unfinished_staging(&name))
     }
 
     fn swap(&self, staged: &str, new: FileIdentity) -> Result<SwapOutcome, TransportError> {
         let staged = staged.to_string();
-        self.run_call(move |folder| folder.swap(&staged, new))
+        self.run_call(move |directory| directory.swap(&staged, new))
     }
 
     fn write_in_place(
@@ -442,12 +444,12 @@ impl MemoryDirectory for BoundedFolder {
         new: FileIdentity,
     ) -> Result<SwapOutcome, TransportError> {
         let staged = staged.to_string();
-        self.run_call(move |folder| folder.write_in_place(&staged, new))
+        self.run_call(move |directory| directory.write_in_place(&staged, new))
     }
 
     fn object_id(&self, name: &str) -> Result<Option<ObjectId>, TransportError> {
         let name = name.to_string();
-        self.run_call(move |folder| folder.object_id(&name))
+        self.run_call(move |directory| directory.object_id(&name))
     }
 
     fn restore_object(
@@ -456,12 +458,12 @@ impl MemoryDirectory for BoundedFolder {
         id: Option<ObjectId>,
     ) -> Result<SwapOutcome, TransportError> {
         let kept = kept.to_string();
-        self.run_call(move |folder| folder.restore_object(&kept, id))
+        self.run_call(move |directory| directory.restore_object(&kept, id))
     }
 
     fn move_memory_aside(&self, staged: &str) -> Result<(), TransportError> {
         let staged = staged.to_string();
-        self.run_call(move |folder| folder.move_memory_aside(&staged))
+        self.run_call(move |directory| directory.move_memory_aside(&staged))
     }
 
     fn settle(
@@ -472,7 +474,7 @@ impl MemoryDirectory for BoundedFolder {
         let displaced = displaced.to_string();
         let (report, reports) = bounded(MAX_QUEUED_PIECES);
         let (order, orders) = bounded(1);
-        let call = self.start_call(move |folder| {
+        let call = self.start_call(move |directory| {
             let tell = |what| report.send(what).map_err(|_| caller_gone_error());
             let mut inspect = |reader: FileReader<'_>| {
                 tell(CallReport::InspectionRequested)?;
@@ -487,42 +489,42 @@ impl MemoryDirectory for BoundedFolder {
                     }
                 }
             };
-            let settled = folder.settle(&displaced, &mut inspect);
+            let settled = directory.settle(&displaced, &mut inspect);
             let _ = report.send(CallReport::Done(settled));
         })?;
-        let settled = BoundedFolder::serve_inspection(&call, &reports, &order, inspect);
+        let settled = BoundedDirectory::serve_inspection(&call, &reports, &order, inspect);
         self.record_abandoned(call);
         settled
     }
 
     fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
         let (name, odd) = (name.to_string(), odd.clone());
-        self.run_call(move |folder| folder.remove_special_file(&name, &odd))
+        self.run_call(move |directory| directory.remove_special_file(&name, &odd))
     }
 
     fn undetectable_writers_reason(&self) -> Option<String> {
-        let unwatched = self.run_call(|folder| Ok(folder.undetectable_writers_reason()));
+        let unwatched = self.run_call(|directory| Ok(directory.undetectable_writers_reason()));
         unwatched.unwrap_or_else(|error| Some(error.to_string()))
     }
 
     fn next_settle_time(&self) -> Option<Instant> {
-        self.query_without_blocking(|folder| folder.next_settle_time())
+        self.query_without_blocking(|directory| directory.next_settle_time())
             .flatten()
     }
 
     fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
         let staged = staged.to_string();
-        self.run_call(move |folder| folder.displaced_names(&staged))
+        self.run_call(move |directory| directory.displaced_names(&staged))
     }
 
     fn is_half_written(&self, staged: &str) -> Result<bool, TransportError> {
         let staged = staged.to_string();
-        self.run_call(move |folder| folder.is_half_written(&staged))
+        self.run_call(move |directory| directory.is_half_written(&staged))
     }
 
     fn exists(&self, name: &str) -> Result<bool, TransportError> {
         let name = name.to_string();
-        self.run_call(move |folder| folder.exists(&name))
+        self.run_call(move |directory| directory.exists(&name))
     }
 
     fn find_content(
@@ -531,11 +533,11 @@ impl MemoryDirectory for BoundedFolder {
         content: Digest,
     ) -> Result<Option<FileIdentity>, TransportError> {
         let name = name.to_string();
-        self.run_call(move |folder| folder.find_content(&name, content))
+        self.run_call(move |directory| directory.find_content(&name, content))
     }
 
     fn remove_name(&self, name: &str) -> Result<(), TransportError> {
         let name = name.to_string();
-        self.run_call(move |folder| folder.remove_name(&name))
+        self.run_call(move |directory| directory.remove_name(&name))
     }
 }

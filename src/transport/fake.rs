@@ -61,7 +61,7 @@ struct FakeTree {
 
 #[derive(Clone)]
 enum FakeNode {
-    Folder(Attributes),
+    Directory(Attributes),
     File(Arc<Mutex<FakeInode>>),
     Special(SpecialFile),
 }
@@ -122,7 +122,7 @@ impl Drop for FakeWriter {
 
 /// What tests and agents do behind the engine's back.
 impl FakeTransport {
-    /// A world without folders.
+    /// A world without directories.
     pub fn new(clock: Arc<dyn Clock>) -> FakeTransport {
         FakeTransport {
             clock,
@@ -131,15 +131,15 @@ impl FakeTransport {
         }
     }
 
-    /// Makes a folder; it and files made in it belong to the given user.
-    pub fn make_folder(&self, path: impl AsRef<Path>, uid: u32, gid: u32, mode: u32) {
+    /// Makes a directory; it and files made in it belong to the given user.
+    pub fn make_directory(&self, path: impl AsRef<Path>, uid: u32, gid: u32, mode: u32) {
         let attributes = Attributes {
             uid,
             gid,
             mode,
             xattrs: Vec::new(),
         };
-        let node = FakeNode::Folder(attributes);
+        let node = FakeNode::Directory(attributes);
         self.tree().nodes.insert(path.as_ref().to_path_buf(), node);
     }
 
@@ -176,7 +176,7 @@ impl FakeTransport {
         }
     }
 
-    /// Puts something odd there; a [`SpecialFile::Symlink`] where a folder should be
+    /// Puts something odd there; a [`SpecialFile::Symlink`] where a directory should be
     /// makes every path through it a path through a link.
     pub fn put_special_file(&self, path: impl AsRef<Path>, odd: SpecialFile) {
         let mut tree = self.tree();
@@ -224,10 +224,10 @@ impl FakeTransport {
         })
     }
 
-    /// The names in a folder, sorted.
-    pub fn list_names(&self, folder: impl AsRef<Path>) -> Vec<String> {
+    /// The names in a directory, sorted.
+    pub fn list_names(&self, directory: impl AsRef<Path>) -> Vec<String> {
         let tree = self.tree();
-        let inside = |path: &&PathBuf| path.parent() == Some(folder.as_ref());
+        let inside = |path: &&PathBuf| path.parent() == Some(directory.as_ref());
         let name = |path: &PathBuf| Some(path.file_name()?.to_string_lossy().into_owned());
         tree.nodes.keys().filter(inside).filter_map(name).collect()
     }
@@ -347,11 +347,11 @@ impl FakeTransport {
 }
 
 impl FakeTree {
-    /// What a file made here looks like: the folder's owner, no execute bits.
+    /// What a file made here looks like: the directory's owner, no execute bits.
     fn inherited_attributes(&self, memory: &Path) -> Attributes {
-        let folder = memory.parent().and_then(|parent| self.nodes.get(parent));
-        match folder {
-            Some(FakeNode::Folder(attributes)) => Attributes {
+        let directory = memory.parent().and_then(|parent| self.nodes.get(parent));
+        match directory {
+            Some(FakeNode::Directory(attributes)) => Attributes {
                 mode: new_memory_mode(attributes.mode),
                 ..attributes.clone()
             },
@@ -362,7 +362,7 @@ impl FakeTree {
     fn object_at(&self, path: &Path) -> MemoryObject {
         match self.nodes.get(path) {
             None => MemoryObject::Absent,
-            Some(FakeNode::Folder(_)) => MemoryObject::Special(SpecialFile::Directory),
+            Some(FakeNode::Directory(_)) => MemoryObject::Special(SpecialFile::Directory),
             Some(FakeNode::Special(odd)) => MemoryObject::Special(odd.clone()),
             Some(FakeNode::File(inode)) => {
                 MemoryObject::File(without_xattrs(lock(inode).metadata.clone()))
@@ -370,11 +370,11 @@ impl FakeTree {
         }
     }
 
-    /// Whether the folder of a memory can be opened.
+    /// Whether the directory of a memory can be opened.
     fn resolve_memory(&self, memory: &Path) -> Result<PathBuf, TransportError> {
         let parent = memory.parent().unwrap_or(Path::new(""));
         let through =
-            |path: &&Path| !matches!(self.nodes.get(*path), None | Some(FakeNode::Folder(_)));
+            |path: &&Path| !matches!(self.nodes.get(*path), None | Some(FakeNode::Directory(_)));
         if let Some(path) = parent.ancestors().find(through) {
             let message = format!("{} is not a directory", path.display());
             return Err(refused_error(message));
@@ -382,7 +382,7 @@ impl FakeTree {
         if !self.nodes.contains_key(parent) {
             let message = format!("the directory {} does not exist", parent.display());
             let error = Error::new(ErrorKind::Host, message);
-            return Err(TransportError::new(FailureCause::NoFolder, error));
+            return Err(TransportError::new(FailureCause::NoDirectory, error));
         }
         Ok(parent.to_path_buf())
     }
@@ -420,7 +420,7 @@ impl Transport for FakeTransport {
 
     fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError> {
         self.begin_operation(FakeOperation::Open, memory)?;
-        Ok(Box::new(FakeFolder {
+        Ok(Box::new(FakeDirectory {
             fake: self.clone(),
             directory_path: self.tree().resolve_memory(memory)?,
             memory_path: memory.to_path_buf(),
@@ -449,13 +449,13 @@ impl Transport for FakeTransport {
     }
 }
 
-struct FakeFolder {
+struct FakeDirectory {
     fake: FakeTransport,
     directory_path: PathBuf,
     memory_path: PathBuf,
 }
 
-impl FakeFolder {
+impl FakeDirectory {
     fn begin_operation(
         &self,
         op: FakeOperation,
@@ -502,7 +502,7 @@ impl AsRef<[u8]> for NamedXattr {
     }
 }
 
-impl MemoryDirectory for FakeFolder {
+impl MemoryDirectory for FakeDirectory {
     fn take_unsynced(&self) -> Vec<UnsyncedObject> {
         Vec::new()
     }
@@ -617,7 +617,7 @@ impl MemoryDirectory for FakeFolder {
             .cloned();
         let inode = match node {
             None => return Ok(SettleOutcome::Removed { was_watched: true }),
-            Some(FakeNode::Folder(_)) => return Ok(SettleOutcome::Kept(SpecialFile::Directory)),
+            Some(FakeNode::Directory(_)) => return Ok(SettleOutcome::Kept(SpecialFile::Directory)),
             Some(FakeNode::Special(
                 odd @ (SpecialFile::Directory | SpecialFile::ForeignHardLink(_)),
             )) => {

@@ -90,12 +90,12 @@ impl LocalTransport {
         }
     }
 
-    fn open_local_directory(&self, memory: &Path) -> Result<LocalFolder, TransportError> {
+    fn open_local_directory(&self, memory: &Path) -> Result<LocalDirectory, TransportError> {
         let (Some(parent), Some(name)) = (memory.parent(), memory.file_name()) else {
             let message = format!("{} is not the path of a file", memory.display());
             return Err(refused_error(Error::new(ErrorKind::Config, message)));
         };
-        // A bare name lies in the current folder.
+        // A bare name lies in the current directory.
         let parent = if parent.as_os_str().is_empty() {
             Path::new(".")
         } else {
@@ -110,11 +110,11 @@ impl LocalTransport {
             Err(Errno::NOENT) => {
                 let error = Error::from_io("open the directory", parent, &Errno::NOENT.into())
                     .with_hint("create it, or correct memory_file in the configuration");
-                return Err(TransportError::new(FailureCause::NoFolder, error));
+                return Err(TransportError::new(FailureCause::NoDirectory, error));
             }
-            Err(_) => durable::open_folder(parent, walk).map_err(refused_error)?,
+            Err(_) => durable::open_directory(parent, walk).map_err(refused_error)?,
         };
-        Ok(LocalFolder {
+        Ok(LocalDirectory {
             clock: Arc::clone(&self.clock),
             has_kernel_features: self.has_kernel_features,
             has_leases: self.has_leases,
@@ -153,7 +153,7 @@ enum OpenOutcome {
     Leased,
 }
 
-struct LocalFolder {
+struct LocalDirectory {
     clock: Arc<dyn Clock>,
     has_kernel_features: bool,
     has_leases: bool,
@@ -170,12 +170,12 @@ struct LocalFolder {
     staged_file: RefCell<Option<NewFile>>,
     /// The content of a staged file that is perhaps not on the disk.
     unsynced_content: RefCell<Option<UnsyncedObject>>,
-    /// Whether a name in the folder was made, moved or removed; nobody knows
+    /// Whether a name in the directory was made, moved or removed; nobody knows
     /// what was before it was opened.
     has_unsynced_names: Cell<bool>,
 }
 
-impl LocalFolder {
+impl LocalDirectory {
     fn memory_path(&self) -> PathBuf {
         self.directory_path.join(&self.memory_name)
     }
@@ -227,14 +227,14 @@ impl LocalFolder {
     /// (`fs.protected_hardlinks=0`). Users who can write to the file itself gain nothing
     /// by a link.
     fn is_foreign_hard_link(&self, stat: &Stat) -> rustix::io::Result<bool> {
-        let folder = fs::fstat(&*self.directory_fd)?;
-        if stat.st_uid != folder.st_uid {
+        let directory = fs::fstat(&*self.directory_fd)?;
+        if stat.st_uid != directory.st_uid {
             return Ok(true);
         }
-        let shared = folder.st_mode & 0o002 == 0
-            && stat.st_gid == folder.st_gid
+        let shared = directory.st_mode & 0o002 == 0
+            && stat.st_gid == directory.st_gid
             && stat.st_mode & 0o020 != 0;
-        Ok(folder.st_mode & 0o022 != 0 && !shared)
+        Ok(directory.st_mode & 0o022 != 0 && !shared)
     }
 
     /// Returns what keeps an open file with this status from being read, if anything
@@ -511,16 +511,16 @@ impl LocalFolder {
     }
 }
 
-impl MemoryDirectory for LocalFolder {
+impl MemoryDirectory for LocalDirectory {
     fn take_unsynced(&self) -> Vec<UnsyncedObject> {
-        let folder = self.has_unsynced_names.take();
-        let folder = folder.then(|| {
+        let directory = self.has_unsynced_names.take();
+        let directory = directory.then(|| {
             UnsyncedObject::new(Arc::clone(&self.directory_fd) as _, &self.directory_path)
         });
         self.unsynced_content
             .take()
             .into_iter()
-            .chain(folder)
+            .chain(directory)
             .collect()
     }
 

@@ -10,7 +10,7 @@
 //! | [`askpass`] | what the child asks, in the console |
 //! | `host` | one host: whether there is a session, and the pauses between the tries |
 //! | `connection` | one session, and what a look at a memory says |
-//! | `folder`, `run_folder`, `stage`, `settle`, `pump`, `weaker` | the folder of one memory: [`super::MemoryDirectory`] over SFTP |
+//! | `directory`, `run_directory`, `stage`, `settle`, `pump`, `weaker` | the directory of one memory: [`super::MemoryDirectory`] over SFTP |
 //! | `together` | many memories read at the same time |
 //!
 //! The other side may be anything. No reply is believed that was not asked for,
@@ -19,10 +19,10 @@
 
 pub mod askpass;
 mod connection;
-mod folder;
+mod directory;
 mod host;
 mod pump;
-mod run_folder;
+mod run_directory;
 pub mod session;
 mod settle;
 pub mod ssh;

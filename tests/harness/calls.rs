@@ -14,16 +14,16 @@ fn entry_name_is_found_among_thousands_in_few_calls() {
         return;
     }
     let scene = Scene::new(&[("scout", InitialMemory::scratch("- a note\n"))]);
-    let folder = scene.fleet.archive.join("scout");
-    fs::create_dir_all(&folder).unwrap();
+    let directory = scene.fleet.archive.join("scout");
+    fs::create_dir_all(&directory).unwrap();
     // The run may begin in this minute and name its entry in the next.
     let now = chrono::Utc::now();
     for minute in 0..2 {
         let stamp = now + chrono::TimeDelta::minutes(minute);
         let stamp = stamp.format("%Y-%m-%d_%H%M");
-        fs::write(folder.join(format!("{stamp}.md")), "").unwrap();
+        fs::write(directory.join(format!("{stamp}.md")), "").unwrap();
         for number in 1..TAKEN_NAMES {
-            fs::write(folder.join(format!("{stamp}-{number}.md")), "").unwrap();
+            fs::write(directory.join(format!("{stamp}-{number}.md")), "").unwrap();
         }
     }
     let (output, calls) = record_calls(&scene.fleet, &scene.trace_log, &["reset", "--all"]);

@@ -284,14 +284,14 @@ fn kill_at_any_call_of_undone_undo_loses_nothing() {
 /// A fleet with entries that are years old.
 fn scene_with_old_entries() -> Scene {
     let scene = Scene::new(&[("scout", InitialMemory::scratch("- note\n"))]);
-    let folder = scene.fleet.archive.join("scout");
-    for path in [&scene.fleet.archive, &folder] {
+    let directory = scene.fleet.archive.join("scout");
+    for path in [&scene.fleet.archive, &directory] {
         fs::create_dir(path).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o700)).unwrap();
     }
     let names = (1..=5).map(|day| format!("2020-01-0{day}_0900.md"));
     for name in names.chain([FOREIGN_FILE_NAME.to_string()]) {
-        let mut file = File::create(folder.join(name)).unwrap();
+        let mut file = File::create(directory.join(name)).unwrap();
         file.write_all(b"years ago\n").unwrap();
         let then = SystemTime::UNIX_EPOCH + Duration::from_secs(1_577_869_200);
         file.set_modified(then).unwrap();
@@ -518,9 +518,9 @@ fn entry_of_killed_run_is_synced_before_reuse() {
         let at = log.find(what);
         assert!(at.is_some_and(|at| at < exchange), "{what} in\n{log}");
     };
-    let folder = scene.fleet.archive.join("scout");
-    synced(&format!("{}/20", folder.display()));
-    synced(&format!("{}>", folder.display()));
+    let directory = scene.fleet.archive.join("scout");
+    synced(&format!("{}/20", directory.display()));
+    synced(&format!("{}>", directory.display()));
     let versions = scene.fleet.archive.join(".shepherd/baselines");
     synced(&format!("{}/", versions.display()));
     synced(&format!("{}>", versions.display()));

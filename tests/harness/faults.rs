@@ -317,16 +317,16 @@ fn agent_with_long_notes() -> Vec<(&'static str, InitialMemory)> {
     ]
 }
 
-/// A fleet with a small disk at one of its folders.
+/// A fleet with a small disk at one of its directories.
 struct SmallDiskFleet {
     scene: Scene,
     mount: Mount,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl SmallDiskFleet {
     fn new(place: &str, options: &str) -> SmallDiskFleet {
-        let (folder, root) = test_directory(false);
+        let (directory, root) = test_directory(false);
         let fleet = root.join("fleet");
         let options = format!("mode=755,{options}");
         let words = ["-t", "tmpfs", "-o", &options, "none"];
@@ -340,7 +340,7 @@ impl SmallDiskFleet {
                 &agent_with_long_notes(),
             ),
             mount,
-            _folder: folder,
+            _directory: directory,
         }
     }
 }
@@ -428,7 +428,7 @@ fn read_only_disk_is_reported_and_loses_nothing() {
     assert_no_failures("read-only disks", &failures);
 }
 
-/// One folder of a fleet is mounted so that nobody can write below it.
+/// One directory of a fleet is mounted so that nobody can write below it.
 fn check_read_only_mount(place: &str, reset: bool) -> CheckResult {
     let bench = SmallDiskFleet::new("", "size=16M");
     let scene = &bench.scene;

@@ -24,7 +24,7 @@ pub fn is_root() -> bool {
 /// Whether a tool can be run; says so when it cannot.
 pub fn has_tool(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());
+    let found = std::env::split_paths(&path).any(|directory| directory.join(tool).is_file());
     if !found {
         println!("skipped: {tool} is not installed");
     }
@@ -67,7 +67,7 @@ pub fn run_in_own_process(test: &str, wrapper: &[&str]) {
     assert!(out.contains("1 passed"), "no test is called {test}");
 }
 
-/// A config with its agents, in a folder of its own or where a test wants it.
+/// A config with its agents, in a directory of its own or where a test wants it.
 pub struct Fleet {
     pub root: PathBuf,
     pub archive: PathBuf,
@@ -75,7 +75,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Agents `agents` with their folders and baselines below `root`, and the
+    /// Agents `agents` with their directories and baselines below `root`, and the
     /// archive at `archive`. No memory is written yet.
     pub fn new(root: &Path, archive: &Path, agents: &[&str]) -> Fleet {
         let fleet = Fleet {
@@ -177,10 +177,10 @@ impl Fleet {
     }
 }
 
-/// The names in a folder, with the content of those that are regular files;
-/// nothing where there is no folder.
-pub fn directory_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let items = fs::read_dir(folder).into_iter().flatten();
+/// The names in a directory, with the content of those that are regular files;
+/// nothing where there is no directory.
+pub fn directory_files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
+    let items = fs::read_dir(directory).into_iter().flatten();
     items
         .map(|item| {
             let item = item.unwrap();

@@ -1,5 +1,5 @@
 //! Agents that attack. They are another user, and plant links, FIFOs, devices,
-//! folders and foreign files at every name that a reset touches, before it
+//! directories and foreign files at every name that a reset touches, before it
 //! comes and while it is at work. Canaries stand wherever they point.
 //!
 //! What must hold: nothing but the memory and the archive is read into an
@@ -75,9 +75,9 @@ impl CanaryScene {
             fleet,
             canaries: BTreeMap::new(),
         };
-        // It may rename its folder, too.
-        for folder in [root.join("agents"), scene.fleet.agent_directory("scout")] {
-            chown(folder, Some(AGENT_UID), Some(AGENT_UID)).unwrap();
+        // It may rename its directory, too.
+        for directory in [root.join("agents"), scene.fleet.agent_directory("scout")] {
+            chown(directory, Some(AGENT_UID), Some(AGENT_UID)).unwrap();
         }
         scene.write("- note\n");
         fs::create_dir_all(root.join("vault/inner")).unwrap();
@@ -89,8 +89,8 @@ impl CanaryScene {
         scene.add_canary("vault/inner/deep", 0, 0o666);
         scene.add_canary("neighbour/MEMORY.md", NEIGHBOR_UID, 0o600);
         scene.add_canary("archives/old/2020-01-01_0000.md", 0, 0o600);
-        for folder in ["vault", "vault/inner", "neighbour"] {
-            scene.watch_file(&root.join(folder));
+        for directory in ["vault", "vault/inner", "neighbour"] {
+            scene.watch_file(&root.join(directory));
         }
         Some(scene)
     }
@@ -107,7 +107,7 @@ impl CanaryScene {
         self.fleet.memory_path("scout")
     }
 
-    pub fn folder(&self) -> PathBuf {
+    pub fn directory(&self) -> PathBuf {
         self.fleet.agent_directory("scout")
     }
 
@@ -185,9 +185,9 @@ pub fn assert_no_raw_output(ended: &EndedRun) {
     }
 }
 
-/// All regular files below a folder; links are not followed.
-fn collect_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for item in fs::read_dir(folder).into_iter().flatten() {
+/// All regular files below a directory; links are not followed.
+fn collect_files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for item in fs::read_dir(directory).into_iter().flatten() {
         let item = item.unwrap();
         let kind = item.file_type().unwrap();
         if kind.is_dir() {
@@ -212,7 +212,7 @@ fn tool_output(words: &[&str], path: &Path) -> String {
 /// What is planted at the memory's name, and what its description says.
 const SPECIAL_OBJECTS: &[(&str, &str)] = &[
     ("a link to a secret", "link"),
-    ("a link to a folder", "link"),
+    ("a link to a directory", "link"),
     ("a link to an entry", "link"),
     ("a link to nowhere with escape codes", "link"),
     ("a further name of a secret", "0"),
@@ -230,7 +230,7 @@ fn plant_object(scene: &CanaryScene, what: &str) {
     let entry = scene.path("archives/old/2020-01-01_0000.md");
     match what {
         "a link to a secret" => symlink(scene.secret(), at).unwrap(),
-        "a link to a folder" => symlink(scene.path("vault"), at).unwrap(),
+        "a link to a directory" => symlink(scene.path("vault"), at).unwrap(),
         "a link to an entry" => symlink(entry, at).unwrap(),
         "a link to nowhere with escape codes" => {
             symlink("/no\n\x1b]0;title\x07\u{202e}where", at).unwrap();
@@ -295,7 +295,7 @@ fn directory_as_memory_is_kept_with_its_content() {
     scene.assert_reset(AGENT_UID);
     let [kept] = scene.fleet.leftovers("scout").try_into().unwrap();
     assert!(ended.out.contains(&kept), "{ended:?}");
-    let kept = directory_files(&scene.folder().join(kept));
+    let kept = directory_files(&scene.directory().join(kept));
     assert_eq!(kept.keys().collect::<Vec<_>>(), ["link", "secret"]);
 }
 
@@ -428,12 +428,12 @@ fn immutable_directory_is_refused_and_memory_stays() {
         return;
     }
     for flag in ["i", "a"] {
-        let Some(fixed) = FlaggedFile::new(&scene.folder(), flag) else {
+        let Some(fixed) = FlaggedFile::new(&scene.directory(), flag) else {
             return;
         };
         let ended = scene.reset();
         assert_ne!(ended.code, Some(0), "+{flag}: {ended:?}");
-        let command = format!("chattr -{flag} {} ", scene.folder().display());
+        let command = format!("chattr -{flag} {} ", scene.directory().display());
         assert!(ended.err.contains(&command), "{ended:?}");
         assert_refusal_is_planned(&scene, &command);
         assert!(fs::read(scene.memory()).unwrap().ends_with(b"- note\n"));
@@ -442,7 +442,7 @@ fn immutable_directory_is_refused_and_memory_stays() {
         scene.write("- note\n");
         assert_eq!(scene.reset().code, Some(0));
         scene.assert_reset(AGENT_UID);
-        // In an append-only folder nothing could be removed either; now it is.
+        // In an append-only directory nothing could be removed either; now it is.
         assert_eq!(scene.fleet.leftovers("scout"), [""; 0], "+{flag}");
         scene.write("- note\n");
     }
@@ -498,9 +498,9 @@ fn hostile_sibling_names_stay_and_are_not_printed_raw() {
         "MEMORY.md\n".to_string(),
     ];
     for name in &names {
-        fs::write(scene.folder().join(name), "of the agent").unwrap();
+        fs::write(scene.directory().join(name), "of the agent").unwrap();
     }
-    symlink(scene.secret(), scene.folder().join(".shepherd-")).unwrap();
+    symlink(scene.secret(), scene.directory().join(".shepherd-")).unwrap();
     for verb in [
         &["status"][..],
         &["diff", "scout"],
@@ -512,7 +512,7 @@ fn hostile_sibling_names_stay_and_are_not_printed_raw() {
     }
     scene.assert_canaries_unchanged();
     scene.assert_reset(AGENT_UID);
-    let mut found = directory_files(&scene.folder());
+    let mut found = directory_files(&scene.directory());
     for name in names {
         assert_eq!(found.remove(&name).unwrap(), b"of the agent", "{name:?}");
     }
@@ -525,19 +525,19 @@ fn hostile_sibling_names_stay_and_are_not_printed_raw() {
 /// What is planted in the archive, where agents cannot write unless somebody
 /// has made a mistake; and whether a reset can be done all the same.
 const ARCHIVE_OBJECTS: &[(&str, &str)] = &[
-    ("link to folder", "scout"),
-    ("link to folder", ".shepherd"),
-    ("link to folder", ".shepherd/tx"),
-    ("link to folder", ".shepherd/locks"),
-    ("link to folder", ".shepherd/baselines"),
+    ("link to directory", "scout"),
+    ("link to directory", ".shepherd"),
+    ("link to directory", ".shepherd/tx"),
+    ("link to directory", ".shepherd/locks"),
+    ("link to directory", ".shepherd/baselines"),
     ("link to file", ".shepherd/ledger.jsonl"),
     ("link to file", "reset.log"),
     ("FIFO", "scout"),
     ("FIFO", ".shepherd/tx"),
     ("FIFO", ".shepherd/ledger.jsonl"),
     ("FIFO", "reset.log"),
-    ("folder", ".shepherd/ledger.jsonl"),
-    ("folder", "reset.log"),
+    ("directory", ".shepherd/ledger.jsonl"),
+    ("directory", "reset.log"),
 ];
 
 /// Plants, resets, and says what is wrong then.
@@ -548,7 +548,7 @@ fn check_planted_in_archive(what: &str, name: &str) -> Result<Option<i32>, Strin
     let at = scene.fleet.archive.join(name);
     fs::create_dir_all(at.parent().unwrap()).unwrap();
     match what {
-        "link to folder" => symlink(scene.path("vault"), &at).unwrap(),
+        "link to directory" => symlink(scene.path("vault"), &at).unwrap(),
         "link to file" => symlink(scene.secret(), &at).unwrap(),
         "FIFO" => drop(tool_output(&["mkfifo"], &at)),
         _ => fs::create_dir(&at).unwrap(),
@@ -599,15 +599,15 @@ fn symlinks_at_next_entry_names_are_not_followed() {
     let Some(scene) = CanaryScene::new(true) else {
         return;
     };
-    let folder = scene.path("archives/scout");
-    fs::create_dir_all(&folder).unwrap();
+    let directory = scene.path("archives/scout");
+    fs::create_dir_all(&directory).unwrap();
     let now = chrono::Utc::now();
     for minute in 0..3 {
         let stamp = (now + chrono::Duration::minutes(minute)).format("%Y-%m-%d_%H%M");
         for kind in ["", "-full-backup", "-odd", "-late", "-appended"] {
             for number in ["", "-1", "-2"] {
                 let name = format!("{stamp}{kind}{number}.md");
-                symlink(scene.secret(), folder.join(name)).unwrap();
+                symlink(scene.secret(), directory.join(name)).unwrap();
             }
         }
     }
@@ -615,7 +615,7 @@ fn symlinks_at_next_entry_names_are_not_followed() {
     scene.assert_canaries_unchanged();
     scene.assert_reset(AGENT_UID);
     let mut kept = Vec::new();
-    collect_files(&folder, &mut kept);
+    collect_files(&directory, &mut kept);
     let [kept] = kept.try_into().unwrap();
     assert!(kept.to_string_lossy().ends_with("-3.md"), "{kept:?}");
     assert!(fs::read(kept).unwrap().ends_with(b"- note\n"));
@@ -626,16 +626,16 @@ fn symlinked_directory_is_refused_target_untouched() {
     let Some(scene) = CanaryScene::new(true) else {
         return;
     };
-    fs::rename(scene.folder(), scene.path("agents/real")).unwrap();
+    fs::rename(scene.directory(), scene.path("agents/real")).unwrap();
     for target in ["vault", "agents/real"] {
-        symlink(scene.path(target), scene.folder()).unwrap();
+        symlink(scene.path(target), scene.directory()).unwrap();
         let ended = scene.reset();
         assert_eq!(ended.code, Some(3), "{ended:?}");
         assert!(ended.err.contains("symbolic link"), "{ended:?}");
         scene.assert_canaries_unchanged();
-        fs::remove_file(scene.folder()).unwrap();
+        fs::remove_file(scene.directory()).unwrap();
     }
-    fs::rename(scene.path("agents/real"), scene.folder()).unwrap();
+    fs::rename(scene.path("agents/real"), scene.directory()).unwrap();
     assert_eq!(scene.reset().code, Some(0));
     scene.assert_reset(AGENT_UID);
 }

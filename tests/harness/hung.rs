@@ -140,8 +140,8 @@ fn hanging_call_in_a_run_loses_nothing() {
     let calls = ["openat", "linkat", "renameat2", "fsync", "unlinkat"];
     let mut tried = 0;
     for name in calls {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().canonicalize().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().canonicalize().unwrap();
         let disk = root.join("disk");
         let mount = Mount::new(&["-t", "tmpfs", "agents"], &disk).unwrap();
         let cast = [("scout", InitialMemory::scratch("- a note\n"))];

@@ -10,11 +10,11 @@
 mod archive;
 mod calls;
 mod crash;
+mod directories;
 #[path = "../suite/earlier.rs"]
 mod earlier;
 mod faults;
 mod fixture;
-mod folders;
 mod hostile;
 mod hung;
 mod in_place;

@@ -37,7 +37,7 @@ impl Display for FlushRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             FlushRule::Content => "before an entry gets its name",
-            FlushRule::Names => "before anything in an agent's folder",
+            FlushRule::Names => "before anything in an agent's directory",
             FlushRule::NewContent => "before a new file takes a memory's place",
             FlushRule::Exchange => "before the mark that tells of it",
             FlushRule::Mark => "before a displaced file is settled",
@@ -46,7 +46,7 @@ impl Display for FlushRule {
     }
 }
 
-/// A call with the files and folders that it is about.
+/// A call with the files and directories that it is about.
 struct TracedCall {
     name: String,
     /// The paths of its descriptors, in their order. A file that was made without a
@@ -88,18 +88,18 @@ impl TracedCall {
     /// Where its word with this number leads to, seen from its descriptor with the
     /// same number.
     fn path(&self, at: usize) -> String {
-        let folder = self.open.get(at).map_or("", String::as_str);
+        let directory = self.open.get(at).map_or("", String::as_str);
         let word = &self.words[at];
         match word.as_str() {
-            "" | "." => folder.to_string(),
+            "" | "." => directory.to_string(),
             word if word.starts_with('/') => word.to_string(),
-            word => format!("{folder}/{word}"),
+            word => format!("{directory}/{word}"),
         }
     }
 }
 
 fn parent(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+    path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
 /// What a run changed and did not flush yet, and what it did too early.
@@ -185,7 +185,7 @@ impl<'s> FlushChecker<'s> {
             let what = Path::new(what).strip_prefix(&self.scene.fleet.root);
             let what = what.unwrap().display().to_string();
             let what = match what.split_once("/#") {
-                Some((folder, _)) => format!("a file in {folder}"),
+                Some((directory, _)) => format!("a file in {directory}"),
                 None if what.is_empty() => "the archive's parent".to_string(),
                 None => what,
             };
@@ -193,7 +193,7 @@ impl<'s> FlushChecker<'s> {
         }
     }
 
-    /// Something is done in this folder or to this file.
+    /// Something is done in this directory or to this file.
     fn touch(&mut self, path: &str) {
         if self.in_agents(path).is_none() {
             return;
@@ -230,13 +230,13 @@ impl<'s> FlushChecker<'s> {
         let marks = step.words.first();
         let marks = marks.is_some_and(|text| text.starts_with("\\n{'swapped'"));
         if let (true, Some(agent)) = (marks, self.records.get(&file).cloned()) {
-            let folder = self
+            let directory = self
                 .scene
                 .fleet
                 .agent_directory(&agent)
                 .display()
                 .to_string();
-            self.require_synced(FlushRule::Exchange, &folder);
+            self.require_synced(FlushRule::Exchange, &directory);
             self.marked.insert(agent);
         }
         self.touch(&file);
@@ -278,13 +278,13 @@ impl<'s> FlushChecker<'s> {
         let below = self.in_archive(path);
         if let Some(name) = below.and_then(|it| it.strip_prefix(".shepherd/tx/")) {
             let (agent, _) = name.split_once('.').unwrap();
-            let folder = self
+            let directory = self
                 .scene
                 .fleet
                 .agent_directory(agent)
                 .display()
                 .to_string();
-            self.require_synced(FlushRule::Removal, &folder);
+            self.require_synced(FlushRule::Removal, &directory);
             let own = self.scene.fleet.archive.join(".shepherd");
             let ledger = own.join("ledger.jsonl").display().to_string();
             self.require_synced(FlushRule::Removal, &ledger);
@@ -347,20 +347,20 @@ fn reset_flushes_in_documented_order() {
     let expected = [
         "a file in agents/scout before a new file takes a memory's place",
         "a file in archives/.shepherd/baselines before an entry gets its name",
-        "a file in archives/.shepherd/baselines before anything in an agent's folder",
+        "a file in archives/.shepherd/baselines before anything in an agent's directory",
         "a file in archives/.shepherd/tx before a displaced file is settled",
-        "a file in archives/.shepherd/tx before anything in an agent's folder",
+        "a file in archives/.shepherd/tx before anything in an agent's directory",
         "a file in archives/scout before an entry gets its name",
-        "a file in archives/scout before anything in an agent's folder",
+        "a file in archives/scout before anything in an agent's directory",
         "agents/scout before the mark that tells of it",
         "agents/scout before the transaction record goes",
-        "archives before anything in an agent's folder",
-        "archives/.shepherd before anything in an agent's folder",
-        "archives/.shepherd/baselines before anything in an agent's folder",
+        "archives before anything in an agent's directory",
+        "archives/.shepherd before anything in an agent's directory",
+        "archives/.shepherd/baselines before anything in an agent's directory",
         "archives/.shepherd/ledger.jsonl before the transaction record goes",
-        "archives/.shepherd/tx before anything in an agent's folder",
-        "archives/scout before anything in an agent's folder",
-        "the archive's parent before anything in an agent's folder",
+        "archives/.shepherd/tx before anything in an agent's directory",
+        "archives/scout before anything in an agent's directory",
+        "the archive's parent before anything in an agent's directory",
     ];
     let breaches: Vec<&str> = breaches.iter().map(String::as_str).collect();
     assert_eq!(breaches, expected);

@@ -67,7 +67,7 @@ struct DiskBench {
     /// The disks' devices, which are the same ones as long as they are open.
     devices: Vec<(PathBuf, File)>,
     setup: PowerSetup,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 /// What was on the disks at one instant.
@@ -78,7 +78,7 @@ struct DiskSnapshot {
 
 impl DiskBench {
     fn new(setup: &PowerSetup) -> DiskBench {
-        let (folder, root) = test_directory(true);
+        let (directory, root) = test_directory(true);
         let count = if setup.has_two_disks { 2 } else { 1 };
         let disks: Vec<PathBuf> = (0..count).map(|i| root.join(format!("disk{i}"))).collect();
         let places: Vec<PathBuf> = (0..count).map(|i| root.join(format!("at{i}"))).collect();
@@ -97,7 +97,7 @@ impl DiskBench {
             disks,
             places,
             setup: setup.clone(),
-            folder,
+            directory,
         };
         // What was there before is on the disk.
         for place in &bench.places {
@@ -135,7 +135,7 @@ impl DiskBench {
         words: &[&str],
         shelf: &str,
     ) -> (Vec<DiskSnapshot>, usize) {
-        let shelf = self.folder.path().join(shelf);
+        let shelf = self.directory.path().join(shelf);
         fs::create_dir(&shelf).unwrap();
         let set: Vec<&str> = names.iter().map(String::as_str).collect();
         let set = set.join(",");
@@ -346,7 +346,7 @@ fn kill_and_cut(name: &str, setup: &PowerSetup, most: usize) {
             &options,
             bench.command_words(),
         );
-        let copy = |at| bench.folder.path().join(format!("copy{at}"));
+        let copy = |at| bench.directory.path().join(format!("copy{at}"));
         let disks: Vec<PathBuf> = (0..bench.disks.len()).map(copy).collect();
         bench.copy_to(&disks);
         let after = call.text.clone();

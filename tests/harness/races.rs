@@ -1,6 +1,6 @@
 //! Attacks that race: while the real program resets it, an agent of another
-//! user swaps links, FIFOs, folders and other files for its memory, for the
-//! files that are staged and displaced beside it, and for its folder.
+//! user swaps links, FIFOs, directories and other files for its memory, for the
+//! files that are staged and displaced beside it, and for its directory.
 //!
 //! One racer keeps the rights of root, for what `fs.protected_hardlinks` keeps
 //! from other users: not every system sets it.
@@ -28,7 +28,7 @@ const SEED: u64 = 909_091;
 /// What a racer knows, and how often it hit.
 #[derive(Clone)]
 struct RacingAgent {
-    folder: PathBuf,
+    directory: PathBuf,
     vault: PathBuf,
     secret: PathBuf,
     stop: Arc<AtomicBool>,
@@ -40,7 +40,7 @@ struct RacingAgent {
 impl RacingAgent {
     fn new(scene: &CanaryScene) -> RacingAgent {
         RacingAgent {
-            folder: scene.folder(),
+            directory: scene.directory(),
             vault: scene.path("vault"),
             secret: scene.secret(),
             stop: Arc::default(),
@@ -62,7 +62,7 @@ impl RacingAgent {
                 become_user(AGENT_UID);
             }
             let mut random = SeededRandom::new(seed);
-            let free = racer.folder.join(format!("mine-{seed}"));
+            let free = racer.directory.join(format!("mine-{seed}"));
             while !racer.stop.load(Ordering::Relaxed) {
                 round(&racer, &mut random, &free);
             }
@@ -75,7 +75,7 @@ impl RacingAgent {
     }
 
     fn memory(&self) -> PathBuf {
-        self.folder.join("MEMORY.md")
+        self.directory.join("MEMORY.md")
     }
 
     /// Makes something at a name that is free.
@@ -124,7 +124,7 @@ fn replace_memory(racer: &RacingAgent, random: &mut SeededRandom, free: &Path) {
     };
     let done = rustix::fs::renameat_with(CWD, free, CWD, &memory, flags).is_ok();
     racer.count_hit(done);
-    // A folder that was displaced is only in the way of a rename.
+    // A directory that was displaced is only in the way of a rename.
     if !done {
         remove_object(&memory);
     }
@@ -136,7 +136,11 @@ fn replace_memory(racer: &RacingAgent, random: &mut SeededRandom, free: &Path) {
 
 /// Looks for names that are none of ours, and does something to them at once.
 fn attack_staged_files(racer: &RacingAgent, random: &mut SeededRandom, free: &Path) {
-    for item in fs::read_dir(&racer.folder).into_iter().flatten().flatten() {
+    for item in fs::read_dir(&racer.directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         if item
             .file_name()
             .as_encoded_bytes()
@@ -177,7 +181,11 @@ fn attack_file(racer: &RacingAgent, random: &mut SeededRandom, staged: &Path, fr
 /// Puts rules of its own where the new file was built, and does not touch the
 /// memory itself.
 fn replace_staged_file(racer: &RacingAgent, random: &mut SeededRandom, free: &Path) {
-    for item in fs::read_dir(&racer.folder).into_iter().flatten().flatten() {
+    for item in fs::read_dir(&racer.directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
         if !item
             .file_name()
             .as_encoded_bytes()
@@ -224,26 +232,26 @@ fn scribble(staged: &Path) -> std::io::Result<()> {
     file.write_all(b"- evil\n")
 }
 
-/// Swaps the folder of the memory for a link to the vault, and back.
+/// Swaps the directory of the memory for a link to the vault, and back.
 fn swap_directory(racer: &RacingAgent, random: &mut SeededRandom, _: &Path) {
-    let real = racer.folder.with_extension("real");
-    let link = racer.folder.with_extension("link");
+    let real = racer.directory.with_extension("real");
+    let link = racer.directory.with_extension("link");
     let _ = symlink(&racer.vault, &link);
     let exchange = random.below(2) == 0;
     if exchange {
         let flags = RenameFlags::EXCHANGE;
-        let swap = || rustix::fs::renameat_with(CWD, &racer.folder, CWD, &link, flags).is_ok();
+        let swap = || rustix::fs::renameat_with(CWD, &racer.directory, CWD, &link, flags).is_ok();
         racer.count_hit(swap());
         // There and back as fast as can be, or slowly enough to be met.
         random_pause(random);
         while !swap() {}
     } else {
-        let away = fs::rename(&racer.folder, &real).is_ok();
-        let linked = symlink(&racer.vault, &racer.folder).is_ok();
+        let away = fs::rename(&racer.directory, &real).is_ok();
+        let linked = symlink(&racer.vault, &racer.directory).is_ok();
         racer.count_hit(away && linked);
         random_pause(random);
-        let _ = fs::remove_file(&racer.folder);
-        fs::rename(&real, &racer.folder).unwrap();
+        let _ = fs::remove_file(&racer.directory);
+        fs::rename(&real, &racer.directory).unwrap();
     }
     // What a run does must not be a rare case either.
     let note = format!("{BASELINE}- note {}\n", random.next());
@@ -418,7 +426,7 @@ fn swapping_staged_files_touches_nothing_foreign() {
 #[test]
 fn swapping_the_directory_touches_nothing_foreign() {
     let parts: [RaceRole; 2] = [(false, swap_directory), (false, append_notes)];
-    assert_race_is_harmless("at the folder", &parts, any_memory);
+    assert_race_is_harmless("at the directory", &parts, any_memory);
 }
 
 #[test]

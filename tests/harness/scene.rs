@@ -106,18 +106,18 @@ pub struct Scene {
     initial_memories: BTreeMap<String, InitialMemory>,
     /// What agents wrote since, behind what they had.
     late_bytes: BTreeMap<String, Vec<u8>>,
-    _folder: Option<TempDir>,
+    _directory: Option<TempDir>,
     pub trace_log: PathBuf,
 }
 
 impl Scene {
-    /// In a new folder, which is in main memory where there is such a place:
+    /// In a new directory, which is in main memory where there is such a place:
     /// kills and errors do not depend on the disk below.
     pub fn new(cast: &[(&str, InitialMemory)]) -> Scene {
-        let (folder, root) = test_directory(true);
+        let (directory, root) = test_directory(true);
         let fleet = root.join("fleet");
         let mut scene = Scene::new_at(&fleet, &fleet.join("archives"), &root.join("log"), cast);
-        scene._folder = Some(folder);
+        scene._directory = Some(directory);
         scene
     }
 
@@ -136,7 +136,7 @@ impl Scene {
             fleet: Fleet::new(root, archive, &names),
             initial_memories: cast.collect(),
             late_bytes: BTreeMap::new(),
-            _folder: None,
+            _directory: None,
             trace_log: log.to_path_buf(),
         };
         for (agent, had) in &scene.initial_memories {
@@ -440,16 +440,16 @@ impl Scene {
         }
         let pending = self.fleet.pending_journals();
         check(pending.is_empty(), || format!("still pending: {pending:?}"))?;
-        for (folder, names) in self.archive_folders() {
+        for (directory, names) in self.archive_directories() {
             for name in names.into_keys().filter(|name| !is_temporary(name)) {
-                let fits = is_archive_name(&folder, &name);
-                check(fits, || format!("{name} in {folder:?} of the archive"))?;
+                let fits = is_archive_name(&directory, &name);
+                check(fits, || format!("{name} in {directory:?} of the archive"))?;
             }
         }
         self.check_versions()
     }
 
-    fn archive_folders(&self) -> Vec<(String, BTreeMap<String, Vec<u8>>)> {
+    fn archive_directories(&self) -> Vec<(String, BTreeMap<String, Vec<u8>>)> {
         let own = [
             "",
             ".shepherd",
@@ -459,9 +459,9 @@ impl Scene {
         ];
         let own = own.iter().map(ToString::to_string);
         own.chain(self.fleet.agents().iter().cloned())
-            .map(|folder| {
-                let names = directory_files(&self.fleet.archive.join(&folder));
-                (folder, names)
+            .map(|directory| {
+                let names = directory_files(&self.fleet.archive.join(&directory));
+                (directory, names)
             })
             .collect()
     }
@@ -515,9 +515,9 @@ impl Scene {
     /// What killed runs left without a name is gone after a day.
     pub fn check_sweep_after_a_day(&self) -> CheckResult {
         let mut temporary = Vec::new();
-        for (folder, names) in self.archive_folders() {
+        for (directory, names) in self.archive_directories() {
             let names = names.into_keys().filter(|name| is_temporary(name));
-            let at = self.fleet.archive.join(folder);
+            let at = self.fleet.archive.join(directory);
             temporary.extend(names.map(|name| at.join(name)));
         }
         if temporary.is_empty() {
@@ -569,8 +569,8 @@ pub fn is_temporary(name: &str) -> bool {
     digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
-/// Whether a name belongs into a folder of the archive.
-fn is_archive_name(folder: &str, name: &str) -> bool {
+/// Whether a name belongs into a directory of the archive.
+fn is_archive_name(directory: &str, name: &str) -> bool {
     let stamp = |name: &str| {
         let form = name.get(..15).unwrap_or_default();
         form.bytes()
@@ -580,7 +580,7 @@ fn is_archive_name(folder: &str, name: &str) -> bool {
                 _ => byte == form,
             })
     };
-    match folder {
+    match directory {
         "" => !name.starts_with(".") || name == ".shepherd",
         ".shepherd" => {
             let own = [

@@ -566,7 +566,7 @@ fn plant_lock(scene: &ConcurrencyScene, lock: &Path, what: &str) {
         }
         "a link" => symlink(&secret, lock).unwrap(),
         "a link to nowhere" => symlink(scene.fleet.root.join("nowhere"), lock).unwrap(),
-        "a folder" => fs::create_dir(lock).unwrap(),
+        "a directory" => fs::create_dir(lock).unwrap(),
         "a FIFO" => {
             let made = Command::new("mkfifo").arg(lock).status().unwrap();
             assert!(made.success());
@@ -613,7 +613,7 @@ fn planted_lock_file_does_not_block() {
 
 #[test]
 fn symlink_or_directory_as_lock_file_is_an_error() {
-    for what in ["a link", "a link to nowhere", "a folder"] {
+    for what in ["a link", "a link to nowhere", "a directory"] {
         assert_planted_lock(what, false);
     }
 }

@@ -48,7 +48,7 @@ impl SeededRandom {
     }
 }
 
-/// A folder that other users can reach, on the disk or in memory.
+/// A directory that other users can reach, on the disk or in memory.
 pub fn test_directory(in_memory: bool) -> (TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let shm = Path::new("/dev/shm");

@@ -411,7 +411,7 @@ fn askpass_process_does_nothing_else() {
 // ---- The console ---------------------------------------------------------------------
 
 /// A fleet of an agent on this machine and one on a server whose ssh asks, and a
-/// folder with an ssh that knows the server.
+/// directory with an ssh that knows the server.
 struct AskpassSite {
     server: Sshd,
     world: World,

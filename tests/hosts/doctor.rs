@@ -30,13 +30,13 @@ fn doctor_checks_remote_memories_and_names_problems() {
     if sftp_server().is_none() {
         return;
     }
-    let agents = ["well", "folder", "link", "large", "lost", "homeless"];
+    let agents = ["well", "directory", "link", "large", "lost", "homeless"];
     let site = site_with_host(&agents, SFTP_SERVER_SCRIPT);
     let memory = |agent: &str| site.world.memory_path(agent);
-    for agent in ["folder", "link", "lost"] {
+    for agent in ["directory", "link", "lost"] {
         fs::remove_file(memory(agent)).unwrap();
     }
-    fs::create_dir(memory("folder")).unwrap();
+    fs::create_dir(memory("directory")).unwrap();
     symlink("elsewhere", memory("link")).unwrap();
     let large = fs::File::create(memory("large")).unwrap();
     large.set_len((16 << 20) + 1).unwrap();
@@ -44,7 +44,7 @@ fn doctor_checks_remote_memories_and_names_problems() {
     fs::remove_dir_all(gone.parent().unwrap()).unwrap();
     let (text, code) = run_doctor(&site);
     for (agent, why) in [
-        ("folder", "a directory stands in its place"),
+        ("directory", "a directory stands in its place"),
         ("link", "link"),
         ("large", "more than the 16 MiB"),
         ("homeless", "does not exist"),

@@ -52,12 +52,12 @@ fn start_host(lacks: &[&str]) -> DemoHost {
     DemoHost::start(Path::new("/"), extensions_without(lacks)).unwrap()
 }
 
-/// A folder on this disk, over SFTP with the demo's server.
+/// A directory on this disk, over SFTP with the demo's server.
 pub fn in_process_fixture(lacks: &[&str]) -> DiskFixture<SftpTransport> {
     sftp_fixture_with(host_named("remote"), start_host(lacks))
 }
 
-/// A session with a host, and a folder for it.
+/// A session with a host, and a directory for it.
 struct SessionFixture {
     session: Session,
     dir: TempDir,
@@ -68,7 +68,7 @@ impl SessionFixture {
         let link = host.connect(&servers::host_named("remote")).unwrap().pipes;
         SessionFixture {
             session: Session::start(link, Instant::now() + WAIT_TIMEOUT).unwrap(),
-            dir: crate::folder(),
+            dir: crate::directory(),
         }
     }
 
@@ -182,7 +182,7 @@ fn extensions_behave_as_in_openssh() {
     );
     assert_eq!(super::world::sorted_names(guest.dir.path()), ["b"]);
     assert_eq!(guest.read_file("b"), b"a");
-    // Of a folder, too.
+    // Of a directory, too.
     let handle = guest.open_handle(".", flags::READ);
     assert_eq!(guest.request_status(Request::Fsync { handle }), status::OK);
     let Reply::Extended(body) = guest.request(Request::Statvfs {
@@ -350,7 +350,7 @@ fn go_away_disconnects_and_come_back_serves_again() {
     let served = Arc::new(start_host(&[]));
     let clock = TestClock::new();
     let transport = SftpTransport::new(host_named("remote"), served.clone(), clock.clone());
-    let dir = crate::folder();
+    let dir = crate::directory();
     let memory = dir.path().canonicalize().unwrap().join("MEMORY.md");
     let probe = || transport.probe(&[&memory]).pop().unwrap();
     let why = |probed: Result<MemoryObject, TransportError>| {
@@ -360,10 +360,10 @@ fn go_away_disconnects_and_come_back_serves_again() {
     };
     assert_eq!(probe().unwrap(), MemoryObject::Absent);
     for _ in 0..3 {
-        let folder = transport.open_directory(&memory).unwrap();
+        let directory = transport.open_directory(&memory).unwrap();
         served.go_offline();
         assert!(served.is_offline());
-        let cut = folder.exists("name").unwrap_err();
+        let cut = directory.exists("name").unwrap_err();
         assert_eq!(cut.cause, FailureCause::Unreachable);
         let end = Instant::now() + WAIT_TIMEOUT;
         while !why(probe()).contains("no route") {
@@ -513,14 +513,18 @@ fn displaced_file_of_another_owner_is_kept() {
     let ground = in_process_fixture(&[]);
     let ground: &dyn TransportFixture = &ground;
     ground.write("MEMORY.md", b"old");
-    let folder = ground.open_directory();
-    let new = stage_file(ground, folder.as_ref(), b"new");
+    let directory = ground.open_directory();
+    let new = stage_file(ground, directory.as_ref(), b"new");
     chown(ground.memory_path(), Some(1234), Some(1234)).unwrap();
-    let displaced = folder.swap(STAGED_NAME, new).unwrap().displaced.remove(0);
-    let is_kept = |folder: &dyn MemoryDirectory| {
-        let (settled, seen) = match settle_and_collect(folder, &displaced) {
+    let displaced = directory
+        .swap(STAGED_NAME, new)
+        .unwrap()
+        .displaced
+        .remove(0);
+    let is_kept = |directory: &dyn MemoryDirectory| {
+        let (settled, seen) = match settle_and_collect(directory, &displaced) {
             (SettleOutcome::StillOpen, _) if ground.advance_past_second_check() => {
-                settle_and_collect(folder, &displaced)
+                settle_and_collect(directory, &displaced)
             }
             settled => settled,
         };
@@ -532,7 +536,7 @@ fn displaced_file_of_another_owner_is_kept() {
         assert_eq!(ground.bytes(&displaced).unwrap(), b"old");
     };
     // As it was opened behind the swap, and as the next contact finds it.
-    is_kept(folder.as_ref());
+    is_kept(directory.as_ref());
     is_kept(ground.open_directory().as_ref());
 }
 

@@ -91,10 +91,10 @@ mod watch;
 mod world;
 mod writers;
 
-/// A folder for a world of agents: in memory, where that is to be had. A disk that
+/// A directory for a world of agents: in memory, where that is to be had. A disk that
 /// others keep busy may take half a minute to sync, and a host that does not answer
 /// for a quarter of one counts as gone.
-fn folder() -> tempfile::TempDir {
+fn directory() -> tempfile::TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).unwrap()
 }

@@ -204,7 +204,7 @@ impl Handler for SftpOnlyHandler {
     }
 }
 
-/// A folder on this disk, through ssh and a server that is not OpenSSH's.
+/// A directory on this disk, through ssh and a server that is not OpenSSH's.
 pub fn ssh_fixture() -> Option<DiskFixture<SftpTransport>> {
     Some(sftp_fixture_with(
         servers::host_named(HOST_NAME),

@@ -19,7 +19,7 @@ use super::servers::{FilteredServer, RequestFate, RequestFilter, host_named, sft
 use super::sshd::{HOST_NAME, Sshd};
 use super::world::{BASELINE, TestClock, World, apply_plan};
 
-/// Adds an agent whose folder is reached as one of a host.
+/// Adds an agent whose directory is reached as one of a host.
 pub fn add_remote_agent(world: &mut World, agent: &str, host: &str) {
     let memory = world.memory_path(agent);
     let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
@@ -34,12 +34,12 @@ pub fn engine_with_connector(world: &World, dial: impl Connector + 'static) -> E
     world.engine_with_transports(clock, Arc::new(everywhere), None)
 }
 
-/// A folder on this disk, over SFTP with OpenSSH's server as a child.
+/// A directory on this disk, over SFTP with OpenSSH's server as a child.
 pub fn sftp_fixture() -> Option<DiskFixture<SftpTransport>> {
     Some(sftp_fixture_with(host_named("remote"), sftp_server()?))
 }
 
-/// A folder on this disk, through ssh and sshd.
+/// A directory on this disk, through ssh and sshd.
 pub fn sshd_fixture(server: &Sshd) -> DiskFixture<SftpTransport> {
     sftp_fixture_with(host_named(HOST_NAME), server.connector())
 }
@@ -48,7 +48,7 @@ pub fn sftp_fixture_with(
     host: SshHost,
     dial: impl Connector + 'static,
 ) -> DiskFixture<SftpTransport> {
-    let dir = crate::folder();
+    let dir = crate::directory();
     fs::create_dir(dir.path().join("agent")).unwrap();
     symlink("agent", dir.path().join("alias")).unwrap();
     let clock = TestClock::new();
@@ -190,23 +190,27 @@ fn settle_looks_twice_and_finds_late_write() {
     let Some(ground) = sftp_fixture() else { return };
     let ground: &dyn TransportFixture = &ground;
     ground.write("MEMORY.md", b"old");
-    let folder = ground.open_directory();
+    let directory = ground.open_directory();
     let mut writer = ground.open_writer("MEMORY.md");
-    let new = stage_file(ground, folder.as_ref(), b"new");
-    let displaced = folder.swap(STAGED_NAME, new).unwrap().displaced.remove(0);
+    let new = stage_file(ground, directory.as_ref(), b"new");
+    let displaced = directory
+        .swap(STAGED_NAME, new)
+        .unwrap()
+        .displaced
+        .remove(0);
     // The swap has looked for the first time.
     assert_eq!(
-        settle_and_collect(folder.as_ref(), &displaced),
+        settle_and_collect(directory.as_ref(), &displaced),
         (SettleOutcome::StillOpen, Vec::new()),
         "it is too early to tell"
     );
     writer(b" and late");
     assert!(ground.advance_past_second_check());
-    let (settled, seen) = settle_and_collect(folder.as_ref(), &displaced);
+    let (settled, seen) = settle_and_collect(directory.as_ref(), &displaced);
     assert_eq!(settled, SettleOutcome::StillOpen, "it has changed since");
     assert_eq!(seen, [b"old and late"]);
     assert!(ground.advance_past_second_check());
-    let (settled, seen) = settle_and_collect(folder.as_ref(), &displaced);
+    let (settled, seen) = settle_and_collect(directory.as_ref(), &displaced);
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"old and late"]);
     assert_eq!(ground.names(), ["MEMORY.md"]);
@@ -366,19 +370,19 @@ fn plan_for_one_host_is_refused_on_another() {
     }
 }
 
-/// A small file system of its own at an agent's folder, as long as this lives.
+/// A small file system of its own at an agent's directory, as long as this lives.
 struct SmallMount(std::path::PathBuf);
 
 impl SmallMount {
-    fn mount_at(folder: &std::path::Path) -> Option<SmallMount> {
+    fn mount_at(directory: &std::path::Path) -> Option<SmallMount> {
         let mut mount = std::process::Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]);
-        let mounted = mount.arg(folder).output();
+        let mounted = mount.arg(directory).output();
         if !mounted.is_ok_and(|it| it.status.success()) {
             println!("skipped: no file system can be mounted here");
             return None;
         }
-        Some(SmallMount(folder.to_path_buf()))
+        Some(SmallMount(directory.to_path_buf()))
     }
 }
 

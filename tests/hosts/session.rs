@@ -23,7 +23,7 @@ const SERVER_PATHS: &[&str] = &[
     "/usr/lib/ssh/sftp-server",
 ];
 
-/// The server, in a folder of its own.
+/// The server, in a directory of its own.
 struct SftpServerSession {
     child: Child,
     dir: TempDir,
@@ -52,7 +52,7 @@ impl SftpServerSession {
         let deadline = Instant::now() + REPLY_TIMEOUT;
         Some(SftpServerSession {
             child,
-            dir: crate::folder(),
+            dir: crate::directory(),
             session: Session::start(link, deadline).unwrap(),
         })
     }
@@ -215,8 +215,8 @@ fn directories_links_and_file_systems_are_inspected() {
     let Some(host) = SftpServerSession::new(&["-e"]) else {
         return;
     };
-    let folder = host.dir.path().canonicalize().unwrap();
-    let folder = folder.into_os_string().into_vec();
+    let directory = host.dir.path().canonicalize().unwrap();
+    let directory = directory.into_os_string().into_vec();
     let name = b"caf\xE9".to_vec();
     fs::write(OsStr::from_bytes(&host.path(&name)), "x").unwrap();
     let link = host.path("link");
@@ -228,10 +228,10 @@ fn directories_links_and_file_systems_are_inspected() {
         Request::ReadLink { path: link.clone() },
         Request::Lstat { path: link.clone() },
         Request::Statvfs {
-            path: folder.clone(),
+            path: directory.clone(),
         },
         Request::OpenDir {
-            path: folder.clone(),
+            path: directory.clone(),
         },
         Request::Rename {
             from: host.path(&name),
@@ -243,7 +243,7 @@ fn directories_links_and_file_systems_are_inspected() {
         Reply::Names(names) => names[0].name.clone(),
         reply => panic!("{reply:?}"),
     };
-    assert_eq!(path(&replies[0]), folder);
+    assert_eq!(path(&replies[0]), directory);
     assert_eq!(path(&replies[1]), b"to\xFF");
     assert!(matches!(&replies[2], Reply::Attrs(attrs) if attrs.mode == Some(0o120_777)));
     let Reply::Extended(body) = &replies[3] else {
@@ -271,8 +271,8 @@ fn directories_links_and_file_systems_are_inspected() {
         (status_code(&replies[1]), status_code(&replies[2])),
         (status::EOF, 0)
     );
-    // A folder that is opened like a file can be synced.
-    let handle = host.open_handle(folder, flags::READ);
+    // A directory that is opened like a file can be synced.
+    let handle = host.open_handle(directory, flags::READ);
     assert_eq!(status_code(&host.request(Request::Fsync { handle })), 0);
     host.assert_server_ends();
 }

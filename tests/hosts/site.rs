@@ -10,7 +10,7 @@ use super::world::{BASELINE, World};
 
 const PROGRAM_PATH: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 
-/// A fleet with agents on a host, and a folder for an ssh.
+/// A fleet with agents on a host, and a directory for an ssh.
 pub struct RemoteSite {
     pub world: World,
     config: PathBuf,

@@ -28,7 +28,7 @@ pub const HOST_NAME: &str = "box";
 
 const SSHD_PATH: &str = "/usr/sbin/sshd";
 
-/// The folder that a server of root's wants, and that a boot makes.
+/// The directory that a server of root's wants, and that a boot makes.
 const PRIVSEP_DIRECTORY: &str = "/run/sshd";
 
 /// How long anything that surely happens may take.
@@ -122,7 +122,7 @@ impl Sshd {
         }
         // Not on a disk that others may keep busy, if there is another place.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| TempDir::new());
-        let dir = dir.expect("a folder");
+        let dir = dir.expect("a directory");
         let at = |name: &str| dir.path().join(name);
         make_key(&at("host_key"));
         make_key(&at("id"));

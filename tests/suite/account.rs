@@ -63,18 +63,18 @@ fn set_entry_age(path: &Path, world: &World, days: u32) {
 #[test]
 fn retention_deletes_only_listed_entries() {
     let world = World::new(&["a", "b"]);
-    let folder = world.archive_directory().join("a");
-    fs::create_dir_all(&folder).unwrap();
+    let directory = world.archive_directory().join("a");
+    fs::create_dir_all(&directory).unwrap();
     for name in [
         "2026-01-01_0900.md",
         "2026-01-02_0900-full-backup.md",
         "notes.md",
         "2026-01-01_0900.txt",
     ] {
-        fs::write(folder.join(name), "x").unwrap();
-        set_entry_age(&folder.join(name), &world, 60);
+        fs::write(directory.join(name), "x").unwrap();
+        set_entry_age(&directory.join(name), &world, 60);
     }
-    fs::write(folder.join("2026-01-03_0900.md"), "young by its inode").unwrap();
+    fs::write(directory.join("2026-01-03_0900.md"), "young by its inode").unwrap();
     insert_earlier_run(&world.archive_directory(), "a", world.clock.now(), 2);
     world.write_scratch("a", "- note\n");
     world.write_scratch("b", "- note\n");
@@ -310,13 +310,13 @@ fn archive_group_modes_ignore_umask_and_killed_run() {
     };
     let wrong = || {
         let mut wrong = Vec::new();
-        let mut folders = vec![site.path("deep")];
-        while let Some(folder) = folders.pop() {
-            let mut paths = vec![folder.clone()];
-            for item in fs::read_dir(&folder).unwrap() {
+        let mut directories = vec![site.path("deep")];
+        while let Some(directory) = directories.pop() {
+            let mut paths = vec![directory.clone()];
+            for item in fs::read_dir(&directory).unwrap() {
                 let path = item.unwrap().path();
                 match path.is_dir() {
-                    true => folders.push(path),
+                    true => directories.push(path),
                     false => paths.push(path),
                 }
             }

@@ -27,7 +27,7 @@ const MODULES_BELOW_INTERFACE: &[&str] = &[
 ];
 
 /// The part of the console that is computed and nothing else; with what is in a
-/// folder of the same name.
+/// directory of the same name.
 const PURE_CONSOLE_MODULES: &[&str] = &[
     "console/update.rs",
     "console/model.rs",
@@ -236,8 +236,8 @@ fn find_breaches(path: &str, source: &str) -> Vec<String> {
         );
     }
     let pure = |room: &str| {
-        let folder = room.trim_end_matches("rs").replace('.', "/");
-        path == room || path.starts_with(&folder)
+        let directory = room.trim_end_matches("rs").replace('.', "/");
+        path == room || path.starts_with(&directory)
     };
     if PURE_CONSOLE_MODULES.iter().any(|room| pure(room)) {
         let outside = [
@@ -302,8 +302,8 @@ fn find_breaches(path: &str, source: &str) -> Vec<String> {
 }
 
 fn read_sources() -> Vec<(String, String)> {
-    fn collect_files(folder: &Path, files: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(folder).unwrap() {
+    fn collect_files(directory: &Path, files: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 collect_files(&path, files);
@@ -335,8 +335,8 @@ fn sources_obey_dependency_rules() {
 }
 
 /// All that `tests` holds, one file after the other.
-fn collect_test_sources(folder: &Path, all: &mut String) {
-    for item in fs::read_dir(folder).unwrap() {
+fn collect_test_sources(directory: &Path, all: &mut String) {
+    for item in fs::read_dir(directory).unwrap() {
         let path = item.unwrap().path();
         if path.is_dir() {
             collect_test_sources(&path, all);

@@ -162,7 +162,7 @@ mod original {
         let _ = run("/nowhere/x.conf", &["all"])
             .assert_code(2)
             .assert_stderr_has("$MEMORY_SHEPHERD_CONF");
-        // Also where the current folder has one.
+        // Also where the current directory has one.
         let mut command = site.command();
         command.env("MEMORY_SHEPHERD_CONF", "nowhere.conf");
         let _ = site.run_command(command.arg("status")).assert_code(2);
@@ -241,7 +241,7 @@ mod plan {
         let _ = site.run(["config", "check"]);
         let _ = site.run(["config", "show"]);
         assert_eq!(site.snapshot_files(), before);
-        // What doctor tries out, it tries in a folder that it removes.
+        // What doctor tries out, it tries in a directory that it removes.
         let _ = site.run(["doctor"]).assert_code(0);
         assert!(site.snapshot_files().keys().eq(before.keys()));
     }

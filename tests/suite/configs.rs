@@ -24,15 +24,15 @@ fn env() -> ConfigEnvironment {
     }
 }
 
-fn config_files(folder: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+fn config_files(directory: &str) -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/configs")
-        .join(folder);
-    let entries = fs::read_dir(&folder).unwrap();
+        .join(directory);
+    let entries = fs::read_dir(&directory).unwrap();
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|ext| ext == "conf"));
     files.sort();
-    assert!(!files.is_empty(), "no configs in {}", folder.display());
+    assert!(!files.is_empty(), "no configs in {}", directory.display());
     files
 }
 

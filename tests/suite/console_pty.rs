@@ -290,13 +290,13 @@ fn kept_demo_names_its_directory() {
     terminal.send("q");
     assert!(terminal.wait_for_exit().success());
     terminal.assert_restored();
-    let folder = site.path("home/the fleet").display().to_string();
+    let directory = site.path("home/the fleet").display().to_string();
     let said = terminal.text().replace('\n', "");
     assert!(
-        said.contains(&format!("the example fleet is in {folder}; ")),
+        said.contains(&format!("the example fleet is in {directory}; ")),
         "{said}"
     );
-    assert!(said.contains(&format!("--config '{folder}/")), "{said}");
+    assert!(said.contains(&format!("--config '{directory}/")), "{said}");
 }
 
 #[test]
@@ -369,7 +369,7 @@ const PREFERENCES_PATH: &str = "home/config/memory-shepherd/console.toml";
 #[test]
 fn preferences_are_followed_and_errors_reported() {
     let site = two_agent_site();
-    // Neither the file nor its folder is there yet.
+    // Neither the file nor its directory is there yet.
     let mut terminal = start_fleet(&site);
     site.write(PREFERENCES_PATH, "[keys]\nlog = \"L\"\n");
     terminal.wait_for("in force");

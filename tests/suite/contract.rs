@@ -31,9 +31,9 @@ pub type AppendWriter = Box<dyn FnMut(&[u8])>;
 /// Where a transport is tried, and what an agent can do there behind its back.
 pub trait TransportFixture {
     fn transport(&self) -> &dyn Transport;
-    /// A folder that exists and is empty at first.
-    fn folder(&self) -> PathBuf;
-    /// Another path to that folder, through a link.
+    /// A directory that exists and is empty at first.
+    fn directory(&self) -> PathBuf;
+    /// Another path to that directory, through a link.
     fn symlinked_directory(&self) -> PathBuf;
     fn can_exchange(&self) -> bool;
     fn write(&self, name: &str, read_bytes: &[u8]);
@@ -53,7 +53,7 @@ pub trait TransportFixture {
     }
 
     fn memory_path(&self) -> PathBuf {
-        self.folder().join("MEMORY.md")
+        self.directory().join("MEMORY.md")
     }
 
     fn open_directory(&self) -> Box<dyn MemoryDirectory> {
@@ -118,12 +118,12 @@ impl DiskFixture<BoundedTransport> {
 }
 
 impl<T> DiskFixture<T> {
-    fn folder(&self) -> PathBuf {
+    fn directory(&self) -> PathBuf {
         self.dir.path().canonicalize().unwrap().join("agent")
     }
 
     fn path_of(&self, name: &str) -> PathBuf {
-        self.folder().join(name)
+        self.directory().join(name)
     }
 }
 
@@ -132,8 +132,8 @@ impl<T: Transport> TransportFixture for DiskFixture<T> {
         &self.transport
     }
 
-    fn folder(&self) -> PathBuf {
-        DiskFixture::folder(self)
+    fn directory(&self) -> PathBuf {
+        DiskFixture::directory(self)
     }
 
     fn symlinked_directory(&self) -> PathBuf {
@@ -166,7 +166,7 @@ impl<T: Transport> TransportFixture for DiskFixture<T> {
     }
 
     fn names(&self) -> Vec<String> {
-        sorted_names(&self.folder())
+        sorted_names(&self.directory())
     }
 
     fn create_special_file(&self, name: &str, odd: &SpecialFile) {
@@ -226,7 +226,7 @@ pub struct FakeFixture(FakeTransport);
 impl FakeFixture {
     pub fn new() -> FakeFixture {
         let fake = FakeTransport::new(TestClock::new());
-        fake.make_folder("/home/agent", 1000, 100, 0o755);
+        fake.make_directory("/home/agent", 1000, 100, 0o755);
         fake.put_special_file("/home/alias", SpecialFile::Symlink(b"agent".to_vec()));
         FakeFixture(fake)
     }
@@ -237,7 +237,7 @@ impl TransportFixture for FakeFixture {
         &self.0
     }
 
-    fn folder(&self) -> PathBuf {
+    fn directory(&self) -> PathBuf {
         PathBuf::from("/home/agent")
     }
 
@@ -250,29 +250,29 @@ impl TransportFixture for FakeFixture {
     }
 
     fn write(&self, name: &str, bytes: &[u8]) {
-        self.0.write_file(self.folder().join(name), bytes);
+        self.0.write_file(self.directory().join(name), bytes);
     }
 
     fn bytes(&self, name: &str) -> Option<Vec<u8>> {
-        self.0.content(self.folder().join(name))
+        self.0.content(self.directory().join(name))
     }
 
     fn rename(&self, from: &str, to: &str) {
         self.0
-            .rename(self.folder().join(from), self.folder().join(to));
+            .rename(self.directory().join(from), self.directory().join(to));
     }
 
     fn names(&self) -> Vec<String> {
-        self.0.list_names(self.folder())
+        self.0.list_names(self.directory())
     }
 
     fn create_special_file(&self, name: &str, odd: &SpecialFile) {
         self.0
-            .put_special_file(self.folder().join(name), odd.clone());
+            .put_special_file(self.directory().join(name), odd.clone());
     }
 
     fn odd(&self, name: &str) -> Option<SpecialFile> {
-        let found = self.0.probe(&[&self.folder().join(name)]).pop().unwrap();
+        let found = self.0.probe(&[&self.directory().join(name)]).pop().unwrap();
         match found.unwrap() {
             MemoryObject::Special(odd) => Some(odd),
             _ => None,
@@ -280,12 +280,12 @@ impl TransportFixture for FakeFixture {
     }
 
     fn open_writer(&self, name: &str) -> AppendWriter {
-        let mut writer = self.0.open_writer(self.folder().join(name)).unwrap();
+        let mut writer = self.0.open_writer(self.directory().join(name)).unwrap();
         Box::new(move |bytes| writer.write(bytes))
     }
 
     fn read_attributes(&self, name: &str) -> Attributes {
-        self.0.attributes(self.folder().join(name)).unwrap()
+        self.0.attributes(self.directory().join(name)).unwrap()
     }
 }
 
@@ -318,9 +318,9 @@ on_every_ground! {
     }
 }
 
-pub fn read_file(folder: &dyn MemoryDirectory) -> Vec<u8> {
+pub fn read_file(directory: &dyn MemoryDirectory) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let file = folder.read_memory(&mut |piece| {
+    let file = directory.read_memory(&mut |piece| {
         bytes.extend_from_slice(piece);
         Ok(())
     });
@@ -330,14 +330,16 @@ pub fn read_file(folder: &dyn MemoryDirectory) -> Vec<u8> {
 
 pub fn stage_file(
     ground: &dyn TransportFixture,
-    folder: &dyn MemoryDirectory,
+    directory: &dyn MemoryDirectory,
     bytes: &[u8],
 ) -> FileIdentity {
-    let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
-    let staged = folder.stage(STAGED_NAME, &mut |sink| sink(bytes), &attributes);
-    folder.link_staged(STAGED_NAME).unwrap();
+    let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
+    let staged = directory.stage(STAGED_NAME, &mut |sink| sink(bytes), &attributes);
+    directory.link_staged(STAGED_NAME).unwrap();
     assert_eq!(
-        ground.bytes(&folder.staged_file_name(STAGED_NAME)).unwrap(),
+        ground
+            .bytes(&directory.staged_file_name(STAGED_NAME))
+            .unwrap(),
         bytes
     );
     staged.unwrap()
@@ -345,11 +347,11 @@ pub fn stage_file(
 
 /// Settles, and gives what was inspected, each time.
 pub fn settle_and_collect(
-    folder: &dyn MemoryDirectory,
+    directory: &dyn MemoryDirectory,
     name: &str,
 ) -> (SettleOutcome, Vec<Vec<u8>>) {
     let mut seen = Vec::new();
-    let settled = folder.settle(name, &mut |read| {
+    let settled = directory.settle(name, &mut |read| {
         let mut bytes = Vec::new();
         read(&mut |piece| {
             bytes.extend_from_slice(piece);
@@ -367,14 +369,14 @@ pub fn settle_and_collect(
 /// it executes its program: it is waited for.
 pub fn settle_fully(
     ground: &dyn TransportFixture,
-    folder: &dyn MemoryDirectory,
+    directory: &dyn MemoryDirectory,
     name: &str,
 ) -> (SettleOutcome, Vec<Vec<u8>>) {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
-        match settle_and_collect(folder, name) {
+        match settle_and_collect(directory, name) {
             (SettleOutcome::StillOpen, seen) if ground.advance_past_second_check() => {
-                let (settled, more) = settle_and_collect(folder, name);
+                let (settled, more) = settle_and_collect(directory, name);
                 return (settled, [seen, more].concat());
             }
             (SettleOutcome::StillOpen, seen) if seen.is_empty() && Instant::now() < end => {
@@ -391,13 +393,13 @@ fn absent_is_reported_only_in_existing_directory(ground: &dyn TransportFixture) 
         ground.open_directory().stat_memory().unwrap(),
         MemoryObject::Absent
     );
-    let lost = ground.folder().join("gone/MEMORY.md");
+    let lost = ground.directory().join("gone/MEMORY.md");
     let probed = ground.transport().probe(&[&lost]).pop().unwrap();
-    assert_eq!(probed.unwrap_err().cause, FailureCause::NoFolder);
+    assert_eq!(probed.unwrap_err().cause, FailureCause::NoDirectory);
     let opened = ground.transport().open_directory(&lost).map(drop);
-    assert_eq!(opened.unwrap_err().cause, FailureCause::NoFolder);
-    ground.write("file", b"no folder");
-    let inside = ground.folder().join("file/MEMORY.md");
+    assert_eq!(opened.unwrap_err().cause, FailureCause::NoDirectory);
+    ground.write("file", b"no directory");
+    let inside = ground.directory().join("file/MEMORY.md");
     let probed = ground.transport().probe(&[&inside]).pop().unwrap();
     assert_eq!(probed.unwrap_err().cause, FailureCause::Refused);
 }
@@ -419,8 +421,8 @@ fn path_through_symlink_is_refused(ground: &dyn TransportFixture) {
 fn probe_results_are_ordered_and_independent(ground: &dyn TransportFixture) {
     ground.write("a", b"1");
     ground.write("c", b"333");
-    let folder = ground.folder();
-    let paths = ["a", "gone/b", "c", "d"].map(|name| folder.join(name));
+    let directory = ground.directory();
+    let paths = ["a", "gone/b", "c", "d"].map(|name| directory.join(name));
     let found = ground
         .transport()
         .probe(&paths.each_ref().map(PathBuf::as_path));
@@ -430,7 +432,10 @@ fn probe_results_are_ordered_and_independent(ground: &dyn TransportFixture) {
     };
     assert_eq!(found.len(), 4);
     assert_eq!(size(&found[0]), 1);
-    assert_eq!(found[1].as_ref().unwrap_err().cause, FailureCause::NoFolder);
+    assert_eq!(
+        found[1].as_ref().unwrap_err().cause,
+        FailureCause::NoDirectory
+    );
     assert_eq!(size(&found[2]), 3);
     assert_eq!(*found[3].as_ref().unwrap(), MemoryObject::Absent);
 }
@@ -448,16 +453,16 @@ fn special_files_are_reported_and_never_read(ground: &dyn TransportFixture) {
     for (number, odd) in special_files().into_iter().enumerate() {
         let name = format!("memory-{number}");
         ground.create_special_file(&name, &odd);
-        let path = ground.folder().join(name);
+        let path = ground.directory().join(name);
         let probed = ground.transport().probe(&[&path]).pop().unwrap();
         assert_eq!(probed.unwrap(), MemoryObject::Special(odd.clone()));
-        let folder = ground.transport().open_directory(&path).unwrap();
+        let directory = ground.transport().open_directory(&path).unwrap();
         assert_eq!(
-            folder.stat_memory().unwrap(),
+            directory.stat_memory().unwrap(),
             MemoryObject::Special(odd.clone())
         );
         // A FIFO does not hold us.
-        let read = folder.read_memory(&mut |_| panic!("{odd} was read"));
+        let read = directory.read_memory(&mut |_| panic!("{odd} was read"));
         assert!(read.is_err());
     }
 }
@@ -466,16 +471,16 @@ fn file_is_read_to_its_end(ground: &dyn TransportFixture) {
     let big: Vec<u8> = (0..400_000u32).flat_map(u32::to_le_bytes).collect();
     for bytes in [&b""[..], b"no newline", b"\r\n\0\xff", &big] {
         ground.write("MEMORY.md", bytes);
-        let folder = ground.open_directory();
-        assert!(read_file(folder.as_ref()) == bytes);
+        let directory = ground.open_directory();
+        assert!(read_file(directory.as_ref()) == bytes);
         assert!(
-            read_file(folder.as_ref()) == bytes,
+            read_file(directory.as_ref()) == bytes,
             "again from its beginning"
         );
-        let MemoryObject::File(looked) = folder.stat_memory().unwrap() else {
+        let MemoryObject::File(looked) = directory.stat_memory().unwrap() else {
             panic!("no file")
         };
-        let done = folder.read_memory(&mut |_| Ok(())).unwrap();
+        let done = directory.read_memory(&mut |_| Ok(())).unwrap();
         assert_eq!(done.stamp, looked.stamp);
         // A security module may have put its label on it.
         let (have, want) = (done.attributes, ground.read_attributes("MEMORY.md"));
@@ -499,19 +504,19 @@ fn sink_error_ends_the_read_and_is_returned(ground: &dyn TransportFixture) {
 }
 
 fn staged_file_has_exact_bytes_and_attributes(ground: &dyn TransportFixture) {
-    let folder = ground.open_directory();
+    let directory = ground.open_directory();
     let attributes = Attributes {
         mode: 0o640,
-        ..folder.inherited_attributes(STAGED_NAME).unwrap()
+        ..directory.inherited_attributes(STAGED_NAME).unwrap()
     };
     let content = &mut |sink: memory_shepherd::transport::ByteSink<'_>| {
         sink(b"first ")?;
         sink(b"")?;
         sink(b"second\0\xff")
     };
-    folder.stage(STAGED_NAME, content, &attributes).unwrap();
-    folder.link_staged(STAGED_NAME).unwrap();
-    let new = folder.staged_file_name(STAGED_NAME);
+    directory.stage(STAGED_NAME, content, &attributes).unwrap();
+    directory.link_staged(STAGED_NAME).unwrap();
+    let new = directory.staged_file_name(STAGED_NAME);
     assert_eq!(ground.bytes(&new).unwrap(), b"first second\0\xff");
     assert_eq!(ground.read_attributes(&new), attributes);
     assert_eq!(ground.probe_memory(), MemoryObject::Absent);
@@ -519,9 +524,9 @@ fn staged_file_has_exact_bytes_and_attributes(ground: &dyn TransportFixture) {
 }
 
 fn failed_stage_leaves_nothing(ground: &dyn TransportFixture) {
-    let folder = ground.open_directory();
-    let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
-    let staged = folder.stage(
+    let directory = ground.open_directory();
+    let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
+    let staged = directory.stage(
         STAGED_NAME,
         &mut |sink| {
             sink(b"half")?;
@@ -540,9 +545,9 @@ fn stage_does_not_overwrite_existing_name(ground: &dyn TransportFixture) {
             Some(odd) => ground.create_special_file("link", odd),
         }
         let name = if odd.is_some() { "link" } else { STAGED_NAME };
-        let folder = ground.open_directory();
-        let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
-        let staged = folder.stage(name, &mut |sink| sink(b"ours"), &attributes);
+        let directory = ground.open_directory();
+        let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
+        let staged = directory.stage(name, &mut |sink| sink(b"ours"), &attributes);
         assert_eq!(staged.unwrap_err().cause, FailureCause::Refused);
         assert_eq!(ground.odd(name), odd);
     }
@@ -552,11 +557,11 @@ fn stage_does_not_overwrite_existing_name(ground: &dyn TransportFixture) {
 
 fn swap_displaces_current_file(ground: &dyn TransportFixture) {
     ground.write("MEMORY.md", b"old");
-    let folder = ground.open_directory();
-    let new = stage_file(ground, folder.as_ref(), b"new");
+    let directory = ground.open_directory();
+    let new = stage_file(ground, directory.as_ref(), b"new");
     // A save that comes after everything was looked at.
     ground.write("MEMORY.md", b"saved just now");
-    let swapped = folder.swap(STAGED_NAME, new).unwrap();
+    let swapped = directory.swap(STAGED_NAME, new).unwrap();
     let method = match ground.can_exchange() {
         true => SwapMethod::Exchange,
         false => SwapMethod::TakeAway,
@@ -568,39 +573,39 @@ fn swap_displaces_current_file(ground: &dyn TransportFixture) {
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
     assert_eq!(ground.bytes(displaced).unwrap(), b"saved just now");
     assert_eq!(ground.names().len(), 2);
-    let names = folder.displaced_names(STAGED_NAME).unwrap();
+    let names = directory.displaced_names(STAGED_NAME).unwrap();
     assert_eq!(names, swapped.displaced);
 }
 
 fn swap_displaces_any_special_file(ground: &dyn TransportFixture) {
     for odd in special_files() {
         ground.create_special_file("MEMORY.md", &odd);
-        let folder = ground.open_directory();
-        let new = stage_file(ground, folder.as_ref(), b"new");
-        let swapped = folder.swap(STAGED_NAME, new).unwrap();
+        let directory = ground.open_directory();
+        let new = stage_file(ground, directory.as_ref(), b"new");
+        let swapped = directory.swap(STAGED_NAME, new).unwrap();
         assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
         assert_eq!(ground.odd(&swapped.displaced[0]), Some(odd.clone()));
         // Make room for the next one.
-        folder
+        directory
             .move_memory_aside(&format!("done-{}", ground.names().len()))
             .unwrap();
         if odd == SpecialFile::Directory {
             assert_eq!(
-                settle_and_collect(folder.as_ref(), &swapped.displaced[0]).0,
+                settle_and_collect(directory.as_ref(), &swapped.displaced[0]).0,
                 SettleOutcome::Kept(odd)
             );
             return; // It stays under that name; the others were tried before.
         }
         let displaced = &swapped.displaced[0];
-        settle_and_collect(folder.as_ref(), displaced);
-        assert!(folder.remove_special_file(displaced, &odd).unwrap());
+        settle_and_collect(directory.as_ref(), displaced);
+        assert!(directory.remove_special_file(displaced, &odd).unwrap());
     }
 }
 
 fn swap_without_memory_creates_it(ground: &dyn TransportFixture) {
-    let folder = ground.open_directory();
-    let new = stage_file(ground, folder.as_ref(), b"new");
-    let swapped = folder.swap(STAGED_NAME, new).unwrap();
+    let directory = ground.open_directory();
+    let new = stage_file(ground, directory.as_ref(), b"new");
+    let swapped = directory.swap(STAGED_NAME, new).unwrap();
     assert_eq!(swapped.method, SwapMethod::Create);
     assert!(swapped.displaced.is_empty());
     assert_eq!(ground.names(), ["MEMORY.md"]);
@@ -608,14 +613,14 @@ fn swap_without_memory_creates_it(ground: &dyn TransportFixture) {
 }
 
 fn swap_without_staged_file_fails(ground: &dyn TransportFixture) {
-    let folder = ground.open_directory();
-    let new = stage_file(ground, folder.as_ref(), b"new");
-    folder
-        .remove_name(&folder.staged_file_name(STAGED_NAME))
+    let directory = ground.open_directory();
+    let new = stage_file(ground, directory.as_ref(), b"new");
+    directory
+        .remove_name(&directory.staged_file_name(STAGED_NAME))
         .unwrap();
-    assert!(folder.swap(STAGED_NAME, new).is_err());
+    assert!(directory.swap(STAGED_NAME, new).is_err());
     ground.write("MEMORY.md", b"old");
-    assert!(folder.swap(STAGED_NAME, new).is_err());
+    assert!(directory.swap(STAGED_NAME, new).is_err());
     // Whatever it did, nothing is lost.
     let kept = ground
         .names()
@@ -626,93 +631,100 @@ fn swap_without_staged_file_fails(ground: &dyn TransportFixture) {
 
 fn swap_of_file_planted_at_staged_name_fails(ground: &dyn TransportFixture) {
     for old in [None, Some("old")] {
-        let folder = ground.open_directory();
-        let new = stage_file(ground, folder.as_ref(), b"new");
+        let directory = ground.open_directory();
+        let new = stage_file(ground, directory.as_ref(), b"new");
         if let Some(old) = old {
             ground.write("MEMORY.md", old.as_bytes());
         }
         // The name is free again for a file of the agent's own, of the same size.
-        folder
-            .remove_name(&folder.staged_file_name(STAGED_NAME))
+        directory
+            .remove_name(&directory.staged_file_name(STAGED_NAME))
             .unwrap();
         ground.write("planted", b"own");
-        ground.rename("planted", &folder.staged_file_name(STAGED_NAME));
+        ground.rename("planted", &directory.staged_file_name(STAGED_NAME));
         assert_eq!(
-            folder.swap(STAGED_NAME, new).unwrap_err().cause,
+            directory.swap(STAGED_NAME, new).unwrap_err().cause,
             FailureCause::Replaced
         );
         let mut kept = vec![ground.bytes("MEMORY.md").unwrap()];
-        for name in folder.displaced_names(STAGED_NAME).unwrap() {
+        for name in directory.displaced_names(STAGED_NAME).unwrap() {
             kept.push(ground.bytes(&name).unwrap());
-            folder.remove_name(&name).unwrap();
+            directory.remove_name(&name).unwrap();
         }
         assert!(kept.contains(&b"own".to_vec()));
         assert!(old.is_none_or(|old| kept.contains(&old.as_bytes().to_vec())));
-        folder.remove_name("MEMORY.md").unwrap();
+        directory.remove_name("MEMORY.md").unwrap();
         assert!(ground.names().is_empty());
     }
 }
 
 fn take_away_moves_the_memory_aside(ground: &dyn TransportFixture) {
-    let folder = ground.open_directory();
+    let directory = ground.open_directory();
     assert_eq!(
-        folder.move_memory_aside("aside").unwrap_err().cause,
+        directory.move_memory_aside("aside").unwrap_err().cause,
         FailureCause::Replaced
     );
     ground.write("MEMORY.md", b"old");
     ground.write("occupied", b"theirs");
-    assert!(folder.move_memory_aside("occupied").is_err());
+    assert!(directory.move_memory_aside("occupied").is_err());
     assert_eq!(ground.bytes("occupied").unwrap(), b"theirs");
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
-    folder.move_memory_aside("aside").unwrap();
+    directory.move_memory_aside("aside").unwrap();
     assert_eq!(ground.probe_memory(), MemoryObject::Absent);
-    let aside = folder.staged_file_name("aside");
+    let aside = directory.staged_file_name("aside");
     assert_eq!(ground.bytes(&aside).unwrap(), b"old");
     // It is found again, also by whoever takes over.
     let taken_over = [".shepherd-one", ".shepherd-two"].map(str::to_string);
-    folder.take_over_run("aside", &taken_over[..1]).unwrap();
+    directory.take_over_run("aside", &taken_over[..1]).unwrap();
     ground
         .open_directory()
         .take_over_run("aside", &taken_over[..1])
         .unwrap();
-    folder.take_over_run("aside", &taken_over).unwrap();
-    assert_eq!(folder.displaced_names("aside").unwrap(), [aside.as_str()]);
-    assert!(folder.exists(&aside).unwrap());
-    folder.remove_name(&aside).unwrap();
+    directory.take_over_run("aside", &taken_over).unwrap();
+    assert_eq!(
+        directory.displaced_names("aside").unwrap(),
+        [aside.as_str()]
+    );
+    assert!(directory.exists(&aside).unwrap());
+    directory.remove_name(&aside).unwrap();
     assert_eq!(ground.names(), ["occupied"]);
 }
 
 fn settle_inspects_and_removes(ground: &dyn TransportFixture) {
     ground.write("displaced", b"content");
-    let folder = ground.open_directory();
-    let (settled, seen) = settle_fully(ground, folder.as_ref(), "displaced");
+    let directory = ground.open_directory();
+    let (settled, seen) = settle_fully(ground, directory.as_ref(), "displaced");
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"content"]);
     assert!(ground.names().is_empty());
     // What is gone is settled.
-    let (settled, seen) = settle_fully(ground, folder.as_ref(), "displaced");
+    let (settled, seen) = settle_fully(ground, directory.as_ref(), "displaced");
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert!(seen.is_empty());
 }
 
 fn settle_waits_for_writer_and_reads_late_bytes(ground: &dyn TransportFixture) {
     ground.write("MEMORY.md", b"old");
-    let folder = ground.open_directory();
+    let directory = ground.open_directory();
     let mut writer = ground.open_writer("MEMORY.md");
-    let new = stage_file(ground, folder.as_ref(), b"new");
-    let displaced = folder.swap(STAGED_NAME, new).unwrap().displaced.remove(0);
+    let new = stage_file(ground, directory.as_ref(), b"new");
+    let displaced = directory
+        .swap(STAGED_NAME, new)
+        .unwrap()
+        .displaced
+        .remove(0);
     assert_eq!(
-        settle_and_collect(folder.as_ref(), &displaced),
+        settle_and_collect(directory.as_ref(), &displaced),
         (SettleOutcome::StillOpen, Vec::new())
     );
     writer(b" and late");
     assert_eq!(
-        settle_and_collect(folder.as_ref(), &displaced).0,
+        settle_and_collect(directory.as_ref(), &displaced).0,
         SettleOutcome::StillOpen
     );
     assert_eq!(ground.bytes(&displaced).unwrap(), b"old and late");
     drop(writer);
-    let (settled, seen) = settle_fully(ground, folder.as_ref(), &displaced);
+    let (settled, seen) = settle_fully(ground, directory.as_ref(), &displaced);
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"old and late"]);
     assert_eq!(ground.names(), ["MEMORY.md"]);
@@ -720,9 +732,9 @@ fn settle_waits_for_writer_and_reads_late_bytes(ground: &dyn TransportFixture) {
 
 fn settle_keeps_file_when_inspection_fails(ground: &dyn TransportFixture) {
     ground.write("displaced", b"content");
-    let folder = ground.open_directory();
+    let directory = ground.open_directory();
     let fail = || {
-        folder.settle("displaced", &mut |_| {
+        directory.settle("displaced", &mut |_| {
             Err(Error::new(ErrorKind::Host, "disk full"))
         })
     };
@@ -734,15 +746,15 @@ fn settle_keeps_file_when_inspection_fails(ground: &dyn TransportFixture) {
     assert_eq!(ground.bytes("displaced").unwrap(), b"content");
     // No lease is left behind: a writer can open it at once.
     ground.open_writer("displaced")(b"!");
-    let (_, seen) = settle_fully(ground, folder.as_ref(), "displaced");
+    let (_, seen) = settle_fully(ground, directory.as_ref(), "displaced");
     assert_eq!(seen.last().unwrap(), b"content!");
 }
 
 fn settle_removes_special_files_keeps_directories(ground: &dyn TransportFixture) {
-    let folder = ground.open_directory();
+    let directory = ground.open_directory();
     for odd in special_files() {
         ground.create_special_file("displaced", &odd);
-        let (settled, seen) = settle_and_collect(folder.as_ref(), "displaced");
+        let (settled, seen) = settle_and_collect(directory.as_ref(), "displaced");
         assert!(seen.is_empty());
         if odd == SpecialFile::Directory {
             assert_eq!(settled, SettleOutcome::Kept(odd));
@@ -753,50 +765,50 @@ fn settle_removes_special_files_keeps_directories(ground: &dyn TransportFixture)
         // It waits until it is described, and stays if it is something else by then.
         assert_eq!(ground.names(), ["displaced"]);
         assert!(
-            !folder
+            !directory
                 .remove_special_file("displaced", &SpecialFile::Directory)
                 .unwrap()
         );
-        assert!(folder.remove_special_file("displaced", &odd).unwrap());
+        assert!(directory.remove_special_file("displaced", &odd).unwrap());
         assert!(ground.names().is_empty());
-        assert!(folder.remove_special_file("displaced", &odd).unwrap());
+        assert!(directory.remove_special_file("displaced", &odd).unwrap());
     }
 }
 
 fn displaced_names_are_listed(ground: &dyn TransportFixture) {
-    let folder = ground.open_directory();
-    assert!(!folder.exists("name").unwrap());
+    let directory = ground.open_directory();
+    assert!(!directory.exists("name").unwrap());
     let holds = |name: &str, content: &[u8]| {
-        let held = folder.find_content(name, Digest::of(content));
+        let held = directory.find_content(name, Digest::of(content));
         held.unwrap().is_some()
     };
     assert!(!holds("name", b""));
-    assert!(folder.displaced_names("name").unwrap().is_empty());
-    let name = folder.staged_file_name("name");
+    assert!(directory.displaced_names("name").unwrap().is_empty());
+    let name = directory.staged_file_name("name");
     ground.write(&name, b"content");
-    assert!(folder.exists(&name).unwrap());
+    assert!(directory.exists(&name).unwrap());
     assert!(holds(&name, b"content"));
     assert!(!holds(&name, b"contents"));
-    assert_eq!(folder.displaced_names("name").unwrap(), [name.as_str()]);
+    assert_eq!(directory.displaced_names("name").unwrap(), [name.as_str()]);
     ground.create_special_file("link", &SpecialFile::Symlink(b"name".to_vec()));
-    assert!(folder.exists("link").unwrap());
+    assert!(directory.exists("link").unwrap());
     assert!(!holds("link", b"content"));
     ground.create_special_file("dangling", &SpecialFile::Symlink(b"nowhere".to_vec()));
-    assert!(folder.exists("dangling").unwrap());
-    folder.remove_name("link").unwrap();
+    assert!(directory.exists("dangling").unwrap());
+    directory.remove_name("link").unwrap();
     assert_eq!(ground.bytes(&name).unwrap(), b"content");
-    folder.remove_name(&name).unwrap();
-    folder.remove_name(&name).unwrap();
+    directory.remove_name(&name).unwrap();
+    directory.remove_name(&name).unwrap();
     assert_eq!(ground.names(), ["dangling"]);
 }
 
 fn extended_attributes_are_kept(ground: &dyn TransportFixture) {
-    let folder = ground.open_directory();
+    let directory = ground.open_directory();
     let attributes = Attributes {
         xattrs: vec![(b"user.colour".to_vec(), b"blue\0".to_vec())],
-        ..folder.inherited_attributes(STAGED_NAME).unwrap()
+        ..directory.inherited_attributes(STAGED_NAME).unwrap()
     };
-    let new = match folder.stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes) {
+    let new = match directory.stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes) {
         Ok(new) => new,
         Err(error) => {
             println!("skipped: no user attributes here: {error}");
@@ -804,9 +816,9 @@ fn extended_attributes_are_kept(ground: &dyn TransportFixture) {
             return;
         }
     };
-    folder.link_staged(STAGED_NAME).unwrap();
-    folder.swap(STAGED_NAME, new).unwrap();
-    let have = folder
+    directory.link_staged(STAGED_NAME).unwrap();
+    directory.swap(STAGED_NAME, new).unwrap();
+    let have = directory
         .read_memory(&mut |_| Ok(()))
         .unwrap()
         .attributes

@@ -550,7 +550,7 @@ fn damaged_journal_is_integrity_error() {
     assert!(record.exists());
 }
 
-/// Nothing is done in an agent's folder before the record is whole on the disk.
+/// Nothing is done in an agent's directory before the record is whole on the disk.
 #[test]
 fn truncated_journal_is_ignored() {
     let world = World::new(&["scout"]);

@@ -22,7 +22,7 @@ use crate::fixture::Site;
 
 fn demo_engine(demo: &Demo) -> Engine {
     let env = ConfigEnvironment {
-        cwd: demo.folder().to_path_buf(),
+        cwd: demo.directory().to_path_buf(),
         home: None,
         xdg_config_home: None,
         xdg_state_home: None,
@@ -134,7 +134,7 @@ fn demo_seal_fails_only_for_tampered_baseline() {
     let (_place, demo) = temporary_demo();
     let checked = std::process::Command::new("sha256sum")
         .args(["--check", "--quiet", ".checksums"])
-        .current_dir(demo.folder().join("baselines"))
+        .current_dir(demo.directory().join("baselines"))
         .output();
     let Ok(checked) = checked else {
         return; // No coreutils here.
@@ -192,7 +192,7 @@ fn temporary_demo_leaves_no_files_behind() {
 #[test]
 fn demo_writers_write_until_stopped() {
     let (_place, demo) = temporary_demo();
-    let path = |agent: &str| demo.folder().join(agent).join("MEMORY.md");
+    let path = |agent: &str| demo.directory().join(agent).join("MEMORY.md");
     let size = |agent: &str| fs::metadata(path(agent)).unwrap().len();
     let agents = [
         "agents/monitor-bot",
@@ -256,7 +256,14 @@ fn demo_host_agents_reset_undo_and_go_unreachable() {
     let engine = demo_engine(&demo);
     let state = |name: &str| engine.observe(engine.agent(name).unwrap()).state;
     let names = ["dock-watch", "customs-clerk"].map(str::to_string);
-    let read = |name: &String| fs::read(demo.folder().join("harbour").join(name).join("MEMORY.md"));
+    let read = |name: &String| {
+        fs::read(
+            demo.directory()
+                .join("harbour")
+                .join(name)
+                .join("MEMORY.md"),
+        )
+    };
     let before = names.each_ref().map(|name| read(name).unwrap());
     let apply = |plan: &Plan| {
         let ran = engine.apply_plan(plan, true, &AtomicBool::new(false), &mut |_| {});

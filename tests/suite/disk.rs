@@ -31,9 +31,9 @@ fn claimed_file_size_is_ignored() {
     for_each_disk_fixture(|ground| {
         // Files in /proc claim to be empty.
         let path = format!("/proc/{}/status", std::process::id());
-        let folder = ground.transport.open_directory(Path::new(&path)).unwrap();
+        let directory = ground.transport.open_directory(Path::new(&path)).unwrap();
         let mut bytes = Vec::new();
-        let file = folder.read_memory(&mut |piece| {
+        let file = directory.read_memory(&mut |piece| {
             bytes.extend_from_slice(piece);
             Ok(())
         });
@@ -43,8 +43,8 @@ fn claimed_file_size_is_ignored() {
         ground.write("MEMORY.md", b"old ");
         let mut bytes = Vec::new();
         let mut writer = ground.open_writer("MEMORY.md");
-        let folder = ground.open_directory();
-        let file = folder.read_memory(&mut |piece| {
+        let directory = ground.open_directory();
+        let file = directory.read_memory(&mut |piece| {
             if bytes.is_empty() {
                 writer(b"and new");
             }
@@ -62,9 +62,9 @@ fn read_of_growing_file_ends() {
     ground.write("MEMORY.md", b"old");
     let file = fs::File::options().write(true).open(ground.memory_path());
     let file = file.unwrap();
-    let folder = ground.open_directory();
+    let directory = ground.open_directory();
     let (mut size, mut seen) = (0, 0);
-    let read = folder.read_memory(&mut |piece| {
+    let read = directory.read_memory(&mut |piece| {
         seen += piece.len() as u64;
         size = seen + (1 << 20);
         assert!(seen < 1 << 30, "it never ends");
@@ -77,7 +77,7 @@ fn read_of_growing_file_ends() {
     drop(file);
     // Settled, it is read to its end.
     let mut whole = 0;
-    let settled = folder.settle("MEMORY.md", &mut |read| {
+    let settled = directory.settle("MEMORY.md", &mut |read| {
         read(&mut |piece| {
             whole += piece.len() as u64;
             Ok(())
@@ -100,8 +100,8 @@ fn file_larger_than_any_disk_is_refused() {
             println!("skipped: no sparse files here: {error}");
             return;
         }
-        let folder = ground.open_directory();
-        let error = folder
+        let directory = ground.open_directory();
+        let error = directory
             .read_memory(&mut |_| panic!("it was read"))
             .unwrap_err();
         assert_eq!(error.cause, FailureCause::Refused);
@@ -109,7 +109,7 @@ fn file_larger_than_any_disk_is_refused() {
         assert!(error.message().contains("more than 16 GiB"), "{error}");
         assert!(error.hints()[0].contains("truncate"), "{error:?}");
         assert!(
-            folder
+            directory
                 .settle(
                     "MEMORY.md",
                     &mut |read| Ok(read(&mut |_| Ok(())).map(drop)?)
@@ -124,21 +124,21 @@ fn file_larger_than_any_disk_is_refused() {
 fn open_directory_survives_swapped_path() {
     for_each_disk_fixture(|ground| {
         ground.write("MEMORY.md", b"old");
-        let folder = ground.open_directory();
+        let directory = ground.open_directory();
         let elsewhere = ground.dir.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         fs::write(elsewhere.join("MEMORY.md"), "precious").unwrap();
         let away = ground.dir.path().join("away");
-        fs::rename(ground.folder(), &away).unwrap();
+        fs::rename(ground.directory(), &away).unwrap();
         symlink(&elsewhere, ground.dir.path().join("agent")).unwrap();
-        assert_eq!(read_file(folder.as_ref()), b"old");
-        let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
-        let new = folder
+        assert_eq!(read_file(directory.as_ref()), b"old");
+        let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
+        let new = directory
             .stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
-        folder.link_staged(STAGED_NAME).unwrap();
-        let swapped = folder.swap(STAGED_NAME, new).unwrap();
-        settle_fully(ground, folder.as_ref(), &swapped.displaced[0]);
+        directory.link_staged(STAGED_NAME).unwrap();
+        let swapped = directory.swap(STAGED_NAME, new).unwrap();
+        settle_fully(ground, directory.as_ref(), &swapped.displaced[0]);
         assert_eq!(fs::read(away.join("MEMORY.md")).unwrap(), b"new");
         assert_eq!(sorted_names(&elsewhere), ["MEMORY.md"]);
         assert_eq!(fs::read(elsewhere.join("MEMORY.md")).unwrap(), b"precious");
@@ -148,12 +148,12 @@ fn open_directory_survives_swapped_path() {
 #[test]
 fn unfinished_new_file_has_a_known_name() {
     let ground = DiskFixture::new(false);
-    let folder = ground.open_directory();
+    let directory = ground.open_directory();
     ground.write(&format!("{STAGED_NAME}-new"), b"");
     // It is that name and no other that is used.
-    folder.inherited_attributes(STAGED_NAME).unwrap_err();
-    folder.remove_unfinished_staging(STAGED_NAME).unwrap();
-    folder.inherited_attributes(STAGED_NAME).unwrap();
+    directory.inherited_attributes(STAGED_NAME).unwrap_err();
+    directory.remove_unfinished_staging(STAGED_NAME).unwrap();
+    directory.inherited_attributes(STAGED_NAME).unwrap();
     assert!(ground.names().is_empty());
 }
 
@@ -161,13 +161,13 @@ fn unfinished_new_file_has_a_known_name() {
 fn created_memory_inherits_directory_owner() {
     for_each_disk_fixture(|ground| {
         let permissions = fs::Permissions::from_mode(0o2751);
-        fs::set_permissions(ground.folder(), permissions).unwrap();
+        fs::set_permissions(ground.directory(), permissions).unwrap();
         let inherited = ground
             .open_directory()
             .inherited_attributes(STAGED_NAME)
             .unwrap();
         assert_eq!(inherited.mode, 0o640);
-        let meta = fs::metadata(ground.folder()).unwrap();
+        let meta = fs::metadata(ground.directory()).unwrap();
         assert_eq!((inherited.uid, inherited.gid), (meta.uid(), meta.gid()));
     });
 }
@@ -175,7 +175,7 @@ fn created_memory_inherits_directory_owner() {
 #[test]
 fn created_memory_is_not_world_writable() {
     for_each_disk_fixture(|ground| {
-        for (folder, memory) in [
+        for (directory, memory) in [
             (0o1777, 0o644),
             (0o777, 0o664),
             (0o2775, 0o664),
@@ -183,11 +183,11 @@ fn created_memory_is_not_world_writable() {
             (0o720, 0o620),
             (0o500, 0o600),
         ] {
-            fs::set_permissions(ground.folder(), fs::Permissions::from_mode(folder)).unwrap();
+            fs::set_permissions(ground.directory(), fs::Permissions::from_mode(directory)).unwrap();
             let inherited = ground.open_directory().inherited_attributes(STAGED_NAME);
-            // A folder without the right to write is for root alone.
+            // A directory without the right to write is for root alone.
             if let Ok(inherited) = inherited {
-                assert_eq!(inherited.mode, memory, "{folder:o}");
+                assert_eq!(inherited.mode, memory, "{directory:o}");
             }
         }
     });
@@ -206,11 +206,11 @@ fn staged_file_gets_recorded_owner_and_mode() {
             mode: 0o4751,
             xattrs: Vec::new(),
         };
-        let folder = ground.open_directory();
-        folder
+        let directory = ground.open_directory();
+        directory
             .stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
-        folder.link_staged(STAGED_NAME).unwrap();
+        directory.link_staged(STAGED_NAME).unwrap();
         assert_eq!(
             ground.read_attributes(STAGED_NAME),
             attributes.for_new_file()
@@ -226,7 +226,7 @@ fn foreign_hard_link_is_special_only_while_linked() {
         return;
     }
     for_each_disk_fixture(|ground| {
-        chown(ground.folder(), Some(65534), Some(65534)).unwrap();
+        chown(ground.directory(), Some(65534), Some(65534)).unwrap();
         ground.write("MEMORY.md", b"theirs");
         chown(ground.memory_path(), Some(1234), None).unwrap();
         assert!(matches!(ground.probe_memory(), MemoryObject::File(_)));
@@ -248,7 +248,7 @@ fn foreign_hard_link_is_special_only_while_linked() {
             ground.probe_memory(),
             MemoryObject::Special(SpecialFile::ForeignHardLink(0))
         );
-        // A link to a file of the folder's owner is the agent's own affair.
+        // A link to a file of the directory's owner is the agent's own affair.
         chown(&other, Some(65534), None).unwrap();
         assert!(matches!(ground.probe_memory(), MemoryObject::File(_)));
     });
@@ -257,15 +257,19 @@ fn foreign_hard_link_is_special_only_while_linked() {
 #[test]
 fn device_is_special_and_not_read() {
     for_each_disk_fixture(|ground| {
-        let folder = ground
+        let directory = ground
             .transport
             .open_directory(Path::new("/dev/null"))
             .unwrap();
         assert_eq!(
-            folder.stat_memory().unwrap(),
+            directory.stat_memory().unwrap(),
             MemoryObject::Special(SpecialFile::Device)
         );
-        assert!(folder.read_memory(&mut |_| panic!("it was read")).is_err());
+        assert!(
+            directory
+                .read_memory(&mut |_| panic!("it was read"))
+                .is_err()
+        );
     });
 }
 
@@ -273,10 +277,10 @@ fn device_is_special_and_not_read() {
 fn file_opened_while_settling_is_not_removed() {
     for_each_disk_fixture(|ground| {
         ground.write("displaced", b"old");
-        let path = ground.folder().join("displaced");
-        let folder = ground.open_directory();
+        let path = ground.directory().join("displaced");
+        let directory = ground.open_directory();
         let mut looks = 0;
-        let settled = folder.settle("displaced", &mut |_| {
+        let settled = directory.settle("displaced", &mut |_| {
             looks += 1;
             // The lease makes this fail at once, and asks for it to be given up.
             let opened = fs::File::options()
@@ -289,7 +293,7 @@ fn file_opened_while_settling_is_not_removed() {
         assert_eq!((settled.unwrap(), looks), (SettleOutcome::StillOpen, 1));
         // It was given up: the agent can write, and is heard.
         ground.open_writer("displaced")(b" and new");
-        let (settled, seen) = settle_fully(ground, folder.as_ref(), "displaced");
+        let (settled, seen) = settle_fully(ground, directory.as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
         assert_eq!(seen, [b"old and new"]);
     });
@@ -299,10 +303,10 @@ fn file_opened_while_settling_is_not_removed() {
 fn opener_waiting_for_lease_is_let_in() {
     for_each_disk_fixture(|ground| {
         ground.write("displaced", b"old");
-        let path = ground.folder().join("displaced");
-        let folder = ground.open_directory();
+        let path = ground.directory().join("displaced");
+        let directory = ground.open_directory();
         let mut opener = None;
-        let settled = folder.settle("displaced", &mut |_| {
+        let settled = directory.settle("displaced", &mut |_| {
             if opener.is_none() {
                 let theirs = path.clone();
                 let thread = thread::spawn(move || fs::File::options().append(true).open(theirs));
@@ -323,7 +327,7 @@ fn opener_waiting_for_lease_is_let_in() {
         file.write_all(b" and new").unwrap();
         drop(file);
         assert_eq!(
-            settle_and_collect(folder.as_ref(), "displaced").1,
+            settle_and_collect(directory.as_ref(), "displaced").1,
             [b"old and new"]
         );
     });
@@ -332,14 +336,14 @@ fn opener_waiting_for_lease_is_let_in() {
 #[test]
 fn failed_swap_puts_memory_back() {
     let ground = DiskFixture::new(false);
-    let folder = ground.open_directory();
-    let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
+    let directory = ground.open_directory();
+    let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
     let content = &mut |sink: memory_shepherd::transport::ByteSink<'_>| sink(b"new");
-    let new = folder.stage(STAGED_NAME, content, &attributes).unwrap();
-    folder.link_staged(STAGED_NAME).unwrap();
+    let new = directory.stage(STAGED_NAME, content, &attributes).unwrap();
+    directory.link_staged(STAGED_NAME).unwrap();
     ground.write("MEMORY.md", b"old");
-    folder.remove_name(STAGED_NAME).unwrap();
-    folder.swap(STAGED_NAME, new).unwrap_err();
+    directory.remove_name(STAGED_NAME).unwrap();
+    directory.swap(STAGED_NAME, new).unwrap_err();
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
     assert_eq!(ground.names(), ["MEMORY.md"]);
 }
@@ -347,24 +351,24 @@ fn failed_swap_puts_memory_back() {
 #[test]
 fn displaced_name_is_not_guessable() {
     let ground = DiskFixture::new(false);
-    let folder = ground.open_directory();
-    let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
+    let directory = ground.open_directory();
+    let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
     let mut taken = Vec::new();
     for _ in 0..2 {
         ground.write("MEMORY.md", b"old");
         let content = &mut |sink: memory_shepherd::transport::ByteSink<'_>| sink(b"new");
-        let new = folder.stage(STAGED_NAME, content, &attributes).unwrap();
-        folder.link_staged(STAGED_NAME).unwrap();
+        let new = directory.stage(STAGED_NAME, content, &attributes).unwrap();
+        directory.link_staged(STAGED_NAME).unwrap();
         // Names that look alike are not ours.
         ground.write(&format!("{STAGED_NAME}-0"), b"theirs");
         ground.write(&format!("{STAGED_NAME}.shepherd-0"), b"theirs");
-        folder.link_staged(STAGED_NAME).unwrap();
-        let swapped = folder.swap(STAGED_NAME, new).unwrap();
+        directory.link_staged(STAGED_NAME).unwrap();
+        let swapped = directory.swap(STAGED_NAME, new).unwrap();
         assert_eq!(
-            folder.displaced_names(STAGED_NAME).unwrap(),
+            directory.displaced_names(STAGED_NAME).unwrap(),
             swapped.displaced
         );
-        folder.remove_name(&swapped.displaced[0]).unwrap();
+        directory.remove_name(&swapped.displaced[0]).unwrap();
         taken.extend(swapped.displaced);
     }
     assert_ne!(taken[0], taken[1]);
@@ -383,10 +387,10 @@ fn write_during_leaseless_inspection_is_not_removed() {
         ..ground
     };
     ground.write("displaced", b"old");
-    let folder = ground.open_directory();
+    let directory = ground.open_directory();
     let mut inspected = 0;
     let mut settle_once = || {
-        folder.settle("displaced", &mut |read| {
+        directory.settle("displaced", &mut |read| {
             read(&mut |_| Ok(()))?;
             inspected += 1;
             ground.open_writer("displaced")(b" and new");
@@ -398,7 +402,7 @@ fn write_during_leaseless_inspection_is_not_removed() {
     ground.advance_past_second_check();
     assert_eq!(settle_once().unwrap(), SettleOutcome::StillOpen);
     assert_eq!(inspected, 1);
-    let (settled, seen) = settle_fully(&ground, folder.as_ref(), "displaced");
+    let (settled, seen) = settle_fully(&ground, directory.as_ref(), "displaced");
     assert_eq!(settled, SettleOutcome::Removed { was_watched: false });
     assert_eq!(seen, [b"old and new"]);
     assert!(ground.names().is_empty());
@@ -412,22 +416,22 @@ fn unwatched_files_settle_together() {
         settles_twice: true,
         ..ground
     };
-    let folder = ground.open_directory();
+    let directory = ground.open_directory();
     for name in ["one", "two"] {
         ground.write(name, b"old");
         assert_eq!(
-            settle_and_collect(folder.as_ref(), name).0,
+            settle_and_collect(directory.as_ref(), name).0,
             SettleOutcome::StillOpen
         );
     }
-    let due = folder.next_settle_time().unwrap();
+    let due = directory.next_settle_time().unwrap();
     ground.advance_past_second_check();
     assert!(due <= ground.clock.instant());
     for name in ["one", "two"] {
-        let settled = settle_and_collect(folder.as_ref(), name).0;
+        let settled = settle_and_collect(directory.as_ref(), name).0;
         assert_eq!(settled, SettleOutcome::Removed { was_watched: false });
     }
-    assert_eq!(folder.next_settle_time(), None);
+    assert_eq!(directory.next_settle_time(), None);
 }
 
 #[test]
@@ -440,9 +444,9 @@ fn foreign_hard_link_is_kept() {
         let other = ground.dir.path().join("other");
         fs::write(&other, "theirs").unwrap();
         chown(&other, Some(1234), None).unwrap();
-        fs::hard_link(&other, ground.folder().join("displaced")).unwrap();
-        let folder = ground.open_directory();
-        let (settled, seen) = settle_and_collect(folder.as_ref(), "displaced");
+        fs::hard_link(&other, ground.directory().join("displaced")).unwrap();
+        let directory = ground.open_directory();
+        let (settled, seen) = settle_and_collect(directory.as_ref(), "displaced");
         assert_eq!(
             settled,
             SettleOutcome::Kept(SpecialFile::ForeignHardLink(1234))
@@ -451,7 +455,7 @@ fn foreign_hard_link_is_kept() {
         assert_eq!(ground.bytes("displaced").unwrap(), b"theirs");
         // As its only name it is settled like any other.
         fs::remove_file(&other).unwrap();
-        let (settled, seen) = settle_fully(ground, folder.as_ref(), "displaced");
+        let (settled, seen) = settle_fully(ground, directory.as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
         assert_eq!(seen, [b"theirs"]);
     });
@@ -466,7 +470,7 @@ fn second_link_of_own_memory_is_removed() {
     for_each_disk_fixture(|ground| {
         ground.write("MEMORY.md", b"new");
         chown(ground.memory_path(), Some(1234), None).unwrap();
-        fs::hard_link(ground.memory_path(), ground.folder().join("displaced")).unwrap();
+        fs::hard_link(ground.memory_path(), ground.directory().join("displaced")).unwrap();
         let (settled, seen) = settle_and_collect(ground.open_directory().as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
         assert!(seen.is_empty());
@@ -482,15 +486,15 @@ fn unread_refuses_foreign_hard_link() {
     }
     for_each_disk_fixture(|ground| {
         ground.write("MEMORY.md", b"old");
-        let folder = ground.open_directory();
-        assert_eq!(folder.stat_leased_memory().unwrap().stamp.size, 3);
+        let directory = ground.open_directory();
+        assert_eq!(directory.stat_leased_memory().unwrap().stamp.size, 3);
         let other = ground.dir.path().join("other");
         fs::write(&other, "theirs").unwrap();
         chown(&other, Some(1234), None).unwrap();
         fs::remove_file(ground.memory_path()).unwrap();
         fs::hard_link(&other, ground.memory_path()).unwrap();
         assert_eq!(
-            folder.stat_leased_memory().unwrap_err().cause,
+            directory.stat_leased_memory().unwrap_err().cause,
             FailureCause::Replaced
         );
     });
@@ -499,8 +503,8 @@ fn unread_refuses_foreign_hard_link() {
 #[test]
 fn file_replacing_symlink_is_not_removed_unread() {
     let ground = DiskFixture::new(true);
-    let folder = ground.open_directory();
-    let (away, path) = (ground.dir.path().join("away"), ground.folder());
+    let directory = ground.open_directory();
+    let (away, path) = (ground.dir.path().join("away"), ground.directory());
     let over = Arc::new(AtomicBool::new(false));
     let racer = thread::spawn({
         let (path, over) = (path.join("displaced"), Arc::clone(&over));
@@ -518,7 +522,7 @@ fn file_replacing_symlink_is_not_removed_unread() {
         while fs::symlink_metadata(path.join("displaced")).is_err() {
             thread::yield_now();
         }
-        let (settled, seen) = settle_and_collect(folder.as_ref(), "displaced");
+        let (settled, seen) = settle_and_collect(directory.as_ref(), "displaced");
         if let SettleOutcome::Removed { .. } = settled
             && seen.is_empty()
         {
@@ -535,7 +539,7 @@ fn racing_swaps_and_renames_lose_nothing() {
     for_each_disk_fixture(|ground| {
         const SAVES: usize = 300;
         ground.write("MEMORY.md", b"start");
-        let path = ground.folder();
+        let path = ground.directory();
         let racer = thread::spawn({
             let path = path.clone();
             move || {
@@ -547,25 +551,25 @@ fn racing_swaps_and_renames_lose_nothing() {
                 }
             }
         });
-        let folder = ground.open_directory();
+        let directory = ground.open_directory();
         let mut number = 0;
         let mut seen = String::new();
         loop {
             let finished = racer.is_finished();
             number += 1;
             let name = format!("{STAGED_NAME}{number}");
-            let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
-            let new = folder
+            let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
+            let new = directory
                 .stage(&name, &mut |sink| sink(b"new"), &attributes)
                 .unwrap();
-            folder.link_staged(&name).unwrap();
-            match folder.swap(&name, new) {
+            directory.link_staged(&name).unwrap();
+            match directory.swap(&name, new) {
                 Ok(_) => {}
                 Err(error) => assert_eq!(error.cause, FailureCause::Replaced),
             }
-            for world_with_kept_directory in folder.displaced_names(&name).unwrap() {
+            for world_with_kept_directory in directory.displaced_names(&name).unwrap() {
                 let (settled, content) =
-                    settle_fully(ground, folder.as_ref(), &world_with_kept_directory);
+                    settle_fully(ground, directory.as_ref(), &world_with_kept_directory);
                 assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
                 seen.push_str(str::from_utf8(&content[0]).unwrap());
             }
@@ -611,8 +615,8 @@ fn xattr_flood_is_bounded() {
         if made < count {
             println!("only {made} of {count} attributes of {size} bytes fit");
         }
-        let folder = ground.open_directory();
-        let read = folder.read_memory(&mut |_| Ok(())).unwrap();
+        let directory = ground.open_directory();
+        let read = directory.read_memory(&mut |_| Ok(())).unwrap();
         let xattrs = &read.attributes.xattrs;
         let sum: usize = xattrs
             .iter()
@@ -622,12 +626,16 @@ fn xattr_flood_is_bounded() {
         assert!(made < count || read.dropped_xattrs > 0);
         assert!(made == 0 || !xattrs.is_empty() || read.dropped_xattrs > 0);
         let attributes = read.attributes;
-        let new = folder
+        let new = directory
             .stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes)
             .unwrap();
-        folder.link_staged(STAGED_NAME).unwrap();
-        let displaced = folder.swap(STAGED_NAME, new).unwrap().displaced.remove(0);
-        settle_fully(&ground, folder.as_ref(), &displaced);
+        directory.link_staged(STAGED_NAME).unwrap();
+        let displaced = directory
+            .swap(STAGED_NAME, new)
+            .unwrap()
+            .displaced
+            .remove(0);
+        settle_fully(&ground, directory.as_ref(), &displaced);
         assert_eq!(ground.names(), ["MEMORY.md"]);
     }
 }
@@ -654,33 +662,33 @@ fn default_acl() -> Vec<u8> {
 fn default_acl_applies_only_to_created_files() {
     for_each_disk_fixture(|ground| {
         ground.write("MEMORY.md", b"old");
-        let folder = fs::File::open(ground.folder()).unwrap();
+        let directory = fs::File::open(ground.directory()).unwrap();
         let name = "system.posix_acl_default";
         let flags = rustix::fs::XattrFlags::empty();
-        if let Err(error) = rustix::fs::fsetxattr(&folder, name, &default_acl(), flags) {
+        if let Err(error) = rustix::fs::fsetxattr(&directory, name, &default_acl(), flags) {
             println!("skipped: no access control lists here: {error}");
             return;
         }
-        let folder = ground.open_directory();
-        let kept = || folder.read_memory(&mut |_| Ok(())).unwrap().attributes;
+        let directory = ground.open_directory();
+        let kept = || directory.read_memory(&mut |_| Ok(())).unwrap().attributes;
         let old = kept();
         assert!(old.xattrs.is_empty());
-        let new = folder
+        let new = directory
             .stage(STAGED_NAME, &mut |sink| sink(b"new"), &old)
             .unwrap();
-        folder.link_staged(STAGED_NAME).unwrap();
-        folder.swap(STAGED_NAME, new).unwrap();
+        directory.link_staged(STAGED_NAME).unwrap();
+        directory.swap(STAGED_NAME, new).unwrap();
         assert!(kept().xattrs.is_empty());
         assert_eq!(ground.read_attributes("MEMORY.md"), old);
         // A created one gets the list.
-        folder.move_memory_aside("aside").unwrap();
-        let inherited = folder.inherited_attributes(STAGED_NAME).unwrap();
+        directory.move_memory_aside("aside").unwrap();
+        let inherited = directory.inherited_attributes(STAGED_NAME).unwrap();
         assert_eq!(inherited.xattrs.len(), 1);
-        let new = folder
+        let new = directory
             .stage("created", &mut |sink| sink(b"new"), &inherited)
             .unwrap();
-        folder.link_staged("created").unwrap();
-        folder.swap("created", new).unwrap();
+        directory.link_staged("created").unwrap();
+        directory.swap("created", new).unwrap();
         assert_eq!(kept().xattrs, inherited.xattrs);
     });
 }

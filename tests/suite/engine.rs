@@ -86,7 +86,7 @@ fn unreadable_directory_is_error_not_missing() {
     );
     fs::write(
         world.agent_directory("scout"),
-        "a file where the folder was",
+        "a file where the directory was",
     )
     .unwrap();
     assert_eq!(world.observe("scout").state, State::Error);
@@ -205,9 +205,12 @@ fn missing_memory_is_created_with_directory_owner() {
     }
     let ran = world.reset();
     assert!(ran.assert_ok().entries.is_empty());
-    let folder = fs::metadata(world.agent_directory("scout")).unwrap();
+    let directory = fs::metadata(world.agent_directory("scout")).unwrap();
     let memory = fs::metadata(world.memory_path("scout")).unwrap();
-    assert_eq!((memory.uid(), memory.gid()), (folder.uid(), folder.gid()));
+    assert_eq!(
+        (memory.uid(), memory.gid()),
+        (directory.uid(), directory.gid())
+    );
     assert_eq!(permission_bits(&world.memory_path("scout")), 0o640);
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     assert_eq!(
@@ -243,16 +246,16 @@ fn symlink_memory_is_described_and_displaced() {
 
 #[test]
 fn fifo_and_directory_are_displaced() {
-    let world = World::new(&["fifo", "folder"]);
-    // Nobody takes the folder for a mistake in the config.
+    let world = World::new(&["fifo", "directory"]);
+    // Nobody takes the directory for a mistake in the config.
     assert_eq!(world.reset().report.worst_kind(), None);
     fs::remove_file(world.memory_path("fifo")).unwrap();
-    fs::remove_file(world.memory_path("folder")).unwrap();
+    fs::remove_file(world.memory_path("directory")).unwrap();
     make_fifo(&world.memory_path("fifo"));
-    fs::create_dir(world.memory_path("folder")).unwrap();
-    fs::write(world.memory_path("folder").join("inside"), "kept").unwrap();
+    fs::create_dir(world.memory_path("directory")).unwrap();
+    fs::write(world.memory_path("directory").join("inside"), "kept").unwrap();
     let ran = world.reset();
-    for agent in ["fifo", "folder"] {
+    for agent in ["fifo", "directory"] {
         assert_eq!(
             ran.result_of(agent).outcome,
             Outcome::Ok,
@@ -264,16 +267,16 @@ fn fifo_and_directory_are_displaced() {
         assert_eq!(world.read_memory(agent), BASELINE.as_bytes());
     }
     assert!(world.leftovers("fifo").is_empty());
-    let [inside] = world.leftovers("folder").try_into().unwrap();
+    let [inside] = world.leftovers("directory").try_into().unwrap();
     let kept = inside.strip_suffix("/inside").unwrap();
     assert!(
-        ran.result_of("folder")
+        ran.result_of("directory")
             .note
             .as_ref()
             .unwrap()
             .contains(kept)
     );
-    let inside = world.agent_directory("folder").join(&inside);
+    let inside = world.agent_directory("directory").join(&inside);
     assert_eq!(fs::read(inside).unwrap(), b"kept");
     assert!(world.pending_journals().is_empty());
 }
@@ -283,7 +286,7 @@ fn foreign_hard_link_is_never_archived() {
     if !is_root() {
         return;
     }
-    // The test runs as root, so "neither the folder's owner nor us" needs a
+    // The test runs as root, so "neither the directory's owner nor us" needs a
     // third user.
     let world = World::new(&["scout"]);
     chown(world.agent_directory("scout"), Some(65534), Some(65534)).unwrap();
@@ -452,8 +455,12 @@ fn archive_directories_and_entries_are_private() {
     world.write_scratch("scout", "- note\n");
     let ran = world.reset();
     let archive = world.archive_directory();
-    for folder in ["", "scout", ".shepherd", ".shepherd/tx", ".shepherd/locks"] {
-        assert_eq!(permission_bits(&archive.join(folder)), 0o700, "{folder}");
+    for directory in ["", "scout", ".shepherd", ".shepherd/tx", ".shepherd/locks"] {
+        assert_eq!(
+            permission_bits(&archive.join(directory)),
+            0o700,
+            "{directory}"
+        );
     }
     assert_eq!(
         permission_bits(&archive.join(&ran.assert_ok().entries[0].path)),
@@ -599,11 +606,11 @@ fn entries_of_one_minute_never_overwrite() {
 fn symlink_at_entry_name_is_not_followed() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- one\n");
-    let folder = world.archive_directory().join("scout");
-    fs::create_dir_all(&folder).unwrap();
+    let directory = world.archive_directory().join("scout");
+    fs::create_dir_all(&directory).unwrap();
     let target = world.root.join("precious");
     fs::write(&target, "secret").unwrap();
-    symlink(&target, folder.join("2026-03-14_0900.md")).unwrap();
+    symlink(&target, directory.join("2026-03-14_0900.md")).unwrap();
     let ran = world.reset();
     assert!(
         ran.assert_ok().entries[0]
@@ -669,7 +676,7 @@ fn cancel_leaves_the_rest_not_started() {
 fn memory_is_read_only_when_its_stamp_changed() {
     let world = World::new(&["scout"]);
     let fake = FakeTransport::new(world.clock.clone());
-    fake.make_folder(world.agent_directory("scout"), 1000, 1000, 0o755);
+    fake.make_directory(world.agent_directory("scout"), 1000, 1000, 0o755);
     let memory = world.memory_path("scout");
     fake.write_file(&memory, format!("{BASELINE}- one\n").as_bytes());
     let engine = world.engine_with_transport(Arc::new(fake.clone()));
@@ -707,12 +714,12 @@ fn archive_group_can_read_everything() {
     let engine = world.engine_with_archive_group(4321);
     let ran = world.reset_with_engine(&engine);
     let archive = world.archive_directory();
-    for folder in ["", "scout", ".shepherd", ".shepherd/locks", ".shepherd/tx"] {
-        let meta = fs::metadata(archive.join(folder)).unwrap();
+    for directory in ["", "scout", ".shepherd", ".shepherd/locks", ".shepherd/tx"] {
+        let meta = fs::metadata(archive.join(directory)).unwrap();
         assert_eq!(
             (meta.gid(), meta.mode() & 0o7777),
             (4321, 0o2750),
-            "{folder}"
+            "{directory}"
         );
     }
     let entry = ran.assert_ok().entries[0].path.clone();

@@ -30,7 +30,7 @@ baseline=monitor-bot-MEMORY.md
 archive_subdir=monitor
 ";
 
-/// A folder with a fleet of two agents, CLEAN at first.
+/// A directory with a fleet of two agents, CLEAN at first.
 pub struct Site {
     _temporary: TempDir,
     pub dir: PathBuf,
@@ -91,7 +91,7 @@ impl Site {
         String::from_utf8_lossy(&fs::read(self.path(name)).unwrap()).into_owned()
     }
 
-    /// The program, to be run in the folder.
+    /// The program, to be run in the directory.
     pub fn command(&self) -> Command {
         let mut command = Command::new(PROGRAM_PATH);
         command
@@ -117,12 +117,12 @@ impl Site {
         }
     }
 
-    /// Everything in the folder: kind, mode, owner, times and content.
+    /// Everything in the directory: kind, mode, owner, times and content.
     pub fn snapshot_files(&self) -> BTreeMap<PathBuf, String> {
         let mut tree = BTreeMap::new();
-        let mut folders = vec![self.dir.clone()];
-        while let Some(folder) = folders.pop() {
-            for item in fs::read_dir(folder).unwrap() {
+        let mut directories = vec![self.dir.clone()];
+        while let Some(directory) = directories.pop() {
+            for item in fs::read_dir(directory).unwrap() {
                 let path = item.unwrap().path();
                 let meta = fs::symlink_metadata(&path).unwrap();
                 let content = match meta.is_file() {
@@ -137,7 +137,7 @@ impl Site {
                 );
                 let what = format!("{:o} {} {times:?} {content:?}", meta.mode(), meta.ino());
                 if meta.is_dir() {
-                    folders.push(path.clone());
+                    directories.push(path.clone());
                 }
                 tree.insert(path, what);
             }

@@ -87,7 +87,7 @@ fn sweep_observes_only_unwatched_changes() {
     let world = World::new(&["a", "b"]);
     world.write_scratch("a", "");
     world.write_scratch("b", "");
-    // Who writes through these is not seen in the folders that are watched.
+    // Who writes through these is not seen in the directories that are watched.
     let engine = Arc::new(world.engine());
     let elsewhere = world.root.join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
@@ -173,19 +173,19 @@ fn thousand_remote_agents(latency: Duration) -> (World, HashMap<String, FakeTran
         let host = format!("host-{number:02}");
         let fake = FakeTransport::new(Arc::new(SystemClock));
         for number in 0..AGENTS_PER_HOST {
-            let folder = format!("/agents/{number}");
-            fake.make_folder(&folder, 1000, 1000, 0o755);
+            let directory = format!("/agents/{number}");
+            fake.make_directory(&directory, 1000, 1000, 0o755);
             fake.write_file(
-                format!("{folder}/MEMORY.md"),
+                format!("{directory}/MEMORY.md"),
                 format!("{BASELINE}- a note\n").as_bytes(),
             );
             let lines = format!(
-                "remote_host = {host}\nremote_memory = {folder}/MEMORY.md\nbaseline = shared.md"
+                "remote_host = {host}\nremote_memory = {directory}/MEMORY.md\nbaseline = shared.md"
             );
             world.add_agent(&format!("{host}-agent-{number:02}"), &lines);
         }
-        for folder in ["/", "/agents"] {
-            fake.make_folder(folder, 0, 0, 0o755);
+        for directory in ["/", "/agents"] {
+            fake.make_directory(directory, 0, 0, 0o755);
         }
         fake.set_latency(latency);
         hosts.insert(host, fake);

@@ -63,9 +63,9 @@ fn project_root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files of a folder that end in `end`.
-fn files_with_suffix(folder: &str, end: &str) -> Vec<Vec<u8>> {
-    let items = fs::read_dir(project_root().join(folder)).unwrap();
+/// The files of a directory that end in `end`.
+fn files_with_suffix(directory: &str, end: &str) -> Vec<Vec<u8>> {
+    let items = fs::read_dir(project_root().join(directory)).unwrap();
     let mut paths: Vec<PathBuf> = items.map(|item| item.unwrap().path()).collect();
     paths.retain(|path| path.to_string_lossy().ends_with(end));
     paths.sort();
@@ -76,8 +76,8 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
     let parts = |parts: &[&[u8]]| parts.join(&PART_SEPARATOR);
     match target {
         "config" => {
-            let folders = ["tests/configs/valid", "tests/configs/invalid", "config"];
-            folders
+            let directories = ["tests/configs/valid", "tests/configs/invalid", "config"];
+            directories
                 .iter()
                 .flat_map(|it| files_with_suffix(it, ".conf"))
                 .collect()
@@ -253,10 +253,10 @@ fn fuzz_targets_have_binary_and_seeds() {
             "{name}"
         );
         if std::env::var_os("FUZZ_SEEDS").is_some() {
-            let folder = project_root().join("fuzz/corpus").join(name);
-            fs::create_dir_all(&folder).unwrap();
+            let directory = project_root().join("fuzz/corpus").join(name);
+            fs::create_dir_all(&directory).unwrap();
             for (number, seed) in seeds_of(name).iter().enumerate() {
-                fs::write(folder.join(format!("seed-{number}")), seed).unwrap();
+                fs::write(directory.join(format!("seed-{number}")), seed).unwrap();
             }
         }
     }

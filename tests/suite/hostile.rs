@@ -1,5 +1,5 @@
 //! Whatever can be chosen by those whom the operator does not trust, full of what
-//! acts on a terminal: memories, a baseline, names of files and folders, what a
+//! acts on a terminal: memories, a baseline, names of files and directories, what a
 //! host says, archive entries, records, arguments and a broken config. All that
 //! the program writes is read by a reader that knows what may be there.
 
@@ -54,7 +54,7 @@ fn hostile_site() -> Site {
     site.append(ledger, format!("{last}\n"));
     site.write(format!("archives/monitor/{HOSTILE_NAME}.md").as_str(), &all);
     site.write("archives/monitor/2026-03-14_0900.md", &all);
-    // Its baseline, its folder, and a folder where a file should be.
+    // Its baseline, its directory, and a directory where a file should be.
     site.write(
         format!("baselines/{HOSTILE_NAME}.md").as_str(),
         hostile(&reviewer),

@@ -65,7 +65,7 @@ mod undo;
 mod world;
 mod writers;
 
-/// A folder for a world of agents.
-fn folder() -> tempfile::TempDir {
+/// A directory for a world of agents.
+fn directory() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }

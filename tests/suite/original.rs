@@ -309,8 +309,8 @@ fn failed_reset_leaves_no_temporary_files() {
 
 #[test]
 fn failed_agent_host_or_archive_stops_no_other() {
-    let mut world = World::new(&["archive", "baseline", "folder", "zoe"]);
-    for agent in ["archive", "baseline", "folder", "zoe"] {
+    let mut world = World::new(&["archive", "baseline", "directory", "zoe"]);
+    for agent in ["archive", "baseline", "directory", "zoe"] {
         world.write_scratch(agent, "- note\n");
     }
     world.add_agent(
@@ -321,11 +321,11 @@ fn failed_agent_host_or_archive_stops_no_other() {
     fs::create_dir_all(world.archive_directory()).unwrap();
     fs::write(world.archive_directory().join("archive"), "in the way").unwrap();
     fs::remove_file(world.baseline_path("baseline")).unwrap();
-    fs::remove_dir_all(world.agent_directory("folder")).unwrap();
+    fs::remove_dir_all(world.agent_directory("directory")).unwrap();
     let ran = world.reset();
     assert_eq!(ran.result_of("zoe").outcome, Outcome::Ok, "{:?}", ran.lines);
     assert_eq!(world.read_memory("zoe"), BASELINE.as_bytes());
-    for agent in ["archive", "baseline", "far", "folder"] {
+    for agent in ["archive", "baseline", "far", "directory"] {
         let result = ran.result_of(agent);
         assert!(result.kind.is_some() && result.note.is_some(), "{agent}");
         let told = |line: &String| line.contains(&format!("{agent}: "));

@@ -22,15 +22,15 @@ fn file_replacing_staged_one_is_not_swapped_in() {
     for exchanges in [true, false] {
         let ground = DiskFixture::new(exchanges);
         ground.write("MEMORY.md", b"old");
-        let folder = ground.open_directory();
-        let attributes = folder.inherited_attributes(STAGED_NAME).unwrap();
-        let staged = folder.stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes);
+        let directory = ground.open_directory();
+        let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
+        let staged = directory.stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes);
         let new = staged.unwrap();
-        folder.link_staged(STAGED_NAME).unwrap();
+        directory.link_staged(STAGED_NAME).unwrap();
         ground.write("theirs", b"evil rules");
-        let path = |name| ground.folder().join(name);
+        let path = |name| ground.directory().join(name);
         fs::rename(path("theirs"), path(STAGED_NAME)).unwrap();
-        let error = folder.swap(STAGED_NAME, new).unwrap_err();
+        let error = directory.swap(STAGED_NAME, new).unwrap_err();
         assert_eq!(error.cause, FailureCause::Replaced, "{error}");
     }
 }

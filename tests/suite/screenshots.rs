@@ -60,7 +60,7 @@ fn moment(since: Duration) -> Moment {
 
 fn demo_engine(demo: &demo::Demo) -> Engine {
     let env = ConfigEnvironment {
-        cwd: demo.folder().to_path_buf(),
+        cwd: demo.directory().to_path_buf(),
         home: None,
         xdg_config_home: None,
         xdg_state_home: None,
@@ -407,20 +407,20 @@ impl ScreenshotSet {
         }
     }
 
-    /// That the folder holds these pictures and no others.
+    /// That the directory holds these pictures and no others.
     fn assert_up_to_date(self) {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots");
-        let held = || fs::read_dir(&folder).unwrap().map(|file| file.unwrap());
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots");
+        let held = || fs::read_dir(&directory).unwrap().map(|file| file.unwrap());
         if std::env::var_os("UPDATE_SCREENSHOTS").is_some() {
             held().for_each(|file| fs::remove_file(file.path()).unwrap());
             for (name, picture) in &self.pictures {
-                fs::write(folder.join(name), picture).unwrap();
+                fs::write(directory.join(name), picture).unwrap();
             }
         }
         let name = |file: fs::DirEntry| file.file_name().to_string_lossy().into_owned();
         let mut stale: BTreeSet<String> = held().map(name).collect();
         for (name, picture) in &self.pictures {
-            match fs::read_to_string(folder.join(name)) {
+            match fs::read_to_string(directory.join(name)) {
                 Ok(text) if text == *picture => drop(stale.remove(name)),
                 _ => drop(stale.insert(name.clone())),
             }

@@ -468,7 +468,7 @@ fn undo_restores_xattrs() {
     let world = World::new(&["scout"]);
     let fake = memory_shepherd::transport::fake::FakeTransport::new(world.clock.clone());
     let memory = world.memory_path("scout");
-    fake.make_folder(world.agent_directory("scout"), 1000, 100, 0o755);
+    fake.make_directory(world.agent_directory("scout"), 1000, 100, 0o755);
     fake.write_file(&memory, format!("{BASELINE}- old\n").as_bytes());
     let attributes = memory_shepherd::transport::Attributes {
         uid: 1000,

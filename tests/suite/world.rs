@@ -1,5 +1,5 @@
-//! A world of its own for each test: a temporary folder with a config, agents'
-//! folders and baselines, a clock that the test owns, and an engine on it.
+//! A world of its own for each test: a temporary directory with a config, agents'
+//! directories and baselines, a clock that the test owns, and an engine on it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -96,9 +96,9 @@ pub struct World {
 }
 
 impl World {
-    /// A world with these agents, each with [`BASELINE`] and an empty folder.
+    /// A world with these agents, each with [`BASELINE`] and an empty directory.
     pub fn new(agents: &[&str]) -> World {
-        let dir = crate::folder();
+        let dir = crate::directory();
         let root = dir.path().canonicalize().unwrap();
         fs::create_dir(root.join("baselines")).unwrap();
         let mut world = World {
@@ -204,23 +204,23 @@ impl World {
 
     /// All entries of an agent, one after the other.
     pub fn all_entry_bytes(&self, agent: &str) -> Vec<u8> {
-        let folder = self.archive_directory().join(agent);
+        let directory = self.archive_directory().join(agent);
         let entries = self.entry_names(agent).into_iter();
         entries
-            .flat_map(|name| fs::read(folder.join(name)).unwrap())
+            .flat_map(|name| fs::read(directory.join(name)).unwrap())
             .collect()
     }
 
-    /// What stands beside an agent's memory; of a folder, what is in it.
+    /// What stands beside an agent's memory; of a directory, what is in it.
     pub fn leftovers(&self, agent: &str) -> Vec<String> {
-        let folder = self.agent_directory(agent);
-        let beside = sorted_names(&folder)
+        let directory = self.agent_directory(agent);
+        let beside = sorted_names(&directory)
             .into_iter()
             .filter(|it| it != "MEMORY.md");
         let mut litter = Vec::new();
         for name in beside {
-            let inside = match fs::symlink_metadata(folder.join(&name)) {
-                Ok(meta) if meta.is_dir() => sorted_names(&folder.join(&name)),
+            let inside = match fs::symlink_metadata(directory.join(&name)) {
+                Ok(meta) if meta.is_dir() => sorted_names(&directory.join(&name)),
                 _ => Vec::new(),
             };
             match inside.is_empty() {
@@ -372,12 +372,12 @@ impl World {
         let found = |bytes: &[u8]| {
             text.is_empty() || bytes.windows(text.len()).any(|window| window == text)
         };
-        let folder = self.archive_directory().join(agent);
+        let directory = self.archive_directory().join(agent);
         fs::read(self.memory_path(agent)).is_ok_and(|memory| found(&memory))
             || self
                 .entry_names(agent)
                 .iter()
-                .any(|name| found(&fs::read(folder.join(name)).unwrap()))
+                .any(|name| found(&fs::read(directory.join(name)).unwrap()))
             || self.entry_chains(agent).iter().any(|chain| found(chain))
     }
 
@@ -430,9 +430,9 @@ pub fn records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
     Ok(records)
 }
 
-/// The names in a folder, sorted; none where there is no folder.
-pub fn sorted_names(folder: &Path) -> Vec<String> {
-    let items = fs::read_dir(folder).into_iter().flatten();
+/// The names in a directory, sorted; none where there is no directory.
+pub fn sorted_names(directory: &Path) -> Vec<String> {
+    let items = fs::read_dir(directory).into_iter().flatten();
     let mut names: Vec<String> = items
         .map(|item| item.unwrap().file_name().into_string().unwrap())
         .collect();
@@ -488,7 +488,7 @@ pub fn apply_plan(engine: &Engine, plan: &Plan) -> RunOutput {
     RunOutput { report, lines }
 }
 
-/// A moment of an operation on a folder: its method's name, before or after it.
+/// A moment of an operation on a directory: its method's name, before or after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportCall {
     Before(&'static str),

@@ -79,12 +79,12 @@ fn write_after_each_inspection(
     saves: usize,
     save: impl Fn(&mut fs::File, usize) + Send + 'static,
 ) -> Arc<InterposingTransport> {
-    let folder = world.agent_directory("scout");
+    let directory = world.agent_directory("scout");
     let mut saved = 0;
     InterposingTransport::new(world.local_transport(), move |moment| {
-        let mut displaced = sorted_names(&folder).into_iter();
+        let mut displaced = sorted_names(&directory).into_iter();
         let displaced = displaced.find(|name| name.starts_with(".shepherd-"));
-        let Some(path) = displaced.map(|name| folder.join(name)) else {
+        let Some(path) = displaced.map(|name| directory.join(name)) else {
             return Ok(());
         };
         let writable = || fs::File::options().read(true).write(true).clone();
@@ -658,7 +658,7 @@ fn dropped_attributes_are_reported() {
     let world = World::new(&["scout"]);
     let fake = FakeTransport::new(world.clock.clone());
     let memory = world.memory_path("scout");
-    fake.make_folder(world.agent_directory("scout"), 1000, 100, 0o755);
+    fake.make_directory(world.agent_directory("scout"), 1000, 100, 0o755);
     fake.write_file(&memory, format!("{BASELINE}- old\n").as_bytes());
     let mut attributes = fake.attributes(&memory).unwrap();
     attributes.xattrs = (0..1000)
@@ -741,13 +741,13 @@ fn leftovers_of_killed_runs_are_swept_after_a_day() {
     let name = format!(".shepherd-{}", "0f".repeat(16));
     let archive = world.archive_directory();
     let own = archive.join(".shepherd");
-    let folders = [own.clone(), own.join("tx"), own.join("baselines")];
-    let folders = folders.into_iter().chain([archive.join("scout")]);
-    let folders: Vec<_> = folders.collect();
+    let directories = [own.clone(), own.join("tx"), own.join("baselines")];
+    let directories = directories.into_iter().chain([archive.join("scout")]);
+    let directories: Vec<_> = directories.collect();
     let now = std::time::SystemTime::from(world.clock.now());
-    for folder in &folders {
+    for directory in &directories {
         for (name, hours) in [(name.as_str(), 25), (".shepherd-kept", 25)] {
-            let file = fs::File::create(folder.join(name)).unwrap();
+            let file = fs::File::create(directory.join(name)).unwrap();
             let age = Duration::from_secs(hours * 60 * 60);
             file.set_modified(now - age).unwrap();
         }
@@ -758,9 +758,9 @@ fn leftovers_of_killed_runs_are_swept_after_a_day() {
         .unwrap();
     world.write_scratch("scout", "- two\n");
     world.reset().assert_ok();
-    for folder in &folders {
-        assert!(!folder.join(&name).exists(), "{folder:?}");
-        assert!(folder.join(".shepherd-kept").exists(), "{folder:?}");
+    for directory in &directories {
+        assert!(!directory.join(&name).exists(), "{directory:?}");
+        assert!(directory.join(".shepherd-kept").exists(), "{directory:?}");
     }
     assert!(young.exists());
 }
@@ -794,7 +794,7 @@ fn file_planted_at_staged_name_does_not_avoid_reset() {
         for exchanges in [true, false] {
             let world = World::new(&["scout"]);
             world.write_scratch("scout", "- note\n");
-            let folder = world.agent_directory("scout");
+            let directory = world.agent_directory("scout");
             let mut planted = 0;
             let inner: Arc<dyn Transport> = match exchanges {
                 true => world.local_transport(),
@@ -802,12 +802,12 @@ fn file_planted_at_staged_name_does_not_avoid_reset() {
             };
             let transport = InterposingTransport::new(inner, move |moment| {
                 if moment == TransportCall::Before("swap") && (always || planted == 0) {
-                    let mut names = super::world::sorted_names(&folder);
+                    let mut names = super::world::sorted_names(&directory);
                     names.retain(|name| name.starts_with(".shepherd-"));
                     planted += 1;
-                    let own = folder.join("own");
+                    let own = directory.join("own");
                     fs::write(&own, format!("{BASELINE}mine {planted}\n")).unwrap();
-                    fs::rename(own, folder.join(&names[0])).unwrap();
+                    fs::rename(own, directory.join(&names[0])).unwrap();
                 }
                 Ok(())
             });

@@ -42,7 +42,7 @@ pub(super) fn check_hosts(report: &mut DoctorReport, engine: &Engine, uid: u32) 
 }
 
 /// Looks at the memories on hosts that answer, those of a host together: a missing
-/// folder, or something else in a memory's place, is nothing that a host tells of.
+/// directory, or something else in a memory's place, is nothing that a host tells of.
 fn check_remote_memories<'a>(
     report: &mut DoctorReport,
     engine: &Engine,

@@ -176,8 +176,8 @@ fn check_access_lists(report: &mut DoctorReport, targets: &[ProtectedPath]) {
     }
 }
 
-/// Checks that members of `archive_group` can pass through all folders above the
-/// archive. A run gives its group the folders that it makes, but was perhaps
+/// Checks that members of `archive_group` can pass through all directories above the
+/// archive. A run gives its group the directories that it makes, but was perhaps
 /// killed meanwhile; what stood there before is left as it is.
 pub(super) fn check_archive_group(
     report: &mut DoctorReport,
@@ -193,11 +193,11 @@ pub(super) fn check_archive_group(
         return;
     };
     let mut is_blocked = false;
-    for folder in general.archive_dir.ancestors().skip(1) {
-        let Ok(meta) = fs::metadata(folder) else {
+    for directory in general.archive_dir.ancestors().skip(1) {
+        let Ok(meta) = fs::metadata(directory) else {
             continue;
         };
-        let path = folder.display();
+        let path = directory.display();
         let (bit, fix) = match meta.gid() == group {
             true => (0o010, format!("chmod g+x {path}")),
             false => (
@@ -391,8 +391,8 @@ mod tests {
 
     #[test]
     fn mode_bits_decide_who_can_change_a_path() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
         fs::write(&path, "x").unwrap();
         let meta = fs::metadata(&path).unwrap();
         let (mine, group) = (meta.uid(), meta.gid());
@@ -419,8 +419,8 @@ mod tests {
         assert_eq!(with(0o400), [true, false, false]);
         assert_eq!(with(0o660), [true, true, false]);
         assert_eq!(with(0o606), [true, false, true]);
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-        let mut sticky = at(folder.path());
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        let mut sticky = at(directory.path());
         assert!(!sticky.is_writable_by(other, &[]));
         sticky.missing_child = Some(path.clone());
         assert!(sticky.is_writable_by(other, &[]), "what is not there yet");

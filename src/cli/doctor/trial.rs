@@ -120,15 +120,15 @@ fn check_lease_file_systems(report: &mut DoctorReport, engine: &Engine, agents: 
 }
 
 /// Whether a file without a name can be made, and what became of a lease on it.
-fn probe_lease(folder: &Path) -> Result<(bool, LeaseOutcome), Error> {
-    let to_error = |error: std::io::Error| Error::from_io("try a file in", folder, &error);
+fn probe_lease(directory: &Path) -> Result<(bool, LeaseOutcome), Error> {
+    let to_error = |error: std::io::Error| Error::from_io("try a file in", directory, &error);
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    let unnamed_file = rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR);
+    let unnamed_file = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR);
     let has_unnamed_files = unnamed_file.is_ok();
     // Deleted already where it had to have a name.
     let writable_file = match unnamed_file {
         Ok(file) => File::from(file),
-        Err(_) => tempfile::tempfile_in(folder).map_err(to_error)?,
+        Err(_) => tempfile::tempfile_in(directory).map_err(to_error)?,
     };
     // A read lease wants a file that nobody has open for writing, we included.
     let reopened_path = format!("/proc/self/fd/{}", writable_file.as_raw_fd());
@@ -141,11 +141,11 @@ fn probe_lease(folder: &Path) -> Result<(bool, LeaseOutcome), Error> {
     Ok((has_unnamed_files, lease))
 }
 
-/// Whether two files in a folder of their own inside `archive` can be exchanged.
+/// Whether two files in a directory of their own inside `archive` can be exchanged.
 fn probe_exchange(archive: &Path) -> Result<bool, Error> {
     let to_error = |error| Error::from_io("try to exchange two files in", archive, &error);
-    let folder = create_probe_directory(archive).map_err(to_error)?;
-    let (one, two) = (folder.path().join("1"), folder.path().join("2"));
+    let directory = create_probe_directory(archive).map_err(to_error)?;
+    let (one, two) = (directory.path().join("1"), directory.path().join("2"));
     fs::write(&one, "1").map_err(to_error)?;
     fs::write(&two, "2").map_err(to_error)?;
     match rustix::fs::renameat_with(CWD, &one, CWD, &two, RenameFlags::EXCHANGE) {

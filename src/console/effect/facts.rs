@@ -321,13 +321,13 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
 }
 
 fn archive_facts(engine: &Engine, agent: &Agent, observation: &Observation) -> Vec<Fact> {
-    let folder = Path::new(&agent.archive_subdir);
-    let path = engine.archive().root().join(folder);
+    let directory = Path::new(&agent.archive_subdir);
+    let path = engine.archive().root().join(directory);
     let mut facts = vec![
         heading_fact("Archive"),
         plain_fact("directory", path.display().to_string()),
     ];
-    facts.push(match engine.archive().list_entries(folder) {
+    facts.push(match engine.archive().list_entries(directory) {
         Ok(entries) => {
             let bytes: u64 = entries.iter().map(|entry| entry.size).sum();
             plain_fact("entries", format!("{}, {bytes} bytes", entries.len()))

@@ -15,7 +15,7 @@ use crate::error::{PathContext, Result};
 pub(super) enum FileJob {
     /// The theme of a name, and whether the operator asked for it just now.
     Theme(Themes, String, bool),
-    /// A text in a file of this folder, by the number of the request.
+    /// A text in a file of this directory, by the number of the request.
     Page(u64, PathBuf, PagerText),
 }
 
@@ -51,7 +51,9 @@ pub(super) fn run_file_jobs(jobs: &Receiver<FileJob>, loaded: &Sender<Loaded>) {
                     is_requested: asked,
                 })
             }
-            FileJob::Page(number, folder, page) => Loaded::Page(number, write_page(&folder, &page)),
+            FileJob::Page(number, directory, page) => {
+                Loaded::Page(number, write_page(&directory, &page))
+            }
         };
         if loaded.send(done).is_err() {
             return;
@@ -60,14 +62,14 @@ pub(super) fn run_file_jobs(jobs: &Receiver<FileJob>, loaded: &Sender<Loaded>) {
 }
 
 /// A text in a file that only the operator can read.
-fn write_page(folder: &Path, page: &PagerText) -> Result<NamedTempFile> {
+fn write_page(directory: &Path, page: &PagerText) -> Result<NamedTempFile> {
     // Names of the ledger's are nobody's to trust.
     let name = page.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let mut file = tempfile::Builder::new()
         .prefix(&format!("{name}-"))
         .suffix(".txt")
-        .tempfile_in(folder)
-        .with_path("write a text for the pager in", folder)?;
+        .tempfile_in(directory)
+        .with_path("write a text for the pager in", directory)?;
     let path = file.path().to_path_buf();
     file.write_all(page.text.as_bytes())
         .with_path("write", &path)?;

@@ -47,8 +47,8 @@ impl Transport for SilentTransport {
 /// A fake with the memory of an agent.
 fn fake_with_agent() -> FakeTransport {
     let fake = FakeTransport::new(Arc::new(SystemClock));
-    for folder in ["/", "/agent"] {
-        fake.make_folder(folder, 1000, 1000, 0o755);
+    for directory in ["/", "/agent"] {
+        fake.make_directory(directory, 1000, 1000, 0o755);
     }
     fake.write_file("/agent/MEMORY.md", BASELINE.as_bytes());
     fake
@@ -596,7 +596,7 @@ fn themes_and_pager_files_load_in_background() {
     };
     assert_eq!(file.path().parent(), Some(fleet.root.path()));
     assert_eq!(std::fs::read(file.path()).unwrap(), b"note one\n");
-    // The folder is gone.
+    // The directory is gone.
     fleet.runner.write_page(
         8,
         &fleet.root.path().join("none"),

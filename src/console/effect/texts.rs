@@ -185,8 +185,8 @@ impl TextWorker {
         if diff.is_empty() {
             return Err(format!("nothing above the separator of {name} differs"));
         }
-        let folder = &self.engine.config().general.baseline_dir;
-        let (old, new) = (folder.join(&agent.baseline), agent.location.memory());
+        let directory = &self.engine.config().general.baseline_dir;
+        let (old, new) = (directory.join(&agent.baseline), agent.location.memory());
         let old = match detail.reference_label() {
             Some(version) => format!("{version} of {}", old.display()),
             None => old.display().to_string(),

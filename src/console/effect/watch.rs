@@ -33,7 +33,7 @@ pub(super) fn watch_preferences(
     });
     let mut watched = WatchedDirectories {
         watcher: watcher.ok(),
-        folders: BTreeSet::new(),
+        directories: BTreeSet::new(),
     };
     // What changed before anybody watched counts, too.
     let _ = out.send(());
@@ -43,7 +43,7 @@ pub(super) fn watch_preferences(
         wait_for_settled_digest(clock, path);
         // A change is looked at once, however many events it has.
         events.try_iter().for_each(drop);
-        // The folder may have come only now. What happens from here on is told.
+        // The directory may have come only now. What happens from here on is told.
         is_watching = watched.watch_directories_of(path);
         let loaded = preferences::load(path);
         if loaded == last_loaded {
@@ -70,14 +70,14 @@ fn wait_for_change(events: &Receiver<()>, is_watching: bool) {
     };
 }
 
-/// Folders that are watched: editors put a new file in the place of the old one.
+/// Directories that are watched: editors put a new file in the place of the old one.
 struct WatchedDirectories {
     watcher: Option<RecommendedWatcher>,
-    folders: BTreeSet<PathBuf>,
+    directories: BTreeSet<PathBuf>,
 }
 
 impl WatchedDirectories {
-    /// Watches the folder of a file, or the one in which that would be made, and the
+    /// Watches the directory of a file, or the one in which that would be made, and the
     /// one of the file that a link leads to. False where that is not possible.
     fn watch_directories_of(&mut self, path: &Path) -> bool {
         let Some(watcher) = &mut self.watcher else {
@@ -85,17 +85,17 @@ impl WatchedDirectories {
         };
         let mut wanted = directories_to_watch(path);
         loop {
-            for folder in self.folders.difference(&wanted) {
+            for directory in self.directories.difference(&wanted) {
                 // One that has gone is not watched any more.
-                let _ = watcher.unwatch(folder);
+                let _ = watcher.unwatch(directory);
             }
             // Again for those that are known: another may stand at the name.
             let mut each = wanted.iter();
             let all = each.all(|it| watcher.watch(it, RecursiveMode::NonRecursive).is_ok());
-            self.folders = wanted;
+            self.directories = wanted;
             // One that was made meanwhile was told to nobody.
             wanted = directories_to_watch(path);
-            if !all || wanted == self.folders {
+            if !all || wanted == self.directories {
                 return all;
             }
         }
@@ -106,7 +106,9 @@ impl WatchedDirectories {
 fn directories_to_watch(path: &Path) -> BTreeSet<PathBuf> {
     let nearest_directory = |path: &Path| {
         let mut above = path.ancestors().skip(1);
-        above.find(|folder| folder.is_dir()).map(Path::to_path_buf)
+        above
+            .find(|directory| directory.is_dir())
+            .map(Path::to_path_buf)
     };
     let real = path.canonicalize().ok();
     let paths = [Some(path), real.as_deref()].into_iter().flatten();

@@ -215,8 +215,8 @@ fn summary_shows_first_error_and_count() {
 
 #[test]
 fn missing_or_irregular_file_gives_defaults() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join(PREFERENCES_FILE_NAME);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(PREFERENCES_FILE_NAME);
     assert_eq!(load(&path), (Preferences::default(), vec![]));
     fs::create_dir(&path).unwrap();
     assert!(load(&path).1[0].message.contains("not a regular file"));

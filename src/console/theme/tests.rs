@@ -341,19 +341,22 @@ fn colors_reduce_to_the_nearest_available() {
     }
 }
 
-/// Themes in a folder of the user's, where these are.
+/// Themes in a directory of the user's, where these are.
 fn themes_with_files(files: &[(&str, &str)]) -> (tempfile::TempDir, Themes) {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
-        std::fs::write(folder.path().join(name), text).unwrap();
+        std::fs::write(directory.path().join(name), text).unwrap();
     }
-    let themes = Themes::new(Some(folder.path().to_path_buf()), ColourDepth::TrueColour);
-    (folder, themes)
+    let themes = Themes::new(
+        Some(directory.path().to_path_buf()),
+        ColourDepth::TrueColour,
+    );
+    (directory, themes)
 }
 
 #[test]
 fn user_theme_overrides_base_role_by_role() {
-    let (_folder, themes) = themes_with_files(&[
+    let (_directory, themes) = themes_with_files(&[
         (
             "mine.toml",
             "base = \"light\"\nword_marks = true\n[roles]\nadded = { fg = \"#0000ff\" }\n",
@@ -404,7 +407,7 @@ fn theme_errors_are_all_reported_with_line_and_hint() {
     let text = "base = \"drak\"\n[roles]\n# a comment\naddded = { fg = \"#00ff00\" }\n\
                 bad = { fg = \"rot\", style = [\"bald\"] }\nzebra = { bg = \"#12\" }\n\
                 good = { fg = 300, bgg = \"red\", style = \"bold\" }\ntext = \"red\"\n";
-    let (folder, themes) = themes_with_files(&[
+    let (directory, themes) = themes_with_files(&[
         ("mine.toml", text),
         ("base.toml", "base = \"drak\"\n"),
         ("syntax.toml", "[roles]\ntext = { fg = \n"),
@@ -417,7 +420,7 @@ fn theme_errors_are_all_reported_with_line_and_hint() {
         (error.message().to_string(), themes.error_lines(&error))
     };
     let (message, told) = error("mine");
-    let file = folder.path().join("mine.toml").display().to_string();
+    let file = directory.path().join("mine.toml").display().to_string();
     assert_eq!(message, format!("{file}: 10 errors"));
     for (told, said) in told.iter().zip([
         "1: error: there is no built-in theme `drak`; did you mean `dark`?",
@@ -450,7 +453,7 @@ fn theme_errors_are_all_reported_with_line_and_hint() {
     let (_, told) = error("large");
     let large = "cannot read large.toml: it is larger than 65536 bytes";
     assert_eq!(told, [format!("{large}; a theme has a line for each role")]);
-    let fifo = folder.path().join("fifo.toml");
+    let fifo = directory.path().join("fifo.toml");
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
     rustix::fs::mknodat(rustix::fs::CWD, fifo, kind, mode, 0).unwrap();
     assert!(error("fifo").0.contains("is not a regular file"));
@@ -458,7 +461,7 @@ fn theme_errors_are_all_reported_with_line_and_hint() {
 
 #[test]
 fn unknown_theme_lists_available_names() {
-    let (folder, themes) = themes_with_files(&[("mine.toml", "")]);
+    let (directory, themes) = themes_with_files(&[("mine.toml", "")]);
     let error = themes.load("drak").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User);
     assert_eq!(error.message(), "there is no theme called drak");
@@ -468,7 +471,7 @@ fn unknown_theme_lists_available_names() {
         [
             "did you mean `dark`?".to_string(),
             format!("there are {names}"),
-            format!("your own go into {}", folder.path().display()),
+            format!("your own go into {}", directory.path().display()),
         ]
     );
     // A name is no way to another file.
@@ -479,8 +482,8 @@ fn unknown_theme_lists_available_names() {
             "{way}"
         );
     }
-    // No folder, no themes of one's own.
-    let none = Themes::new(Some(folder.path().join("none")), ColourDepth::TrueColour);
+    // No directory, no themes of one's own.
+    let none = Themes::new(Some(directory.path().join("none")), ColourDepth::TrueColour);
     assert_eq!(none.names().len(), BUILT_IN_THEMES.len());
     none.load("dark").unwrap();
 }
@@ -494,7 +497,7 @@ fn console_page_lists_themes_and_example_is_valid() {
         assert!(section.contains(&format!("`{name}`")), "{name}");
     }
     let example = section.split("```").nth(1).unwrap();
-    let (_folder, themes) =
+    let (_directory, themes) =
         themes_with_files(&[("mine.toml", example.strip_prefix("toml\n").unwrap())]);
     let theme = themes.load("mine").unwrap();
     assert_eq!(

@@ -157,10 +157,10 @@ impl SftpHandler {
     }
 
     fn read_directory_page(&mut self, handle: &str) -> HandlerResult<Vec<protocol::File>> {
-        let Some(OpenHandle::Directory(folder)) = self.open_handles.get_mut(handle) else {
+        let Some(OpenHandle::Directory(directory)) = self.open_handles.get_mut(handle) else {
             return Err(StatusCode::Failure);
         };
-        let entries: io::Result<Vec<DirEntry>> = folder.take(NAMES_PER_REPLY).collect();
+        let entries: io::Result<Vec<DirEntry>> = directory.take(NAMES_PER_REPLY).collect();
         let file = |entry: DirEntry| {
             // What is removed while it is listed has no attributes any more.
             let attrs = entry.metadata().map(|it| file_attributes(&it));
@@ -398,8 +398,8 @@ impl Handler for SftpHandler {
     }
 
     async fn opendir(&mut self, id: u32, path: String) -> HandlerResult<Handle> {
-        let folder = fs::read_dir(self.resolve_path(&path)).map_err(status_code)?;
-        Ok(self.insert_handle(id, OpenHandle::Directory(folder)))
+        let directory = fs::read_dir(self.resolve_path(&path)).map_err(status_code)?;
+        Ok(self.insert_handle(id, OpenHandle::Directory(directory)))
     }
 
     async fn readdir(&mut self, id: u32, handle: String) -> HandlerResult<Name> {

@@ -40,7 +40,7 @@ pub(super) struct Sweep {
 struct AgentStamps {
     memory: Option<Stamp>,
     /// A link that takes its place is another.
-    folder: Option<Stamp>,
+    directory: Option<Stamp>,
     baseline: Option<Stamp>,
     lock: Option<Stamp>,
     shared: SharedStamps,
@@ -50,20 +50,20 @@ struct AgentStamps {
 #[derive(Clone, Copy, Default)]
 struct MemoryStamps {
     memory: Option<Stamp>,
-    folder: Option<Stamp>,
+    directory: Option<Stamp>,
 }
 
 /// Links are not followed, also above the memory: they may lead to a file system that
 /// hangs.
 fn read_memory_stamps(memory: &Path) -> MemoryStamps {
     let stats = durable::stat_no_symlinks_with_directory(memory);
-    let (memory, folder) = stats.map_or((None, None), |(file, directory)| {
+    let (memory, directory) = stats.map_or((None, None), |(file, directory)| {
         (file.ok(), Some(directory))
     });
     let stamp = |stat| Stamp::from_stat(&stat);
     MemoryStamps {
         memory: memory.map(stamp),
-        folder: folder.map(stamp),
+        directory: directory.map(stamp),
     }
 }
 
@@ -126,7 +126,7 @@ impl Sweep {
         let there = here
             .iter()
             .zip(&seen)
-            .filter(|(_, seen)| seen.folder.is_some());
+            .filter(|(_, seen)| seen.directory.is_some());
         let there = there.filter_map(|(agent, _)| agent.location.memory().parent());
         let mut directories: HashSet<PathBuf> = there.map(Path::to_path_buf).collect();
         directories.extend(self.existing_directories(others));
@@ -173,7 +173,7 @@ impl Sweep {
         paths.map(|path| stamp_of(&path))
     }
 
-    /// The stamps of memories and their folders, in order. One that does not answer is
+    /// The stamps of memories and their directories, in order. One that does not answer is
     /// looked at, which says so.
     fn memory_stamps(&self, agents: &[&Agent]) -> Vec<MemoryStamps> {
         let memories = agents.iter().map(|agent| agent.location.memory());
@@ -224,7 +224,7 @@ impl Sweep {
     ) -> AgentStamps {
         AgentStamps {
             memory: seen.memory,
-            folder: seen.folder,
+            directory: seen.directory,
             baseline,
             lock: stamp_of(&lock::holder_path(self.engine.archive(), &agent.name)),
             shared: common,
@@ -236,7 +236,7 @@ impl AgentStamps {
     /// Whether any of it changed so short a time ago that it may change again
     /// without another stamp.
     fn is_racy(&self, clock: &dyn Clock) -> bool {
-        let all = [self.memory, self.folder, self.baseline, self.lock];
+        let all = [self.memory, self.directory, self.baseline, self.lock];
         let newest = all.iter().chain(&self.shared).flatten();
         let newest = newest.map(|stamp| stamp.changed.max(stamp.modified)).max();
         let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);

@@ -40,7 +40,7 @@ impl<'a> Run<'a> {
         &self,
         agent: &'a Agent,
         step: &PlanStep,
-        folder: &dyn MemoryDirectory,
+        directory: &dyn MemoryDirectory,
         event: &mut RunEvent,
         may_wait_for_lease: bool,
     ) -> Result<Option<Captured>, EarlyEnd> {
@@ -72,16 +72,16 @@ impl<'a> Run<'a> {
             window: window_size(&current),
             draft: None,
         };
-        let mut object = folder.stat_memory()?;
+        let mut object = directory.stat_memory()?;
         let mut attributes = None;
         if matches!(object, MemoryObject::File(_)) {
-            match folder.read_memory(&mut |bytes| intake.write(&mut reading, bytes)) {
+            match directory.read_memory(&mut |bytes| intake.write(&mut reading, bytes)) {
                 Ok(file) => object = MemoryObject::File(file),
                 Err(error) if error.cause != FailureCause::Leased => return Err(error.into()),
                 Err(error) if may_wait_for_lease => return Err(EarlyEnd::Leased(error.into())),
                 // Who owns it is told without opening it.
                 Err(_) => {
-                    attributes = Some(folder.stat_leased_memory()?.attributes);
+                    attributes = Some(directory.stat_leased_memory()?.attributes);
                     object = MemoryObject::Special(SpecialFile::Leased);
                 }
             }
@@ -208,7 +208,7 @@ impl<'a> Run<'a> {
     }
 
     /// Gives the entry its name, and the versions that go with it theirs. Their
-    /// folders have to be synced afterwards.
+    /// directories have to be synced afterwards.
     pub(super) fn name_entry(
         &self,
         agent: &Agent,

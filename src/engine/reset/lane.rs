@@ -208,11 +208,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let turns = self.run_step(turns, |run, turn, (archived, _)| {
             run.stage_content(turn, archived)
         });
-        let turns = self.sync_step(turns, |turn, _| turn.folder.take_unsynced());
+        let turns = self.sync_step(turns, |turn, _| turn.directory.take_unsynced());
         let turns = self.run_step(turns, |run, turn, (archived, new)| {
             run.swap_memory(turn, archived, new)
         });
-        let (turns, failed) = sync_turns(turns, |turn, _| turn.folder.take_unsynced());
+        let (turns, failed) = sync_turns(turns, |turn, _| turn.directory.take_unsynced());
         for (turn, error) in failed {
             self.fail_after_swap(turn, &error);
         }
@@ -314,11 +314,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let Turn {
             queued: waiting,
             agent,
-            folder,
+            directory,
             event,
             ..
         } = turn;
-        drop(folder);
+        drop(directory);
         match trouble {
             EarlyEnd::HalfWritten(error) => return self.end_refused(error, event, waiting.lock),
             EarlyEnd::Leased(_) => return self.queue.push_back(self.start_lease_wait(waiting)),
@@ -462,7 +462,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let due = self
             .unsettled
             .iter()
-            .filter_map(|it| it.turn.folder.next_settle_time());
+            .filter_map(|it| it.turn.directory.next_settle_time());
         due.max()
     }
 
@@ -488,7 +488,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             let turn = &mut replaced.turn;
             let (notes, settled) = run.settle_displaced(
                 turn.agent,
-                turn.folder.as_ref(),
+                turn.directory.as_ref(),
                 &mut turn.event,
                 &mut replaced.displaced,
             );
@@ -525,13 +525,13 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
         let mut flush = SyncBatch::default();
         for (number, replaced) in over.iter().enumerate() {
-            flush.add(number, replaced.turn.folder.take_unsynced());
+            flush.add(number, replaced.turn.directory.take_unsynced());
         }
         let mut failed: HashMap<usize, Error> = flush.sync().into_iter().collect();
         let read = self.map_agents(over, |replaced| {
             let turn = &replaced.turn;
             run.report_stage(&turn.agent.name, RunStage::Verify);
-            let back = run.read_back(turn.folder.as_ref(), &turn.event);
+            let back = run.read_back(turn.directory.as_ref(), &turn.event);
             (replaced, back)
         });
         for (number, (replaced, back)) in read.into_iter().enumerate() {

@@ -34,7 +34,7 @@ use crate::transport::{
 ///
 /// This is its first line. Each further one is a [`JournalRecord`]. A record whose first
 /// line was cut short by a power cut was not on the disk before anything was done
-/// in the agent's folder, so nothing was.
+/// in the agent's directory, so nothing was.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Transaction {
     pub(super) event: RunEvent,
@@ -43,7 +43,7 @@ pub(super) struct Transaction {
     #[serde(default)]
     #[serde(rename = "way")]
     pub(super) connection_target: Option<String>,
-    /// What tells the memory's folder from another one, where known.
+    /// What tells the memory's directory from another one, where known.
     #[serde(default)]
     #[serde(rename = "folder")]
     pub(super) directory_id: Option<u64>,
@@ -84,7 +84,7 @@ pub(super) enum JournalRecord {
     /// A run had enough of the displaced file of this name, which looked like this.
     #[serde(rename = "put_off")]
     Deferred { name: String, stamp: Stamp },
-    /// Somebody finishes for the run, and gives its folder on the host this name.
+    /// Somebody finishes for the run, and gives its directory on the host this name.
     TakenOver(String),
 }
 
@@ -263,15 +263,17 @@ impl Run<'_> {
     /// Whether the memory begins with what a run installed, read anew.
     pub(super) fn read_back(
         &self,
-        folder: &dyn MemoryDirectory,
+        directory: &dyn MemoryDirectory,
         event: &RunEvent,
     ) -> Result<ReadBack, Error> {
         let same = match event.after {
-            Some(FileState::File { sha256, size, .. }) => folder.memory_begins_with(sha256, size),
-            Some(FileState::Special(ref odd)) => folder
+            Some(FileState::File { sha256, size, .. }) => {
+                directory.memory_begins_with(sha256, size)
+            }
+            Some(FileState::Special(ref odd)) => directory
                 .stat_memory()
                 .map(|object| object == MemoryObject::Special(odd.clone())),
-            _ => folder
+            _ => directory
                 .stat_memory()
                 .map(|object| object == MemoryObject::Absent),
         };
@@ -284,7 +286,7 @@ impl Run<'_> {
     }
 
     /// Whether there is a record of the agent's, so that something may be left in
-    /// its folder.
+    /// its directory.
     pub(super) fn can_have_journal(&self, agent: &Agent) -> bool {
         let journals = self.engine.journals();
         journals.map_or(true, |left| left.iter().any(|(of, _)| *of == agent.name))
@@ -324,11 +326,11 @@ impl Run<'_> {
             self.remove_journal(journal_path);
             return Ok(());
         };
-        let Some(folder) = self.open_transaction_directory(agent, journal_path, &transaction)?
+        let Some(directory) = self.open_transaction_directory(agent, journal_path, &transaction)?
         else {
             return Ok(());
         };
-        hold_lock_guard(folder.as_ref(), lock);
+        hold_lock_guard(directory.as_ref(), lock);
         let Transaction {
             mut event,
             staged_name: staged,
@@ -385,27 +387,28 @@ impl Run<'_> {
             let name = durable::new_random_name()?;
             file.append_durably(&JournalRecord::TakenOver(name.clone()))?;
             names.push(name);
-            folder.take_over_run(&staged, &names)?;
+            directory.take_over_run(&staged, &names)?;
         }
-        let new_name = folder.staged_file_name(&staged);
+        let new_name = directory.staged_file_name(&staged);
         let is_own_run = event.run == self.id;
         let mut unmarked = None;
         if event.method.is_none() && !is_recorded {
             let remote = agent.location.host().is_some();
-            unmarked = self.detect_swap_method(folder.as_ref(), &event, &staged, inode, remote)?;
+            unmarked =
+                self.detect_swap_method(directory.as_ref(), &event, &staged, inode, remote)?;
             event.method = unmarked;
         }
         let was_swapped = is_recorded || event.method.is_some();
         // A mark of it, which is next, must not be on the disk before it.
-        durable::sync_all(folder.take_unsynced())?;
+        durable::sync_all(directory.take_unsynced())?;
         if agent.location.host().is_some() && event.after.as_ref().is_some_and(is_file) {
             // There it is a second name of the new file, or half of one: never
             // anything of the agent's.
-            folder.remove_name(&new_name)?;
+            directory.remove_name(&new_name)?;
         }
-        folder.remove_unfinished_staging(&staged)?;
+        directory.remove_unfinished_staging(&staged)?;
         known.extend(event.after.as_ref().and_then(FileState::digest));
-        let mut names = folder.displaced_names(&staged)?;
+        let mut names = directory.displaced_names(&staged)?;
         if let Some(marked) = marked {
             let marked: HashSet<String> = marked.into_iter().collect();
             names.retain(|name| *name == new_name || marked.contains(name));
@@ -423,24 +426,27 @@ impl Run<'_> {
         };
         let has_displaced = !displaced.names.is_empty();
         let (mut notes, mut settled) =
-            self.settle_displaced(agent, folder.as_ref(), &mut event, &mut displaced);
+            self.settle_displaced(agent, directory.as_ref(), &mut event, &mut displaced);
         // Where nobody can see who has a file open, it is looked at twice.
         let clock = self.engine.clock();
         let end = clock.instant() + RECOVERY_SETTLE_TIMEOUT;
-        while let Some(due) = folder.next_settle_time()
+        while let Some(due) = directory.next_settle_time()
             && settled.is_ok()
             && !displaced.names.is_empty()
             && clock.instant() < end
         {
             clock.sleep(due.saturating_duration_since(clock.instant()));
             let (more, again) =
-                self.settle_displaced(agent, folder.as_ref(), &mut event, &mut displaced);
+                self.settle_displaced(agent, directory.as_ref(), &mut event, &mut displaced);
             notes.extend(more);
             settled = again;
         }
         event.kept_names.retain(|name| !kept_before.contains(name));
         let shown = |names: &[String]| {
-            let names: Vec<String> = names.iter().map(|name| folder.display_name(name)).collect();
+            let names: Vec<String> = names
+                .iter()
+                .map(|name| directory.display_name(name))
+                .collect();
             names.join(", ")
         };
         let stuck = settled.is_err();
@@ -454,7 +460,7 @@ impl Run<'_> {
             let message = format!("run {} displaced {left}, which stays", event.run);
             self.report_error(error.with_context(format!("{}: {message}", agent.name)));
         }
-        durable::sync_all(folder.take_unsynced())?;
+        durable::sync_all(directory.take_unsynced())?;
         let put_off = displaced.is_deferred();
         let left = displaced.names;
         if !left.is_empty() && !stuck {
@@ -526,7 +532,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The folder that a record is about. None when it is not there: the record
+    /// The directory that a record is about. None when it is not there: the record
     /// stays until it is, and holds up nothing else.
     fn open_transaction_directory(
         &self,
@@ -550,27 +556,31 @@ impl Run<'_> {
             return Ok(None);
         }
         let here = transaction.memory == agent.location.memory();
-        let folder = match self.engine.open_directory_at(agent, &transaction.memory) {
-            Ok(folder) => folder,
+        let directory = match self.engine.open_directory_at(agent, &transaction.memory) {
+            Ok(directory) => directory,
             // It may answer again in a moment; and then nothing may be done
-            // in that folder before this.
+            // in that directory before this.
             Err(error) if here && can_become_reachable(agent, &error) => return Err(error.into()),
             Err(error) => {
                 self.keep_journal(agent, record, transaction, &error.to_string());
                 return Ok(None);
             }
         };
-        let another = match (transaction.directory_id, folder.directory_id()?) {
+        let another = match (transaction.directory_id, directory.directory_id()?) {
             (Some(then), Some(now)) => then != now,
             _ => false,
         };
         // A name that nobody can guess tells more than a number.
-        if another && folder.displaced_names(&transaction.staged_name)?.is_empty() {
+        if another
+            && directory
+                .displaced_names(&transaction.staged_name)?
+                .is_empty()
+        {
             let why = "another directory stands in its place";
             self.keep_journal(agent, record, transaction, why);
             return Ok(None);
         }
-        Ok(Some(folder))
+        Ok(Some(directory))
     }
 
     fn keep_journal(
@@ -580,12 +590,12 @@ impl Run<'_> {
         transaction: &Transaction,
         why: &str,
     ) {
-        let folder = transaction.memory.parent().unwrap_or(Path::new("/"));
+        let directory = transaction.memory.parent().unwrap_or(Path::new("/"));
         let message = format!(
             "{}: run {} was interrupted in {}: {why}; its record {} stays until that directory is back",
             agent.name,
             transaction.event.run,
-            folder.display(),
+            directory.display(),
             journal_path.display()
         );
         let hint = "if that directory never comes back, delete the record";
@@ -596,32 +606,32 @@ impl Run<'_> {
     /// does not say; none when it was not.
     fn detect_swap_method(
         &self,
-        folder: &dyn MemoryDirectory,
+        directory: &dyn MemoryDirectory,
         event: &RunEvent,
         staged: &str,
         inode: u64,
         remote: bool,
     ) -> Result<Option<SwapMethod>, Error> {
-        let stands = folder.stat_memory()?;
+        let stands = directory.stat_memory()?;
         if let Some(FileState::Special(odd)) = &event.after {
             return Ok(
                 (stands == MemoryObject::Special(odd.clone())).then_some(SwapMethod::Exchange)
             );
         }
-        let new_name = folder.staged_file_name(staged);
+        let new_name = directory.staged_file_name(staged);
         let new = event.after.as_ref().and_then(FileState::digest);
         let asides = || -> Result<bool, Error> {
-            let names = folder.displaced_names(staged)?;
+            let names = directory.displaced_names(staged)?;
             Ok(names.iter().any(|name| *name != new_name))
         };
         if remote && stands != MemoryObject::Absent {
             // Without inodes the names tell: what stood there goes aside first.
             return Ok(match (asides()?, new) {
                 (true, _) => Some(SwapMethod::TakeAway),
-                (false, None) if folder.exists(&new_name)? => Some(SwapMethod::Remove),
+                (false, None) if directory.exists(&new_name)? => Some(SwapMethod::Remove),
                 (false, Some(_))
                     if event.before == Some(FileState::Absent)
-                        && self.read_back(folder, event)? == ReadBack::Same =>
+                        && self.read_back(directory, event)? == ReadBack::Same =>
                 {
                     Some(SwapMethod::Create)
                 }
@@ -629,22 +639,22 @@ impl Run<'_> {
             });
         }
         let built = match new {
-            Some(new) => folder.find_content(&new_name, new)?,
+            Some(new) => directory.find_content(&new_name, new)?,
             None => None,
         };
         if let Some(built) = built {
             // Taken away, and interrupted before the new file took its place?
             return match stands {
                 MemoryObject::Absent => {
-                    durable::sync_all(folder.take_unsynced())?;
-                    Ok(Some(folder.swap(staged, built)?.method))
+                    durable::sync_all(directory.take_unsynced())?;
+                    Ok(Some(directory.swap(staged, built)?.method))
                 }
-                _ if folder.is_half_written(staged)? => {
-                    Ok(Some(folder.write_in_place(staged, built)?.method))
+                _ if directory.is_half_written(staged)? => {
+                    Ok(Some(directory.write_in_place(staged, built)?.method))
                 }
                 // The new file has two names for a moment where it gets the
                 // memory's by a link.
-                _ if self.read_back(folder, event)? == ReadBack::Same => Ok(match asides()? {
+                _ if self.read_back(directory, event)? == ReadBack::Same => Ok(match asides()? {
                     true => Some(SwapMethod::TakeAway),
                     false if event.before == Some(FileState::Absent) => Some(SwapMethod::Create),
                     false => None,
@@ -655,13 +665,13 @@ impl Run<'_> {
         if matches!(&stands, MemoryObject::File(file) if inode != 0 && file.stamp.inode == inode) {
             return Ok(None);
         }
-        let names = folder.displaced_names(staged)?;
+        let names = directory.displaced_names(staged)?;
         if remote && new.is_some() {
             // There is no memory, and no new file that could take its place: the old
             // one is better than none.
             let mut asides = names.iter().filter(|name| **name != new_name);
             if let (Some(aside), None) = (asides.next(), asides.next()) {
-                folder.restore_memory_name(aside)?;
+                directory.restore_memory_name(aside)?;
                 return Ok(None);
             }
         }
@@ -674,7 +684,7 @@ impl Run<'_> {
             // Nothing is displaced where nothing stood. Where something did,
             // the new file was never made, whatever the agent saved since.
             None if event.before == Some(FileState::Absent)
-                && self.read_back(folder, event)? == ReadBack::Same =>
+                && self.read_back(directory, event)? == ReadBack::Same =>
             {
                 Some(SwapMethod::Create)
             }
@@ -701,14 +711,14 @@ impl Run<'_> {
     }
 
     /// Writes a record. What it answers has to be synced before anything is done
-    /// in the agent's folder.
+    /// in the agent's directory.
     pub(super) fn create_journal(
         &self,
         agent: &Agent,
         transaction: &Transaction,
     ) -> Result<(Journal, [UnsyncedObject; 2]), Error> {
         let archive = self.engine.archive();
-        let folder = Arc::new(
+        let directory = Arc::new(
             archive.open_or_create_directory(&Path::new(PROGRAM_DIRECTORY_NAME).join("tx"))?,
         );
         let path = archive.program_path("tx");
@@ -719,7 +729,7 @@ impl Run<'_> {
             )
         })?;
         text.push(b'\n');
-        let mut file = NewFile::create(&folder, &path, archive.file_mode())?;
+        let mut file = NewFile::create(&directory, &path, archive.file_mode())?;
         archive.repair_program_file(file.file(), &path)?;
         file.write(&text)?;
         let name = format!("{}{}.json", agent.name, transaction.staged_name);

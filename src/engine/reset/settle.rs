@@ -109,7 +109,7 @@ impl Run<'_> {
     pub(super) fn settle_displaced(
         &self,
         agent: &Agent,
-        folder: &dyn MemoryDirectory,
+        directory: &dyn MemoryDirectory,
         event: &mut RunEvent,
         displaced: &mut DisplacedFiles,
     ) -> (Vec<String>, Result<(), Error>) {
@@ -135,11 +135,11 @@ impl Run<'_> {
                 displaced.names.push(name);
                 continue;
             }
-            let settled = self.settle_file(agent, folder, event, &name, displaced, &mut notes);
+            let settled = self.settle_file(agent, directory, event, &name, displaced, &mut notes);
             match settled {
                 Ok(SettleOutcome::Removed { was_watched: true }) => {}
                 Ok(SettleOutcome::Removed { was_watched: false }) => {
-                    let why = folder.undetectable_writers_reason();
+                    let why = directory.undetectable_writers_reason();
                     let why = why.as_deref().unwrap_or("no right to take file leases");
                     let note = format!("late writers cannot be detected here: {why}");
                     if !notes.contains(&note) {
@@ -151,7 +151,7 @@ impl Run<'_> {
                 Ok(SettleOutcome::Lost(error)) => result = Err(error),
                 Ok(SettleOutcome::Special(odd)) => {
                     let described = self.archive_description(agent, &odd, event);
-                    match described.and_then(|()| Ok(folder.remove_special_file(&name, &odd)?)) {
+                    match described.and_then(|()| Ok(directory.remove_special_file(&name, &odd)?)) {
                         Ok(true) => {}
                         Ok(false) => displaced.names.push(name),
                         Err(error) => {
@@ -161,10 +161,10 @@ impl Run<'_> {
                     }
                 }
                 Ok(SettleOutcome::Kept(odd)) => {
-                    let shown = folder.display_name(&name);
+                    let shown = directory.display_name(&name);
                     if !event.kept_names.contains(&shown) {
                         notes.push(kept_object_note(agent, &odd, &shown));
-                        match folder.object_id(&name) {
+                        match directory.object_id(&name) {
                             Ok(id) => event.kept_ids.extend(id.map(|id| (shown.clone(), id))),
                             Err(error) => result = Err(error.into()),
                         }
@@ -205,7 +205,7 @@ impl Run<'_> {
     fn settle_file(
         &self,
         agent: &Agent,
-        folder: &dyn MemoryDirectory,
+        directory: &dyn MemoryDirectory,
         event: &mut RunEvent,
         name: &str,
         displaced: &mut DisplacedFiles,
@@ -214,7 +214,7 @@ impl Run<'_> {
         let mut late = displaced.late_writes.remove(name).unwrap_or_default();
         let mut inspections = 0;
         let mut put_off = None;
-        let settled = folder.settle(name, &mut |read| {
+        let settled = directory.settle(name, &mut |read| {
             inspections += 1;
             // The second call inspects a file that has no name any more.
             let bounded = inspections == 1;

@@ -42,7 +42,7 @@ pub(super) struct QueuedTurn<'a> {
 pub(super) struct Turn<'a> {
     pub(super) queued: QueuedTurn<'a>,
     pub(super) agent: &'a Agent,
-    pub(super) folder: Box<dyn MemoryDirectory>,
+    pub(super) directory: Box<dyn MemoryDirectory>,
     pub(super) event: RunEvent,
     pub(super) began_at: Instant,
 }
@@ -106,9 +106,9 @@ impl From<TransportError> for EarlyEnd {
 }
 
 /// Keeps an agent's lock while a call that hangs may still change its directory.
-pub(super) fn hold_lock_guard(folder: &dyn MemoryDirectory, lock: Option<&Arc<AgentLock>>) {
+pub(super) fn hold_lock_guard(directory: &dyn MemoryDirectory, lock: Option<&Arc<AgentLock>>) {
     if let Some(lock) = lock {
-        folder.hold_guard(Arc::clone(lock) as _);
+        directory.hold_guard(Arc::clone(lock) as _);
     }
 }
 
@@ -155,7 +155,7 @@ impl<'a> Run<'a> {
     ) -> CaptureOutcome<'a> {
         waiting.attempts += 1;
         let began = self.engine.clock().instant();
-        let folder = || -> Result<_, Error> {
+        let directory = || -> Result<_, Error> {
             self.recover_from_journals(agent, journals, waiting.lock.as_ref())?;
             // An undo gives back what was there, whoever had it.
             if waiting.step.undone_run.is_none()
@@ -163,19 +163,19 @@ impl<'a> Run<'a> {
             {
                 return Err(sharing_error(&other));
             }
-            let folder = self.engine.open_directory(agent)?;
-            hold_lock_guard(folder.as_ref(), waiting.lock.as_ref());
-            Ok(folder)
+            let directory = self.engine.open_directory(agent)?;
+            hold_lock_guard(directory.as_ref(), waiting.lock.as_ref());
+            Ok(directory)
         };
-        let folder = match folder() {
-            Ok(folder) => folder,
+        let directory = match directory() {
+            Ok(directory) => directory,
             Err(error) => return CaptureOutcome::Refused(waiting, error),
         };
         let event = self.new_step_event(waiting.step);
         let mut turn = Turn {
             queued: waiting,
             agent,
-            folder,
+            directory,
             event,
             began_at: began,
         };
@@ -183,8 +183,13 @@ impl<'a> Run<'a> {
         self.report_stage(&step.agent, RunStage::Archive);
         let since = turn.queued.leased_since;
         let patient = since.is_none_or(|since| began.duration_since(since) < LEASE_BREAK_TIMEOUT);
-        let captured =
-            self.capture_memory(agent, step, turn.folder.as_ref(), &mut turn.event, patient);
+        let captured = self.capture_memory(
+            agent,
+            step,
+            turn.directory.as_ref(),
+            &mut turn.event,
+            patient,
+        );
         match captured {
             Ok(Some(taken)) => CaptureOutcome::Captured(turn, Box::new(taken)),
             Ok(None) => CaptureOutcome::Unchanged(turn.queued),
@@ -192,25 +197,25 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Step 3, before anything is done in the agent's folder: names the entry and
+    /// Step 3, before anything is done in the agent's directory: names the entry and
     /// writes the transaction record. Answers what has to be synced.
     pub(super) fn prepare_swap(
         &self,
         turn: &mut Turn<'a>,
         mut taken: Captured,
     ) -> Result<(PreparedSwap, Vec<UnsyncedObject>), EarlyEnd> {
-        for note in weaker::accepted_degradations(turn.agent, turn.folder.as_ref())? {
+        for note in weaker::accepted_degradations(turn.agent, turn.directory.as_ref())? {
             turn.add_note(&note);
         }
         // A memory that will not be changed gets no entry.
-        weaker::in_place_degradation(turn.agent, &turn.folder.forecast_swap())?;
+        weaker::in_place_degradation(turn.agent, &turn.directory.forecast_swap())?;
         let mut changed = self.name_entry(turn.agent, &mut taken, &mut turn.event)?;
         let before = turn.event.before.iter();
         let transaction = Transaction {
             event: turn.event.clone(),
             memory: turn.agent.location.memory().to_path_buf(),
             connection_target: connection_target(turn.agent),
-            directory_id: turn.folder.directory_id()?,
+            directory_id: turn.directory.directory_id()?,
             staged_name: match &taken.source.replacement {
                 Replacement::KeptObject { name, .. } => name.clone(),
                 _ => durable::new_random_name()?,
@@ -252,19 +257,19 @@ impl<'a> Run<'a> {
         let attributes = match attributes_to_apply(turn.queued.step, taken) {
             Some(attributes) if has_displaced_owner(taken, attributes) => attributes.clone(),
             given => {
-                let inherited = turn.folder.inherited_attributes(staged)?;
+                let inherited = turn.directory.inherited_attributes(staged)?;
                 let fits = |it: &&Attributes| it.uid == inherited.uid;
                 given.filter(fits).cloned().unwrap_or(inherited)
             }
         };
         let engine = self.engine;
-        let new = turn.folder.stage(
+        let new = turn.directory.stage(
             staged,
             &mut |sink| parts.write_to(engine, sink),
             &attributes,
         )?;
         // Some of what a file system lacks shows only with a file in it.
-        for note in weaker::accepted_degradations(turn.agent, turn.folder.as_ref())? {
+        for note in weaker::accepted_degradations(turn.agent, turn.directory.as_ref())? {
             if turn
                 .event
                 .note
@@ -288,22 +293,22 @@ impl<'a> Run<'a> {
         self.report_stage(&turn.agent.name, RunStage::Swap);
         let swapped = match (new, &archived.captured.source.replacement) {
             (None, Replacement::KeptObject { name, id }) => {
-                turn.folder.restore_object(name, *id)?
+                turn.directory.restore_object(name, *id)?
             }
             (None, _) => {
-                turn.folder.move_memory_aside(&archived.staged_name)?;
+                turn.directory.move_memory_aside(&archived.staged_name)?;
                 SwapOutcome {
                     method: SwapMethod::Remove,
-                    displaced: vec![turn.folder.staged_file_name(&archived.staged_name)],
+                    displaced: vec![turn.directory.staged_file_name(&archived.staged_name)],
                 }
             }
             (Some(new), _) => {
-                turn.folder.link_staged(&archived.staged_name)?;
-                let swapped = turn.folder.swap(&archived.staged_name, new);
+                turn.directory.link_staged(&archived.staged_name)?;
+                let swapped = turn.directory.swap(&archived.staged_name, new);
                 let accepted = turn.agent.location.accepts_in_place();
                 match swapped {
                     Err(error) if error.cause == FailureCause::MountPoint && accepted => {
-                        turn.folder.write_in_place(&archived.staged_name, new)?
+                        turn.directory.write_in_place(&archived.staged_name, new)?
                     }
                     swapped => swapped?,
                 }

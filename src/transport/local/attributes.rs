@@ -135,7 +135,7 @@ pub(super) fn apply_attributes(
     // The label that a security module gave the new file may be right already.
     let (found_xattrs, _) =
         read_xattrs(&XattrAccess::File(file)).with_path("read the attributes of", memory)?;
-    // The folder's default access control list is not the old file's; what
+    // The directory's default access control list is not the old file's; what
     // security modules add is theirs.
     let wanted = |name: &[u8]| attributes.xattrs.iter().any(|(wanted, _)| wanted == name);
     for (name, _) in found_xattrs.iter().filter(|(name, _)| !wanted(name)) {

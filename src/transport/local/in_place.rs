@@ -20,7 +20,7 @@ use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::{
-    LocalFolder, exists_error, identify, leases, refused_error, replaced_error, unfinished_name,
+    LocalDirectory, exists_error, identify, leases, refused_error, replaced_error, unfinished_name,
 };
 use crate::clock::Clock;
 use crate::durable::{self, NewFile};
@@ -55,7 +55,7 @@ pub(super) fn is_copy_name(staged: &str, name: &str) -> bool {
         .is_some_and(durable::is_random_name)
 }
 
-impl LocalFolder {
+impl LocalDirectory {
     /// Copies the memory aside and writes the staged file's content into it.
     /// Whoever opens the memory while it is written waits. What cannot be written
     /// is put back from the copy.

@@ -1,5 +1,5 @@
 //! What can be told of a swap without trying it, by the flags of memory and
-//! folder (statx(2)). Kernels and file systems that know none of them tell of
+//! directory (statx(2)). Kernels and file systems that know none of them tell of
 //! nothing.
 
 use std::ffi::OsStr;
@@ -7,19 +7,19 @@ use std::path::Path;
 
 use rustix::fs::{self, AtFlags, FileType, Statx, StatxAttributes, StatxFlags};
 
-use super::{LocalFolder, refused_error};
+use super::{LocalDirectory, refused_error};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{SwapForecast, TransportError};
 
-impl LocalFolder {
+impl LocalDirectory {
     pub(super) fn forecast_from_flags(&self) -> SwapForecast {
         let path = self.memory_path();
         let memory = self.statx(&self.memory_name);
-        let folder = self.statx(OsStr::new(""));
+        let directory = self.statx(OsStr::new(""));
         let (mut causes, mut commands) = (Vec::new(), Vec::new());
         let parts = [
             ("it", path.as_path(), &memory),
-            ("its directory", &self.directory_path, &folder),
+            ("its directory", &self.directory_path, &directory),
         ];
         for (what, path, found) in parts {
             if let Some((flag_words, flags)) = found.as_ref().and_then(immutability_flags) {
@@ -49,14 +49,14 @@ impl LocalFolder {
         })
     }
 
-    /// What is known of `name`; of the folder itself where that is empty.
+    /// What is known of `name`; of the directory itself where that is empty.
     fn statx(&self, name: &OsStr) -> Option<Statx> {
         let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
         fs::statx(&*self.directory_fd, name, how, StatxFlags::TYPE).ok()
     }
 }
 
-/// What keeps a file or folder as it is, and the letters of chattr(1) for it.
+/// What keeps a file or directory as it is, and the letters of chattr(1) for it.
 fn immutability_flags(found: &Statx) -> Option<(&'static str, &'static str)> {
     let has = |flag| found.stx_attributes.contains(flag);
     match (

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use super::{LocalFolder, OpenOutcome, identify, metadata_from_stat};
+use super::{LocalDirectory, OpenOutcome, identify, metadata_from_stat};
 use crate::error::{Error, ErrorKind};
 use crate::sys::{self, LeaseOutcome};
 use crate::transport::{
@@ -19,7 +19,7 @@ pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(250);
 /// How long to wait for an opener that came while a file was being removed.
 const OPENER_TIMEOUT: Duration = Duration::from_secs(2);
 
-impl LocalFolder {
+impl LocalDirectory {
     pub(super) fn settle_file(
         &self,
         displaced: &str,

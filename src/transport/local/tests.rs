@@ -78,11 +78,11 @@ fn settle_removed_file(
         }
         then(&mut theirs);
     });
-    let folder = LocalTransport::new(clock)
+    let directory = LocalTransport::new(clock)
         .open_local_directory(&path)
         .unwrap();
-    folder.remove_name("displaced").unwrap();
-    let settled = folder.inspect_after_removal(&file, &path, &mut |read| {
+    directory.remove_name("displaced").unwrap();
+    let settled = directory.inspect_after_removal(&file, &path, &mut |read| {
         let mut bytes = Vec::new();
         read(&mut |piece| {
             bytes.extend_from_slice(piece);

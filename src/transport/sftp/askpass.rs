@@ -5,7 +5,7 @@
 //! hands the question over a socket to the [`PromptBroker`] of the console, which passes
 //! it on as an [`PromptEvent`] and takes the operator's answer. Only processes of the
 //! same user get in, with the token of a connection that is being made, and the
-//! socket is in a folder that nobody else may enter.
+//! socket is in a directory that nobody else may enter.
 //!
 //! A host that is not answered, or does not let us in with what it was given, is
 //! barred: nobody connects to it any more until [`PromptBroker::unblock`]. So a host that
@@ -91,7 +91,7 @@ pub struct PromptBroker(Arc<BrokerShared>);
 
 struct BrokerShared {
     program: PathBuf,
-    folders: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
     events: Sender<PromptEvent>,
     state: Mutex<BrokerState>,
     /// A call has ended.
@@ -113,7 +113,7 @@ struct BrokerState {
 struct PromptSocket {
     path: PathBuf,
     listener: OwnedFd,
-    _folder: TempDir,
+    _directory: TempDir,
 }
 
 impl Drop for PromptSocket {
@@ -191,15 +191,15 @@ impl OpenAttempt {
 
 impl PromptBroker {
     /// A desk. `program` is this program, by its path; the socket is made in the
-    /// first of `folders` where it can be, once a host is connected to.
+    /// first of `directories` where it can be, once a host is connected to.
     pub fn new(
         program: PathBuf,
-        folders: Vec<PathBuf>,
+        directories: Vec<PathBuf>,
         events: Sender<PromptEvent>,
     ) -> PromptBroker {
         PromptBroker(Arc::new(BrokerShared {
             program,
-            folders,
+            directories,
             events,
             state: Mutex::default(),
             attempt_ended: Condvar::new(),
@@ -344,8 +344,8 @@ impl BrokerShared {
 
     fn open_socket(self: &Arc<BrokerShared>) -> Result<PromptSocket> {
         let mut failure = Error::new(ErrorKind::Host, "there is no directory for a socket");
-        for folder in &self.folders {
-            match self.open_socket_in(folder) {
+        for directory in &self.directories {
+            match self.open_socket_in(directory) {
                 Ok(listening) => return Ok(listening),
                 Err(error) => failure = error,
             }
@@ -353,12 +353,12 @@ impl BrokerShared {
         Err(failure)
     }
 
-    fn open_socket_in(self: &Arc<BrokerShared>, folder: &Path) -> Result<PromptSocket> {
+    fn open_socket_in(self: &Arc<BrokerShared>, directory: &Path) -> Result<PromptSocket> {
         let private = Permissions::from_mode(0o700);
         let mut builder = tempfile::Builder::new();
         builder.prefix("memory-shepherd-").permissions(private);
-        let made = builder.tempdir_in(folder);
-        let made = made.with_path("make a private directory in", folder)?;
+        let made = builder.tempdir_in(directory);
+        let made = made.with_path("make a private directory in", directory)?;
         let socket = made.path().join("ask");
         let listener = UnixListener::bind(&socket).with_path("listen at", &socket)?;
         let copy = listener.try_clone().with_path("listen at", &socket)?;
@@ -369,7 +369,7 @@ impl BrokerShared {
         Ok(PromptSocket {
             path: socket,
             listener: copy.into(),
-            _folder: made,
+            _directory: made,
         })
     }
 

@@ -25,19 +25,19 @@ pub(super) struct SftpClient {
     pub(super) _child: Option<SshChild>,
 }
 
-/// The requests of a look at a memory: where its folder really is, the folder
+/// The requests of a look at a memory: where its directory really is, the directory
 /// from outside and from inside, so that "no such file" can be believed, then the
 /// memory itself.
 pub(super) const STAT_REQUESTS: usize = 4;
 
 pub(super) fn stat_requests(memory: &Path) -> [Request; STAT_REQUESTS] {
-    let folder = memory.parent().unwrap_or(Path::new("/"));
+    let directory = memory.parent().unwrap_or(Path::new("/"));
     [
         Request::RealPath {
-            path: path_bytes(folder),
+            path: path_bytes(directory),
         },
-        lstat_request(folder),
-        lstat_request(&folder.join(".")),
+        lstat_request(directory),
+        lstat_request(&directory.join(".")),
         lstat_request(memory),
     ]
 }
@@ -128,7 +128,7 @@ impl SftpClient {
     }
 
     /// Where a configured path is: one that begins with `~/` or is not absolute
-    /// begins in the home folder there.
+    /// begins in the home directory there.
     pub(super) fn absolute_path(&self, path: &Path) -> PathBuf {
         let relative = path.strip_prefix("~").unwrap_or(path);
         let joined = self.home_directory.join(relative);
@@ -146,40 +146,46 @@ impl SftpClient {
         let [real_path_reply, directory_reply, search_reply, file_reply] = answers else {
             return Err(self.unexpected_reply_error("look at", memory));
         };
-        let folder = memory.parent().unwrap_or(Path::new("/"));
+        let directory = memory.parent().unwrap_or(Path::new("/"));
         match (status_code(directory_reply), reply_attrs(directory_reply)) {
             (Some(status::NO_SUCH_FILE), _) => {
-                let message = format!("{}:{} does not exist", self.host_name(), folder.display());
+                let message = format!(
+                    "{}:{} does not exist",
+                    self.host_name(),
+                    directory.display()
+                );
                 return Err(TransportError::new(
-                    FailureCause::NoFolder,
+                    FailureCause::NoDirectory,
                     Error::new(ErrorKind::Host, message).with_hint(
                         "nothing is made there; correct remote_memory or make the directory",
                     ),
                 ));
             }
             (_, Some(found)) if file_type(found) == Some(TYPE_SYMLINK) => {
-                return Err(self.link_in_path_error(folder, None));
+                return Err(self.link_in_path_error(directory, None));
             }
             (_, Some(found)) if file_type(found) == Some(TYPE_DIRECTORY) => {
                 match reply_path(real_path_reply) {
-                    Some(real) if real == folder => {}
-                    Some(real) => return Err(self.link_in_path_error(folder, Some(&real))),
-                    None => return Err(self.unexpected_reply_error("resolve", folder)),
+                    Some(real) if real == directory => {}
+                    Some(real) => return Err(self.link_in_path_error(directory, Some(&real))),
+                    None => return Err(self.unexpected_reply_error("resolve", directory)),
                 }
             }
-            (_, Some(_)) => return Err(self.refused_error("use", folder, "it is not a directory")),
-            (Some(other), _) => return Err(self.status_error("look at", folder, other)),
-            (None, None) => return Err(self.unexpected_reply_error("look at", folder)),
+            (_, Some(_)) => {
+                return Err(self.refused_error("use", directory, "it is not a directory"));
+            }
+            (Some(other), _) => return Err(self.status_error("look at", directory, other)),
+            (None, None) => return Err(self.unexpected_reply_error("look at", directory)),
         }
         match (status_code(file_reply), reply_attrs(file_reply)) {
-            // Only a folder that can be searched proves that it lacks the name.
+            // Only a directory that can be searched proves that it lacks the name.
             (Some(status::NO_SUCH_FILE), _) => {
                 match (status_code(search_reply), reply_attrs(search_reply)) {
                     (_, Some(found)) if file_type(found) == Some(TYPE_DIRECTORY) => {
                         Ok(MemoryObject::Absent)
                     }
-                    (Some(other), _) => Err(self.status_error("search", folder, other)),
-                    _ => Err(self.unexpected_reply_error("search", folder)),
+                    (Some(other), _) => Err(self.status_error("search", directory, other)),
+                    _ => Err(self.unexpected_reply_error("search", directory)),
                 }
             }
             (Some(other), _) => Err(self.status_error("look at", memory, other)),
@@ -256,14 +262,14 @@ impl SftpClient {
         &self,
         memory: &Path,
         found: &Attrs,
-        folder: Option<&Attrs>,
+        directory: Option<&Attrs>,
     ) -> Result<MemoryObject, TransportError> {
         let odd = match file_type(found) {
             Some(TYPE_REGULAR) => {
                 // Links cannot be counted here, so a file of somebody else's may
                 // be a further name of one that is none of the agent's business.
                 if let (Some((uid, _)), Some((owner, _))) =
-                    (found.owner, folder.and_then(|folder| folder.owner))
+                    (found.owner, directory.and_then(|directory| directory.owner))
                     && uid != owner
                 {
                     let why = format!(
@@ -297,11 +303,15 @@ impl SftpClient {
         Ok(MemoryObject::Special(odd))
     }
 
-    pub(super) fn link_in_path_error(&self, folder: &Path, real: Option<&Path>) -> TransportError {
+    pub(super) fn link_in_path_error(
+        &self,
+        directory: &Path,
+        real: Option<&Path>,
+    ) -> TransportError {
         let message = format!(
             "{}:{} goes through a symbolic link, which is never followed",
             self.host_name(),
-            folder.display()
+            directory.display()
         );
         let error = Error::new(ErrorKind::Host, message);
         let error = match real {

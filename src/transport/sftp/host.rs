@@ -10,7 +10,7 @@ use chrono::{DateTime, FixedOffset, Timelike};
 
 use super::askpass::ConnectAttempt;
 use super::connection::SftpClient;
-use super::folder::SftpFolder;
+use super::directory::SftpDirectory;
 use super::session::{Deadline, Session};
 use super::ssh::{ChildGuard, Connector, SftpStream, SshChild, explain_session_error};
 use super::together;
@@ -434,8 +434,8 @@ impl Transport for SftpTransport {
     fn open_directory(&self, memory: &Path) -> Result<Box<dyn MemoryDirectory>, TransportError> {
         let connection = self.0.client_or_connect(false)?;
         let path = connection.absolute_path(memory);
-        let folder = SftpFolder::open(connection, &path, self.0.clock.clone())?;
-        Ok(Box::new(folder))
+        let directory = SftpDirectory::open(connection, &path, self.0.clock.clone())?;
+        Ok(Box::new(directory))
     }
 
     fn read_batch(

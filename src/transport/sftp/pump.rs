@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::connection::{ReplyResult, SftpClient, reply_attrs};
-use super::folder::{FileHandle, replaced_error};
+use super::directory::{FileHandle, replaced_error};
 use super::wire::{Attrs, Reply, Request, status};
 use crate::digest::Digest;
 use crate::transport::{ByteSink, TransportError};

@@ -8,9 +8,9 @@ use super::connection::{
     ReplyResult, STAT_REQUESTS, TYPE_DIRECTORY, TYPE_REGULAR, file_metadata, file_type,
     lstat_request, reply_attrs, stat_requests, status_code,
 };
-use super::folder::{FileHandle, SftpFolder, StagedContent, into_handle, replaced_error};
+use super::directory::{FileHandle, SftpDirectory, StagedContent, into_handle, replaced_error};
 use super::pump::ChunkedRead;
-use super::run_folder::UNLINK_REQUESTS;
+use super::run_directory::UNLINK_REQUESTS;
 use super::wire::{Attrs, status};
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, ErrorKind};
@@ -32,7 +32,7 @@ pub(super) struct OpenDisplacedFile {
     pub(super) unchanged_since: Instant,
 }
 
-impl SftpFolder {
+impl SftpDirectory {
     /// After the exchange of names, of which `look` is what was seen right behind
     /// it: reads what stands at the memory's name, opens what was displaced by then, and
     /// removes the second name of the new file. False when that stays.
@@ -81,7 +81,7 @@ impl SftpFolder {
             }
             None => (None, self.client.request_batch(remove)?),
         };
-        // The folder stays as long as there is something in it.
+        // The directory stays as long as there is something in it.
         let staged_name_reply = match displaced {
             Some(_) => removed.last(),
             None => removed.get(UNLINK_REQUESTS - 1),

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::connection::{
     ReplyResult, TYPE_REGULAR, file_type, lstat_request, path_bytes, reply_attrs,
 };
-use super::folder::{FileHandle, SftpFolder, StagedContent};
+use super::directory::{FileHandle, SftpDirectory, StagedContent};
 use super::pump::{ChunkedRead, MAX_REQUESTS_PER_FILE, READ_REQUEST_BYTES, ReadContent};
 use super::wire::{Attrs, Reply, Request, Statvfs};
 use crate::digest::Hasher;
@@ -26,7 +26,7 @@ fn file_system_obstacle(found: &Statvfs) -> Option<&'static str> {
     }
 }
 
-impl SftpFolder {
+impl SftpDirectory {
     /// A failure with what explains it: the status for a full disk says nothing.
     pub(super) fn explain_write_error(&self, error: TransportError) -> TransportError {
         if error.cause != FailureCause::Refused || !self.client.extensions().statvfs {

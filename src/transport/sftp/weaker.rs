@@ -10,11 +10,11 @@
 use std::path::Path;
 
 use super::connection::path_bytes;
-use super::folder::SftpFolder;
+use super::directory::SftpDirectory;
 use super::wire::Request;
 use crate::config::SftpExtension;
 
-impl SftpFolder {
+impl SftpDirectory {
     /// What the server lacks, and the file system as far as that was tried.
     pub(super) fn find_missing_extensions(&self) -> Vec<SftpExtension> {
         let has = self.client.extensions();

@@ -65,7 +65,7 @@ pub mod flags {
 pub mod status {
     /// Done.
     pub const OK: u32 = 0;
-    /// The end of a file or of a folder.
+    /// The end of a file or of a directory.
     pub const EOF: u32 = 1;
     /// Also ENOTDIR, ELOOP and EBADF of OpenSSH.
     pub const NO_SUCH_FILE: u32 = 2;
@@ -103,7 +103,7 @@ pub enum Reply {
         /// The server's words, at most 1 KiB of them; empty where it has none.
         message: Vec<u8>,
     },
-    /// What an open file or folder is called from now on.
+    /// What an open file or directory is called from now on.
     Handle(Vec<u8>),
     /// Bytes of a file.
     Data(Vec<u8>),

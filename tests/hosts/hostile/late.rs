@@ -33,16 +33,16 @@ enum AgentAction {
     Appends,
     /// It puts another file in its place.
     Replaces,
-    /// It also puts a file where the folder of the run was.
+    /// It also puts a file where the directory of the run was.
     PlantsFile,
-    /// Or a folder, which is an invitation; with a file in it.
-    PlantsFolder,
-    /// It has put a file into that folder before the run was finished, so that the
-    /// folder cannot go.
-    KeepsFolder,
+    /// Or a directory, which is an invitation; with a file in it.
+    PlantsDirectory,
+    /// It has put a file into that directory before the run was finished, so that the
+    /// directory cannot go.
+    KeepsDirectory,
 }
 
-/// The folder of the run that is not over, as it was called at first: its record
+/// The directory of the run that is not over, as it was called at first: its record
 /// has the agent's name before that.
 fn first_run_directory(scene: &HostScenario) -> Option<String> {
     let records = scene.world.pending_journals();
@@ -51,7 +51,7 @@ fn first_run_directory(scene: &HostScenario) -> Option<String> {
 }
 
 /// The agent's next note, in its memory.
-fn write_next_note(scene: &HostScenario, how: AgentAction, folder: Option<&String>) -> Vec<u8> {
+fn write_next_note(scene: &HostScenario, how: AgentAction, directory: Option<&String>) -> Vec<u8> {
     let memory = scene.world.memory_path(AGENT);
     let with_note = [BASELINE.as_bytes(), NOTE_AFTER_RUN].concat();
     match how {
@@ -62,13 +62,13 @@ fn write_next_note(scene: &HostScenario, how: AgentAction, folder: Option<&Strin
         }
         _ => scene.world.write_memory(AGENT, &with_note),
     }
-    if let Some(folder) = folder {
-        let folder = scene.world.agent_directory(AGENT).join(folder);
+    if let Some(directory) = directory {
+        let directory = scene.world.agent_directory(AGENT).join(directory);
         match how {
-            AgentAction::PlantsFile => fs::write(&folder, "planted").unwrap(),
-            AgentAction::PlantsFolder => {
-                fs::create_dir(&folder).unwrap();
-                fs::write(folder.join("new"), "planted").unwrap();
+            AgentAction::PlantsFile => fs::write(&directory, "planted").unwrap(),
+            AgentAction::PlantsDirectory => {
+                fs::create_dir(&directory).unwrap();
+                fs::write(directory.join("new"), "planted").unwrap();
             }
             _ => {}
         }
@@ -85,12 +85,16 @@ fn assert_delayed_is_harmless(
     fault: &str,
 ) -> usize {
     scene.assert_invariants(fault);
-    let folder = first_run_directory(&scene);
-    if how == AgentAction::KeepsFolder
-        && let Some(folder) = &folder
+    let directory = first_run_directory(&scene);
+    if how == AgentAction::KeepsDirectory
+        && let Some(directory) = &directory
     {
         // There is none yet where it is made late.
-        let kept = scene.world.agent_directory(AGENT).join(folder).join("kept");
+        let kept = scene
+            .world
+            .agent_directory(AGENT)
+            .join(directory)
+            .join("kept");
         let _ = fs::write(kept, "planted");
     }
     let next = engine_with_connector(&scene.world, sftp_server_program());
@@ -108,13 +112,13 @@ fn assert_delayed_is_harmless(
         Vec::<String>::new(),
         "{said}"
     );
-    let written = write_next_note(&scene, how, folder.as_ref());
+    let written = write_next_note(&scene, how, directory.as_ref());
     let count = late.deliver();
     let names = scene.world.leftovers(AGENT);
     let said = format!("{said}\nbeside the memory {names:?}");
     match how {
         // It may have been moved to where the agent wanted it.
-        AgentAction::PlantsFolder => assert!(scene.preserves(NOTE_AFTER_RUN), "{said}"),
+        AgentAction::PlantsDirectory => assert!(scene.preserves(NOTE_AFTER_RUN), "{said}"),
         _ => {
             let memory = scene.memory();
             assert_eq!(memory.as_deref(), Some(written.as_slice()), "{said}");
@@ -128,7 +132,7 @@ fn assert_delayed_is_harmless(
             false => fs::remove_file(path).unwrap(),
         }
     }
-    if how != AgentAction::PlantsFolder {
+    if how != AgentAction::PlantsDirectory {
         let report = run(&next, &plan);
         let said = format!("{said}\nat last {report:?}");
         assert_eq!(report.worst_kind(), None, "{said}");
@@ -151,8 +155,8 @@ fn late_host_operations_lose_nothing() {
         AgentAction::Appends,
         AgentAction::Replaces,
         AgentAction::PlantsFile,
-        AgentAction::PlantsFolder,
-        AgentAction::KeepsFolder,
+        AgentAction::PlantsDirectory,
+        AgentAction::KeepsDirectory,
     ];
     let mut points = Vec::new();
     let mut pairs = Vec::new();

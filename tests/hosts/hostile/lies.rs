@@ -192,8 +192,8 @@ fn unreadable_memory_is_never_replaced() {
             if is_changing(frame) {
                 changing.add();
             }
-            let folder = read_string(frame, 5).ends_with(b"/.");
-            match request_name(frame) == kind && !folder {
+            let directory = read_string(frame, 5).ends_with(b"/.");
+            match request_name(frame) == kind && !directory {
                 true => RequestFate::Reply(with_length(&status_reply(frame, code))),
                 false => RequestFate::Pass,
             }
@@ -213,8 +213,8 @@ fn false_sizes(of: &'static str, size: fn(u64) -> u64) -> ReplyFilter {
         // Of files; the mode is behind size and owner.
         let is_file = frame[0] == ATTRS && frame.len() > 28 && frame[27] & 0xF0 == 0x80;
         let path = read_string(&asked.frame, 5);
-        let folder = path.ends_with(b"/.") || path.ends_with(AGENT.as_bytes());
-        if request_name(&asked.frame) == of && is_file && !folder {
+        let directory = path.ends_with(b"/.") || path.ends_with(AGENT.as_bytes());
+        if request_name(&asked.frame) == of && is_file && !directory {
             replace_size(frame, size);
         }
         ReplyFate::Pass
@@ -416,7 +416,7 @@ fn reused_handle_loses_nothing() {
         return;
     }
     for act in HOST_OPERATIONS {
-        // That of the folder, or of the memory, or of whatever came third.
+        // That of the directory, or of the memory, or of whatever came third.
         for kept in 0..3 {
             let scene = HostScenario::new(act);
             let first = std::sync::Mutex::new((0, Vec::new()));

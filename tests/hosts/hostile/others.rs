@@ -108,9 +108,9 @@ fn leftover_is_settled_after_agent_moved() {
             ));
             let said = format!("cut at {point}, behind {behind}, then on {host}");
             scene.assert_invariants(&said);
-            let folder = scene.world.agent_directory(AGENT);
+            let directory = scene.world.agent_directory(AGENT);
             let old = scene.world.memory_path(AGENT);
-            let home = folder.with_file_name("moved-to");
+            let home = directory.with_file_name("moved-to");
             std::fs::create_dir_all(&home).unwrap();
             let new = home.join("MEMORY.md");
             std::fs::write(&new, SECOND_NOTE).unwrap();
@@ -133,11 +133,11 @@ fn leftover_is_settled_after_agent_moved() {
             assert!(world.pending_journals().is_empty(), "{said}");
             let archive = world.archive_directory().join(AGENT);
             assert!(
-                any_file_contains(&folder, NOTE) || any_file_contains(&archive, NOTE),
+                any_file_contains(&directory, NOTE) || any_file_contains(&archive, NOTE),
                 "the note is lost: {said}"
             );
             assert!(any_file_contains(&archive, SECOND_NOTE), "{said}");
-            let left = crate::world::sorted_names(&folder);
+            let left = crate::world::sorted_names(&directory);
             assert_eq!(left, ["MEMORY.md"], "{said}");
             assert!(old.exists());
         },

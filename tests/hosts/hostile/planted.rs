@@ -25,7 +25,7 @@ enum PlantedObject {
     /// A further name of a file of its own that it has elsewhere.
     Link,
     Symlink,
-    Folder,
+    Directory,
     Fifo,
     /// What stands there is taken away, and nothing planted.
     Nothing,
@@ -35,7 +35,7 @@ enum PlantedObject {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum PlantedPlace {
     Memory,
-    /// The folder of the run.
+    /// The directory of the run.
     RunDirectory,
     NewFile,
     /// What was displaced, or else what it is going to be displaced to cannot be
@@ -45,14 +45,14 @@ enum PlantedPlace {
 
 impl PlantedPlace {
     /// Where that is now; nowhere where the run has not come so far.
-    fn path(self, folder: &Path) -> Option<PathBuf> {
+    fn path(self, directory: &Path) -> Option<PathBuf> {
         let of_run = || {
-            let mut names = sorted_names(folder).into_iter();
+            let mut names = sorted_names(directory).into_iter();
             let name = names.find(|name| name.starts_with(".shepherd-"))?;
-            Some(folder.join(name))
+            Some(directory.join(name))
         };
         match self {
-            PlantedPlace::Memory => Some(folder.join("MEMORY.md")),
+            PlantedPlace::Memory => Some(directory.join("MEMORY.md")),
             PlantedPlace::RunDirectory => of_run(),
             PlantedPlace::NewFile => Some(of_run()?.join("new")),
             PlantedPlace::DisplacedFile => {
@@ -76,7 +76,7 @@ fn plant(thing: PlantedObject, path: &Path, away: &Path) {
     };
     fs::create_dir_all(away).unwrap();
     let _ = fs::rename(path, free());
-    // The folder around it may have gone meanwhile.
+    // The directory around it may have gone meanwhile.
     let _ = match thing {
         PlantedObject::File => fs::write(path, PLANTED_TEXT),
         PlantedObject::Link => {
@@ -89,7 +89,7 @@ fn plant(thing: PlantedObject, path: &Path, away: &Path) {
             fs::write(&own, PLANTED_TEXT).unwrap();
             symlink(own, path)
         }
-        PlantedObject::Folder => {
+        PlantedObject::Directory => {
             fs::create_dir(path).and_then(|()| fs::write(path.join("x"), PLANTED_TEXT))
         }
         PlantedObject::Fifo => {
@@ -101,8 +101,8 @@ fn plant(thing: PlantedObject, path: &Path, away: &Path) {
 }
 
 /// Whoever waits at a FIFO goes on.
-fn release_fifo(folder: &Path) {
-    for item in fs::read_dir(folder).into_iter().flatten().flatten() {
+fn release_fifo(directory: &Path) {
+    for item in fs::read_dir(directory).into_iter().flatten().flatten() {
         let kind = item.file_type().unwrap();
         if kind.is_dir() {
             release_fifo(&item.path());
@@ -121,7 +121,7 @@ fn object_planted_at_any_moment_harms_no_other_user() {
         PlantedObject::File,
         PlantedObject::Link,
         PlantedObject::Symlink,
-        PlantedObject::Folder,
+        PlantedObject::Directory,
         PlantedObject::Fifo,
         PlantedObject::Nothing,
     ];
@@ -146,14 +146,14 @@ fn object_planted_at_any_moment_harms_no_other_user() {
     let planted = SharedCount::default();
     let count = try_each(sample_points(points, 19), 8, |(act, point, spot, thing)| {
         let scene = HostScenario::with_general(act, "remote_timeout = 2");
-        let folder = scene.world.agent_directory(AGENT);
+        let directory = scene.world.agent_directory(AGENT);
         let away = scene.world.root.join("away");
         let outside = away.clone();
         let plants = planted.clone();
         let judge = filter_at(point, {
-            let folder = folder.clone();
+            let directory = directory.clone();
             move |_| {
-                if let Some(path) = spot.path(&folder) {
+                if let Some(path) = spot.path(&directory) {
                     plants.add();
                     plant(thing, &path, &outside);
                 }
@@ -161,18 +161,18 @@ fn object_planted_at_any_moment_harms_no_other_user() {
             }
         });
         let report = scene.run(FilteredServer::new(sftp_server_program(), judge));
-        release_fifo(&folder);
+        release_fifo(&directory);
         let said = format!("{act:?}: {thing:?} at {spot:?} before request {point}: {report:?}");
         // What the agent took away is where it put it.
         let archive = scene.world.archive_directory().join(AGENT);
-        let places = [&folder, &away, &archive];
+        let places = [&directory, &away, &archive];
         let kept = |bytes: &[u8]| places.iter().any(|place| any_file_contains(place, bytes));
         if scene.before.is_some() {
             assert!(kept(NOTE), "the note is lost: {said}");
         }
         let has_content = matches!(
             thing,
-            PlantedObject::File | PlantedObject::Link | PlantedObject::Folder
+            PlantedObject::File | PlantedObject::Link | PlantedObject::Directory
         );
         if has_content && spot == PlantedPlace::Memory {
             let count = fs::read_dir(&away).map_or(0, Iterator::count);
@@ -188,12 +188,12 @@ fn object_planted_at_any_moment_harms_no_other_user() {
         let mut said = said;
         for _ in 0..3 {
             let report = run(&next, &plan);
-            release_fifo(&folder);
+            release_fifo(&directory);
             said = format!("{said}\nthen {report:?}");
         }
         // A directory that came before any record of a file may be meant.
         let stays =
-            matches!(thing, PlantedObject::Folder) && scene.world.memory_path(AGENT).is_dir();
+            matches!(thing, PlantedObject::Directory) && scene.world.memory_path(AGENT).is_dir();
         if stays {
             assert!(said.contains("no record says that a file"), "{said}");
             return;
@@ -216,7 +216,7 @@ fn object_planted_at_any_moment_harms_no_other_user() {
     assert!(planted.get() > count / 3);
 }
 
-/// Runs a reset that is lost right behind the exchange of names; the folder of it.
+/// Runs a reset that is lost right behind the exchange of names; the directory of it.
 fn run_interrupted_reset(scene: &HostScenario) -> PathBuf {
     let asked = request_names(HostOperation::Reset);
     let point = asked.iter().rposition(|it| *it == "hardlink").unwrap();
@@ -224,10 +224,10 @@ fn run_interrupted_reset(scene: &HostScenario) -> PathBuf {
         sftp_server_program(),
         super::cuts::disconnect_for_good(point, true),
     ));
-    let folder = scene.world.agent_directory(AGENT);
-    let mut names = sorted_names(&folder).into_iter();
+    let directory = scene.world.agent_directory(AGENT);
+    let mut names = sorted_names(&directory).into_iter();
     let run = names.find(|name| name.starts_with(".shepherd-")).unwrap();
-    folder.join(run)
+    directory.join(run)
 }
 
 #[test]
@@ -236,14 +236,14 @@ fn displaced_file_is_settled_despite_planted_names() {
         return;
     }
     let scene = HostScenario::new(HostOperation::Reset);
-    let run_folder = run_interrupted_reset(&scene);
-    let old = sorted_names(&run_folder)
+    let run_directory = run_interrupted_reset(&scene);
+    let old = sorted_names(&run_directory)
         .into_iter()
         .find(|name| name.starts_with("old"))
         .unwrap();
     let mut late = OpenOptions::new()
         .append(true)
-        .open(run_folder.join(&old))
+        .open(run_directory.join(&old))
         .unwrap();
     std::io::Write::write_all(&mut late, b"a late note\n").unwrap();
     drop(late);
@@ -251,7 +251,11 @@ fn displaced_file_is_settled_despite_planted_names() {
     let (head, digits) = old.split_at(old.len() - 32);
     assert_eq!(digits.len(), 32);
     for number in 0..40 {
-        fs::write(run_folder.join(format!("{head}{number:032}")), PLANTED_TEXT).unwrap();
+        fs::write(
+            run_directory.join(format!("{head}{number:032}")),
+            PLANTED_TEXT,
+        )
+        .unwrap();
     }
     for _ in 0..4 {
         let next = engine_with_connector(&scene.world, sftp_server_program());
@@ -306,15 +310,15 @@ fn symlink_replacing_run_directory_is_not_followed() {
         return;
     }
     let scene = HostScenario::new(HostOperation::Reset);
-    let run_folder = run_interrupted_reset(&scene);
+    let run_directory = run_interrupted_reset(&scene);
     let away = scene.world.root.join("away");
     fs::create_dir(&away).unwrap();
-    fs::rename(&run_folder, scene.world.root.join("taken")).unwrap();
+    fs::rename(&run_directory, scene.world.root.join("taken")).unwrap();
     let old = format!("old.shepherd-{}", "0".repeat(32));
     for name in ["new", old.as_str()] {
         fs::write(away.join(name), PLANTED_TEXT).unwrap();
     }
-    symlink(&away, &run_folder).unwrap();
+    symlink(&away, &run_directory).unwrap();
     let next = engine_with_connector(&scene.world, sftp_server_program());
     let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     let report = run(&next, &plan);
@@ -345,11 +349,11 @@ fn assert_put_back(gone: bool) {
         super::cuts::disconnect_for_good(point, false),
     ));
     assert_eq!(scene.memory(), None);
-    let folder = scene.world.agent_directory(AGENT);
-    let mut inside = sorted_names(&folder).into_iter();
-    let run_folder = inside.find(|name| name.starts_with(".shepherd-")).unwrap();
+    let directory = scene.world.agent_directory(AGENT);
+    let mut inside = sorted_names(&directory).into_iter();
+    let run_directory = inside.find(|name| name.starts_with(".shepherd-")).unwrap();
     // As a power cut leaves it where the server lacks fsync.
-    let new = folder.join(run_folder).join("new");
+    let new = directory.join(run_directory).join("new");
     match gone {
         true => fs::remove_file(new).unwrap(),
         false => fs::write(new, "").unwrap(),

@@ -295,9 +295,9 @@ pub fn plan_undo(engine: &Engine) -> Plan {
     engine.plan_undo(&target, UndoMode::Refuse, false).unwrap()
 }
 
-/// Whether a file in a folder, or in one in it, has these bytes.
-pub fn any_file_contains(folder: &Path, bytes: &[u8]) -> bool {
-    let items = fs::read_dir(folder).into_iter().flatten();
+/// Whether a file in a directory, or in one in it, has these bytes.
+pub fn any_file_contains(directory: &Path, bytes: &[u8]) -> bool {
+    let items = fs::read_dir(directory).into_iter().flatten();
     items.map(Result::unwrap).any(|item| {
         let kind = item.file_type().unwrap();
         let has = |whole: Vec<u8>| whole.windows(bytes.len()).any(|part| part == bytes);

@@ -13,14 +13,14 @@ fn link_above_archive_names_real_path() {
     fs::create_dir_all(site.path("dotfiles/shepherd")).unwrap();
     symlink("../dotfiles", site.path("home/.config")).unwrap();
     let config = site.read("memory-shepherd.conf");
-    for (folder, real) in [
-        // The archive is to be made in a folder that exists,
+    for (directory, real) in [
+        // The archive is to be made in a directory that exists,
         ("home/.config", "dotfiles/archives"),
         ("home/.config/shepherd", "dotfiles/shepherd/archives"),
         // and in one that does not.
         ("home/.config/a/b", "dotfiles/a/b/archives"),
     ] {
-        let path = format!("{}/{folder}/archives", site.dir.display());
+        let path = format!("{}/{directory}/archives", site.dir.display());
         let real = format!("{}/{real}", site.dir.display());
         site.write(
             "memory-shepherd.conf",
@@ -89,8 +89,8 @@ fn missing_config_explains_how_to_get_one() {
 /// No message sends anybody to a command that there is not.
 #[test]
 fn commands_named_in_messages_exist() {
-    fn collect_sources(folder: &std::path::Path, all: &mut String) {
-        for item in fs::read_dir(folder).unwrap() {
+    fn collect_sources(directory: &std::path::Path, all: &mut String) {
+        for item in fs::read_dir(directory).unwrap() {
             let path = item.unwrap().path();
             match path.is_dir() {
                 true => collect_sources(&path, all),
@@ -200,7 +200,7 @@ fn undo_without_its_entry_names_the_remedy() {
     let _ = site.run(["reset", "code-reviewer"]).assert_code(0);
     let entry = &site.entry_names("code-reviewer")[0];
     let entry = site.path("archives/code-reviewer").join(entry);
-    let folder = entry.parent().unwrap();
+    let directory = entry.parent().unwrap();
     let backup = fs::read(&entry).unwrap();
     let refused = || {
         for arguments in [
@@ -218,10 +218,10 @@ fn undo_without_its_entry_names_the_remedy() {
     };
     fs::remove_file(&entry).unwrap();
     refused();
-    fs::remove_dir(folder).unwrap();
+    fs::remove_dir(directory).unwrap();
     refused();
     // What it says, works.
-    fs::create_dir(folder).unwrap();
+    fs::create_dir(directory).unwrap();
     fs::write(&entry, backup).unwrap();
     let _ = site.run(["undo", "code-reviewer"]).assert_code(0);
     assert_eq!(site.read(REVIEWER_MEMORY), before);

@@ -250,7 +250,7 @@ fn doctor_names_immutable_directory() {
         chattr.status().is_ok_and(|it| it.success())
     };
     if !immutable("+") {
-        return println!("skipped: no immutable folders here");
+        return println!("skipped: no immutable directories here");
     }
     let ran = site.run(["doctor"]);
     assert!(immutable("-"));
@@ -263,7 +263,7 @@ fn doctor_names_immutable_directory() {
         .assert_stdout_has(&format!("hint: chattr -i {path}\n"));
 }
 
-/// As a kill leaves the folders above the archive, between making them and giving
+/// As a kill leaves the directories above the archive, between making them and giving
 /// them to the group; and as they may have stood there before.
 #[test]
 fn doctor_finds_paths_closed_to_archive_group() {
@@ -301,10 +301,10 @@ fn doctor_finds_paths_closed_to_archive_group() {
     let ran = site.run(["doctor"]).assert_code(0);
     let (x, y) = (site.path("x"), site.path("x/y"));
     let says = "warn  members of archive_group daemon cannot pass through";
-    for folder in [&x, &y] {
+    for directory in [&x, &y] {
         assert!(
             ran.stdout
-                .contains(&format!("{says} {} (", folder.display())),
+                .contains(&format!("{says} {} (", directory.display())),
             "{}",
             ran.stdout
         );

@@ -4,7 +4,7 @@ use super::*;
 
 const HOSTILE_TEXT: &str = "\x1b]0;owned\x07 \x1b[2J \u{9b}31m \u{202E}txt \u{200B}\u{E0041}";
 
-/// A fleet whose memories, folder names and archive are full of it.
+/// A fleet whose memories, directory names and archive are full of it.
 fn hostile_site() -> Site {
     let site = site_with_notes_and_drift();
     site.append(REVIEWER_MEMORY, format!("- {HOSTILE_TEXT}\n"));
@@ -12,10 +12,13 @@ fn hostile_site() -> Site {
         Site::read_baseline("monitor-bot").replacen("1. ", &format!("1. {HOSTILE_TEXT}"), 1);
     site.write(MONITOR_MEMORY, edited);
     let config = site.read("memory-shepherd.conf");
-    let folder = "agents/\x1b[31m\u{202E}";
-    site.write(&format!("{folder}/MEMORY.md/x"), "a folder in its place");
+    let directory = "agents/\x1b[31m\u{202E}";
+    site.write(
+        &format!("{directory}/MEMORY.md/x"),
+        "a directory in its place",
+    );
     let agent = format!(
-        "[odd]\nmemory_file=./{folder}/MEMORY.md\nbaseline=\u{202E}x.md\n[gone]\nmemory_file=./{folder}/none/MEMORY.md\nbaseline=monitor-bot-MEMORY.md\n"
+        "[odd]\nmemory_file=./{directory}/MEMORY.md\nbaseline=\u{202E}x.md\n[gone]\nmemory_file=./{directory}/none/MEMORY.md\nbaseline=monitor-bot-MEMORY.md\n"
     );
     site.write("memory-shepherd.conf", config + &agent);
     site

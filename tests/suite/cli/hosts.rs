@@ -11,7 +11,7 @@ use crate::fixture::CommandOutput;
 /// What to do where ssh is not installed.
 const INSTALL_HINT: &str = "hint: install OpenSSH's client";
 
-/// A fleet with agents on hosts, and a folder `bin` where `ssh` is looked for.
+/// A fleet with agents on hosts, and a directory `bin` where `ssh` is looked for.
 fn site_with_hosts(agents: &[(&str, &str)]) -> Site {
     let site = Site::new();
     let mut config = site.read("memory-shepherd.conf");

@@ -57,8 +57,8 @@ fn input_part(bytes: &[u8], number: usize) -> &[u8] {
     parts.nth(number).unwrap_or_default()
 }
 
-/// A folder in memory where there is such a thing.
-fn folder() -> TempDir {
+/// A directory in memory where there is such a thing.
+fn directory() -> TempDir {
     let memory = Path::new("/dev/shm");
     let made = match memory.is_dir() {
         true => TempDir::new_in(memory),

@@ -22,7 +22,7 @@ fn long_attributes_are_recorded_once_and_restored() {
     let world = World::new(&["scout"]);
     let fake = FakeTransport::new(world.clock.clone());
     let memory = world.memory_path("scout");
-    fake.make_folder(world.agent_directory("scout"), 1000, 100, 0o755);
+    fake.make_directory(world.agent_directory("scout"), 1000, 100, 0o755);
     let engine = world.engine_with_transport(Arc::new(fake.clone()));
     let mut runs = Vec::new();
     for (number, value) in [1, 1, 1, 2, 2, 1].into_iter().enumerate() {
@@ -56,7 +56,7 @@ fn changed_attributes_record_refuses_undo() {
     let world = World::new(&["scout"]);
     let fake = FakeTransport::new(world.clock.clone());
     let memory = world.memory_path("scout");
-    fake.make_folder(world.agent_directory("scout"), 1000, 100, 0o755);
+    fake.make_directory(world.agent_directory("scout"), 1000, 100, 0o755);
     for _ in 0..2 {
         fake.write_file(&memory, format!("{BASELINE}- note\n").as_bytes());
         fake.set_attributes(&memory, attributes(1));

@@ -223,8 +223,8 @@ fn retention_reads_ledger_only_for_old_entries() {
         .replacen("tester", "hacker", 1);
     fs::write(ledger_path(&world), broken).unwrap();
     assert_eq!(world.engine().expired_entries().unwrap(), []);
-    let folder = world.archive_directory().join("scout");
-    let old = folder.join("2026-01-01_0900.md");
+    let directory = world.archive_directory().join("scout");
+    let old = directory.join("2026-01-01_0900.md");
     fs::write(&old, "x").unwrap();
     let past =
         std::time::SystemTime::from(world.clock.now()) - std::time::Duration::from_secs(60 * 86400);

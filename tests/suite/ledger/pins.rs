@@ -15,8 +15,8 @@ fn entry_path_spellings(world: &World, entry: &Path) -> Vec<PathBuf> {
     let archive = world.archive_directory();
     let link = world.root.join("link");
     let _ = std::os::unix::fs::symlink(&archive, &link);
-    let folder_link = world.root.join("scout-link");
-    let _ = std::os::unix::fs::symlink(archive.join("scout"), &folder_link);
+    let directory_link = world.root.join("scout-link");
+    let _ = std::os::unix::fs::symlink(archive.join("scout"), &directory_link);
     let entry_link = world.root.join("entry-link");
     let _ = std::os::unix::fs::symlink(archive.join(entry), &entry_link);
     vec![
@@ -28,7 +28,7 @@ fn entry_path_spellings(world: &World, entry: &Path) -> Vec<PathBuf> {
         format!("{}//scout//{name}", archive.display()).into(),
         format!("{}/../archives/scout/{name}", archive.display()).into(),
         link.join(entry),
-        folder_link.join(name),
+        directory_link.join(name),
         entry_link,
     ]
 }

@@ -289,7 +289,7 @@ fn entries_of_removed_agent_expire() {
     world.add_agent("ranger", "archive_subdir = team/ranger");
     world.set_baseline("ranger", super::super::world::BASELINE);
     let old = expired_entries(&world, &["ranger", "scout"]);
-    let folder = world.archive_directory().join("team/ranger");
+    let directory = world.archive_directory().join("team/ranger");
     // Somebody's own copy, of which no record tells.
     let copy = Path::new("team/ranger/2026-01-01_0900.md");
     let kept = Path::new("kept/2026-01-01_0900.md");
@@ -304,7 +304,7 @@ fn entries_of_removed_agent_expire() {
     world.clock.advance(DAY * 31);
     confirm_date(&world);
     assert_eq!(world.reset().report.retired_entries, old[..1]);
-    let left = super::super::world::sorted_names(&folder);
+    let left = super::super::world::sorted_names(&directory);
     assert_eq!(left.len(), 2, "the newest, and the copy: {left:?}");
     assert!(
         world.archive_directory().join(copy).exists()

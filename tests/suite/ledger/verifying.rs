@@ -182,9 +182,9 @@ fn entry_outside_archive_is_never_read() {
 #[test]
 fn unrecorded_entries_are_counted_as_note() {
     let world = world_with_three_runs();
-    let folder = world.archive_directory().join("scout");
-    fs::write(folder.join("2025-12-31_2300.md"), "of the original").unwrap();
-    fs::write(folder.join("notes.md"), "no entry").unwrap();
+    let directory = world.archive_directory().join("scout");
+    fs::write(directory.join("2025-12-31_2300.md"), "of the original").unwrap();
+    fs::write(directory.join("notes.md"), "no entry").unwrap();
     let found = verify(&world.engine(), None);
     assert_eq!(
         (found.worst_kind(), found.counts.unrecorded_entries),
@@ -232,12 +232,12 @@ fn verify_changes_nothing() {
 
 fn snapshot_files(path: &Path) -> Vec<(PathBuf, Option<Vec<u8>>)> {
     let mut all = Vec::new();
-    let mut folders = vec![path.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for item in fs::read_dir(folder).unwrap() {
+    let mut directories = vec![path.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for item in fs::read_dir(directory).unwrap() {
             let path = item.unwrap().path();
             match path.is_dir() {
-                true => folders.push(path),
+                true => directories.push(path),
                 false => all.push((path.clone(), fs::read(path).ok())),
             }
         }

@@ -19,10 +19,10 @@ fn temporary_names_are_unpredictable() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..2 {
         world.write_scratch("scout", "- note\n");
-        let (folder, seen) = (world.agent_directory("scout"), Arc::clone(&seen));
+        let (directory, seen) = (world.agent_directory("scout"), Arc::clone(&seen));
         let transport = InterposingTransport::new(world.local_transport(), move |moment| {
             if moment == TransportCall::Before("swap") {
-                let mut names = sorted_names(&folder);
+                let mut names = sorted_names(&directory);
                 names.retain(|name| name != "MEMORY.md");
                 seen.lock().unwrap().extend(names);
             }
@@ -156,11 +156,11 @@ fn entries_are_private() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let path = world.reset().assert_ok().entries[0].path.clone();
-    let folder = world.archive_directory().join("scout");
+    let directory = world.archive_directory().join("scout");
     assert_eq!(
         (
             permission_bits(&world.archive_directory()),
-            permission_bits(&folder)
+            permission_bits(&directory)
         ),
         (0o700, 0o700)
     );

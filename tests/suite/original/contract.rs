@@ -95,8 +95,8 @@ fn unusable_baseline_or_busy_agent_is_a_failure() {
 #[test]
 fn retention_keeps_files_that_are_not_entries() {
     let world = World::new(&["scout"]).with_general("archive_retention_days = 1");
-    let folder = world.archive_directory().join("scout");
-    fs::create_dir_all(folder.join("2026-01-01_0901.md")).unwrap();
+    let directory = world.archive_directory().join("scout");
+    fs::create_dir_all(directory.join("2026-01-01_0901.md")).unwrap();
     let kept = [
         "README.md",
         "2026-01-01.md",
@@ -104,9 +104,9 @@ fn retention_keeps_files_that_are_not_entries() {
         "2026-01-01_0902.md",
     ];
     for name in &kept[..3] {
-        fs::write(folder.join(name), "x").unwrap();
+        fs::write(directory.join(name), "x").unwrap();
     }
-    symlink(world.root.join("nowhere"), folder.join(kept[3])).unwrap();
+    symlink(world.root.join("nowhere"), directory.join(kept[3])).unwrap();
     world.write_scratch("scout", "- note\n");
     world.reset().assert_ok();
     world.clock.advance(Duration::from_secs(1 << 30));
@@ -115,7 +115,7 @@ fn retention_keeps_files_that_are_not_entries() {
     world.reset().assert_ok();
     assert!(
         kept.iter()
-            .all(|name| fs::symlink_metadata(folder.join(name)).is_ok())
+            .all(|name| fs::symlink_metadata(directory.join(name)).is_ok())
     );
 }
 

@@ -18,17 +18,17 @@ const PASSPHRASE_PROMPT: &str = "Enter passphrase for key '/home/op/.ssh/id': ";
 struct BrokerFixture {
     broker: PromptBroker,
     events: Receiver<PromptEvent>,
-    folder: TempDir,
+    directory: TempDir,
 }
 
 fn broker_fixture() -> BrokerFixture {
-    let folder = TempDir::new().unwrap();
+    let directory = TempDir::new().unwrap();
     let (sender, events) = unbounded();
-    let folders = vec![folder.path().to_path_buf()];
+    let directories = vec![directory.path().to_path_buf()];
     BrokerFixture {
-        broker: PromptBroker::new("memory-shepherd".into(), folders, sender),
+        broker: PromptBroker::new("memory-shepherd".into(), directories, sender),
         events,
-        folder,
+        directory,
     }
 }
 
@@ -181,10 +181,10 @@ fn request_without_token_is_ignored() {
 #[test]
 fn socket_is_in_private_directory_and_removed() {
     let office = broker_fixture();
-    let inside = || std::fs::read_dir(office.folder.path()).unwrap().count();
+    let inside = || std::fs::read_dir(office.directory.path()).unwrap().count();
     assert_eq!(inside(), 0, "nothing is made before it is needed");
     let call = office.start_call("harbour");
-    let made = std::fs::read_dir(office.folder.path()).unwrap();
+    let made = std::fs::read_dir(office.directory.path()).unwrap();
     let made = made.last().unwrap().unwrap();
     assert_eq!(made.metadata().unwrap().mode() & 0o7777, 0o700);
     assert_eq!(
@@ -213,8 +213,8 @@ fn socket_is_in_private_directory_and_removed() {
 #[test]
 fn unavailable_socket_is_reported_once() {
     let (sender, events) = unbounded();
-    let folders = vec!["/nowhere/at/all".into()];
-    let desk = PromptBroker::new("memory-shepherd".into(), folders, sender);
+    let directories = vec!["/nowhere/at/all".into()];
+    let desk = PromptBroker::new("memory-shepherd".into(), directories, sender);
     for _ in 0..2 {
         assert!(
             desk.start_attempt(&host_named("harbour"))
@@ -231,10 +231,10 @@ fn unavailable_socket_is_reported_once() {
 
 #[test]
 fn failing_directory_falls_back_to_next() {
-    let folder = TempDir::new().unwrap();
+    let directory = TempDir::new().unwrap();
     let (sender, _events) = unbounded();
-    let folders = vec!["/nowhere/at/all".into(), folder.path().to_path_buf()];
-    let desk = PromptBroker::new("memory-shepherd".into(), folders, sender);
+    let directories = vec!["/nowhere/at/all".into(), directory.path().to_path_buf()];
+    let desk = PromptBroker::new("memory-shepherd".into(), directories, sender);
     assert!(
         desk.start_attempt(&host_named("harbour"))
             .unwrap()
@@ -508,7 +508,7 @@ fn ssh_gets_askpass_environment() {
         .collect();
     assert_eq!(set["SSH_ASKPASS"], "memory-shepherd");
     assert_eq!(set["SSH_ASKPASS_REQUIRE"], "force");
-    assert!(Path::new(&set[SOCKET_VARIABLE]).starts_with(office.folder.path()));
+    assert!(Path::new(&set[SOCKET_VARIABLE]).starts_with(office.directory.path()));
     let token = call.with_open_attempt(|call| call.token.clone()).unwrap();
     assert_eq!((&set[helper::TOKEN_VARIABLE], token.len()), (&token, 64));
     let other = office

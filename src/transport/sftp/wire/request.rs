@@ -66,19 +66,19 @@ pub enum Request {
         /// takes set-id bits away.
         attrs: Attrs,
     },
-    /// Removes a name that is no folder's.
+    /// Removes a name that is no directory's.
     Remove {
         /// Which.
         path: Vec<u8>,
     },
-    /// Makes a folder.
+    /// Makes a directory.
     MakeDir {
         /// Which.
         path: Vec<u8>,
         /// Its mode, from which the server takes its umask.
         mode: u32,
     },
-    /// Removes a folder that is empty.
+    /// Removes a directory that is empty.
     RemoveDir {
         /// Which.
         path: Vec<u8>,
@@ -101,12 +101,12 @@ pub enum Request {
         /// Which.
         path: Vec<u8>,
     },
-    /// Opens a folder for [`Request::ReadDir`].
+    /// Opens a directory for [`Request::ReadDir`].
     OpenDir {
         /// Which.
         path: Vec<u8>,
     },
-    /// Some more names of a folder, or [`status::EOF`].
+    /// Some more names of a directory, or [`status::EOF`].
     ReadDir {
         /// Which.
         handle: Vec<u8>,
@@ -126,7 +126,7 @@ pub enum Request {
         /// The further one.
         to: Vec<u8>,
     },
-    /// fsync(2), also of a folder that was opened with [`Request::Open`].
+    /// fsync(2), also of a directory that was opened with [`Request::Open`].
     /// `fsync@openssh.com`, version 1.
     Fsync {
         /// Which.

@@ -12,7 +12,7 @@ use memory_shepherd::engine::{Engine, Finding, FindingSubject, LedgerRecord};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::fake::FakeTransport;
 
-use super::{engine_with_config, folder, time_of_minute};
+use super::{directory, engine_with_config, time_of_minute};
 
 /// The ledger. The first byte decides: `!` and the rest is the file; else each
 /// four bytes are an edit of a valid ledger.
@@ -25,7 +25,7 @@ pub fn ledger(bytes: &[u8]) {
             .take(8)
             .fold(whole.clone(), edit_ledger),
     };
-    let site = folder();
+    let site = directory();
     let own = site.path().join(archive::PROGRAM_DIRECTORY_NAME);
     fs::create_dir(&own).unwrap();
     let path = own.join("ledger.jsonl");

@@ -11,7 +11,7 @@ use memory_shepherd::engine::memory::Baseline;
 use memory_shepherd::engine::{Engine, Outcome, Plan, RunReport, UndoMode, UndoTarget};
 use memory_shepherd::transport::fake::FakeTransport;
 
-use super::{engine_with_config, folder, input_part};
+use super::{directory, engine_with_config, input_part};
 
 const SCOUT_MEMORY: &str = "/agents/scout/MEMORY.md";
 
@@ -20,7 +20,7 @@ const SCOUT_MEMORY: &str = "/agents/scout/MEMORY.md";
 /// makes of it (`=`: the same); the memory, as in [`super::boundary`], `<` being built
 /// on the first; a transaction record, if not empty.
 pub fn reset(bytes: &[u8]) {
-    let site = folder();
+    let site = directory();
     let baseline = |bytes: &[u8]| {
         fs::create_dir_all(site.path().join("baselines")).unwrap();
         fs::write(site.path().join("baselines/scout.md"), bytes).unwrap();
@@ -42,7 +42,7 @@ pub fn reset(bytes: &[u8]) {
          min_baseline_size=0\n[scout]\nmemory_file={SCOUT_MEMORY}\nbaseline=scout.md\n"
     );
     let fake = FakeTransport::new(Arc::new(SystemClock));
-    fake.make_folder("/agents/scout", 1000, 1000, 0o755);
+    fake.make_directory("/agents/scout", 1000, 1000, 0o755);
     let engine = engine_with_config(&config, fake.clone());
     let plan = || engine.plan_reset(&["scout".to_string()], false).unwrap();
 
@@ -54,9 +54,9 @@ pub fn reset(bytes: &[u8]) {
     baseline(second.bytes());
     let record = input_part(bytes, 3);
     if !record.is_empty() {
-        let folder = site.path().join("archives/.shepherd/tx");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("scout.0123456789abcdef.json"), record).unwrap();
+        let directory = site.path().join("archives/.shepherd/tx");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("scout.0123456789abcdef.json"), record).unwrap();
     }
     let report = apply_plan(&engine, &plan());
     let held = fake.content(SCOUT_MEMORY);

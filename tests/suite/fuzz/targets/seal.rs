@@ -6,12 +6,12 @@ use memory_shepherd::baseline::seal::{self, BaselineSeal};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::error::ErrorKind;
 
-use super::{PART_SEPARATOR, folder};
+use super::{PART_SEPARATOR, directory};
 
 /// The seal. The first byte decides: `!` and the rest is the file; else the
 /// parts are names that are sealed as `sha256sum` does it.
 pub fn seal(bytes: &[u8]) {
-    let site = folder();
+    let site = directory();
     let read = |text: &[u8]| {
         fs::write(site.path().join(seal::MANIFEST_FILE_NAME), text).unwrap();
         BaselineSeal::read(&site.path().canonicalize().unwrap())
@@ -47,8 +47,8 @@ pub fn seal(bytes: &[u8]) {
                 let (digest, name) = line.split_at(64);
                 let name = name.strip_prefix("  ").or(name.strip_prefix(" *")).unwrap();
                 let bare = name.strip_prefix("./").unwrap_or(name);
-                let folder = site.path().file_name().unwrap().display().to_string() + "/";
-                let bare = bare.strip_prefix(&folder).unwrap_or(bare);
+                let directory = site.path().file_name().unwrap().display().to_string() + "/";
+                let bare = bare.strip_prefix(&directory).unwrap_or(bare);
                 assert_eq!(seal.expected_digest(bare), digest.parse().ok(), "{line}");
             }
         }

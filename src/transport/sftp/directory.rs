@@ -1,6 +1,6 @@
-//! The folder of one memory on a host.
+//! The directory of one memory on a host.
 //!
-//! Nobody can hold a folder open over SFTP: every request is a path again. So
+//! Nobody can hold a directory open over SFTP: every request is a path again. So
 //! the path is looked at first, and everything is looked at again afterwards.
 //! There are no leases, no inodes and no links to count, either; what that makes
 //! weaker stands at the methods.
@@ -16,7 +16,7 @@ use super::connection::{
     path_bytes, reply_attrs, stat_requests, status_code,
 };
 use super::pump::{ChunkedRead, MAX_FILE_BYTES, ReadContent, too_large_error};
-use super::run_folder::TakenOverRun;
+use super::run_directory::TakenOverRun;
 use super::settle::{OpenDisplacedFile, QUIET_PERIOD};
 use super::wire::{Attrs, Reply, Request, flags, status};
 use crate::clock::Clock;
@@ -29,22 +29,22 @@ use crate::transport::{
     compare_memory_prefix, new_memory_mode,
 };
 
-/// How long one file, or one folder's list, may take.
+/// How long one file, or one directory's list, may take.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The most names of a folder that are listed, and the most bytes of names.
+/// The most names of a directory that are listed, and the most bytes of names.
 const MAX_LISTED_NAMES: usize = 100_000;
 const MAX_LISTED_NAME_BYTES: usize = 16 << 20;
 
 pub(super) type FileHandle = Vec<u8>;
 
-/// The folder of one memory.
-pub(super) struct SftpFolder {
+/// The directory of one memory.
+pub(super) struct SftpDirectory {
     pub(super) client: Arc<SftpClient>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) directory_path: PathBuf,
     pub(super) memory_path: PathBuf,
-    /// The folder itself, to be synced, where the server can.
+    /// The directory itself, to be synced, where the server can.
     pub(super) directory_handle: Option<FileHandle>,
     /// Who owns it, and its mode.
     pub(super) directory_attrs: Attrs,
@@ -58,7 +58,7 @@ pub(super) struct SftpFolder {
     pub(super) lacks_hard_links: Cell<bool>,
     /// What the memory held when it was read last.
     pub(super) last_read_content: Cell<Option<(Digest, u64)>>,
-    /// The folder of the run that goes on here, to be synced.
+    /// The directory of the run that goes on here, to be synced.
     pub(super) run_directory_handle: RefCell<Option<FileHandle>>,
     /// That of another run, under another name.
     pub(super) taken_over_run: RefCell<Option<TakenOverRun>>,
@@ -75,13 +75,13 @@ pub(super) struct StagedContent {
     pub(super) size: u64,
 }
 
-impl SftpFolder {
-    /// Looks at the folder and at the memory in it.
+impl SftpDirectory {
+    /// Looks at the directory and at the memory in it.
     pub(super) fn open(
         host: Arc<SftpClient>,
         memory: &Path,
         clock: Arc<dyn Clock>,
-    ) -> Result<SftpFolder, TransportError> {
+    ) -> Result<SftpDirectory, TransportError> {
         let path = memory.parent().unwrap_or(Path::new("/")).to_path_buf();
         let mut batch = stat_requests(memory).to_vec();
         // Not by its name alone, at which a FIFO may stand.
@@ -91,17 +91,17 @@ impl SftpFolder {
             mode: None,
         });
         let mut answers = host.request_batch(batch)?;
-        // Most servers do not open folders so; then they cannot be synced.
-        let folder = answers.pop().and_then(into_handle);
+        // Most servers do not open directories so; then they cannot be synced.
+        let directory = answers.pop().and_then(into_handle);
         let object = host.object_from_replies(memory, &answers);
         let owner = answers
             .get(1)
             .and_then(reply_attrs)
             .copied()
             .unwrap_or_default();
-        let opened = SftpFolder {
+        let opened = SftpDirectory {
             memory_path: memory.to_path_buf(),
-            directory_handle: folder,
+            directory_handle: directory,
             directory_attrs: owner,
             opening_object: RefCell::new(None),
             last_size: Cell::new(None),
@@ -270,7 +270,7 @@ impl SftpFolder {
             .send_without_waiting(vec![Request::Close { handle }]);
     }
 
-    /// Requests that put what was changed in the folder, and in that of the run, on
+    /// Requests that put what was changed in the directory, and in that of the run, on
     /// the disk there.
     pub(super) fn directory_sync_requests(&self) -> Vec<Request> {
         if !self.client.extensions().fsync {
@@ -312,7 +312,7 @@ impl SftpFolder {
             .try_for_each(|answer| self.check_status(answer, verb, path))
     }
 
-    /// The names in a folder; none where it does not exist.
+    /// The names in a directory; none where it does not exist.
     pub(super) fn list_names(&self, path: &Path) -> Result<Option<Vec<Vec<u8>>>, TransportError> {
         let answer = self.request_one(Request::OpenDir {
             path: path_bytes(path),
@@ -357,20 +357,20 @@ impl SftpFolder {
     }
 }
 
-impl Drop for SftpFolder {
+impl Drop for SftpDirectory {
     fn drop(&mut self) {
         let displaced = self
             .displaced_files
             .take()
             .into_values()
             .map(|it| it.handle);
-        let folders = [
+        let directories = [
             self.run_directory_handle.take(),
             self.directory_handle.take(),
         ]
         .into_iter()
         .flatten();
-        let handles = folders.chain(displaced);
+        let handles = directories.chain(displaced);
         let close: Vec<Request> = handles.map(|handle| Request::Close { handle }).collect();
         if !close.is_empty() {
             self.client.send_without_waiting(close);
@@ -378,7 +378,7 @@ impl Drop for SftpFolder {
     }
 }
 
-impl MemoryDirectory for SftpFolder {
+impl MemoryDirectory for SftpDirectory {
     fn take_unsynced(&self) -> Vec<UnsyncedObject> {
         // Each method syncs what it changed, where the server can.
         Vec::new()
@@ -509,7 +509,7 @@ impl MemoryDirectory for SftpFolder {
     }
 
     fn remove_unfinished_staging(&self, staged: &str) -> Result<(), TransportError> {
-        self.remove_run_folder(staged)
+        self.remove_run_directory(staged)
     }
 
     fn restore_memory_name(&self, displaced: &str) -> Result<(), TransportError> {
@@ -599,8 +599,8 @@ impl MemoryDirectory for SftpFolder {
             .and_then(status_code)
         {
             Some(status::OK | status::NO_SUCH_FILE) => Ok(()),
-            // An agent can put a folder there, and that is not ours.
-            Some(_) if self.is_folder(name)? => Ok(()),
+            // An agent can put a directory there, and that is not ours.
+            Some(_) if self.is_directory(name)? => Ok(()),
             Some(code) => Err(self
                 .client
                 .status_error("remove", &self.path_of(name), code)),
@@ -611,7 +611,7 @@ impl MemoryDirectory for SftpFolder {
     }
 }
 
-impl SftpFolder {
+impl SftpDirectory {
     /// Gives what was taken aside the memory's name again, where none stands.
     pub(super) fn move_back_into_place(&self, aside: &str) -> Result<(), TransportError> {
         let (from, to) = (
@@ -647,7 +647,7 @@ impl SftpFolder {
         }
     }
 
-    fn is_folder(&self, name: &str) -> Result<bool, TransportError> {
+    fn is_directory(&self, name: &str) -> Result<bool, TransportError> {
         let found = self.request_one(lstat_request(&self.path_of(name)))?;
         Ok(reply_attrs(&found).and_then(file_type) == Some(TYPE_DIRECTORY))
     }

@@ -1,4 +1,4 @@
-//! Folders of the archive: nothing is put into one before its name is on the
+//! Directories of the archive: nothing is put into one before its name is on the
 //! disk, also where the run that made it failed or was killed before.
 
 use std::fs;
@@ -16,7 +16,7 @@ fn scene_with_note() -> Scene {
     Scene::new(&[("scout", InitialMemory::scratch("- a note\n"))])
 }
 
-/// The folders that a first run makes, each with the number of the sync that
+/// The directories that a first run makes, each with the number of the sync that
 /// puts its name on the disk.
 fn created_directories() -> Vec<(String, usize)> {
     let scene = scene_with_note();
@@ -34,7 +34,7 @@ fn created_directories() -> Vec<(String, usize)> {
     made
 }
 
-/// The folder of this name that is the archive or inside it.
+/// The directory of this name that is the archive or inside it.
 fn find_directory(archive: &Path, name: &str) -> Option<PathBuf> {
     if !archive.is_dir() || archive.ends_with(name) {
         return archive.is_dir().then(|| archive.to_path_buf());
@@ -87,11 +87,11 @@ fn directory_of_killed_run_is_synced_before_use() {
             &options,
             RESET
         )));
-        let folder = find_directory(&scene.fleet.archive, &name).unwrap();
+        let directory = find_directory(&scene.fleet.archive, &name).unwrap();
         let options = ["-y", "--trace=fsync,fchmod"].map(str::to_string);
         let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
         assert!(output.status.success(), "{name}: {}", output_text(&output));
-        let mode = fs::metadata(&folder).unwrap().permissions().mode();
+        let mode = fs::metadata(&directory).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o700, "{name}");
         let log = fs::read_to_string(&scene.trace_log).unwrap();
         let at = |call: &str, path: &Path| {
@@ -99,8 +99,8 @@ fn directory_of_killed_run_is_synced_before_use() {
             let of = |line: &&str| line.contains(call) && line.contains(&path);
             log.lines().position(|line| of(&line))
         };
-        let synced = at("fsync(", folder.parent().unwrap());
-        let dressed = at("fchmod(", &folder);
+        let synced = at("fsync(", directory.parent().unwrap());
+        let dressed = at("fchmod(", &directory);
         assert!(synced.is_some() && dressed.is_some(), "{name}: {log}");
         assert!(synced < dressed, "{name}: {log}");
     }

@@ -1,10 +1,10 @@
-//! The folder of one run, beside the memory: the new file stands in it before the
+//! The directory of one run, beside the memory: the new file stands in it before the
 //! swap, and what was displaced after it.
 //!
 //! A host may do what it was asked for long after the connection was lost, and
 //! somebody else has finished the run meanwhile: then it would take a memory away
 //! that an agent has written to since. Requests name paths, so a run has a path
-//! that can be taken from it. Whoever finishes for another run gives its folder
+//! that can be taken from it. Whoever finishes for another run gives its directory
 //! another name first, and everything that was asked of the old one fails.
 
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use std::time::Instant;
 use super::connection::{
     ReplyResult, TYPE_DIRECTORY, file_type, lstat_request, path_bytes, reply_attrs, status_code,
 };
-use super::folder::{FileHandle, SftpFolder, into_handle, replaced_error};
+use super::directory::{FileHandle, SftpDirectory, into_handle, replaced_error};
 use super::settle::OpenDisplacedFile;
 use super::wire::{Request, flags, status};
 use crate::durable;
@@ -33,12 +33,12 @@ const LINK_TEST_NAME: &str = "link";
 /// How often a swap starts over because the agent has made a new file.
 const MAX_SWAP_ATTEMPTS: usize = 16;
 
-/// How many requests a removal in the folder of a run is.
+/// How many requests a removal in the directory of a run is.
 pub(super) const UNLINK_REQUESTS: usize = 3;
 
 const STILL_EXISTS_MESSAGE: &str = "the server says that it was removed, and it is there";
 
-/// The folder of a run that was taken over.
+/// The directory of a run that was taken over.
 pub(super) struct TakenOverRun {
     /// What the caller calls it.
     staged_name: String,
@@ -46,8 +46,8 @@ pub(super) struct TakenOverRun {
     current_name: String,
 }
 
-impl SftpFolder {
-    /// The path of a name, in the folder of a run wherever that is now.
+impl SftpDirectory {
+    /// The path of a name, in the directory of a run wherever that is now.
     pub(super) fn path_of(&self, name: &str) -> PathBuf {
         if let Some(TakenOverRun {
             staged_name: staged,
@@ -69,7 +69,7 @@ impl SftpFolder {
         format!("{staged}/{LINK_TEST_NAME}")
     }
 
-    /// Requests that make the folder of a run and open it.
+    /// Requests that make the directory of a run and open it.
     fn create_and_open_requests(&self, staged: &str) -> [Request; 2] {
         let path = self.path_of(staged);
         [
@@ -85,7 +85,7 @@ impl SftpFolder {
         ]
     }
 
-    /// Takes the answers to them. A server that cannot open folders cannot sync
+    /// Takes the answers to them. A server that cannot open directories cannot sync
     /// them, either, and that is all.
     fn check_created(
         &self,
@@ -112,7 +112,7 @@ impl SftpFolder {
         }
     }
 
-    /// Makes the folder of a run, and the new file in it, open. Whether the file
+    /// Makes the directory of a run, and the new file in it, open. Whether the file
     /// system there has hard links is tried with it: to find out when the memory was
     /// taken away would be too late.
     pub(super) fn create_run_directory(&self, staged: &str) -> Result<FileHandle, TransportError> {
@@ -167,7 +167,7 @@ impl SftpFolder {
                     None => self.client.unexpected_reply_error("create", &path),
                 })
             }
-            // Somebody has made a folder of that name.
+            // Somebody has made a directory of that name.
             (Err(error), opened, _) => {
                 if let Some(handle) = opened {
                     self.close_handle(handle);
@@ -252,7 +252,7 @@ impl SftpFolder {
         Err(replaced_error(&self.client, &self.memory_path))
     }
 
-    /// Takes the memory away into the folder of a run.
+    /// Takes the memory away into the directory of a run.
     pub(super) fn move_memory_into_run_directory(
         &self,
         staged: &str,
@@ -286,7 +286,7 @@ impl SftpFolder {
         Err(error)
     }
 
-    /// Gives the folder of another run another name, so that nothing that was asked
+    /// Gives the directory of another run another name, so that nothing that was asked
     /// of it under the old one is done any more.
     pub(super) fn take_over_run_directory(
         &self,
@@ -316,11 +316,11 @@ impl SftpFolder {
             // What was looked at before may have been changed by it.
             self.opening_object.take();
             let exists_at = |place: usize| answers.get(place).and_then(reply_attrs).is_some();
-            let is_folder =
+            let is_directory =
                 answers.get(2).and_then(reply_attrs).and_then(file_type) == Some(TYPE_DIRECTORY);
             match answers.first().and_then(status_code) {
-                Some(status::OK) if is_folder => break,
-                // What is no folder is not the run's, and a link would lead
+                Some(status::OK) if is_directory => break,
+                // What is no directory is not the run's, and a link would lead
                 // elsewhere: it gets its name back.
                 Some(status::OK) if exists_at(2) => {
                     let undo_requests = [self.rename_request(&to, &from), lstat_request(&to)];
@@ -344,7 +344,7 @@ impl SftpFolder {
         Ok(())
     }
 
-    /// What stands in the folder of a run that a swap may have put there; the new
+    /// What stands in the directory of a run that a swap may have put there; the new
     /// file first.
     pub(super) fn list_run_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
         let mut names = Vec::new();
@@ -364,27 +364,27 @@ impl SftpFolder {
         Ok(names)
     }
 
-    /// Requests that remove a name, and the folder of the run with its last one,
+    /// Requests that remove a name, and the directory of the run with its last one,
     /// and that look whether it went.
     pub(super) fn unlink_requests(&self, name: &str) -> Vec<Request> {
         let path = self.path_of(name);
         let mut batch = vec![Request::Remove {
             path: path_bytes(&path),
         }];
-        if let Some(folder) = path
+        if let Some(directory) = path
             .parent()
-            .filter(|folder| *folder != self.directory_path)
+            .filter(|directory| *directory != self.directory_path)
         {
             batch.push(Request::RemoveDir {
-                path: path_bytes(folder),
+                path: path_bytes(directory),
             });
-            batch.push(lstat_request(folder));
+            batch.push(lstat_request(directory));
         }
         batch
     }
 
     /// After the removal of a name, of which these are the answers: whether it is
-    /// gone, as the server says, and the folder of the run with the last one. Else
+    /// gone, as the server says, and the directory of the run with the last one. Else
     /// its record must not end.
     pub(super) fn check_unlinked(
         &self,
@@ -404,7 +404,7 @@ impl SftpFolder {
             .map(|name| lstat_request(&self.path_of(name)))
             .collect();
         let looks = self.client.request_batch(looks)?;
-        // Folders stay where they are; nobody but an agent makes them there.
+        // Directories stay where they are; nobody but an agent makes them there.
         let is_remaining = |look: &ReplyResult| {
             reply_attrs(look).is_some_and(|it| file_type(it) != Some(TYPE_DIRECTORY))
         };
@@ -420,13 +420,13 @@ impl SftpFolder {
             ));
         }
         match kept.is_empty() {
-            true => self.remove_run_folder(staged),
+            true => self.remove_run_directory(staged),
             false => Ok(()),
         }
     }
 
-    /// Removes the folder of a run, unless there is something in it.
-    pub(super) fn remove_run_folder(&self, staged: &str) -> Result<(), TransportError> {
+    /// Removes the directory of a run, unless there is something in it.
+    pub(super) fn remove_run_directory(&self, staged: &str) -> Result<(), TransportError> {
         let path = self.path_of(staged);
         let mut batch = vec![
             // In case that it was said to be gone and is not.
@@ -480,7 +480,7 @@ impl SftpFolder {
     }
 }
 
-/// Whether these are the names of an empty folder.
+/// Whether these are the names of an empty directory.
 fn is_empty_listing(names: &[Vec<u8>]) -> bool {
     names.iter().all(|name| name == b"." || name == b"..")
 }
