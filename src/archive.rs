@@ -5,8 +5,8 @@
 //! `<archive_dir>/<archive_subdir>/`. The program's own files are in
 //! `<archive_dir>/.shepherd/`.
 
+mod ownership;
 mod pins;
-mod trust;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -26,8 +26,8 @@ use serde::{Deserialize, Serialize};
 use crate::digest::{Digest, Hasher};
 use crate::durable::{self, NewFile, PathWalk, UnsyncedObject};
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use ownership::{check_directory_owner, may_change_owner_and_mode};
 pub use pins::{PinFault, Pins};
-use trust::{check_directory_owner, may_change_owner_and_mode};
 
 /// The directory of the program's own files below `archive_dir`.
 pub const PROGRAM_DIRECTORY_NAME: &str = ".shepherd";

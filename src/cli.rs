@@ -7,13 +7,13 @@
 //! code.
 
 mod archive;
-mod check;
+mod config_verbs;
 mod diff;
 mod doctor;
 mod keys;
 mod log;
 pub mod output;
-mod run;
+mod reset_and_undo;
 mod status;
 mod verify;
 
@@ -27,8 +27,8 @@ use crossbeam_channel::unbounded;
 
 use crate::clock;
 use crate::config::{self, Config, ConfigEnvironment};
-use crate::console::term::TerminalFeatures;
-use crate::console::{self, kept, preferences};
+use crate::console::terminal::TerminalFeatures;
+use crate::console::{self, preferences, view_state};
 use crate::demo;
 use crate::digest::Digest;
 use crate::engine::{Engine, EngineSetup, Trigger, UndoMode};
@@ -64,7 +64,7 @@ pub struct Environment {
     /// Where temporary directories are made.
     pub temp_directory: PathBuf,
     /// The editor, the pager and the clipboard.
-    pub external_tools: console::outside::ExternalTools,
+    pub external_tools: console::external_tools::ExternalTools,
     /// Where sockets belong, if the user has such a directory.
     pub runtime_directory: Option<PathBuf>,
     /// This program; ssh starts it to ask.
@@ -608,7 +608,7 @@ impl CommandContext<'_> {
         };
         let kept = match &host {
             Some(_) => None,
-            None => kept::ViewStateFile::new(&environment.env, &engine.config().path),
+            None => view_state::ViewStateFile::new(&environment.env, &engine.config().path),
         };
         let interrupted = console::run(console::ConsoleOptions {
             engine: Arc::new(engine),
@@ -643,7 +643,7 @@ impl CommandContext<'_> {
         let count = agents.map(|agents| agents as usize);
         // Whoever interrupts this must not find half a fleet in a temporary
         // directory afterwards: it is finished, then removed.
-        let interrupted = run::register_stop_flag()?;
+        let interrupted = reset_and_undo::register_stop_flag()?;
         let clock = clock::SystemClock;
         let demo = match &dir {
             Some(dir) => demo::build_in(dir, count, &clock)?,

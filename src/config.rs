@@ -11,7 +11,7 @@
 mod ini;
 mod keys;
 mod overlap;
-mod read;
+mod parser;
 #[cfg(test)]
 mod tests;
 
@@ -33,8 +33,8 @@ pub use ini::{Diagnostic, DiagnosticLevel};
 use keys::canonical_key;
 pub(crate) use keys::closest_match;
 pub use keys::{KeySpec, SectionKind, keys};
-use read::parse_partial;
-pub use read::{SAME_MEMORY_HINT, parse, same_memory_message};
+use parser::parse_partial;
+pub use parser::{SAME_MEMORY_HINT, parse, same_memory_message};
 
 /// What `main` resolved from the process environment; this module reads none
 /// of it by itself.

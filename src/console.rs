@@ -7,20 +7,20 @@ pub mod chooser;
 pub mod columns;
 pub mod command;
 mod effect;
+pub mod external_tools;
 pub mod filter;
 mod input;
-pub mod kept;
 pub mod keymap;
 pub mod markdown;
 pub mod model;
-pub mod outside;
 pub mod preferences;
-mod source;
-pub mod term;
+pub mod terminal;
 pub mod text;
 pub mod theme;
+mod toml_source;
 pub mod update;
 pub mod view;
+pub mod view_state;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, Write};
@@ -40,18 +40,18 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::transport::sftp::askpass::{self, PromptBroker};
 use effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, UserFiles, fleet_event_message};
 pub use effect::{EngineFactory, load_runs, summarize_findings};
+use external_tools::{ChildChange, ExternalTools, ForegroundChild, InputPause};
 use input::InputEvent;
 use model::{
     AgentRow, AgentScreen, BackgroundJobs, BaselineEdit, ClipboardText, CopyOutcome, HostsScreen,
     LogScreen, MessageLevel, Model, Moment, PendingKeys, ReadOnlyState, ResetScreen, Screen,
     SortOrder, ViewState,
 };
-use outside::{ChildChange, ExternalTools, ForegroundChild, InputPause};
 use preferences::Preferences;
 use tempfile::NamedTempFile;
-use term::{FramePacer, TerminalFeatures};
+use terminal::{FramePacer, TerminalFeatures};
 use theme::{Theme, Themes};
-use update::hand::error_with_hint;
+use update::handoff::error_with_hint;
 use update::{Effect, Msg, next_wake, update};
 
 /// How long background messages are taken in before the next look at the keys.
@@ -80,7 +80,7 @@ pub struct ConsoleOptions {
     pub preferences_path: Option<PathBuf>,
     /// Where it is kept how the fleet is looked at; nowhere for one that is gone
     /// tomorrow.
-    pub view_state_file: Option<kept::ViewStateFile>,
+    pub view_state_file: Option<view_state::ViewStateFile>,
     /// The editor, the pager and the clipboard.
     pub external_tools: ExternalTools,
     /// Something to say first.
@@ -196,7 +196,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     // may take a while is done.
     let (input_sender, input) = unbounded();
     input::spawn_signal_reader(&input_sender)?;
-    let mut screen = term::TerminalScreen::enter(options.terminal_features)?;
+    let mut screen = terminal::TerminalScreen::enter(options.terminal_features)?;
     let mut model = initial_model(config, clock.now(), screen.size());
     model.has_word_marks = theme.has_word_marks();
     // Two sides cost twice the bytes for each line that is moved by.
@@ -215,7 +215,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     let loaded_preferences = (preferences, problems);
     match saved_view.as_ref().map(|(view, _)| view) {
         Some(Ok(Some(view))) => model.restore_view_state(view.clone()),
-        Some(Err(error)) => model.report(MessageLevel::Warn, kept::not_saved_message(error)),
+        Some(Err(error)) => model.report(MessageLevel::Warn, view_state::not_saved_message(error)),
         Some(Ok(None)) | None => {}
     }
     let input_pause = input::spawn_terminal_reader(input_sender);
@@ -367,7 +367,7 @@ impl Console {
     /// then a frame if something changed.
     fn event_loop(
         &mut self,
-        screen: &mut term::TerminalScreen,
+        screen: &mut terminal::TerminalScreen,
         input: &Receiver<InputEvent>,
         inbox: &Receiver<Msg>,
     ) -> io::Result<()> {
@@ -440,7 +440,7 @@ impl Console {
         &mut self,
         first: Option<Msg>,
         inbox: &Receiver<Msg>,
-        screen: &mut term::TerminalScreen,
+        screen: &mut terminal::TerminalScreen,
     ) -> io::Result<bool> {
         let end = self.moment().elapsed + MAX_BACKGROUND_TIME;
         let mut next = first;
@@ -470,7 +470,7 @@ impl Console {
     fn apply_input(
         &mut self,
         events: Vec<InputEvent>,
-        screen: &mut term::TerminalScreen,
+        screen: &mut terminal::TerminalScreen,
     ) -> io::Result<bool> {
         let mut keys = Vec::new();
         for event in events {
@@ -481,7 +481,7 @@ impl Console {
                     if key.kind != KeyEventKind::Release =>
                 {
                     self.pending_page = None;
-                    keys.extend(term::keys_from_event(key));
+                    keys.extend(terminal::keys_from_event(key));
                     continue;
                 }
                 InputEvent::Terminal(TerminalEvent::Paste(text)) => Msg::TextPasted(text),
@@ -527,7 +527,11 @@ impl Console {
     }
 
     /// Takes one message in; false when it is time to leave.
-    fn apply_message(&mut self, msg: Msg, screen: &mut term::TerminalScreen) -> io::Result<bool> {
+    fn apply_message(
+        &mut self,
+        msg: Msg,
+        screen: &mut terminal::TerminalScreen,
+    ) -> io::Result<bool> {
         if let Some(msg) = self.runner.intercept(msg) {
             // A theme in them is one that there is. Another key takes nobody's
             // chosen theme off.
@@ -563,7 +567,7 @@ impl Console {
     fn handle_effects(
         &mut self,
         effects: Vec<Effect>,
-        screen: &mut term::TerminalScreen,
+        screen: &mut terminal::TerminalScreen,
     ) -> io::Result<bool> {
         let mut keeps_running = true;
         for effect in effects {
@@ -605,11 +609,11 @@ impl Console {
     fn copy_through_terminal(
         &mut self,
         clip: ClipboardText,
-        screen: &mut term::TerminalScreen,
+        screen: &mut terminal::TerminalScreen,
     ) -> io::Result<()> {
         let outcome = match screen.copy_to_clipboard(&clip.text, self.external_tools.multiplexer)? {
             true => CopyOutcome::SentToTerminal,
-            false => CopyOutcome::TooLong(term::MAX_CLIPBOARD_BYTES),
+            false => CopyOutcome::TooLong(terminal::MAX_CLIPBOARD_BYTES),
         };
         self.update_model(Msg::ClipboardCopied(clip, outcome));
         Ok(())
@@ -622,7 +626,7 @@ impl Console {
     }
 
     /// A theme or a text that was asked for.
-    fn apply_loaded(&mut self, loaded: Loaded, screen: &mut term::TerminalScreen) {
+    fn apply_loaded(&mut self, loaded: Loaded, screen: &mut terminal::TerminalScreen) {
         match loaded {
             Loaded::Theme(worn) => {
                 self.apply_theme(worn);
@@ -657,7 +661,7 @@ impl Console {
     }
 
     /// Nobody reads keys now.
-    fn hand_over_terminal(&mut self, screen: &mut term::TerminalScreen) -> io::Result<()> {
+    fn hand_over_terminal(&mut self, screen: &mut terminal::TerminalScreen) -> io::Result<()> {
         let Some((purpose, _)) = self.pending_handoff.take() else {
             return Ok(());
         };
@@ -718,7 +722,7 @@ impl Console {
     fn handle_child_change(
         &mut self,
         change: Option<ChildChange>,
-        screen: &mut term::TerminalScreen,
+        screen: &mut terminal::TerminalScreen,
     ) -> io::Result<()> {
         let Some(ForegroundProgram {
             child: guest,
@@ -739,7 +743,7 @@ impl Console {
         self.reclaim_terminal(screen)?;
         let reason = match exit_status {
             Ok(status) if status.success() => None,
-            Ok(status) => Some(outside::describe_exit(status)),
+            Ok(status) => Some(external_tools::describe_exit(status)),
             Err(error) => Some(crate::error::describe_io_error(&error)),
         };
         if let Some(why) = reason {
@@ -753,7 +757,7 @@ impl Console {
     }
 
     /// Takes the terminal, and reads keys again.
-    fn reclaim_terminal(&mut self, screen: &mut term::TerminalScreen) -> io::Result<()> {
+    fn reclaim_terminal(&mut self, screen: &mut terminal::TerminalScreen) -> io::Result<()> {
         screen.resume()?;
         self.input_pause.resume();
         let (columns, rows) = screen.size();
@@ -761,7 +765,7 @@ impl Console {
         Ok(())
     }
 
-    fn draw(&mut self, screen: &mut term::TerminalScreen) -> io::Result<()> {
+    fn draw(&mut self, screen: &mut terminal::TerminalScreen) -> io::Result<()> {
         let bytes = screen.draw(&self.model, &self.theme)?;
         self.model.is_dirty = false;
         self.is_key_pending = false;

@@ -8,7 +8,7 @@
 //! changing a file, the busy agent's lock is a lock.
 
 pub mod host;
-mod people;
+mod sample_agents;
 mod writers;
 
 use std::fs::{self, File};
@@ -31,7 +31,7 @@ use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
 use host::{DemoHost, SupportedExtensions};
-use people::{AGENT_ROLES, AgentRole, BASELINES, DEMO_CONFIG, REMOTE_AGENTS, agent_notes};
+use sample_agents::{AGENT_ROLES, AgentRole, BASELINES, DEMO_CONFIG, REMOTE_AGENTS, agent_notes};
 pub use writers::NoteWriters;
 
 /// The most agents that a demo is made with.
@@ -259,9 +259,9 @@ impl DemoBuilder {
             fs::create_dir_all(directory).with_path("make the directory", directory)?;
         }
         for (number, name, model) in clones {
-            let mut text = people::agent_baseline(model).to_string();
+            let mut text = sample_agents::agent_baseline(model).to_string();
             if number % 5 > 0 {
-                text.push_str(&people::scratch_text(
+                text.push_str(&sample_agents::scratch_text(
                     &agent_notes(model),
                     number,
                     number % 7 + 1,
@@ -357,7 +357,7 @@ impl DemoBuilder {
         for (number, agent) in agents.iter().enumerate() {
             let path = memory_path(&self.dir, agent);
             let mut text = fs::read(&path).with_path("read", &path)?;
-            let scratch = people::scratch_text(
+            let scratch = sample_agents::scratch_text(
                 &agent_notes(agent),
                 number + 3 * day,
                 2 + (number + day) % 4,
@@ -372,9 +372,9 @@ impl DemoBuilder {
     fn set_current_states(&self) -> Result<()> {
         for (number, (name, part)) in AGENT_ROLES.iter().enumerate() {
             let path = memory_path(&self.dir, name);
-            let pristine = people::agent_baseline(name);
+            let pristine = sample_agents::agent_baseline(name);
             let notes = agent_notes(name);
-            let scratch = people::scratch_text(&notes, number, 3 + number % 3);
+            let scratch = sample_agents::scratch_text(&notes, number, 3 + number % 3);
             let text = match part {
                 AgentRole::Clean => pristine.to_string(),
                 AgentRole::Missing => {
@@ -386,16 +386,18 @@ impl DemoBuilder {
                     fs::create_dir(&path).with_path("make the directory", &path)?;
                     continue;
                 }
-                AgentRole::Drifted => people::with_edited_rules(pristine) + &scratch,
-                AgentRole::HiddenCharacters => people::with_hidden_characters(pristine) + &scratch,
-                AgentRole::NoBoundary => people::session_log(&notes),
+                AgentRole::Drifted => sample_agents::with_edited_rules(pristine) + &scratch,
+                AgentRole::HiddenCharacters => {
+                    sample_agents::with_hidden_characters(pristine) + &scratch
+                }
+                AgentRole::NoBoundary => sample_agents::session_log(&notes),
                 AgentRole::Oversize => {
                     let mut text = pristine.to_string();
                     for round in 0.. {
                         if text.len() > 40_000 {
                             break;
                         }
-                        text.push_str(&people::scratch_text(&notes, round, notes.len()));
+                        text.push_str(&sample_agents::scratch_text(&notes, round, notes.len()));
                     }
                     text
                 }
@@ -411,7 +413,7 @@ impl DemoBuilder {
             .filter(|(_, part)| *part == AgentRole::Tampered)
         {
             let path = self.dir.join("baselines").join(format!("{name}-MEMORY.md"));
-            let text = people::with_edited_rules(people::agent_baseline(name));
+            let text = sample_agents::with_edited_rules(sample_agents::agent_baseline(name));
             self.write_file_aged(&path, text.as_bytes(), 65)?;
         }
         Ok(())

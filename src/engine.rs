@@ -6,27 +6,27 @@
 
 mod address;
 mod baseline_change;
-mod contact;
+mod classify;
+mod degraded;
 mod fleet;
-mod hosts;
-mod judge;
-mod kept;
+mod host_status;
+mod irreplaceable;
+mod kept_objects;
 mod ledger;
 mod lock;
-mod log;
 pub mod memory;
-mod misplaced;
 mod observe;
-mod past;
+mod parallel;
 mod plan;
 mod reset;
 mod retention;
+mod run_history;
+mod run_log;
 mod semaphore;
-mod sharing;
+mod shared_memories;
 mod state;
 mod undo;
 mod verify;
-mod weaker;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -37,19 +37,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
-pub use contact::HostStatus;
+pub use classify::MAX_WINDOW_BYTES;
 pub use fleet::{FleetEvent, FleetWatcher};
-pub use judge::MAX_WINDOW_BYTES;
+pub use host_status::HostStatus;
 pub use ledger::{FileState, LedgerRecord, Operation, Outcome, RecordRange, RunEvent, Trigger};
 pub use lock::{AgentLock as Held, LockQueue};
 pub use observe::{Blocker, LastRun, MemoryAddress, MemoryContent, Observation, Protection};
-pub use past::{HistoryEntry, RunDiff, RunDiffSide};
 pub use plan::{
     Plan, PlanBinding, PlanStep, READ_ONLY_REASON, SkippedAgent, StepAction, UndoMode, UndoTarget,
     UndoneRun,
 };
 pub use reset::{AgentResult, RunProgress, RunReport, RunStage, UNCLAIMED_JOURNAL_HINT};
 pub use retention::{EntryStatus, RetentionPlan};
+pub use run_history::{HistoryEntry, RunDiff, RunDiffSide};
 pub use state::State;
 pub use verify::{
     Finding, FindingSubject, LedgerSummary, Verification, VerifiedCounts, VerifyProgress,
@@ -68,11 +68,11 @@ use crate::transport::{
     Attributes, MemoryDirectory, MemoryObject, Transport, TransportError, Transports,
 };
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability};
+pub use degraded::in_place_degradation;
 use ledger::{AgentHistory, Ledger, ReverseScan};
 use memory::{Baseline, Boundary, BoundaryRule};
 use observe::CachedContent;
-use sharing::SharedMemories;
-pub use weaker::in_place_degradation;
+use shared_memories::SharedMemories;
 
 /// How many earlier versions of its baseline are tried on a memory.
 const MAX_EARLIER_VERSIONS: usize = 8;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use memory_shepherd::cli::{self, Environment, UserAccount};
 use memory_shepherd::config::ConfigEnvironment;
-use memory_shepherd::console::outside::ExternalTools;
+use memory_shepherd::console::external_tools::ExternalTools;
 use memory_shepherd::transport::sftp::askpass;
 use uzers::{get_effective_uid, get_effective_username, get_group_by_name, get_user_by_uid};
 

@@ -5,7 +5,7 @@
 //! suite, `tests/suite/contract.rs`.
 
 pub mod bounded;
-mod contact;
+mod connection_status;
 pub mod fake;
 pub mod local;
 pub mod sftp;
@@ -24,7 +24,7 @@ use crate::digest::{Digest, Hasher};
 pub use crate::durable::UnsyncedObject;
 use crate::error::{Error, ErrorKind};
 use crate::file_systems::FileSystem;
-pub use contact::{ConnectionSetting, ConnectionStatus, Reachability, ServerFeature};
+pub use connection_status::{ConnectionSetting, ConnectionStatus, Reachability, ServerFeature};
 
 /// Receives the bytes of a file in order. An error it returns ends the read and
 /// comes back unchanged.

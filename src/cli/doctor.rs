@@ -5,8 +5,8 @@
 //! a directory of their own inside the archive that is removed at once.
 
 mod hosts;
-mod reach;
-mod trial;
+mod kernel_probe;
+mod write_access;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -170,8 +170,8 @@ impl CommandContext<'_> {
                 &LocalTransport::new(Arc::new(clock::SystemClock)),
             );
             check_hard_links(&mut report, &answering_config);
-            reach::check_write_access(&mut report, &answering_config, self.environment);
-            reach::check_archive_group(&mut report, &config, self.environment);
+            write_access::check_write_access(&mut report, &answering_config, self.environment);
+            write_access::check_archive_group(&mut report, &config, self.environment);
             check_baselines(&mut report, &config);
             match self.build_engine(config) {
                 Ok(engine) => {
@@ -665,7 +665,7 @@ fn check_archive(
     check_journals(report, engine);
     check_entry_directories(report, engine);
     check_pins(report, engine);
-    trial::check_kernel(report, engine, agents, world);
+    kernel_probe::check_kernel(report, engine, agents, world);
 }
 
 /// Directories of entries that cannot be read: no reset of their agents can archive

@@ -4,7 +4,9 @@ use std::cmp::Reverse;
 
 use super::command::{self, Command, CommandCategory, KeyContext};
 use super::filter;
-use super::model::{AgentRow, AgentTab, Chooser, ChooserItem, Model, Overlay, SortOrder, twin};
+use super::model::{
+    AgentRow, AgentTab, Chooser, ChooserItem, Model, Overlay, SortOrder, equivalent_command,
+};
 use super::theme;
 use crate::engine::State;
 
@@ -229,7 +231,7 @@ fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
                 AgentTab::Diff => model.preferences.keymap.joined_sequences(Command::OpenDiff),
                 _ => String::new(),
             },
-            equivalent_command: twin::for_tab(model, tab, agent),
+            equivalent_command: equivalent_command::for_tab(model, tab, agent),
             ..plain_choice(
                 ChooserItem::Tab(tab, agent.to_string()),
                 tab.id().to_string(),
@@ -289,7 +291,7 @@ fn command_choice(model: &Model, command: Command) -> ChooserChoice {
         id: spec.id.to_string(),
         title: spec.title.to_string(),
         keys: model.preferences.keymap.joined_sequences(command),
-        equivalent_command: twin::for_command(model, command),
+        equivalent_command: equivalent_command::for_command(model, command),
         disabled_reason: command::check_enabled(command, model).err(),
         category: Some(spec.category),
     }

@@ -3,8 +3,8 @@
 
 mod facts;
 mod files;
-mod hand;
-mod texts;
+mod handoff;
+mod text_workers;
 mod watch;
 
 use std::collections::{HashMap, HashSet};
@@ -19,7 +19,6 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
-use super::kept::{self, ViewStateWriter};
 use super::model::{
     BaselineEdit, ClipboardText, FleetModel as FleetInfo, MAX_RUNS, MessageLevel, PagerText,
     PlanRequest, RunSummary,
@@ -28,6 +27,7 @@ use super::preferences::LoadedPreferences;
 use super::text;
 use super::theme::Themes;
 use super::update::{Effect, Msg};
+use super::view_state::{self, ViewStateWriter};
 use crate::clock::Clock;
 use crate::config::{self, Agent, Config, ConfigEnvironment, ProtectLevel, SshHost};
 use crate::demo;
@@ -41,9 +41,9 @@ use crate::error::{Error, Result};
 use crate::transport::sftp::askpass::{self, PromptBroker};
 use files::FileJob;
 pub use files::{Loaded, LoadedTheme};
-use hand::HandoffJob;
-use texts::TextWorkers;
-pub use texts::summarize_findings;
+use handoff::HandoffJob;
+use text_workers::TextWorkers;
+pub use text_workers::summarize_findings;
 
 /// How many plans are made at the same time: one that waits for a host that was
 /// never tried before keeps nobody else's waiting.
@@ -111,7 +111,7 @@ pub struct UserFiles {
     /// The preferences, and what they said when the console began.
     pub preferences: Option<(PathBuf, LoadedPreferences)>,
     /// How the fleet is looked at.
-    pub view_state_file: Option<kept::ViewStateFile>,
+    pub view_state_file: Option<view_state::ViewStateFile>,
 }
 
 /// Those who answer effects for one engine. They end when this is dropped.
@@ -492,7 +492,7 @@ impl Workers {
         });
         let (errands, wanted) = unbounded();
         spawn_worker(engine, messages, move |own, out| {
-            hand::run_handoff_jobs(own, &wanted, out)
+            handoff::run_handoff_jobs(own, &wanted, out)
         });
         let (jobs, queue) = unbounded();
         spawn_worker(engine, messages, move |own, out| {
@@ -646,7 +646,7 @@ fn answer_history_requests(
                 }
                 Some(seq) => {
                     let passed = engine.agent(&name).and_then(|it| engine.run_diff(it, seq));
-                    let deadline = engine.clock().instant() + texts::DIFF_TIMEOUT;
+                    let deadline = engine.clock().instant() + text_workers::DIFF_TIMEOUT;
                     let text = passed.map(|passed| text::prepare_run_diff(&passed, Some(deadline)));
                     Msg::RunDiffPrepared(name, seq, text.map_err(|error| error.to_string()))
                 }

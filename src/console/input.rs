@@ -8,8 +8,8 @@ use crossterm::event::{self, Event};
 use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 use signal_hook::iterator::Signals;
 
-use super::outside::{self, InputPause, InputPauseReader};
-use super::term;
+use super::external_tools::{self, InputPause, InputPauseReader};
+use super::terminal;
 use crate::error::{PathContext, Result};
 
 /// What comes from outside.
@@ -43,10 +43,10 @@ pub(super) fn spawn_signal_reader(out: &Sender<InputEvent>) -> Result<()> {
 pub(super) fn spawn_terminal_reader(out: Sender<InputEvent>) -> InputPause {
     let sender = out.clone();
     thread::spawn(move || {
-        term::wait_for_hangup();
+        terminal::wait_for_hangup();
         let _ = sender.send(InputEvent::TerminalLost);
     });
-    let (input_pause, reader) = outside::input_pause();
+    let (input_pause, reader) = external_tools::input_pause();
     thread::spawn(move || forward_terminal_events(&out, &reader));
     input_pause
 }

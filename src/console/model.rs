@@ -2,14 +2,14 @@
 //! [`super::view`] draws it.
 
 mod agent;
-mod guard;
-mod hand;
+pub(super) mod background_jobs;
+pub mod equivalent_command;
+mod handoff;
 mod hosts;
-pub(super) mod jobs;
+mod key_guard;
 mod log;
 mod reset;
 mod targets;
-pub mod twin;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -20,12 +20,14 @@ pub use agent::{
     AgentScreen, AgentTab, CONTEXT_LINE_CHOICES, HistoryPane, MIN_SIDE_BY_SIDE_COLUMNS,
     SIDE_GUTTER_CELLS,
 };
-pub use guard::{KEY_GUARD_TIME, KeyGuard};
-pub use hand::{BaselineEdit, ClipboardText, CopyOutcome, HandoffRequest, PagerText, SealQuestion};
+pub use background_jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
+pub use handoff::{
+    BaselineEdit, ClipboardText, CopyOutcome, HandoffRequest, PagerText, SealQuestion,
+};
 pub use hosts::{
     HostProblem, HostsScreen, NextAttempt, next_attempt_text, problem_of, status_label,
 };
-pub use jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
+pub use key_guard::{KEY_GUARD_TIME, KeyGuard};
 pub use log::{LogMessage, LogRow, LogScreen, MAX_RUNS, MessageLevel, REDO_VERB, RunSummary};
 pub use reset::{
     Confirmation, PlanRequest, PlanView, ResetScreen, ResetStage, ResultLine, ResultView, RunView,

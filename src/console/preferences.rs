@@ -13,8 +13,8 @@ use super::columns::{self, COLUMN_LAYOUTS, FleetColumn};
 use super::command::{self, COMMAND_TABLE, Command};
 use super::filter;
 use super::keymap::{self, Key, KeyConflict, KeyError, Keymap, format_sequence};
-use super::source::{TomlEntry, TomlSource, table_entries};
 use super::theme::{self, ColourDepth, Themes};
+use super::toml_source::{TomlEntry, TomlSource, table_entries};
 use crate::config::{ConfigEnvironment, Diagnostic, DiagnosticLevel};
 use crate::{durable, error};
 

@@ -1,7 +1,7 @@
 //! Texts that are read in a pane: lines of raw bytes, made visible only when
 //! they are drawn, with folding, two sides, scrolling, wrapping and search. Pure.
 
-mod arrange;
+mod arrangement;
 mod prepare;
 mod rows;
 
@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
 
-pub use arrange::{Arrangement, PaneItem};
+pub use arrangement::{Arrangement, PaneItem};
 pub use prepare::{
     PreparedText, prepare_baseline_diff, prepare_diff, prepare_run_diff, prepare_scratch,
 };
@@ -254,13 +254,13 @@ impl Pane {
                 .filter(|at| is_hit(&self.lines[*at]))
                 .collect(),
         };
-        let hunks = arrange::find_hunks(&self.lines);
+        let hunks = arrangement::find_hunks(&self.lines);
         let arrangement = Arrangement {
             is_side_by_side: self.arrangement.is_side_by_side && !hunks.is_empty(),
             ..self.arrangement
         };
-        self.items = arrange::arrange_lines(&self.lines, arrangement, &hits);
-        let item_indices = arrange::item_indices(&self.items, self.lines.len());
+        self.items = arrangement::arrange_lines(&self.lines, arrangement, &hits);
+        let item_indices = arrangement::item_indices(&self.items, self.lines.len());
         let items_of = |lines: Vec<usize>| {
             let mut items: Vec<usize> = lines.into_iter().map(|line| item_indices[line]).collect();
             items.sort_unstable();

@@ -2,10 +2,10 @@
 //! files, embedded from `themes/` or in the user's directory, where one is layered
 //! over another.
 
-mod depth;
-mod file;
+mod colour_depth;
 #[cfg(test)]
 mod tests;
+mod theme_file;
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use ratatui::style::Style;
 
-pub use depth::ColourDepth;
+pub use colour_depth::ColourDepth;
 
 use super::text::Tone;
 use crate::config::{self, ConfigErrors};
@@ -227,7 +227,11 @@ impl Themes {
             let message = format!("{} is no UTF-8 text", path.display());
             return Err(Error::new(ErrorKind::Config, message));
         };
-        Ok(Some(file::read_theme(&text, &path, Some(DEFAULT_THEME))?))
+        Ok(Some(theme_file::read_theme(
+            &text,
+            &path,
+            Some(DEFAULT_THEME),
+        )?))
     }
 
     fn unknown_theme_error(&self, name: &str) -> Error {
@@ -259,7 +263,7 @@ pub(super) fn is_theme_name(name: &str) -> bool {
 fn read_built_in(name: &str) -> Option<Result<Theme, ConfigErrors>> {
     let (_, text) = BUILT_IN_THEMES.iter().find(|(own, _)| *own == name)?;
     let path = PathBuf::from(format!("themes/{name}.toml"));
-    Some(file::read_theme(text, &path, None))
+    Some(theme_file::read_theme(text, &path, None))
 }
 
 /// The role of a state.

@@ -1,10 +1,10 @@
 //! What a message does to the model, and what should be done about it outside.
 //! No input or output, no clock, no terminal library.
 
-mod act;
+mod actions;
 mod agent;
-pub(super) mod hand;
-mod host;
+pub(super) mod handoff;
+mod hosts;
 mod keys;
 mod plan;
 mod question;
@@ -16,8 +16,8 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use zeroize::Zeroize;
 
-use act::go_to_screen;
-pub use act::perform_command;
+use actions::go_to_screen;
+pub use actions::perform_command;
 use keys::{handle_keys, handle_paste, is_screen_covered};
 use plan::{abandon_plan, handle_plan, replace_expired_plan, request_plan, track_visible_plan};
 
@@ -26,7 +26,7 @@ use super::keymap::Key;
 use super::model::{
     AgentRow, BaselineEdit, ClipboardText, CopyOutcome, FleetModel, HandoffRequest, HostsScreen,
     MessageLevel, Model, Moment, PagerText, PendingKeys, PlanRequest, REFRESH_INTERVAL, ResetStage,
-    ResultView, RunSummary, Screen, ViewState, format_age, jobs, modified_time,
+    ResultView, RunSummary, Screen, ViewState, background_jobs, format_age, modified_time,
 };
 use super::preferences::{self, Preferences};
 use super::text::{PreparedText, TextLine, Tones};
@@ -208,7 +208,7 @@ pub enum Effect {
 pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     let ignored = model.key_guard_notice_until().is_some();
     model.now = now;
-    jobs::finish_jobs(model, &msg);
+    background_jobs::finish_jobs(model, &msg);
     let mut effects = handle_message(model, msg);
     track_visible_plan(model);
     agent::clamp_pane_top(model);
@@ -218,7 +218,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
         model.saved_view_state = view.clone();
         effects.insert(0, Effect::SaveViewState(view));
     }
-    jobs::begin_jobs(model, &effects);
+    background_jobs::begin_jobs(model, &effects);
     model.is_dirty |= model.refresh_jobs();
     model.is_dirty |= ignored != model.key_guard_notice_until().is_some();
     effects
@@ -304,7 +304,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::HostsChanged(hosts) => {
             hosts
                 .into_iter()
-                .for_each(|status| host::handle_host_status(model, status));
+                .for_each(|status| hosts::handle_host_status(model, status));
             Vec::new()
         }
         Msg::HostSettingsLoaded(host, settings) => {
@@ -312,13 +312,13 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             model.is_dirty |= model.screen == Screen::Hosts;
             Vec::new()
         }
-        Msg::PatchPrepared(agent, patch) => hand::handle_patch(model, &agent, patch),
-        Msg::ClipboardCopied(clip, handed) => hand::handle_copied(model, clip, handed),
+        Msg::PatchPrepared(agent, patch) => handoff::handle_patch(model, &agent, patch),
+        Msg::ClipboardCopied(clip, handed) => handoff::handle_copied(model, clip, handed),
         Msg::EntryLoaded(agent, entry, page) => {
-            hand::handle_entry(model, HandoffRequest::ReadEntry(agent, entry), page)
+            handoff::handle_entry(model, HandoffRequest::ReadEntry(agent, entry), page)
         }
-        Msg::BaselineInspected(agent, found) => hand::handle_baseline(model, &agent, found),
-        Msg::BaselineEdited(edit, now, lines) => hand::handle_edited(model, &edit, now, lines),
+        Msg::BaselineInspected(agent, found) => handoff::handle_baseline(model, &agent, found),
+        Msg::BaselineEdited(edit, now, lines) => handoff::handle_edited(model, &edit, now, lines),
         Msg::Reported(level, text) => {
             model.report(level, text);
             Vec::new()
@@ -482,7 +482,7 @@ fn visible_ages(model: &Model) -> Vec<String> {
             .and_then(ages_of_row)
             .into_iter()
             .collect(),
-        Screen::Hosts => host::visible_host_ages(model),
+        Screen::Hosts => hosts::visible_host_ages(model),
         Screen::Log => {
             let jobs = model.background_jobs.visible.iter();
             jobs.map(|job| format_age(model.now.local_time, job.started.local_time))

@@ -2,7 +2,7 @@
 //! the demo and for tests. It needs neither ssh nor keys and listens nowhere;
 //! only its own [`Connector`] leads to it.
 
-mod files;
+mod sftp_handler;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::transport::sftp::session::SessionPipes;
 use crate::transport::sftp::ssh::{Connector, SftpStream};
 use crate::transport::{FailureCause, TransportError};
-pub use files::{SftpHandler, SupportedExtensions};
+pub use sftp_handler::{SftpHandler, SupportedExtensions};
 
 /// A host. What is connected to it is cut when it is dropped or goes away.
 pub struct DemoHost {

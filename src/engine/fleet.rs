@@ -3,7 +3,7 @@
 //! few workers. Nobody waits for anybody else's disk. Hosts are asked instead,
 //! each in a lane of its own.
 
-mod lanes;
+mod host_lanes;
 mod sweep;
 
 use std::collections::{HashMap, HashSet};
@@ -19,7 +19,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use notify::event::{AccessKind, AccessMode};
 use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher};
 
-use self::lanes::HostLanes;
+use self::host_lanes::HostLanes;
 use self::sweep::{Sweep, UnwatchedChanges};
 use super::{Engine, HostStatus, Observation, lock};
 use crate::baseline::seal;

@@ -26,9 +26,9 @@
 //! and what came after it; [`ReverseScan`] is for those who need the last records,
 //! [`RecordRange`] and [`LedgerScan`] for those who need many, one at a time.
 
-mod backwards;
 mod index;
-mod range;
+mod record_range;
+mod reverse_scan;
 mod scan;
 
 use std::collections::BTreeMap;
@@ -52,10 +52,10 @@ use crate::engine::semaphore::Permit;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::sys::{self, LockConflict};
 use crate::transport::{Attributes, ObjectId, SpecialFile, SwapMethod};
-pub use backwards::ReverseScan;
 pub use index::AgentHistory;
 use index::LedgerIndex;
-pub use range::RecordRange;
+pub use record_range::RecordRange;
+pub use reverse_scan::ReverseScan;
 use scan::MAX_RECORD_BYTES;
 pub use scan::{LedgerPosition, LedgerScan, ScannedLine, read_record_at};
 

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::hosts;
-use super::judge::{Classification, MemoryAccumulator, classify, window_size};
+use super::classify::{Classification, MemoryAccumulator, classify, window_size};
 use super::ledger::{Operation, Outcome};
 use super::memory::{self, Baseline, Boundary, BoundaryRule};
-use super::sharing::sharing_error;
+use super::parallel;
+use super::shared_memories::sharing_error;
 use super::state::State;
 use super::{AgentHistory, Engine};
 use crate::baseline::{BaselineCache, BaselineRefusal};
@@ -335,7 +335,7 @@ impl Engine {
     /// their order.
     pub fn observe_all(&self, agents: &[&Agent]) -> Vec<Observation> {
         self.refresh_shared_memories();
-        hosts::map_agents_by_site(
+        parallel::map_agents_by_site(
             self,
             agents,
             |agent| self.observe(agent),

@@ -6,16 +6,16 @@ use std::sync::Mutex;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::hosts;
-use super::judge::MAX_WINDOW_BYTES;
+use super::classify::MAX_WINDOW_BYTES;
 use super::ledger::{FileState, Operation};
 use super::memory::{Boundary, BoundaryRule};
 use super::observe::{Observation, ObservedAgent, Protection, connection_target, host_name};
+use super::parallel;
 use super::retention::RetentionScope;
-use super::sharing::sharing_error;
+use super::shared_memories::sharing_error;
 use super::state::State;
 use super::undo::{self, AgentRecords, Replacement, UndoRecords};
-use super::{Engine, RetentionPlan, weaker};
+use super::{Engine, RetentionPlan, degraded};
 use crate::archive::EntryKind;
 use crate::baseline::BaselineCache;
 use crate::config::Agent;
@@ -522,12 +522,12 @@ impl Engine {
         let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
         let directory = self.open_directory(agent)?;
-        let mut weaker = weaker::accepted_degradations(agent, directory.as_ref())?;
+        let mut weaker = degraded::accepted_degradations(agent, directory.as_ref())?;
         if agent.location.host().is_some() {
-            weaker.insert(0, weaker::SFTP_DEGRADATIONS.to_string());
+            weaker.insert(0, degraded::SFTP_DEGRADATIONS.to_string());
         }
         let outlook = directory.forecast_swap();
-        weaker.extend(weaker::in_place_degradation(agent, &outlook)?);
+        weaker.extend(degraded::in_place_degradation(agent, &outlook)?);
         if let SwapForecast::Refused(error) = outlook {
             return Err(error);
         }
@@ -698,8 +698,8 @@ fn plan_agents<'a>(
     agents: &[&'a Agent],
     plan: impl Fn(&'a Agent) -> Result<PlanStep, SkippedAgent> + Sync,
 ) -> Vec<Result<PlanStep, SkippedAgent>> {
-    let batch = |agents: &[&'a Agent]| hosts::map_parallel(agents.to_vec(), &plan);
-    hosts::map_agents_by_site(engine, agents, &plan, batch)
+    let batch = |agents: &[&'a Agent]| parallel::map_parallel(agents.to_vec(), &plan);
+    parallel::map_agents_by_site(engine, agents, &plan, batch)
 }
 
 /// Names in order, each once.

@@ -34,12 +34,12 @@
 //! | the mark | a displaced file is settled |
 //! | its removal, the ledger's record | the transaction record goes |
 
-mod intake;
+mod capture;
 mod lane;
-mod recover;
+mod recovery;
 mod report;
 mod settle;
-mod steps;
+mod turn;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -48,16 +48,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use lane::ResetLane;
-pub use recover::UNCLAIMED_JOURNAL_HINT;
+pub use recovery::UNCLAIMED_JOURNAL_HINT;
 pub use report::{AgentResult, RunProgress, RunReport, RunStage};
 
 use super::address::RecordedAddress;
-use super::hosts::{Site, batch_size, map_agents_by_site, map_parallel, run_local_and_remote};
 use super::ledger::{Ledger, Operation, Outcome, RunEvent};
 use super::lock;
-use super::log;
+use super::parallel::{Site, batch_size, map_agents_by_site, map_parallel, run_local_and_remote};
 use super::plan::Plan;
 use super::retention::RetentionScope;
+use super::run_log;
 use super::semaphore::Permit;
 use super::undo::UndoRecords;
 use super::{Engine, Trigger};
@@ -225,7 +225,7 @@ impl<'a> Run<'a> {
             report.count(Outcome::Unchanged),
             report.results.len() - report.count(Outcome::Ok) - report.count(Outcome::Unchanged),
         );
-        self.log_line(&log::format_run_end(
+        self.log_line(&run_log::format_run_end(
             &report.run,
             &counts,
             report.ledger_head,
@@ -388,7 +388,7 @@ impl<'a> Run<'a> {
 
     /// A line for `reset.log` and for whoever listens.
     fn log_line(&self, text: &str) {
-        let line = log::format_line(self.engine.clock().now(), text);
+        let line = run_log::format_line(self.engine.clock().now(), text);
         let mut shared = self.shared();
         shared.pending_log_lines.push(line.clone());
         (shared.progress)(RunProgress::LogLine(line));
@@ -397,7 +397,7 @@ impl<'a> Run<'a> {
     fn write_log_lines(&self) {
         let mut shared = self.shared();
         let lines = std::mem::take(&mut shared.pending_log_lines);
-        if let Err(error) = log::append_lines(self.engine.archive(), &lines) {
+        if let Err(error) = run_log::append_lines(self.engine.archive(), &lines) {
             (shared.progress)(RunProgress::LogLine(format!("{error}")));
         }
     }

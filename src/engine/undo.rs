@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::Engine;
 use super::address::RecordedAddress;
-use super::judge::MemoryAccumulator;
+use super::classify::MemoryAccumulator;
 use super::ledger::{FileState, RunEvent};
 use super::memory::{Baseline, BoundaryRule};
 use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::Engine;
 use super::ledger::{LedgerPosition, LedgerRecord, LedgerScan, ScannedLine};
-use super::log;
+use super::run_log;
 use crate::archive::{self, WrittenEntry};
 use crate::baseline::{self, BaselineCache, BaselineRefusal};
 use crate::config::SealRequirement;
@@ -189,7 +189,7 @@ impl Engine {
         };
         let mut claims = ArchiveClaims::default();
         // Before the ledger is read: a run may end meanwhile.
-        let logged: BTreeSet<(u64, Digest)> = log::read_logged_heads(self.archive().root())
+        let logged: BTreeSet<(u64, Digest)> = run_log::read_logged_heads(self.archive().root())
             .into_iter()
             .collect();
         verification.is_log_valid = (!logged.is_empty()).then_some(true);
@@ -227,7 +227,7 @@ impl Engine {
 
     /// The last head of the ledger that `reset.log` has, if it has any.
     pub fn last_logged_head(&self) -> Option<(u64, Digest)> {
-        log::read_logged_heads(self.archive().root())
+        run_log::read_logged_heads(self.archive().root())
             .into_iter()
             .max()
     }

@@ -1,13 +1,13 @@
 //! Memories on this machine, through file descriptors that never follow a
 //! link.
 
+mod aside_names;
 mod attributes;
 mod errors;
 mod in_place;
 mod leases;
-mod names;
-mod outlook;
 mod settle;
+mod swap_forecast;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -23,9 +23,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use self::aside_names::{is_aside_name, new_aside_name, unfinished_name};
 use self::attributes::{XattrAccess, apply_attributes, read_xattrs};
 use self::errors::{exists_error, leased_error, refused_error, replaced_error};
-use self::names::{is_aside_name, new_aside_name, unfinished_name};
 use self::settle::QUIET_PERIOD;
 use super::{
     Attributes, ByteSink, FailureCause, FileIdentity, FileMetadata, FileReader, MemoryDirectory,

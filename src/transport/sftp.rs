@@ -18,17 +18,17 @@
 //! foreign text.
 
 pub mod askpass;
-mod connection;
-mod directory;
-mod host;
-mod pump;
+mod batch_read;
+mod chunked_read;
+mod client;
+mod degraded;
+mod host_connection;
+mod memory_directory;
 mod run_directory;
 pub mod session;
 mod settle;
 pub mod ssh;
 mod stage;
-mod together;
-mod weaker;
 pub mod wire;
 
 use std::collections::HashMap;
@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-pub use host::SftpTransport;
+pub use host_connection::SftpTransport;
 
 use super::{Transport, Transports};
 use crate::clock::Clock;

@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::fixture::{BASELINE, Fleet, is_root};
 use super::mounts::{Mount, may_mount};
+use super::processes::{RunningProgram, test_directory, wait_for};
 use super::scene::{InitialMemory, Scene, assert_ok, output_text};
-use super::tools::{RunningProgram, test_directory, wait_for};
 
 #[test]
 fn pin_through_bind_mount_pins_the_entry() {

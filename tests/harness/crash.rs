@@ -21,7 +21,7 @@ use super::scene::{
     CheckResult, FOREIGN_FILE_NAME, InitialMemory, RESET_ALL, Scene, assert_ok, check, output_text,
     twelve_agents,
 };
-use super::trace::{self, SystemCall, can_trace, injection_options, sample};
+use super::strace::{self, SystemCall, can_trace, injection_options, sample};
 
 /// More calls of one name than an undisturbed run made are tried, up to so many.
 const MAX_CALLS_BEYOND: usize = 20;
@@ -74,7 +74,7 @@ impl KillSweep<'_> {
     fn changing_calls(&self) -> Vec<SystemCall> {
         let scene = (self.scene)();
         let words = (self.run)(&scene);
-        trace::record_changing_calls(&scene, &as_strs(&words))
+        strace::record_changing_calls(&scene, &as_strs(&words))
     }
 
     /// Kills a run in a new scene there; None when it ended by itself.
@@ -114,7 +114,7 @@ impl KillSweep<'_> {
 /// Runs the program until it is killed there.
 pub fn kill(scene: &Scene, point: &SystemCall, words: &[&str]) -> Output {
     let options = injection_options(&point.name, "signal=KILL", point.occurrence, false);
-    trace::run_traced(&scene.fleet, &scene.trace_log, &options, words)
+    strace::run_traced(&scene.fleet, &scene.trace_log, &options, words)
 }
 
 pub fn is_killed(output: &Output) -> bool {
@@ -327,12 +327,12 @@ fn kill_at_any_call_of_retention_deletes_nothing_else() {
 /// Kills runs, and then the runs that put things right; gives the number of
 /// pairs.
 fn kill_twice(cast: &[(&str, InitialMemory)], first: usize, second: usize) -> usize {
-    let calls = trace::record_changing_calls(&Scene::new(cast), RESET_ALL);
+    let calls = strace::record_changing_calls(&Scene::new(cast), RESET_ALL);
     let (mut pairs, mut failures) = (0, Vec::new());
     for (turn, one) in sample(&calls, first).iter().enumerate() {
         let scene = Scene::new(cast);
         kill(&scene, one, RESET_ALL);
-        let calls = trace::record_changing_calls(&scene, RESET_ALL);
+        let calls = strace::record_changing_calls(&scene, RESET_ALL);
         // Others each time, so that together they are nearly all of them.
         let skipped = calls.into_iter().skip(turn % 7).collect::<Vec<_>>();
         for two in sample(&skipped, second) {
@@ -415,7 +415,7 @@ fn sweep_with_late_writer(
 ) -> usize {
     // Those of a run with nobody who writes: those of one that waits for a writer
     // are never the same.
-    let points = trace::record_changing_calls(&Scene::new(cast), RESET_ALL);
+    let points = strace::record_changing_calls(&Scene::new(cast), RESET_ALL);
     let (mut killed, mut failures) = (0, Vec::new());
     for point in sample(&points, most) {
         let mut scene = Scene::new(cast);
@@ -473,7 +473,7 @@ fn missing_version_is_rewritten_and_synced() {
     )
     .unwrap();
     let options = ["-y", "-e", "trace=fsync,renameat2"].map(ToString::to_string);
-    let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET_ALL);
+    let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET_ALL);
     assert_ok(&output);
     let log = fs::read_to_string(&scene.trace_log).unwrap();
     let before = &log[..log.find("renameat2(").unwrap()];
@@ -495,14 +495,14 @@ fn entry_of_killed_run_is_synced_before_reuse() {
     let names_a_record = |call: &SystemCall| call.name == "linkat" && call.text.contains(".json");
     let (_, calls) = {
         let scene = Scene::new(&cast);
-        trace::record_calls(&scene.fleet, &scene.trace_log, RESET_ALL)
+        strace::record_calls(&scene.fleet, &scene.trace_log, RESET_ALL)
     };
     let named = calls.iter().position(names_a_record).unwrap();
     let sync = calls[named..].iter().find(|call| call.name == "fsync");
     let scene = Scene::new(&cast);
     assert!(is_killed(&kill(&scene, sync.unwrap(), RESET_ALL)));
     let options = ["-y", "-e", "trace=fsync,renameat2"].map(ToString::to_string);
-    let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET_ALL);
+    let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET_ALL);
     assert_ok(&output);
     let entries = scene.fleet.entries("scout");
     assert_eq!(

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::crash::is_killed;
 use super::fixture::is_root;
 use super::scene::{InitialMemory, Scene, output_text};
-use super::trace::{self, can_trace, injection_options};
+use super::strace::{self, can_trace, injection_options};
 
 const RESET: &[&str] = &["reset", "--all"];
 
@@ -20,7 +20,7 @@ fn scene_with_note() -> Scene {
 /// puts its name on the disk.
 fn created_directories() -> Vec<(String, usize)> {
     let scene = scene_with_note();
-    let (output, calls) = trace::record_calls(&scene.fleet, &scene.trace_log, RESET);
+    let (output, calls) = strace::record_calls(&scene.fleet, &scene.trace_log, RESET);
     assert!(output.status.success(), "{}", output_text(&output));
     let mut made = Vec::new();
     for (at, call) in calls.iter().enumerate() {
@@ -54,7 +54,7 @@ fn directory_with_failed_sync_is_removed() {
         let scene = scene_with_note();
         let mut options = injection_options("fsync", "error=EIO", sync, false);
         options[0] = "--trace=fsync,unlinkat".to_string();
-        let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
+        let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
         assert!(!output.status.success(), "{name}: {}", output_text(&output));
         assert!(
             output_text(&output).contains("input/output error"),
@@ -81,7 +81,7 @@ fn directory_of_killed_run_is_synced_before_use() {
     for (name, sync) in created_directories() {
         let scene = scene_with_note();
         let options = injection_options("fsync", "signal=KILL", sync, false);
-        assert!(is_killed(&trace::run_traced(
+        assert!(is_killed(&strace::run_traced(
             &scene.fleet,
             &scene.trace_log,
             &options,
@@ -89,7 +89,7 @@ fn directory_of_killed_run_is_synced_before_use() {
         )));
         let directory = find_directory(&scene.fleet.archive, &name).unwrap();
         let options = ["-y", "--trace=fsync,fchmod"].map(str::to_string);
-        let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
+        let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
         assert!(output.status.success(), "{name}: {}", output_text(&output));
         let mode = fs::metadata(&directory).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o700, "{name}");

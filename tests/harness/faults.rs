@@ -11,11 +11,11 @@ use tempfile::TempDir;
 use super::crash::assert_no_failures;
 use super::fixture::{BASELINE, is_full_harness};
 use super::mounts::{Mount, may_mount};
+use super::processes::test_directory;
 use super::scene::{
     CheckResult, InitialMemory, Scene, assert_ok, check, output_text, twelve_agents,
 };
-use super::tools::test_directory;
-use super::trace::{self, SystemCall, can_trace, injection_options, sample};
+use super::strace::{self, SystemCall, can_trace, injection_options, sample};
 
 const RESET: &[&str] = &["reset", "--all", "--json"];
 
@@ -125,7 +125,7 @@ fn check_all_reset(scene: &Scene) -> CheckResult {
 /// The undisturbed run's calls.
 fn undisturbed_calls(cast: &[(&str, InitialMemory)]) -> Vec<SystemCall> {
     let scene = Scene::new(cast);
-    let (output, calls) = trace::record_calls(&scene.fleet, &scene.trace_log, RESET);
+    let (output, calls) = strace::record_calls(&scene.fleet, &scene.trace_log, RESET);
     assert_ok(&output);
     calls_of_program(&calls).to_vec()
 }
@@ -139,7 +139,7 @@ fn fail_once(cast: &[(&str, InitialMemory)], call: &SystemCall, error: &str) -> 
         call.occurrence,
         false,
     );
-    let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
+    let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
     let cause = ERROR_MESSAGES
         .iter()
         .find(|(name, _)| *name == error)
@@ -267,7 +267,7 @@ fn fail_from(
         options.push(format!("--inject={name}:error={error}:when={nth}+"));
     }
     let scene = Scene::new(cast);
-    let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
+    let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
     // It cannot print anything either.
     check_failed_run(&scene, &output, None)?;
     scene.check_all()

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::fixture::{BASELINE, Fleet, directory_files, has_tool, is_full_harness, is_root};
-use crate::tools::{EndedRun, RunningProgram, test_directory};
+use crate::processes::{EndedRun, RunningProgram, test_directory};
 
 /// Users that nobody else is.
 pub const AGENT_UID: u32 = 61_001;

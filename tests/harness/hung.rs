@@ -14,9 +14,9 @@ use rustix::io::{FdFlags, fcntl_setfd};
 
 use super::fixture::{BASELINE, has_tool, is_root};
 use super::mounts::{Mount, may_mount};
+use super::processes::RUN_TIMEOUT;
 use super::scene::{InitialMemory, RESET_ALL, Scene, output_text};
-use super::tools::RUN_TIMEOUT;
-use super::trace::{self, can_trace, injection_options};
+use super::strace::{self, can_trace, injection_options};
 
 /// A mount on which every call waits until this is dropped.
 struct HungMount {
@@ -151,7 +151,7 @@ fn hanging_call_in_a_run_loses_nothing() {
         let directory = scene.fleet.agent_directory("scout").display().to_string();
         let mut options = injection_options(name, "delay_enter=4000000", 1, true);
         options.extend(["-P".to_string(), directory]);
-        let output = trace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET_ALL);
+        let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET_ALL);
         let said = output_text(&output);
         assert!(said.contains("does not answer"), "{name}: {said}");
         scene.check_invariants().unwrap();

@@ -7,9 +7,9 @@ use std::io::Write;
 use super::crash::{assert_no_failures, is_killed, kill};
 use super::fixture::{BASELINE, is_full_harness, is_own_process};
 use super::mounts::{Mount, may_mount};
+use super::processes::processor_lock;
 use super::scene::{InitialMemory, Scene, output_text};
-use super::tools::processor_lock;
-use super::trace::{self, SteppedProgram, SystemCall, can_trace, sample};
+use super::strace::{self, SteppedProgram, SystemCall, can_trace, sample};
 
 const RESET: &[&str] = &["reset", "--all"];
 
@@ -183,7 +183,7 @@ fn write_into_frozen_reset_is_kept_or_reported() {
     let calls = || {
         let mounted = MountedMemory::new();
         let scene = &mounted.scene;
-        trace::record_calls(&scene.fleet, &scene.trace_log, RESET).1
+        strace::record_calls(&scene.fleet, &scene.trace_log, RESET).1
     };
     let calls = calls();
     let at = |what: &str| calls.iter().position(|call| call.text.contains(what));
@@ -196,7 +196,7 @@ fn write_into_frozen_reset_is_kept_or_reported() {
     for call in &calls[from..to] {
         let mounted = MountedMemory::new();
         let fleet = &mounted.scene.fleet;
-        let options = trace::injection_options(&call.name, "signal=STOP", call.occurrence, false);
+        let options = strace::injection_options(&call.name, "signal=STOP", call.occurrence, false);
         let mut run = SteppedProgram::start(fleet, &options, RESET);
         if run.wait_for_stop().is_none() {
             continue;
@@ -298,7 +298,7 @@ fn kill_at_any_call_of_in_place_write_is_recovered() {
 fn changing_calls() -> Vec<SystemCall> {
     let mounted = MountedMemory::new();
     let scene = &mounted.scene;
-    let (output, mut calls) = trace::record_calls(&scene.fleet, &scene.trace_log, RESET);
+    let (output, mut calls) = strace::record_calls(&scene.fleet, &scene.trace_log, RESET);
     assert!(output.status.success(), "{}", output_text(&output));
     calls.retain(SystemCall::changes);
     calls
@@ -308,8 +308,8 @@ impl MountedMemory {
     /// Runs a reset in which the calls of this name fail from the `nth` on, or
     /// the `nth` alone; answers what was said, and how many failed.
     fn reset_with_failing_call(&self, name: &str, nth: usize, on: bool) -> (String, usize) {
-        let options = trace::injection_options(name, "error=EIO", nth, on);
-        let output = trace::run_traced(&self.scene.fleet, &self.scene.trace_log, &options, RESET);
+        let options = strace::injection_options(name, "error=EIO", nth, on);
+        let output = strace::run_traced(&self.scene.fleet, &self.scene.trace_log, &options, RESET);
         assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
         let log = fs::read_to_string(&self.scene.trace_log).unwrap();
         (output_text(&output), log.matches("(INJECTED)").count())
@@ -428,7 +428,7 @@ fn kill_of_in_place_recovery_is_recovered() {
     };
     let mounted = half_written();
     let (_, mut points) =
-        trace::record_calls(&mounted.scene.fleet, &mounted.scene.trace_log, RESET);
+        strace::record_calls(&mounted.scene.fleet, &mounted.scene.trace_log, RESET);
     points.retain(SystemCall::changes);
     let chosen = match is_full_harness() {
         true => points.clone(),

@@ -9,7 +9,7 @@ use std::thread;
 
 use crate::fixture::{BASELINE, Fleet, is_root};
 use crate::kernel::WriteLease;
-use crate::tools::{RunningProgram, processor_lock, test_directory};
+use crate::processes::{RunningProgram, processor_lock, test_directory};
 
 /// What an agent does with its lease when somebody wants to open its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::LedgerRecord;
 
 use super::fixture::{BASELINE, Fleet, is_full_harness};
+use super::processes::{RunningProgram, test_directory, wait_for};
 use super::scene::assert_ok;
-use super::tools::{RunningProgram, test_directory, wait_for};
 
 /// Writes the records of a ledger again and again behind them, as later runs would.
 fn append_records(ledger: &Path, count: u64) {

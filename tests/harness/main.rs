@@ -8,13 +8,14 @@
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
 mod archive;
-mod calls;
+mod call_counts;
 mod crash;
 mod directories;
 #[path = "../suite/earlier.rs"]
 mod earlier;
 mod faults;
 mod fixture;
+mod flush_order;
 mod hostile;
 mod hung;
 mod in_place;
@@ -22,7 +23,6 @@ mod kernel;
 mod leases;
 mod ledger;
 mod mounts;
-mod order;
 mod overlap;
 mod overlay;
 mod power;
@@ -30,10 +30,10 @@ mod races;
 mod scene;
 mod settling;
 // What a terminal shows, as the other test binary reads it.
+mod concurrent_runs;
+mod processes;
+mod strace;
 #[allow(dead_code)]
 #[path = "../suite/terminal.rs"]
 mod terminal;
-mod together;
-mod tools;
-mod trace;
 mod writers;

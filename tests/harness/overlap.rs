@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::fixture::{BASELINE, Fleet};
 use super::mounts::{Mount, may_mount};
-use super::tools::test_directory;
+use super::processes::test_directory;
 
 struct OverlapScene {
     _mounts: Vec<Mount>,

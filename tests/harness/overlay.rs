@@ -6,8 +6,8 @@ use std::io::Write;
 
 use super::fixture::{BASELINE, Fleet};
 use super::mounts::{Mount, may_mount};
+use super::processes::test_directory;
 use super::scene::{RESET_ALL, output_text};
-use super::tools::test_directory;
 
 #[test]
 fn writer_below_overlay_is_reported() {

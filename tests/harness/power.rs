@@ -22,9 +22,9 @@ use tempfile::TempDir;
 use super::crash::assert_no_failures;
 use super::fixture::{has_tool, is_full_harness};
 use super::mounts::{Mount, may_mount};
+use super::processes::test_directory;
 use super::scene::{InitialMemory, RESET_ALL, Scene, twelve_agents};
-use super::tools::test_directory;
-use super::trace::{self, SteppedProgram, SystemCall, can_trace, injection_options, sample};
+use super::strace::{self, SteppedProgram, SystemCall, can_trace, injection_options, sample};
 
 /// How long the program may take from one call to the next.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -115,7 +115,7 @@ impl DiskBench {
 
     /// The calls of such a run that change something.
     fn changing_calls(&self) -> Vec<SystemCall> {
-        trace::record_changing_calls(&self.scene, self.command_words())
+        strace::record_changing_calls(&self.scene, self.command_words())
     }
 
     /// The names of those calls.
@@ -340,7 +340,7 @@ fn kill_and_cut(name: &str, setup: &PowerSetup, most: usize) {
         let mut bench = DiskBench::new(setup);
         let options = injection_options(&call.name, "signal=KILL", call.occurrence, false);
         let scene = &bench.scene;
-        trace::run_traced(
+        strace::run_traced(
             &scene.fleet,
             &scene.trace_log,
             &options,

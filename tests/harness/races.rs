@@ -21,7 +21,7 @@ use rustix::fs::{CWD, FileType, Mode, RenameFlags};
 use crate::fixture::{BASELINE, is_full_harness};
 use crate::hostile::{AGENT_UID, CanaryScene, assert_no_raw_output};
 use crate::kernel::become_user;
-use crate::tools::{RUN_TIMEOUT, RunningProgram, SeededRandom, processor_lock};
+use crate::processes::{RUN_TIMEOUT, RunningProgram, SeededRandom, processor_lock};
 
 const SEED: u64 = 909_091;
 

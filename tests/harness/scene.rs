@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 use super::fixture::{BASELINE, Fleet, directory_files, is_root};
-use super::tools::test_directory;
+use super::processes::test_directory;
 
 /// What a check found wrong.
 pub type CheckResult = Result<(), String>;

@@ -13,9 +13,9 @@ use memory_shepherd::clock::{Clock, SystemClock};
 
 use super::earlier::insert_earlier_run;
 use super::fixture::{BASELINE, is_root};
+use super::processes::wait_for;
 use super::scene::{InitialMemory, RESET_ALL, Scene};
-use super::tools::wait_for;
-use super::trace::{self, SteppedProgram, SystemCall, can_trace};
+use super::strace::{self, SteppedProgram, SystemCall, can_trace};
 
 const LATE_LINE: &[u8] = b"- late\n";
 
@@ -30,7 +30,7 @@ fn stop_before_removal(
     again: &Scene,
     options: &[String],
 ) -> (SteppedProgram, PathBuf) {
-    let calls = trace::record_calls_with(&again.fleet, &again.trace_log, options, RESET_ALL).1;
+    let calls = strace::record_calls_with(&again.fleet, &again.trace_log, options, RESET_ALL).1;
     let removes = |call: &SystemCall| call.name == "unlinkat" && call.text.contains(".shepherd-");
     let removal = calls.iter().position(removes).unwrap();
     let last = &calls[removal - 1];
@@ -104,7 +104,7 @@ fn write_without_leases_during_removal_is_archived() {
     // The leases that two looks ask for are refused, as where there is no right to.
     let lease = |options: &[String], number: usize| {
         let again = scene_with_note();
-        let calls = trace::record_calls_with(&again.fleet, &again.trace_log, options, RESET_ALL).1;
+        let calls = strace::record_calls_with(&again.fleet, &again.trace_log, options, RESET_ALL).1;
         let mut leases = calls.iter().filter(|it| it.text.contains("F_SETLEASE"));
         leases.nth(number).unwrap().occurrence
     };

@@ -21,8 +21,8 @@ use serde_json::Value;
 
 use crate::fixture::{BASELINE, Fleet, directory_files, is_full_harness};
 use crate::kernel::SharedMapping;
+use crate::processes::{RunningProgram, SeededRandom, processor_lock, test_directory};
 use crate::scene::RESET_ALL;
-use crate::tools::{RunningProgram, SeededRandom, processor_lock, test_directory};
 
 const SEED: u64 = 20_260_314;
 

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use super::remote_site::RemoteSite;
 use super::servers::sftp_server;
-use super::site::RemoteSite;
 use super::world::World;
 
 /// A fleet of one agent here and these on a host.

@@ -6,11 +6,11 @@
 //!
 //! `cargo test` tries a part of the points, `HARNESS=full` all of them.
 
-mod cuts;
+mod delayed_requests;
+mod disconnects;
+mod false_replies;
 pub mod frames;
-mod late;
-mod lies;
-mod looks;
-mod others;
+mod observations;
+mod other_machines;
 mod planted;
-mod scene;
+mod scenario;

@@ -70,6 +70,7 @@ macro_rules! on_every_ground {
 }
 
 mod askpass;
+mod command_line;
 #[path = "../suite/contract.rs"]
 mod contract;
 mod doctor;
@@ -77,15 +78,14 @@ mod hostile;
 mod in_process;
 mod interop;
 mod over_ssh;
-mod program;
 mod remote;
+mod remote_site;
+mod round_trips;
 mod servers;
 mod session;
-mod site;
 mod sshd;
 #[path = "../suite/terminal.rs"]
 mod terminal;
-mod turns;
 mod watch;
 #[path = "../suite/world.rs"]
 mod world;

@@ -2,10 +2,10 @@
 //! What the engine does with agents is tested elsewhere; here it is only that
 //! the wires lead where they should.
 
-mod advice;
 mod doctor;
 mod exit_code;
 mod goldens;
+mod hints;
 mod hostile;
 mod hosts;
 mod keys;

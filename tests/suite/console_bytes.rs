@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use memory_shepherd::console::model::{KEY_GUARD_TIME, MessageLevel, ResetStage};
-use memory_shepherd::console::term::{FramePacer, Painter, TerminalFeatures};
+use memory_shepherd::console::terminal::{FramePacer, Painter, TerminalFeatures};
 use memory_shepherd::console::theme::{BUILT_IN_THEMES, Theme};
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::console::view;
@@ -16,11 +16,13 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};
 
-use crate::console_fleet::{
+use crate::console_fixture::{
     TestConsole, config_error_of, fleet_of, keys_message, observation_of, plan, run_report,
     run_summary, sample_history, skipped_agent, undo_plan,
 };
-use crate::reader::{StreamKind, all_payloads, arbitrary_payload, excerpt, unexpected_output};
+use crate::output_checker::{
+    StreamKind, all_payloads, arbitrary_payload, excerpt, unexpected_output,
+};
 use crate::terminal::{VisibleCell, assert_same_cells, visible_cells};
 
 const SCREEN_SIZE: (u16, u16) = (120, 36);

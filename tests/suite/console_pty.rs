@@ -1,7 +1,7 @@
 //! The console in a real terminal: what it shows, what it does to agents, and
 //! that the terminal is given back whatever happens.
 
-mod looks;
+mod themes;
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use memory_shepherd::console::term::{TerminalFeatures, TerminalScreen};
+use memory_shepherd::console::terminal::{TerminalFeatures, TerminalScreen};
 use portable_pty::CommandBuilder;
 use rustix::process::Signal;
 

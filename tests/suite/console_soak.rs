@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use memory_shepherd::console::command::COMMAND_TABLE;
 use memory_shepherd::console::keymap::{self, Key};
 use memory_shepherd::console::model::{MessageLevel, PlanRequest};
-use memory_shepherd::console::term::{Painter, TerminalFeatures};
+use memory_shepherd::console::terminal::{Painter, TerminalFeatures};
 use memory_shepherd::console::text;
 use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{Effect, Msg};
@@ -24,13 +24,13 @@ use memory_shepherd::engine::{
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass;
 
-use crate::console_fleet::{
+use crate::console_fixture::{
     TestConsole, config_error_of, configured_agents, fleet_of, host_key_question, host_status,
     observation_of, passphrase_question, plan, run_report, run_summary, sample_history, undo_plan,
 };
-use crate::console_update::everywhere::assert_model_invariants;
+use crate::console_update::invariants::assert_model_invariants;
 use crate::fuzz::SeededNumbers;
-use crate::reader::{all_payloads, excerpt};
+use crate::output_checker::{all_payloads, excerpt};
 use crate::terminal::{VisibleCell, assert_same_cells, visible_cells};
 
 const AGENT_NAMES: [&str; 7] = [

@@ -2,10 +2,10 @@
 //! or clock.
 
 mod agent;
-pub mod everywhere;
 mod fleet;
-mod hand;
+mod handoff;
 mod hosts;
+pub mod invariants;
 mod keys;
 mod log;
 mod observation;
@@ -22,7 +22,7 @@ use memory_shepherd::console::model::Model;
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::engine::State;
 
-use crate::console_fleet::{TestConsole, fleet_of_four, plan};
+use crate::console_fixture::{TestConsole, fleet_of_four, plan};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -7,7 +7,7 @@
 mod agent;
 mod fleet;
 mod hosts;
-mod over;
+mod overlays;
 mod plan;
 mod question;
 mod run;
@@ -23,7 +23,7 @@ use memory_shepherd::engine::{Outcome, State};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use crate::console_fleet::{self, TestConsole};
+use crate::console_fixture::{self, TestConsole};
 
 const TERMINAL_SIZES: [(u16, u16); 2] = [(120, 36), (80, 24)];
 
@@ -84,7 +84,7 @@ fn assert_view_from(name: &str, first: impl Fn() -> TestConsole, make: impl Fn(&
 
 /// A fleet with an agent in every state.
 fn fleet_of_every_state() -> TestConsole {
-    let mut console = console_fleet::fleet_of(&[
+    let mut console = console_fixture::fleet_of(&[
         ("android-17", State::Clean),
         ("billing-bot", State::Tampered),
         ("code-reviewer", State::Drifted),
@@ -105,10 +105,10 @@ fn fleet_of_every_state() -> TestConsole {
         ("monitor-bot", Outcome::Ok),
         ("inbox-scout", Outcome::Failed),
     ];
-    let mut first = console_fleet::run_summary("1f00d5ee", 1630, &[("researcher", Outcome::Ok)]);
+    let mut first = console_fixture::run_summary("1f00d5ee", 1630, &[("researcher", Outcome::Ok)]);
     first.undone_agents = vec!["researcher".to_string()];
     console.send(Msg::LogLoaded(Ok(vec![
-        console_fleet::run_summary("5a10c3d2", 190, &failed),
+        console_fixture::run_summary("5a10c3d2", 190, &failed),
         first,
     ])));
     console

@@ -10,7 +10,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::fixture::{PROGRAM_PATH, Site};
-use crate::reader::{StreamKind, all_payloads, unexpected_output};
+use crate::output_checker::{StreamKind, all_payloads, unexpected_output};
 use crate::terminal::{Terminal, isolated_command};
 
 const CONFIG_NAME: &str = "memory-shepherd.conf";

@@ -2,13 +2,13 @@
 //! ledger is read when it is long.
 
 mod attributes;
-mod full;
-mod long;
-mod past;
+mod full_disk;
+mod long_ledger;
 mod pins;
 mod retention;
-mod torn;
-mod verifying;
+mod run_history;
+mod torn_appends;
+mod verification;
 mod versions;
 
 use std::fs;

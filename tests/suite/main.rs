@@ -3,18 +3,18 @@
 // A test stops where it must not go on, and says what it measured.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
-mod account;
 mod address;
 mod architecture;
 mod cli;
 mod configs;
 mod console_bytes;
-mod console_fleet;
-mod console_hand;
+mod console_fixture;
+mod console_handoff;
 mod console_pty;
 mod console_soak;
 mod console_update;
 mod console_views;
+mod run_records;
 /// The transports of this machine.
 macro_rules! on_every_ground {
     (everywhere { $($case:ident)* } here { $($here:ident)* }) => {
@@ -44,22 +44,22 @@ mod disk;
 mod documents;
 mod earlier;
 mod engine;
+mod file_ownership;
 mod fixture;
 mod fleet;
 mod fuzz;
 mod hostile;
-mod kept;
+mod kept_objects;
 mod ledger;
-mod limits;
 mod original;
+mod output_checker;
 mod overlap;
 mod painter;
-mod reader;
+mod process_limits;
 mod regressions;
-mod rights;
 mod screenshots;
-mod sharing;
-mod tampering;
+mod shared_memories;
+mod tampered_baselines;
 mod terminal;
 mod undo;
 mod world;

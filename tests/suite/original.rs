@@ -2,7 +2,7 @@
 //! resets of local agents. The others of its faults are tested with the config,
 //! the command line and the schedule.
 
-mod attack;
+mod attacks;
 mod contract;
 
 use std::fs;

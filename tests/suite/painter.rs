@@ -1,7 +1,7 @@
 //! What the painter writes, read by an emulator: whatever was on the screen
 //! before, in the end it shows what a fresh paint shows.
 
-use memory_shepherd::console::term::{Painter, TerminalFeatures};
+use memory_shepherd::console::terminal::{Painter, TerminalFeatures};
 use memory_shepherd::console::theme::ColourDepth;
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;

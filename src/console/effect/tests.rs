@@ -158,7 +158,7 @@ fn silent_host_does_not_delay_other_texts_or_plans() {
 
 #[test]
 fn copies_keep_the_most_recently_opened() {
-    let mut copies = texts::DetailCache::default();
+    let mut copies = text_workers::DetailCache::default();
     let size = 1 << 20;
     for number in 0..6 {
         copies.insert(agent_detail(&format!("agent-{number}"), size));
@@ -288,7 +288,7 @@ fn separator_with_cr_lf_is_reported_everywhere() {
     for told in [
         detail.observation.reason.clone(),
         fact_text(&engine, "separator"),
-        texts::summarize_findings(&detail),
+        text_workers::summarize_findings(&detail),
         shown(crate::console::text::prepare_diff(&detail, None)),
         shown(crate::console::text::prepare_scratch(&detail)),
     ] {
@@ -306,7 +306,7 @@ fn missing_baseline_leaves_scratch_unknown() {
     for told in [
         fact_text(&engine, "scratch"),
         fact_text(&engine, "separator"),
-        texts::summarize_findings(&detail),
+        text_workers::summarize_findings(&detail),
         String::from_utf8(scratch.lines[0].bytes.clone()).unwrap(),
     ] {
         let told = told.to_lowercase();
@@ -344,7 +344,7 @@ fn compared_version_is_named_correctly() {
         BASELINE.replace("kind", "evil").as_bytes(),
     );
     let (messages, came) = unbounded();
-    let mut preparers = texts::TextWorkers::new(&engine, 0, &messages);
+    let mut preparers = text_workers::TextWorkers::new(&engine, 0, &messages);
     preparers.request_patch("a".to_string());
     let Ok(Msg::PatchPrepared(_, Ok(patch))) = came.recv_timeout(WAIT_TIMEOUT) else {
         panic!("no patch comes");

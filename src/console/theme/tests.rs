@@ -8,7 +8,7 @@ type Rgb = [f64; 3];
 
 /// A colour in linear light.
 fn linear_color(colour: Color) -> Rgb {
-    let parts = depth::exact_rgb(colour);
+    let parts = colour_depth::exact_rgb(colour);
     let parts = parts.unwrap_or_else(|| panic!("{colour} looks different everywhere"));
     parts.map(|part| match f64::from(part) / 255.0 {
         low if low <= 0.040_45 => low / 12.92,

@@ -3,12 +3,12 @@
 
 use std::time::Duration;
 
-use super::act::{
+use super::actions::{
     go_to_screen, open_agent_at_finding, open_agent_tab, perform_command, report_hit_count,
     set_filter, set_sort_order, start_run,
 };
 use super::plan::{request_plan_again, track_visible_plan};
-use super::{Effect, hand, question};
+use super::{Effect, handoff, question};
 use crate::console::chooser;
 use crate::console::command::{self, Command, CommandCategory, KeyContext};
 use crate::console::keymap::{CONFIRM_KEY, Key, KeyCode, KeyMeaning};
@@ -265,7 +265,9 @@ pub(super) fn handle_overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
         Some(Overlay::AnswerQuestion(answering)) => {
             return question::handle_question_key(model, answering, key);
         }
-        Some(Overlay::EditSealed(question)) => return hand::handle_seal_key(model, question, key),
+        Some(Overlay::EditSealed(question)) => {
+            return handoff::handle_seal_key(model, question, key);
+        }
         Some(overlay) => overlay,
         None => return Vec::new(),
     };

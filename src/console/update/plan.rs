@@ -1,6 +1,6 @@
 //! Plans: asked for, shown, void, made anew, left.
 
-use super::act::{go_to_screen, return_screen};
+use super::actions::{go_to_screen, return_screen};
 use super::keys::is_screen_covered;
 use super::{Effect, PLAN_LIFETIME};
 use crate::console::model::{

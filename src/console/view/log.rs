@@ -3,7 +3,9 @@
 use super::fleet::{draw_fleet_name, format_time};
 use super::{Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, truncate_untrusted};
 use crate::console::command::Command;
-use crate::console::model::{LogRow, MAX_RUNS, MessageLevel, Model, RunSummary, format_age, twin};
+use crate::console::model::{
+    LogRow, MAX_RUNS, MessageLevel, Model, RunSummary, equivalent_command, format_age,
+};
 use crate::console::theme::Role;
 use crate::engine::Outcome;
 
@@ -115,7 +117,7 @@ fn draw_run_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, run: &RunSum
     });
     let x = canvas.put_untrusted(1, y, who.as_bytes(), Role::Dim);
     let room = usize::from(canvas.width().saturating_sub(x));
-    let command = truncate_untrusted(&twin::for_run(model, run), room);
+    let command = truncate_untrusted(&equivalent_command::for_run(model, run), room);
     canvas.put_text(x, y, &command, Role::Text);
 }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::console::command::Command;
 use crate::console::model::{
     AgentRow, Confirmation, MIN_TERMINAL_SIZE, Model, PlanRequest, PlanView, ResetStage,
-    ResultView, RunView, summarize_failures, twin,
+    ResultView, RunView, equivalent_command, summarize_failures,
 };
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::engine::{
@@ -150,7 +150,7 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     }
     if !plan.steps.is_empty() {
         let command = truncate_untrusted(
-            &twin::for_plan(model, view),
+            &equivalent_command::for_plan(model, view),
             usize::from(canvas.width()).saturating_sub(12),
         );
         let x = canvas.put_text(1, y + 2, "same as:  ", Role::Dim);
@@ -623,7 +623,7 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     let room = usize::from(canvas.width().saturating_sub(x + 10));
     if room >= MIN_COMMAND_LINE_CELLS {
         let x = canvas.put_text(x, y + 1, "same as:  ", Role::Dim);
-        let command = truncate_untrusted(&twin::for_result(model, view), room);
+        let command = truncate_untrusted(&equivalent_command::for_result(model, view), room);
         canvas.put_text(x, y + 1, &command, Role::Text);
     }
     for (line, y) in told.iter().zip(y + 2..) {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{LedgerRecord, RunEvent};
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::log;
+use crate::engine::run_log;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// No record comes near this; a longer line is none.
@@ -267,7 +267,7 @@ impl LedgerScan {
             return false;
         }
         let archive = self.path.parent().and_then(Path::parent);
-        let head = archive.and_then(|archive| log::read_logged_heads(archive).pop());
+        let head = archive.and_then(|archive| run_log::read_logged_heads(archive).pop());
         let more = head.map_or(0, |(seq, _)| seq.saturating_sub(self.position.seq));
         more > 0 && more.saturating_mul(MIN_RECORD_BYTES) <= length
     }

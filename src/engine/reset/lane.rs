@@ -5,16 +5,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::intake::Captured;
-use super::recover::{JournalRecord, ReadBack};
+use super::capture::Captured;
+use super::recovery::{JournalRecord, ReadBack};
 use super::settle::DisplacedFiles;
-use super::steps::{CaptureOutcome, EarlyEnd, PreparedSwap, QueuedTurn, Turn};
+use super::turn::{CaptureOutcome, EarlyEnd, PreparedSwap, QueuedTurn, Turn};
 use super::{AgentResult, Run, RunProgress, RunStage, elapsed_millis};
 use crate::config::Agent;
 use crate::durable::SyncBatch;
-use crate::engine::hosts::{self, Site};
 use crate::engine::ledger::{FileState, Operation, Outcome, RunEvent};
 use crate::engine::lock::AgentLock;
+use crate::engine::parallel::{self, Site};
 use crate::engine::plan::{EQUAL_REASON, PlanStep, SkippedAgent};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{FailureCause, SwapOutcome, UnsyncedObject};
@@ -250,7 +250,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     fn map_agents<T: Send, U: Send>(&self, items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
         match self.is_host() {
             false => items.into_iter().map(act).collect(),
-            true => hosts::map_parallel(items, act),
+            true => parallel::map_parallel(items, act),
         }
     }
 

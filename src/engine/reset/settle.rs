@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::Run;
-use super::recover::{Journal, JournalRecord};
+use super::recovery::{Journal, JournalRecord};
 use crate::archive::{BaseContent, EntryKind, WrittenEntry};
 use crate::config::Agent;
 use crate::digest::{Digest, Hasher};

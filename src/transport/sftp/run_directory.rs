@@ -10,10 +10,10 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::connection::{
+use super::client::{
     ReplyResult, TYPE_DIRECTORY, file_type, lstat_request, path_bytes, reply_attrs, status_code,
 };
-use super::directory::{FileHandle, SftpDirectory, into_handle, replaced_error};
+use super::memory_directory::{FileHandle, SftpDirectory, into_handle, replaced_error};
 use super::settle::OpenDisplacedFile;
 use super::wire::{Request, flags, status};
 use crate::durable;

@@ -24,8 +24,8 @@
 //!
 //! Time is the machine's here: it ends a wait in poll(2), which knows no other.
 
-mod heard;
-mod owner;
+mod pipe_owner;
+mod stderr_excerpt;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
-use self::owner::PipeOwner;
+use self::pipe_owner::PipeOwner;
 use super::wire::{ExpectedReply, MalformedPacket, Reply, Request, ServerExtensions, ServerLimits};
 use crate::clock::{Clock, SystemClock};
 

@@ -4,12 +4,14 @@ use std::cell::Cell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::connection::{
+use super::chunked_read::ChunkedRead;
+use super::client::{
     ReplyResult, STAT_REQUESTS, TYPE_DIRECTORY, TYPE_REGULAR, file_metadata, file_type,
     lstat_request, reply_attrs, stat_requests, status_code,
 };
-use super::directory::{FileHandle, SftpDirectory, StagedContent, into_handle, replaced_error};
-use super::pump::ChunkedRead;
+use super::memory_directory::{
+    FileHandle, SftpDirectory, StagedContent, into_handle, replaced_error,
+};
 use super::run_directory::UNLINK_REQUESTS;
 use super::wire::{Attrs, status};
 use crate::digest::{Digest, Hasher};

@@ -2,11 +2,9 @@
 
 use std::path::Path;
 
-use super::connection::{
-    ReplyResult, TYPE_REGULAR, file_type, lstat_request, path_bytes, reply_attrs,
-};
-use super::directory::{FileHandle, SftpDirectory, StagedContent};
-use super::pump::{ChunkedRead, MAX_REQUESTS_PER_FILE, READ_REQUEST_BYTES, ReadContent};
+use super::chunked_read::{ChunkedRead, MAX_REQUESTS_PER_FILE, READ_REQUEST_BYTES, ReadContent};
+use super::client::{ReplyResult, TYPE_REGULAR, file_type, lstat_request, path_bytes, reply_attrs};
+use super::memory_directory::{FileHandle, SftpDirectory, StagedContent};
 use super::wire::{Attrs, Reply, Request, Statvfs};
 use crate::digest::Hasher;
 use crate::error::{Error, ErrorKind};

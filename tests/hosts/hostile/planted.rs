@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use memory_shepherd::engine::Outcome;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use super::scene::{
+use super::scenario::{
     AGENT, HostOperation, HostScenario, NOTE, SharedCount, any_file_contains, filter_at,
     has_sftp_server, request_names, run, sample_points, sftp_server_program, try_each,
 };
@@ -222,7 +222,7 @@ fn run_interrupted_reset(scene: &HostScenario) -> PathBuf {
     let point = asked.iter().rposition(|it| *it == "hardlink").unwrap();
     scene.run(FilteredServer::new(
         sftp_server_program(),
-        super::cuts::disconnect_for_good(point, true),
+        super::disconnects::disconnect_for_good(point, true),
     ));
     let directory = scene.world.agent_directory(AGENT);
     let mut names = sorted_names(&directory).into_iter();
@@ -346,7 +346,7 @@ fn assert_put_back(gone: bool) {
     let point = asked.iter().rposition(|it| *it == "hardlink").unwrap();
     scene.run(FilteredServer::new(
         sftp_server_program(),
-        super::cuts::disconnect_for_good(point, false),
+        super::disconnects::disconnect_for_good(point, false),
     ));
     assert_eq!(scene.memory(), None);
     let directory = scene.world.agent_directory(AGENT);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::number_from_environment;
 use crate::fixture::{PROGRAM_PATH, Site};
 use crate::fuzz::SeededNumbers;
-use crate::reader::{StreamKind, all_payloads, unexpected_output};
+use crate::output_checker::{StreamKind, all_payloads, unexpected_output};
 use crate::terminal::{Terminal, isolated_command, wait_timeout};
 
 /// How many steps there are if no time is given.

@@ -6,7 +6,7 @@ use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{Outcome, RunDiff, RunDiffSide, State};
 
 use super::{BASELINE, MEMORY, console_with_texts};
-use crate::console_fleet::{
+use crate::console_fixture::{
     TestConsole, fleet_of_four, history_record, observation_of, plan, run_report, sample_history,
 };
 
@@ -129,9 +129,9 @@ fn d_always_opens_the_diff() {
         }),
         ("log", Screen::Log, &|console| {
             let bravo = [("bravo", Outcome::Ok)];
-            console.send(Msg::LogLoaded(Ok(vec![crate::console_fleet::run_summary(
-                "aaaa", 10, &bravo,
-            )])));
+            console.send(Msg::LogLoaded(Ok(vec![
+                crate::console_fixture::run_summary("aaaa", 10, &bravo),
+            ])));
             console.press("7");
         }),
     ];
@@ -154,9 +154,9 @@ fn d_always_opens_the_diff() {
     // A run of several is opened first.
     let mut console = fleet_of_four();
     let both = [("bravo", Outcome::Ok), ("delta", Outcome::Ok)];
-    console.send(Msg::LogLoaded(Ok(vec![crate::console_fleet::run_summary(
-        "aaaa", 10, &both,
-    )])));
+    console.send(Msg::LogLoaded(Ok(vec![
+        crate::console_fixture::run_summary("aaaa", 10, &both),
+    ])));
     console.press("7 d");
     assert_eq!(console.model.screen, Screen::Log);
     assert!(

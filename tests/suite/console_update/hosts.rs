@@ -9,7 +9,7 @@ use memory_shepherd::transport::sftp::askpass;
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::{BASELINE, MEMORY, MINUTE, SECOND, agent_order, makes_dirty};
-use crate::console_fleet::{
+use crate::console_fixture::{
     TestConsole, fleet_of, fleet_of_four, host_status, minutes_before, observation_of,
     passphrase_question, plan, skipped_agent,
 };

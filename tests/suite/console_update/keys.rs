@@ -8,7 +8,7 @@ use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
 
 use super::{cursor_agent, makes_dirty};
-use crate::console_fleet::{TestConsole, configured_agents, fleet_of_four, plan};
+use crate::console_fixture::{TestConsole, configured_agents, fleet_of_four, plan};
 
 #[test]
 fn wrong_second_key_counts_alone() {

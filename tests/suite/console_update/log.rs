@@ -5,7 +5,7 @@ use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::Outcome;
 
 use super::{console_with_run, makes_dirty};
-use crate::console_fleet::{TestConsole, fleet_of_four, run_report, run_summary};
+use crate::console_fixture::{TestConsole, fleet_of_four, run_report, run_summary};
 
 #[test]
 fn interrupted_last_run_is_reported_once() {

@@ -7,7 +7,7 @@ use memory_shepherd::console::update::Effect;
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 
 use super::MINUTE;
-use crate::console_fleet::{
+use crate::console_fixture::{
     TestConsole, fleet_of, fleet_of_four, observation_of, plan, reset_request, undo_plan,
 };
 use crate::console_views::apply_preferences;

@@ -10,7 +10,7 @@ use memory_shepherd::secret::{MAX_SECRET_BYTES, Secret};
 use memory_shepherd::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 
 use super::makes_dirty;
-use crate::console_fleet::{
+use crate::console_fixture::{
     FINGERPRINT, TestConsole, fleet_of_four, host_key_question, passphrase_question, plan,
 };
 
@@ -396,7 +396,7 @@ fn control_c_quits_from_question() {
 fn rows_stay_in_place_behind_question() {
     let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
     let order = console.model.visible_agents.clone();
-    console.observe(vec![crate::console_fleet::observation_of(
+    console.observe(vec![crate::console_fixture::observation_of(
         "alpha",
         State::Tampered,
     )]);

@@ -4,7 +4,7 @@ use memory_shepherd::console::model::{Confirmation, KEY_GUARD_TIME, PlanRequest,
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{Observation, Operation, Outcome, State, UndoMode, UndoTarget};
 
-use crate::console_fleet::{
+use crate::console_fixture::{
     TestConsole, fleet_of, fleet_of_four, observation_of, plan, run_report, run_summary,
     skipped_agent, undo_plan, undo_request,
 };

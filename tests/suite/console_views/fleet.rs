@@ -11,7 +11,7 @@ use memory_shepherd::engine::{FileState, Observation, Operation, Outcome, State}
 use super::{
     apply_preferences, assert_view, assert_view_from, fleet_of_every_state, rendered_text,
 };
-use crate::console_fleet::{
+use crate::console_fixture::{
     config_error_of, local_address, observation_of, run_summary, unread_fleet,
 };
 

@@ -7,7 +7,7 @@ use memory_shepherd::console::update::Msg;
 use memory_shepherd::engine::{Plan, READ_ONLY_REASON, State, UndoMode};
 
 use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
-use crate::console_fleet::{observation_of, plan, skipped_agent, undo_plan};
+use crate::console_fixture::{observation_of, plan, skipped_agent, undo_plan};
 
 /// Asks for a plan and shows it until keys are heard.
 pub fn show_plan(console: &mut TestConsole, keys: &str, plan: Plan) {

@@ -64,7 +64,7 @@ fn changed_attributes_record_refuses_undo() {
         world.reset_with_engine(&engine).assert_ok();
     }
     // An index that covers the change, so that nobody reads the first record else.
-    super::long::append_records(&world, 300);
+    super::long_ledger::append_records(&world, 300);
     let engine = world.engine_with_transport(Arc::new(fake.clone()));
     world.reset_with_engine(&engine);
     let text = fs::read_to_string(ledger_path(&world)).unwrap();

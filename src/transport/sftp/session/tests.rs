@@ -3,8 +3,8 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
-mod bounds;
-mod ends;
+mod closing;
+mod limits;
 mod pairs;
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};

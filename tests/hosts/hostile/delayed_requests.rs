@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::frames::{INIT, request_name};
-use super::scene::{
+use super::scenario::{
     AGENT, HOST_OPERATIONS, HostOperation, HostScenario, SharedCount, filter_at, request_names,
     run, sample_points, sftp_server_program, try_each,
 };
@@ -148,7 +148,7 @@ fn assert_delayed_is_harmless(
 
 #[test]
 fn late_host_operations_lose_nothing() {
-    if !super::scene::has_sftp_server() {
+    if !super::scenario::has_sftp_server() {
         return;
     }
     let all = [
@@ -195,7 +195,7 @@ fn late_host_operations_lose_nothing() {
 
 #[test]
 fn late_recovery_operations_lose_nothing() {
-    if !super::scene::has_sftp_server() {
+    if !super::scenario::has_sftp_server() {
         return;
     }
     let mut points = Vec::new();
@@ -236,7 +236,7 @@ fn late_recovery_operations_lose_nothing() {
 
 #[test]
 fn late_swap_pair_loses_nothing() {
-    if !super::scene::has_sftp_server() {
+    if !super::scenario::has_sftp_server() {
         return;
     }
     let all = request_names(HostOperation::Reset);
@@ -260,7 +260,7 @@ fn late_swap_pair_loses_nothing() {
 
 #[test]
 fn late_operations_during_next_run_lose_nothing() {
-    if !super::scene::has_sftp_server() {
+    if !super::scenario::has_sftp_server() {
         return;
     }
     // More than the next run has.
@@ -329,7 +329,7 @@ fn late_operations_during_next_run_lose_nothing() {
         );
         if scene.before.is_some() {
             assert!(
-                scene.preserves(super::scene::NOTE),
+                scene.preserves(super::scenario::NOTE),
                 "the note is lost: {said}"
             );
         }

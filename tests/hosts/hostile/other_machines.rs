@@ -4,7 +4,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::scene::{
+use super::scenario::{
     AGENT, HostOperation, HostScenario, NOTE, any_file_contains, has_sftp_server, request_filter,
     request_names, run, sample_points, sftp_server_program, try_each,
 };
@@ -104,7 +104,7 @@ fn leftover_is_settled_after_agent_moved() {
             let scene = HostScenario::new(HostOperation::Reset);
             scene.run(FilteredServer::new(
                 sftp_server_program(),
-                super::cuts::disconnect_for_good(point, behind),
+                super::disconnects::disconnect_for_good(point, behind),
             ));
             let said = format!("cut at {point}, behind {behind}, then on {host}");
             scene.assert_invariants(&said);

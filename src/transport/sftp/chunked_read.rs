@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::connection::{ReplyResult, SftpClient, reply_attrs};
-use super::directory::{FileHandle, replaced_error};
+use super::client::{ReplyResult, SftpClient, reply_attrs};
+use super::memory_directory::{FileHandle, replaced_error};
 use super::wire::{Attrs, Reply, Request, status};
 use crate::digest::Digest;
 use crate::transport::{ByteSink, TransportError};

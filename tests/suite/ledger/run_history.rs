@@ -158,7 +158,7 @@ fn long_ledger_lists_last_records_of_agent() {
     for note in ["- one\n", "- two\n", "- three\n"] {
         world.write_scratch("scout", note);
         world.reset().assert_ok();
-        super::long::append_records(&world, 400);
+        super::long_ledger::append_records(&world, 400);
     }
     let engine = world.engine();
     let last = engine.agent_history("scout", 2).unwrap();

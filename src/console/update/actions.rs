@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::plan::{abandon_plan, replace_expired_plan, request_plan};
-use super::{Effect, PLAN_LIFETIME, agent, hand, host, question};
+use super::{Effect, PLAN_LIFETIME, agent, handoff, hosts, question};
 use crate::console::chooser;
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Key, KeyCode};
 use crate::console::model::{
     AgentTab, Chooser, InputLine, LogRow, MessageLevel, Model, Overlay, PendingKeys, PlanRequest,
-    ResetStage, RunSummary, RunView, Screen, SortOrder, twin,
+    ResetStage, RunSummary, RunView, Screen, SortOrder, equivalent_command,
 };
 use crate::engine::{State, UndoMode, UndoTarget};
 
@@ -34,7 +34,7 @@ pub(super) fn start_run(model: &mut Model) -> Vec<Effect> {
         };
     }
     // Which run it will be is not known yet.
-    let command = (String::new(), twin::for_plan(model, view));
+    let command = (String::new(), equivalent_command::for_plan(model, view));
     let (plan, verb) = (view.plan.clone(), view.verb());
     // What was marked for this run is not what the next key means.
     for name in plan.agents() {
@@ -149,11 +149,11 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
             let previous = model.previous_screen.unwrap_or(Screen::Fleet);
             go_to_screen(model, previous);
             if previous == Screen::Hosts {
-                return host::request_settings(model);
+                return hosts::request_settings(model);
             }
         }
-        Command::GoHosts => return host::open_hosts_screen(model),
-        Command::RetryHost => return host::retry_host(model),
+        Command::GoHosts => return hosts::open_hosts_screen(model),
+        Command::RetryHost => return hosts::retry_host(model),
         Command::GoFleet => go_to_screen(model, Screen::Fleet),
         Command::GoReset => {
             let is_loop =
@@ -277,10 +277,10 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         | Command::CopyLine
         | Command::CopyAll
         | Command::CopyCommand
-        | Command::CopyPlan => return hand::copy_to_clipboard(model, command),
-        Command::CopyPatch => return hand::request_patch(model),
-        Command::EditBaseline => return hand::request_edit(model),
-        Command::OpenPager => return hand::open_pager(model),
+        | Command::CopyPlan => return handoff::copy_to_clipboard(model, command),
+        Command::CopyPatch => return handoff::request_patch(model),
+        Command::EditBaseline => return handoff::request_edit(model),
+        Command::OpenPager => return handoff::open_pager(model),
         Command::AnswerQuestion => question::open_oldest_question(model),
         Command::ToggleReadOnly => toggle_read_only(model),
         Command::ToggleDemoHost => return toggle_demo_host(model),
@@ -474,8 +474,8 @@ pub(super) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
         }
         Screen::Hosts => {
             let count = model.hosts.sorted_statuses().len();
-            host::select_host(model, step(model.hosts.cursor_index(), count));
-            return host::request_settings(model);
+            hosts::select_host(model, step(model.hosts.cursor_index(), count));
+            return hosts::request_settings(model);
         }
     }
     Vec::new()
@@ -498,7 +498,7 @@ pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
             }
             return Vec::new();
         }
-        Screen::Hosts => return host::show_host_agents(model),
+        Screen::Hosts => return hosts::show_host_agents(model),
         Screen::Agent => return agent::open_run_diff(model),
         Screen::Fleet => model.cursor_agent.clone(),
     };

@@ -1,7 +1,7 @@
 //! Connections that are lost, and hosts that say nothing any more.
 
 use super::frames::INIT;
-use super::scene::{
+use super::scenario::{
     AGENT, HOST_OPERATIONS, HostOperation, HostScenario, SharedCount, has_sftp_server,
     request_filter, request_names, run, sample_points, sftp_server_program, try_each,
 };
@@ -108,7 +108,7 @@ fn recovery_cut_as_well_loses_nothing() {
             }
         }
     }
-    let step = if super::scene::is_full_harness() {
+    let step = if super::scenario::is_full_harness() {
         17
     } else {
         193
@@ -134,7 +134,7 @@ fn recovery_cut_as_well_loses_nothing() {
             ),
         );
         let plan = next
-            .plan_unobserved(&[super::scene::AGENT.to_string()], false)
+            .plan_unobserved(&[super::scenario::AGENT.to_string()], false)
             .unwrap();
         let report = run(&next, &plan);
         drop(next);
@@ -192,10 +192,10 @@ fn undone_step_of_cut_run_is_not_recorded() {
     assert_eq!(report.results[0].outcome, Outcome::Failed, "{report:?}");
     assert_eq!(scene.memory(), None);
     // What the next contact finds: half a new file and no memory.
-    scene.world.set_baseline(super::scene::AGENT, BASELINE);
+    scene.world.set_baseline(super::scenario::AGENT, BASELINE);
     let next = engine_with_connector(&scene.world, sftp_server_program());
     let plan = next
-        .plan_unobserved(&[super::scene::AGENT.to_string()], false)
+        .plan_unobserved(&[super::scenario::AGENT.to_string()], false)
         .unwrap();
     run(&next, &plan);
     let of_cut = scene.world.read_records().into_iter();

@@ -1,7 +1,7 @@
 //! How hosts stand, and what is done on their screen.
 
 use super::Effect;
-use super::act::{go_to_screen, set_filter};
+use super::actions::{go_to_screen, set_filter};
 use crate::console::command::{Command, NO_HOSTS_REASON};
 use crate::console::model::{MessageLevel, Model, Screen, format_age, problem_of};
 use crate::engine::{HostStatus, Reachability};

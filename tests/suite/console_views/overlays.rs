@@ -13,7 +13,7 @@ use super::{
     TERMINAL_SIZES, TestConsole, apply_preferences, assert_view, assert_view_from,
     fleet_of_every_state, rendered_text,
 };
-use crate::console_fleet::{host_status, plan, run_summary, skipped_agent, unread_fleet};
+use crate::console_fixture::{host_status, plan, run_summary, skipped_agent, unread_fleet};
 
 #[test]
 fn key_continuations_match_snapshot() {

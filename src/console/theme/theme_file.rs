@@ -9,7 +9,7 @@ use toml::de::DeValue;
 use super::{BUILT_IN_THEMES, Role, Theme, read_built_in};
 use crate::config::{ConfigErrors, Diagnostic, DiagnosticLevel};
 use crate::console::keymap::KeyError;
-use crate::console::source::{TomlSource, table_entries};
+use crate::console::toml_source::{TomlSource, table_entries};
 
 /// The attributes, by name.
 const ATTRIBUTES: &[(&str, Modifier)] = &[

@@ -1,7 +1,7 @@
 //! What is handed out of the console, and into it: texts for the clipboard and
 //! for the pager, baselines for the editor.
 
-use super::{AgentTab, KeyGuard, LogRow, Model, ResetStage, Screen, twin};
+use super::{AgentTab, KeyGuard, LogRow, Model, ResetStage, Screen, equivalent_command};
 use crate::archive::WrittenEntry;
 use crate::baseline::InspectedBaseline;
 use crate::console::command::Command;
@@ -201,10 +201,14 @@ impl Model {
             }
             Command::CopyCommand | Command::CopyPlan => {
                 let line = match (self.screen, &self.reset.stage) {
-                    (Screen::Reset, ResetStage::Plan(view)) => Some(twin::for_plan(self, view)),
-                    (Screen::Reset, ResetStage::Result(view)) => Some(twin::for_result(self, view)),
+                    (Screen::Reset, ResetStage::Plan(view)) => {
+                        Some(equivalent_command::for_plan(self, view))
+                    }
+                    (Screen::Reset, ResetStage::Result(view)) => {
+                        Some(equivalent_command::for_result(self, view))
+                    }
                     (Screen::Log, _) => match self.log.rows().get(self.log.cursor) {
-                        Some(LogRow::Run(run)) => Some(twin::for_run(self, run)),
+                        Some(LogRow::Run(run)) => Some(equivalent_command::for_run(self, run)),
                         _ => None,
                     },
                     _ => None,
@@ -265,7 +269,7 @@ impl Model {
                 Some(("the log".to_string(), rows.collect::<String>().into_bytes()))
             }
             (Screen::Reset, ResetStage::Result(view)) => {
-                let mut text = format!("$ {}\n", twin::for_result(self, view));
+                let mut text = format!("$ {}\n", equivalent_command::for_result(self, view));
                 for line in &view.lines {
                     text.push_str(&format!("{}\n", line.to_text()));
                 }

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{AgentHistory, Engine, hosts, weaker};
+use super::{AgentHistory, Engine, degraded, parallel};
 use crate::config::{Agent, MemoryLocation};
 use crate::durable;
 use crate::error::{Error, ErrorKind};
@@ -21,7 +21,7 @@ impl Engine {
         let mut found = self.local_agents_with_fault(|agent| {
             let mount_error = || {
                 let outlook = self.open_directory(agent).ok()?.forecast_swap();
-                weaker::in_place_degradation(agent, &outlook).err()
+                degraded::in_place_degradation(agent, &outlook).err()
             };
             self.misplacement_error(agent).or_else(mount_error)
         });
@@ -68,7 +68,7 @@ impl Engine {
     ) -> Vec<(&Agent, Error)> {
         let local = self.local_agents();
         let none = |agents: &[&Agent]| vec![None; agents.len()];
-        let found = hosts::map_agents_by_site(self, &local, fault, none);
+        let found = parallel::map_agents_by_site(self, &local, fault, none);
         let found = local.into_iter().zip(found);
         found
             .filter_map(|(agent, error)| Some((agent, error?)))

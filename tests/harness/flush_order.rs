@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use super::scene::{InitialMemory, RESET_ALL, Scene, assert_ok, twelve_agents};
-use super::trace::{self, can_trace};
+use super::strace::{self, can_trace};
 
 /// The rows of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -170,7 +170,8 @@ impl<'s> FlushChecker<'s> {
             name => {
                 let ours = |path: &&String| Path::new(path).starts_with(&self.scene.fleet.root);
                 let paths = step.open.iter().chain(&step.words);
-                let tells = !trace::changes(name, &step.text) || !paths.clone().any(|it| ours(&it));
+                let tells =
+                    !strace::changes(name, &step.text) || !paths.clone().any(|it| ours(&it));
                 // These take and give rights, or are no more than hints.
                 let harmless = ["fcntl", "flock", "sync_file_range"].contains(&name);
                 assert!(tells || harmless, "say here what it does: {}", step.text);
@@ -305,7 +306,7 @@ fn assert_flush_order(
     often: usize,
 ) -> BTreeSet<String> {
     let scene = Scene::new(cast);
-    let output = trace::run_traced(
+    let output = strace::run_traced(
         &scene.fleet,
         &scene.trace_log,
         &["-y".to_string()],

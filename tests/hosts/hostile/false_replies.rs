@@ -9,7 +9,7 @@ use super::frames::{
     ATTRS, DATA, HANDLE, NAMES, OPEN, READ, READDIR, WRITE, is_changing, put_string, read_string,
     replace_size, reply_head, request_name, status_reply,
 };
-use super::scene::{
+use super::scenario::{
     AGENT, HOST_OPERATIONS, HostOperation, HostScenario, LONG_TIMEOUT, SharedCount, filter_at,
     has_sftp_server, pass_all, plan_undo, reply_filter, request_filter, request_names, run,
     sample_points, sftp_server_program, try_each,
@@ -502,7 +502,7 @@ fn endless_listing_is_abandoned_at_a_bound() {
             .unwrap();
         scene.run(FilteredServer::new(
             sftp_server_program(),
-            super::cuts::disconnect_for_good(point, true),
+            super::disconnects::disconnect_for_good(point, true),
         ));
         let taken = SentBytes::default();
         let counted = taken.clone();
@@ -542,7 +542,7 @@ fn empty_listing_hides_no_journaled_file() {
         let scene = HostScenario::new(HostOperation::Reset);
         scene.run(FilteredServer::new(
             sftp_server_program(),
-            super::cuts::disconnect_for_good(point, true),
+            super::disconnects::disconnect_for_good(point, true),
         ));
         let empty = request_filter(move |_, frame| match frame[0] == READDIR {
             true => RequestFate::Reply(with_length(&status_reply(frame, 1))),

@@ -22,9 +22,9 @@ use crossterm::{cursor, event, queue};
 
 pub use painter::Painter;
 
+use super::external_tools::Multiplexer;
 use super::keymap::{Key, KeyCode};
 use super::model::Model;
-use super::outside::Multiplexer;
 use super::theme::{ColourDepth, Theme};
 use crate::error::{PathContext, Result};
 

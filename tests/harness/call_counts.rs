@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::scene::{InitialMemory, Scene, output_text};
-use super::trace::{can_trace, record_calls};
+use super::strace::{can_trace, record_calls};
 
 /// Entries that an archive has of one minute already.
 const TAKEN_NAMES: usize = 1_000;

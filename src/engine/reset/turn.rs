@@ -4,20 +4,20 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::intake::Captured;
-use super::recover::{Journal, Transaction};
+use super::capture::Captured;
+use super::recovery::{Journal, Transaction};
 use super::{Run, RunStage};
 use crate::archive::WrittenEntry;
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::degraded;
 use crate::engine::ledger::{FileState, RunEvent};
 use crate::engine::lock::{self, AgentLock, LockHolder};
 use crate::engine::observe::connection_target;
 use crate::engine::plan::PlanStep;
-use crate::engine::sharing::sharing_error;
+use crate::engine::shared_memories::sharing_error;
 use crate::engine::undo::{ContentParts, Replacement};
-use crate::engine::weaker;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
     Attributes, FailureCause, FileIdentity, MemoryDirectory, SwapMethod, SwapOutcome,
@@ -204,11 +204,11 @@ impl<'a> Run<'a> {
         turn: &mut Turn<'a>,
         mut taken: Captured,
     ) -> Result<(PreparedSwap, Vec<UnsyncedObject>), EarlyEnd> {
-        for note in weaker::accepted_degradations(turn.agent, turn.directory.as_ref())? {
+        for note in degraded::accepted_degradations(turn.agent, turn.directory.as_ref())? {
             turn.add_note(&note);
         }
         // A memory that will not be changed gets no entry.
-        weaker::in_place_degradation(turn.agent, &turn.directory.forecast_swap())?;
+        degraded::in_place_degradation(turn.agent, &turn.directory.forecast_swap())?;
         let mut changed = self.name_entry(turn.agent, &mut taken, &mut turn.event)?;
         let before = turn.event.before.iter();
         let transaction = Transaction {
@@ -269,7 +269,7 @@ impl<'a> Run<'a> {
             &attributes,
         )?;
         // Some of what a file system lacks shows only with a file in it.
-        for note in weaker::accepted_degradations(turn.agent, turn.directory.as_ref())? {
+        for note in degraded::accepted_degradations(turn.agent, turn.directory.as_ref())? {
             if turn
                 .event
                 .note

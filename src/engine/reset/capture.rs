@@ -8,11 +8,13 @@ use std::sync::{Arc, PoisonError};
 use chrono::{DateTime, FixedOffset};
 
 use super::Run;
-use super::steps::EarlyEnd;
+use super::turn::EarlyEnd;
 use crate::archive::{self, EntryKind, WrittenEntry};
 use crate::baseline::VersionDraft;
 use crate::config::Agent;
-use crate::engine::judge::{Classification, MemoryAccumulator, classify, count_lines, window_size};
+use crate::engine::classify::{
+    Classification, MemoryAccumulator, classify, count_lines, window_size,
+};
 use crate::engine::ledger::{FileState, RunEvent};
 use crate::engine::memory::Baseline;
 use crate::engine::plan::{BoundMemory, PlanBinding, PlanStep, UndoMode};

@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use tempfile::TempDir;
 
-use super::{DoctorReport, reach};
+use super::{DoctorReport, write_access};
 use crate::cli::Environment;
 use crate::cli::output::format_count;
 use crate::config::Agent;
@@ -80,7 +80,7 @@ fn check_lease_capability(report: &mut DoctorReport, agents: &[Agent], environme
     let uid = environment.env.uid;
     let others = agents
         .iter()
-        .filter(|agent| reach::memory_owner(agent).is_some_and(|owner| owner != uid));
+        .filter(|agent| write_access::memory_owner(agent).is_some_and(|owner| owner != uid));
     let number = others.count();
     let agents = format_count(number, "agent");
     match (number, has_capability(CAP_LEASE)) {

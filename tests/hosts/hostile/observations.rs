@@ -3,7 +3,7 @@
 use memory_shepherd::engine::State;
 
 use super::frames::{read_string, request_name, status_reply};
-use super::scene::{
+use super::scenario::{
     AGENT, HostOperation, HostScenario, has_sftp_server, pass_all, reply_filter, request_filter,
     sftp_server_program, try_each,
 };

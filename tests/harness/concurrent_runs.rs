@@ -13,11 +13,11 @@ use memory_shepherd::digest::Digest;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{BASELINE, Fleet, directory_files, is_full_harness};
-use crate::terminal::{Terminal, isolated_command};
-use crate::tools::{
+use crate::processes::{
     EndedRun, RUN_TIMEOUT, RunningProgram, SeededRandom, processor_lock, test_directory, wait_for,
 };
-use crate::trace::can_trace;
+use crate::strace::can_trace;
+use crate::terminal::{Terminal, isolated_command};
 
 const SEED: u64 = 5_031_417;
 

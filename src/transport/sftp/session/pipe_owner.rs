@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, read, write};
 
-use super::heard::Excerpt;
+use super::stderr_excerpt::Excerpt;
 use super::{
     CloseReason, Deadline, MAX_EXPECTED_BYTES, MAX_REQUESTS_IN_FLIGHT, QueuedBatch, RequestError,
     SessionError, SessionPipes, SessionShared, SessionState, StderrTail, WRITE_BURST_BYTES, lock,

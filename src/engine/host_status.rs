@@ -1,6 +1,6 @@
 //! The hosts of a fleet: how they stand, and what is done about that.
 
-use super::{Engine, hosts};
+use super::{Engine, parallel};
 use crate::config::{Agent, SshHost};
 use crate::error::Result;
 use crate::transport::{ConnectionSetting, ConnectionStatus};
@@ -85,7 +85,7 @@ impl Engine {
                     .ensure_connected(),
             );
         };
-        hosts::run_local_and_remote(|| (), known.collect(), greet, |_| ());
+        parallel::run_local_and_remote(|| (), known.collect(), greet, |_| ());
         self.host_statuses()
     }
 

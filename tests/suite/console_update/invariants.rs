@@ -10,7 +10,7 @@ use memory_shepherd::engine::{Outcome, Plan, State, UndoMode};
 use proptest::prelude::*;
 
 use super::{console_with_run, console_with_texts};
-use crate::console_fleet::{
+use crate::console_fixture::{
     TestConsole, configured_agents, fleet_of_four, host_key_question, observation_of,
     passphrase_question, plan, run_report, undo_plan, unread_fleet,
 };

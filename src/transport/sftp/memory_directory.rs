@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::connection::{
+use super::chunked_read::{ChunkedRead, MAX_FILE_BYTES, ReadContent, too_large_error};
+use super::client::{
     ReplyResult, STAT_REQUESTS, SftpClient, TYPE_DIRECTORY, TYPE_REGULAR, file_type, lstat_request,
     path_bytes, reply_attrs, stat_requests, status_code,
 };
-use super::pump::{ChunkedRead, MAX_FILE_BYTES, ReadContent, too_large_error};
 use super::run_directory::TakenOverRun;
 use super::settle::{OpenDisplacedFile, QUIET_PERIOD};
 use super::wire::{Attrs, Reply, Request, flags, status};

@@ -9,8 +9,8 @@
 
 use std::path::Path;
 
-use super::connection::path_bytes;
-use super::directory::SftpDirectory;
+use super::client::path_bytes;
+use super::memory_directory::SftpDirectory;
 use super::wire::Request;
 use crate::config::SftpExtension;
 

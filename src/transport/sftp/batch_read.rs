@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::connection::{ReplyResult, SftpClient, path_bytes, status_code};
-use super::directory::{FileHandle, into_handle, replaced_error};
-use super::pump::{ChunkedRead, MAX_FILE_BYTES, too_large_error};
+use super::chunked_read::{ChunkedRead, MAX_FILE_BYTES, too_large_error};
+use super::client::{ReplyResult, SftpClient, path_bytes, status_code};
+use super::memory_directory::{FileHandle, into_handle, replaced_error};
 use super::wire::{Attrs, Request, flags, status};
 use crate::transport::{BatchSink, FileMetadata, MemoryObject, TransportError};
 

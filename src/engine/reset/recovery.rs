@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Run;
 use super::settle::{DisplacedFiles, LateWrites};
-use super::steps::hold_lock_guard;
+use super::turn::hold_lock_guard;
 use crate::archive::{PROGRAM_DIRECTORY_NAME, WrittenEntry};
 use crate::config::Agent;
 use crate::digest::Digest;

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset, Timelike};
 
 use super::askpass::ConnectAttempt;
-use super::connection::SftpClient;
-use super::directory::SftpDirectory;
+use super::batch_read;
+use super::client::SftpClient;
+use super::memory_directory::SftpDirectory;
 use super::session::{Deadline, Session};
 use super::ssh::{ChildGuard, Connector, SftpStream, SshChild, explain_session_error};
-use super::together;
 use super::wire::{ServerExtensions, ServerLimits};
 use crate::clock::{Clock, SystemClock};
 use crate::config::{SftpExtension, SshHost};
@@ -444,8 +444,8 @@ impl Transport for SftpTransport {
         sink: BatchSink<'_>,
     ) -> Vec<Result<FileMetadata, TransportError>> {
         let read = self.0.client_or_connect(false).and_then(|connection| {
-            let end = self.0.clock.instant() + together::BATCH_READ_TIMEOUT;
-            together::read_batch(&connection, files, sink, || self.0.clock.instant() < end)
+            let end = self.0.clock.instant() + batch_read::BATCH_READ_TIMEOUT;
+            batch_read::read_batch(&connection, files, sink, || self.0.clock.instant() < end)
         });
         read.unwrap_or_else(|error| files.iter().map(|_| Err(error.clone())).collect())
     }

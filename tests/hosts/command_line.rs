@@ -15,10 +15,10 @@ use memory_shepherd::transport::sftp::ssh::Connector;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::hostile::frames::{is_changing, reply_head, request_name, status_reply};
+use super::remote_site::RemoteSite;
 use super::servers::{
     FilteredServer, ReplyFate, RequestFate, RequestFilter, host_named, sftp_server, with_length,
 };
-use super::site::RemoteSite;
 use super::world::World;
 
 /// How long anything that surely happens may take.

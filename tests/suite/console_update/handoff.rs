@@ -14,7 +14,7 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::invocation::Invocation;
 
 use super::{BASELINE, SECOND, console_with_run, console_with_texts};
-use crate::console_fleet::{
+use crate::console_fixture::{
     TestConsole, fleet_of_four, history_record, host_status, keys_message, observation_of, plan,
     run_report, run_summary, undo_plan,
 };

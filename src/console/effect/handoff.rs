@@ -5,8 +5,8 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::archive::WrittenEntry;
 use crate::baseline::{self, InspectedBaseline};
 use crate::config::{Agent, ProtectLevel};
+use crate::console::external_tools;
 use crate::console::model::{BaselineEdit, ClipboardText, CopyOutcome, PagerText};
-use crate::console::outside;
 use crate::console::update::Msg;
 use crate::diff;
 use crate::engine::Engine;
@@ -31,7 +31,7 @@ pub(super) fn run_handoff_jobs(
     for errand in jobs {
         let message = match errand {
             HandoffJob::CopyToClipboard(copiers, clip) => {
-                let outcome = match outside::copy_to_clipboard(&copiers, &clip.text) {
+                let outcome = match external_tools::copy_to_clipboard(&copiers, &clip.text) {
                     Ok(program) => CopyOutcome::CopiedBy(program),
                     Err(why) => CopyOutcome::Failed(why),
                 };
