@@ -1,9 +1,9 @@
-//! The documents against the program: what the README tells newcomers to paste, and
-//! the reference pages.
+//! The documents against the program: what the README tells newcomers to paste, the
+//! reference pages, the tests that decisions name, and the links between pages.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use memory_shepherd::config::{SectionKind, keys};
@@ -168,4 +168,109 @@ fn configuration_page_lists_keys_with_defaults() {
             assert!(!is_key || known.contains(&(is_general, row[0])), "{row:?}");
         }
     }
+}
+
+/// Returns the anchor that a heading has on GitHub.
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'))
+        .collect::<String>();
+    kept.replace(' ', "-")
+}
+
+/// Returns the text of all Rust files below a directory.
+fn sources(directory: &Path) -> String {
+    let items = fs::read_dir(directory)
+        .unwrap()
+        .map(|it| it.unwrap().path());
+    items
+        .map(|path| match path.extension() {
+            _ if path.is_dir() => sources(&path),
+            Some(end) if end == "rs" => fs::read_to_string(&path).unwrap(),
+            _ => String::new(),
+        })
+        .collect()
+}
+
+#[test]
+fn decisions_are_short_and_name_tests_that_exist() {
+    let all = sources(&root().join("tests")) + &sources(&root().join("src"));
+    let pages = markdown_pages().into_iter();
+    let decisions = pages.filter(|path| path.parent().unwrap().ends_with("decisions"));
+    let mut count = 0;
+    for path in decisions {
+        let page = fs::read_to_string(&path).unwrap();
+        assert!(page.lines().count() <= 80, "{}", path.display());
+        let is_test = |name: &&str| {
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+            name.chars().all(plain) && name.matches('_').count() >= 3
+        };
+        for name in quoted(&page).filter(is_test) {
+            count += 1;
+            let exists = all.contains(&format!("fn {name}("));
+            assert!(exists, "{}: {name}", path.display());
+        }
+    }
+    assert!(count > 10, "the tests were not found");
+}
+
+fn markdown_pages() -> Vec<PathBuf> {
+    fn gather(directory: &Path, pages: &mut Vec<PathBuf>) {
+        for item in fs::read_dir(directory).unwrap() {
+            let path = item.unwrap().path();
+            if path.is_dir() {
+                gather(&path, pages);
+            } else if path.extension().is_some_and(|it| it == "md") {
+                pages.push(path);
+            }
+        }
+    }
+    let mut pages = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+        .map(|name| root().join(name))
+        .to_vec();
+    gather(&root().join("docs"), &mut pages);
+    pages
+}
+
+#[test]
+fn links_between_pages_lead_somewhere() {
+    let mut broken = Vec::new();
+    let mut count = 0;
+    for path in markdown_pages() {
+        let text = fs::read_to_string(&path).unwrap();
+        let links = text
+            .split("](")
+            .skip(1)
+            .filter_map(|it| it.split(')').next());
+        let pictures = ["src=\"", "srcset=\""].into_iter().flat_map(|name| {
+            let all = text.split(name).skip(1);
+            all.filter_map(|it| it.split('"').next())
+        });
+        for link in links
+            .chain(pictures)
+            .filter(|it| !it.contains("://") && !it.ends_with("writing-baselines.md"))
+        {
+            count += 1;
+            let (name, wanted) = link.split_once('#').unwrap_or((link, ""));
+            let target = match name {
+                "" => path.clone(),
+                name => path.parent().unwrap().join(name),
+            };
+            let has_anchor = || {
+                let text = fs::read_to_string(&target).unwrap_or_default();
+                let headings = text.lines().filter(|line| line.starts_with('#'));
+                headings
+                    .map(|line| anchor(line.trim_start_matches('#')))
+                    .any(|it| it == wanted)
+            };
+            if !target.exists() || (!wanted.is_empty() && !has_anchor()) {
+                broken.push(format!("{}: {link}", path.display()));
+            }
+        }
+    }
+    assert!(count > 40, "the links were not found");
+    assert!(broken.is_empty(), "{}", broken.join("\n"));
 }
