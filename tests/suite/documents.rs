@@ -197,7 +197,7 @@ fn sources(directory: &Path) -> String {
 
 #[test]
 fn decisions_are_short_and_name_tests_that_exist() {
-    let all = sources(&root().join("tests")) + &sources(&root().join("src"));
+    let all = sources(&project_root().join("tests")) + &sources(&project_root().join("src"));
     let pages = markdown_pages().into_iter();
     let decisions = pages.filter(|path| path.parent().unwrap().ends_with("decisions"));
     let mut count = 0;
@@ -208,7 +208,7 @@ fn decisions_are_short_and_name_tests_that_exist() {
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
             name.chars().all(plain) && name.matches('_').count() >= 3
         };
-        for name in quoted(&page).filter(is_test) {
+        for name in backtick_words(&page).filter(is_test) {
             count += 1;
             let exists = all.contains(&format!("fn {name}("));
             assert!(exists, "{}: {name}", path.display());
@@ -229,9 +229,9 @@ fn markdown_pages() -> Vec<PathBuf> {
         }
     }
     let mut pages = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
-        .map(|name| root().join(name))
+        .map(|name| project_root().join(name))
         .to_vec();
-    gather(&root().join("docs"), &mut pages);
+    gather(&project_root().join("docs"), &mut pages);
     pages
 }
 
