@@ -238,7 +238,7 @@ fn frame_bytes_after(wire: &mut EmulatedConsole, pressed: &str) -> usize {
     wire.draw_frame(pressed)
 }
 
-/// A baseline of 14 KB and a memory that drifted from it in many places.
+/// A baseline of 24 KB and a memory that drifted from it in many places.
 fn large_drifted_pair() -> (Vec<u8>, Vec<u8>) {
     let text = String::from_utf8(BASELINE.to_vec()).unwrap();
     let (operator, _) = text.split_once("\n---\n").unwrap();
