@@ -28,7 +28,7 @@ pub const NOTES: &str =
 
 pub fn with_edited_rules(text: String) -> String {
     text.replacen("1. ", "1. Perhaps: ", 1)
-        .replacen("4. Label", "4. Never label", 1)
+        .replacen("2. Flag", "2. Never flag", 1)
 }
 
 /// Opens an agent with such a memory.
