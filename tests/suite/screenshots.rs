@@ -455,7 +455,7 @@ fn screenshots_are_up_to_date() {
     show.press("Tab");
     album.add_screenshot("scratch", &show);
     show.open_agent("code-reviewer");
-    show.press("Tab Tab");
+    show.press("Tab Tab Tab");
     album.add_screenshot("history", &show);
     show.press("Tab");
     album.add_screenshot("agent", &show);
