@@ -16,7 +16,7 @@
 //!
 //! Dependency rules, kept by `tests/suite/architecture.rs`: the modules above
 //! know neither console nor command line nor the crates these are made of; only
-//! `console/term` and `cli/output.rs` write escape codes; only `demo/host.rs` and
+//! `console/terminal` and `cli/output.rs` write escape codes; only `demo/host.rs` and
 //! what is below it name tokio and the crates of SSH; nothing reads the home
 //! directory, the environment or the clock by itself, `main` passes them in.
 
