@@ -51,6 +51,7 @@ mod fuzz;
 mod hostile;
 mod kept_objects;
 mod ledger;
+mod manifest;
 mod original;
 mod output_checker;
 mod overlap;
