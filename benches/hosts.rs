@@ -19,6 +19,8 @@
     reason = "a harness may stop and speak"
 )]
 
+#[path = "../tests/suite/skip.rs"]
+mod skip;
 #[expect(dead_code, reason = "tests need more of it")]
 #[path = "../tests/hosts/sshd.rs"]
 mod sshd;

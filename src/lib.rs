@@ -35,6 +35,9 @@ pub mod error;
 pub mod file_systems;
 pub mod invocation;
 pub mod secret;
+#[cfg(test)]
+#[path = "../tests/suite/skip.rs"]
+mod skip;
 mod sys;
 pub mod transport;
 pub mod untrusted;

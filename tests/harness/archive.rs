@@ -14,6 +14,7 @@ use super::fixture::{BASELINE, Fleet, is_root};
 use super::mounts::{Mount, may_mount};
 use super::processes::{RunningProgram, test_directory, wait_for};
 use super::scene::{InitialMemory, Scene, assert_ok, output_text};
+use crate::skip::skip_unsupported;
 
 #[test]
 fn pin_through_bind_mount_pins_the_entry() {
@@ -45,14 +46,14 @@ fn pin_through_bind_mount_pins_the_entry() {
 /// none where this process cannot give files to a group.
 fn fleet_with_group(agents: &[&str]) -> Option<(tempfile::TempDir, Fleet, u32)> {
     if !is_root() {
-        println!("skipped: needs root");
+        skip_unsupported("needs root");
         return None;
     }
     let groups = fs::read_to_string("/etc/group").unwrap_or_default();
     let fields = |line: &str| line.split(':').map(String::from).collect::<Vec<String>>();
     let mut groups = groups.lines().map(fields);
     let Some(group) = groups.find(|it| it[0] == "daemon") else {
-        println!("skipped: there is no group daemon");
+        skip_unsupported("there is no group daemon");
         return None;
     };
     let (temporary, root) = test_directory(true);

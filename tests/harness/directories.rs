@@ -9,6 +9,7 @@ use super::crash::is_killed;
 use super::fixture::is_root;
 use super::scene::{InitialMemory, Scene, output_text};
 use super::strace::{self, can_trace, injection_options};
+use crate::skip::skip_unsupported;
 
 const RESET: &[&str] = &["reset", "--all"];
 
@@ -75,7 +76,10 @@ fn directory_with_failed_sync_is_removed() {
 #[test]
 fn directory_of_killed_run_is_synced_before_use() {
     // Others may not look into what they cannot write.
-    if !can_trace() || !is_root() {
+    if !is_root() {
+        return skip_unsupported("needs root");
+    }
+    if !can_trace() {
         return;
     }
     for (name, sync) in created_directories() {

@@ -1,5 +1,6 @@
 //! A fleet on the disk for the real program, and what is left of it afterwards.
 
+use crate::skip::skip_missing_tool;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -26,7 +27,7 @@ pub fn has_tool(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|directory| directory.join(tool).is_file());
     if !found {
-        println!("skipped: {tool} is not installed");
+        skip_missing_tool(tool);
     }
     found
 }

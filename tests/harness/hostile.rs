@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::fixture::{BASELINE, Fleet, directory_files, has_tool, is_full_harness, is_root};
 use crate::processes::{EndedRun, RunningProgram, test_directory};
+use crate::skip::skip_unsupported;
 
 /// Users that nobody else is.
 pub const AGENT_UID: u32 = 61_001;
@@ -65,7 +66,7 @@ impl CanaryScene {
     /// None, and said so, where this process may not be somebody else.
     pub fn new(in_memory: bool) -> Option<CanaryScene> {
         if !is_root() {
-            println!("skipped: only root can be other users");
+            skip_unsupported("only root can be other users");
             return None;
         }
         let (temporary, root) = test_directory(in_memory);
@@ -364,7 +365,7 @@ impl FlaggedFile {
         if set.is_ok_and(|output| output.status.success()) {
             return Some(FlaggedFile(path.to_path_buf(), flag));
         }
-        println!("skipped: chattr +{flag} is not possible here");
+        skip_unsupported(format_args!("chattr +{flag} is not possible here"));
         None
     }
 }
@@ -460,7 +461,7 @@ fn sparse_file_is_archived_in_bounded_memory() {
     };
     let statvfs = rustix::fs::statvfs(&scene.fleet.root).unwrap();
     if statvfs.f_bavail * statvfs.f_frsize < 3 * size {
-        println!("skipped: not enough room for {size} bytes");
+        skip_unsupported(format_args!("not enough room for {size} bytes"));
         return;
     }
     let file = fs::File::options()

@@ -12,11 +12,12 @@ use std::time::Instant;
 
 use rustix::io::{FdFlags, fcntl_setfd};
 
-use super::fixture::{BASELINE, has_tool, is_root};
+use super::fixture::{BASELINE, has_tool};
 use super::mounts::{Mount, may_mount};
 use super::processes::RUN_TIMEOUT;
 use super::scene::{InitialMemory, RESET_ALL, Scene, output_text};
 use super::strace::{self, can_trace, injection_options};
+use crate::skip::skip_unsupported;
 
 /// A mount on which every call waits until this is dropped.
 struct HungMount {
@@ -30,7 +31,7 @@ impl HungMount {
     fn mount_over(directory: &Path) -> Option<HungMount> {
         let server = File::options().read(true).write(true).open("/dev/fuse");
         let Ok(server) = server else {
-            println!("skipped: /dev/fuse cannot be opened");
+            skip_unsupported("/dev/fuse cannot be opened");
             return None;
         };
         // mount(8) needs the descriptor, too.
@@ -46,7 +47,7 @@ impl HungMount {
                 _mount: mount,
             }),
             Err(why) => {
-                println!("skipped: no FUSE mount: {why}");
+                skip_unsupported(format_args!("no FUSE mount: {why}"));
                 None
             }
         }
@@ -131,7 +132,7 @@ fn hung_mount_delays_no_other_agent() {
 /// Any call of a run may be the one that waits.
 #[test]
 fn hanging_call_in_a_run_loses_nothing() {
-    if !can_trace() || !is_root() || !has_tool("mount") {
+    if !can_trace() || !has_tool("mount") {
         return;
     }
     if !may_mount("hung::hanging_call_in_a_run_loses_nothing") {

@@ -10,6 +10,7 @@ use super::mounts::{Mount, may_mount};
 use super::processes::processor_lock;
 use super::scene::{InitialMemory, Scene, output_text};
 use super::strace::{self, SteppedProgram, SystemCall, can_trace, sample};
+use crate::skip::skip_unsupported;
 
 const RESET: &[&str] = &["reset", "--all"];
 
@@ -158,7 +159,9 @@ impl LeaseBreakTime {
         match fs::write(LEASE_BREAK_TIME, seconds) {
             Ok(()) => Some(LeaseBreakTime(before)),
             Err(error) => {
-                println!("skipped: the time of leases cannot be changed: {error}");
+                skip_unsupported(format_args!(
+                    "the time of leases cannot be changed: {error}"
+                ));
                 None
             }
         }

@@ -10,6 +10,7 @@ use std::thread;
 use crate::fixture::{BASELINE, Fleet, is_root};
 use crate::kernel::WriteLease;
 use crate::processes::{RunningProgram, processor_lock, test_directory};
+use crate::skip::skip_unsupported;
 
 /// What an agent does with its lease when somebody wants to open its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ fn fleet_with_leases(root: &Path, agents: &[&str]) -> Option<(Fleet, Vec<WriteLe
         match take_lease(&fleet.memory_path(agent)) {
             Ok(lease) => leases.push(lease),
             Err(error) => {
-                println!("skipped: no leases here: {error}");
+                skip_unsupported(format_args!("no leases here: {error}"));
                 return None;
             }
         }

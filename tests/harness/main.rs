@@ -29,6 +29,8 @@ mod power;
 mod races;
 mod scene;
 mod settling;
+#[path = "../suite/skip.rs"]
+mod skip;
 // What a terminal shows, as the other test binary reads it.
 mod concurrent_runs;
 mod processes;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::fixture::{has_tool, is_own_process, is_root, run_in_own_process};
+use crate::skip::skip_unsupported;
 
 /// Whether this process may mount what it likes. The test with this name is
 /// otherwise run again in one that may, and is over when this is false.
@@ -14,7 +15,7 @@ pub fn may_mount(test: &str) -> bool {
         return true;
     }
     if !is_root() {
-        println!("skipped: only root can mount");
+        skip_unsupported("only root can mount");
         return false;
     }
     if !has_tool("unshare") || !has_tool("mount") {
@@ -26,7 +27,7 @@ pub fn may_mount(test: &str) -> bool {
         .arg("true")
         .output();
     if !probe.is_ok_and(|output| output.status.success()) {
-        println!("skipped: no mounts of its own for a process here");
+        skip_unsupported("no mounts of its own for a process here");
         return false;
     }
     run_in_own_process(test, &private);

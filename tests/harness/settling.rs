@@ -16,6 +16,7 @@ use super::fixture::{BASELINE, is_root};
 use super::processes::wait_for;
 use super::scene::{InitialMemory, RESET_ALL, Scene};
 use super::strace::{self, SteppedProgram, SystemCall, can_trace};
+use crate::skip::skip_unsupported;
 
 const LATE_LINE: &[u8] = b"- late\n";
 
@@ -124,7 +125,7 @@ fn write_without_leases_during_removal_is_archived() {
 #[test]
 fn last_name_of_foreign_file_is_not_removed() {
     if !is_root() {
-        println!("skipped: only root has files that are somebody else's");
+        skip_unsupported("only root has files that are somebody else's");
         return;
     }
     let scene = Scene::new(&[("scout", InitialMemory::Missing)]);

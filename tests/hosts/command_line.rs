@@ -20,6 +20,7 @@ use super::servers::{
     FilteredServer, ReplyFate, RequestFate, RequestFilter, host_named, sftp_server, with_length,
 };
 use super::world::World;
+use crate::skip::skip_missing_tool;
 
 /// How long anything that surely happens may take.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -109,7 +110,7 @@ const FLAGS_FIELD: usize = 9;
 #[test]
 fn unwritable_host_is_reported_with_its_reason() {
     if !Path::new("/bin/bash").exists() {
-        return println!("skipped: there is no bash");
+        return skip_missing_tool("bash");
     }
     const FAILURE: u32 = 4;
     const DENIED: u32 = 3;
@@ -172,7 +173,7 @@ fn unwritable_host_is_reported_with_its_reason() {
 #[test]
 fn dry_run_lists_each_degradation_once() {
     if !Path::new("/bin/bash").exists() {
-        return println!("skipped: there is no bash");
+        return skip_missing_tool("bash");
     }
     let lacks = SupportedExtensions {
         posix_rename: false,

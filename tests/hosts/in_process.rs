@@ -29,6 +29,7 @@ use super::contract::{DiskFixture, STAGED_NAME, TransportFixture, settle_and_col
 use super::remote::{add_remote_agent, engine_with_connector, sftp_fixture_with};
 use super::servers::{self, host_named};
 use super::world::{BASELINE, TestClock, World, apply_plan};
+use crate::skip::skip_unsupported;
 
 /// How long anything that surely happens may take.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -507,7 +508,7 @@ fn accepted_degradation_is_named_by_plan_and_run() {
 #[test]
 fn displaced_file_of_another_owner_is_kept() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root has files that are somebody else's");
+        skip_unsupported("only root has files that are somebody else's");
         return;
     }
     let ground = in_process_fixture(&[]);

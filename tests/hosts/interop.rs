@@ -19,6 +19,7 @@ use tempfile::TempDir;
 use super::remote::{add_remote_agent, engine_with_connector};
 use super::sshd::{HOST_NAME, Sshd, read_public_key, ssh_keygen};
 use super::world::{BASELINE, World, apply_plan};
+use crate::skip::skip_missing_tool;
 
 const AGENT: &str = "ranger";
 const NOTE: &str = "- a note\n";
@@ -134,7 +135,7 @@ fn key_file_login_works() {
 fn external_sftp_server_works() {
     let programs = ["/usr/lib/openssh/sftp-server", "/usr/libexec/sftp-server"];
     let Some(program) = programs.iter().find(|path| Path::new(path).exists()) else {
-        println!("skipped: OpenSSH's sftp-server is not installed");
+        skip_missing_tool("sftp-server");
         return;
     };
     let lines = format!("Subsystem sftp {program}");

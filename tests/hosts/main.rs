@@ -83,6 +83,8 @@ mod remote_site;
 mod round_trips;
 mod servers;
 mod session;
+#[path = "../suite/skip.rs"]
+mod skip;
 mod sshd;
 #[path = "../suite/terminal.rs"]
 mod terminal;

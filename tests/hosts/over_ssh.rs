@@ -33,6 +33,7 @@ use tokio::sync::oneshot;
 use super::contract::DiskFixture;
 use super::remote::sftp_fixture_with;
 use super::servers;
+use crate::skip::skip_missing_tool;
 
 /// What the client's configuration calls it.
 const HOST_NAME: &str = "box";
@@ -50,7 +51,7 @@ impl RusshServer {
     fn start() -> Option<RusshServer> {
         let ssh = Command::new("ssh").arg("-V").stderr(Stdio::null()).status();
         if ssh.is_err() {
-            println!("skipped: ssh is not installed");
+            skip_missing_tool("ssh");
             return None;
         }
         let (theirs, ours) = (random_key(), random_key());

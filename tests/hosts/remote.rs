@@ -18,6 +18,7 @@ use super::contract::{DiskFixture, STAGED_NAME, TransportFixture, settle_and_col
 use super::servers::{FilteredServer, RequestFate, RequestFilter, host_named, sftp_server};
 use super::sshd::{HOST_NAME, Sshd};
 use super::world::{BASELINE, TestClock, World, apply_plan};
+use crate::skip::skip_unsupported;
 
 /// Adds an agent whose directory is reached as one of a host.
 pub fn add_remote_agent(world: &mut World, agent: &str, host: &str) {
@@ -379,7 +380,7 @@ impl SmallMount {
         mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]);
         let mounted = mount.arg(directory).output();
         if !mounted.is_ok_and(|it| it.status.success()) {
-            println!("skipped: no file system can be mounted here");
+            skip_unsupported("no file system can be mounted here");
             return None;
         }
         Some(SmallMount(directory.to_path_buf()))

@@ -1,5 +1,6 @@
 //! SFTP servers to be tried.
 
+use crate::skip::skip_missing_tool;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -46,7 +47,7 @@ pub fn sftp_server() -> Option<ServerProgram> {
     let places = ["/usr/lib/openssh/sftp-server", "/usr/libexec/sftp-server"];
     let path = places.iter().map(PathBuf::from).find(|path| path.exists());
     if path.is_none() {
-        println!("skipped: OpenSSH's sftp-server is not installed");
+        skip_missing_tool("sftp-server");
     }
     Some(ServerProgram {
         path: path?,

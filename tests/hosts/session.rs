@@ -1,5 +1,6 @@
 //! A session with OpenSSH's own server, over pipes and without ssh.
 
+use crate::skip::skip_missing_tool;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -34,7 +35,7 @@ impl SftpServerSession {
     fn new(arguments: &[&str]) -> Option<SftpServerSession> {
         let found = SERVER_PATHS.iter().find(|path| Path::new(path).exists());
         let Some(server) = found else {
-            println!("skipped: sftp-server is not installed");
+            skip_missing_tool("sftp-server");
             return None;
         };
         let mut child = Command::new(server)

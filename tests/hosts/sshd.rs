@@ -6,6 +6,7 @@
 //! else between choosing and using it, nobody waits for a daemon to come up, no
 //! daemon outlives a test that was killed, and connections can be counted.
 
+use crate::skip::{skip_missing_tool, skip_unsupported};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -301,7 +302,7 @@ fn can_run_sshd() -> bool {
     };
     for program in [SSHD_PATH, "ssh", "ssh-keygen"] {
         if !here(program) {
-            println!("skipped: {program} is not installed");
+            skip_missing_tool(program);
             return false;
         }
     }
@@ -311,7 +312,9 @@ fn can_run_sshd() -> bool {
         if let Err(error) = made
             && !Path::new(PRIVSEP_DIRECTORY).is_dir()
         {
-            println!("skipped: sshd as root wants {PRIVSEP_DIRECTORY}: {error}");
+            skip_unsupported(format_args!(
+                "sshd as root wants {PRIVSEP_DIRECTORY}: {error}"
+            ));
             return false;
         }
     }

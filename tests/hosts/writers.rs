@@ -34,6 +34,7 @@ use super::remote::{add_remote_agent, engine_with_connector};
 use super::servers::sftp_server;
 use super::sshd::Sshd;
 use super::world::{BASELINE, TestClock, World};
+use crate::skip::skip_unsupported;
 
 /// Nothing here takes as long as this: whoever does hangs.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
@@ -484,7 +485,7 @@ fn ssh_writers_lose_no_note() {
 #[test]
 fn real_time_ssh_writers_lose_no_note() {
     if !is_full_harness() {
-        println!("skipped: only with HARNESS=full");
+        skip_unsupported("only with HARNESS=full");
         return;
     }
     let Some(server) = Sshd::start() else { return };

@@ -457,3 +457,17 @@ fn dependency_rule_breaches_are_detected() {
         assert_eq!(find_breaches(path, source), Vec::<String>::new(), "{path}");
     }
 }
+
+/// `skip.rs` writes past the capture of output, and `REQUIRE_TOOLS` refuses it.
+#[test]
+fn tests_are_skipped_through_one_module() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut all = String::new();
+    collect_test_sources(&root.join("tests"), &mut all);
+    collect_test_sources(&root.join("src"), &mut all);
+    let printed: Vec<&str> = all
+        .lines()
+        .filter(|line| line.contains(concat!("println!(\"", "skipped")))
+        .collect();
+    assert!(printed.is_empty(), "{printed:#?}");
+}

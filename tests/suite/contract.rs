@@ -22,6 +22,7 @@ use memory_shepherd::transport::{
 use tempfile::TempDir;
 
 use super::world::{TestClock, sorted_names};
+use crate::skip::skip_unsupported;
 
 pub const STAGED_NAME: &str = ".shepherd-new";
 
@@ -811,7 +812,7 @@ fn extended_attributes_are_kept(ground: &dyn TransportFixture) {
     let new = match directory.stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes) {
         Ok(new) => new,
         Err(error) => {
-            println!("skipped: no user attributes here: {error}");
+            skip_unsupported(format_args!("no user attributes here: {error}"));
             assert!(ground.names().is_empty());
             return;
         }

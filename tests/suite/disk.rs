@@ -19,6 +19,7 @@ use super::contract::{
     DiskFixture, STAGED_NAME, TransportFixture, read_file, settle_and_collect, settle_fully,
 };
 use super::world::sorted_names;
+use crate::skip::skip_unsupported;
 
 fn for_each_disk_fixture(case: impl Fn(&DiskFixture)) {
     for exchanges in [true, false] {
@@ -97,7 +98,7 @@ fn file_larger_than_any_disk_is_refused() {
         ground.write("MEMORY.md", b"old");
         let file = fs::File::options().write(true).open(ground.memory_path());
         if let Err(error) = file.unwrap().set_len((1 << 40) + 1) {
-            println!("skipped: no sparse files here: {error}");
+            skip_unsupported(format_args!("no sparse files here: {error}"));
             return;
         }
         let directory = ground.open_directory();
@@ -196,7 +197,7 @@ fn created_memory_is_not_world_writable() {
 #[test]
 fn staged_file_gets_recorded_owner_and_mode() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        println!("skipped: needs root");
+        skip_unsupported("needs root");
         return;
     }
     for_each_disk_fixture(|ground| {
@@ -222,7 +223,7 @@ fn staged_file_gets_recorded_owner_and_mode() {
 #[test]
 fn foreign_hard_link_is_special_only_while_linked() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        println!("skipped: needs root");
+        skip_unsupported("needs root");
         return;
     }
     for_each_disk_fixture(|ground| {
@@ -437,7 +438,7 @@ fn unwatched_files_settle_together() {
 #[test]
 fn foreign_hard_link_is_kept() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        println!("skipped: needs root");
+        skip_unsupported("needs root");
         return;
     }
     for_each_disk_fixture(|ground| {
@@ -464,7 +465,7 @@ fn foreign_hard_link_is_kept() {
 #[test]
 fn second_link_of_own_memory_is_removed() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        println!("skipped: needs root");
+        skip_unsupported("needs root");
         return;
     }
     for_each_disk_fixture(|ground| {
@@ -481,7 +482,7 @@ fn second_link_of_own_memory_is_removed() {
 #[test]
 fn unread_refuses_foreign_hard_link() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        println!("skipped: needs root");
+        skip_unsupported("needs root");
         return;
     }
     for_each_disk_fixture(|ground| {
@@ -596,7 +597,7 @@ fn racing_swaps_and_renames_lose_nothing() {
 fn xattr_flood_is_bounded() {
     // Few file systems take that many.
     let Ok(dir) = tempfile::TempDir::new_in("/dev/shm") else {
-        println!("skipped: no /dev/shm");
+        skip_unsupported("no /dev/shm");
         return;
     };
     let mut ground = DiskFixture::new(true);
@@ -666,7 +667,7 @@ fn default_acl_applies_only_to_created_files() {
         let name = "system.posix_acl_default";
         let flags = rustix::fs::XattrFlags::empty();
         if let Err(error) = rustix::fs::fsetxattr(&directory, name, &default_acl(), flags) {
-            println!("skipped: no access control lists here: {error}");
+            skip_unsupported(format_args!("no access control lists here: {error}"));
             return;
         }
         let directory = ground.open_directory();

@@ -18,11 +18,12 @@ use memory_shepherd::transport::SwapMethod;
 use memory_shepherd::transport::fake::{FakeOperation, FakeTransport};
 
 use super::world::{BASELINE, World, apply_plan, permission_bits};
+use crate::skip::skip_unsupported;
 
 fn is_root() -> bool {
     let root = fs::metadata("/proc/self").unwrap().uid() == 0;
     if !root {
-        println!("skipped: needs root");
+        skip_unsupported("needs root");
     }
     root
 }
@@ -445,7 +446,7 @@ fn reset_keeps_owner_mode_and_xattrs() {
                 .contains(&(b"user.colour".to_vec(), b"blue\0".to_vec()))
         );
     } else {
-        println!("skipped: no user attributes here");
+        skip_unsupported("no user attributes here");
     }
 }
 

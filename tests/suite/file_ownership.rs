@@ -17,6 +17,7 @@ use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, permission_bits};
+use crate::skip::skip_unsupported;
 
 /// The agent's user and group, and a user that is neither the agent nor root.
 const AGENT_UID: u32 = 4711;
@@ -25,7 +26,7 @@ const OTHER_UID: u32 = 1234;
 fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        println!("skipped: only root can give files away");
+        skip_unsupported("only root can give files away");
     }
     root
 }

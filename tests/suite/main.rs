@@ -60,6 +60,7 @@ mod process_limits;
 mod regressions;
 mod screenshots;
 mod shared_memories;
+mod skip;
 mod tampered_baselines;
 mod terminal;
 mod undo;

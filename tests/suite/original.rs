@@ -16,6 +16,7 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, sorted_names};
+use crate::skip::skip_missing_tool;
 
 /// Resets a memory with this scratch, which must be archived whole.
 #[track_caller]
@@ -228,12 +229,12 @@ fn entry_and_memory_are_flushed_in_order() {
         .env("TZ", "UTC")
         .output();
     let Ok(traced) = traced else {
-        println!("skipped: strace is not installed");
+        skip_missing_tool("strace");
         return;
     };
     let calls = String::from_utf8_lossy(&traced.stderr).into_owned();
     if !traced.status.success() && calls.contains("PTRACE") {
-        println!("skipped: strace may not trace here");
+        skip_missing_tool("the right to trace with strace");
         return;
     }
     assert!(traced.status.success(), "{calls}");

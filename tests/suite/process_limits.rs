@@ -6,6 +6,7 @@ use std::fs;
 use assert_cmd::Command;
 
 use super::fixture::{CommandOutput, PROGRAM_PATH, Site};
+use crate::skip::skip_missing_tool;
 
 /// How many agents a fleet has that needs more open files than it gets.
 const AGENT_COUNT: usize = 100;
@@ -14,7 +15,7 @@ const AGENT_COUNT: usize = 100;
 /// there is no `prlimit`.
 fn run_limited(site: &Site, limit: &str, arguments: &[&str]) -> Option<CommandOutput> {
     if Command::new("prlimit").arg("--version").ok().is_err() {
-        println!("skipped: no prlimit");
+        skip_missing_tool("prlimit");
         return None;
     }
     let mut command = Command::new("prlimit");

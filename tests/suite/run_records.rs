@@ -17,6 +17,7 @@ use memory_shepherd::clock::Clock;
 use super::earlier::insert_earlier_run;
 use super::fixture::{PROGRAM_PATH, Site};
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, records, sorted_names};
+use crate::skip::skip_unsupported;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -288,7 +289,7 @@ fn internal_file_names_are_not_entries() {
 #[test]
 fn archive_group_modes_ignore_umask_and_killed_run() {
     if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        println!("skipped: needs root");
+        skip_unsupported("needs root");
         return;
     }
     let site = Site::new();
@@ -431,7 +432,7 @@ fn unwritable_lock_holder_does_not_fail_reset() {
         .status()
     {
         Ok(status) if status.success() && fs::File::open(locks.join("scout.lock")).is_ok() => {}
-        _ => return println!("skipped: cannot make a device"),
+        _ => return skip_unsupported("cannot make a device"),
     }
     world.reset().assert_ok();
 }

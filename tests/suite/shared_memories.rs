@@ -7,6 +7,7 @@ use memory_shepherd::engine::{Outcome, UndoMode};
 use memory_shepherd::error::ErrorKind;
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, apply_plan};
+use crate::skip::skip_unsupported;
 
 /// An agent, and a twin whose memory is at this path.
 fn world_with_twin(memory: &str) -> World {
@@ -88,7 +89,7 @@ fn foreign_hard_link_does_not_block_its_owner() {
     world.write_scratch("scout", "- note\n");
     fs::hard_link(world.memory_path("scout"), world.memory_path("twin")).unwrap();
     if chown(world.agent_directory("twin"), Some(4_000_000), None).is_err() {
-        return println!("skipped: only root can give directories away");
+        return skip_unsupported("only root can give directories away");
     }
     let engine = world.engine();
     assert!(engine.agents_sharing_memories().is_empty());

@@ -21,6 +21,7 @@ use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, Transport, TransportError};
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, sorted_names};
+use crate::skip::skip_unsupported;
 
 /// A descriptor that an agent opened long ago.
 fn open_for_append(path: &Path) -> fs::File {
@@ -774,7 +775,7 @@ fn memory_larger_than_any_disk_is_an_error_and_stays() {
         .set_len(size)
         .is_err()
     {
-        println!("skipped: no sparse files here");
+        skip_unsupported("no sparse files here");
         return;
     }
     let ran = world.reset();

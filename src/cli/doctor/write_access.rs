@@ -353,6 +353,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::skip::skip_unsupported;
 
     #[test]
     fn access_list_is_detected() {
@@ -383,7 +384,7 @@ mod tests {
         let flags = rustix::fs::XattrFlags::empty();
         let name = "system.posix_acl_access";
         if let Err(error) = rustix::fs::lsetxattr(directory.path(), name, &list, flags) {
-            println!("skipped: no access lists here: {error}");
+            skip_unsupported(format_args!("no access lists here: {error}"));
             return;
         }
         assert!(target(directory.path()).has_access_list());

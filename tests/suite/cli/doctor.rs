@@ -3,6 +3,7 @@
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 use super::*;
+use crate::skip::{skip_missing_tool, skip_unsupported};
 
 #[test]
 fn doctor_passes_sound_fleet() {
@@ -125,7 +126,7 @@ fn doctor_finds_agent_writable_directories() {
     let site = site_with_notes_and_drift();
     let agent = 4_000_000_000;
     if chown(site.path("agents/code-reviewer"), Some(agent), Some(agent)).is_err() {
-        return println!("skipped: only root can give files away");
+        return skip_unsupported("only root can give files away");
     }
     // The memory itself is root's: who owns the directory is the agent all the same.
     fs::set_permissions(&site.dir, fs::Permissions::from_mode(0o755)).unwrap();
@@ -219,7 +220,7 @@ fn doctor_names_read_only_file_system() {
             let _ = site.run(["reset", "--all"]).assert_code(0);
         }
         let Some(ran) = doctor_on_read_only_disk(&site) else {
-            return println!("skipped: only root can mount");
+            return skip_unsupported("only root can mount");
         };
         let there = site.path(if archive { "archives" } else { "" });
         let there = there.display().to_string();
@@ -250,7 +251,7 @@ fn doctor_names_immutable_directory() {
         chattr.status().is_ok_and(|it| it.success())
     };
     if !immutable("+") {
-        return println!("skipped: no immutable directories here");
+        return skip_unsupported("no immutable directories here");
     }
     let ran = site.run(["doctor"]);
     assert!(immutable("-"));
@@ -276,7 +277,7 @@ fn doctor_finds_paths_closed_to_archive_group() {
     let daemon = 1;
     fs::create_dir_all(site.path("x/y")).unwrap();
     if chown(site.path("x"), None, Some(daemon)).is_err() {
-        return println!("skipped: needs root");
+        return skip_unsupported("needs root");
     }
     let mode = |name: &str, mode| {
         fs::set_permissions(site.path(name), fs::Permissions::from_mode(mode)).unwrap();
@@ -323,7 +324,7 @@ fn doctor_finds_paths_closed_to_archive_group() {
     let _ = ran.assert_stdout_has("ok    members of archive_group daemon can pass through");
     match Command::new("setpriv").arg("--version").output() {
         Ok(_) => assert!(reads()),
-        Err(_) => println!("skipped: setpriv is not installed"),
+        Err(_) => skip_missing_tool("setpriv"),
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
+use crate::skip::skip_unsupported;
 use crate::terminal::{Terminal, isolated_command};
 
 /// What `status` ends with, without and with the flag.
@@ -189,7 +190,7 @@ fn foreign_hard_link_message_says_reset_keeps_it() {
     let owned = std::os::unix::fs::chown(&memory, Some(4711), None);
     fs::hard_link(&memory, site.path("backup.md")).unwrap();
     if owned.is_err() {
-        return println!("skipped: only root can give files away");
+        return skip_unsupported("only root can give files away");
     }
     let ran = site.run(["status"]).assert_code(3);
     let said = "monitor-bot could not be read: a hard link to a file of user 4711 stands in its \

@@ -1,6 +1,7 @@
 //! A disk that is full in the middle of a record.
 
 use super::super::fixture::{PROGRAM_PATH, Site};
+use crate::skip::skip_missing_tool;
 
 /// Files may have so many bytes and no more: a write is cut short there, as
 /// on a disk that is full.
@@ -32,7 +33,7 @@ fn full_disk_leaves_ledger_that_next_run_continues() {
     // Enough for the entry, the memory and a part of the record.
     let ran = run_with_file_limit(&site, before.len() + 100);
     if ran.exit_code == 127 || ran.stderr.contains("unrecognized option") {
-        return println!("skipped: no prlimit");
+        return skip_missing_tool("prlimit");
     }
     let ran = ran
         .assert_code(3)

@@ -10,6 +10,7 @@ use std::time::Duration;
 use memory_shepherd::engine::Outcome;
 use memory_shepherd::error::ErrorKind;
 
+use crate::skip::{skip_missing_tool, skip_unsupported};
 use crate::world::{
     BASELINE, InterposingTransport, TransportCall, World, permission_bits, sorted_names,
 };
@@ -135,6 +136,9 @@ fn owner_mode_and_attributes_are_kept() {
             .output();
         ran.ok().filter(|output| output.status.success())
     };
+    if Command::new("setfattr").arg("--version").output().is_err() {
+        return skip_missing_tool("setfattr");
+    }
     let set = colour(&["setfattr", "-n", "user.colour", "-v", "blue"]).is_some();
     world.reset().assert_ok();
     let meta = fs::metadata(&memory).unwrap();
@@ -147,6 +151,6 @@ fn owner_mode_and_attributes_are_kept() {
             let found = colour(&["getfattr", "--only-values", "-n", "user.colour"]);
             assert_eq!(found.unwrap().stdout, b"blue");
         }
-        false => println!("skipped: no attributes here, or no setfattr"),
+        false => skip_unsupported("no user attributes here"),
     }
 }
