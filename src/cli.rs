@@ -12,6 +12,7 @@ mod diff;
 mod doctor;
 mod keys;
 mod log;
+mod manual;
 pub mod output;
 mod reset_and_undo;
 mod status;
@@ -225,6 +226,16 @@ enum Verb {
     /// with that file is told, and ends it with 2.
     #[command(after_help = EXIT_CODES)]
     Keys,
+    /// Prints the completions of a shell
+    #[command(after_help = EXIT_CODES)]
+    Completions {
+        /// The shell
+        #[arg(value_name = "SHELL", value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Prints the manual page
+    #[command(after_help = EXIT_CODES)]
+    Man,
     /// Checks or shows the config
     #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
     Config {
@@ -516,6 +527,8 @@ impl CommandContext<'_> {
             Verb::Verify { anchor } => self.run_verify(anchor),
             Verb::Doctor => self.run_doctor(),
             Verb::Keys => self.run_keys(),
+            Verb::Completions { shell } => self.run_completions(shell),
+            Verb::Man => self.run_man(),
             Verb::Config { what } => match what {
                 ConfigVerb::Check => self.run_config_check(),
                 ConfigVerb::Show => self.run_config_show(),

@@ -9,6 +9,7 @@ mod hints;
 mod hostile;
 mod hosts;
 mod keys;
+mod manual;
 mod status;
 
 use std::fs;

@@ -1,0 +1,95 @@
+//! `completions` and `man`: what shells and manual readers take, generated from the one
+//! definition of the command line.
+
+use std::io;
+
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use serde::Serialize;
+
+use super::output::{Document, Printer};
+use super::{Cli, CommandContext, CommandResult};
+
+/// A generated file, printed as it is.
+#[derive(Serialize)]
+struct GeneratedFile {
+    /// The usual name of the file.
+    name: String,
+    text: String,
+}
+
+impl Document for GeneratedFile {
+    fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
+        printer.write_bytes(self.text.as_bytes())
+    }
+}
+
+impl CommandContext<'_> {
+    /// Prints the completions for a shell.
+    pub(super) fn run_completions(&mut self, shell: Shell) -> CommandResult {
+        use clap_complete::Generator;
+        let mut command = Cli::command();
+        let program = command.get_name().to_string();
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut command, &program, &mut text);
+        self.output.print_document(&GeneratedFile {
+            name: shell.file_name(&program),
+            text: String::from_utf8_lossy(&text).into_owned(),
+        })?;
+        Ok(None)
+    }
+
+    /// Prints the manual page.
+    pub(super) fn run_man(&mut self) -> CommandResult {
+        let mut page = Vec::new();
+        // Writing to memory does not fail.
+        let _ = write_page(&mut page);
+        self.output.print_document(&GeneratedFile {
+            name: "memory-shepherd.1".to_string(),
+            text: String::from_utf8_lossy(&page).into_owned(),
+        })?;
+        Ok(None)
+    }
+}
+
+/// Writes one page for the program and all of its commands.
+fn write_page(page: &mut Vec<u8>) -> io::Result<()> {
+    let command = Cli::command().disable_help_subcommand(true);
+    let man = Man::new(command.clone());
+    man.render_title(page)?;
+    man.render_name_section(page)?;
+    man.render_synopsis_section(page)?;
+    man.render_description_section(page)?;
+    man.render_options_section(page)?;
+    page.extend_from_slice(b".SH COMMANDS\n");
+    for verb in command.get_subcommands() {
+        write_command(page, verb, command.get_name())?;
+    }
+    let mut exit_status = Vec::new();
+    man.render_extra_section(&mut exit_status)?;
+    let exit_status = String::from_utf8_lossy(&exit_status).replace(".SH EXTRA", ".SH EXIT STATUS");
+    page.extend_from_slice(exit_status.as_bytes());
+    Ok(())
+}
+
+/// Writes the part of the page about a command, then those about the commands below it.
+fn write_command(page: &mut Vec<u8>, command: &Command, parent: &str) -> io::Result<()> {
+    let name = format!("{parent} {}", command.get_name());
+    let man = Man::new(command.clone().bin_name(name.as_str()));
+    let mut part = Vec::new();
+    man.render_synopsis_section(&mut part)?;
+    man.render_description_section(&mut part)?;
+    if command.get_arguments().next().is_some() {
+        man.render_options_section(&mut part)?;
+    }
+    let part = String::from_utf8_lossy(&part)
+        .replacen(".SH SYNOPSIS", &format!(".SS {name}"), 1)
+        .replace(".SH DESCRIPTION", ".PP")
+        .replace(".SH OPTIONS", ".PP");
+    page.extend_from_slice(part.as_bytes());
+    for verb in command.get_subcommands() {
+        write_command(page, verb, &name)?;
+    }
+    Ok(())
+}
