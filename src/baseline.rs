@@ -105,16 +105,8 @@ impl<'c> BaselineCache<'c> {
 
     fn check_seal(&self, agent: &Agent, baseline: &Baseline) -> Result<()> {
         let general = &self.config.general;
-        match general.require_seal {
-            SealRequirement::Never => return Ok(()),
-            SealRequirement::Signed => {
-                let message = "require_seal=signed: this version cannot check signatures yet, so it \
-                               pushes no baseline";
-                return Err(
-                    Error::new(ErrorKind::Integrity, message).with_hint("use require_seal=always")
-                );
-            }
-            SealRequirement::IfPresent | SealRequirement::Always => {}
+        if general.require_seal == SealRequirement::Never {
+            return Ok(());
         }
         let seal = self
             .seal
@@ -210,10 +202,7 @@ pub fn inspect_baseline(config: &Config, agent: &Agent) -> Result<InspectedBasel
     if size > limit {
         problems.push(format!("it has {size} bytes, max_memory_size is {limit}"));
     }
-    let required = matches!(
-        general.require_seal,
-        SealRequirement::Always | SealRequirement::Signed
-    );
+    let required = general.require_seal == SealRequirement::Always;
     let sealed = required || !matches!(cache.seal.get(), None | Some(Ok(None)));
     Ok(InspectedBaseline {
         path,

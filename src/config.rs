@@ -400,8 +400,6 @@ pub enum SealRequirement {
     IfPresent,
     /// There must be one.
     Always,
-    /// There must be one with a good signature.
-    Signed,
     /// Seals are not looked at.
     Never,
 }
@@ -423,7 +421,7 @@ pub struct Agent {
     pub max_memory_size: u64,
     /// The line between the two domains of its memory.
     pub separator: String,
-    /// How often its timer runs, not checked here.
+    /// Text of `every`, which has no effect in this version.
     pub timer_interval: Option<String>,
     /// The line of its section header.
     pub section_line: usize,

@@ -138,7 +138,7 @@ const ACCEPT_DEGRADED_SHAPE: ValueShape = ValueShape::ChoiceList(&[
     SftpExtension::Fsync.as_str(),
     ACCEPT_IN_PLACE,
 ]);
-const SEAL_SHAPE: ValueShape = ValueShape::Choice(&["if-present", "always", "signed", "never"]);
+const SEAL_SHAPE: ValueShape = ValueShape::Choice(&["if-present", "always", "never"]);
 
 /// Every key there is, in the order of `config show`.
 #[rustfmt::skip]
@@ -153,7 +153,7 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::General, "fleet_tag", ValueShape::Text, "", "a mark such as PROD in the header of every screen"),
     optional_key(SectionKind::General, "protect", PROTECT_SHAPE, "none", "typed: confirmed on screen by typing the agent's name; readonly: resets are refused"),
     optional_key(SectionKind::General, "require_seal", SEAL_SHAPE, "if-present", "what a seal must be like for a baseline to be pushed"),
-    optional_key(SectionKind::General, "seal_signers", ValueShape::File, "", "an OpenSSH allowed-signers file outside the agents' reach"),
+    optional_key(SectionKind::General, "seal_signers", ValueShape::File, "", "no effect in this version"),
     optional_key(SectionKind::General, "local_timeout", TIMEOUT_SHAPE, "30", "seconds until a file system of this machine counts as not answering"),
     optional_key(SectionKind::General, "remote_timeout", TIMEOUT_SHAPE, "15", "seconds until a remote host counts as not answering"),
     optional_key(SectionKind::General, "remote_poll", POLL_SHAPE, "10", "seconds between two looks at a remote memory"),
@@ -171,11 +171,29 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::AnyAgent, "protect", PROTECT_SHAPE, "", "as in [general], for this agent"),
     optional_key(SectionKind::AnyAgent, "max_memory_size", SIZE_SHAPE, "", "as in [general], for this agent"),
     optional_key(SectionKind::AnyAgent, "separator", ValueShape::Separator, "", "as in [general], for this agent"),
-    optional_key(SectionKind::AnyAgent, "every", ValueShape::Text, "", "how often the agent's timer runs, such as 3h"),
+    optional_key(SectionKind::AnyAgent, "every", ValueShape::Text, "", "no effect in this version"),
     optional_key(SectionKind::RemoteAgent, "remote_poll", POLL_SHAPE, "", "as in [general], for this agent"),
     optional_key(SectionKind::RemoteAgent, "remote_timeout", TIMEOUT_SHAPE, "", "as in [general], for this agent's host: of several the longest holds"),
     optional_key(SectionKind::AnyAgent, "accept_weaker", ACCEPT_DEGRADED_SHAPE, "", "weaker promises: what its host's SFTP server may lack, such as fsync; in-place for a memory that is a mount point"),
 ];
+
+/// Keys that are read and change nothing in this version, and what to do instead.
+pub(super) const KEYS_WITHOUT_EFFECT: &[(&str, &str)] = &[
+    (
+        "every",
+        "remove it; schedule resets with cron or a systemd timer",
+    ),
+    (
+        "seal_signers",
+        "remove it; `require_seal = always` checks baselines without signatures",
+    ),
+];
+
+/// Words that a later version may accept, and what to do until then.
+const UNSUPPORTED_CHOICES: &[(&str, &str)] = &[(
+    "signed",
+    "this version cannot check signatures; write `always`",
+)];
 
 /// The original's name of a key, and ours.
 const KEY_ALIASES: &[(&str, &str)] = &[("remote_scp_timeout", "remote_timeout")];
@@ -533,10 +551,15 @@ fn parse_choice(text: &str, words: &[&str]) -> Result<KeyValue, KeyFault> {
     if words.contains(&text) {
         return Ok(KeyValue::Text(text.to_string()));
     }
-    Err((
-        format!("must be one of {}, not `{text}`", words.join(", ")),
-        closest_match(text, words.iter().copied()).map(|word| format!("did you mean `{word}`?")),
-    ))
+    let unsupported = UNSUPPORTED_CHOICES.iter().find(|(word, _)| *word == text);
+    let hint = match unsupported {
+        Some((_, hint)) => Some((*hint).to_string()),
+        None => {
+            closest_match(text, words.iter().copied()).map(|word| format!("did you mean `{word}`?"))
+        }
+    };
+    let fault = format!("must be one of {}, not `{text}`", words.join(", "));
+    Err((fault, hint))
 }
 
 fn parse_choice_list(text: &str, words: &[&str]) -> Result<KeyValue, KeyFault> {

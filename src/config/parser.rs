@@ -11,7 +11,8 @@ use crate::invocation::Invocation;
 
 use super::ini::{self, Diagnostics, IniItem, SourceLine};
 use super::keys::{
-    CONFIG_KEYS, KeyValue, PathBases, SectionKind, ValueShape, canonical_key, closest_match,
+    CONFIG_KEYS, KEYS_WITHOUT_EFFECT, KeyValue, PathBases, SectionKind, ValueShape, canonical_key,
+    closest_match,
 };
 use super::{
     ACCEPT_IN_PLACE, Agent, Config, ConfigEnvironment, ConfigErrors, DiagnosticLevel,
@@ -79,6 +80,15 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
             let kind = reader.agent_kind(&slots);
             reader.check_required_keys(section, &slots, kind);
             agent_sections.push((section, kind, slots));
+        } else {
+            let message = format!(
+                "the section [{}] has no effect in this version",
+                section.name
+            );
+            let hint = Some("remove it, or comment it out".to_string());
+            reader
+                .diagnostics
+                .add_warning(&section.source, message, hint);
         }
     }
     // With errors it may have some.
@@ -468,6 +478,7 @@ impl ConfigReader<'_> {
     ) {
         for doc in CONFIG_KEYS.iter().filter(|doc| doc.is_allowed_in(kind)) {
             let key = doc.name;
+            let without_effect = KEYS_WITHOUT_EFFECT.iter().find(|(name, _)| *name == key);
             let is_required = doc.is_required && doc.section.has_effect_in(kind);
             let missing_key_hint = || Some(format!("add `{key} = …`: {}", doc.description));
             match slots.get(key) {
@@ -496,6 +507,13 @@ impl ConfigReader<'_> {
                     let hint = "remove it, or add remote_host and remote_memory".to_string();
                     self.diagnostics.add_warning(spot, message, Some(hint));
                 }
+                Some(KeySlot::Set(_, spot)) => {
+                    if let Some((_, hint)) = without_effect {
+                        let message = format!("`{key}` has no effect in this version");
+                        let hint = Some((*hint).to_string());
+                        self.diagnostics.add_warning(spot, message, hint);
+                    }
+                }
                 _ => {}
             }
         }
@@ -510,13 +528,6 @@ impl ConfigReader<'_> {
                 self.diagnostics
                     .add_warning(spot, message, Some("remove it".to_string()));
             }
-        }
-        if let Some(KeySlot::Set(KeyValue::Text(word), spot)) = slots.get("require_seal")
-            && word == "signed"
-        {
-            let message = "this version cannot check signatures yet, so it refuses every reset";
-            let hint = "use require_seal=always".to_string();
-            self.diagnostics.add_warning(spot, message, Some(hint));
         }
     }
 
@@ -647,7 +658,6 @@ impl ResolvedSection {
             protect: self.protect_level(),
             require_seal: match self.text("require_seal").as_deref() {
                 Some("always") => SealRequirement::Always,
-                Some("signed") => SealRequirement::Signed,
                 Some("never") => SealRequirement::Never,
                 _ => SealRequirement::IfPresent,
             },

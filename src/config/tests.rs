@@ -601,6 +601,24 @@ fn number_unit_is_interpreted_only_in_hint() {
 }
 
 #[test]
+fn settings_without_effect_are_warnings_at_their_line() {
+    let text = "[general]\nseal_signers=/s\n[a]\nmemory_file=/a.md\nbaseline=a.md\nevery=3h\n[lint]\nx=y\n[alerts]\n";
+    let warnings = valid_config(text).warnings;
+    let lines: Vec<Option<usize>> = warnings.iter().map(|it| it.line).collect();
+    assert_eq!(lines, [Some(2), Some(6), Some(7), Some(9)]);
+    for warning in &warnings {
+        let text = warning.to_string();
+        assert!(text.contains("has no effect in this version"), "{text}");
+    }
+}
+
+#[test]
+fn signatures_cannot_be_required() {
+    let found = error_lines("[general]\nrequire_seal=signed");
+    assert!(found[0].contains("cannot check signatures"), "{found:?}");
+}
+
+#[test]
 fn every_keyword_parses_to_its_variant() {
     for (word, protect) in [
         ("none", ProtectLevel::None),
@@ -613,7 +631,6 @@ fn every_keyword_parses_to_its_variant() {
     for (word, seal) in [
         ("if-present", SealRequirement::IfPresent),
         ("always", SealRequirement::Always),
-        ("signed", SealRequirement::Signed),
         ("never", SealRequirement::Never),
     ] {
         let config = valid_config(&format!("[general]\nrequire_seal={word}"));
