@@ -626,7 +626,7 @@ fn entry_gone_error(path: &Path) -> Error {
 }
 
 /// Whether this process may set the owner and mode of a file.
-/// An entry that is being written. Dropped before [`EntryDraft::sync`], it leaves
+/// An entry that is being written. Dropped before [`EntryDraft::finish`], it leaves
 /// nothing behind.
 pub struct EntryDraft {
     subdir: PathBuf,
