@@ -16,6 +16,7 @@ mod manual;
 pub mod output;
 mod reset_and_undo;
 mod status;
+mod usage;
 mod verify;
 
 use std::ffi::OsString;
@@ -30,6 +31,7 @@ use crate::clock;
 use crate::config::{self, Config, ConfigEnvironment};
 use crate::console::terminal::TerminalFeatures;
 use crate::console::{self, preferences, view_state};
+use crate::debug_log;
 use crate::demo;
 use crate::digest::Digest;
 use crate::engine::{Engine, EngineSetup, Trigger, UndoMode};
@@ -41,6 +43,7 @@ use crate::transport::sftp::PerHostTransports;
 use crate::transport::sftp::askpass::PromptBroker;
 use crate::transport::sftp::ssh::{Connector, SshConnector};
 use output::{ColorChoice, CommandError, Output, OutputSettings};
+use usage::{missing_verb_error, print_clap_error};
 
 /// The end of every help text: a contract with scripts and timers.
 const EXIT_CODES: &str = "\
@@ -62,6 +65,8 @@ pub struct Environment {
     pub env: ConfigEnvironment,
     /// The operator's user name, for the ledger.
     pub user: String,
+    /// The file of the debug log, unless a flag names another.
+    pub debug_log: Option<PathBuf>,
     /// Where temporary directories are made.
     pub temp_directory: PathBuf,
     /// The editor, the pager and the clipboard.
@@ -144,6 +149,9 @@ struct GlobalFlags {
     /// Prints neither progress nor warnings
     #[arg(short, long, global = true)]
     quiet: bool,
+    /// Appends what the program does, and how long it takes, to this file
+    #[arg(long, global = true, value_name = "FILE")]
+    debug_log: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Args)]
@@ -402,6 +410,14 @@ pub fn run(
     settings.is_quiet = cli.global.quiet;
     settings.color_choice = cli.global.color;
     let mut out = Output::new(settings);
+    let debug_log = cli.global.debug_log.as_ref().or(world.debug_log.as_ref());
+    if let Some(path) = debug_log
+        && let Err(error) = debug_log::start(&world.env.cwd.join(path))
+    {
+        let kind = error.kind();
+        out.print_command_error(&error.into());
+        return Some(kind);
+    }
     let mut context = CommandContext {
         environment: world,
         config_flag: cli.global.config,
@@ -415,78 +431,6 @@ pub fn run(
             Some(failure.error.kind())
         }
     }
-}
-
-/// That a command with verbs was called without one, as a sentence: clap answers
-/// with the help, which is right for people only.
-fn missing_verb_error(error: &clap::Error, arguments: &[OsString]) -> Option<Error> {
-    use clap::error::{ContextKind, ContextValue, ErrorKind};
-    let reparse_error = match error.kind() {
-        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            let mut cli = Cli::command();
-            let names: Vec<String> = cli
-                .get_subcommands()
-                .filter(|verb| verb.has_subcommands())
-                .map(|verb| verb.get_name().to_string())
-                .collect();
-            for name in names {
-                cli = cli.mut_subcommand(name, |verb| verb.arg_required_else_help(false));
-            }
-            cli.try_get_matches_from(arguments).err()
-        }
-        _ => None,
-    };
-    let error = reparse_error.as_ref().unwrap_or(error);
-    match (
-        error.kind(),
-        error.get(ContextKind::InvalidSubcommand),
-        error.get(ContextKind::ValidSubcommand),
-    ) {
-        (
-            ErrorKind::MissingSubcommand,
-            Some(ContextValue::String(command)),
-            Some(ContextValue::Strings(verbs)),
-        ) => {
-            let verbs = verbs.join(", ");
-            let message = format!("`{command}` needs one of its commands: {verbs}");
-            Some(
-                Error::new(crate::error::ErrorKind::User, message)
-                    .with_hint(format!("`{command} --help` shows them")),
-            )
-        }
-        _ => None,
-    }
-}
-
-/// Prints what clap has to say: help, the version, or what is wrong.
-fn print_clap_error(error: &clap::Error, settings: OutputSettings) -> Option<ErrorKind> {
-    let mut out = Output::new(settings);
-    let text = error.render().to_string();
-    if !error.use_stderr() {
-        let printed = out.print_usage(&text, false);
-        return printed.err().map(|error| error.kind());
-    }
-    if settings.is_json {
-        let text = text.trim_start_matches("error: ");
-        let (message, tips) = text.split_once("\n\n").unwrap_or((text, ""));
-        let message: Vec<&str> = message.split_whitespace().collect();
-        let message = message.join(" ");
-        let mut error = Error::new(ErrorKind::User, message);
-        if let Some(tip) = tips
-            .lines()
-            .find_map(|line| line.trim().strip_prefix("tip: "))
-        {
-            error = error.with_hint(tip);
-        }
-        out.print_command_error(
-            &error
-                .with_hint("`memory-shepherd --help` shows the usage")
-                .into(),
-        );
-        return Some(ErrorKind::User);
-    }
-    let printed = out.print_usage(&text, true);
-    Some(printed.map_or_else(|error| error.kind(), |()| ErrorKind::User))
 }
 
 impl CommandContext<'_> {

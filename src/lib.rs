@@ -11,6 +11,7 @@
 //! | [`untrusted`] | the one way foreign bytes become visible text |
 //! | [`console`] | the screens: a pure model and update, a view, and the wiring |
 //! | [`cli`] | the verbs, and two printers: text and JSON |
+//! | [`debug_log`] | what the program does, for an engineer; off by default |
 //! | [`demo`] | the example fleet, with a host of its own |
 //! | [`error`], [`digest`], [`clock`], [`secret`], [`invocation`] | words that all of them use |
 //!
@@ -26,6 +27,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod console;
+pub mod debug_log;
 pub mod demo;
 pub mod diff;
 pub mod digest;

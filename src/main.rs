@@ -47,6 +47,8 @@ fn read_environment() -> Environment {
             uid,
         },
         user: user.unwrap_or_else(|| uid.to_string()),
+        debug_log: path_variable("MEMORY_SHEPHERD_DEBUG_LOG")
+            .filter(|path| !path.as_os_str().is_empty()),
         temp_directory: env::temp_dir(),
         external_tools: ExternalTools::from_variables(env::temp_dir(), |name| env::var_os(name)),
         runtime_directory: path_variable("XDG_RUNTIME_DIR")

@@ -202,6 +202,7 @@ impl EffectRunner {
 
     /// Carries out an effect that concerns the engine.
     pub fn execute(&mut self, effect: Effect) {
+        tracing::debug!(effect = effect_name(&effect), "effect");
         // A worker that is gone has said so by itself.
         let workers = &mut self.workers;
         match effect {
@@ -437,6 +438,13 @@ impl EffectRunner {
 }
 
 /// Whether a run has not ended yet. A panic in it is its end, too.
+/// The variant of an effect, without what it carries.
+fn effect_name(effect: &Effect) -> String {
+    let text = format!("{effect:?}");
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric());
+    text[..end.unwrap_or(text.len())].to_string()
+}
+
 fn is_run_active(run: &RunHandle) -> bool {
     matches!(run.try_recv(), Err(TryRecvError::Empty))
 }
@@ -542,6 +550,7 @@ fn run_engine_jobs(engine: &Engine, queue: &Receiver<EngineJob>, messages: &Send
         }
         let message = match job {
             EngineJob::ReloadConfig(reader) => {
+                let _span = tracing::debug_span!("reload config").entered();
                 let path = &engine.config().path;
                 let digest = wait_for_settled_digest(engine.clock(), path);
                 let mut known = reader

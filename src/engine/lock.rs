@@ -273,6 +273,7 @@ impl Engine {
         let Some(end) = self.lock_deadline else {
             return Ok(LockQueue { _permits: places });
         };
+        let _span = tracing::debug_span!("wait for locks").entered();
         let mut agents: Vec<&str> = agents.into_iter().collect();
         // Everybody in the same order, each place once.
         agents.sort_unstable();

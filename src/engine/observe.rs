@@ -325,6 +325,7 @@ impl ObservationSubject<'_> {
 impl Engine {
     /// Looks at an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
+        let _span = tracing::debug_span!("observe", agent = agent.name).entered();
         let baselines = Mutex::new(BaselineCache::new(self.config()));
         let subject = self.prepare_subject(agent, &baselines);
         let look = self.observe_memory(&subject, false);
@@ -354,6 +355,12 @@ impl Engine {
         let Some(first) = agents.first() else {
             return Vec::new();
         };
+        let _span = tracing::debug_span!(
+            "observe host",
+            host = host_name(first),
+            agents = agents.len()
+        )
+        .entered();
         let transport = self.transport_for(&first.location);
         let baselines = Mutex::new(BaselineCache::new(self.config()));
         let subjects = agents

@@ -108,10 +108,12 @@ impl Engine {
         progress: ProgressCallback<'_>,
     ) -> RunReport {
         let began = self.clock().instant();
+        let id = new_run_id();
+        let _span = tracing::debug_span!("run", id, operation = ?plan.operation).entered();
         let run = Run {
             engine: self,
             plan,
-            id: new_run_id(),
+            id,
             is_bound: bound,
             cancel,
             replacing_permit: Mutex::default(),
@@ -375,6 +377,7 @@ impl<'a> Run<'a> {
     }
 
     fn report_stage(&self, agent: &str, stage: RunStage) {
+        tracing::debug!(run = self.id, agent, ?stage, "step");
         self.report_progress(RunProgress::Stage(agent.to_string(), stage));
     }
 

@@ -2,6 +2,7 @@
 //! What the engine does with agents is tested elsewhere; here it is only that
 //! the wires lead where they should.
 
+mod debug_log;
 mod doctor;
 mod exit_code;
 mod goldens;

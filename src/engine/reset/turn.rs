@@ -130,6 +130,7 @@ impl<'a> Run<'a> {
     }
 
     pub(super) fn lock_agent(&self, agent: &Agent) -> Result<AgentLock, Error> {
+        let _span = tracing::debug_span!("lock", agent = agent.name).entered();
         loop {
             let holder = LockHolder {
                 pid: std::process::id(),

@@ -209,6 +209,7 @@ impl HostConnection {
         let lost = state.ended_client.take();
         drop(state);
         drop(lost);
+        tracing::debug!(host = self.host.authority(), "connect");
         let dialed = self.connector.connect(&self.host);
         let child = dialed.as_ref().ok().and_then(|it| it.child.as_ref());
         let Some(call) = child.and_then(SshChild::attempt).cloned() else {

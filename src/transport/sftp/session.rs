@@ -260,7 +260,9 @@ impl Session {
             extensions: ServerExtensions::default(),
             limits: Mutex::default(),
         };
+        let greeting = tracing::debug_span!("wait for greeting").entered();
         held.extensions = held.shared.wait_for_version()?;
+        drop(greeting);
         let session = Session(Arc::new(held));
         if session.extensions().limits {
             let asked = session.send_batch(vec![Request::Limits]);

@@ -448,6 +448,7 @@ impl PipeOwner {
     }
 
     fn end_session(&mut self, why: CloseReason) {
+        tracing::debug!(reason = ?why, greeted = self.has_greeted, "session ended");
         // The input first: ssh ends by itself when it sees the end of it.
         self.input = None;
         self.output = None;

@@ -1,0 +1,81 @@
+//! What clap has to say about a command line, as text or as JSON.
+
+use std::ffi::OsString;
+
+use clap::CommandFactory;
+
+use super::Cli;
+use super::output::{Output, OutputSettings};
+use crate::error::{Error, ErrorKind};
+
+/// That a command with verbs was called without one, as a sentence: clap answers
+/// with the help, which is right for people only.
+pub(super) fn missing_verb_error(error: &clap::Error, arguments: &[OsString]) -> Option<Error> {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let reparse_error = match error.kind() {
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            let mut cli = Cli::command();
+            let names: Vec<String> = cli
+                .get_subcommands()
+                .filter(|verb| verb.has_subcommands())
+                .map(|verb| verb.get_name().to_string())
+                .collect();
+            for name in names {
+                cli = cli.mut_subcommand(name, |verb| verb.arg_required_else_help(false));
+            }
+            cli.try_get_matches_from(arguments).err()
+        }
+        _ => None,
+    };
+    let error = reparse_error.as_ref().unwrap_or(error);
+    match (
+        error.kind(),
+        error.get(ContextKind::InvalidSubcommand),
+        error.get(ContextKind::ValidSubcommand),
+    ) {
+        (
+            ErrorKind::MissingSubcommand,
+            Some(ContextValue::String(command)),
+            Some(ContextValue::Strings(verbs)),
+        ) => {
+            let verbs = verbs.join(", ");
+            let message = format!("`{command}` needs one of its commands: {verbs}");
+            Some(
+                Error::new(crate::error::ErrorKind::User, message)
+                    .with_hint(format!("`{command} --help` shows them")),
+            )
+        }
+        _ => None,
+    }
+}
+
+/// Prints what clap has to say: help, the version, or what is wrong.
+pub(super) fn print_clap_error(error: &clap::Error, settings: OutputSettings) -> Option<ErrorKind> {
+    let mut out = Output::new(settings);
+    let text = error.render().to_string();
+    if !error.use_stderr() {
+        let printed = out.print_usage(&text, false);
+        return printed.err().map(|error| error.kind());
+    }
+    if settings.is_json {
+        let text = text.trim_start_matches("error: ");
+        let (message, tips) = text.split_once("\n\n").unwrap_or((text, ""));
+        let message: Vec<&str> = message.split_whitespace().collect();
+        let message = message.join(" ");
+        let mut error = Error::new(ErrorKind::User, message);
+        if let Some(tip) = tips
+            .lines()
+            .find_map(|line| line.trim().strip_prefix("tip: "))
+        {
+            error = error.with_hint(tip);
+        }
+        out.print_command_error(
+            &error
+                .with_hint("`memory-shepherd --help` shows the usage")
+                .into(),
+        );
+        return Some(ErrorKind::User);
+    }
+    let printed = out.print_usage(&text, true);
+    Some(printed.map_or_else(|error| error.kind(), |()| ErrorKind::User))
+}

@@ -1,0 +1,90 @@
+//! The debug log: what the program does and how long it takes, for an engineer who looks
+//! for a hang or a slow host. Off unless `main` or the command line names a file.
+//!
+//! Events name agents, hosts, steps and durations, never the bytes of a memory, a secret
+//! or an answer. Whatever a host or an agent wrote becomes visible text on the way out.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Mutex;
+
+use rustix::fs::OFlags;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
+
+use crate::error::{Error, ErrorKind, Result, describe_io_error};
+use crate::untrusted;
+
+/// Writes the events of this process to a file from now on, behind what it holds.
+///
+/// A new file can be read by its owner alone; a symlink is not followed.
+///
+/// # Errors
+/// The file cannot be opened, or a debug log is open already.
+pub fn start(path: &Path) -> Result<()> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+        .map_err(|error| open_error(path, &describe_io_error(&error)))?;
+    tracing_subscriber::fmt()
+        .with_writer(Mutex::new(LineWriter(file)))
+        .with_ansi(false)
+        .with_max_level(LevelFilter::DEBUG)
+        .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE)
+        .with_thread_names(true)
+        .try_init()
+        .map_err(|error| open_error(path, &error.to_string()))
+}
+
+fn open_error(path: &Path, reason: &str) -> Error {
+    let message = format!("cannot write the debug log {}: {reason}", path.display());
+    Error::new(ErrorKind::Host, message)
+        .with_hint("name another file, or leave out --debug-log and MEMORY_SHEPHERD_DEBUG_LOG")
+}
+
+/// Turns each event into one line of visible text.
+struct LineWriter(File);
+
+impl Write for LineWriter {
+    /// The subscriber writes an event, which ends with a line feed, in one call.
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = event.strip_suffix(b"\n").unwrap_or(event);
+        let mut line = untrusted::visible_line(text);
+        line.push('\n');
+        self.0.write_all(line.as_bytes())?;
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn event_is_one_line_of_visible_text() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("log");
+        let mut writer = LineWriter(File::create(&path).unwrap());
+        let escape = char::from(27);
+        let event = format!("host=a{escape}[2Jb\nforged line\u{202e}\n");
+        writer.write_all(event.as_bytes()).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text:?}");
+        assert!(
+            !text.contains(escape) && !text.contains('\u{202e}'),
+            "{text:?}"
+        );
+    }
+}
