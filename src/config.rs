@@ -450,7 +450,7 @@ pub enum MemoryLocation {
     },
 }
 
-/// What `accept_weaker` calls writing a memory that is a mount point where it is.
+/// What `accept_degraded` calls writing a memory that is a mount point where it is.
 pub const ACCEPT_IN_PLACE: &str = "in-place";
 
 /// An extension of SFTP, OpenSSH's, without which replacing a memory promises
@@ -482,7 +482,7 @@ impl SftpExtension {
         }
     }
 
-    /// What is weaker without it, wherever that is told.
+    /// The degradation without it, in the words of every message.
     pub const fn degradation(self) -> &'static str {
         match self {
             SftpExtension::PosixRename => {
@@ -512,9 +512,8 @@ impl MemoryLocation {
         match self {
             MemoryLocation::Local { .. } => &[],
             MemoryLocation::Remote {
-                accept_degraded: accept_weaker,
-                ..
-            } => accept_weaker,
+                accept_degraded, ..
+            } => accept_degraded,
         }
     }
 

@@ -43,7 +43,7 @@ impl Document for DryRunDocument {
         }
         printer.write_table(&rows)?;
         for text in plan.degradations() {
-            printer.write_line(&[(OutputRole::Warn, "weaker: "), (OutputRole::Plain, text)])?;
+            printer.write_line(&[(OutputRole::Warn, "degraded: "), (OutputRole::Plain, text)])?;
         }
         let rows: Vec<_> = plan
             .skipped

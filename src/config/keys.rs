@@ -174,7 +174,7 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::AnyAgent, "every", ValueShape::Text, "", "no effect in this version"),
     optional_key(SectionKind::RemoteAgent, "remote_poll", POLL_SHAPE, "", "as in [general], for this agent"),
     optional_key(SectionKind::RemoteAgent, "remote_timeout", TIMEOUT_SHAPE, "", "as in [general], for this agent's host: of several the longest holds"),
-    optional_key(SectionKind::AnyAgent, "accept_weaker", ACCEPT_DEGRADED_SHAPE, "", "weaker promises: what its host's SFTP server may lack, such as fsync; in-place for a memory that is a mount point"),
+    optional_key(SectionKind::AnyAgent, "accept_degraded", ACCEPT_DEGRADED_SHAPE, "", "degraded promises accepted: what its host's SFTP server may lack, such as fsync; in-place for a memory that is a mount point"),
 ];
 
 /// Keys that are read and change nothing in this version, and what to do instead.
@@ -195,15 +195,18 @@ const UNSUPPORTED_CHOICES: &[(&str, &str)] = &[(
     "this version cannot check signatures; write `always`",
 )];
 
-/// The original's name of a key, and ours.
-const KEY_ALIASES: &[(&str, &str)] = &[("remote_scp_timeout", "remote_timeout")];
+/// Other accepted names of keys, and the name here: the original tool's, and former ones.
+const KEY_ALIASES: &[(&str, &str)] = &[
+    ("remote_scp_timeout", "remote_timeout"),
+    ("accept_weaker", "accept_degraded"),
+];
 
 /// Every key of the config, for the documentation.
 pub fn keys() -> &'static [KeySpec] {
     CONFIG_KEYS
 }
 
-/// Our name of a key.
+/// Returns the name here of a key that may be written by another name.
 pub(super) fn canonical_key(key: &str) -> &str {
     let alias = KEY_ALIASES.iter().find(|(theirs, _)| *theirs == key);
     alias.map_or(key, |(_, ours)| *ours)

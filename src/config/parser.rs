@@ -517,14 +517,14 @@ impl ConfigReader<'_> {
                 _ => {}
             }
         }
-        if let Some(KeySlot::Set(KeyValue::Text(words), spot)) = slots.get("accept_weaker") {
+        if let Some(KeySlot::Set(KeyValue::Text(words), spot)) = slots.get("accept_degraded") {
             let (where_it_runs, has_no_effect): (_, &dyn Fn(&&str) -> bool) = match kind {
                 SectionKind::LocalAgent => ("on this machine", &|word| *word != ACCEPT_IN_PLACE),
                 _ => ("on another host", &|word| *word == ACCEPT_IN_PLACE),
             };
             for word in words.split(", ").filter(has_no_effect) {
                 let message =
-                    format!("`accept_weaker = {word}` does nothing for an agent {where_it_runs}");
+                    format!("`accept_degraded = {word}` does nothing for an agent {where_it_runs}");
                 self.diagnostics
                     .add_warning(spot, message, Some("remove it".to_string()));
             }
@@ -683,11 +683,11 @@ impl ResolvedSection {
                 },
                 memory: self.path("remote_memory").unwrap_or_default(),
                 poll_seconds: self.number("remote_poll").unwrap_or_default(),
-                accept_degraded: self.extension_list("accept_weaker"),
+                accept_degraded: self.extension_list("accept_degraded"),
             },
             _ => MemoryLocation::Local {
                 memory: self.path("memory_file").unwrap_or_default(),
-                accept_in_place: self.has_word("accept_weaker", ACCEPT_IN_PLACE),
+                accept_in_place: self.has_word("accept_degraded", ACCEPT_IN_PLACE),
             },
         };
         Agent {

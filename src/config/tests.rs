@@ -482,10 +482,10 @@ fn remote_path_is_kept_as_written() {
 }
 
 #[test]
-fn accept_weaker_parses_a_list() {
+fn accept_degraded_parses_a_list() {
     let with = |list: &str| {
         let text = format!(
-            "[r]\nremote_host=h\nremote_memory=m.md\nbaseline=r.md\naccept_weaker={list}\n"
+            "[r]\nremote_host=h\nremote_memory=m.md\nbaseline=r.md\naccept_degraded={list}\n"
         );
         parse(text.as_bytes(), Path::new("/srv/fleet/a.conf"), &test_env())
     };
@@ -502,15 +502,25 @@ fn accept_weaker_parses_a_list() {
     );
     for list in ["fsync,", "fsync posix-rename", "all", "fsync@openssh.com"] {
         let problems = with(list).unwrap_err().to_string();
-        assert!(problems.contains("accept_weaker"), "{list}: {problems}");
+        assert!(problems.contains("accept_degraded"), "{list}: {problems}");
     }
 }
 
 #[test]
-fn accept_weaker_of_other_location_warns() {
+fn accept_weaker_is_read_as_accept_degraded() {
+    let config = valid_config(
+        "[r]\nremote_host=h\nremote_memory=m.md\nbaseline=r.md\naccept_weaker=fsync\n",
+    );
+    let location = &config.agents[0].location;
+    assert_eq!(location.accept_degraded(), [SftpExtension::Fsync]);
+    assert_eq!(config.warnings, []);
+}
+
+#[test]
+fn accept_degraded_of_other_location_warns() {
     let with = |place: &str, list: &str| {
         valid_config(&format!(
-            "[r]\n{place}\nbaseline=r.md\naccept_weaker={list}\n"
+            "[r]\n{place}\nbaseline=r.md\naccept_degraded={list}\n"
         ))
     };
     let warnings = |config: &Config| {

@@ -6,11 +6,11 @@ use crate::config::{ACCEPT_IN_PLACE, Agent, SftpExtension};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::{MemoryDirectory, SwapForecast};
 
-/// What is weaker wherever a memory is reached over SFTP, whoever serves it.
+/// The degradations of every memory that is reached over SFTP, whatever the server.
 pub(super) const SFTP_DEGRADATIONS: &str = "on other hosts a memory is absent for a moment, loses extended \
      attributes and access lists, and two looks take the place of a lease on open files";
 
-/// Returns what is weaker where a memory is written in place, for people; none where it
+/// Describes the degradation of a memory that is written in place; none where it
 /// can be replaced.
 ///
 /// # Errors
@@ -28,7 +28,7 @@ pub fn in_place_degradation(agent: &Agent, outlook: &SwapForecast) -> Result<Opt
             let message =
                 format!("{memory} is a mount point of its own, so nothing can replace it");
             let hint = format!(
-                "mount its directory instead; `accept_weaker = {ACCEPT_IN_PLACE}` in [{}] has it written \
+                "mount its directory instead; `accept_degraded = {ACCEPT_IN_PLACE}` in [{}] has it written \
                  where it is, which is not crash-safe",
                 agent.name
             );
@@ -59,7 +59,7 @@ pub(super) fn accepted_degradations(
             list(&|it| it.degradation().to_string()),
         );
         let hint = format!(
-            "OpenSSH's server has them, unless sshd_config denies them; `accept_weaker = {}` in [{}] accepts it",
+            "OpenSSH's server has them, unless sshd_config denies them; `accept_degraded = {}` in [{}] accepts it",
             list(&|it| it.as_str().to_string()),
             agent.name
         );

@@ -16,7 +16,7 @@ const PATH_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// Agents of this machine whose memory no reset can replace, for want of another
-    /// `memory_file` or of `accept_weaker`, each with the reason.
+    /// `memory_file` or of `accept_degraded`, each with the reason.
     pub fn irreplaceable_memories(&self) -> Vec<(&Agent, Error)> {
         let mut found = self.local_agents_with_fault(|agent| {
             let mount_error = || {

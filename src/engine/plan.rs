@@ -522,12 +522,12 @@ impl Engine {
         let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
         let directory = self.open_directory(agent)?;
-        let mut weaker = degraded::accepted_degradations(agent, directory.as_ref())?;
+        let mut degradations = degraded::accepted_degradations(agent, directory.as_ref())?;
         if agent.location.host().is_some() {
-            weaker.insert(0, degraded::SFTP_DEGRADATIONS.to_string());
+            degradations.insert(0, degraded::SFTP_DEGRADATIONS.to_string());
         }
         let outlook = directory.forecast_swap();
-        weaker.extend(degraded::in_place_degradation(agent, &outlook)?);
+        degradations.extend(degraded::in_place_degradation(agent, &outlook)?);
         if let SwapForecast::Refused(error) = outlook {
             return Err(error);
         }
@@ -562,7 +562,7 @@ impl Engine {
                 || seen.observation.protection == Protection::Typed,
             protection: agent.protect.into(),
             notes,
-            degradations: weaker,
+            degradations,
             undone_run: None,
         })
     }

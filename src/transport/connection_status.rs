@@ -95,7 +95,7 @@ pub struct ServerFeature {
     pub name: &'static str,
     /// Whether this one can.
     pub is_available: bool,
-    /// What is weaker without it.
+    /// The degradation without it.
     pub degradation: &'static str,
     /// Replacing a memory relies on it, so that needs the operator's consent.
     pub needs_consent: bool,
@@ -105,7 +105,7 @@ impl ServerFeature {
     /// What it means that this one cannot.
     pub fn describe_missing(&self) -> String {
         let consent = match self.needs_consent {
-            true => "; nothing is reset there unless accept_weaker allows it",
+            true => "; nothing is reset there unless accept_degraded allows it",
             false => "",
         };
         format!("{}: {}{consent}", self.name, self.degradation)

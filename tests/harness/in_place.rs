@@ -34,7 +34,7 @@ impl MountedMemory {
         let mounted = MountedMemory::not_accepted();
         let config = mounted.scene.fleet.config_path();
         let mut config = fs::OpenOptions::new().append(true).open(config).unwrap();
-        config.write_all(b"accept_weaker = in-place\n").unwrap();
+        config.write_all(b"accept_degraded = in-place\n").unwrap();
         mounted
     }
 
@@ -119,7 +119,7 @@ fn mount_point_is_refused_unless_accepted() {
             "{words:?}: {}",
             output_text(&output)
         );
-        let hint = "`accept_weaker = in-place` in [scout]";
+        let hint = "`accept_degraded = in-place` in [scout]";
         assert!(
             output_text(&output).contains(hint),
             "{}",
@@ -134,7 +134,7 @@ fn mount_point_is_refused_unless_accepted() {
             output_text(&output)
         );
         assert!(
-            output_text(&output).contains("accept_weaker"),
+            output_text(&output).contains("accept_degraded"),
             "{}",
             output_text(&output)
         );

@@ -183,7 +183,7 @@ fn dry_run_lists_each_degradation_once() {
         limits: true,
     };
     let door = PortForward::listen(DemoHost::start(Path::new("/"), lacks).unwrap());
-    let accepts = "accept_weaker = posix-rename, hardlink, fsync";
+    let accepts = "accept_degraded = posix-rename, hardlink, fsync";
     let agents = ["ranger", "scout"];
     let site = RemoteSite::new(World::new(&[]), &agents, accepts, &door.ssh_script());
     let done = site.run_program(&["reset", "--all", "--dry-run"]);
@@ -191,7 +191,7 @@ fn dry_run_lists_each_degradation_once() {
     let said = String::from_utf8(done.stdout).unwrap();
     let lines: Vec<&str> = said
         .lines()
-        .filter(|it| it.starts_with("weaker: "))
+        .filter(|it| it.starts_with("degraded: "))
         .collect();
     assert_eq!(lines.len(), 4, "{said}");
     assert!(lines[0].contains("on other hosts a memory is absent for a moment"));
@@ -199,7 +199,7 @@ fn dry_run_lists_each_degradation_once() {
         let (name, without) = (lacks.as_str(), lacks.degradation());
         assert_eq!(
             *line,
-            format!("weaker: box lacks {name}@openssh.com: {without}")
+            format!("degraded: box lacks {name}@openssh.com: {without}")
         );
     }
 }

@@ -409,7 +409,7 @@ fn engine_lacking(lacks: &[&str], accepts: bool) -> (World, Engine) {
         true => {
             let memory = world.memory_path("ranger");
             let lines = format!(
-                "remote_host = box\nremote_memory = {}\nremote_timeout = 3600\naccept_weaker = {}",
+                "remote_host = box\nremote_memory = {}\nremote_timeout = 3600\naccept_degraded = {}",
                 memory.display(),
                 lacks.join(",")
             );
@@ -438,7 +438,7 @@ fn unaccepted_degradation_changes_nothing() {
         let names = ["ranger".to_string()];
         let plan = engine.plan_reset(&names, false).unwrap();
         assert!(plan.steps.is_empty(), "{plan:?}");
-        let key = format!("`accept_weaker = {}` in [ranger]", lacks.join(", "));
+        let key = format!("`accept_degraded = {}` in [ranger]", lacks.join(", "));
         let told = |text: &str| {
             assert!(
                 lacks

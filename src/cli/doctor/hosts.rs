@@ -1,5 +1,5 @@
 //! Hosts: whether they let us in, what ssh makes of its configuration for them,
-//! and what is weaker there.
+//! and which promises are degraded there.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -148,7 +148,7 @@ fn check_connection(report: &mut DoctorReport, status: &HostStatus, unreachable_
     }
 }
 
-/// What ssh makes of its configuration for a host, and what is weaker there.
+/// What ssh makes of its configuration for a host, and which promises are degraded there.
 fn check_ssh_settings(report: &mut DoctorReport, engine: &Engine, status: &HostStatus) {
     let name = &status.host.name;
     let contact = &status.connection;

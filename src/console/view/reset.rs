@@ -177,9 +177,9 @@ fn plan_footer(
             *last = truncate(&format!("{last} …"), room);
         }
     }
-    let weaker = degradation_lines(&view.plan, room, most - note.len());
-    let weaker = weaker.into_iter().map(|text| (text, Role::Warn));
-    weaker
+    let degradations = degradation_lines(&view.plan, room, most - note.len());
+    let degradations = degradations.into_iter().map(|text| (text, Role::Warn));
+    degradations
         .chain(note.into_iter().map(|text| (text, role)))
         .collect()
 }
@@ -195,7 +195,7 @@ fn degradation_lines(plan: &Plan, room: usize, max_lines: usize) -> Vec<String> 
         let more = format_count((lines.len() - max_lines + 1) as u64, "line");
         lines.truncate(max_lines.saturating_sub(1));
         lines.push(format!(
-            "… and {more} more of what is weaker: --dry-run prints all"
+            "… and {more} more: --dry-run prints all degradations"
         ));
     }
     lines

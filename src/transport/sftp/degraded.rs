@@ -1,7 +1,7 @@
 //! What a memory is replaced with, and what takes its place where the server
 //! lacks it. What that costs is told by [`SftpExtension::degradation`].
 //!
-//! | without | instead | which is weaker, because |
+//! | without | instead | the degradation |
 //! |---|---|---|
 //! | `posix-rename` | the protocol's own rename | servers make a link and remove the name: what comes to stand there in between goes with it |
 //! | `hardlink`, or a file system that has such links | the same | it is not to replace anything, and some servers do all the same |

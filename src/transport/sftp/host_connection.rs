@@ -508,7 +508,7 @@ impl Transport for SftpTransport {
     }
 }
 
-/// What the server announced, and what is weaker where it did not.
+/// What the server announced, and the degradation where it did not.
 fn server_features(has: &ServerExtensions) -> Vec<ServerFeature> {
     let all = [
         (

@@ -138,7 +138,7 @@ fn failing_hard_links_are_found_before_the_swap() {
         .assert_survives(server_without_hard_links(&away), "no hard links");
     assert_eq!(away.get(), 0, "the memory was taken away");
     let said = format!("{report:?}");
-    assert!(said.contains("accept_weaker = hardlink"), "{said}");
+    assert!(said.contains("accept_degraded = hardlink"), "{said}");
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn accepted_missing_hard_links_are_worked_around() {
         return;
     }
     let mut world = World::new(&[]).with_general(LONG_TIMEOUT);
-    add_remote_agent(&mut world, AGENT, "box\naccept_weaker = hardlink");
+    add_remote_agent(&mut world, AGENT, "box\naccept_degraded = hardlink");
     world.write_scratch(AGENT, "a note\n");
     let before = world.read_memory(AGENT);
     let away = SharedCount::default();

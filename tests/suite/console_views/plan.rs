@@ -84,7 +84,7 @@ fn degraded_plan_matches_snapshot() {
         }
         show_plan(console, "X", made);
     };
-    assert_view("plan_weaker", make);
+    assert_view("plan_degraded", make);
     for (columns, rows) in TERMINAL_SIZES {
         let mut console = fleet_of_every_state();
         console.send(Msg::Resized(columns, rows));
@@ -102,7 +102,10 @@ fn degraded_plan_matches_snapshot() {
     made.steps[0].degradations = DEGRADATIONS.map(str::to_string).to_vec();
     show_plan(&mut console, "X", made);
     let shown = rendered_text(&console, "terminal");
-    assert!(shown.contains("lines more of what is weaker"), "{shown}");
+    assert!(
+        shown.contains("more: --dry-run prints all degradations"),
+        "{shown}"
+    );
     assert!(shown.contains("docs-writer"), "{shown}");
 }
 
