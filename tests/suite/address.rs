@@ -1,5 +1,5 @@
-//! Records carry the address of the memory that they are about: an undo puts nothing
-//! back where it never was.
+//! Memory addresses in ledger records: an undo writes only to the memory that its
+//! record names.
 
 use std::fs;
 
@@ -8,8 +8,7 @@ use memory_shepherd::error::ErrorKind;
 
 use super::world::World;
 
-/// Two configs with an agent of the same name, each with a memory of its own, and
-/// one archive.
+/// Two configs that share an archive and an agent name, each with its own memory.
 fn two_configs() -> [World; 2] {
     let one = World::new(&["scout"]);
     let line = format!("archive_dir = {}", one.archive_directory().display());

@@ -1,14 +1,13 @@
-//! The dependency rules of the crate, kept by reading its sources: who may
-//! name which module or crate, who may read the environment and the clock, and
-//! who may write escape codes.
+//! Dependency rules of the crate, checked against its sources: which module may name
+//! which module or crate, read the environment and the clock, or write escape codes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use memory_shepherd::console::command::COMMAND_TABLE;
 
-/// Rooms below the console and the command line. They know neither, nor what
-/// these are made of.
+/// Modules below the console and the command line. They use neither of them, nor the
+/// crates of a user interface.
 const MODULES_BELOW_INTERFACE: &[&str] = &[
     "engine",
     "transport",
@@ -26,8 +25,7 @@ const MODULES_BELOW_INTERFACE: &[&str] = &[
     "untrusted",
 ];
 
-/// The part of the console that is computed and nothing else; with what is in a
-/// directory of the same name.
+/// The pure part of the console; each entry includes the directory of the same name.
 const PURE_CONSOLE_MODULES: &[&str] = &[
     "console/update.rs",
     "console/model.rs",
@@ -40,15 +38,16 @@ const PURE_CONSOLE_MODULES: &[&str] = &[
     "console/keymap.rs",
 ];
 
-/// A source file without what rules do not hold for.
+/// A source file, without the parts to which the rules do not apply.
 struct Source {
-    /// Without comments, strings and tests.
+    /// Text without comments, strings and tests.
     code: String,
-    /// Without comments and tests.
+    /// Text without comments and tests.
     text: String,
 }
 
-/// Blanks out comments, and strings unless `strings`; keeps line feeds.
+/// Replaces comments with blanks, and strings unless `strings` is set; keeps line
+/// feeds.
 fn blank_out_comments(source: &str, strings: bool) -> String {
     let mut out = String::new();
     let mut rest = source;
@@ -68,8 +67,8 @@ fn blank_out_comments(source: &str, strings: bool) -> String {
     out
 }
 
-/// Length of the comment, string or character at the beginning; of one
-/// character otherwise.
+/// Returns the length in bytes of the comment, string or character at the beginning,
+/// otherwise of one character.
 fn token_length(rest: &str) -> usize {
     let one = rest.chars().next().map_or(0, char::len_utf8);
     let until = |from: usize, end: &str| {
@@ -104,7 +103,7 @@ fn token_length(rest: &str) -> usize {
         return until(2, "\"");
     }
     if let Some(inner) = rest.strip_prefix('\'') {
-        // A lifetime has no quote behind its first character.
+        // A lifetime has no quote after its first character.
         let mut chars = inner.char_indices();
         let first = chars.next().map(|(_, c)| c);
         if first == Some('\\') {
@@ -128,7 +127,7 @@ impl Source {
     }
 }
 
-/// Lines that contain `word` as a word or path of its own.
+/// Returns the lines that contain `word` as a whole word or path.
 fn lines_with(text: &str, word: &str) -> Vec<usize> {
     let part = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     let whole = |line: &str| {
@@ -143,7 +142,7 @@ fn lines_with(text: &str, word: &str) -> Vec<usize> {
         .collect()
 }
 
-/// What sentences say of keys.
+/// Verbs that follow a key name in a sentence.
 const KEY_VERBS: &[&str] = &[
     "answers",
     "appends",
@@ -168,8 +167,8 @@ const KEY_VERBS: &[&str] = &[
     "tries",
 ];
 
-/// Sentences that name a default key which an operator may have changed, by their
-/// lines: "X plans a reset".
+/// Returns the lines with a sentence such as "X plans a reset": it names a default key,
+/// which an operator may have changed.
 fn default_key_mentions(text: &str) -> Vec<(usize, String)> {
     let fixed = ["Esc", "Enter", "y"];
     let keys = COMMAND_TABLE.iter().flat_map(|spec| spec.keys);
@@ -188,7 +187,7 @@ fn default_key_mentions(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// What a file breaks. `path` is below `src`.
+/// Returns the rules that a file breaks. `path` is relative to `src`.
 fn find_breaches(path: &str, source: &str) -> Vec<String> {
     let mut found = Vec::new();
     if path.ends_with("tests.rs") || path.contains("/tests/") {
@@ -273,7 +272,7 @@ fn find_breaches(path: &str, source: &str) -> Vec<String> {
     {
         found.push(format!("src/{path}: say what it is for"));
     }
-    // `untrusted` looks for them in order to show them.
+    // `untrusted` names these characters in order to show them.
     if !terminal && !matches!(path, "cli/output.rs" | "untrusted.rs") {
         let lower = source.text.to_lowercase();
         for escape in ["\\x1b", "\\u{1b}", "\\033", "0x1b", "\u{1b}"] {
@@ -326,7 +325,7 @@ fn sources_obey_dependency_rules() {
     assert!(found.is_empty(), "{}", found.join("\n"));
 }
 
-/// All that `tests` holds, one file after the other.
+/// Returns the concatenated sources of `tests`.
 fn collect_test_sources(directory: &Path, all: &mut String) {
     for item in fs::read_dir(directory).unwrap() {
         let path = item.unwrap().path();
@@ -338,7 +337,7 @@ fn collect_test_sources(directory: &Path, all: &mut String) {
     }
 }
 
-/// The tests that the tables of a page name in their last column.
+/// Returns the tests that the tables of a page name in their last column.
 fn proof_test_names(page: &str) -> Vec<&str> {
     let rows = page.lines().filter(|line| line.starts_with('|'));
     let proofs = rows.filter_map(|row| row.trim_end_matches('|').rsplit('|').next());
@@ -366,7 +365,7 @@ fn promised_proofs_name_existing_tests() {
     }
 }
 
-/// Each rule is broken once; and what only looks like a breach is none.
+/// Breaks each rule once, and checks that code which only resembles a breach passes.
 #[test]
 fn dependency_rule_breaches_are_detected() {
     let broken = [
@@ -448,7 +447,8 @@ fn dependency_rule_breaches_are_detected() {
     }
 }
 
-/// `skip.rs` writes past the capture of output, and `REQUIRE_TOOLS` refuses it.
+/// `skip.rs` writes past the capture of output, and `REQUIRE_TOOLS` turns a skip into a
+/// failure.
 #[test]
 fn tests_are_skipped_through_one_module() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

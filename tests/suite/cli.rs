@@ -1,6 +1,5 @@
-//! The command line as scripts and timers see it: exit codes, output, JSON.
-//! What the engine does with agents is tested elsewhere; here it is only that
-//! the wires lead where they should.
+//! The command line as scripts and timers use it: exit codes, output, JSON. Other
+//! modules test the engine; these tests check that each command calls it correctly.
 
 mod debug_log;
 mod doctor;
@@ -62,7 +61,7 @@ fn site_engine(site: &Site) -> Engine {
     })
 }
 
-/// The escape byte never gets out where somebody may look.
+/// Asserts that the escape byte never reaches output that a person may read.
 #[track_caller]
 fn assert_no_escape(text: &str) {
     assert!(!text.contains('\x1b'), "{text:?}");
@@ -164,7 +163,7 @@ mod original {
         let _ = run("/nowhere/x.conf", &["all"])
             .assert_code(2)
             .assert_stderr_has("$MEMORY_SHEPHERD_CONF");
-        // Also where the current directory has one.
+        // The current directory's config is not used either.
         let mut command = site.command();
         command.env("MEMORY_SHEPHERD_CONF", "nowhere.conf");
         let _ = site.run_command(command.arg("status")).assert_code(2);
@@ -243,7 +242,7 @@ mod plan {
         let _ = site.run(["config", "check"]);
         let _ = site.run(["config", "show"]);
         assert_eq!(site.snapshot_files(), before);
-        // What doctor tries out, it tries in a directory that it removes.
+        // `doctor` probes in a directory that it removes afterwards.
         let _ = site.run(["doctor"]).assert_code(0);
         assert!(site.snapshot_files().keys().eq(before.keys()));
     }
@@ -279,7 +278,7 @@ mod plan {
     fn plan_for_other_memory_is_refused() {
         let site = site_with_notes_and_drift();
         let old = plan_hash(&site);
-        // The same bytes in another place.
+        // The same bytes in another file.
         site.write("agents/other/MEMORY.md", site.read(REVIEWER_MEMORY));
         let config = site.read("memory-shepherd.conf");
         let moved = config.replace("agents/code-reviewer/", "agents/other/");
@@ -405,7 +404,7 @@ fn colors_need_option_or_terminal() {
     assert_no_escape(&on_screen(&site, ("TERM", "dumb")));
 }
 
-/// What the program prints on a terminal, with CR LF as LF.
+/// Returns what the program prints on a terminal, with LF for CR LF.
 fn run_in_terminal(site: &Site, arguments: &[&str], (name, value): (&str, &str)) -> String {
     use portable_pty::{CommandBuilder, PtySize, native_pty_system};
     let size = PtySize {
@@ -425,7 +424,7 @@ fn run_in_terminal(site: &Site, arguments: &[&str], (name, value): (&str, &str))
     let mut bytes = Vec::new();
     let mut reader = pty.master.try_clone_reader().unwrap();
     let mut buffer = [0; 4096];
-    // At the end of the program the terminal answers with an error.
+    // The terminal reports an error when the program ends.
     while let Ok(count @ 1..) = reader.read(&mut buffer) {
         bytes.extend_from_slice(&buffer[..count]);
     }
@@ -465,7 +464,7 @@ fn closed_reader_is_not_an_error() {
             "{arguments:?}: {err}"
         );
         let expected = match arguments {
-            // What was found out stands, whoever listens.
+            // A closed reader does not change the exit code.
             ["status"] | ["reset", ..] => 4,
             _ => 0,
         };
@@ -520,7 +519,7 @@ fn standard_input_is_not_read() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    // Kept open: whoever waited for input would wait for ever.
+    // Standard input stays open: a command that read it would block.
     let mut input = child.stdin.take().unwrap();
     assert!(child.wait().unwrap().success());
     let _ = input.write_all(b"n\n");

@@ -1,8 +1,8 @@
-//! Every config of `tests/configs`: the valid ones load, and the invalid ones
-//! say everything that is wrong with them and nothing else.
+//! Configs of `tests/configs`: valid ones load, and invalid ones produce exactly the
+//! expected diagnostics.
 //!
-//! A valid file lists its warnings as `# warn: SUBSTRING`; an invalid one what
-//! must be read in its diagnostics as `# expect: SUBSTRING`.
+//! A valid file lists its warnings as `# warn: SUBSTRING`; an invalid one lists its
+//! diagnostics as `# expect: SUBSTRING`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,8 @@ fn expectation_marks(file: &Path, mark: &str) -> Vec<String> {
     lines.map(|line| line.trim().to_string()).collect()
 }
 
-/// Every mark is found, and every diagnostic of that level has a mark.
+/// Asserts that every mark matches a diagnostic, and every diagnostic of that level a
+/// mark.
 fn unmatched_diagnostics(
     file: &Path,
     list: &[Diagnostic],
@@ -118,8 +119,7 @@ fn remote_page_describes_every_extension() {
     }
 }
 
-/// The longest name that a config may give an agent serves for all that is done
-/// with it.
+/// Every command works with an agent name of the maximum length.
 #[test]
 fn longest_agent_name_can_be_reset_and_undone() {
     let site = Site::new();
@@ -148,8 +148,8 @@ fn longest_agent_name_can_be_reset_and_undone() {
         .assert_stdout_has("at most 200 characters");
 }
 
-/// What the original did with a config that did not say what was meant, by the
-/// program itself: where the meaning is plain it is kept, and else nothing runs.
+/// The original tool misread some configs. The program keeps the plain meaning, and
+/// refuses to run where the meaning is unclear.
 mod the_original {
     use super::*;
 
@@ -172,8 +172,8 @@ mod the_original {
         assert_eq!(site.read(memory), Site::read_baseline(agent));
     }
 
-    /// Neither agent is reset, also not the one whose section is right, and the
-    /// line is named.
+    /// Resets neither agent, not even the one with a correct section, and names the
+    /// line.
     #[track_caller]
     fn assert_rejected(site: &Site, line: &str) {
         let before = site.snapshot_files();

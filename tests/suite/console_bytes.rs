@@ -1,6 +1,6 @@
-//! The bytes that go to the terminal: an emulator that reads them shows what
-//! was drawn, there are few of them, and nothing that an agent writes is among
-//! them as anything but text.
+//! Bytes that the console writes to the terminal: an emulator that reads them shows the
+//! drawn frame, their number stays within budgets, and text from agents is never
+//! anything but text.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -29,7 +29,7 @@ const SCREEN_SIZE: (u16, u16) = (120, 36);
 const BEGIN_SYNC: &[u8] = b"\x1b[?2026h";
 const END_SYNC: &[u8] = b"\x1b[?2026l";
 
-/// A terminal that keeps every write by itself.
+/// A terminal that records each write separately.
 #[derive(Default)]
 struct RecordedWrites(Vec<Vec<u8>>);
 
@@ -44,9 +44,10 @@ impl Write for RecordedWrites {
     }
 }
 
-/// A console whose frames go through the real backend into an emulator.
+/// A console whose frames pass through the real backend into an emulator.
 struct EmulatedConsole {
-    /// Whether the emulator and we agree on the width of everything drawn.
+    /// Whether the emulator and the program agree on the width of every drawn
+    /// character.
     has_exact_widths: bool,
     console: TestConsole,
     theme: Theme,
@@ -73,7 +74,7 @@ impl EmulatedConsole {
         }
     }
 
-    /// Draws if something changed; how many bytes that took.
+    /// Draws if something changed; returns the number of bytes written.
     fn draw_frame(&mut self, what: &str) -> usize {
         if !self.console.model.is_dirty {
             return 0;
@@ -109,7 +110,7 @@ impl EmulatedConsole {
     fn assert_emulator_matches(&self, what: &str) {
         let (mut shown, mut drawn) = (visible_cells(self.emulator.screen()), self.rendered_cells());
         for (shown, drawn) in shown.iter_mut().flatten().zip(drawn.iter_mut().flatten()) {
-            // The emulator knows no text that is bold and dim.
+            // The emulator cannot represent text that is both bold and dim.
             if drawn.attributes[..2] == [true, true] {
                 drawn.attributes[..2].fill(false);
                 shown.attributes[..2].fill(false);
@@ -127,7 +128,7 @@ impl EmulatedConsole {
         }
     }
 
-    /// What was drawn, without the wire between.
+    /// Returns the drawn frame, before the backend encodes it.
     fn rendered_cells(&self) -> Vec<Vec<VisibleCell>> {
         let mut terminal =
             ratatui::Terminal::new(TestBackend::new(SCREEN_SIZE.0, SCREEN_SIZE.1)).unwrap();
@@ -188,7 +189,7 @@ fn visible_cell(cell: &Cell) -> VisibleCell {
     VisibleCell::new(cell.symbol(), colour(cell.fg), colour(cell.bg), attributes)
 }
 
-/// A fleet of this many agents in states as they are found.
+/// A fleet of this many agents in a mix of states.
 fn fleet_of_size(count: usize) -> TestConsole {
     let names: Vec<String> = (0..count)
         .map(|number| format!("agent-{number:02}"))
@@ -230,7 +231,7 @@ fn drifted_memory() -> Vec<u8> {
     (text + &notes).into_bytes()
 }
 
-/// Presses keys and says how many bytes the frame after them took.
+/// Presses keys and returns the size in bytes of the frame that follows.
 fn frame_bytes_after(wire: &mut EmulatedConsole, pressed: &str) -> usize {
     wire.console.advance(Duration::from_secs(1));
     wire.draw_frame("before");
@@ -254,15 +255,15 @@ fn large_drifted_pair() -> (Vec<u8>, Vec<u8>) {
     (baseline.into_bytes(), memory.into_bytes())
 }
 
-/// What frames cost: each figure has its budget, the most it may ever be, and is
-/// compared with the one in `console_bytes.txt`, so that none creeps up to it.
+/// Frame sizes in bytes: each stays within its budget, a hard limit, and is compared
+/// with its figure in `console_bytes.txt`, which shows slow growth before the limit.
 struct FrameCosts {
     lines: Vec<(String, usize)>,
     over_budget: Vec<String>,
 }
 
 impl FrameCosts {
-    /// The figures that the repository holds.
+    /// Returns the figures that the repository holds.
     const FILE_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/console_bytes.txt");
 
     fn record_cost(&mut self, what: &str, bytes: usize, budget: usize) {
@@ -397,7 +398,7 @@ fn frames_stay_within_byte_budgets() {
         frame_bytes_after(&mut wire, "q"),
         6_000,
     );
-    // With a ground of its own, in all colours, a theme may cost more.
+    // A theme with a background and 24-bit colors may need more bytes.
     let mut wire = EmulatedConsole::with_theme(fleet_of_size(24), "dark");
     budget("dark: first paint", wire.draw_frame("first paint"), 12_000);
     budget("dark: cursor down", frame_bytes_after(&mut wire, "j"), 600);
@@ -415,8 +416,8 @@ fn frames_stay_within_byte_budgets() {
     figures.assert_within_budgets();
 }
 
-/// A key that is held over SSH and let go: what is still on its way over a slow
-/// line is soon there. The line is counted in bytes, its time is the model's.
+/// A key held over SSH and released: the bytes still in transit on a slow line arrive
+/// soon. The test counts the line's bytes against the model's clock.
 #[test]
 fn released_held_key_stops_within_300_ms() {
     let repeat = Duration::from_millis(33);
@@ -431,7 +432,7 @@ fn released_held_key_stops_within_300_ms() {
         let mut wire = EmulatedConsole::with_theme(fleet_of_size(200), theme);
         wire.draw_frame("first paint");
         if place != "fleet" {
-            // As it begins over SSH.
+            // The state at the start of a session over SSH.
             wire.console.model.agent.is_unified = true;
             frame_bytes_after(&mut wire, "d");
             let name = wire.console.model.agent.agent.clone();
@@ -450,12 +451,12 @@ fn released_held_key_stops_within_300_ms() {
         wire.draw_frame("rest");
         let mut pace = FramePacer::new(true);
         let (began, mut sent, mut frames) = (wire.console.now, 0, 0);
-        // When the last byte of what was drawn is there.
+        // The time at which the last byte of the frame arrives.
         let mut there = began;
         while wire.console.now < began + Duration::from_secs(3) {
             wire.console.send(keys_message("j"));
             let next = wire.console.now + repeat;
-            // The wait that is left may end before the next key comes.
+            // The remaining wait may end before the next key arrives.
             let wait = pace.delay_until_frame(wire.console.now, true);
             if wait < repeat {
                 wire.console.now += wait;
@@ -484,7 +485,7 @@ fn released_held_key_stops_within_300_ms() {
     }
 }
 
-/// Goes through every screen and state, with a frame after each step.
+/// Visits every screen and state, and draws a frame after each step.
 fn visit_every_screen(wire: &mut EmulatedConsole) {
     let mut number = 0;
     let mut go = |wire: &mut EmulatedConsole, pressed: &str| {
@@ -619,7 +620,7 @@ fn hostile_memories_do_not_alter_other_rows() {
             }
             wire.draw_frame(&what);
             other.draw_frame("plain");
-            // The header tells sizes and counts, which differ.
+            // The header shows sizes and counts, which differ.
             let (mine, theirs) = (chrome_rows(&wire), chrome_rows(&other));
             assert_eq!(mine[2..], theirs[2..], "{what}");
             assert!(
@@ -735,7 +736,7 @@ fn hostile_names_hosts_and_notes_are_shown_as_text() {
             .send(Msg::ConfigInvalid(vec![config_error_of(&evil)]));
         wire.console.send(Msg::LogLoaded(Err(evil.clone())));
         wire.draw_frame(&what);
-        // Names come from the config; if one gets through, it is text as well.
+        // Names come from the config; a hostile one is drawn as text as well.
         for row in wire.console.model.rows.iter_mut().take(2) {
             row.name = format!("{evil}{}", row.name);
         }
@@ -756,8 +757,8 @@ fn hostile_names_hosts_and_notes_are_shown_as_text() {
     }
 }
 
-/// Terminals draw a cluster of several characters as one sign or as many. What
-/// stands behind it is where it belongs all the same.
+/// Terminals draw a grapheme cluster of several characters with different widths. The
+/// text after it keeps its column in every case.
 #[test]
 fn disputed_cluster_widths_keep_neighbors_in_place() {
     let text = String::from_utf8(BASELINE.to_vec()).unwrap();
@@ -781,8 +782,8 @@ fn disputed_cluster_widths_keep_neighbors_in_place() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// What nobody has thought of is text as well: in a diff and in notes, in words
-    /// of hosts and of records, and in a line that is typed.
+    /// Generated hostile text is drawn as text: in a diff, notes, messages of hosts,
+    /// records, and a typed line.
     #[test]
     fn arbitrary_hostile_text_is_shown_as_text(payload in arbitrary_payload()) {
         let what = excerpt(&payload);

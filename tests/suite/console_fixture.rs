@@ -1,6 +1,6 @@
-//! A console without terminal and engine: a model of a made-up fleet, a clock
-//! that is turned by hand, and observations and plans as the engine would make
-//! them. Used by the tests of `update`, of the views and of the bytes.
+//! Console fixture without terminal and engine: the model of an invented fleet, a clock
+//! that the test advances, and observations and plans in the form that the engine makes
+//! them. The tests of `update`, of the views and of the bytes use it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -30,17 +30,17 @@ use memory_shepherd::transport::sftp::askpass::{
 use memory_shepherd::transport::{FailureCause, ServerFeature, TransportError};
 use memory_shepherd::untrusted::{HiddenCounts, Untrusted};
 
-/// The morning on which everything happens.
+/// The time at which every test begins.
 pub fn test_time() -> DateTime<FixedOffset> {
     DateTime::parse_from_rfc3339("2026-03-14T09:10:00+00:00").unwrap()
 }
 
-/// A time before that morning's.
+/// Returns a time before that.
 pub fn minutes_before(minutes: i64) -> DateTime<FixedOffset> {
     test_time() - chrono::Duration::minutes(minutes)
 }
 
-/// What ssh asks for a key that has a passphrase.
+/// The prompt of ssh for a key with a passphrase.
 pub fn passphrase_question(id: u64, host: &str) -> Question {
     Question {
         id,
@@ -54,7 +54,7 @@ pub fn passphrase_question(id: u64, host: &str) -> Question {
 /// The fingerprint that [`host_key`] shows.
 pub const FINGERPRINT: &str = "SHA256:jZa6GCQXM1vkabGGZW1UsCBF8G+uNV4KilgXfyBElTw";
 
-/// What ssh asks about a host that it does not know.
+/// The prompt of ssh for an unknown host.
 pub fn host_key_question(id: u64, host: &str) -> Question {
     Question {
         id,
@@ -70,11 +70,11 @@ pub fn host_key_question(id: u64, host: &str) -> Question {
     }
 }
 
-/// The model, and the time as it passes for it.
+/// The model and its clock.
 pub struct TestConsole {
     pub model: Model,
     pub now: Duration,
-    /// What was to be done outside, in order, since it was looked at last.
+    /// Effects requested since the last check, in order.
     pub effects: Vec<Effect>,
     generation: u64,
 }
@@ -110,7 +110,7 @@ pub fn unread_fleet(names: &[&str], size: (u16, u16)) -> TestConsole {
     }
 }
 
-/// The same, read: each agent in a state.
+/// The same fleet after reading, each agent in its state.
 pub fn fleet_of(agents: &[(&str, State)]) -> TestConsole {
     let names: Vec<&str> = agents.iter().map(|(name, _)| *name).collect();
     let mut console = unread_fleet(&names, (120, 36));
@@ -121,8 +121,7 @@ pub fn fleet_of(agents: &[(&str, State)]) -> TestConsole {
     console
 }
 
-/// Four agents in states that differ; in the order of the config the worst is
-/// the third.
+/// Four agents in different states; the worst is the third in config order.
 pub fn fleet_of_four() -> TestConsole {
     fleet_of(&[
         ("alpha", State::Clean),
@@ -149,7 +148,7 @@ impl TestConsole {
         effects
     }
 
-    /// Lets time pass, with a tick whenever one is asked for.
+    /// Advances the clock, with a tick whenever the model requests one.
     pub fn advance(&mut self, time: Duration) -> Vec<Effect> {
         let end = self.now + time;
         let mut effects = Vec::new();
@@ -165,9 +164,9 @@ impl TestConsole {
         panic!("ticks without end");
     }
 
-    /// Presses keys as a hand does: one after the other, half a second between
-    /// them. `Esc`, `Enter`, `^c`, `gg` and the like are written as in the
-    /// table; other words are typed letter by letter.
+    /// Presses keys one after the other, half a second apart. `Esc`, `Enter`, `^c`,
+    /// `gg` and the like are written as in the key table; other words are typed letter
+    /// by letter.
     pub fn press(&mut self, keys: &str) -> Vec<Effect> {
         let mut effects = Vec::new();
         for key in keys.split(' ').flat_map(keys_of) {
@@ -188,12 +187,12 @@ impl TestConsole {
         effects
     }
 
-    /// A host asks something.
+    /// Delivers a host's prompt.
     pub fn ask(&mut self, question: Question) {
         self.send(Msg::PromptEvent(askpass::PromptEvent::Asked(question)));
     }
 
-    /// Agents are seen, with the next generation and now.
+    /// Delivers observations of agents, with the next generation and the current time.
     pub fn observe(&mut self, seen: Vec<Observation>) -> Vec<Effect> {
         let stamped = seen.into_iter().map(|mut seen| {
             self.generation += 1;
@@ -205,14 +204,14 @@ impl TestConsole {
         self.send(Msg::AgentsObserved(stamped))
     }
 
-    /// Answers the last plan that was asked for.
+    /// Answers the most recent plan request.
     pub fn answer_plan(&mut self, plan: Plan) -> Vec<Effect> {
         let request = self.model.last_plan_id;
         self.send(Msg::PlanMade(request, Ok(Box::new(plan))))
     }
 
-    /// Presses keys that ask for a plan, answers with one, and waits until keys
-    /// are heard again.
+    /// Presses keys that request a plan, answers with one, and waits until the model
+    /// accepts keys again.
     pub fn press_and_plan(&mut self, keys: &str, plan: Plan) {
         let effects = self.press(keys);
         assert!(
@@ -243,7 +242,7 @@ impl TestConsole {
         message.map_or("", |message| message.text.as_str())
     }
 
-    /// The agents whose plan was carried out.
+    /// Returns the agents whose plan was applied.
     pub fn applied_agents(&self) -> Vec<String> {
         let steps = self.effects.iter().filter_map(|effect| match effect {
             Effect::ApplyPlan(plan) => Some(plan.steps.iter().map(|step| step.agent.clone())),
@@ -252,7 +251,7 @@ impl TestConsole {
         steps.flatten().collect()
     }
 
-    /// Opens an agent and gives it its texts.
+    /// Opens an agent and delivers its texts.
     pub fn open_agent(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
         self.press(":");
         self.type_line(&format!("agent {name}"));
@@ -261,7 +260,7 @@ impl TestConsole {
         self.load_texts(name, memory, baseline);
     }
 
-    /// Texts of the agent that is open, measured as the engine would.
+    /// Delivers the texts of the open agent, measured as the engine would.
     pub fn load_texts(&mut self, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
         let detail = self.agent_detail(name, memory, baseline);
         self.load_prepared(
@@ -271,7 +270,7 @@ impl TestConsole {
         );
     }
 
-    /// Texts of the agent that is open, prepared already.
+    /// Delivers prepared texts of the open agent.
     pub fn load_prepared(&mut self, name: &str, diff: PreparedText, scratch: PreparedText) {
         self.generation += 1;
         let texts = AgentTexts {
@@ -293,8 +292,8 @@ impl TestConsole {
         self.send(Msg::TextsPrepared(Box::new(texts)));
     }
 
-    /// What comes for the agent that is open when it cannot be read: the copy of
-    /// so many minutes ago.
+    /// Delivers the read failure of the open agent, with a copy of that many minutes
+    /// ago.
     pub fn load_cached_copy(
         &mut self,
         name: &str,
@@ -365,7 +364,7 @@ impl TestConsole {
     }
 }
 
-/// The baseline of an agent, in which somebody has changed a rule.
+/// The baseline of an agent, with one rule changed.
 pub fn tampered_change(name: &str) -> BaselineChange {
     let sealed = "# Rules\n\n1. Never merge without approval.\n2. Report to #reviews.\n\n---\n";
     let digest = Digest::of(sealed.as_bytes());
@@ -405,7 +404,7 @@ fn diff_titles(name: &str) -> [String; 2] {
     ]
 }
 
-/// A few facts as they are prepared for the screen.
+/// A few facts in the form that the screen shows.
 fn fact_lines() -> Vec<(&'static str, TextLine)> {
     let fact = |label, text: &str, tone| {
         let raw = text.as_bytes().to_vec();
@@ -449,12 +448,12 @@ fn keys_of_letter(c: char) -> Vec<Key> {
     keymap::parse_sequence(&c.to_string()).unwrap_or_else(|fault| panic!("{c:?}: {fault:?}"))
 }
 
-/// Keys that come in one read.
+/// Keys that arrive in one read.
 pub fn keys_message(words: &str) -> Msg {
     Msg::KeysPressed(words.split(' ').flat_map(keys_of).collect())
 }
 
-/// A host that stands like this, with these agents on it.
+/// A host in this state, with these agents on it.
 pub fn host_status(name: &str, reach: Reachability, agents: &[&str]) -> HostStatus {
     let failed = |cause, text: &str, hint: &str| {
         let error = Error::new(ErrorKind::Host, text).with_hint(hint);
@@ -536,7 +535,7 @@ pub fn host_status(name: &str, reach: Reachability, agents: &[&str]) -> HostStat
     }
 }
 
-/// An agent in a state, with what goes with it.
+/// An agent in a state, with the matching details.
 pub fn observation_of(name: &str, state: State) -> Observation {
     let rule = match state {
         State::NoSep => None,
@@ -641,7 +640,7 @@ pub fn config_error_of(what: &str) -> Diagnostic {
     }
 }
 
-/// A step of a plan as it is made for an agent in this state.
+/// The plan step for an agent in this state.
 pub fn plan_step(name: &str, state: State) -> PlanStep {
     let whole = matches!(state, State::Drifted | State::NoSep);
     PlanStep {
@@ -676,7 +675,7 @@ pub fn plan_step(name: &str, state: State) -> PlanStep {
     }
 }
 
-/// A plan of these agents; its hash goes by their names.
+/// A plan of these agents; its hash depends on their names.
 pub fn plan(steps: &[(&str, State)]) -> Plan {
     let steps: Vec<PlanStep> = steps
         .iter()
@@ -722,7 +721,7 @@ pub fn skipped_agent(name: &str, state: State, why: &str) -> SkippedAgent {
     }
 }
 
-/// How a run ended, agent by agent.
+/// The result of a run, agent by agent.
 pub fn run_report(results: &[(&str, Outcome, Option<&str>)]) -> RunReport {
     let result = |(name, outcome, note): &(&str, Outcome, Option<&str>)| AgentResult {
         agent: name.to_string(),
@@ -768,7 +767,7 @@ pub fn run_summary(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> Ru
     }
 }
 
-/// Where an agent of these fleets has its memory.
+/// Returns the path of an agent's memory in these fleets.
 pub fn local_address(name: &str) -> MemoryAddress {
     MemoryAddress {
         login: None,
@@ -776,7 +775,7 @@ pub fn local_address(name: &str) -> MemoryAddress {
     }
 }
 
-/// The agents of a config, where they always were.
+/// The agents of a config, at their usual paths.
 pub fn configured_agents(names: &[&str]) -> Vec<(String, MemoryAddress)> {
     let agents = names
         .iter()
@@ -784,7 +783,7 @@ pub fn configured_agents(names: &[&str]) -> Vec<(String, MemoryAddress)> {
     agents.collect()
 }
 
-/// A record of `code-reviewer`'s: its number, when, and what makes it special.
+/// A record of `code-reviewer`: its number, its time, and its kind.
 pub fn history_record(
     seq: u64,
     minutes_ago: i64,
@@ -825,7 +824,7 @@ pub fn history_record(
     }
 }
 
-/// What was done to `code-reviewer`, one of each kind.
+/// The history of `code-reviewer`, one record of each kind.
 pub fn sample_history() -> Vec<HistoryEntry> {
     let drifted = observation_of("code-reviewer", State::Drifted)
         .content
@@ -860,12 +859,12 @@ pub fn sample_history() -> Vec<HistoryEntry> {
     ]
 }
 
-/// What was asked for when these agents are reset.
+/// The request for a reset of these agents.
 pub fn reset_request(names: &[&str]) -> PlanRequest {
     PlanRequest::Reset(names.iter().map(|name| name.to_string()).collect())
 }
 
-/// What was asked for when the last reset of these agents is undone.
+/// The request to undo the last reset of these agents.
 pub fn undo_request(names: &[&str], mode: UndoMode) -> PlanRequest {
     let names = names.iter().map(|name| name.to_string()).collect();
     PlanRequest::Undo(UndoTarget::Agents(names), mode)

@@ -1,5 +1,5 @@
-//! What the console hands out and in, in a real terminal: to the clipboard, to the
-//! pager, and from the editor, which are small scripts here.
+//! Exchange between the console and other programs in a real terminal: clipboard, pager
+//! and editor, each a small script.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +16,7 @@ use crate::terminal::{Terminal, isolated_command};
 const MONITOR_MEMORY: &str = "agents/monitor-bot/MEMORY.md";
 const BASELINE_PATH: &str = "baselines/code-reviewer-MEMORY.md";
 
-/// A fleet of which the first agent changed its rules.
+/// A fleet whose first agent changed its rules.
 fn drifted_site() -> Site {
     let site = Site::new();
     let edited = Site::read_baseline("code-reviewer").replacen("1. ", "1. Perhaps: ", 1);
@@ -26,7 +26,7 @@ fn drifted_site() -> Site {
     site
 }
 
-/// A program of this name, found before all others, that is this script.
+/// Installs a script under this name, first in the search path.
 fn install_script(site: &Site, name: &str, text: &str) -> String {
     let path = site.path(&format!("home/bin/{name}"));
     let mut file = fs::File::create(&path).unwrap();
@@ -36,7 +36,7 @@ fn install_script(site: &Site, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
-/// The console with these variables, once it has read its fleet.
+/// Starts the console with these variables and waits until it has read its fleet.
 fn start_console(site: &Site, variables: &[(&str, &str)]) -> Terminal {
     let home = site.path("home");
     let mut command = isolated_command(Path::new(PROGRAM_PATH), &home);
@@ -71,7 +71,7 @@ fn osc52(text: &str) -> String {
     format!("\x1b]52;c;{}\x07", STANDARD.encode(text))
 }
 
-/// What a script wrote down.
+/// Returns the text that a script wrote.
 fn script_output(site: &Site, name: &str) -> String {
     fs::read_to_string(site.path(&format!("home/{name}"))).unwrap_or_default()
 }
@@ -79,7 +79,7 @@ fn script_output(site: &Site, name: &str) -> String {
 #[test]
 fn copy_over_ssh_uses_terminal() {
     let site = drifted_site();
-    // What this machine's clipboard holds nobody sees.
+    // The test cannot observe this machine's clipboard.
     install_script(&site, "pbcopy", "cat > $HOME/clip");
     let mut terminal = start_console(&site, &[("SSH_CONNECTION", "a 1 b 22"), ("DISPLAY", ":0")]);
     terminal.send("c");
@@ -153,7 +153,7 @@ fn oversize_copy_is_refused() {
     quit_console(terminal);
 }
 
-/// An editor that says that it is there and takes a line before it goes on.
+/// An editor that announces itself and reads a line before it continues.
 fn install_editor(site: &Site, then: &str) -> String {
     install_script(
         site,
@@ -165,7 +165,7 @@ fn install_editor(site: &Site, then: &str) -> String {
     )
 }
 
-/// The console, asked to open such an editor.
+/// Starts the console and opens such an editor.
 fn start_console_and_edit(site: &Site, then: &str) -> Terminal {
     let editor = install_editor(site, then);
     let mut terminal = start_console(site, &[("EDITOR", &editor)]);
@@ -198,7 +198,7 @@ fn editor_gets_terminal_and_change_is_reported() {
         modes.contains(" icanon") && modes.contains(" echo "),
         "{modes}"
     );
-    // What agents do meanwhile is seen, and keys are not ours.
+    // The console observes agents while the editor runs, and reads no keys.
     site.append(MONITOR_MEMORY, "- while it was edited\n");
     for number in 1..8 {
         terminal.send("q is no command\r");
@@ -296,7 +296,7 @@ fn stopped_editor_stops_console() {
     quit_console(terminal);
 }
 
-/// Whether the editor still runs.
+/// Returns whether the editor still runs.
 fn is_editor_running(site: &Site) -> bool {
     let pid = script_output(site, "pid");
     Path::new(&format!("/proc/{}", pid.trim())).exists()

@@ -1,5 +1,5 @@
-//! The console in a real terminal: what it shows, what it does to agents, and
-//! that the terminal is given back whatever happens.
+//! The console in a real terminal: its screens, its effects on agents, and the restored
+//! terminal after every kind of exit.
 
 mod themes;
 
@@ -21,7 +21,7 @@ const REVIEWER_MEMORY: &str = "agents/code-reviewer/MEMORY.md";
 const MONITOR_MEMORY: &str = "agents/monitor-bot/MEMORY.md";
 const CONFIG_NAME: &str = "memory-shepherd.conf";
 
-/// A fleet of two: one that changed its rules, and one with a few notes.
+/// A fleet of two: one agent changed its rules, one has a few notes.
 fn two_agent_site() -> Site {
     let site = Site::new();
     let edited = Site::read_baseline("code-reviewer").replacen("1. ", "1. Perhaps: ", 1);
@@ -56,7 +56,7 @@ fn start_program_at(site: &Site, arguments: &[&str], size: (u16, u16)) -> Termin
     Terminal::start(command, size)
 }
 
-/// The console on a fleet that it has read.
+/// Starts the console and waits until it has read the fleet.
 fn start_fleet(site: &Site) -> Terminal {
     start_fleet_at(site, TERMINAL_SIZE)
 }
@@ -77,7 +77,7 @@ fn quit_console(mut terminal: Terminal) {
     terminal.assert_restored();
 }
 
-/// The row of the screen that is about an agent.
+/// Returns the screen row of an agent.
 fn agent_row(terminal: &Terminal, agent: &str) -> String {
     let text = terminal.text();
     let mut rows = text.lines().filter(|row| row.contains(agent));
@@ -115,7 +115,7 @@ fn reset_is_planned_confirmed_and_undone() {
     terminal.send("X");
     terminal.wait_for("RESET PLAN");
     terminal.wait_for("reset 1");
-    // Before it listens, and with keys that never confirm.
+    // The plan ignores keys until it accepts them, and other keys never confirm.
     terminal.send("y\r \r");
     terminal.wait_for_quiet();
     terminal.send("\r y\r");
@@ -123,7 +123,7 @@ fn reset_is_planned_confirmed_and_undone() {
     assert_eq!(site.read(REVIEWER_MEMORY), drifted, "nothing is done yet");
     type_confirmation(&mut terminal, "reset 1");
     terminal.send("\r");
-    // While it runs it says how many are done, and an undo has to wait.
+    // During the run the screen counts finished agents, and an undo waits.
     terminal.wait_for("z plans to undo it");
     assert_eq!(
         site.read(REVIEWER_MEMORY),
@@ -143,7 +143,7 @@ fn reset_is_planned_confirmed_and_undone() {
     quit_console(terminal);
 }
 
-/// Types a word once the plan listens, without what came before it did.
+/// Types a word once the plan accepts keys, without input from before.
 fn type_confirmation(terminal: &mut Terminal, word: &str) {
     let keys = "\x7f".repeat(word.len()) + word;
     terminal.send_until(&keys, "typing", |terminal| {
@@ -172,8 +172,8 @@ fn resize_storm_ends_with_exact_screen() {
         }
     }
     terminal.resize(97, 31);
-    // Neither one of the sizes before nor what follows the cursor a moment later
-    // may stay: in the end it shows what one shows that began with this size.
+    // Neither an earlier size nor the delayed details of the cursor's row may remain:
+    // the final screen equals that of a console started with this size.
     let mut other = start_fleet_at(&site, (97, 31));
     other.wait("the cursor's agent", |other| {
         other.row(27).starts_with(" code-reviewer: ")
@@ -196,8 +196,8 @@ fn restored_size_is_redrawn() {
     let mut terminal = start_fleet(&site);
     terminal.wait_for_quiet();
     let expected = visible_cells(terminal.screen());
-    // Two changes, which the kernel may tell as one: the size is what it was, and
-    // what the terminal showed is cut.
+    // The kernel may merge two changes into one signal: the size is the old one, and
+    // the terminal has cut its content.
     terminal.resize_unseen(20, 5);
     terminal.signal(Signal::WINCH);
     terminal.wait_for_cells("the size that came back", &expected);
@@ -221,7 +221,7 @@ fn ending_signals_restore_terminal() {
 fn signal_during_startup_restores_terminal() {
     let site = two_agent_site();
     let (mut terminal, go_on) = Terminal::start_stopped(console_command(&site), TERMINAL_SIZE);
-    // It waits for the terminal to take what enters the screen.
+    // The console waits for the terminal to take the sequences that enter the screen.
     terminal.wait("raw mode", |terminal| terminal.is_raw());
     terminal.signal(Signal::TERM);
     go_on();
@@ -266,7 +266,7 @@ fn closed_terminal_ends_console() {
     let (_, before) = terminal.process_state();
     terminal.close("j");
     let began = Instant::now();
-    // A zombie still tells how much it computed.
+    // A zombie still reports its processor time.
     terminal.wait("the end", |terminal| {
         matches!(terminal.process_state().0, 'Z' | '?')
     });
@@ -308,13 +308,13 @@ fn memory_changes_show_at_once() {
         agent_row(terminal, "monitor-bot").contains(" 3 ")
     });
     println!("a local change showed after {took:?}");
-    // What it does to its rules as well.
+    // A change of the agent's rules is detected, too.
     let edited = site.read(MONITOR_MEMORY).replacen("1. ", "1. Perhaps: ", 1);
     site.write(MONITOR_MEMORY, edited);
     terminal.wait("the drift", |terminal| {
         agent_row(terminal, "monitor-bot").contains("DRIFTED")
     });
-    // And while its text is open.
+    // So is a change while the agent's text is open.
     terminal.send("j");
     terminal.wait("the cursor", |terminal| {
         agent_row(terminal, "monitor-bot").starts_with('>')
@@ -356,7 +356,7 @@ fn broken_and_repaired_config_is_followed() {
         "{}",
         terminal.text()
     );
-    // What came with the new config is watched as well.
+    // The new config's paths are watched as well.
     append_note(&site, "agents/triage/MEMORY.md", "- one\n- two\n- three\n");
     terminal.wait("its notes", |terminal| {
         agent_row(terminal, "triage").contains(" 3 ")
@@ -369,7 +369,7 @@ const PREFERENCES_PATH: &str = "home/config/memory-shepherd/console.toml";
 #[test]
 fn preferences_are_followed_and_errors_reported() {
     let site = two_agent_site();
-    // Neither the file nor its directory is there yet.
+    // Neither the file nor its directory exists yet.
     let mut terminal = start_fleet(&site);
     site.write(PREFERENCES_PATH, "[keys]\nlog = \"L\"\n");
     terminal.wait_for("in force");
@@ -377,7 +377,7 @@ fn preferences_are_followed_and_errors_reported() {
     site.write(PREFERENCES_PATH, "theme = \"mono\"\n[keys]\nlogg = \"7\"\n");
     terminal.wait_for("console.toml:3: there is no command `logg`; did you mean `log`?");
     assert!(terminal.text().contains("L log"), "{}", terminal.text());
-    // A file that is put in its place, as editors do.
+    // The file is replaced by rename, as editors do.
     let columns = "columns = [\"agent\", \"state\", \"size\"]\n";
     site.write("home/new", columns);
     fs::rename(site.path("home/new"), site.path(PREFERENCES_PATH)).unwrap();
@@ -437,7 +437,7 @@ fn order_and_filter_are_restored_on_next_start() {
         !agent_row(terminal, "code-reviewer").is_empty()
     });
     quit_console(terminal);
-    // What cannot be read is told, and no more.
+    // The console reports an unreadable file and continues.
     site.write("home/state/memory-shepherd/view.toml", "[[[");
     let mut terminal = start_fleet(&site);
     terminal.send("7");
@@ -566,7 +566,7 @@ fn non_memory_files_are_reported() {
         site.write(MONITOR_MEMORY, "hidden");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o0)).unwrap();
     };
-    // Root may read everything.
+    // Root may read every file.
     let root = rustix::process::geteuid().is_root();
     becomes(
         &mut terminal,
@@ -574,7 +574,7 @@ fn non_memory_files_are_reported() {
         if root { "NOSEP" } else { "ERROR" },
         &hidden,
     );
-    // Its text can be opened all the same.
+    // The agent's text still opens.
     for _ in 0..3 {
         terminal.send("d");
         terminal.wait_for("[Diff]");
@@ -637,7 +637,7 @@ fn demo_host_disconnects_and_reconnects() {
     terminal.wait_for("CLEAN  ");
     for _ in 0..2 {
         terminal.wait("the agents of the host", |terminal| {
-            // It is left alone for a while after it did not answer.
+            // The console pauses before it retries a host that did not answer.
             terminal.send("R");
             agent_row(terminal, agents[0]).contains("SCRATCH")
                 && agent_row(terminal, agents[1]).contains("DRIFTED")
@@ -654,7 +654,7 @@ fn demo_host_disconnects_and_reconnects() {
     quit_console(terminal);
 }
 
-/// Set when this binary is started again to panic on a screen.
+/// Set when this binary restarts itself to panic on a screen.
 const PANIC_VARIABLE: &str = "MEMORY_SHEPHERD_TEST_PANIC";
 
 #[test]
@@ -669,7 +669,7 @@ fn child_panics_on_screen() {
     );
 }
 
-/// Set when this binary is started again to take a terminal that it cannot write to.
+/// Set when this binary restarts itself on a terminal that it cannot write to.
 const FULL_VARIABLE: &str = "MEMORY_SHEPHERD_TEST_FULL";
 
 #[test]

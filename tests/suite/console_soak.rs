@@ -1,9 +1,9 @@
-//! Long use in a short time: keys, pastes, sizes and events in any order, the same
-//! ones for the same seed. Nothing panics, and what the terminal shows in the end
-//! is what it would show had the console just begun.
+//! Long use in a short time: keys, pastes, resizes and events in an order that the seed
+//! determines. The console never panics, and the final screen equals that of a console
+//! just started.
 //!
-//! `SOAK_SECONDS=600 cargo test --test suite soak` goes on for that long, and
-//! `SOAK_SEED` begins with another seed.
+//! `SOAK_SECONDS=600 cargo test --test suite soak` runs for that many seconds, and
+//! `SOAK_SEED` sets the first seed.
 
 mod program;
 
@@ -39,7 +39,7 @@ const AGENT_NAMES: [&str; 7] = [
 const HOSTS: [&str; 3] = ["harbour", "cliff", "dune:2222"];
 const BASELINE: &str = include_str!("../../baselines/code-reviewer-MEMORY.md");
 
-/// What is typed in one go.
+/// Text that arrives in one paste.
 const TYPED_LINES: &[&str] = &[
     "reset 1\r",
     "reset 2\r",
@@ -56,10 +56,10 @@ const TYPED_LINES: &[&str] = &[
     "?wrap\r",
 ];
 
-/// How many steps a seed is good for.
+/// The number of steps per seed.
 const STEPS_PER_SEED: usize = 1_000;
 
-/// Says where it was when something panics.
+/// Prints seed and step when a test panics.
 struct StepReporter {
     seed: u64,
     step: usize,
@@ -83,7 +83,7 @@ struct ConsoleSoak {
     painter: Painter<Vec<u8>>,
     emulator: vt100::Parser,
     numbers: SeededNumbers,
-    /// What was asked for and was not answered yet.
+    /// Requests without an answer so far.
     unanswered_effects: VecDeque<Effect>,
     keys: Vec<Key>,
     payloads: Vec<String>,
@@ -194,7 +194,7 @@ impl ConsoleSoak {
         self.draw_frame();
     }
 
-    /// Something happens to the fleet.
+    /// Delivers a random event of the fleet.
     fn change_fleet(&mut self) {
         let evil = self.pick_payload();
         let name = self.pick_agent();
@@ -259,7 +259,7 @@ impl ConsoleSoak {
         Msg::LogLoaded(Ok(runs.collect()))
     }
 
-    /// What was asked for longest is answered.
+    /// Answers the oldest request.
     fn answer_oldest_effect(&mut self) {
         let Some(effect) = self.unanswered_effects.pop_front() else {
             return;
@@ -348,7 +348,7 @@ impl ConsoleSoak {
         self.console.send(msg);
     }
 
-    /// What the console's loop does by itself is done, the rest waits.
+    /// Handles the effects of the console's own loop at once; queues the rest.
     fn collect_effects(&mut self) {
         for effect in std::mem::take(&mut self.console.effects) {
             match effect {
@@ -379,7 +379,7 @@ impl ConsoleSoak {
         }
     }
 
-    /// That the terminal shows what a fresh one would.
+    /// Asserts that the terminal shows what a fresh one would.
     fn assert_same_as_fresh(&mut self) {
         self.console.send(Msg::Tick);
         self.collect_effects();
@@ -406,8 +406,8 @@ fn fresh_painter() -> Painter<Vec<u8>> {
     )
 }
 
-/// What is on a screen but for bold and dim: the emulator knows no text that is
-/// both, and takes what came last.
+/// The screen without bold and dim: the emulator cannot represent both at once and
+/// keeps the later one.
 fn cells_without_weight(screen: &vt100::Screen) -> Vec<Vec<VisibleCell>> {
     let mut grid = visible_cells(screen);
     let cells = grid.iter_mut().flatten();
@@ -415,7 +415,7 @@ fn cells_without_weight(screen: &vt100::Screen) -> Vec<Vec<VisibleCell>> {
     grid
 }
 
-/// A number from the environment.
+/// Reads a number from the environment.
 fn number_from_environment(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }

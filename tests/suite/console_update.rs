@@ -1,5 +1,5 @@
-//! What messages do to the model: tables on `update`, without terminal, engine
-//! or clock.
+//! Effects of messages on the model: tables on `update`, without terminal, engine or
+//! clock.
 
 mod agent;
 mod fleet;
@@ -39,15 +39,14 @@ fn marked_agents(console: &TestConsole) -> Vec<&str> {
     console.model.marks.iter().map(String::as_str).collect()
 }
 
-/// Forgets that something changed, does something, and says whether anything
-/// that is drawn has changed since.
+/// Clears the dirty flag, runs an action, and returns whether it set the flag again.
 fn makes_dirty(console: &mut TestConsole, act: impl FnOnce(&mut TestConsole)) -> bool {
     console.model.is_dirty = false;
     act(console);
     console.model.is_dirty
 }
 
-/// A console with a run that goes on.
+/// A console with a run in progress.
 fn console_with_run() -> TestConsole {
     let mut console = fleet_of_four();
     console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));

@@ -1,8 +1,7 @@
-//! What every screen looks like in every state: pictures in words, at the two
-//! sizes that matter most.
+//! Text snapshots of every screen in every state, at the two most important sizes.
 //!
-//! `INSTA_UPDATE=always cargo test console_views` draws them anew, and
-//! `UPDATE_DOCS=1 cargo test console_page` writes keys and states into docs/console.md.
+//! `INSTA_UPDATE=always cargo test console_views` updates them, and `UPDATE_DOCS=1
+//! cargo test console_page` writes keys and states into docs/console.md.
 
 mod agent;
 mod fleet;
@@ -27,7 +26,7 @@ use crate::console_fixture::{self, TestConsole};
 
 const TERMINAL_SIZES: [(u16, u16); 2] = [(120, 36), (80, 24)];
 
-/// What a terminal of this size shows.
+/// Returns what a terminal of this size shows.
 fn rendered_text(console: &TestConsole, theme: &str) -> String {
     let (columns, rows) = console.model.size;
     let mut terminal = Terminal::new(TestBackend::new(columns, rows)).unwrap();
@@ -54,7 +53,8 @@ fn rendered_text(console: &TestConsole, theme: &str) -> String {
     text
 }
 
-/// Pictures of a state at both sizes, and no panic at sizes that are too small.
+/// Takes snapshots of a state at both sizes, and checks for panics at sizes that are
+/// too small.
 fn assert_view(name: &str, make: impl Fn(&mut TestConsole)) {
     assert_view_from(name, fleet_of_every_state, make);
 }
@@ -69,14 +69,14 @@ fn assert_view_from(name: &str, first: impl Fn() -> TestConsole, make: impl Fn(&
     }
     for (columns, rows) in [(160, 50), (60, 15), (59, 15), (60, 14), (20, 5), (1, 1)] {
         let mut console = first();
-        // Where nothing can be seen no key does anything.
+        // Keys have no effect where the screen is too small to draw.
         let (width, height) = (columns.max(60), rows.max(15));
         console.send(Msg::Resized(width, height));
         make(&mut console);
         console.send(Msg::Resized(columns, rows));
         rendered_text(&console, "terminal");
         rendered_text(&console, MONOCHROME_THEME);
-        // Also when the size changes later.
+        // The same after a later resize.
         console.send(Msg::Resized(rows, columns));
         rendered_text(&console, "terminal");
     }
@@ -114,7 +114,7 @@ fn fleet_of_every_state() -> TestConsole {
     console
 }
 
-/// What a file of preferences says, put in force.
+/// Applies the text of a preferences file.
 pub fn apply_preferences(console: &mut TestConsole, text: &str) {
     let (preferences, found) = preferences::parse(text, Path::new("console.toml"));
     assert_eq!(found, []);

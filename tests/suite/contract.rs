@@ -1,4 +1,4 @@
-//! The obligations of `src/transport.rs`, on every transport.
+//! Obligations of `src/transport.rs`, tested on every transport.
 
 use std::fs;
 use std::io::Write;
@@ -26,15 +26,15 @@ use crate::skip::skip_unsupported;
 
 pub const STAGED_NAME: &str = ".shepherd-new";
 
-/// Appends to a file that is open as long as this lives.
+/// Appends to a file that stays open until this value is dropped.
 pub type AppendWriter = Box<dyn FnMut(&[u8])>;
 
-/// Where a transport is tried, and what an agent can do there behind its back.
+/// The transport under test, with the actions of an agent that bypasses it.
 pub trait TransportFixture {
     fn transport(&self) -> &dyn Transport;
     /// A directory that exists and is empty at first.
     fn directory(&self) -> PathBuf;
-    /// Another path to that directory, through a link.
+    /// Another path to that directory, through a symlink.
     fn symlinked_directory(&self) -> PathBuf;
     fn can_exchange(&self) -> bool;
     fn write(&self, name: &str, read_bytes: &[u8]);
@@ -43,12 +43,12 @@ pub trait TransportFixture {
     fn names(&self) -> Vec<String>;
     fn create_special_file(&self, name: &str, special_file_at: &SpecialFile);
     fn odd(&self, name: &str) -> Option<SpecialFile>;
-    /// Opens a file for appending; the answer writes, and closes when dropped.
+    /// Opens a file for appending; the returned value writes, and closes when dropped.
     fn open_writer(&self, name: &str) -> AppendWriter;
     fn read_attributes(&self, name: &str) -> Attributes;
 
-    /// Lets so much time pass that a second look tells something; false where
-    /// one look is enough.
+    /// Advances the clock until a second inspection is meaningful; returns false where
+    /// one inspection is enough.
     fn advance_past_second_check(&self) -> bool {
         false
     }
@@ -74,7 +74,7 @@ pub struct DiskFixture<T = LocalTransport> {
     pub transport: T,
     pub can_exchange: bool,
     pub clock: Arc<TestClock>,
-    /// Where nobody can see who has a file open, it is looked at twice.
+    /// Transports that cannot see who has a file open inspect it twice.
     pub settles_twice: bool,
 }
 
@@ -98,7 +98,7 @@ impl DiskFixture {
 }
 
 impl DiskFixture<BoundedTransport> {
-    /// As if no file system could be trusted to answer.
+    /// Treats every file system as one whose answers cannot be trusted.
     pub fn bounded() -> DiskFixture<BoundedTransport> {
         let DiskFixture {
             dir,
@@ -175,8 +175,8 @@ impl<T: Transport> TransportFixture for DiskFixture<T> {
         match odd {
             SpecialFile::Symlink(target) => symlink(str::from_utf8(target).unwrap(), path).unwrap(),
             SpecialFile::Directory => fs::create_dir(path).unwrap(),
-            // Not by a program: what is forked has the files of other tests open
-            // for a moment, and counts as their writer.
+            // The test writes in its own process: a forked one inherits the open files
+            // of other tests for a moment, and counts as their writer.
             SpecialFile::Fifo => {
                 let mode = rustix::fs::Mode::from_raw_mode(0o600);
                 let fifo = rustix::fs::FileType::Fifo;
@@ -290,7 +290,7 @@ impl TransportFixture for FakeFixture {
     }
 }
 
-// Which transports are tried is for each test binary to say.
+// Each test binary chooses its transports.
 on_every_ground! {
     everywhere {
         absent_is_reported_only_in_existing_directory
@@ -346,7 +346,7 @@ pub fn stage_file(
     staged.unwrap()
 }
 
-/// Settles, and gives what was inspected, each time.
+/// Settles a file; returns the content of each inspection.
 pub fn settle_and_collect(
     directory: &dyn MemoryDirectory,
     name: &str,
@@ -364,10 +364,11 @@ pub fn settle_and_collect(
     (settled.unwrap(), seen)
 }
 
-/// The same of a file that nobody has open, with the second look where one is not enough.
+/// Settles a file that no process has open, with the second inspection where one is not
+/// enough.
 ///
-/// A process that another test starts has the files of this one open from its fork until
-/// it executes its program: it is waited for.
+/// A process that another test starts has the files of this one open from its fork
+/// until it executes its program; this function waits for that.
 pub fn settle_fully(
     ground: &dyn TransportFixture,
     directory: &dyn MemoryDirectory,
@@ -462,7 +463,7 @@ fn special_files_are_reported_and_never_read(ground: &dyn TransportFixture) {
             directory.stat_memory().unwrap(),
             MemoryObject::Special(odd.clone())
         );
-        // A FIFO does not hold us.
+        // Opening a FIFO does not block.
         let read = directory.read_memory(&mut |_| panic!("{odd} was read"));
         assert!(read.is_err());
     }
@@ -483,7 +484,7 @@ fn file_is_read_to_its_end(ground: &dyn TransportFixture) {
         };
         let done = directory.read_memory(&mut |_| Ok(())).unwrap();
         assert_eq!(done.stamp, looked.stamp);
-        // A security module may have put its label on it.
+        // A security module may have added its label.
         let (have, want) = (done.attributes, ground.read_attributes("MEMORY.md"));
         assert_eq!(
             (have.uid, have.gid, have.mode),
@@ -560,7 +561,7 @@ fn swap_displaces_current_file(ground: &dyn TransportFixture) {
     ground.write("MEMORY.md", b"old");
     let directory = ground.open_directory();
     let new = stage_file(ground, directory.as_ref(), b"new");
-    // A save that comes after everything was looked at.
+    // A save after the last inspection.
     ground.write("MEMORY.md", b"saved just now");
     let swapped = directory.swap(STAGED_NAME, new).unwrap();
     let method = match ground.can_exchange() {
@@ -586,7 +587,7 @@ fn swap_displaces_any_special_file(ground: &dyn TransportFixture) {
         let swapped = directory.swap(STAGED_NAME, new).unwrap();
         assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
         assert_eq!(ground.odd(&swapped.displaced[0]), Some(odd.clone()));
-        // Make room for the next one.
+        // Frees the name for the next file.
         directory
             .move_memory_aside(&format!("done-{}", ground.names().len()))
             .unwrap();
@@ -622,7 +623,7 @@ fn swap_without_staged_file_fails(ground: &dyn TransportFixture) {
     assert!(directory.swap(STAGED_NAME, new).is_err());
     ground.write("MEMORY.md", b"old");
     assert!(directory.swap(STAGED_NAME, new).is_err());
-    // Whatever it did, nothing is lost.
+    // In every case no byte is lost.
     let kept = ground
         .names()
         .into_iter()
@@ -674,7 +675,7 @@ fn take_away_moves_the_memory_aside(ground: &dyn TransportFixture) {
     assert_eq!(ground.probe_memory(), MemoryObject::Absent);
     let aside = directory.staged_file_name("aside");
     assert_eq!(ground.bytes(&aside).unwrap(), b"old");
-    // It is found again, also by whoever takes over.
+    // It is found again, also by a new session.
     let taken_over = [".shepherd-one", ".shepherd-two"].map(str::to_string);
     directory.take_over_run("aside", &taken_over[..1]).unwrap();
     ground
@@ -698,7 +699,7 @@ fn settle_inspects_and_removes(ground: &dyn TransportFixture) {
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"content"]);
     assert!(ground.names().is_empty());
-    // What is gone is settled.
+    // A removed file counts as settled.
     let (settled, seen) = settle_fully(ground, directory.as_ref(), "displaced");
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert!(seen.is_empty());
@@ -745,7 +746,7 @@ fn settle_keeps_file_when_inspection_fails(ground: &dyn TransportFixture) {
     };
     assert_eq!(Error::from(settled.unwrap_err()).message(), "disk full");
     assert_eq!(ground.bytes("displaced").unwrap(), b"content");
-    // No lease is left behind: a writer can open it at once.
+    // No lease remains: a writer can open the file at once.
     ground.open_writer("displaced")(b"!");
     let (_, seen) = settle_fully(ground, directory.as_ref(), "displaced");
     assert_eq!(seen.last().unwrap(), b"content!");
@@ -763,7 +764,7 @@ fn settle_removes_special_files_keeps_directories(ground: &dyn TransportFixture)
             return; // It stays under that name.
         }
         assert_eq!(settled, SettleOutcome::Special(odd.clone()));
-        // It waits until it is described, and stays if it is something else by then.
+        // It waits until it is described, and stays if it has been replaced by then.
         assert_eq!(ground.names(), ["displaced"]);
         assert!(
             !directory

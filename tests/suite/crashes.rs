@@ -1,6 +1,5 @@
-//! Runs that end at any point, as by a power cut, and what the next run makes
-//! of what they left: nothing is lost, nothing is claimed that is not so, no
-//! litter stays.
+//! Runs that end at any point, as by a power cut, and the next run's recovery: no byte
+//! is lost, no record claims something false, and no leftover remains.
 
 use std::fs;
 use std::io::Write;
@@ -23,8 +22,8 @@ fn local_transport(world: &World, exchanges: bool) -> Arc<dyn Transport> {
     }
 }
 
-/// Ends the run at the `point`th moment, without running any of its code but
-/// destructors, which only close descriptors.
+/// Ends the run at its `point`th moment. Only destructors run after that, and they only
+/// close file descriptors.
 fn crash_at_call(transport: Arc<dyn Transport>, point: usize) -> Arc<dyn Transport> {
     let passed = AtomicUsize::new(0);
     InterposingTransport::new(transport, move |_| {
@@ -45,7 +44,7 @@ fn crash_on_call(transport: Arc<dyn Transport>, when: TransportCall) -> Arc<dyn 
     })
 }
 
-/// Whether the run came to its end.
+/// Returns whether the run completed.
 fn runs_to_end(run: impl FnOnce() -> RunOutput) -> bool {
     catch_unwind(AssertUnwindSafe(run)).is_ok()
 }
@@ -79,12 +78,12 @@ fn changing_operations(world: &World) -> Vec<Operation> {
         .collect()
 }
 
-/// What stands there, if anything does.
+/// Returns the content of the path, `None` where it is absent.
 fn read_memory_if_any(world: &World) -> Option<Vec<u8>> {
     fs::read(world.memory_path("scout")).ok()
 }
 
-/// Crashes a reset at every moment in turn; gives the number of moments.
+/// Crashes a reset at every moment in turn; returns the number of moments.
 fn crash_at_every_call(exchanges: bool, text: Option<&str>, writes_on: bool) -> usize {
     for point in 0.. {
         let world = World::new(&["scout"]);
@@ -128,7 +127,7 @@ fn crash_at_every_call(exchanges: bool, text: Option<&str>, writes_on: bool) -> 
             );
         }
         if !writes_on {
-            // However it went, it was one reset, and it can be undone.
+            // In every case it was one reset, and it can be undone.
             assert_eq!(
                 changing_operations(&world),
                 [Operation::Reset],
@@ -171,7 +170,7 @@ fn recovery_crash_at_any_point_is_recovered() {
     for exchanges in [true, false] {
         for first in 0.. {
             let mut more = false;
-            // Every third, each time another one: all pairs take long.
+            // Every third moment, offset each time: all pairs take too long.
             for second in (first % 3..).step_by(3) {
                 let world = World::new(&["scout"]);
                 world.write_memory("scout", &text);
@@ -271,7 +270,7 @@ fn unlinked_swap_is_finished_by_recovery() {
     let engine =
         world.engine_with_transport(crash_on_call(transport, TransportCall::Before("swap")));
     assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
-    // What the first half of a swap without exchange does.
+    // The effect of the first half of a swap without exchange.
     let [staged] = world.leftovers("scout").try_into().unwrap();
     let aside = world
         .agent_directory("scout")
@@ -509,7 +508,7 @@ fn recovery_journals_its_observations() {
         TransportCall::After("swap"),
     ));
     assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
-    // A kill right behind the swap: the record does not say that it was made.
+    // A kill right after the swap: the record does not mention the swap.
     let [record] = world.pending_journals().try_into().unwrap();
     let record = world.archive_directory().join(".shepherd/tx").join(record);
     let text = fs::read_to_string(&record).unwrap();
@@ -550,7 +549,7 @@ fn damaged_journal_is_integrity_error() {
     assert!(record.exists());
 }
 
-/// Nothing is done in an agent's directory before the record is whole on the disk.
+/// No operation in an agent's directory precedes the complete record on the disk.
 #[test]
 fn truncated_journal_is_ignored() {
     let world = World::new(&["scout"]);
@@ -591,8 +590,8 @@ fn journal_of_other_agent_is_not_claimed() {
     assert!(world.pending_journals().is_empty());
 }
 
-/// Failures, other than crashes, at each operation: the memory is wholly old or
-/// new, and said to be.
+/// Failures, other than crashes, at each operation: the memory is wholly old or wholly
+/// new, and the result says which.
 #[test]
 fn failed_operation_is_reported_and_loses_nothing() {
     for name in ["look", "read", "stage", "swap", "settle"] {
@@ -636,7 +635,7 @@ fn unfinished_staged_file_is_removed_not_archived() {
         TransportCall::Before("stage"),
     ));
     assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
-    // What a crash leaves where there are no nameless files.
+    // The leftover of a crash where the file system has no nameless files.
     let [record] = world.pending_journals().try_into().unwrap();
     let staged = record
         .strip_prefix("scout")

@@ -1,4 +1,4 @@
-//! The example fleet is what it claims to be, and leaves nothing behind.
+//! The example fleet shows every state that it promises, and leaves no files behind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -143,7 +143,7 @@ fn demo_seal_fails_only_for_tampered_baseline() {
     assert_eq!(out, "billing-bot-MEMORY.md: FAILED\n");
 }
 
-/// What was pushed last is still known, so there is something to compare with.
+/// The version of the last push is kept, so a comparison is possible.
 #[test]
 fn demo_tampered_baseline_has_a_diff() {
     let site = Site::new();
@@ -248,7 +248,7 @@ fn demo_without_terminal_prints_status() {
     let _ = site.run(["demo", "--agents", "1001"]).assert_code(2);
 }
 
-/// The two on the host are agents like the others: their history is made of runs,
+/// The two agents on the host behave like the others: their history consists of runs,
 /// and they can be reset and undone.
 #[test]
 fn demo_host_agents_reset_undo_and_go_unreachable() {
@@ -281,7 +281,7 @@ fn demo_host_agents_reset_undo_and_go_unreachable() {
         [State::Unreach; 2]
     );
     assert_eq!(state("docs-writer"), State::Scratch);
-    // Who is connected anew finds it again.
+    // A new connection finds it again.
     demo.host().go_online().unwrap();
     let engine = super::demo::demo_engine(&demo);
     let seen = engine.observe(engine.agent("dock-watch").unwrap());
@@ -291,7 +291,7 @@ fn demo_host_agents_reset_undo_and_go_unreachable() {
     );
 }
 
-/// Nobody serves the host any more, so a real one of its name would be asked.
+/// The demo's host has stopped, so a real host of that name would be contacted.
 #[test]
 fn kept_demo_fleet_is_local() {
     let site = Site::new();
@@ -303,7 +303,7 @@ fn kept_demo_fleet_is_local() {
     let mut status = site.command();
     status.env("PATH", site.path("bin"));
     status.args(["status", "--config", "kept/memory-shepherd.conf"]);
-    // One of the others has a baseline that is not the sealed one.
+    // One of the other agents has a baseline that differs from its seal.
     let _ = site
         .run_command(&mut status)
         .assert_code(4)

@@ -1,4 +1,4 @@
-//! What only a disk can show of the obligations of `src/transport.rs`.
+//! Obligations of `src/transport.rs` that only a local disk can show.
 
 use std::fs;
 use std::io::Write;
@@ -30,7 +30,7 @@ fn for_each_disk_fixture(case: impl Fn(&DiskFixture)) {
 #[test]
 fn claimed_file_size_is_ignored() {
     for_each_disk_fixture(|ground| {
-        // Files in /proc claim to be empty.
+        // Files in /proc report a size of zero.
         let path = format!("/proc/{}/status", std::process::id());
         let directory = ground.transport.open_directory(Path::new(&path)).unwrap();
         let mut bytes = Vec::new();
@@ -40,7 +40,7 @@ fn claimed_file_size_is_ignored() {
         });
         assert_eq!(file.unwrap().stamp.size, 0);
         assert!(bytes.starts_with(b"Name:"));
-        // One that grows is read to its new end.
+        // A growing file is read to its new end.
         ground.write("MEMORY.md", b"old ");
         let mut bytes = Vec::new();
         let mut writer = ground.open_writer("MEMORY.md");
@@ -72,11 +72,11 @@ fn read_of_growing_file_ends() {
         file.set_len(size).unwrap();
         Ok(())
     });
-    // What was not read is told by the stamp.
+    // The stamp reveals the bytes that were not read.
     assert_eq!(read.unwrap().stamp.size, size);
     assert!((64 << 20..65 << 20).contains(&seen), "{seen}");
     drop(file);
-    // Settled, it is read to its end.
+    // Once settled, the file is read to its end.
     let mut whole = 0;
     let settled = directory.settle("MEMORY.md", &mut |read| {
         read(&mut |piece| {
@@ -151,7 +151,7 @@ fn unfinished_new_file_has_a_known_name() {
     let ground = DiskFixture::new(false);
     let directory = ground.open_directory();
     ground.write(&format!("{STAGED_NAME}-new"), b"");
-    // It is that name and no other that is used.
+    // The swap uses exactly that name.
     directory.inherited_attributes(STAGED_NAME).unwrap_err();
     directory.remove_unfinished_staging(STAGED_NAME).unwrap();
     directory.inherited_attributes(STAGED_NAME).unwrap();
@@ -186,7 +186,7 @@ fn created_memory_is_not_world_writable() {
         ] {
             fs::set_permissions(ground.directory(), fs::Permissions::from_mode(directory)).unwrap();
             let inherited = ground.open_directory().inherited_attributes(STAGED_NAME);
-            // A directory without the right to write is for root alone.
+            // Only root can use a directory without write permission.
             if let Ok(inherited) = inherited {
                 assert_eq!(inherited.mode, memory, "{directory:o}");
             }
@@ -243,13 +243,14 @@ fn foreign_hard_link_is_special_only_while_linked() {
                 .read_memory(&mut |_| panic!("it was read"))
                 .is_err()
         );
-        // Nor is one to a file of root's, though we are root.
+        // Nor does it follow a symlink to a file of root's, although the test runs as
+        // root.
         chown(&other, Some(0), None).unwrap();
         assert_eq!(
             ground.probe_memory(),
             MemoryObject::Special(SpecialFile::ForeignHardLink(0))
         );
-        // A link to a file of the directory's owner is the agent's own affair.
+        // A symlink to a file of the directory's owner is the agent's own affair.
         chown(&other, Some(65534), None).unwrap();
         assert!(matches!(ground.probe_memory(), MemoryObject::File(_)));
     });
@@ -283,7 +284,8 @@ fn file_opened_while_settling_is_not_removed() {
         let mut looks = 0;
         let settled = directory.settle("displaced", &mut |_| {
             looks += 1;
-            // The lease makes this fail at once, and asks for it to be given up.
+            // The lease makes this call fail at once, and requests the release of the
+            // lease.
             let opened = fs::File::options()
                 .append(true)
                 .custom_flags(0o4000) // O_NONBLOCK
@@ -292,7 +294,7 @@ fn file_opened_while_settling_is_not_removed() {
             Ok(())
         });
         assert_eq!((settled.unwrap(), looks), (SettleOutcome::StillOpen, 1));
-        // It was given up: the agent can write, and is heard.
+        // The lease was released: the agent can write, and the write is detected.
         ground.open_writer("displaced")(b" and new");
         let (settled, seen) = settle_fully(ground, directory.as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
@@ -311,7 +313,7 @@ fn opener_waiting_for_lease_is_let_in() {
             if opener.is_none() {
                 let theirs = path.clone();
                 let thread = thread::spawn(move || fs::File::options().append(true).open(theirs));
-                // It waits in the kernel as soon as somebody else is turned away.
+                // The writer waits in the kernel until the next one is refused.
                 let nonblocking = || {
                     fs::File::options()
                         .append(true)
@@ -360,7 +362,7 @@ fn displaced_name_is_not_guessable() {
         let content = &mut |sink: memory_shepherd::transport::ByteSink<'_>| sink(b"new");
         let new = directory.stage(STAGED_NAME, content, &attributes).unwrap();
         directory.link_staged(STAGED_NAME).unwrap();
-        // Names that look alike are not ours.
+        // Files with similar names are not the program's.
         ground.write(&format!("{STAGED_NAME}-0"), b"theirs");
         ground.write(&format!("{STAGED_NAME}.shepherd-0"), b"theirs");
         directory.link_staged(STAGED_NAME).unwrap();
@@ -398,7 +400,7 @@ fn write_during_leaseless_inspection_is_not_removed() {
             Ok(())
         })
     };
-    // It is too early to tell.
+    // The file is too recent to decide.
     assert_eq!(settle_once().unwrap(), SettleOutcome::StillOpen);
     ground.advance_past_second_check();
     assert_eq!(settle_once().unwrap(), SettleOutcome::StillOpen);
@@ -454,7 +456,7 @@ fn foreign_hard_link_is_kept() {
         );
         assert!(seen.is_empty());
         assert_eq!(ground.bytes("displaced").unwrap(), b"theirs");
-        // As its only name it is settled like any other.
+        // A file with only this name is settled like any other.
         fs::remove_file(&other).unwrap();
         let (settled, seen) = settle_fully(ground, directory.as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
@@ -519,7 +521,7 @@ fn file_replacing_symlink_is_not_removed_unread() {
         }
     });
     for _ in 0..1000 {
-        // Nobody but us removes it.
+        // Only the program removes it.
         while fs::symlink_metadata(path.join("displaced")).is_err() {
             thread::yield_now();
         }
@@ -547,7 +549,8 @@ fn racing_swaps_and_renames_lose_nothing() {
                 for number in 0..SAVES {
                     let temporary = path.join("temporary");
                     fs::write(&temporary, format!("save {number};")).unwrap();
-                    // What it replaces itself is its own loss: it says so.
+                    // The agent's own replacement destroys its own bytes: the result
+                    // says so.
                     fs::rename(&temporary, path.join("MEMORY.md")).unwrap();
                 }
             }
@@ -574,7 +577,7 @@ fn racing_swaps_and_renames_lose_nothing() {
                 assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
                 seen.push_str(str::from_utf8(&content[0]).unwrap());
             }
-            // At no instant is it empty or half.
+            // At no instant is the memory empty or partial.
             let memory = fs::read_to_string(path.join("MEMORY.md"));
             match memory {
                 Ok(text) => assert!(text == "new" || text.ends_with(';'), "{text}"),
@@ -595,7 +598,7 @@ fn racing_swaps_and_renames_lose_nothing() {
 
 #[test]
 fn xattr_flood_is_bounded() {
-    // Few file systems take that many.
+    // Few file systems accept that many.
     let Ok(dir) = tempfile::TempDir::new_in("/dev/shm") else {
         skip_unsupported("no /dev/shm");
         return;
@@ -641,8 +644,8 @@ fn xattr_flood_is_bounded() {
     }
 }
 
-/// A default access control list that lets user 1234 read and write, in the form
-/// of the kernel's `posix_acl_xattr.h`.
+/// A default access control list that lets user 1234 read and write, in the form of the
+/// kernel's `posix_acl_xattr.h`.
 fn default_acl() -> Vec<u8> {
     let mut list = 2u32.to_le_bytes().to_vec();
     for (tag, rights, id) in [
@@ -681,7 +684,7 @@ fn default_acl_applies_only_to_created_files() {
         directory.swap(STAGED_NAME, new).unwrap();
         assert!(kept().xattrs.is_empty());
         assert_eq!(ground.read_attributes("MEMORY.md"), old);
-        // A created one gets the list.
+        // A created file inherits the list.
         directory.move_memory_aside("aside").unwrap();
         let inherited = directory.inherited_attributes(STAGED_NAME).unwrap();
         assert_eq!(inherited.xattrs.len(), 1);

@@ -1,5 +1,5 @@
-//! The documents against the program: what the README tells newcomers to paste, the
-//! reference pages, the tests that decisions name, and the links between pages.
+//! Consistency of the documents with the program: the commands and files of the README,
+//! the reference pages, the tests that decisions name, and the links between pages.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -46,7 +46,7 @@ fn table_rows(page: &str) -> Vec<Vec<&str>> {
     .collect()
 }
 
-/// Returns the words of a text that stand between backticks.
+/// Returns the words of a text between backticks.
 fn backtick_words(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
@@ -245,7 +245,7 @@ fn pages_name_source_files_that_exist() {
     for page in markdown_pages() {
         let text = fs::read_to_string(&page).unwrap();
         let words = backtick_words(&text).filter(|it| !it.contains([' ', '\n']));
-        // Capital letters stand for a name to choose.
+        // A word in capitals is a placeholder.
         for word in words.filter(|it| !it.contains(char::is_uppercase)) {
             let is_path = ["src/", "tests/", "benches/"]
                 .iter()

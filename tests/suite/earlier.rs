@@ -1,4 +1,4 @@
-//! A run of an earlier day: retention goes by two runs that are a day apart.
+//! A run of an earlier day: retention relies on two runs that are a day apart.
 
 use std::fs;
 use std::path::Path;
@@ -7,8 +7,8 @@ use chrono::{DateTime, Duration, FixedOffset};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::LedgerRecord;
 
-/// Puts a run of an agent before all others in the ledger of an archive, which found
-/// nothing to do so many days before `now`.
+/// Inserts a run without effect, `days` days before `now`, at the start of an archive's
+/// ledger.
 pub fn insert_earlier_run(archive: &Path, agent: &str, now: DateTime<FixedOffset>, days: i64) {
     let own = archive.join(".shepherd");
     let path = own.join("ledger.jsonl");
@@ -34,7 +34,7 @@ pub fn insert_earlier_run(archive: &Path, agent: &str, now: DateTime<FixedOffset
     }
     fs::create_dir_all(&own).unwrap();
     fs::write(path, lines).unwrap();
-    // Both are about the chain as it was.
+    // Both files describe the old chain.
     for file in [own.join("ledger.index"), archive.join("reset.log")] {
         let _ = fs::remove_file(file);
     }

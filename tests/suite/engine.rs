@@ -248,7 +248,7 @@ fn symlink_memory_is_described_and_displaced() {
 #[test]
 fn fifo_and_directory_are_displaced() {
     let world = World::new(&["fifo", "directory"]);
-    // Nobody takes the directory for a mistake in the config.
+    // The message does not call the directory a mistake in the config.
     assert_eq!(world.reset().report.worst_kind(), None);
     fs::remove_file(world.memory_path("fifo")).unwrap();
     fs::remove_file(world.memory_path("directory")).unwrap();
@@ -287,8 +287,8 @@ fn foreign_hard_link_is_never_archived() {
     if !is_root() {
         return;
     }
-    // The test runs as root, so "neither the directory's owner nor us" needs a
-    // third user.
+    // The test runs as root, so "neither the directory's owner nor us" needs a third
+    // user.
     let world = World::new(&["scout"]);
     chown(world.agent_directory("scout"), Some(65534), Some(65534)).unwrap();
     let foreign = world.root.join("foreign");
@@ -512,7 +512,7 @@ fn lock_of_other_process_is_busy_and_named() {
         "{}",
         ran.note()
     );
-    // The holder is killed: its lock is gone, its note stays and blocks nobody.
+    // The holder is killed: its lock is released, its note remains and blocks no run.
     holder.kill().unwrap();
     holder.wait().unwrap();
     world.reset().assert_ok();
@@ -550,13 +550,13 @@ fn plan_with_moved_inputs_is_refused() {
         assert_eq!(world.read_memory("scout"), before, "untouched");
         assert!(world.entry_names("scout").is_empty());
         assert!(world.leftovers("scout").is_empty());
-        // Without the bound it is done as it is found.
+        // Without the binding the plan applies to the current state.
         let report = engine.apply_plan(&plan, false, &AtomicBool::new(false), &mut |_| {});
         assert_eq!(report.worst_kind(), None);
     };
     let scratch = format!("{BASELINE}- note\n");
     let drifted = scratch.replace("kind", "cruel");
-    // The rules above it are edited.
+    // The rules above the boundary are edited.
     moved(&scratch, &|world| world.write_memory("scout", &drifted));
     // They were edited, and are edited again.
     moved(&drifted, &|world| {
@@ -628,7 +628,7 @@ fn failed_agent_does_not_stop_the_others() {
         world.write_scratch(agent, "- note\n");
     }
     fs::remove_file(world.baseline_path("b")).unwrap();
-    // Nothing can be archived for a.
+    // Archiving fails for agent a.
     fs::create_dir_all(world.archive_directory()).unwrap();
     fs::write(world.archive_directory().join("a"), "in the way").unwrap();
     let ran = world.reset();
@@ -658,7 +658,7 @@ fn cancel_leaves_the_rest_not_started() {
         .plan_reset(&["a".to_string(), "b".to_string()], false)
         .unwrap();
     let cancel = AtomicBool::new(false);
-    // It comes while a is in hand, which is finished.
+    // The interrupt arrives while agent a is in progress; a is finished.
     let report = engine.apply_plan(&plan, true, &cancel, &mut |progress| {
         if let RunProgress::Stage(..) = progress {
             cancel.store(true, Ordering::Relaxed);
@@ -683,7 +683,7 @@ fn memory_is_read_only_when_its_stamp_changed() {
     let engine = world.engine_with_transport(Arc::new(fake.clone()));
     let agent = engine.agent("scout").unwrap();
     engine.observe(agent);
-    // A file that changed just now may change again within one tick.
+    // A file that changed just now may change again within one clock tick.
     engine.observe(agent);
     assert_eq!(fake.count_calls(FakeOperation::Read, &memory), 2);
     world.clock.advance(Duration::from_secs(1));

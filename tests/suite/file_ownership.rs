@@ -1,5 +1,5 @@
-//! Rights over files: what an agent plants at the names that a reset touches gives it
-//! no owner, no mode and no bytes that it did not have, and takes none away.
+//! File ownership: an agent that plants files at the names that a reset uses gains no
+//! owner, mode or bytes that it did not have, and removes none.
 
 use std::fs;
 use std::io;
@@ -77,7 +77,7 @@ fn second_hard_link_is_kept_until_removed() {
     assert!(text.ends_with(b"- in a backup\n"));
     let why = world.observe("scout").reason;
     assert!(why.contains(kept.to_str().unwrap()), "{why}");
-    // Neither a further reset nor one of nothing touches it.
+    // Neither another reset nor a reset without changes affects it.
     world.write_memory("scout", format!("{BASELINE}- more\n"));
     world.reset().assert_ok();
     assert_eq!(fs::read(&kept).unwrap(), text);
@@ -118,7 +118,7 @@ fn kept_link_as_last_name_is_put_back() {
     assert_eq!(world.read_memory("scout"), before);
     let left = world.read_records().pop().unwrap().event.after;
     assert_eq!(left.and_then(|it| it.digest()), Some(Digest::of(&before)));
-    // Nobody has written since.
+    // The file has not been written since.
     world.redo("scout").assert_outcome(Outcome::Ok);
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
 }
@@ -150,7 +150,8 @@ fn link_in_a_shared_directory_is_foreign() {
         return;
     }
     let world = world_with_shared_directory("");
-    // Root's, as the directory is; but anybody in the group can have linked it.
+    // Root owns the file and the directory, but any member of the group may have linked
+    // it.
     let secret = world.root.join("secret");
     fs::write(&secret, "a secret of root's").unwrap();
     set_mode(&secret, 0o640);
@@ -196,8 +197,8 @@ fn set_id_bits_and_capabilities_are_dropped() {
     is_plain();
 }
 
-/// Somebody has a lease, and puts a further name of another user's program there just
-/// before owner and mode are learned.
+/// Another process holds a lease, and adds a hard link to another user's program just
+/// before the run reads owner and mode.
 #[test]
 fn link_replacing_leased_memory_gives_no_rights() {
     if !is_root() {
@@ -216,7 +217,7 @@ fn link_replacing_leased_memory_gives_no_rights() {
     let hook = {
         let (clock, learned) = (world.clock.clone(), Arc::clone(&learned));
         move |moment| match moment {
-            // The lease, until it is not worth it any more.
+            // The lease, until it is no longer needed.
             TransportCall::Before("read") if learned.load(Ordering::Relaxed) < 3 => {
                 clock.advance(std::time::Duration::from_secs(1));
                 let error = Error::new(ErrorKind::Host, "somebody has a lease on it");
@@ -252,8 +253,8 @@ fn link_replacing_leased_memory_gives_no_rights() {
     }
 }
 
-/// The agent has a file of somebody else's moved to its memory's name, and its own
-/// put in its place between the reading and the swap.
+/// The agent moves a foreign file to its memory's name, and replaces it by its own
+/// between read and swap.
 #[test]
 fn undo_restores_owner_of_restored_bytes() {
     if !is_root() {
@@ -285,7 +286,7 @@ fn undo_restores_owner_of_restored_bytes() {
     world
         .reset_with_engine(&world.engine_with_transport(InterposingTransport::new(local, hook)))
         .assert_ok();
-    // The operator's bytes, with the rights of what was read.
+    // The operator's bytes, with owner and mode of the file that was read.
     assert_eq!(
         owner_of(&world.memory_path("scout")),
         (OTHER_UID, OTHER_UID)
@@ -329,7 +330,8 @@ fn undo_appending_notes_of_another_owner_inherits() {
     );
 }
 
-/// As where the memory was on a mount that has gone since, whose owners meant nothing.
+/// The state after an unmount of the memory's file system, whose owners were
+/// meaningless.
 #[test]
 fn undo_gives_no_owner_absent_from_directory() {
     if !is_root() {
@@ -376,7 +378,7 @@ fn archive_of_another_user_is_refused() {
             chown(&directory, Some(owner), None).unwrap();
             set_mode(&directory, bits);
             if owner == 0 && below.starts_with(".shepherd") {
-                // These have one mode, and get it back.
+                // These files have one fixed mode, and get it back.
                 continue;
             }
             let ran = world.reset();
@@ -401,7 +403,7 @@ fn archive_of_another_user_is_refused() {
 fn forged_record_removes_no_other_file() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    // A real record, as a run that is cut short leaves it.
+    // A real record, as an interrupted run leaves it.
     let cut = |moment| match moment {
         TransportCall::After("swap") => resume_unwind(Box::new("crash")),
         _ => Ok(()),

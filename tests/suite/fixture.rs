@@ -1,5 +1,5 @@
-//! A small fleet on the disk, and the program run on it with an environment of
-//! its own: no variable, no home and no config of whoever runs the tests.
+//! A small fleet on the disk, and the program run on it with an isolated environment:
+//! no variable, home directory or config of the user who runs the tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 /// The program.
 pub const PROGRAM_PATH: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 
-/// A config of the original tool's form, word for word but for the paths.
+/// A config in the original tool's form, verbatim except for the paths.
 const ORIGINAL_CONFIG: &str = "\
 [general]
 baseline_dir=./baselines
@@ -36,7 +36,7 @@ pub struct Site {
     pub dir: PathBuf,
 }
 
-/// How the program ended.
+/// Exit code and output of the program.
 #[must_use]
 pub struct CommandOutput {
     pub exit_code: i32,
@@ -91,7 +91,7 @@ impl Site {
         String::from_utf8_lossy(&fs::read(self.path(name)).unwrap()).into_owned()
     }
 
-    /// The program, to be run in the directory.
+    /// The program as a command, with the directory as its working directory.
     pub fn command(&self) -> Command {
         let mut command = Command::new(PROGRAM_PATH);
         command
@@ -117,7 +117,7 @@ impl Site {
         }
     }
 
-    /// Everything in the directory: kind, mode, owner, times and content.
+    /// Returns everything in the directory: kind, mode, owner, times and content.
     pub fn snapshot_files(&self) -> BTreeMap<PathBuf, String> {
         let mut tree = BTreeMap::new();
         let mut directories = vec![self.dir.clone()];
@@ -145,7 +145,7 @@ impl Site {
         tree
     }
 
-    /// The names of an agent's entries.
+    /// Returns the names of an agent's entries.
     pub fn entry_names(&self, subdir: &str) -> Vec<String> {
         let list = fs::read_dir(self.path("archives").join(subdir)).unwrap();
         let mut names: Vec<String> = list
@@ -157,7 +157,7 @@ impl Site {
 }
 
 impl CommandOutput {
-    /// That it ended so, with the whole output if it did not.
+    /// Asserts the exit code, and prints the whole output on failure.
     #[track_caller]
     pub fn assert_code(self, code: i32) -> CommandOutput {
         assert_eq!(
@@ -168,7 +168,7 @@ impl CommandOutput {
         self
     }
 
-    /// The one JSON document, with its schema.
+    /// Returns the one JSON document, after a check of its schema.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         let value: serde_json::Value = serde_json::from_str(&self.stdout)
@@ -197,7 +197,7 @@ impl CommandOutput {
         self
     }
 
-    /// Both streams with everything replaced that differs from run to run.
+    /// Returns both streams, with placeholders for values that differ between runs.
     pub fn normalized_output(&self) -> String {
         let code = self.exit_code;
         let (out, err) = (self.normalize(&self.stdout), self.normalize(&self.stderr));
@@ -215,8 +215,8 @@ impl CommandOutput {
     }
 }
 
-/// Shapes of what differs: `d` is a digit, `h` a hexadecimal digit, `?` marks
-/// the one before as optional in any number.
+/// Patterns of such values: `d` is a digit, `h` a hexadecimal digit, `?` marks the
+/// character before it as optional, in any number.
 const VOLATILE_SHAPES: &[(&str, &str)] = &[
     ("dddd-dd-ddTdd:dd:dd.d?Z", "[TIME]"),
     ("dddd-dd-ddTdd:dd:ddZ", "[TIME]"),
@@ -260,7 +260,7 @@ fn normalize_words(line: &str) -> String {
     out
 }
 
-/// How much of the text has the shape.
+/// Returns the length in bytes of the text's beginning that matches the pattern.
 fn matched_length(text: &str, shape: &str) -> Option<usize> {
     let bytes = text.as_bytes();
     let mut at = 0;
@@ -284,7 +284,7 @@ fn matched_length(text: &str, shape: &str) -> Option<usize> {
     Some(at)
 }
 
-/// Values of JSON that depend on the machine and the moment.
+/// Replaces JSON values that depend on the machine and the time.
 fn normalize_json_line(line: &str) -> String {
     let keys = ["user", "uid", "gid", "duration_ms"];
     let Some((key, _)) = line.split_once(": ") else {

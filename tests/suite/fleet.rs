@@ -1,4 +1,4 @@
-//! A fleet that is watched: what changes is reported.
+//! A watched fleet: the watch reports every change.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -17,7 +17,7 @@ use super::world::{BASELINE, World};
 
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The next observation of an agent in this state.
+/// Returns the next observation of an agent in this state.
 fn wait_for_state(events: &Receiver<FleetEvent>, agent: &str, state: State) -> Observation {
     loop {
         let event = events
@@ -58,20 +58,20 @@ fn agents_are_read_once_and_then_on_change() {
     world.write_scratch("a", "- note\n");
     let changed = wait_for_state(&events, "a", State::Scratch);
     assert!(changed.generation > seen[0].generation);
-    // A reset is seen, too.
+    // The watch reports a reset, too,
     world.reset_with_engine(&engine);
     wait_for_state(&events, "b", State::Clean);
-    // And an operator's edit of the baseline.
+    // and an operator's edit of the baseline.
     world.set_baseline("b", "# Other rules\n\n---\n");
     wait_for_state(&events, "b", State::Scratch);
     drop(fleet);
-    // The watch ends: nobody sends any more.
+    // The watch ends: its channel closes.
     while events.recv_timeout(WAIT_TIMEOUT).is_ok() {}
     let end = events.try_recv().unwrap_err();
     assert_eq!(end, crossbeam_channel::TryRecvError::Disconnected);
 }
 
-/// Lets the watch go on, by a clock that moves only here, until this came.
+/// Advances the watch, by a clock that moves only here, until the observation arrives.
 fn advance_until(world: &World, fleet: &FleetWatcher, mut came: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !came() {
@@ -87,21 +87,21 @@ fn sweep_observes_only_unwatched_changes() {
     let world = World::new(&["a", "b"]);
     world.write_scratch("a", "");
     world.write_scratch("b", "");
-    // Who writes through these is not seen in the directories that are watched.
+    // The watched directories do not show writes through these paths.
     let engine = Arc::new(world.engine());
     let elsewhere = world.root.join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     let (memory, config) = (elsewhere.join("a.md"), elsewhere.join("conf"));
     fs::hard_link(world.memory_path("a"), &memory).unwrap();
     fs::hard_link(&engine.config().path, &config).unwrap();
-    // Long after all of that was written.
+    // Long after the last write.
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     let (sender, events) = unbounded();
     let fleet = FleetWatcher::start(engine, sender);
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let looks = events.try_iter().count();
     assert!(looks > 0);
-    // Many sweeps later nobody has been looked at again.
+    // After many sweeps no agent has been read again.
     for _ in 0..10 {
         world.clock.advance(Duration::from_secs(60));
         fleet.request_read(Vec::new());
@@ -150,7 +150,7 @@ fn unreadable_agent_is_observed_every_sweep() {
     }
 }
 
-/// Hosts that exist only in this process, by their names.
+/// Simulated hosts in this process, by name.
 struct FakeHosts(HashMap<String, FakeTransport>);
 
 impl Transports for FakeHosts {
@@ -163,8 +163,8 @@ impl Transports for FakeHosts {
 const HOST_COUNT: usize = 50;
 const AGENTS_PER_HOST: usize = 20;
 
-/// A thousand agents on fifty hosts, all with the same note, and a round trip to
-/// each of which takes that long.
+/// A thousand agents on fifty hosts, all with the same note, and a fixed delay per
+/// round trip.
 fn thousand_remote_agents(latency: Duration) -> (World, HashMap<String, FakeTransport>) {
     let mut world = World::new(&[]);
     world.set_baseline("shared", BASELINE);
@@ -193,7 +193,7 @@ fn thousand_remote_agents(latency: Duration) -> (World, HashMap<String, FakeTran
     (world, hosts)
 }
 
-/// Lets a host never answer, until the sender goes.
+/// Keeps a host silent until the sender is dropped.
 fn hang_host(host: &FakeTransport) -> Sender<()> {
     let (release, released) = bounded::<()>(0);
     host.set_hook(move |_, _, _| {
@@ -213,7 +213,7 @@ fn thread_count() -> usize {
 #[test]
 fn silent_hosts_do_not_delay_others() {
     let (world, hosts) = thousand_remote_agents(Duration::from_millis(300));
-    // More of them than memories are read from at the same time.
+    // More silent hosts than memories that are read in parallel.
     let silent: Vec<String> = (0..20).map(|number| format!("host-{number:02}")).collect();
     let release: Vec<Sender<()>> = silent.iter().map(|name| hang_host(&hosts[name])).collect();
     let engine =
@@ -240,7 +240,7 @@ fn silent_hosts_do_not_delay_others() {
             .iter()
             .all(|agent| !silent.iter().any(|host| agent.starts_with(host)))
     );
-    // One for each host, not one for each agent.
+    // One connection per host, not per agent.
     assert!(thread_count() < 400, "{}", thread_count());
     drop(release);
     take(HOST_COUNT * AGENTS_PER_HOST);

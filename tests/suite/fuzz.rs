@@ -1,5 +1,5 @@
-//! The fuzz targets on their seeds and on some hundred edits of each, the same
-//! ones every time: quick, and enough that they do not rot.
+//! The fuzz targets on their seeds and on some hundred edits of each, the same ones
+//! every time: fast, and enough to keep the targets working.
 //!
 //! `FUZZ_SEEDS=1 cargo test fuzz` writes the seeds to `fuzz/corpus`.
 
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use targets::{PART_SEPARATOR, TARGETS, Target};
 
-/// How many edits of seeds a target gets.
+/// The number of edits of seeds per target.
 const EDITS_PER_TARGET: usize = 400;
 
-/// What edits put in.
+/// Byte strings that edits insert.
 const INSERTED_WORDS: &[&str] = &[
     "---\n",
     "\n---\n",
@@ -63,7 +63,7 @@ fn project_root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files of a directory that end in `end`.
+/// Returns the files of a directory whose names end in `end`.
 fn files_with_suffix(directory: &str, end: &str) -> Vec<Vec<u8>> {
     let items = fs::read_dir(project_root().join(directory)).unwrap();
     let mut paths: Vec<PathBuf> = items.map(|item| item.unwrap().path()).collect();
@@ -182,11 +182,11 @@ fn seeds_of(target: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Numbers that look random and are the same in every run.
+/// Pseudo-random numbers, the same in every run.
 pub struct SeededNumbers(pub u64);
 
 impl SeededNumbers {
-    /// One of those below a limit.
+    /// Returns a number below the limit.
     pub fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

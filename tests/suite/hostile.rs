@@ -1,7 +1,7 @@
-//! Whatever can be chosen by those whom the operator does not trust, full of what
-//! acts on a terminal: memories, a baseline, names of files and directories, what a
-//! host says, archive entries, records, arguments and a broken config. All that
-//! the program writes is read by a reader that knows what may be there.
+//! Hostile text in every input that an untrusted party controls: memories, a baseline,
+//! names of files and directories, replies of a host, archive entries, records,
+//! arguments and a broken config. [`crate::output_checker`] checks all output of the
+//! program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,10 +16,10 @@ use crate::terminal::{Terminal, isolated_command};
 const CONFIG_NAME: &str = "memory-shepherd.conf";
 const REVIEWER_MEMORY: &str = "agents/code-reviewer/MEMORY.md";
 
-/// A name that a file may have.
+/// A payload in a form that a file name allows.
 const HOSTILE_NAME: &str = "\x1b]0;owned\x07\x1b[31m\u{9b}2J\u{202e}\u{200b}\u{e0041}";
 
-/// All payloads, each a line.
+/// All payloads, one per line.
 fn all_payload_lines() -> Vec<u8> {
     let lines = all_payloads().into_iter();
     lines
@@ -27,7 +27,7 @@ fn all_payload_lines() -> Vec<u8> {
         .collect()
 }
 
-/// A fleet in which everything that can be hostile is.
+/// A fleet with hostile text in every possible place.
 fn hostile_site() -> Site {
     let site = Site::new();
     let all = all_payload_lines();
@@ -39,7 +39,7 @@ fn hostile_site() -> Site {
     site.write(REVIEWER_MEMORY, [&hostile(&reviewer)[..], &all].concat());
     site.append("agents/monitor-bot/MEMORY.md", "- quiet night\n");
     let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
-    // Of somebody with such a name, and something that such a one archived.
+    // An agent with such a name, and an entry archived by one.
     let ledger = "archives/.shepherd/ledger.jsonl";
     let records = site.read(ledger);
     let mut last: serde_json::Value =
@@ -54,7 +54,7 @@ fn hostile_site() -> Site {
     site.append(ledger, format!("{last}\n"));
     site.write(format!("archives/monitor/{HOSTILE_NAME}.md").as_str(), &all);
     site.write("archives/monitor/2026-03-14_0900.md", &all);
-    // Its baseline, its directory, and a directory where a file should be.
+    // Its baseline, its directory, and a directory in place of a file.
     site.write(
         format!("baselines/{HOSTILE_NAME}.md").as_str(),
         hostile(&reviewer),
@@ -96,7 +96,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The program in a terminal, with an ssh of ours.
+/// The program in a terminal, with a script as ssh.
 fn start_in_terminal(site: &Site, arguments: &[&str]) -> Terminal {
     let mut command = isolated_command(Path::new(PROGRAM_PATH), &site.path("home"));
     let path = format!("{}:/usr/bin:/bin", site.path("bin").display());
@@ -106,7 +106,7 @@ fn start_in_terminal(site: &Site, arguments: &[&str]) -> Terminal {
     Terminal::start(command, (120, 36))
 }
 
-/// What is asked of the program, among it what no one can mean.
+/// Commands that the test runs, including invalid ones.
 const COMMANDS: &[&[&str]] = &[
     &["status"],
     &["status", HOSTILE_NAME],
@@ -138,7 +138,7 @@ const COMMANDS: &[&[&str]] = &[
 fn commands_never_print_hostile_bytes_raw() {
     let site = hostile_site();
     let check = |asked: &[&str]| {
-        // A theme that is wrong is told before a console is opened.
+        // A broken theme is reported before the console opens.
         let ran = site.run_command(site.command().env("PATH", site.path("bin")).args(asked));
         for text in [&ran.stdout, &ran.stderr] {
             let found = unexpected_output(StreamKind::Plain, text.as_bytes());
@@ -155,7 +155,7 @@ fn commands_never_print_hostile_bytes_raw() {
         let text = String::from_utf8_lossy(&terminal.bytes);
         assert!(found.is_empty(), "JSON of {asked:?}: {found:?}:\n{text:?}");
     };
-    // On a terminal a diff is for eyes; a pipe gets what `patch` needs.
+    // A diff on a terminal is escaped; a pipe receives the bytes that `patch` needs.
     let mut terminal = start_in_terminal(&site, &["diff", "code-reviewer"]);
     terminal.wait_for_exit();
     assert!(terminal.bytes.len() > 10_000, "{}", terminal.text());
@@ -166,7 +166,7 @@ fn commands_never_print_hostile_bytes_raw() {
     for asked in COMMANDS {
         check(asked);
     }
-    // And everything that may be wrong in a config at once.
+    // Every kind of mistake in one config.
     let mut config = site.read(CONFIG_NAME).into_bytes();
     config.extend(format!("[{HOSTILE_NAME}]\n{HOSTILE_NAME} = {HOSTILE_NAME}\n{HOSTILE_NAME}\n[x]\nbaseline=../{HOSTILE_NAME}\n").bytes());
     config.extend(all_payload_lines());
@@ -191,7 +191,7 @@ fn screens_never_print_hostile_bytes_raw() {
             terminal.wait_for_quiet();
         }
     };
-    // The rows of the console itself are where they belong.
+    // The console's own rows keep their places.
     let chrome = |terminal: &Terminal, first: &str| {
         let text = terminal.text();
         assert!(terminal.row(0).starts_with(first), "{first}:\n{text}");
@@ -234,13 +234,13 @@ fn screens_never_print_hostile_bytes_raw() {
     press(&mut terminal, "7");
     terminal.wait_for("LOG  ");
     press(&mut terminal, "G k Enter j j q 8 j Enter Esc 1 ? G Esc");
-    // What is pasted into a line.
+    // A paste into an input line.
     press(&mut terminal, "/");
     terminal.send("\x1b[200~");
     terminal.send("\u{9b}31m \u{202e}\x07\x1b]0;owned\x07 \x1b[2J");
     terminal.send("\x1b[201~");
     press(&mut terminal, "Esc Esc");
-    // A config that breaks meanwhile.
+    // The config breaks while the console runs.
     let mut config = site.read(CONFIG_NAME).into_bytes();
     config.extend(format!("[{HOSTILE_NAME}]\n{HOSTILE_NAME} = {HOSTILE_NAME}\n").bytes());
     config.extend(all_payload_lines());

@@ -1,5 +1,5 @@
 //! A directory in place of a memory: refused as a mistake in the config, or displaced,
-//! kept beside the memory, and put back by an undo.
+//! kept beside the memory, and restored by an undo.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,16 +17,17 @@ fn scout_name() -> [String; 1] {
     ["scout".to_string()]
 }
 
-/// Puts a directory with a file in it in place of whatever stands there.
+/// Puts a directory with a file in it at the memory's path, in place of any other
+/// object.
 fn replace_with_directory(world: &World) {
-    // Nothing stands there at first.
+    // The path may be absent.
     let _ = fs::remove_file(world.memory_path("scout"));
     fs::create_dir(world.memory_path("scout")).unwrap();
     fs::write(world.memory_path("scout").join("inside"), "notes").unwrap();
 }
 
-/// A memory that was a file, then a directory, and was reset both times; with the name
-/// that the directory is kept under.
+/// A memory that was a file, then a directory, and was reset both times; returned with
+/// the name of the kept directory.
 fn world_with_kept_directory() -> (World, String) {
     let world = World::new(&["scout"]);
     world.reset().assert_ok();
@@ -58,7 +59,7 @@ fn directory_without_file_record_is_refused() {
         ran.assert_outcome(Outcome::Refused).kind,
         Some(ErrorKind::Conflict)
     );
-    // As timers do it, who make no plan.
+    // As a timer does, without a plan.
     let engine = world.engine();
     let plan = engine.plan_unobserved(&scout_name(), false).unwrap();
     let report = engine.apply_plan(&plan, false, &false.into(), &mut |_| ());
@@ -99,7 +100,7 @@ fn undo_puts_kept_directory_back() {
     assert_directory_restored(&world);
     let last = world.read_records().pop().unwrap().event;
     assert_eq!(last.after, Some(FileState::Special(SpecialFile::Directory)));
-    // And once more, there and back.
+    // Undo and redo once more.
     world.redo("scout").assert_outcome(Outcome::Ok);
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     world.undo("scout", UndoMode::Refuse).assert_ok();
@@ -141,7 +142,7 @@ fn kept_names_are_unique_per_object() {
         let inside = world.agent_directory("scout").join(name).join("inside");
         inside.exists()
     };
-    // Another directory makes room for the one that is put back.
+    // Another directory is displaced in favor of the restored one.
     fs::remove_file(world.memory_path("scout")).unwrap();
     fs::create_dir(world.memory_path("scout")).unwrap();
     world.undo("scout", UndoMode::Overwrite).assert_ok();
@@ -157,7 +158,7 @@ fn kept_names_are_unique_per_object() {
     assert!(is_first("MEMORY.md"));
 }
 
-/// The agent may rename what is kept, and put another one at its name.
+/// The agent may rename the kept directory, and put another one at its name.
 #[test]
 fn replaced_kept_object_is_refused() {
     let (world, kept) = world_with_kept_directory();
@@ -190,14 +191,14 @@ fn replaced_kept_object_is_refused() {
         "{}",
         ran.note()
     );
-    // Back under its name, it is the one again.
+    // Back under its name, it is accepted again.
     fs::remove_file(&kept).unwrap();
     fs::rename(world.agent_directory("scout").join("mine"), &kept).unwrap();
     world.undo("scout", UndoMode::Refuse).assert_ok();
     assert_directory_restored(&world);
 }
 
-/// The same between the look of the undo and the exchange.
+/// The same rename between the check of the undo and the exchange.
 #[test]
 fn object_swapped_before_exchange_is_refused() {
     let (world, kept) = world_with_kept_directory();
@@ -255,7 +256,7 @@ fn undo_says_when_kept_directory_is_gone() {
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
 }
 
-/// Wherever an undo ends, the next one puts the directory back.
+/// After an undo that ends at any point, the next one restores the directory.
 #[test]
 fn put_back_crash_at_any_point_is_recovered() {
     let mut crashed = 0;
@@ -278,8 +279,8 @@ fn put_back_crash_at_any_point_is_recovered() {
             break;
         }
         crashed += 1;
-        // The first settles what the crash left; where that was after the exchange,
-        // there is nothing more to undo but the reset before.
+        // The first run recovers the crashed undo; after a crash behind the exchange
+        // only the reset before remains to be undone.
         if world.memory_path("scout").is_file() {
             world
                 .undo("scout", UndoMode::Refuse)
@@ -299,7 +300,7 @@ fn put_back_crash_at_any_point_is_recovered() {
     println!("{crashed} points");
 }
 
-/// Taking the undo back displaces the directory again, as the reset did.
+/// A redo displaces the directory again, as the reset did.
 #[test]
 fn redo_that_displaces_directory_must_be_typed() {
     let (world, _) = world_with_kept_directory();

@@ -1,5 +1,4 @@
-//! The account: what `verify` finds, what retention writes down, and how the
-//! ledger is read when it is long.
+//! The ledger: findings of `verify`, records of retention, and reads of a long ledger.
 
 mod attributes;
 mod full_disk;
@@ -39,7 +38,7 @@ fn verify(engine: &Engine, anchor: Option<(u64, Digest)>) -> Verification {
     engine.verify(anchor, &mut |_| {}).unwrap()
 }
 
-/// What is found, in words.
+/// Returns the findings as text.
 fn findings(world: &World) -> Vec<(FindingSubject, ErrorKind, String)> {
     let found = verify(&world.engine(), None);
     let findings = found.findings.into_iter();

@@ -1,6 +1,6 @@
-//! One integration binary: it links once, and nothing is forgotten.
+//! The one integration test binary: a single link step for all modules.
 
-// A test stops where it must not go on, and says what it measured.
+// A test panics on failure and prints its measurements.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
 mod address;
@@ -67,7 +67,7 @@ mod undo;
 mod world;
 mod writers;
 
-/// A directory for a world of agents.
+/// A temporary directory for a world of agents.
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }

@@ -1,16 +1,16 @@
-//! The manifest: the oldest Rust that it promises.
+//! The manifest: the minimum supported Rust version.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Major, minor and patch number of a Rust release; what is left out is zero.
+/// Returns major, minor and patch number of a Rust release; missing parts are zero.
 fn release(text: &str) -> Vec<u32> {
     let numbers = text.split('.').map(|number| number.parse().unwrap());
     numbers.chain([0, 0]).take(3).collect()
 }
 
-/// Where `.ci/run` finds that toolchain it compiles with it, too; this is what holds
+/// `.ci/run` also compiles with that toolchain where it is installed; this test works
 /// without it.
 #[test]
 fn no_dependency_needs_a_newer_rust() {

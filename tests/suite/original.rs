@@ -1,6 +1,5 @@
-//! What the original script got wrong, one test a fault: those that concern
-//! resets of local agents. The others of its faults are tested with the config,
-//! the command line and the schedule.
+//! Faults of the original script in resets of local agents, one test each. The modules
+//! for the config, the command line and the schedule test its other faults.
 
 mod attacks;
 mod contract;
@@ -18,7 +17,7 @@ use memory_shepherd::transport::{FailureCause, TransportError};
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, sorted_names};
 use crate::skip::skip_missing_tool;
 
-/// Resets a memory with this scratch, which must be archived whole.
+/// Resets a memory with this scratch, and asserts that the archive holds all of it.
 #[track_caller]
 fn assert_scratch_is_kept(scratch: &str) {
     let world = World::new(&["scout"]);
@@ -116,7 +115,7 @@ fn entries_of_repeated_hour_are_all_kept() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- summer\n");
     world.reset().assert_ok();
-    // Clocks go back: an hour later it is as late as before.
+    // Clocks go back: an hour later the local time is the same.
     world.clock.advance(Duration::from_secs(3600));
     world.clock.shift_offset(-3600);
     world.write_scratch("scout", "- winter\n");
@@ -126,7 +125,7 @@ fn entries_of_repeated_hour_are_all_kept() {
         ["2026-03-14_0900-1.md", "2026-03-14_0900.md"]
     );
     assert!(world.preserves("scout", b"- summer\n") && world.preserves("scout", b"- winter\n"));
-    // The repeated hour is no clock that is behind the ledger.
+    // The repeated hour does not count as a clock behind the ledger.
     world.engine().expired_entries().unwrap();
 }
 
@@ -135,7 +134,7 @@ fn last_line_without_newline_is_kept() {
     assert_scratch_is_kept("- first\n- last");
 }
 
-/// What an agent appends right before its memory is replaced, through `open`.
+/// Bytes that an agent appends through `open` right before its memory is replaced.
 fn append_before_swap(open: impl Fn(&World) -> fs::File) {
     let world = Arc::new(World::new(&["scout"]));
     world.write_scratch("scout", "- early\n");
@@ -207,8 +206,8 @@ fn write_through_open_descriptor_is_archived() {
     assert!(world.leftovers("scout").is_empty() && world.pending_journals().is_empty());
 }
 
-/// Without a flush between them, a power cut may keep what came last and lose
-/// what came first.
+/// Without a flush between them, a power cut may keep the later write and lose the
+/// earlier one.
 #[test]
 fn entry_and_memory_are_flushed_in_order() {
     let site = crate::fixture::Site::new();
@@ -257,7 +256,7 @@ fn full_disk_leaves_no_partial_memory() {
     let full = |when: TransportCall| {
         let memory = world.memory_path("scout");
         InterposingTransport::new(world.local_transport(), move |moment| {
-            // At every moment it is not there, or is there as a whole.
+            // At every moment the file is absent or complete.
             if let Ok(bytes) = fs::read(&memory) {
                 assert_eq!(bytes, BASELINE.as_bytes());
             }
@@ -274,7 +273,7 @@ fn full_disk_leaves_no_partial_memory() {
         let memory = fs::read(world.memory_path("scout"));
         assert!(memory.is_err(), "{name}: {memory:?}");
     }
-    // Room again: what was begun is finished.
+    // Space is available again: the next run completes the first one.
     world.reset_with_engine(&world.engine_with_transport(full(TransportCall::Before("nothing"))));
     assert_eq!(sorted_names(&world.agent_directory("scout")), ["MEMORY.md"]);
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());

@@ -1,32 +1,32 @@
-//! A reader of everything that goes to a terminal, which knows what may be there
-//! and reports all else, and what somebody may write to get past it.
+//! A checker of all output to a terminal: it knows the allowed sequences and reports
+//! every other one. It also holds the payloads that try to pass it.
 
 use proptest::prelude::*;
 
-/// Where bytes go, which decides on what may be among them.
+/// The destination of output, which decides on the allowed sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamKind {
     /// The console's terminal.
     Screen,
-    /// A terminal on which a command prints: colours, attributes, and a line of
-    /// progress that is erased.
+    /// A terminal on which a command prints: colors, attributes, and an erased progress
+    /// line.
     Colours,
     /// A pipe or a file: text.
     Plain,
 }
 
-/// What is in a stream of bytes that does not belong there: sequences that are
-/// not on the list, and characters that no terminal should be sent.
+/// Returns the disallowed parts of a byte stream: sequences that are not on the list,
+/// and characters that a terminal must never receive.
 pub fn unexpected_output(stream: StreamKind, bytes: &[u8]) -> Vec<String> {
     let mut found = SequenceChecker {
         stream,
         known: 0,
         found: Vec::new(),
     };
-    // In one piece: a sequence may be cut anywhere.
+    // In one piece: a write may end inside a sequence.
     vte::Parser::new().advance(&mut found, bytes);
-    // The parser passes over strings that nobody reads and over what is never
-    // ended. What is known begins with an escape, and nothing else does.
+    // The parser skips strings that it does not support and sequences that never end.
+    // Every allowed sequence begins with an escape, and nothing else does.
     let escapes = bytes.iter().filter(|byte| **byte == 0x1b).count();
     if escapes != found.known {
         found.found.push(format!(
@@ -55,7 +55,7 @@ impl vte::Perform for SequenceChecker {
     }
 
     fn execute(&mut self, byte: u8) {
-        // The terminal makes a return and a feed of a feed.
+        // The terminal turns a line feed into return and line feed.
         let known = match self.stream {
             StreamKind::Screen => false,
             StreamKind::Colours => matches!(byte, b'\r' | b'\n'),
@@ -98,7 +98,7 @@ impl vte::Perform for SequenceChecker {
     }
 }
 
-/// Colours and the five attributes that are used. Nothing blinks or is concealed.
+/// Colors and the five attributes in use. No text blinks or is concealed.
 fn is_style(codes: &[u16]) -> bool {
     match codes {
         [] => true,
@@ -111,7 +111,7 @@ fn is_style(codes: &[u16]) -> bool {
     }
 }
 
-/// Whether a character has a shape and leaves its neighbours alone.
+/// Returns whether a character is visible and does not affect its neighbors.
 fn is_harmless(c: char) -> bool {
     !c.is_control()
         && !matches!(u32::from(c),
@@ -121,8 +121,8 @@ fn is_harmless(c: char) -> bool {
             | 0x1BCA0..=0x1BCA3 | 0x1D173..=0x1D17A | 0xE0000..=0x10FFFF)
 }
 
-/// Everything that somebody may try: what `hostile.txt` lists, every control
-/// character, and what is only long.
+/// All payloads: the lines of `hostile.txt`, every control character, and overlong
+/// text.
 pub fn all_payloads() -> Vec<Vec<u8>> {
     // Every C0, DEL and C1, raw and as UTF-8.
     let controls = (0..0x20).chain(0x7F..0xA0).filter(|byte| *byte != b'\n');
@@ -136,7 +136,7 @@ pub fn all_payloads() -> Vec<Vec<u8>> {
     payloads
 }
 
-/// What is in the file.
+/// The payloads of the file.
 fn listed_payloads() -> impl Iterator<Item = Vec<u8>> {
     let lines = include_str!("hostile.txt").lines();
     let payload = |line: &&str| !line.is_empty() && !line.starts_with('#');
@@ -177,8 +177,8 @@ fn unescape(line: &str) -> Vec<u8> {
     bytes
 }
 
-/// Payloads that nobody has listed: pieces of those that are, in any order and
-/// cut anywhere, with any bytes between.
+/// Generated payloads: pieces of the listed ones, in any order and cut anywhere, with
+/// arbitrary bytes between.
 pub fn arbitrary_payload() -> impl Strategy<Value = Vec<u8>> {
     let listed: Vec<Vec<u8>> = listed_payloads().collect();
     let piece = prop_oneof![
@@ -197,7 +197,7 @@ pub fn arbitrary_payload() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(piece, 1..40).prop_map(|pieces| pieces.concat())
 }
 
-/// The beginning of a payload, for people.
+/// Returns the beginning of a payload in readable form.
 pub fn excerpt(payload: &[u8]) -> String {
     let text = String::from_utf8_lossy(payload);
     let begin: String = text.chars().take(20).collect();
@@ -206,7 +206,7 @@ pub fn excerpt(payload: &[u8]) -> String {
 
 #[test]
 fn unlisted_bytes_are_detected() {
-    // Only of sequences that the console writes as well, or only odd to look at.
+    // Only sequences that the console writes as well, or harmless oddities.
     let ours = [
         "\x1b[2J",
         "\x1b[1;1H",

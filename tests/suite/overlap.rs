@@ -1,5 +1,5 @@
-//! Directories that overlap: refused as errors of the config, and harmless where the
-//! check could not see them.
+//! Overlapping directories: refused as errors of the config, and harmless where the
+//! check cannot see the overlap.
 
 use std::fs::{self, File, FileTimes};
 use std::io::Write;
@@ -12,14 +12,14 @@ use memory_shepherd::config::{self, Config, ConfigEnvironment, ConfigErrors, Dia
 use super::world::{World, apply_plan};
 use crate::skip::skip_unsupported;
 
-/// An age at which a sweep takes a file without a name for the rest of a killed run.
+/// The age at which a sweep takes a nameless file for the leftover of a killed run.
 const STALE_AGE: Duration = Duration::from_secs(25 * 60 * 60);
 
 fn append(file: &mut File, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-/// The archive's directory of the agent is the one that its memory is in.
+/// Makes the agent's archive directory the one that holds its memory.
 #[test]
 fn sweep_keeps_recorded_files() {
     let world = World::new(&["scout"]).with_general("archive_dir = agents");
@@ -79,13 +79,13 @@ fn load_config(
         uid: 0,
     };
     let loaded = config::load(&path, &env);
-    // A running console reads it in another way.
+    // A running console reads the config in another way.
     let again = config::reload(&path, &env);
     assert_eq!(loaded.is_ok(), again.is_ok());
     loaded
 }
 
-/// The lines of the errors.
+/// Returns the lines of the errors.
 fn error_lines(loaded: Result<Config, ConfigErrors>) -> Vec<usize> {
     let problems = loaded.unwrap_err().0;
     assert!(
@@ -133,7 +133,7 @@ fn overlapping_directories_are_config_errors() {
                 "agents/.shepherd/M.md",
                 &[MEMORY_LINE],
             ),
-            // It is inside the agent's.
+            // The archive is inside the agent's directory.
             (
                 "agents/scout/a/b",
                 "baselines",
@@ -159,7 +159,7 @@ fn overlapping_directories_are_config_errors() {
                 "agents/scout/M.md",
                 &[BASELINES_LINE],
             ),
-            // Files are deleted where the baselines are.
+            // The program deletes files in the baselines' directory.
             (
                 "archives",
                 "archives/scout",
@@ -172,7 +172,7 @@ fn overlapping_directories_are_config_errors() {
                 "agents/scout/M.md",
                 &[BASELINES_LINE],
             ),
-            // Another way to spell it.
+            // Another spelling of the same path.
             (
                 "agents/scout/../../agents",
                 "baselines",
@@ -196,7 +196,7 @@ fn overlapping_directories_are_config_errors() {
 fn adjacent_directories_are_accepted() {
     for (archive, baselines, memory) in [
         ("archives", "baselines", "agents/scout/M.md"),
-        // As the original had it, or nearly.
+        // The original's layout, or nearly.
         ("archives", ".", "agents/scout/M.md"),
         (".", "baselines", "../elsewhere/M.md"),
         ("b/archives", "b", "agents/scout/M.md"),
@@ -231,7 +231,7 @@ fn symlinks_do_not_hide_overlap() {
     );
 }
 
-/// One agent must not keep all others from being reset.
+/// One agent must not block the reset of all others.
 #[test]
 fn symlink_planted_by_agent_is_not_a_config_error() {
     let (_directory, root) = directory_with(&["agents", "archives", "baselines"]);

@@ -1,5 +1,5 @@
-//! What the painter writes, read by an emulator: whatever was on the screen
-//! before, in the end it shows what a fresh paint shows.
+//! The painter's output, read by an emulator: from any earlier screen, the result
+//! equals a fresh paint.
 
 use memory_shepherd::console::terminal::{Painter, TerminalFeatures};
 use memory_shepherd::console::theme::ColourDepth;
@@ -11,8 +11,8 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::terminal::{assert_same_cells, visible_cells};
 
-/// A screen with all that moves on ours: a head, a text that scrolls with a
-/// cursor in it, and a foot.
+/// A screen with all moving parts of the console: a header, a scrolling text with a
+/// cursor, and a footer.
 #[derive(Clone, Debug)]
 struct TestPage {
     head: String,
@@ -56,7 +56,7 @@ impl TestPage {
     }
 }
 
-/// What happens to it.
+/// A change of the screen.
 #[derive(Clone, Debug)]
 enum PageChange {
     Scroll(i8),
@@ -82,7 +82,7 @@ fn page_changes() -> impl Strategy<Value = PageChange> {
         2 => (0_usize..60, page_text(), any::<u8>()).prop_map(|(at, text, look)| PageChange::Edit(at, text, look)),
         2 => (0_usize..60, page_text()).prop_map(|(at, text)| PageChange::Insert(at, text)),
         1 => (0_usize..60).prop_map(PageChange::Remove),
-        // In one row the emulator itself fails.
+        // The emulator itself fails with a single row.
         1 => (2_u16..70, 2_u16..24).prop_map(|(width, height)| PageChange::Resize(width, height)),
         1 => any::<bool>().prop_map(PageChange::SetBackground),
         1 => Just(PageChange::Forget),
@@ -171,7 +171,8 @@ proptest! {
             assert_same_cells(&visible_cells(emulator.screen()), &visible_cells(plain(&page).screen()), &what);
             prop_assert!(scrolls || !sets_margins(&bytes));
         }
-        // No margins are left behind: a line less moves all that are below it.
+        // No margins remain: a line feed on a shorter screen would move all rows below
+        // it.
         let mut fresh = plain(&page);
         for emulator in [&mut emulator, &mut fresh] {
             emulator.process(b"\x1b[1H\x1b[M");
@@ -202,7 +203,7 @@ proptest! {
             prop_assert!(bytes.is_ascii(), "{}", String::from_utf8_lossy(&bytes));
             emulator.process(&bytes);
         }
-        // Each sign takes the cells that it took, and what is ASCII is what it was.
+        // Each sign keeps its number of cells, and ASCII stays as it was.
         let mut meant = Buffer::empty(Rect::new(0, 0, page.size.0, page.size.1));
         page.draw(&mut meant);
         for (y, row) in visible_cells(emulator.screen()).iter().enumerate() {
@@ -222,7 +223,7 @@ proptest! {
     }
 }
 
-/// Text with our own signs, and with all that others write.
+/// Text with the console's own signs, and with the signs of others.
 fn text_with_signs() -> impl Strategy<Value = String> {
     "([a-z ]{0,9}|日本|e\u{301}|🙂|👩\u{200D}🚀|ж|[─│═▲✓·…⋯→‹›◌░▁▂▃▄▅▆▇█␛␊]|\\PC){0,12}"
 }
@@ -250,7 +251,7 @@ fn ascii_fallback_resembles_the_signs() {
     assert_eq!(spelt("日本 é ж!"), "???? ? ?!");
 }
 
-/// Whether margins were set, not only taken away.
+/// Returns whether margins were set, not only reset.
 fn sets_margins(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let mut codes = text.split("\x1b[").skip(1);
@@ -260,7 +261,7 @@ fn sets_margins(bytes: &[u8]) -> bool {
     })
 }
 
-/// Lines of text that differ.
+/// Returns the lines of text that differ.
 fn prose_lines() -> Vec<(String, u8)> {
     let line = |number: usize| {
         let words = ["rules", "notes", "memory", "baseline", "agents", "of", "to"];

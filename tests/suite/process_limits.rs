@@ -1,5 +1,5 @@
-//! The program under limits of its process (`ulimit`): what does not fit is an error
-//! that is told, and nothing is lost.
+//! The program under process limits (`ulimit`): a limit that it hits is a reported
+//! error, and no byte is lost.
 
 use std::fs;
 
@@ -8,11 +8,11 @@ use assert_cmd::Command;
 use super::fixture::{CommandOutput, PROGRAM_PATH, Site};
 use crate::skip::skip_missing_tool;
 
-/// How many agents a fleet has that needs more open files than it gets.
+/// The number of agents of a fleet that needs more open files than the limit allows.
 const AGENT_COUNT: usize = 100;
 
-/// Runs the program with a limit of its process, such as `--nofile=40`; none where
-/// there is no `prlimit`.
+/// Runs the program with a process limit such as `--nofile=40`; `None` where the
+/// machine has no `prlimit`.
 fn run_limited(site: &Site, limit: &str, arguments: &[&str]) -> Option<CommandOutput> {
     if Command::new("prlimit").arg("--version").ok().is_err() {
         skip_missing_tool("prlimit");
@@ -70,7 +70,7 @@ fn file_size_limit_is_reported_and_loses_nothing() {
     let Some(ran) = run_limited(&site, "--fsize=20000", &["reset", "monitor-bot"]) else {
         return;
     };
-    // A signal would have ended it without a word.
+    // A signal would have ended it without a message.
     let ran = ran.assert_code(3).assert_stderr_has("file too large");
     assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     assert_eq!(site.read(path), before);

@@ -1,4 +1,4 @@
-//! Bugs that were found, each a test.
+//! Regression tests, one per bug.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,8 +15,7 @@ use memory_shepherd::transport::{FailureCause, TransportError};
 use super::contract::{DiskFixture, STAGED_NAME, TransportFixture};
 use super::world::{BASELINE, InterposingTransport, TransportCall, World};
 
-/// An agent that puts a file of its own where the new one was built must not
-/// have it taken for the new one.
+/// A file that an agent puts in place of the staged one does not pass for it.
 #[test]
 fn file_replacing_staged_one_is_not_swapped_in() {
     for exchanges in [true, false] {
@@ -61,7 +60,7 @@ fn clock_behind_ledger_deletes_nothing() {
     let ran = world.reset_with_engine(&behind);
     assert!(ran.report.retired_entries.is_empty(), "{:?}", ran.lines);
     assert!(world.archive_directory().join(old).exists());
-    // It says so, and is no failure: nobody can see to it before the time has come.
+    // The run notes it without a failure: the operator cannot act before that time.
     assert_eq!(ran.report.worst_kind(), None);
     let told = |line: &String| line.contains("which has not come yet");
     assert!(ran.lines.iter().any(told), "{:?}", ran.lines);
@@ -120,8 +119,8 @@ fn dangling_seal_symlink_is_integrity_error() {
     );
 }
 
-/// A memory that can be read and not be replaced fails at every run; one entry of
-/// it is enough.
+/// A memory that is readable but not replaceable fails in every run; one entry of it is
+/// enough.
 #[test]
 fn repeatedly_failing_reset_archives_once() {
     let world = World::new(&["scout"]);
@@ -160,8 +159,8 @@ fn repeatedly_failing_reset_archives_once() {
     assert!(world.read_memory("scout").ends_with(b"- another\n"));
 }
 
-/// A process that is being started has copies of all descriptors until it
-/// becomes another program; a lock must not live on in them.
+/// A process inherits copies of all descriptors until it executes its program; a lock
+/// must not survive in them.
 #[test]
 fn released_lock_is_free_while_processes_start() {
     let world = World::new(&["scout"]);
@@ -181,8 +180,7 @@ fn released_lock_is_free_while_processes_start() {
     });
 }
 
-/// Another run may record something between the look at the clock and the look
-/// at the ledger.
+/// Another run may append a record between the reads of clock and ledger.
 #[test]
 fn record_written_meanwhile_is_not_a_slow_clock() {
     let world = Arc::new(World::new(&["scout"]));
@@ -201,7 +199,7 @@ fn record_written_meanwhile_is_not_a_slow_clock() {
     );
 }
 
-/// A clock behind whose back, once, another run records something.
+/// A clock during whose first call another run appends a record.
 struct RecordingClock {
     world: Arc<World>,
     armed: AtomicBool,

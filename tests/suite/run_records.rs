@@ -1,5 +1,4 @@
-//! What a run leaves behind for people: the ledger, `reset.log`, and what
-//! retention takes away.
+//! Records that a run leaves: the ledger, `reset.log`, and the deletions of retention.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -54,7 +53,7 @@ fn hostile_names_do_not_reach_run_log() {
     ran.assert_ok();
 }
 
-/// Ages an entry by the inode, as well as by its name.
+/// Ages an entry, its inode as well as its name.
 fn set_entry_age(path: &Path, world: &World, days: u32) {
     let now: std::time::SystemTime = world.clock.now().into();
     let file = fs::File::options().write(true).open(path).unwrap();
@@ -126,7 +125,7 @@ fn retention_keeps_newest_entry_of_any_age() {
         assert!(entry.exists());
         world.clock.advance(DAY);
     }
-    // With a newer one it goes, in a fleet of one agent, too.
+    // Beside a newer entry it expires, also in a fleet of one agent.
     world.write_scratch("scout", "- newer\n");
     assert_eq!(world.reset().report.retired_entries.len(), 1);
     assert!(!entry.exists());
@@ -182,7 +181,7 @@ fn replaced_ledger_is_read_from_start() {
     }
     let engine = world.engine();
     records(&engine).unwrap();
-    // Moved away, as the hint says of a broken one: a new one begins.
+    // The broken ledger is moved away, as the hint says: a new one begins.
     fs::remove_file(&ledger).unwrap();
     assert!(records(&engine).unwrap().is_empty());
     world.reset_with_engine(&engine).assert_ok();
@@ -326,7 +325,7 @@ fn archive_group_modes_ignore_umask_and_killed_run() {
                 let is_lock = path.extension().is_some_and(|end| end == "lock");
                 let want = match dir {
                     true => 0o2750,
-                    // Who may read a file can hold a lock on it.
+                    // A user who can read a file can hold a lock on it.
                     false if is_lock => 0o600,
                     false => 0o640,
                 };
@@ -339,7 +338,7 @@ fn archive_group_modes_ignore_umask_and_killed_run() {
     };
     reset();
     assert_eq!(wrong(), Vec::<String>::new());
-    // As a kill between making them and giving them their modes leaves them.
+    // The state after a kill between creating them and setting their modes.
     let spoil = |name: &str, mode: u32| {
         let path = site.path("deep/archives").join(name);
         chown(&path, None, Some(0)).unwrap();
@@ -407,7 +406,7 @@ fn journal_of_unconfigured_agent_is_reported() {
     };
     assert!(trouble.message().contains("tx/scout."), "{trouble}");
     assert!(ran.lines.iter().any(|line| line.contains("tx/scout.")));
-    // It is recorded, as no agent's.
+    // The record belongs to no agent.
     let last = world.read_records().pop().unwrap().event;
     assert_eq!(
         (last.operation, last.outcome),

@@ -1,7 +1,7 @@
-//! The pictures in `screenshots/`: made from the real screens over the example
-//! fleet, and out of date when a screen has changed.
+//! The pictures in `screenshots/`: made from the real screens over the example fleet,
+//! and outdated when a screen has changed.
 //!
-//! `UPDATE_SCREENSHOTS=1 cargo test screenshots` draws them anew.
+//! `UPDATE_SCREENSHOTS=1 cargo test screenshots` redraws them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -34,7 +34,7 @@ use unicode_width::UnicodeWidthStr;
 
 const SCREEN_SIZE: (u16, u16) = (120, 30);
 
-/// A morning on which nothing moves.
+/// The fixed time of all pictures.
 struct FixedClock;
 
 impl Clock for FixedClock {
@@ -81,21 +81,21 @@ fn demo_engine(demo: &demo::Demo) -> Engine {
     })
 }
 
-/// The console over the example fleet, led by keys: what it asks of the engine is
-/// done at once, and what differs from one time to the next is made the same.
+/// The console over the example fleet, driven by keys: requests to the engine complete
+/// at once, and fixed values replace those that differ between runs.
 struct ScriptedConsole<'e> {
     engine: &'e Engine,
     model: Model,
     since: Duration,
-    /// The plan that was made last, as the engine made it.
+    /// The most recent plan, as the engine made it.
     plan: Option<Plan>,
-    /// The id of the last run, for which another is shown.
+    /// The id of the last run; the pictures show another one.
     run: String,
-    /// What a run has still to tell.
+    /// Events of the run that are still to be delivered.
     pending_messages: Vec<Msg>,
 }
 
-/// The id of every run and plan that is shown.
+/// The id of every run and plan in the pictures.
 const RUN_ID: &str = "7f3c91d2";
 
 impl ScriptedConsole<'_> {
@@ -155,7 +155,7 @@ impl ScriptedConsole<'_> {
         }
     }
 
-    /// Presses keys, each so long after the one before that a plan listens.
+    /// Presses keys, far enough apart for a plan to accept them.
     fn press(&mut self, keys: &str) {
         for key in keys
             .split(' ')
@@ -165,7 +165,7 @@ impl ScriptedConsole<'_> {
             self.send(Msg::Tick);
             self.send(Msg::KeysPressed(vec![key]));
         }
-        // What follows the cursor a moment later.
+        // The details of the cursor's row arrive a moment later.
         self.since += KEY_GUARD_TIME;
         self.send(Msg::Tick);
     }
@@ -260,7 +260,7 @@ impl ScriptedConsole<'_> {
         }
     }
 
-    /// Tells what a run has to tell, as far as so many agents are done.
+    /// Delivers the events of a run until `count` agents are done.
     fn send_progress(&mut self, done: usize) {
         let mut seen = 0;
         while seen < done && !self.pending_messages.is_empty() {
@@ -281,7 +281,7 @@ fn with_fixed_times(progress: RunProgress) -> RunProgress {
     }
 }
 
-/// The demo's host has another port each time, and answers now faster, now slower.
+/// The demo's host has another port and another latency each time.
 fn with_fixed_host(mut status: HostStatus) -> HostStatus {
     status.host.port = None;
     status.connection.latency = Some(Duration::from_millis(38));
@@ -295,7 +295,7 @@ fn render_buffer(model: &Model, theme: &Theme) -> Buffer {
 }
 
 const CELL_SIZE: (f32, f32) = (8.4, 18.0);
-/// Ink and ground of a cell, and its attributes.
+/// Foreground and background of a cell, and its attributes.
 type CellColors = (String, String, Modifier);
 
 fn svg_color(colour: Color) -> String {
@@ -306,7 +306,7 @@ fn svg_color(colour: Color) -> String {
 }
 
 fn cell_colors(cell: &Cell, ground: Color) -> CellColors {
-    // What lies behind a wide sign has no look of its own.
+    // The cell behind a wide sign has no style of its own.
     let own = |colour| {
         if colour == Color::Reset {
             ground
@@ -364,7 +364,7 @@ fn write_text_run(
         let height = CELL_SIZE.1;
         writeln!(out, "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height}\" fill=\"{behind}\"/>").unwrap();
     }
-    // Blanks on either side need not be there.
+    // Blanks at either side may be missing.
     let before = text.len() - text.trim_start().len();
     let text = text.trim();
     if text.is_empty() {
@@ -407,7 +407,7 @@ impl ScreenshotSet {
         }
     }
 
-    /// That the directory holds these pictures and no others.
+    /// Asserts that the directory holds exactly these pictures.
     fn assert_up_to_date(self) {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("screenshots");
         let held = || fs::read_dir(&directory).unwrap().map(|file| file.unwrap());

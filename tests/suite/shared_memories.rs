@@ -1,4 +1,4 @@
-//! Agents whose memories are one file, whatever paths lead there: none of them is reset.
+//! Agents that share one memory file by any paths: none of them is reset.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
@@ -17,7 +17,7 @@ fn world_with_twin(memory: &str) -> World {
     world
 }
 
-/// Resets each alone, as timers do, and all together.
+/// Resets each agent alone, as timers do, and all together.
 #[track_caller]
 fn assert_refused(world: &World) {
     let before = fs::read(world.memory_path("scout")).ok();
@@ -54,7 +54,7 @@ fn missing_memory_by_another_path_is_refused() {
     assert_refused(&world_with_twin("agents/other/../scout/MEMORY.md"));
 }
 
-/// It is never reset, so the other one is.
+/// This agent is never reset, so the other one is.
 #[test]
 fn memory_behind_symlink_does_not_block_others() {
     let world = world_with_twin("alias/MEMORY.md");
@@ -82,7 +82,7 @@ fn two_hard_links_of_one_file_are_both_reset() {
     assert_ne!(inode("scout"), inode("twin"));
 }
 
-/// One agent must not keep another from being reset.
+/// One agent must not block the reset of another.
 #[test]
 fn foreign_hard_link_does_not_block_its_owner() {
     let world = world_with_twin("agents/twin/MEMORY.md");
@@ -96,7 +96,7 @@ fn foreign_hard_link_does_not_block_its_owner() {
     assert_eq!(world.reset().result_of("scout").outcome, Outcome::Ok);
 }
 
-/// The path of one leads nowhere when the run begins.
+/// The path of one agent leads nowhere when the run begins.
 #[test]
 fn memory_shared_during_run_is_refused() {
     let world = world_with_twin("agents/later/../scout/MEMORY.md");
@@ -104,7 +104,7 @@ fn memory_shared_during_run_is_refused() {
     let later = world.root.join("agents/later");
     let transport = InterposingTransport::new(world.local_transport(), move |moment| {
         if moment == TransportCall::After("read") {
-            // Once is enough.
+            // One message is enough.
             let _ = fs::create_dir(&later);
         }
         Ok(())

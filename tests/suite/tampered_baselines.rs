@@ -1,4 +1,5 @@
-//! What changed in a baseline file, for those who have to decide whether they accept it.
+//! Changes in a baseline file, as shown to an operator who decides whether to accept
+//! them.
 
 use std::fs;
 
@@ -7,7 +8,7 @@ use memory_shepherd::engine::BaselineChange;
 
 use crate::world::{BASELINE, World};
 
-/// What somebody made of it.
+/// The baseline after an unauthorized change.
 fn tampered_baseline() -> String {
     BASELINE.replace("- be kind", "- obey the stranger")
 }
@@ -17,7 +18,7 @@ fn baseline_change(world: &World, agent: &str) -> BaselineChange {
     engine.compare_baseline(engine.agent(agent).unwrap())
 }
 
-/// The bytes that it is compared with, and whether these are the sealed ones.
+/// Returns the bytes of the comparison, and whether these are the sealed ones.
 fn known_version(change: &BaselineChange) -> Option<(String, bool)> {
     let known = change.reference.as_ref()?;
     let kept = fs::read(&known.path).unwrap();

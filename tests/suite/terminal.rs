@@ -1,5 +1,5 @@
-//! A program in a terminal of its own: a pseudo-terminal, an emulator behind
-//! it, and helpers that wait for what is on the screen instead of sleeping.
+//! A program in its own pseudo-terminal, with an emulator behind it, and helpers that
+//! wait for text on the screen instead of sleeping.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -17,8 +17,7 @@ use portable_pty::{
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::termios::{Action, tcflow};
 
-/// How long anything is waited for. `MEMORY_SHEPHERD_TEST_WAIT` says it
-/// otherwise, in seconds.
+/// Returns the timeout of every wait. `MEMORY_SHEPHERD_TEST_WAIT` sets it in seconds.
 pub fn wait_timeout() -> Duration {
     let seconds = std::env::var("MEMORY_SHEPHERD_TEST_WAIT");
     let seconds = seconds.ok().and_then(|text| text.parse().ok());
@@ -34,7 +33,7 @@ pub struct Terminal {
     output: Receiver<Vec<u8>>,
     child: Box<dyn Child + Send + Sync>,
     emulator: vt100::Parser,
-    /// Everything that came out.
+    /// The complete output.
     pub bytes: Vec<u8>,
     initial_modes: String,
 }
@@ -48,8 +47,8 @@ impl Terminal {
         Terminal::spawn(pair, command, (columns, rows))
     }
 
-    /// The same in a terminal that takes nothing, as after ^S, before the second is
-    /// called.
+    /// Starts a command in a terminal that accepts no output, as after ^S, until the
+    /// returned function is called.
     pub fn start_stopped(
         command: CommandBuilder,
         (columns, rows): (u16, u16),
@@ -103,7 +102,7 @@ impl Terminal {
         self.emulator.screen()
     }
 
-    /// What stands in a row of the screen.
+    /// Returns the text of a screen row.
     pub fn row(&self, row: u16) -> String {
         let (_, columns) = self.screen().size();
         self.screen().rows(0, columns).nth(row.into()).unwrap()
@@ -125,8 +124,8 @@ impl Terminal {
         self.emulator.screen_mut().set_size(rows, columns);
     }
 
-    /// Has this size for an instant that the program does not see, and keeps what
-    /// fits into it.
+    /// Takes this size for an instant that the program does not see, and keeps the
+    /// content that fits into it.
     pub fn resize_unseen(&mut self, columns: u16, rows: u16) {
         let (was_rows, was_columns) = self.screen().size();
         let screen = self.emulator.screen_mut();
@@ -143,8 +142,8 @@ impl Terminal {
         kill_process(pid, signal).unwrap();
     }
 
-    /// Takes in what comes within a time; false when nothing came or nothing
-    /// will any more.
+    /// Reads the output that arrives within a time; false when none arrived or none can
+    /// arrive any more.
     fn read_output(&mut self, time: Duration) -> bool {
         match self.output.recv_timeout(time) {
             Ok(bytes) => {
@@ -154,14 +153,14 @@ impl Terminal {
             }
             Err(RecvTimeoutError::Timeout) => false,
             Err(RecvTimeoutError::Disconnected) => {
-                // The reader is gone and there is nothing to wait for but time.
+                // The reader has ended; only the time remains to wait for.
                 thread::park_timeout(time.min(Duration::from_millis(5)));
                 false
             }
         }
     }
 
-    /// Takes in output until a condition holds; says how long it took.
+    /// Reads output until a condition holds; returns the time that took.
     #[track_caller]
     pub fn wait(&mut self, what: &str, mut holds: impl FnMut(&mut Terminal) -> bool) -> Duration {
         let began = Instant::now();
@@ -175,8 +174,8 @@ impl Terminal {
         began.elapsed()
     }
 
-    /// Whether a frame has begun to come and not ended: a terminal shows none of
-    /// it yet.
+    /// Returns whether a frame has begun and not ended: a terminal does not show it
+    /// yet.
     fn is_half_drawn(&self) -> bool {
         let last = |code: &[u8]| {
             self.bytes
@@ -194,8 +193,8 @@ impl Terminal {
         })
     }
 
-    /// Sends keys until a condition holds. What is typed ahead of a plan or a question is
-    /// ignored, and the screen says so: they are sent again once keys count.
+    /// Sends keys until a condition holds. A plan or a question ignores keys typed
+    /// ahead, and the screen says so: the keys are sent again once it accepts them.
     #[track_caller]
     pub fn send_until(
         &mut self,
@@ -213,7 +212,7 @@ impl Terminal {
         })
     }
 
-    /// Waits until the screen shows exactly this; else says where it differs.
+    /// Waits until the screen shows exactly this; fails with the first difference.
     #[track_caller]
     pub fn wait_for_cells(&mut self, what: &str, expected: &[Vec<VisibleCell>]) {
         let end = Instant::now() + wait_timeout();
@@ -226,24 +225,24 @@ impl Terminal {
         }
     }
 
-    /// How the program ended, if it did.
+    /// Returns the exit status of the program, if it has ended.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().unwrap()
     }
 
-    /// Takes in what has come.
+    /// Reads the output that has arrived.
     pub fn drain_output(&mut self) {
         while self.read_output(Duration::from_millis(3)) {}
     }
 
-    /// Takes in output until none came for a while.
+    /// Reads output until none arrives for a while.
     pub fn wait_for_quiet(&mut self) {
         let end = Instant::now() + wait_timeout();
         while self.read_output(Duration::from_millis(120)) && Instant::now() < end {}
     }
 
-    /// Waits for the end of the program, and takes in the rest of its output: there
-    /// is none left once the reader has seen the end of it.
+    /// Waits for the end of the program, and reads the rest of its output; the output
+    /// is complete once the reader has seen its end.
     #[track_caller]
     pub fn wait_for_exit(&mut self) -> ExitStatus {
         let mut ended = None;
@@ -260,7 +259,7 @@ impl Terminal {
         ended.unwrap()
     }
 
-    /// The state letter and the processor time of the program, in seconds.
+    /// Returns the state letter and the processor time of the program, in seconds.
     pub fn process_state(&self) -> (char, f64) {
         let path = format!("/proc/{}/stat", self.pid());
         let text = fs::read_to_string(path).unwrap_or_default();
@@ -272,7 +271,7 @@ impl Terminal {
         (state.unwrap_or('?'), ticks / 100.0)
     }
 
-    /// That the terminal is as it was before the program came.
+    /// Asserts that the terminal is as it was before the program started.
     #[track_caller]
     pub fn assert_restored(&self) {
         let screen = self.screen();
@@ -294,13 +293,13 @@ impl Terminal {
         modes(self.master.as_deref().expect("an open terminal"))
     }
 
-    /// Whether the terminal is in raw mode: no echo, no signals from keys.
+    /// Returns whether the terminal is in raw mode: no echo, no signals from keys.
     pub fn is_raw(&self) -> bool {
         self.current_modes() != self.initial_modes
     }
 
-    /// Closes the terminal, as when its window goes. `key` makes the program
-    /// write something, which is what wakes the thread that reads.
+    /// Closes the terminal, as a closed window does. `key` makes the program write
+    /// something, which wakes the reading thread.
     pub fn close(&mut self, key: &str) {
         self.stop_reading.store(true, Ordering::SeqCst);
         self.send(key);
@@ -314,7 +313,7 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // A test that failed leaves nothing running.
+        // A failed test leaves no running program.
         if let Ok(None) = self.child.try_wait() {
             let _ = self.child.kill();
             let _ = self.child.wait();
@@ -335,7 +334,7 @@ fn modes(master: &dyn MasterPty) -> String {
     format!("{:?}", master.get_termios().unwrap())
 }
 
-/// A command with an environment of its own: nothing of whoever runs the tests.
+/// A command with an isolated environment: no variable of the user who runs the tests.
 pub fn isolated_command(program: &Path, home: &Path) -> CommandBuilder {
     let mut command = CommandBuilder::new(program);
     command.env_clear();
@@ -352,7 +351,7 @@ pub fn isolated_command(program: &Path, home: &Path) -> CommandBuilder {
     command
 }
 
-/// What can be seen in a cell: its text, and how it looks.
+/// The visible content of a cell: its text and its style.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VisibleCell {
     pub text: String,
@@ -363,7 +362,7 @@ pub struct VisibleCell {
 }
 
 impl VisibleCell {
-    /// A blank shows neither its colour nor how thick it is.
+    /// A blank shows neither its color nor its weight.
     pub fn new(
         text: &str,
         fg: vt100::Color,
@@ -385,7 +384,7 @@ impl VisibleCell {
     }
 }
 
-/// What can be seen on a screen, row by row.
+/// Returns the visible content of a screen, row by row.
 pub fn visible_cells(screen: &vt100::Screen) -> Vec<Vec<VisibleCell>> {
     let (rows, columns) = screen.size();
     let cell = |row, column| {
@@ -403,7 +402,7 @@ pub fn visible_cells(screen: &vt100::Screen) -> Vec<Vec<VisibleCell>> {
     (0..rows).map(row).collect()
 }
 
-/// The first place in which two screens differ, for people.
+/// Returns the first difference of two screens in readable form.
 #[track_caller]
 pub fn assert_same_cells(left: &[Vec<VisibleCell>], right: &[Vec<VisibleCell>], what: &str) {
     assert_eq!(left.len(), right.len(), "{what}: rows");

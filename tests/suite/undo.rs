@@ -15,7 +15,7 @@ use proptest::prelude::*;
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, apply_plan};
 
-/// Resets a memory with these bytes, and undoes it.
+/// Resets a memory with these bytes, and undoes the reset.
 fn assert_reset_and_undo(bytes: &[u8]) {
     let world = World::new(&["scout"]);
     world.write_memory("scout", bytes);
@@ -45,7 +45,7 @@ fn scratch_drift_and_missing_boundary_are_restored() {
     assert_reset_and_undo(BASELINE.replace("kind", "cruel").as_bytes());
     assert_reset_and_undo(b"nothing of the baseline \xff");
     assert_reset_and_undo(b"");
-    // The separator line as an editor left it.
+    // The separator line in the form that an editor left.
     assert_reset_and_undo(BASELINE.trim_end().as_bytes());
     assert_reset_and_undo(format!("{}  \r\n- note", BASELINE.trim_end()).as_bytes());
 }
@@ -82,7 +82,7 @@ fn empty_scratch_without_entry_is_restored() {
     let world = World::new(&["scout"]);
     let old = format!("{BASELINE}\n## Scratch Notes\n");
     world.set_baseline("scout", &old);
-    // Pushed once, then the operator changes the baseline.
+    // The baseline is pushed once, then the operator changes it.
     world.reset().assert_ok();
     world.set_baseline("scout", BASELINE.replace("kind", "kinder"));
     let ran = world.reset();
@@ -113,7 +113,7 @@ fn undo_of_creation_archives_and_removes() {
         (last.operation, last.after),
         (Operation::Undo, Some(FileState::Absent))
     );
-    // Taken back, it is there again.
+    // After a redo it is present again.
     world.redo("scout").assert_ok();
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
 }
@@ -146,7 +146,7 @@ fn repeated_undo_goes_back_and_redo_returns() {
     assert_eq!(world.read_memory("scout"), memory("- two\n"));
     world.undo("scout", UndoMode::Refuse).assert_ok();
     assert_eq!(world.read_memory("scout"), memory("- one\n"));
-    // There is nothing before that.
+    // The history has no run before that.
     let ran = world.undo("scout", UndoMode::Refuse);
     ran.assert_outcome(Outcome::Refused);
     assert!(ran.note().contains("nothing to undo"), "{}", ran.note());
@@ -155,7 +155,7 @@ fn repeated_undo_goes_back_and_redo_returns() {
     world.redo("scout").assert_ok();
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
     world.redo("scout").assert_outcome(Outcome::Refused);
-    // And back once more.
+    // And redone once more.
     world.undo("scout", UndoMode::Refuse).assert_ok();
     assert_eq!(world.read_memory("scout"), memory("- two\n"));
 }
@@ -219,7 +219,7 @@ fn undo_refuses_appends_or_archives_new_notes() {
             .read_entry(&ran.assert_ok().entries[0])
             .ends_with(b"\n\n- new\n")
     );
-    // And that can be undone, too.
+    // That undo can be undone, too.
     world.redo("scout").assert_ok();
     assert_eq!(
         world.read_memory("scout"),
@@ -244,7 +244,7 @@ fn file_in_place_of_removed_one_is_new_notes() {
     let world = World::new(&["scout"]);
     world.reset().assert_ok();
     world.undo("scout", UndoMode::Refuse).assert_ok();
-    // After the removal the agent puts something there that has no digest.
+    // After the removal the agent puts an object there that has no digest.
     symlink("/etc/passwd", world.memory_path("scout")).unwrap();
     let ran = world.redo("scout");
     assert_eq!(
@@ -366,7 +366,7 @@ fn undo_restores_late_write() {
 fn changed_separator_does_not_block_undo() {
     for scratch in ["- old\n", ""] {
         let mut world = World::new(&["scout"]);
-        // Also a version without an entry, which is not the one that is pushed.
+        // Also a version without an entry, which is not the pushed one.
         world.write_scratch("scout", scratch);
         world.reset();
         world.set_baseline("scout", format!("{BASELINE}## More\n\n***\n"));
@@ -480,7 +480,7 @@ fn undo_restores_xattrs() {
     let engine = world.engine_with_transport(Arc::new(fake.clone()));
     world.reset_with_engine(&engine).assert_ok();
     assert_eq!(fake.attributes(&memory).unwrap(), attributes);
-    // The agent starts afresh, with a file of its own.
+    // The agent starts over with a file of its own.
     fake.replace_file(&memory, BASELINE.as_bytes());
     let target = UndoTarget::Agents(vec!["scout".to_string()]);
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
@@ -488,7 +488,7 @@ fn undo_restores_xattrs() {
     assert_eq!(fake.attributes(&memory).unwrap(), attributes);
 }
 
-/// Text in which the lines that decide boundaries are likely.
+/// Text that often contains the lines that decide boundaries.
 fn boundary_text() -> impl Strategy<Value = Vec<u8>> {
     let line = prop_oneof![
         Just(b"---\n".to_vec()),
@@ -506,7 +506,7 @@ fn boundary_text() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(line, 0..12).prop_map(|lines| lines.concat())
 }
 
-/// How a memory comes from its baseline.
+/// How a memory derives from its baseline.
 #[derive(Clone, Debug)]
 enum MemoryEdit {
     Append,

@@ -1,4 +1,4 @@
-//! A world of its own for each test: a temporary directory with a config, agents'
+//! An isolated world for each test: a temporary directory with a config, agents'
 //! directories and baselines, a clock that the test owns, and an engine on it.
 
 use std::collections::BTreeMap;
@@ -28,11 +28,11 @@ use memory_shepherd::transport::{
 };
 use tempfile::TempDir;
 
-/// The baseline of every agent that asks for no other.
+/// The default baseline of an agent.
 pub const BASELINE: &str = "# Rules\n\n- be kind\n- be brief\n\n---\n";
 
-/// A clock that only moves when told: `sleep` advances it and yields, after
-/// running what the test wants to happen meanwhile.
+/// A clock that only the test moves: `sleep` advances it and yields, after it has run
+/// the test's actions for that moment.
 pub struct TestClock {
     began: Instant,
     start: DateTime<FixedOffset>,
@@ -56,7 +56,7 @@ impl TestClock {
         *self.elapsed.lock().unwrap() += by;
     }
 
-    /// Moves local time by so many seconds, as summer time does.
+    /// Shifts local time by that many seconds, as summer time does.
     pub fn shift_offset(&self, seconds: i32) {
         *self.offset_shift.lock().unwrap() += seconds;
     }
@@ -105,7 +105,7 @@ impl World {
             _dir: dir,
             root,
             clock: TestClock::new(),
-            // A slow machine is no dead host.
+            // A slow machine is not a dead host.
             general_lines: "min_baseline_size = 10\nremote_timeout = 600\n".to_string(),
             agents: BTreeMap::new(),
         };
@@ -116,7 +116,7 @@ impl World {
         world
     }
 
-    /// Adds a line to `[general]`, in the place of one with that key.
+    /// Adds a line to `[general]`, or replaces the one with that key.
     pub fn with_general(mut self, line: &str) -> World {
         let key = line.split_once(" =").map_or("=", |(key, _)| key);
         let others = self
@@ -136,7 +136,7 @@ impl World {
         self.agents.insert(agent.to_string(), lines.to_string());
     }
 
-    /// Drops an agent from the config.
+    /// Removes an agent from the config.
     pub fn without_agent(mut self, agent: &str) -> World {
         self.agents.remove(agent);
         self
@@ -162,7 +162,7 @@ impl World {
         self.root.join("baselines").join(format!("{agent}.md"))
     }
 
-    /// Writes a seal over all baselines as they are now.
+    /// Writes a seal over all baselines with their current bytes.
     pub fn write_seal(&self) {
         let mut text = String::new();
         for item in fs::read_dir(self.root.join("baselines")).unwrap() {
@@ -181,7 +181,7 @@ impl World {
         fs::write(self.memory_path(agent), bytes).unwrap();
     }
 
-    /// Writes a memory that is the baseline and this scratch.
+    /// Writes a memory that consists of the baseline and this scratch.
     pub fn write_scratch(&self, agent: &str, scratch: impl AsRef<[u8]>) {
         let mut bytes = fs::read(self.baseline_path(agent)).unwrap();
         bytes.extend_from_slice(scratch.as_ref());
@@ -192,17 +192,17 @@ impl World {
         fs::read(self.memory_path(agent)).unwrap()
     }
 
-    /// The bytes of an entry.
+    /// Returns the bytes of an entry.
     pub fn read_entry(&self, written: &WrittenEntry) -> Vec<u8> {
         fs::read(self.archive_directory().join(&written.path)).unwrap()
     }
 
-    /// The names of an agent's entries, sorted.
+    /// Returns the names of an agent's entries, sorted.
     pub fn entry_names(&self, agent: &str) -> Vec<String> {
         sorted_names(&self.archive_directory().join(agent))
     }
 
-    /// All entries of an agent, one after the other.
+    /// Returns the concatenated entries of an agent.
     pub fn all_entry_bytes(&self, agent: &str) -> Vec<u8> {
         let directory = self.archive_directory().join(agent);
         let entries = self.entry_names(agent).into_iter();
@@ -211,7 +211,7 @@ impl World {
             .collect()
     }
 
-    /// What stands beside an agent's memory; of a directory, what is in it.
+    /// Returns the files beside an agent's memory, with the content of directories.
     pub fn leftovers(&self, agent: &str) -> Vec<String> {
         let directory = self.agent_directory(agent);
         let beside = sorted_names(&directory)
@@ -231,7 +231,7 @@ impl World {
         litter
     }
 
-    /// Transaction records that are not over.
+    /// Returns the transaction records that are still open.
     pub fn pending_journals(&self) -> Vec<String> {
         sorted_names(&self.archive_directory().join(".shepherd/tx"))
     }
@@ -241,13 +241,14 @@ impl World {
         config::load(&path, &env).unwrap_or_else(|problems| panic!("{problems}"))
     }
 
-    /// The same without a look at the directories that it names.
+    /// Returns the open transaction records without a look at the directories that they
+    /// name.
     pub fn unchecked_config(&self) -> config::Config {
         let (path, env) = self.write_config();
         config::parse(&fs::read(&path).unwrap(), &path, &env).unwrap()
     }
 
-    /// The config file, and what it is read with.
+    /// Returns the config file and the environment that it is read with.
     fn write_config(&self) -> (PathBuf, ConfigEnvironment) {
         let mut text = format!("[general]\n{}", self.general_lines);
         for (agent, lines) in &self.agents {
@@ -335,7 +336,7 @@ impl World {
         engine.observe(engine.agent(agent).unwrap())
     }
 
-    /// Plans and applies a reset of all agents by a fresh engine.
+    /// Plans and applies a reset of all agents with a new engine.
     pub fn reset(&self) -> RunOutput {
         self.reset_with_engine(&self.engine())
     }
@@ -345,7 +346,7 @@ impl World {
         apply_plan(engine, &engine.plan_reset(&names, false).unwrap())
     }
 
-    /// Plans and applies an undo by a fresh engine.
+    /// Plans and applies an undo with a new engine.
     pub fn undo(&self, agent: &str, mode: UndoMode) -> RunOutput {
         let target = UndoTarget::Agents(vec![agent.to_string()]);
         self.undo_target(&target, mode)
@@ -361,13 +362,13 @@ impl World {
         apply_plan(&engine, &engine.plan_undo(target, mode, false).unwrap())
     }
 
-    /// The ledger, read anew and verified.
+    /// Reads and verifies the ledger.
     pub fn read_records(&self) -> Vec<LedgerRecord> {
         records(&self.engine()).unwrap()
     }
 
-    /// Whether every byte of `text` is in the memory, in one entry, or in one with what
-    /// was appended behind it.
+    /// Returns whether every byte of `text` is in the memory, in one entry, or in one
+    /// entry with the bytes appended to it.
     pub fn preserves(&self, agent: &str, text: &[u8]) -> bool {
         let found = |bytes: &[u8]| {
             text.is_empty() || bytes.windows(text.len()).any(|window| window == text)
@@ -381,12 +382,12 @@ impl World {
             || self.entry_chains(agent).iter().any(|chain| found(chain))
     }
 
-    /// The entries of each run of an agent, with what was appended behind them.
+    /// Returns the entries of each run of an agent, with the bytes appended to them.
     fn entry_chains(&self, agent: &str) -> Vec<Vec<u8>> {
         let mut chains: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         for record in self.read_records() {
             let event = record.event;
-            // What was recorded later of a run names its entry once more.
+            // A later record of a run names its entry once more.
             let entry = event
                 .entry
                 .iter()
@@ -420,7 +421,7 @@ fn engine_with(
     })
 }
 
-/// All records of a ledger, which are verified.
+/// Returns all records of a ledger after verification.
 pub fn records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
     let mut records = Vec::new();
     engine.records(None, None)?.for_each(&mut |record| {
@@ -430,7 +431,7 @@ pub fn records(engine: &Engine) -> Result<Vec<LedgerRecord>, Error> {
     Ok(records)
 }
 
-/// The names in a directory, sorted; none where there is no directory.
+/// Returns the names in a directory, sorted; empty where the directory is absent.
 pub fn sorted_names(directory: &Path) -> Vec<String> {
     let items = fs::read_dir(directory).into_iter().flatten();
     let mut names: Vec<String> = items
@@ -444,20 +445,20 @@ pub fn permission_bits(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// A run, with what it said.
+/// A run with its messages.
 pub struct RunOutput {
     pub report: RunReport,
     pub lines: Vec<String>,
 }
 
 impl RunOutput {
-    /// The result of the only agent, or of the one of this name.
+    /// Returns the result of the only agent, or of the agent of this name.
     pub fn result_of(&self, agent: &str) -> &AgentResult {
         let mut results = self.report.results.iter();
         results.find(|result| result.agent == agent).unwrap()
     }
 
-    /// The first result, which must have ended so.
+    /// Returns the first result and asserts its outcome.
     #[track_caller]
     pub fn assert_outcome(&self, outcome: Outcome) -> &AgentResult {
         let result = &self.report.results[0];
@@ -465,7 +466,7 @@ impl RunOutput {
         result
     }
 
-    /// The first result, which must be a success.
+    /// Returns the first result and asserts its success.
     #[track_caller]
     pub fn assert_ok(&self) -> &AgentResult {
         let result = self.assert_outcome(Outcome::Ok);
@@ -488,7 +489,7 @@ pub fn apply_plan(engine: &Engine, plan: &Plan) -> RunOutput {
     RunOutput { report, lines }
 }
 
-/// A moment of an operation on a directory: its method's name, before or after it.
+/// A moment of a directory operation: the method's name, before or after the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportCall {
     Before(&'static str),
@@ -497,8 +498,8 @@ pub enum TransportCall {
 
 type CallHook = Arc<Mutex<dyn FnMut(TransportCall) -> Result<(), TransportError> + Send>>;
 
-/// A transport that tells a test about every moment; the test may act as an
-/// agent then, fail the operation, or end the run as a crash would.
+/// A transport that reports every moment to a test; the test may then act as an agent,
+/// fail the operation, or end the run as a crash would.
 pub struct InterposingTransport {
     inner: Arc<dyn Transport>,
     hook: CallHook,

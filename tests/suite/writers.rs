@@ -1,5 +1,5 @@
-//! Agents that write while they are reset. What they wrote is in the memory, in
-//! an entry, or in a displaced file that the next run archives.
+//! Agents that write during a reset. Their bytes are in the memory, in an entry, or in
+//! a displaced file that the next run archives.
 
 use std::collections::HashSet;
 use std::fs;
@@ -28,7 +28,8 @@ fn open_for_append(path: &Path) -> fs::File {
     fs::File::options().append(true).open(path).unwrap()
 }
 
-/// Scout has its memory open, and writes to it while whoever resets it waits.
+/// The agent `scout` has its memory open, and writes to it while the run waits for its
+/// lease.
 pub fn append_while_settling(world: &World) {
     let mut file = Some(open_for_append(&world.memory_path("scout")));
     let mut sleeps = 0;
@@ -73,8 +74,8 @@ fn late_write_through_old_descriptor_is_archived() {
     );
 }
 
-/// An agent that writes to the displaced file after each look, so that it is never
-/// settled: by a save of its own, in this way.
+/// An agent that writes to the displaced file after each inspection, by a save of the
+/// given kind, so that the file never settles.
 fn write_after_each_inspection(
     world: &World,
     saves: usize,
@@ -90,7 +91,7 @@ fn write_after_each_inspection(
         };
         let writable = || fs::File::options().read(true).write(true).clone();
         match moment {
-            // Whoever opens it asks for the lease back, so it is not removed.
+            // An open call requests the lease back, so the file is not removed.
             TransportCall::After("inspect") if saved < saves => {
                 let opened = writable().custom_flags(libc::O_NONBLOCK).open(&path);
                 assert!(opened.is_err(), "there is a lease");
@@ -105,7 +106,7 @@ fn write_after_each_inspection(
     })
 }
 
-/// The sizes of an agent's entries but the first.
+/// Returns the sizes of an agent's entries except the first.
 fn late_entry_sizes(world: &World) -> Vec<u64> {
     let records = world.read_records();
     let late = records.iter().flat_map(|record| &record.event.late_entries);
@@ -159,7 +160,7 @@ fn constantly_changing_file_is_archived_boundedly() {
     }
     assert_eq!(late_entry_sizes(&world), [size; 16]);
     assert_eq!(world.pending_journals().len(), 1);
-    // When it stops, the next run finds it as the last one did.
+    // When the agent stops, the next run finds the file as the last one did.
     let last = fs::read(&left).unwrap();
     world.reset().assert_outcome(Outcome::Unchanged);
     assert_eq!(late_entry_sizes(&world), [size; 17]);
@@ -169,7 +170,7 @@ fn constantly_changing_file_is_archived_boundedly() {
     assert!(world.read_memory("scout") == last);
 }
 
-/// What earlier versions wrote: an entry of the whole file, and a record of that.
+/// The leftover of earlier versions: an entry of the whole file, and its record.
 #[test]
 fn late_entry_without_base_is_whole_file() {
     let world = World::new(&["scout"]);
@@ -211,7 +212,7 @@ fn idle_writer_is_settled_by_next_clean_run() {
     world.write_scratch("scout", "- early\n");
     let mut file = open_for_append(&world.memory_path("scout"));
     let ran = world.reset();
-    // No failure, but it is said.
+    // Not a failure, but the run reports it.
     assert_eq!(ran.assert_ok().entries.len(), 1);
     let [left] = world.leftovers("scout").try_into().unwrap();
     assert!(
@@ -221,7 +222,7 @@ fn idle_writer_is_settled_by_next_clean_run() {
     );
     assert_eq!(world.pending_journals().len(), 1);
     file.write_all(b"- late\n").unwrap();
-    // Still open: the next run says so, and waits for nobody.
+    // Still open: the next run reports it, and does not wait.
     let ran = world.reset();
     ran.assert_outcome(Outcome::Unchanged);
     assert!(
@@ -245,7 +246,7 @@ fn idle_writer_is_settled_by_next_clean_run() {
     assert_eq!(repair.event.run, records[0].event.run);
     assert_eq!(repair.event.late_entries.len(), 1);
     assert_eq!(repair.event.outcome, Outcome::Ok);
-    // It is no run of its own: the last one is still what the operator did.
+    // It does not count as a run: the last run is still the operator's.
     assert_eq!(
         world.observe("scout").last_run.unwrap().operation,
         Operation::Reset
@@ -394,7 +395,7 @@ fn write_after_reset_is_not_a_failure() {
         ran.note()
     );
     assert_eq!(world.read_memory("scout"), b"mine again");
-    // Scratch below the new content is what agents do, and is not even noted.
+    // Scratch below the new content is usual, and not even noted.
     world.write_scratch("scout", "- early\n");
     let memory = world.memory_path("scout");
     let transport = InterposingTransport::new(world.local_transport(), move |moment| {
@@ -407,7 +408,7 @@ fn write_after_reset_is_not_a_failure() {
     assert_eq!(ran.assert_ok().note, None);
 }
 
-/// A swap that says the agent was quicker, after it has exchanged.
+/// A swap that reports a concurrent change after it has exchanged the files.
 #[test]
 fn lost_swap_race_resets_again_and_undoes_to_last() {
     let world = World::new(&["scout"]);
@@ -431,7 +432,8 @@ fn lost_swap_race_resets_again_and_undoes_to_last() {
     assert!(world.preserves("scout", b"- quick\n"));
     assert!(world.leftovers("scout").is_empty());
     assert!(world.pending_journals().is_empty());
-    // Both turns are in the ledger; the run is undone to what it took out last.
+    // Both attempts are in the ledger; the undo restores the content that the last one
+    // displaced.
     let changed = world
         .read_records()
         .into_iter()
@@ -455,7 +457,7 @@ fn unarchivable_displaced_file_fails_and_stays() {
     let transport = InterposingTransport::new(world.local_transport(), move |moment| {
         match moment {
             TransportCall::Before("swap") => fs::write(&memory, "saved just now").unwrap(),
-            // The archive goes away.
+            // The archive disappears.
             TransportCall::Before("settle") => {
                 fs::rename(archive.join("scout"), archive.join("away")).unwrap();
                 fs::write(archive.join("scout"), "in the way").unwrap();
@@ -482,11 +484,11 @@ fn unarchivable_displaced_file_fails_and_stays() {
 
 const RESET_COUNT: usize = 200;
 
-/// Lines that a writer may write for each reset, so that all of it happens at
-/// the same time.
+/// The number of lines that a writer may write per reset, so that writes and resets
+/// overlap.
 const LINES_PER_RESET: usize = 8;
 
-/// Writes lines with `write` while resets go on; gives their number.
+/// Writes lines with `write` while resets continue; returns their number.
 fn write_lines_at_pace(resets: &AtomicUsize, mut write: impl FnMut(usize)) -> usize {
     for line in 0.. {
         loop {
@@ -504,8 +506,8 @@ fn write_lines_at_pace(resets: &AtomicUsize, mut write: impl FnMut(usize)) -> us
     unreachable!()
 }
 
-/// Resets again and again, then settles what the writers kept open until they
-/// ended; gives the number of lines that each of them wrote.
+/// Resets repeatedly, then settles the files that the writers kept open until they
+/// ended; returns the number of lines of each writer.
 fn reset_while_writing(
     world: &World,
     transport: Arc<dyn Transport>,
@@ -515,7 +517,7 @@ fn reset_while_writing(
     let engine = world.engine_with_clock(Arc::new(SystemClock), transport);
     let agent = engine.agent("scout").unwrap();
     for _ in 0..RESET_COUNT {
-        // Each reset takes something out.
+        // Each reset displaces some bytes.
         for tries in 0.. {
             if engine.observe(agent).state != State::Clean {
                 break;
@@ -525,7 +527,7 @@ fn reset_while_writing(
         }
         let ran = world.reset_with_engine(&engine);
         let result = &ran.report.results[0];
-        // An agent that is always quicker is refused in the end; it is rare.
+        // An agent that always wins the race is refused in the end; this is rare.
         assert!(
             matches!(result.outcome, Outcome::Ok | Outcome::Unchanged)
                 || result.kind == Some(ErrorKind::Conflict),
@@ -539,7 +541,7 @@ fn reset_while_writing(
     lines
 }
 
-/// Every line of every writer is in the memory or in an entry.
+/// Asserts that every line of every writer is in the memory or in an entry.
 fn assert_every_line_is_kept(world: &World, lines: &[usize]) {
     let mut text = world.all_entry_bytes("scout");
     text.extend(world.read_memory("scout"));
@@ -595,22 +597,24 @@ fn appended_lines_survive_200_resets() {
             thread::spawn(move || {
                 let mut kept: Option<fs::File> = None;
                 write_lines_at_pace(&resets, |line| {
-                    // One opens it anew for each line, others keep it open.
+                    // One writer opens the memory for each line, others keep it open.
                     if line % (1 + 3 * writer) == 0 {
                         drop(kept.take());
                     }
                     let file = kept.get_or_insert_with(|| {
-                        // Where files cannot be exchanged it is absent for moments.
+                        // Where files cannot be exchanged the memory is absent for
+                        // moments.
                         loop {
                             if let Ok(file) = fs::File::options().append(true).open(&memory) {
                                 break file;
                             }
                         }
                     });
-                    // A line in one write, or those of others get between.
+                    // One write per line; otherwise lines of other writers interleave.
                     let text = note_line(writer, line) + "\n";
                     file.write_all(text.as_bytes()).unwrap();
-                    // Nobody holds it open while it waits for the next reset.
+                    // No writer holds the memory open while it waits for the next
+                    // reset.
                     if line % LINES_PER_RESET == LINES_PER_RESET - 1 {
                         drop(kept.take());
                     }
@@ -635,7 +639,7 @@ fn lines_saved_by_rename_survive_200_resets() {
             move || {
                 let temporary = memory.with_extension("tmp");
                 write_lines_at_pace(&resets, |line| {
-                    // Where files cannot be exchanged it is absent for moments.
+                    // Where files cannot be exchanged the memory is absent for moments.
                     let mut text = loop {
                         match fs::read_to_string(&memory) {
                             Ok(text) => break text,
@@ -788,7 +792,7 @@ fn memory_larger_than_any_disk_is_an_error_and_stays() {
     assert!(world.leftovers("scout").is_empty());
 }
 
-/// An agent that puts a file of its own at the staged name is not reset to it.
+/// A file that an agent puts at the staged name does not become its memory.
 #[test]
 fn file_planted_at_staged_name_does_not_avoid_reset() {
     for always in [false, true] {
@@ -825,7 +829,7 @@ fn file_planted_at_staged_name_does_not_avoid_reset() {
             }
             assert!(world.preserves("scout", b"- note\n"));
             assert!(world.leftovers("scout").is_empty());
-            // And however it ended, the next one is a reset as any other.
+            // After any result the next reset works normally.
             world.reset();
             assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
             assert!(world.preserves("scout", b"mine 1"));
@@ -840,8 +844,8 @@ fn write_during_last_check_without_lease_is_archived() {
     let memory = world.memory_path("scout");
     let mut file = Some(open_for_append(&memory));
     let mut sleeps = 0;
-    // Through a descriptor opened before; the third wait is that of the second
-    // look, after the agent was seen at work in the first.
+    // Through a descriptor opened before; the third wait belongs to the second
+    // inspection, after the first one detected the agent's write.
     world.clock.on_sleep(move || {
         sleeps += 1;
         if sleeps < 3 {

@@ -1,4 +1,4 @@
-//! What `doctor` finds, and that it finds nothing where all is well.
+//! Findings of `doctor`, and their absence on a sound fleet.
 
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
@@ -103,7 +103,7 @@ fn doctor_finds_setups_that_break_guarantees() {
 fn doctor_finds_agent_writable_baselines() {
     let site = site_with_notes_and_drift();
     let agent = 4_000_000_000;
-    // Only root can give files away.
+    // Only root can change the owner of a file.
     if chown(site.path(REVIEWER_MEMORY), Some(agent), Some(agent)).is_err() {
         return;
     }
@@ -120,7 +120,7 @@ fn doctor_finds_agent_writable_baselines() {
         .assert_stdout_has("/baselines\n");
 }
 
-/// Whoever owns an entry directory, or the one of the locks, decides what is in it.
+/// The owner of an entry directory or of the lock directory controls its content.
 #[test]
 fn doctor_finds_agent_writable_directories() {
     let site = site_with_notes_and_drift();
@@ -128,11 +128,11 @@ fn doctor_finds_agent_writable_directories() {
     if chown(site.path("agents/code-reviewer"), Some(agent), Some(agent)).is_err() {
         return skip_unsupported("only root can give files away");
     }
-    // The memory itself is root's: who owns the directory is the agent all the same.
+    // Root owns the memory; the owner of its directory still counts as the agent.
     fs::set_permissions(&site.dir, fs::Permissions::from_mode(0o755)).unwrap();
     let _ = site.run(["reset", "--all"]).assert_code(0);
     chown(site.path(REVIEWER_MEMORY), Some(0), Some(0)).unwrap();
-    // It belongs to the agent for a while, so it is not found by itself.
+    // The agent owns it for now, so no separate finding reports it.
     let doctor = || site.run(["doctor", "--config", "memory-shepherd.conf"]);
     let _ = site
         .run(["doctor"])
@@ -194,8 +194,8 @@ fn doctor_finds_interrupted_run() {
         .assert_stdout_has("tx/renamed.shepherd-1.json is of an agent that is not configured");
 }
 
-/// What it finds on a disk that cannot be written; none where no such disk can be
-/// made: in a mount namespace that ends with the program.
+/// Runs `doctor` on a read-only file system, in a mount namespace that ends with the
+/// program; `None` where the kernel does not allow such a mount.
 fn doctor_on_read_only_disk(site: &Site) -> Option<crate::fixture::CommandOutput> {
     let script = "mount --bind . . && cd \"$PWD\" && mount -o remount,bind,ro . || exit 99; \
                   exec \"$0\" doctor";
@@ -264,8 +264,8 @@ fn doctor_names_immutable_directory() {
         .assert_stdout_has(&format!("hint: chattr -i {path}\n"));
 }
 
-/// As a kill leaves the directories above the archive, between making them and giving
-/// them to the group; and as they may have stood there before.
+/// The state after a kill between creating the directories above the archive and giving
+/// them to the group; older directories may look the same.
 #[test]
 fn doctor_finds_paths_closed_to_archive_group() {
     let site = site_with_notes_and_drift();
@@ -286,7 +286,7 @@ fn doctor_finds_paths_closed_to_archive_group() {
     mode("x", 0o2700);
     mode("x/y", 0o700);
     let _ = site.run(["reset", "--all"]).assert_code(0);
-    // Whether a member can read what was archived.
+    // Checks whether a group member can read the archived entries.
     let entry = format!("x/y/archives/monitor/{}", {
         let list = fs::read_dir(site.path("x/y/archives/monitor")).unwrap();
         let names = list.map(|item| item.unwrap().file_name().into_string().unwrap());
@@ -310,7 +310,7 @@ fn doctor_finds_paths_closed_to_archive_group() {
             ran.stdout
         );
     }
-    // What it says, works.
+    // The hinted command works.
     for line in ran.stdout.lines().filter(|line| line.contains("hint: ch")) {
         let way = line.split("hint: ").nth(1).unwrap();
         let way = way.split("; or").next().unwrap();

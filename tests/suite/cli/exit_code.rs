@@ -1,4 +1,4 @@
-//! Each documented exit code, by what leads to it.
+//! Documented exit codes, each with the conditions that lead to it.
 
 use std::os::unix::fs::symlink;
 
@@ -181,7 +181,7 @@ fn refusal_exits_6() {
         .assert_stderr_has("is missing");
 }
 
-/// A typo in `memory_file` moves no workspace away.
+/// A typo in `memory_file` displaces no workspace directory.
 #[test]
 fn directory_as_memory_exits_6() {
     let site = site_with_notes_and_drift();
@@ -227,8 +227,8 @@ fn most_serious_exit_code_wins() {
     let _ = site.run(["reset", "--all"]).assert_code(6);
 }
 
-/// The reader of a pipe decides when the run goes on, so the signal comes
-/// in the middle of it.
+/// The reader of a pipe controls when the run continues, so the signal arrives in the
+/// middle of the run.
 #[test]
 fn interrupted_run_exits_130_and_skips_the_rest() {
     let site = Site::new();
@@ -265,7 +265,7 @@ fn interrupted_run_exits_130_and_skips_the_rest() {
     assert_eq!(left, 0);
 }
 
-/// Mistakes of the text and of what it names, in one go.
+/// Reports mistakes in the text and in the paths that it names together.
 #[test]
 fn config_check_reports_all_mistakes() {
     let site = Site::new();
@@ -301,7 +301,7 @@ fn config_check_reports_all_mistakes() {
         "{}",
         ran.stdout
     );
-    // Without mistakes of the text.
+    // The text alone has no mistake.
     let more = more.replace("baselin=", "baseline=");
     let more = more.split("[broken]").next().unwrap();
     site.write("memory-shepherd.conf", format!("{config}{more}"));
@@ -310,6 +310,6 @@ fn config_check_reports_all_mistakes() {
         assert!(ran.stdout.contains(said), "{said}: {}", ran.stdout);
     }
     assert!(ran.stdout.contains("6 agents, 4 errors"), "{}", ran.stdout);
-    // Commands go on with the others.
+    // Other commands continue with the remaining agents.
     let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
 }

@@ -1,4 +1,5 @@
-//! Whole outputs, pinned; what differs from run to run is replaced.
+//! Complete outputs, compared with golden files; placeholders replace values that
+//! differ between runs.
 
 use super::*;
 use crate::earlier::insert_earlier_run;

@@ -1,12 +1,11 @@
-//! What is said when something is wrong: the path, the cause, and what to do
-//! that works.
+//! Error messages and their hints: the path, the cause, and a remedy that works.
 
 use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// Every verb that comes to the archive says so of the path that the config
-/// leads to, and names the one to write instead.
+/// Every command that opens the archive names the configured path and the path to write
+/// instead.
 #[test]
 fn link_above_archive_names_real_path() {
     let site = site_with_notes_and_drift();
@@ -14,10 +13,10 @@ fn link_above_archive_names_real_path() {
     symlink("../dotfiles", site.path("home/.config")).unwrap();
     let config = site.read("memory-shepherd.conf");
     for (directory, real) in [
-        // The archive is to be made in a directory that exists,
+        // The archive's parent directory exists,
         ("home/.config", "dotfiles/archives"),
         ("home/.config/shepherd", "dotfiles/shepherd/archives"),
-        // and in one that does not.
+        // and does not exist.
         ("home/.config/a/b", "dotfiles/a/b/archives"),
     ] {
         let path = format!("{}/{directory}/archives", site.dir.display());
@@ -43,7 +42,7 @@ fn link_above_archive_names_real_path() {
             .assert_code(1)
             .assert_stdout_has("is reached through a link")
             .assert_stdout_has(&format!("the config: {real}\n"));
-        // What it says, works.
+        // The hinted command works.
         site.write(
             "memory-shepherd.conf",
             config.replace("archive_dir=./archives", &format!("archive_dir={real}")),
@@ -77,7 +76,7 @@ fn missing_config_explains_how_to_get_one() {
         site.path(user).display()
     ));
     let _ = ran.assert_stderr_has("memory-shepherd demo");
-    // What it says, works.
+    // The hinted command works.
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     site.write(user, fs::read(root.join(example)).unwrap());
     let _ = site
@@ -86,7 +85,7 @@ fn missing_config_explains_how_to_get_one() {
         .assert_stdout_has("2 agents");
 }
 
-/// No message sends anybody to a command that there is not.
+/// Every command that a message names exists.
 #[test]
 fn commands_named_in_messages_exist() {
     fn collect_sources(directory: &std::path::Path, all: &mut String) {
@@ -108,7 +107,7 @@ fn commands_named_in_messages_exist() {
     for rest in all.split("`memory-shepherd ").skip(1) {
         let end = rest.find(|c: char| !c.is_ascii_lowercase());
         let word = &rest[..end.unwrap_or(rest.len())];
-        // Neither an option nor a name that is filled in.
+        // The word is neither an option nor a placeholder.
         if !word.is_empty() {
             assert!(word == "all" || is_verb(word), "memory-shepherd {word}");
             named += 1;
@@ -160,7 +159,7 @@ fn missing_subcommand_lists_subcommands() {
             assert_eq!(error["message"], message);
             assert_eq!(error["kind"], "user");
         }
-        // People get the help.
+        // On a terminal the help is printed.
         let _ = site
             .run([command])
             .assert_code(2)
@@ -220,7 +219,7 @@ fn undo_without_its_entry_names_the_remedy() {
     refused();
     fs::remove_dir(directory).unwrap();
     refused();
-    // What it says, works.
+    // The hinted command works.
     fs::create_dir(directory).unwrap();
     fs::write(&entry, backup).unwrap();
     let _ = site.run(["undo", "code-reviewer"]).assert_code(0);

@@ -1,10 +1,10 @@
-//! What agents write never reaches a terminal as it is.
+//! Text from agents never reaches a terminal unescaped.
 
 use super::*;
 
 const HOSTILE_TEXT: &str = "\x1b]0;owned\x07 \x1b[2J \u{9b}31m \u{202E}txt \u{200B}\u{E0041}";
 
-/// A fleet whose memories, directory names and archive are full of it.
+/// A fleet whose memories, directory names and archive are full of hostile text.
 fn hostile_site() -> Site {
     let site = site_with_notes_and_drift();
     site.append(REVIEWER_MEMORY, format!("- {HOSTILE_TEXT}\n"));
@@ -47,8 +47,8 @@ fn hostile_text_is_never_printed_raw() {
     ] {
         let ran = site.run_command(site.command().args(arguments));
         assert_no_escape(&ran.stderr);
-        // JSON into a pipe may hold what JSON may hold; control characters
-        // are escaped there too.
+        // JSON to a pipe may hold any character that JSON allows; it escapes control
+        // characters as well.
         match arguments.contains(&"--json") {
             true => assert!(!ran.stdout.contains('\x1b'), "{arguments:?}"),
             false => assert_no_escape(&ran.stdout),
@@ -82,7 +82,7 @@ fn json_on_a_terminal_is_printable_ascii() {
     );
 }
 
-/// Takes out what this program itself may write: colours and attributes.
+/// Removes the sequences that the program itself may write: colors and attributes.
 fn without_styles(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

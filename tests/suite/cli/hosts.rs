@@ -1,5 +1,5 @@
-//! What is said of agents on other hosts when something is wrong with the way
-//! there. The ssh is one of ours, or none.
+//! Messages about agents on other hosts when the connection fails. The `ssh` is a
+//! script of the test, or missing.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -8,10 +8,10 @@ use assert_cmd::Command;
 use super::*;
 use crate::fixture::CommandOutput;
 
-/// What to do where ssh is not installed.
+/// The hint where ssh is not installed.
 const INSTALL_HINT: &str = "hint: install OpenSSH's client";
 
-/// A fleet with agents on hosts, and a directory `bin` where `ssh` is looked for.
+/// A fleet with agents on hosts, and a directory `bin` that is searched for `ssh`.
 fn site_with_hosts(agents: &[(&str, &str)]) -> Site {
     let site = Site::new();
     let mut config = site.read("memory-shepherd.conf");
@@ -30,7 +30,7 @@ fn site_with_hosts(agents: &[(&str, &str)]) -> Site {
     site
 }
 
-/// Has a shell script for its ssh.
+/// Installs a shell script as `ssh`.
 fn install_ssh(site: &Site, script: &str) {
     site.write("bin/ssh", format!("#!/bin/sh\n{script}\n"));
     fs::set_permissions(site.path("bin/ssh"), PermissionsExt::from_mode(0o755)).unwrap();
@@ -86,7 +86,7 @@ fn dry_run_of_unreachable_host_says_unreachable() {
 #[test]
 fn changed_host_key_exits_4() {
     let site = site_with_hosts(&[("scout", "box"), ("ranger", "crate")]);
-    // One host shows another key, the other one does not answer.
+    // One host presents another key, the other one does not answer.
     let script = "case \"$*\" in
         *box*) echo '@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @' >&2 ;;
         *) echo 'ssh: connect to host crate port 22: Connection refused' >&2 ;;
@@ -118,7 +118,7 @@ fn changed_host_key_exits_4() {
     }
 }
 
-/// Adds lines to the config's last section.
+/// Appends lines to the config's last section.
 fn append_config_lines(site: &Site, lines: &str) {
     site.append("memory-shepherd.conf", format!("{lines}\n"));
 }
@@ -161,7 +161,7 @@ fn unusable_identity_file_is_reported() {
     let ran = run_with_ssh(&site, ["status"]).assert_code(3);
     assert!(!ran.stderr.contains("does not exist"), "{}", ran.stderr);
 
-    // Nobody waits for a key from a pipe.
+    // A FIFO as identity file does not block.
     let site = with_key();
     fs::create_dir(site.path("keys")).unwrap();
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
@@ -188,7 +188,7 @@ fn doctor_reports_each_problem_once() {
     let said = ran.stdout.matches("ssh is not installed here").count();
     assert_eq!(said, 1, "{}", ran.stdout);
     let _ = ran.assert_stdout_has("3 agents out of reach: ssh is not installed here");
-    // What differs is told of each.
+    // Reports of different problems are separate.
     install_ssh(
         &site,
         "for host; do test $host = crate && break; host=box; done

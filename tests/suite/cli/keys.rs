@@ -1,4 +1,4 @@
-//! `keys`, and what `doctor` says of the operator's own file.
+//! `keys`, and the findings of `doctor` in the operator's key file.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const KEYS_FILE: &str = "home/.config/memory-shepherd/console.toml";
 #[test]
 fn keys_lists_bindings_in_force() {
     let site = Site::new();
-    // It needs no fleet.
+    // `keys` needs no fleet.
     fs::remove_file(site.path("memory-shepherd.conf")).unwrap();
     let ran = site
         .run(["keys"])

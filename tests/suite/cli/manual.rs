@@ -5,7 +5,7 @@ use std::process::Command;
 use super::*;
 use crate::skip::skip_missing_tool;
 
-/// The commands that `--help` lists.
+/// Returns the commands that `--help` lists.
 fn verbs(site: &Site) -> Vec<String> {
     let help = site.run(["--help"]).assert_code(0).stdout;
     let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
@@ -41,7 +41,7 @@ fn completions_of_an_unknown_shell_are_misuse() {
 #[test]
 fn manual_page_describes_every_command() {
     let site = Site::new();
-    // It needs no fleet.
+    // The manual needs no fleet.
     fs::remove_file(site.path("memory-shepherd.conf")).unwrap();
     let page = site.run(["man"]).assert_code(0).stdout;
     assert!(page.contains(".TH memory-shepherd 1"), "{page}");

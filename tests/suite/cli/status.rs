@@ -1,4 +1,4 @@
-//! `status` for monitors and for narrow terminals.
+//! `status` as monitors and narrow terminals use it.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::skip::skip_unsupported;
 use crate::terminal::{Terminal, isolated_command};
 
-/// What `status` ends with, without and with the flag.
+/// Returns the exit codes of `status` without and with the flag.
 fn exit_codes(site: &Site) -> [i32; 2] {
     let plain = site.run(["status"]);
     let flagged = site.run(["status", "--exit-code"]);
@@ -78,7 +78,7 @@ fn unreadable_ledger_exits_3_without_flag() {
     assert_eq!(exit_codes(&site), [4, 4]);
 }
 
-/// What a ledger is that cannot be read, or is broken, all commands tell alike.
+/// All commands report an unreadable or broken ledger in the same way.
 #[test]
 fn commands_agree_about_bad_ledger() {
     let site = site_with_notes_and_drift();
@@ -107,7 +107,7 @@ fn commands_agree_about_bad_ledger() {
             let told = ran.stderr + &ran.stdout;
             assert!(told.contains("ledger") || told.contains("line 1"), "{told}");
         }
-        // The memory and the baseline are known.
+        // Memory and baseline are still known.
         let diff = site.run(["diff", "monitor-bot"]).assert_code(0);
         let _ = diff.assert_stderr_has("warning: earlier versions of the baseline are not known: ");
     };
@@ -118,7 +118,7 @@ fn commands_agree_about_bad_ledger() {
     all_exit_with(3);
 }
 
-/// Messages and exit code tell the same of an agent that is unread and refused.
+/// Message and exit code agree on an agent that is unread and refused.
 #[test]
 fn directory_as_memory_exits_6_as_not_resettable() {
     let site = Site::new();
@@ -136,7 +136,8 @@ fn directory_as_memory_exits_6_as_not_resettable() {
     );
 }
 
-/// Where WHY is cut, the reason stands below the table, with what to do.
+/// Where the WHY column is cut, the whole reason follows below the table, with the
+/// remedy.
 #[test]
 fn cut_reason_is_printed_whole_below_table() {
     let site = Site::new();
@@ -205,7 +206,7 @@ fn foreign_hard_link_message_says_reset_keeps_it() {
     );
 }
 
-/// It must not be accepted unseen, so the first advice is to look, and it works.
+/// The first hint shows the change, and works: the change must not be accepted unseen.
 #[test]
 fn tampered_baseline_hint_shows_the_change_first() {
     let site = site_with_notes_and_drift();
@@ -241,7 +242,7 @@ fn tampered_baseline_hint_shows_the_change_first() {
     }
 }
 
-/// Before any push no version is kept, but the same bytes may stand elsewhere.
+/// Before the first push no version is kept, but other files may hold the same bytes.
 #[test]
 fn sealed_bytes_are_found_in_other_files() {
     let site = Site::new();
@@ -278,7 +279,7 @@ fn sealed_bytes_are_found_in_other_files() {
         .assert_stderr_has("baselines/copy.md begins with");
 }
 
-/// The lines that `status` prints in a terminal of so many columns.
+/// Returns the lines that `status` prints in a terminal of `columns` columns.
 fn status_lines_at(site: &Site, columns: u16) -> Vec<String> {
     let mut command = isolated_command(Path::new(PROGRAM_PATH), &site.path("home"));
     command.args(["status", "--color", "never", "--config"]);
@@ -318,14 +319,14 @@ fn status_rows_fit_terminal_width() {
         assert!(rows[0].ends_with("WHY"), "{columns}: {rows:#?}");
         assert_eq!(rows[0].contains("LAST"), columns >= 120, "{columns}");
     }
-    // Nothing is cut where nobody looks.
+    // Output to a pipe is not cut.
     assert!(
         into_pipe.lines().any(|line| line.width() > 120),
         "{into_pipe}"
     );
 }
 
-/// Whose the file is, and whom it would have reached, stands beside the difference.
+/// The diff names the file's owner and the agents that it would have reached.
 #[test]
 fn baseline_diff_names_owner_and_agents() {
     let site = site_with_notes_and_drift();
@@ -367,7 +368,8 @@ fn baseline_diff_names_owner_and_agents() {
         (&false.into(), &owner.into())
     );
     assert_eq!(json["added"], 1);
-    // A memory whose baseline is refused says how to look at that.
+    // The message of a memory with a refused baseline names the command that shows the
+    // change.
     let name = "monitor-bot-MEMORY.md";
     site.write("baselines/.checksums", "0".repeat(64) + "  " + name + "\n");
     let ran = site.run(["diff", "monitor-bot"]).assert_code(0);

@@ -1,8 +1,8 @@
-//! Themes, and a terminal that shows no UTF-8.
+//! Themes, and a terminal without UTF-8.
 
 use super::*;
 
-/// The ground of the row in which help is offered.
+/// The background of the row that offers help.
 fn help_row_background(terminal: &Terminal) -> vt100::Color {
     let (rows, columns) = terminal.screen().size();
     terminal
@@ -50,7 +50,8 @@ fn user_themes_apply_at_once() {
         });
         quit_console(terminal);
     }
-    // What becomes wrong while the console runs is said, and changes nothing.
+    // A theme that breaks while the console runs is reported, and the old one stays in
+    // use.
     let mut terminal = start_fleet(&site);
     site.write(own, "[roles]\ntexte = {}\n");
     choose_theme(&mut terminal, "mine");
@@ -94,7 +95,7 @@ fn theme_errors_are_all_reported_with_line() {
         assert!(line.contains(wanted), "{wanted}: {said}");
     }
     assert!(lines.len() == 5 && !said.contains('␊'), "{said}");
-    // In the console the first stays on the screen, and all are in the log.
+    // The console shows the first problem; the log has all of them.
     let mut terminal = start_fleet(&site);
     choose_theme(&mut terminal, "night");
     terminal.wait_for("night.toml:1: error: there is no built-in theme");
@@ -118,7 +119,7 @@ fn fleet_theme_applies_when_config_names_it() {
     terminal.wait("another ground", |terminal| {
         help_row_background(terminal) != before
     });
-    // What the operator prefers holds against it.
+    // The operator's preference overrides it.
     site.write(
         "home/config/memory-shepherd/console.toml",
         "theme = \"terminal\"\n",

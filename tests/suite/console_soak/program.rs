@@ -1,7 +1,7 @@
-//! The same with the real program in a terminal: keys, sizes, and agents that write
-//! what they like, while their fleet is reset and undone. In the end the screen is
-//! that of a program that has just begun on this fleet, and nothing that came out
-//! was anything but ours.
+//! The soak test with the real program in a terminal: keys, resizes, and agents that
+//! write arbitrary bytes while their fleet is reset and undone. The final screen equals
+//! that of a program just started on this fleet, and every byte of the output is on the
+//! list of allowed sequences.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::fuzz::SeededNumbers;
 use crate::output_checker::{StreamKind, all_payloads, unexpected_output};
 use crate::terminal::{Terminal, isolated_command, wait_timeout};
 
-/// How many steps there are if no time is given.
+/// The number of steps if no duration is given.
 const DEFAULT_STEPS: usize = 250;
 
-/// What is pressed. Nothing of it leaves, stops the program or locks the fleet.
+/// Keys that are pressed. None of them quits, stops the program or locks the fleet.
 const PRESSED_KEYS: &[&str] = &[
     "j",
     "k",
@@ -107,7 +107,7 @@ impl ProgramSoak {
     fn start_console(site: &Site, size: (u16, u16)) -> Terminal {
         let mut command = isolated_command(Path::new(PROGRAM_PATH), &site.path("home"));
         command.args(["--config", site.path(CONFIG).to_str().unwrap()]);
-        // They have the terminal for a moment and give it back.
+        // These keys hand the terminal over for a moment.
         command.env("EDITOR", "true");
         command.env("PAGER", "true");
         Terminal::start(command, size)
@@ -116,8 +116,8 @@ impl ProgramSoak {
     fn take_step(&mut self) {
         match self.numbers.below(20) {
             0 => {
-                // A frame for a larger size wraps, and the emulator cannot do that in
-                // a single row, nor a wide letter in a single column.
+                // A frame for a larger size wraps; the emulator cannot wrap in a single
+                // row, nor wrap a wide letter in a single column.
                 let columns = 2 + self.numbers.below(299) as u16;
                 let rows = 2 + self.numbers.below(99) as u16;
                 self.terminal.resize(columns, rows);
@@ -129,7 +129,7 @@ impl ProgramSoak {
                 let text = [comment, wrong, ""][self.numbers.below(3)];
                 self.site.write(CONFIG, format!("{text}{}", self.config));
             }
-            // So long a plan hears nothing.
+            // A plan ignores keys for this time.
             5 => self.terminal.wait_for_quiet(),
             _ => {
                 for _ in 0..=self.numbers.below(3) {
@@ -141,7 +141,7 @@ impl ProgramSoak {
         self.terminal.drain_output();
     }
 
-    /// Help and palette have the command that quits, too.
+    /// Help and palette list the quit command, too.
     fn restart_if_quit(&mut self) {
         if let Some(ended) = self.terminal.exit_status() {
             assert!(ended.success(), "{ended:?}");
@@ -154,7 +154,7 @@ impl ProgramSoak {
         }
     }
 
-    /// What an agent does to its memory.
+    /// Changes a memory as an agent does.
     fn change_memory(&mut self) {
         let agent = AGENTS[self.numbers.below(AGENTS.len())];
         let name = format!("agents/{agent}/MEMORY.md");
@@ -177,7 +177,7 @@ impl ProgramSoak {
     }
 }
 
-/// All but what was copied: letters that are base64, and only those.
+/// Removes copied text from the output: base64 letters only.
 fn without_clipboard_sequences(bytes: &[u8]) -> Vec<u8> {
     const BEGIN: &[u8] = b"\x1b]52;c;";
     let clip = |rest: &[u8]| {
@@ -198,19 +198,19 @@ fn without_clipboard_sequences(bytes: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// That nothing came out but what the program says itself.
+/// Asserts that the output contains only the program's own sequences.
 #[track_caller]
 fn assert_only_own_sequences(terminal: &Terminal) {
     let mut foreign = unexpected_output(
         StreamKind::Screen,
         &without_clipboard_sequences(&terminal.bytes),
     );
-    // The echo of what was typed while the pager had the terminal.
+    // The echo of keys typed while the pager had the terminal.
     foreign.retain(|it| !["control 08", "control 0d", "control 0a"].contains(&it.as_str()));
     assert!(foreign.is_empty(), "{foreign:?}");
 }
 
-/// The rows of a screen, without the blanks at their ends.
+/// Returns the rows of a screen without trailing blanks.
 fn trimmed_rows(terminal: &Terminal) -> Vec<String> {
     let text = terminal.text();
     text.lines().map(|row| row.trim_end().to_string()).collect()
@@ -250,7 +250,8 @@ fn soaked_program_matches_fresh_program() {
     site.write(CONFIG, config);
     terminal.resize(120, 36);
     let settled = |terminal: &mut Terminal| {
-        // Out of everything; the whole fleet, nothing marked, the cursor on the first.
+        // Closes every overlay; shows the whole fleet, no marks, the cursor on the
+        // first agent.
         terminal.send("\x1b");
         terminal.drain_output();
         terminal.send("\x1b\x1b\x1b1A\x1b");

@@ -1,8 +1,8 @@
-//! What must hold for any bytes that the program reads but did not choose.
+//! Invariants for every byte string that the program reads and does not control.
 //!
-//! Each target takes one input and panics where a promise is broken. `fuzz/`
-//! feeds them from libFuzzer, `tests/suite/fuzz.rs` from seeds and a few edits
-//! of them. Inputs of several parts are separated by [`SPLIT`].
+//! Each target takes one input and panics where a promise is broken. `fuzz/` feeds the
+//! targets from libFuzzer, `tests/suite/fuzz.rs` from seeds and a few edits of them.
+//! [`SPLIT`] separates the parts of an input.
 
 mod boundary;
 mod config;
@@ -33,13 +33,13 @@ pub use seal::seal;
 pub use sftp::sftp;
 pub use untrusted::untrusted;
 
-/// Stands between the parts of an input: the record separator of ASCII.
+/// The separator between the parts of an input: the record separator of ASCII.
 pub const PART_SEPARATOR: u8 = 0x1E;
 
-/// A target.
+/// A fuzz target.
 pub type Target = fn(&[u8]);
 
-/// All of them, by name.
+/// All targets, by name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("config", config),
     ("boundary", boundary),
@@ -51,13 +51,13 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("sftp", sftp),
 ];
 
-/// The part of that number; empty where there is none.
+/// Returns the part of that number; empty where the input has fewer parts.
 fn input_part(bytes: &[u8], number: usize) -> &[u8] {
     let mut parts = bytes.split(|byte| *byte == PART_SEPARATOR);
     parts.nth(number).unwrap_or_default()
 }
 
-/// A directory in memory where there is such a thing.
+/// A temporary directory, in memory where the machine has such a file system.
 fn directory() -> TempDir {
     let memory = Path::new("/dev/shm");
     let made = match memory.is_dir() {
@@ -81,7 +81,7 @@ fn parse_config(text: &[u8]) -> Result<Config, ConfigErrors> {
     memory_shepherd::config::parse(text, Path::new(CONFIG), &env)
 }
 
-/// A whole minute of the years from 1970 to 9999.
+/// Returns a whole minute of the years from 1970 to 9999.
 fn time_of_minute(number: u32) -> DateTime<FixedOffset> {
     let zone = FixedOffset::east_opt(3600).unwrap();
     let minutes = i64::from(number) % (8029 * 365 * 24 * 60);

@@ -38,7 +38,7 @@ fn long_attributes_are_recorded_once_and_restored() {
     assert!(records[1].event.attributes_position.is_some());
     let length = fs::metadata(ledger_path(&world)).unwrap().len();
     assert!(length < 4 * 80_000, "{length} bytes");
-    // Also where nothing but the ledger is left to tell.
+    // The attributes survive where only the ledger remains.
     fs::remove_file(world.archive_directory().join(".shepherd/ledger.index")).ok();
     for (run, value) in runs {
         fake.replace_file(&memory, BASELINE.as_bytes());
@@ -63,7 +63,7 @@ fn changed_attributes_record_refuses_undo() {
         let engine = world.engine_with_transport(Arc::new(fake.clone()));
         world.reset_with_engine(&engine).assert_ok();
     }
-    // An index that covers the change, so that nobody reads the first record else.
+    // The index covers the change, so no other read reaches the first record.
     super::long_ledger::append_records(&world, 300);
     let engine = world.engine_with_transport(Arc::new(fake.clone()));
     world.reset_with_engine(&engine);

@@ -1,10 +1,9 @@
-//! A disk that is full in the middle of a record.
+//! A disk that fills up in the middle of a record.
 
 use super::super::fixture::{PROGRAM_PATH, Site};
 use crate::skip::skip_missing_tool;
 
-/// Files may have so many bytes and no more: a write is cut short there, as
-/// on a disk that is full.
+/// Limits the size of files in bytes: a longer write is cut short, as on a full disk.
 fn run_with_file_limit(site: &Site, bytes: usize) -> super::super::fixture::CommandOutput {
     let mut command = assert_cmd::Command::new("prlimit");
     command
@@ -40,13 +39,13 @@ fn full_disk_leaves_ledger_that_next_run_continues() {
         .assert_stderr_has("not recorded: cannot append to");
     assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     assert_eq!(site.read(ledger), before, "nothing of it stays");
-    // What was done is settled and recorded by the next run.
+    // The next run settles and records the interrupted work.
     let _ = site.run(["reset", "--all"]).assert_code(0);
     let _ = site.run(["verify"]).assert_code(0);
     let after = site.read(ledger);
     assert!(after.starts_with(&before) && after.len() > before.len());
     assert!(after.contains("finished since"), "{after}");
-    // Other reads of the whole find nothing wrong.
+    // Complete reads of the ledger find no fault.
     let _ = site.run(["undo", "monitor-bot"]).assert_code(0);
     assert!(
         site.read("agents/monitor-bot/MEMORY.md")

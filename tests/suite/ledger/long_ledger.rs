@@ -1,4 +1,4 @@
-//! A ledger that is too long to be read by everybody.
+//! A ledger that is too long for every command to read as a whole.
 
 use super::super::world::{InterposingTransport, TransportCall};
 use super::*;
@@ -7,7 +7,7 @@ use memory_shepherd::engine::{LedgerRecord, Outcome, RunEvent, State, UndoMode};
 use memory_shepherd::error::Error;
 use memory_shepherd::transport::{FailureCause, TransportError};
 
-/// Appends so many records of another agent, as its runs would.
+/// Appends that many records of another agent, as its runs would.
 pub(super) fn append_records(world: &World, count: u64) {
     let records = world.read_records();
     let (mut seq, mut prev) = (records.len() as u64, Digest::ZERO);
@@ -40,8 +40,7 @@ fn index_path(world: &World) -> PathBuf {
     world.archive_directory().join(".shepherd/ledger.index")
 }
 
-/// A world whose agent is behind its baseline, with a long ledger and its
-/// index.
+/// A world whose agent is behind its baseline, with a long ledger and its index.
 fn world_with_index() -> World {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- one\n");
@@ -50,7 +49,7 @@ fn world_with_index() -> World {
     world.set_baseline("scout", "# Other rules\n\n---\n");
     append_records(&world, 300);
     assert!(!index_path(&world).exists());
-    // Any append writes it, also of an agent that has no history yet.
+    // Every append writes the index, also for an agent without history.
     let mut other = world;
     other.add_agent("ranger", "");
     other.set_baseline("ranger", super::super::world::BASELINE);
@@ -62,7 +61,7 @@ fn world_with_index() -> World {
     other
 }
 
-/// What is told of the agent: all of it comes from the ledger.
+/// Returns what the program reports about the agent: all of it comes from the ledger.
 fn observed_ledger_facts(world: &World) -> (State, String, Option<String>) {
     let seen = world.observe("scout");
     assert_eq!(seen.ledger_error, None);
@@ -78,7 +77,7 @@ fn index_agrees_with_ledger() {
     assert!(with.2.is_some());
     fs::remove_file(index_path(&world)).unwrap();
     assert_eq!(observed_ledger_facts(&world), with);
-    // It comes back by itself, and knows what was not asked for.
+    // The index rebuilds itself, with the same content.
     world.write_memory("ranger", "no boundary");
     let ran = world.reset();
     assert_eq!(ran.report.worst_kind(), None);
@@ -99,11 +98,11 @@ fn observe_and_reset_skip_indexed_records() {
     assert_eq!(observed_ledger_facts(&world), with);
     let ran = world.reset();
     assert_eq!(ran.result_of("scout").outcome, Outcome::Ok);
-    // Whoever reads all of it finds the break.
+    // A complete read finds the break.
     let error = super::super::world::records(&world.engine()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
     assert_single_finding(&world, FindingSubject::Ledger, "line 2: ");
-    // Without the index everybody does.
+    // Without the index every command reads the whole ledger.
     fs::remove_file(index_path(&world)).unwrap();
     assert!(world.observe("scout").ledger_error.is_some());
 }
@@ -147,7 +146,7 @@ fn torn_or_foreign_index_is_ignored() {
         broken(&bytes, &format!("zeros from {cut}"));
     }
     broken(b"\n\n\n", "empty lines");
-    // Of another ledger of the same length, or of one that was cut back.
+    // The index of another ledger of the same length, or of one that was cut back.
     let other = world_with_index();
     fs::write(index_path(&other), &whole).unwrap();
     let theirs = observed_ledger_facts(&other).2;

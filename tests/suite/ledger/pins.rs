@@ -1,4 +1,4 @@
-//! Entries that retention never deletes, because somebody said so.
+//! Pinned entries, which retention never deletes.
 
 use super::super::world::{BASELINE, InterposingTransport, TransportCall};
 use super::retention::{DAY, confirm_date, set_entry_age, world_with_expired_entry};
@@ -9,7 +9,7 @@ fn pins_path(world: &World) -> PathBuf {
     world.archive_directory().join(".shepherd/pins")
 }
 
-/// Forms in which an entry may be typed.
+/// Forms in which a user may type an entry.
 fn entry_path_spellings(world: &World, entry: &Path) -> Vec<PathBuf> {
     let name = entry.file_name().unwrap().to_str().unwrap();
     let archive = world.archive_directory();
@@ -33,7 +33,7 @@ fn entry_path_spellings(world: &World, entry: &Path) -> Vec<PathBuf> {
     ]
 }
 
-/// What the next reset of the whole fleet would delete.
+/// Returns the entries that the next reset of the whole fleet would delete.
 fn expiring_entries(world: &World) -> Vec<PathBuf> {
     let plan = world.engine().plan_reset(&["scout".to_string()], false);
     plan.unwrap().retention.unwrap().entries
@@ -74,7 +74,7 @@ fn pin_line_of_earlier_version_holds() {
         format!("scout/./{name}"),
         format!("scout/{name}/"),
         format!("{}/scout//{name}", archive.display()),
-        // And as editors and people leave them.
+        // Lines in the forms that editors and people leave.
         format!("./scout/{name}"),
         format!("scout/{name}\r"),
         format!("  scout/{name} \t"),
@@ -103,7 +103,7 @@ fn pins_are_recorded_in_the_ledger() {
     let typed = [PathBuf::from(format!("./{}/", entry.display()))];
     let before = world.read_records().len();
     engine.set_pinned(&typed, true).unwrap();
-    // Nothing changes, so nothing is recorded.
+    // Without a change there is no record.
     engine.set_pinned(&typed, true).unwrap();
     engine.set_pinned(&typed, false).unwrap();
     let records = world.read_records();
@@ -123,7 +123,7 @@ fn pins_are_recorded_in_the_ledger() {
     );
     assert_eq!(records[before].event.user, "tester");
     assert_eq!(findings(&world), []);
-    // It is no run of the agent.
+    // A pin does not count as a run of the agent.
     assert_eq!(
         world.observe("scout").last_run.unwrap().operation,
         Operation::Reset
@@ -160,11 +160,11 @@ fn pinned_entry_stays_until_unpinned() {
         (true, true, false)
     );
     assert!(listed[1].is_needed && !listed[1].is_pinned);
-    // By its whole path, too.
+    // By its full path, too.
     let whole = world.archive_directory().join(&entry);
     assert_eq!(engine.set_pinned(&[whole], false).unwrap(), one);
     assert_eq!(fs::read_to_string(pins_path(&world)).unwrap(), kept);
-    // What is gone can be unpinned, and not pinned.
+    // A deleted entry can be unpinned, but not pinned.
     let gone = [PathBuf::from("gone/2020-01-01_0000.md")];
     assert_eq!(engine.set_pinned(&gone, false).unwrap(), gone);
     assert_eq!(world.reset().report.retired_entries, one);
@@ -177,7 +177,7 @@ fn pinned_entry_stays_until_unpinned() {
         let error = engine.set_pinned(&[path.into()], true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::User, "{error}");
     }
-    // All or none.
+    // All of the entries or none.
     let newest = PathBuf::from("scout").join(world.entry_names("scout").pop().unwrap());
     engine
         .set_pinned(&[newest, "nothing".into()], true)
@@ -188,7 +188,7 @@ fn pinned_entry_stays_until_unpinned() {
     );
 }
 
-/// What a line was meant for must not be deleted.
+/// Retention does not delete an entry that an unclear line may mean.
 #[test]
 fn pin_line_without_an_entry_keeps_its_directory() {
     let (world, entry, _) = world_with_expired_entry();
@@ -213,13 +213,13 @@ fn pin_line_without_an_entry_keeps_its_directory() {
         let faults = world.engine().pin_faults().unwrap();
         assert_eq!(faults.len(), 1, "{line}");
     }
-    // Of another directory.
+    // An entry of another directory.
     fs::create_dir(world.archive_directory().join("other")).unwrap();
     fs::write(pins_path(&world), "other/2020-01-01_0000.md\n").unwrap();
     assert_eq!(expiring_entries(&world), one);
 }
 
-/// An appended entry is nothing without the beginning that another entry holds.
+/// An appended entry depends on another entry, which holds its beginning.
 #[test]
 fn pin_of_an_appended_entry_keeps_its_beginning() {
     let world = World::new(&["scout"]);

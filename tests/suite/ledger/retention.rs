@@ -1,4 +1,5 @@
-//! What retention deletes, what it keeps, and what it writes down first.
+//! Retention: the entries that it deletes and keeps, and the record that it writes
+//! first.
 
 use super::*;
 use memory_shepherd::clock::Clock;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Ages an entry by its inode, too, and answers where it is.
+/// Ages an entry, its inode included, and returns its new path.
 pub(super) fn set_entry_age(world: &World, entry: &Path, days: u32) -> PathBuf {
     let path = world.archive_directory().join(entry);
     let now: std::time::SystemTime = world.clock.now().into();
@@ -17,7 +18,7 @@ pub(super) fn set_entry_age(world: &World, entry: &Path, days: u32) -> PathBuf {
     path
 }
 
-/// A world whose first entry is old enough to go with the next run.
+/// A world whose first entry is old enough for the next run to delete.
 pub(super) fn world_with_expired_entry() -> (World, PathBuf, String) {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
@@ -31,7 +32,8 @@ pub(super) fn world_with_expired_entry() -> (World, PathBuf, String) {
     (world, entry, run)
 }
 
-/// Lets a run find nothing to do, and a day pass: the next run may rely on the date.
+/// Runs without effect and advances the clock by a day: the next run may rely on the
+/// date.
 pub(super) fn confirm_date(world: &World) {
     world.reset();
     world.clock.advance(DAY);
@@ -53,12 +55,12 @@ fn deleted_entries_are_recorded_and_verify() {
         (found.worst_kind(), found.counts.retired_entries),
         (None, 1)
     );
-    // It is no run of the agent.
+    // It does not count as a run of the agent.
     assert_eq!(
         world.observe("scout").last_run.unwrap().operation,
         Operation::Reset
     );
-    // The same by hand is a loss.
+    // The same deletion by hand is a loss.
     let path = world
         .archive_directory()
         .join("scout")
@@ -67,7 +69,7 @@ fn deleted_entries_are_recorded_and_verify() {
     fs::remove_file(&path).unwrap();
     assert_single_finding(&world, FindingSubject::Entry, "is missing");
     fs::write(&path, bytes).unwrap();
-    // The old run cannot be undone, and says why.
+    // The old run cannot be undone, and the message says why.
     let plan = world
         .engine()
         .plan_undo(&UndoTarget::Run(run.clone()), UndoMode::Refuse, false);
@@ -93,7 +95,7 @@ fn recorded_deletion_left_undone_verifies() {
     let path = world.archive_directory().join(&entry);
     let bytes = fs::read(&path).unwrap();
     world.reset().assert_ok();
-    // As if the run had been killed before it deleted.
+    // The state after a kill before the deletion.
     fs::write(&path, &bytes).unwrap();
     set_entry_age(&world, &entry, 40);
     let found = verify(&world.engine(), None);
@@ -107,7 +109,7 @@ fn recorded_deletion_left_undone_verifies() {
         .plan_undo(&target, UndoMode::Refuse, false)
         .unwrap();
     assert_eq!(plan.skipped, [], "an entry that is there can be put back");
-    // The next run deletes it, and says so again.
+    // The next run deletes it, and records that again.
     world.write_scratch("scout", "- newer\n");
     assert_eq!(world.reset().report.retired_entries, [entry]);
     let found = verify(&world.engine(), None);
@@ -130,8 +132,8 @@ fn unrecordable_deletion_is_not_made() {
     let mut lines = Vec::new();
     let report = engine.apply_plan(&plan, true, &AtomicBool::new(false), &mut |progress| {
         match progress {
-            // Its reset is recorded; from now on the ledger can be read, and
-            // nothing is written to what stands there.
+            // Its reset is recorded; from here on the ledger is readable, and the
+            // program writes nothing to the object at that path.
             RunProgress::AgentDone(_) => {
                 let away = file.with_extension("away");
                 fs::rename(&file, &away).unwrap();
@@ -151,7 +153,7 @@ fn retention_deletes_only_planned_entries() {
     let (world, entry, _) = world_with_expired_entry();
     let engine = world.engine();
     let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
-    // Two more have come since: one old, one that stands at the other's name.
+    // Two more entries have appeared since: an old one, and one at the other's name.
     let later = Path::new("scout/2026-01-01_0900.md");
     fs::write(world.archive_directory().join(later), "x").unwrap();
     set_entry_age(&world, later, 60);
@@ -160,7 +162,7 @@ fn retention_deletes_only_planned_entries() {
     let ran = super::super::world::apply_plan(&engine, &plan);
     assert_eq!(ran.report.retired_entries, [entry]);
     assert!(world.archive_directory().join(later).exists());
-    // The next one shows it, and deletes it though nothing was reset.
+    // The next plan lists it, and the run deletes it although no agent was reset.
     assert_eq!(world.reset().assert_outcome(Outcome::Unchanged).kind, None);
     assert!(!world.archive_directory().join(later).exists());
 }
@@ -168,7 +170,7 @@ fn retention_deletes_only_planned_entries() {
 #[test]
 fn plan_shows_entries_that_expire_with_its_reset() {
     let (world, entry, _) = world_with_expired_entry();
-    // Still the newest, and so it stays.
+    // Still the newest, so it is kept.
     assert_eq!(world.engine().expired_entries().unwrap(), []);
     let engine = world.engine();
     let shown = |names: &[&str]| {
@@ -290,7 +292,7 @@ fn entries_of_removed_agent_expire() {
     world.set_baseline("ranger", super::super::world::BASELINE);
     let old = expired_entries(&world, &["ranger", "scout"]);
     let directory = world.archive_directory().join("team/ranger");
-    // Somebody's own copy, of which no record tells.
+    // A user's own copy, without a record.
     let copy = Path::new("team/ranger/2026-01-01_0900.md");
     let kept = Path::new("kept/2026-01-01_0900.md");
     fs::create_dir(world.archive_directory().join("kept")).unwrap();
@@ -299,7 +301,7 @@ fn entries_of_removed_agent_expire() {
         set_entry_age(&world, path, 70);
     }
     let world = world.without_agent("ranger");
-    // It may be in another config with this archive, and a longer retention time.
+    // It may belong to another config with this archive and a longer retention time.
     assert_eq!(world.reset().report.retired_entries, old[1..]);
     world.clock.advance(DAY * 31);
     confirm_date(&world);
@@ -312,7 +314,7 @@ fn entries_of_removed_agent_expire() {
     );
 }
 
-/// A clock of its own for one run, so far from the start of the world's.
+/// A separate clock for one run, with this offset from the start of the world's clock.
 fn clock_at(days: u32, hours: u32) -> std::sync::Arc<super::super::world::TestClock> {
     let clock = super::super::world::TestClock::new();
     clock.advance(DAY * days + Duration::from_secs(3600) * hours);
@@ -348,7 +350,8 @@ fn clock_far_ahead_deletes_nothing() {
         "{:?}",
         ahead.notes
     );
-    // A wrong clock that goes on is confirmed by nothing that the right one contradicts.
+    // A wrong clock that continues never confirms a date that the right clock
+    // contradicts.
     let other = World::new(&["scout"]);
     for (day, note) in [
         (0, "- a\n"),
@@ -360,7 +363,8 @@ fn clock_far_ahead_deletes_nothing() {
         let retired = run_in(&other, day, 0, note).retired_entries;
         assert_eq!(retired, Vec::<PathBuf>::new(), "{note}");
     }
-    // The clock is right again: the record of the future is told, and stops nothing.
+    // The clock is right again: the record of the future is reported, and blocks
+    // nothing.
     let later = run(4, 3, "- day 4\n");
     assert_eq!(later.retired_entries, Vec::<PathBuf>::new());
     assert!(
@@ -377,7 +381,7 @@ fn clock_far_ahead_deletes_nothing() {
     for entry in &entries {
         assert!(world.archive_directory().join(entry).exists());
     }
-    // They go in their time.
+    // They expire at their time.
     let mut gone = Vec::new();
     for day in 5..40 {
         gone.extend(run(day, 0, "").retired_entries);
@@ -394,7 +398,7 @@ fn alternating_clocks_delete_expired_entries() {
     world.reset().assert_ok();
     set_entry_age(&world, &old, 60);
     let mut gone = Vec::new();
-    // Each second run is of a machine whose clock is ahead.
+    // Every second run comes from a machine whose clock is ahead.
     for quarter in 0..200 {
         let clock = clock_at(60, 2 * (quarter % 2));
         clock.advance(Duration::from_secs(900 * u64::from(quarter)));
@@ -429,7 +433,7 @@ fn entry_of_run_with_slow_clock_stays() {
     world.write_scratch("scout", "- first\n");
     world.reset().assert_ok();
     world.clock.advance(DAY);
-    // Named and dated as of 400 days ago.
+    // Named and dated 400 days ago.
     let behind = clock_at(0, 0);
     world.write_scratch("scout", "- behind\n");
     let ran =

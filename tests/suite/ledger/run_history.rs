@@ -1,4 +1,4 @@
-//! What was done to an agent, and what stood there before and after each of it.
+//! The history of an agent, with its memory before and after each run.
 
 use super::super::world::BASELINE;
 use super::super::writers::append_while_settling;
@@ -10,7 +10,7 @@ fn scout_history(world: &World) -> Vec<HistoryEntry> {
     world.engine().agent_history("scout", 1000).unwrap()
 }
 
-/// Before and after of the run that is so many before the last one.
+/// Returns before and after of the run `back` runs before the last one.
 fn run_diff_sides(world: &World, back: usize) -> (RunDiffSide, RunDiffSide) {
     let seq = scout_history(world)[back].record.seq;
     let engine = world.engine();
@@ -31,7 +31,7 @@ fn memory_with_notes(notes: &str) -> String {
 #[test]
 fn every_operation_has_before_and_after() {
     let world = World::new(&["scout"]);
-    // A memory that did not exist, scratch, drift, an undo, a redo.
+    // An absent memory, scratch, drift, an undo, a redo.
     world.reset().assert_ok();
     world.write_scratch("scout", "- one\n");
     world.reset().assert_ok();
@@ -56,7 +56,7 @@ fn every_operation_has_before_and_after() {
             (Operation::Reset, false)
         ]
     );
-    // The undo was taken back, so the reset holds.
+    // The undo was reverted, so the reset is in force.
     let undone: Vec<Option<&str>> = listed.iter().map(|it| it.undone_by.as_deref()).collect();
     assert_eq!(
         undone,
@@ -75,7 +75,7 @@ fn every_operation_has_before_and_after() {
     ] {
         assert_eq!(run_diff_sides(&world, back), (before, after), "{back} back");
     }
-    // Undone for good, it is said of the reset.
+    // After the final undo the history marks the reset as undone.
     world.undo("scout", UndoMode::Refuse).assert_ok();
     let listed = scout_history(&world);
     let reset = listed
@@ -207,7 +207,7 @@ fn old_reset_is_shown_as_diff() {
             (LineKind::Removed, "- one")
         ]
     );
-    // Looking changed nothing.
+    // Reading changed nothing.
     assert_eq!(verify(&engine, None).worst_kind(), None);
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
 }
@@ -215,7 +215,8 @@ fn old_reset_is_shown_as_diff() {
 #[test]
 fn record_counts_scratch_like_the_screen() {
     let world = World::new(&["scout"]);
-    // Below its separator the baseline has lines of its own, which are no scratch.
+    // The baseline has lines of its own below its separator; they do not count as
+    // scratch.
     world.set_baseline("scout", format!("{BASELINE}\n## Notes\n"));
     world.reset().assert_ok();
     world.write_scratch("scout", "- one\n- two\n");

@@ -1,4 +1,5 @@
-//! What a crash leaves at the end of a ledger, and what only somebody's hand does.
+//! Leftovers of a crash at the end of a ledger, and damage that only manual edits
+//! cause.
 
 use super::*;
 use memory_shepherd::engine::{Operation, UndoMode};
@@ -7,8 +8,8 @@ fn log(world: &World) -> PathBuf {
     world.archive_directory().join("reset.log")
 }
 
-/// A world with three runs, whose log tells of the second one last: the third came to
-/// append its records, and not to its end.
+/// A world with three runs, whose log mentions the second one last: the third began to
+/// append its records and did not finish.
 fn world_with_interrupted_run() -> (World, Vec<String>) {
     let world = world_with_three_runs();
     let text = fs::read_to_string(log(&world)).unwrap();
@@ -19,7 +20,7 @@ fn world_with_interrupted_run() -> (World, Vec<String>) {
     (world, ledger.lines().map(str::to_string).collect())
 }
 
-/// What a crash may leave of an append of two records.
+/// Possible leftovers of an append of two records.
 fn torn_tails(lines: &[String]) -> Vec<Vec<u8>> {
     let [.., one, two] = lines else { panic!() };
     let whole = format!("{one}\n{two}\n").into_bytes();
@@ -30,7 +31,7 @@ fn torn_tails(lines: &[String]) -> Vec<Vec<u8>> {
     };
     let (first, length) = (one.len(), whole.len());
     vec![
-        // The first page is lost, the second one is there.
+        // The first page is lost, the second one is present.
         with(0..first / 2, 0),
         with(0..first, 0),
         with(0..first + 1, 0),
@@ -99,7 +100,7 @@ fn changed_record_is_not_a_torn_append() {
         );
         assert!(world.read_memory("scout").ends_with(b"- note\n"), "{what}");
     };
-    // No record, before records of another run.
+    // Not a record, before records of another run.
     let mut all = lines.clone();
     all[3] = "nonsense".to_string();
     broken(&all, "nonsense before another run");
@@ -139,7 +140,8 @@ fn damage_to_logged_record_is_not_a_torn_append() {
             "{what}"
         );
     }
-    // Moved away as evidence with the log, it is not in the way of a new one, torn or not.
+    // Moved away as evidence together with the log, the ledger does not block a new
+    // one, torn or not.
     fs::remove_file(log(&world)).unwrap();
     fs::write(ledger_path(&world), b"{\"seq\":1,\"pre\0\n").unwrap();
     assert_eq!(world.reset().report.worst_kind(), None);
@@ -152,7 +154,7 @@ fn verify_compares_logged_heads() {
     assert_eq!(verify(&world.engine(), None).is_log_valid, Some(true));
     let text = fs::read_to_string(ledger_path(&world)).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    // Whole records are cut off: the chain is whole.
+    // Whole records are cut off: the chain is intact.
     fs::write(ledger_path(&world), lines[..4].join("\n") + "\n").unwrap();
     assert_single_finding(
         &world,
@@ -168,7 +170,7 @@ fn verify_compares_logged_heads() {
         FindingSubject::Log,
         "does not have the logged digest",
     );
-    // What agents may have a run say is no head.
+    // Text that agents place in a run's messages does not count as a head.
     fs::write(ledger_path(&world), &text).unwrap();
     let forged = format!("ran ended: 1 ok; ledger head 9:{}", Digest::ZERO);
     std::os::unix::fs::symlink(forged, world.agent_directory("scout").join("link")).unwrap();
@@ -179,7 +181,7 @@ fn verify_compares_logged_heads() {
     .unwrap();
     assert_eq!(world.reset().report.worst_kind(), None);
     assert_eq!(verify(&world.engine(), None).is_log_valid, Some(true));
-    // Rotated, the old log tells it; without any, nothing is told.
+    // After a rotation the old log reveals it; without any log the check is silent.
     let old = world.archive_directory().join("reset.log.old");
     fs::rename(log(&world), &old).unwrap();
     assert_eq!(verify(&world.engine(), None).is_log_valid, Some(true));

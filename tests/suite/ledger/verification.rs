@@ -1,4 +1,4 @@
-//! What `verify` finds.
+//! Findings of `verify`.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn changed_removed_or_moved_line_is_found() {
         all[at] = "nonsense";
         check(&all, at + 1, "nonsense");
     }
-    // The rest is looked at all the same.
+    // The remaining checks still run.
     let mut all = lines.clone();
     all[1] = "nonsense";
     all[4] = "nonsense";
@@ -74,7 +74,7 @@ fn anchor_reveals_truncated_or_replaced_ledger() {
     let head = engine.ledger_head().unwrap();
     let text = fs::read(ledger_path(&world)).unwrap();
     assert_eq!(verify(&engine, Some(head)).is_anchor_valid, Some(true));
-    // An older head still holds after further runs.
+    // An older head remains valid after further runs.
     world.write_scratch("scout", "- more\n");
     world.reset();
     let found = verify(&world.engine(), Some(head));
@@ -106,7 +106,7 @@ fn anchor_reveals_truncated_or_replaced_ledger() {
             .any(|it| it.0 == FindingSubject::Ledger)
     );
     bad(head, "ends with record 4, but record 6 was noted");
-    // Written anew as a whole.
+    // Rewritten as a whole.
     let other = world_with_three_runs();
     fs::copy(ledger_path(&other), ledger_path(&world)).unwrap();
     bad(head, "does not have the noted digest");
@@ -210,7 +210,7 @@ fn changed_versions_and_baselines_are_found() {
     assert_single_finding(&world, FindingSubject::Baseline, "differs from the seal");
     fs::write(world.root.join("baselines/.checksums"), "nonsense\n").unwrap();
     assert_eq!(findings(&world).len(), 2);
-    // Too small to be pushed is no tampering.
+    // A baseline too small to be pushed does not count as tampering.
     fs::remove_file(world.root.join("baselines/.checksums")).unwrap();
     world.set_baseline("scout", "x");
     let found = verify(&world.engine(), None);

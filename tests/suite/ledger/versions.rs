@@ -1,9 +1,9 @@
-//! Baseline versions that are kept for undo.
+//! Baseline versions that the archive keeps for undo.
 
 use super::*;
 use memory_shepherd::engine::UndoMode;
 
-/// The copy of the only version that was pushed.
+/// Returns the path of the copy of the only version that was pushed.
 fn only_version_path(world: &World) -> PathBuf {
     let versions = world.archive_directory().join(".shepherd/baselines");
     let names = super::super::world::sorted_names(&versions);

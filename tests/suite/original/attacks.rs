@@ -1,4 +1,5 @@
-//! What it let an attacker do: foreseeable names, links, open doors.
+//! Attacks that the original script allowed: predictable names, symlinks, open
+//! permissions.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -144,7 +145,7 @@ fn locks_are_in_private_directory() {
         ),
         (0o700, 0o600)
     );
-    // And it stays: a file that is made anew would be another lock.
+    // The lock file stays: a new file would be another lock.
     let inode = || fs::metadata(locks.join("scout.lock")).unwrap().ino();
     let before = inode();
     world.reset();

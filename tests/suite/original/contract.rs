@@ -1,5 +1,4 @@
-//! What it did not keep to: who owns a file, what a success is, what may be
-//! deleted.
+//! Guarantees that the original script broke: file ownership, success, deletion.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -88,7 +87,7 @@ fn unusable_baseline_or_busy_agent_is_a_failure() {
     let ran = world.reset();
     assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Conflict));
     assert_eq!(ran.report.count(Outcome::Refused), 2);
-    // Nothing is created from a baseline that must not be pushed.
+    // A baseline that must not be pushed creates no memory.
     assert!(sorted_names(&world.agent_directory("missing")).is_empty());
     assert!(sorted_names(&world.agent_directory("small")).is_empty());
 }
@@ -120,13 +119,13 @@ fn retention_keeps_files_that_are_not_entries() {
     );
 }
 
-/// The agent could not write its own file any more.
+/// The original script left a memory that its agent could not write.
 #[test]
 fn owner_mode_and_attributes_are_kept() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let memory = world.memory_path("scout");
-    // Only root can give it away.
+    // Only root can change the owner.
     let given = chown(&memory, Some(1234), Some(4321)).is_ok();
     fs::set_permissions(&memory, fs::Permissions::from_mode(0o660)).unwrap();
     let colour = |words: &[&str]| {

@@ -1,4 +1,4 @@
-//! Where the operator's part of a memory ends.
+//! The boundary between the operator's part of a memory and scratch.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use memory_shepherd::engine::memory::{self, Baseline, BoundaryRule};
 
 use super::{PART_SEPARATOR, input_part};
 
-/// The boundary. Parts: separator, baseline, memory, earlier versions. A memory
-/// that begins with `=` is the baseline's operator part and what follows, with
-/// `<` the first earlier version's, with `~` the baseline less the line of that
-/// number; else it is taken as it stands.
+/// Fuzzes the boundary. Parts: separator, baseline, memory, earlier versions. A memory
+/// that begins with `=` is the baseline's operator part and the rest, with `<` the
+/// first earlier version's, with `~` the baseline without the line of that number; any
+/// other memory is taken verbatim.
 pub fn boundary(bytes: &[u8]) {
     let separator = String::from_utf8_lossy(input_part(bytes, 0));
     let separator = separator.trim_matches(|c: char| c.is_ascii_whitespace() || c.is_control());
@@ -43,7 +43,7 @@ pub fn boundary(bytes: &[u8]) {
     let found = memory::find_boundary(&memory, &current, &earlier);
     if let Some(version) = built_on {
         let part = version.operator_part();
-        // A last line without its line feed goes on in what follows.
+        // A last line without line feed continues in the bytes that follow.
         let exact = version.separator_line().is_some() && (part.ends_with(b"\n") || memory == part);
         let found = found.filter(|_| exact);
         assert!(!exact || found.is_some_and(|found| !found.is_drifted()));
@@ -96,13 +96,13 @@ pub fn boundary(bytes: &[u8]) {
     }
     assert_eq!((found.added_lines, found.removed_lines), (0, 0));
     if let Some(cut) = version.separator_line() {
-        // The operator part, but for white space behind the separator.
+        // The operator part, except for white space after the separator.
         let (text, line) = above.split_at(cut.start);
         assert_eq!(text, &version.bytes()[..cut.start]);
         assert_eq!(line.trim_ascii_end(), separator.as_bytes());
-        // And where it is does not depend on how much follows, for a beginning
-        // that is several times as long as the baselines; unless all of that is
-        // white space behind the separator, and then nothing counts as exact.
+        // The boundary does not depend on the length of the bytes that follow, given a
+        // beginning several times as long as the baselines; unless all of it is white
+        // space after the separator, in which case no match counts as exact.
         let versions = std::iter::once(&current).chain(earlier.iter().map(Arc::as_ref));
         let longest = versions.map(|version| version.bytes().len()).max();
         let window = longest.unwrap_or_default() * 4 + 1;
@@ -129,8 +129,8 @@ fn assert_baseline_split(baseline: &Baseline, separator: &str) {
     );
 }
 
-/// The separator lines against a plain reading; and they are the same as long as
-/// the text above them is.
+/// Compares the separator lines with a plain reading; they stay the same while the text
+/// above them does.
 fn assert_separators(text: &[u8], separator: &[u8]) {
     let found = memory::separator_lines(text, separator);
     let mut plain = Vec::new();

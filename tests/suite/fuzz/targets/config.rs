@@ -1,4 +1,4 @@
-//! The config reader.
+//! The config parser.
 
 use std::collections::HashMap;
 use std::path::{Component, Path};
@@ -10,8 +10,9 @@ use memory_shepherd::config::{
 
 use super::{CONFIG, parse_config};
 
-/// The config reader: any bytes are taken whole, or everything wrong has its
-/// place; what is taken keeps its rules, and says the same when it is printed.
+/// Fuzzes the config parser: it accepts all of the bytes, or gives every mistake a
+/// position; an accepted config obeys its rules, and its printed form parses to the
+/// same config.
 pub fn config(bytes: &[u8]) {
     let lines = bytes.split(|byte| *byte == b'\n').count();
     let diagnostics = match parse_config(bytes) {
@@ -43,7 +44,7 @@ pub fn config(bytes: &[u8]) {
             list
         }
     };
-    // Behind them only how many more there are.
+    // The last diagnostic only counts the remaining ones.
     let placed = diagnostics.iter().filter(|it| it.line.is_some());
     assert!(placed.is_sorted_by_key(|it| it.line));
     for it in &diagnostics {
@@ -92,7 +93,7 @@ fn assert_valid_agent(agent: &Agent) {
     assert!(memory.file_name().is_some(), "{}", memory.display());
 }
 
-/// What `config show` prints, as a config.
+/// Parses the output of `config show`.
 fn shown_config(config: &Config) -> String {
     let mut text = String::new();
     let mut section = "";
@@ -106,7 +107,7 @@ fn shown_config(config: &Config) -> String {
     text
 }
 
-/// A config without where its lines stand.
+/// A config without line positions.
 fn without_lines(config: &Config) -> (GeneralSettings, Vec<Agent>) {
     let mut agents = config.agents.clone();
     for agent in &mut agents {

@@ -1,10 +1,10 @@
-//! Entries of the archive.
+//! Archive entries.
 
 use memory_shepherd::archive::{self, EntryKind};
 
 use super::{input_part, time_of_minute};
 
-/// Entries. Parts: a name; minute, kind and number of another; a scratch.
+/// Fuzzes entries. Parts: a name; minute, kind and number of another entry; a scratch.
 pub fn entry(bytes: &[u8]) {
     let read = std::str::from_utf8(input_part(bytes, 0)).ok();
     if let Some(name) = read

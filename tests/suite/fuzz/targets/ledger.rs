@@ -14,8 +14,8 @@ use memory_shepherd::transport::fake::FakeTransport;
 
 use super::{directory, engine_with_config, time_of_minute};
 
-/// The ledger. The first byte decides: `!` and the rest is the file; else each
-/// four bytes are an edit of a valid ledger.
+/// Fuzzes the ledger. The first byte decides: after `!` the rest is the file; otherwise
+/// each four bytes are an edit of a valid ledger.
 pub fn ledger(bytes: &[u8]) {
     let whole = valid_ledger();
     let file = match bytes {
@@ -32,7 +32,7 @@ pub fn ledger(bytes: &[u8]) {
     fs::write(&path, &file).unwrap();
     let lines = complete_lines(&file);
     let read = read_records(&archive_engine(site.path()));
-    // A verification reads on where a run stops, and comes to the same.
+    // A verification continues where a run stops, and reaches the same result.
     let verified = archive_engine(site.path())
         .verify(None, &mut |_| {})
         .unwrap();
@@ -44,7 +44,7 @@ pub fn ledger(bytes: &[u8]) {
     );
     match &read {
         Ok(records) => {
-            // What a crash may have left begins with a line that is no record.
+            // A leftover of a crash begins with a line that is not a record.
             let (whole, torn) = lines.split_at(records.len());
             let next = torn
                 .first()
@@ -53,13 +53,13 @@ pub fn ledger(bytes: &[u8]) {
             assert_eq!(verified.counts.lines, whole.len() as u64);
             assert_chained(records, whole);
         }
-        // Where nothing is wrong with the whole lines, a torn one is no fault.
+        // Where the whole lines are valid, a torn line is not a fault.
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Integrity, "{error}");
             assert!(lines != complete_lines(&whole)[..lines.len().min(RECORD_COUNT)]);
         }
     }
-    // Read while it grows, it is the same ledger.
+    // Read while it grows, the ledger is the same.
     let cut = usize::from(bytes.last().copied().unwrap_or_default()) * file.len() / 255;
     fs::write(&path, &file[..cut]).unwrap();
     let engine = archive_engine(site.path());
@@ -94,7 +94,7 @@ fn complete_lines(file: &[u8]) -> Vec<&[u8]> {
     lines.filter_map(|line| line.strip_suffix(b"\n")).collect()
 }
 
-/// Nobody changed a line and left the one behind it as it was.
+/// Asserts that no line was changed without a change of the line after it.
 fn assert_chained(records: &[LedgerRecord], lines: &[&[u8]]) {
     let mut head = Digest::ZERO;
     for (number, (record, line)) in records.iter().zip(lines).enumerate() {
@@ -104,8 +104,8 @@ fn assert_chained(records: &[LedgerRecord], lines: &[&[u8]]) {
         );
         head = Digest::of(line);
     }
-    // Digests are not guessed: what is chained to was written by us, so only
-    // the last line may be another.
+    // Digests cannot be guessed: a record with a valid successor is the program's own,
+    // so only the last line may differ.
     let valid = valid_ledger();
     let valid = complete_lines(&valid);
     if let Some((_, chained)) = lines.split_last() {

@@ -15,10 +15,10 @@ use super::{directory, engine_with_config, input_part};
 
 const SCOUT_MEMORY: &str = "/agents/scout/MEMORY.md";
 
-/// A whole reset and its undo, on memories in this process and an archive on the
-/// disk. Parts: the baseline that is pushed first; the one that the operator
-/// makes of it (`=`: the same); the memory, as in [`super::boundary`], `<` being built
-/// on the first; a transaction record, if not empty.
+/// Fuzzes a whole reset and its undo, on memories in this process and an archive on the
+/// disk. Parts: the baseline that is pushed first; the operator's edited baseline (`=`:
+/// the same); the memory, as in [`super::boundary`], where `<` refers to the first
+/// baseline; a transaction record, if not empty.
 pub fn reset(bytes: &[u8]) {
     let site = directory();
     let baseline = |bytes: &[u8]| {
@@ -71,7 +71,7 @@ pub fn reset(bytes: &[u8]) {
             (entry.kind, bytes)
         })
         .collect();
-    // Nothing of the memory is lost, whatever happened.
+    // In every case no byte of the memory is lost.
     let kept = [&first, &second].map(Baseline::operator_part);
     let whole = |(kind, bytes): &(EntryKind, Vec<u8>)| match kind {
         EntryKind::Scratch => {

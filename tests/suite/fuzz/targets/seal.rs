@@ -8,8 +8,8 @@ use memory_shepherd::error::ErrorKind;
 
 use super::{PART_SEPARATOR, directory};
 
-/// The seal. The first byte decides: `!` and the rest is the file; else the
-/// parts are names that are sealed as `sha256sum` does it.
+/// Fuzzes the seal. The first byte decides: after `!` the rest is the file; otherwise
+/// the parts are names, sealed in the format of `sha256sum`.
 pub fn seal(bytes: &[u8]) {
     let site = directory();
     let read = |text: &[u8]| {
@@ -37,7 +37,7 @@ pub fn seal(bytes: &[u8]) {
     match read(file) {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Integrity),
         Ok(None) => panic!("a seal that is there is none"),
-        // Each line seals something, or is empty.
+        // Each line seals a file, or is empty.
         Ok(Some(seal)) => {
             let text = std::str::from_utf8(file).expect("a seal is text");
             for line in text
@@ -55,7 +55,7 @@ pub fn seal(bytes: &[u8]) {
     }
 }
 
-/// A line of `sha256sum` for an empty file.
+/// Returns the line of `sha256sum` for an empty file.
 fn sha256sum_line(name: &str) -> String {
     let escaped = name
         .replace('\\', "\\\\")

@@ -1,13 +1,13 @@
-//! What a server says over SFTP.
+//! Replies of an SFTP server.
 
 use memory_shepherd::transport::sftp::wire::{
     self, ExpectedReply, FrameSplitter, MAX_FRAME_BYTES, Reply, ServerExtensions, ServerLimits,
     Statvfs,
 };
 
-/// What a server says over SFTP: it is cut into the same frames however it
-/// arrives, a frame is a reply or it is not, and no reply is larger than its
-/// frame or other than what was asked for.
+/// Fuzzes replies of an SFTP server: the frames do not depend on how the bytes arrive,
+/// a frame either parses as a reply or fails, and no reply is larger than its frame or
+/// of another kind than its request.
 pub fn sftp(bytes: &[u8]) {
     let whole = read_frames(bytes, bytes.len());
     for size in [1, 3, 7] {
@@ -16,7 +16,7 @@ pub fn sftp(bytes: &[u8]) {
     let (frames, _) = whole;
     let lengths = frames.iter().map(|frame| 4 + frame.len());
     assert!(lengths.sum::<usize>() <= bytes.len());
-    // What follows is also tried on bytes that nobody put into a packet.
+    // The following checks also run on bytes without a packet around them.
     for frame in frames.iter().map(Vec::as_slice).chain([bytes]) {
         if ServerExtensions::decode(frame).is_ok() {
             assert_eq!(&frame[..5], b"\x02\0\0\0\x03");
@@ -33,7 +33,8 @@ pub fn sftp(bytes: &[u8]) {
     }
 }
 
-/// The frames of a stream that comes in pieces, and whether its end is none.
+/// Returns the frames of a stream that arrives in pieces, and whether it ends inside a
+/// frame.
 fn read_frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
     let (mut frames, mut found) = (FrameSplitter::default(), Vec::new());
     for mut piece in bytes.chunks(piece.max(1)) {
@@ -52,7 +53,7 @@ fn read_frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
     (found, false)
 }
 
-/// How many bytes of the frame a reply holds, at least.
+/// Returns the minimum number of bytes of the frame that a reply holds.
 fn min_reply_size(reply: &Reply) -> usize {
     5 + match reply {
         Reply::Status { message, .. } if message.is_empty() => 4,

@@ -1,11 +1,11 @@
-//! Foreign text, made visible.
+//! Display of untrusted text.
 
 use memory_shepherd::untrusted::{self, RevealOptions, RevealPurpose};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-/// Foreign text. The first byte is the view: bit 0 a diff, bit 1 marks white
-/// space, the rest the cells.
+/// Fuzzes untrusted text. The first byte is the view: bit 0 a diff, bit 1 marks white
+/// space, the rest the number of cells.
 pub fn untrusted(bytes: &[u8]) {
     let (first, text) = bytes.split_first().unwrap_or((&0, b""));
     let prose = first & 1 == 0;
@@ -63,14 +63,14 @@ pub fn untrusted(bytes: &[u8]) {
     assert_eq!(serde_json::from_str::<String>(&ascii).unwrap(), string);
 }
 
-/// Nothing in a shown text acts on a terminal, turns it around, or is not seen.
-/// What joins emoji may be in `prose`.
+/// Asserts that no character of a shown text controls a terminal, reverses text, or is
+/// invisible. `prose` may contain the characters that join emoji.
 fn assert_harmless(text: &str, prose: bool) {
     let odd = |c: char| match c {
         '\u{200D}' | '\u{FE0F}' => !prose,
         '\0'..='\x1F' | '\x7F'..='\u{9F}' | '\u{AD}' | '\u{34F}' | '\u{61C}' => true,
         '\u{115F}'..='\u{1160}' | '\u{17B4}'..='\u{17B5}' | '\u{180B}'..='\u{180F}' => {
-            // A vowel of Hangul that its consonant carries.
+            // A vowel of Hangul that joins the consonant before it.
             c != '\u{1160}'
         }
         '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' => true,
