@@ -317,7 +317,7 @@ fn read_sources() -> Vec<(String, String)> {
 #[test]
 fn sources_obey_dependency_rules() {
     let sources = read_sources();
-    assert!(sources.len() > 30, "the sources were not found");
+    assert!(sources.len() > 30, "no sources found");
     let found: Vec<String> = sources
         .iter()
         .flat_map(|(path, source)| find_breaches(path, source))
@@ -360,7 +360,7 @@ fn promised_proofs_name_existing_tests() {
         assert!(proofs.len() >= least, "{proofs:?}");
         for name in proofs {
             let defined = all.contains(&format!("fn {name}("));
-            assert!(defined, "no test is called {name}");
+            assert!(defined, "no test with the name {name}");
         }
     }
 }

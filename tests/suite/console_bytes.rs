@@ -86,15 +86,15 @@ impl EmulatedConsole {
             self.assert_emulator_matches(what);
             return 0;
         }
-        assert_eq!(writes.len(), 1, "{what}: one write for a frame");
+        assert_eq!(writes.len(), 1, "{what}: not one write per frame");
         let bytes = &writes[0];
         assert!(
             bytes.starts_with(BEGIN_SYNC) && bytes.ends_with(END_SYNC),
-            "{what}: synchronized"
+            "{what}: not synchronized"
         );
         let inside = &bytes[BEGIN_SYNC.len()..bytes.len() - END_SYNC.len()];
         let nested = inside.windows(7).any(|bytes| bytes == &BEGIN_SYNC[..7]);
-        assert!(!nested, "{what}: one synchronized update");
+        assert!(!nested, "{what}: not one synchronized update");
         self.emulator.process(bytes);
         let mut found = unexpected_output(StreamKind::Screen, bytes);
         if !self.has_exact_widths {
@@ -299,7 +299,7 @@ impl FrameCosts {
         }
         assert!(
             self.over_budget.is_empty(),
-            "{}\n\n{text}\nif it has to be: UPDATE_BYTES=1 cargo test console_bytes",
+            "{}\n\n{text}\nto accept the figures: UPDATE_BYTES=1 cargo test console_bytes",
             self.over_budget.join("\n")
         );
     }

@@ -30,12 +30,12 @@ use memory_shepherd::transport::sftp::askpass::{
 use memory_shepherd::transport::{FailureCause, ServerFeature, TransportError};
 use memory_shepherd::untrusted::{HiddenCounts, Untrusted};
 
-/// The time at which every test begins.
+/// Returns the time at which every test begins.
 pub fn test_time() -> DateTime<FixedOffset> {
     DateTime::parse_from_rfc3339("2026-03-14T09:10:00+00:00").unwrap()
 }
 
-/// Returns a time before that.
+/// Returns a time before [`test_time`].
 pub fn minutes_before(minutes: i64) -> DateTime<FixedOffset> {
     test_time() - chrono::Duration::minutes(minutes)
 }
@@ -161,7 +161,7 @@ impl TestConsole {
             self.now = self.now.max(wake);
             effects.extend(self.send(Msg::Tick));
         }
-        panic!("ticks without end");
+        panic!("endless ticks");
     }
 
     /// Presses keys one after the other, half a second apart. `Esc`, `Enter`, `^c`,
@@ -216,7 +216,7 @@ impl TestConsole {
         let effects = self.press(keys);
         assert!(
             matches!(effects.last(), Some(Effect::MakePlan(..))),
-            "{keys} asks for a plan: {effects:?}"
+            "{keys} requests no plan: {effects:?}"
         );
         self.answer_plan(plan);
         self.advance(KEY_GUARD_TIME);
@@ -305,13 +305,13 @@ impl TestConsole {
             .model
             .find_row(name)
             .and_then(|row| row.latest_observation());
-        let findings = why.expect("an agent that was seen").reason.clone();
+        let findings = why.expect("the agent has no observation").reason.clone();
         let known = self
             .model
             .find_row(name)
             .and_then(|row| row.last_readable_observation());
         let mut detail = self.agent_detail(name, memory, baseline);
-        detail.observation = known.expect("an agent that was read").clone();
+        detail.observation = known.expect("the agent was not read").clone();
         detail.observation.content.as_mut().unwrap().boundary =
             baseline.and_then(|baseline| boundary_in(memory, baseline));
         detail.error = None;
@@ -341,7 +341,7 @@ impl TestConsole {
             .model
             .find_row(name)
             .and_then(|row| row.latest_observation());
-        let mut observation = row.expect("an agent that was seen").clone();
+        let mut observation = row.expect("the agent has no observation").clone();
         let known = baseline.map(|baseline| Baseline::new(baseline.to_vec(), "---"));
         let boundary = baseline.and_then(|baseline| boundary_in(memory, baseline));
         if let Some(content) = &mut observation.content {

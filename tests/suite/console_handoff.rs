@@ -324,7 +324,7 @@ fn terminated_console_ends_editor() {
     assert_eq!(terminal.wait_for_exit().signal(), None);
     assert!(
         !is_editor_running(&site),
-        "even one that does not want to end"
+        "an editor that ignores signals survived"
     );
     terminal.assert_restored();
 }
@@ -366,7 +366,10 @@ fn pager_gets_screen_text_with_visible_controls() {
     });
     terminal.wait_for("of mine");
     let path = script_output(&site, "path");
-    assert!(!Path::new(path.trim()).exists(), "it is removed: {path}");
+    assert!(
+        !Path::new(path.trim()).exists(),
+        "temporary file not removed: {path}"
+    );
     terminal.send("1");
     quit_console(terminal);
 }

@@ -92,7 +92,7 @@ fn console_starts_on_fleet_and_restores_terminal() {
     assert!(terminal.screen().bracketed_paste() && terminal.is_raw());
     assert!(
         agent_row(&terminal, "code-reviewer").starts_with('>'),
-        "the worst has the cursor"
+        "the cursor is not on the worst agent"
     );
     terminal.wait_for_quiet();
     let before = terminal.bytes.len();
@@ -100,7 +100,7 @@ fn console_starts_on_fleet_and_restores_terminal() {
     assert_eq!(
         terminal.bytes.len(),
         before,
-        "nothing happens, nothing is written"
+        "an idle console wrote to the terminal"
     );
     quit_console(terminal);
 }
@@ -120,7 +120,11 @@ fn reset_is_planned_confirmed_and_undone() {
     terminal.wait_for_quiet();
     terminal.send("\r y\r");
     terminal.wait_for_quiet();
-    assert_eq!(site.read(REVIEWER_MEMORY), drifted, "nothing is done yet");
+    assert_eq!(
+        site.read(REVIEWER_MEMORY),
+        drifted,
+        "reset before the confirmation"
+    );
     type_confirmation(&mut terminal, "reset 1");
     terminal.send("\r");
     // During the run the screen counts finished agents, and an undo waits.
@@ -211,7 +215,11 @@ fn ending_signals_restore_terminal() {
         let mut terminal = start_fleet(&site);
         terminal.signal(signal);
         let ended = terminal.wait_for_exit();
-        assert_eq!(ended.signal(), None, "{signal:?}: it left by itself");
+        assert_eq!(
+            ended.signal(),
+            None,
+            "{signal:?}: killed instead of a clean exit"
+        );
         assert_eq!(ended.exit_code(), 130, "{signal:?}: interrupted");
         terminal.assert_restored();
     }
@@ -226,7 +234,7 @@ fn signal_during_startup_restores_terminal() {
     terminal.signal(Signal::TERM);
     go_on();
     let ended = terminal.wait_for_exit();
-    assert_eq!(ended.signal(), None, "it left by itself");
+    assert_eq!(ended.signal(), None, "killed instead of a clean exit");
     assert_eq!(ended.exit_code(), 130, "interrupted");
     terminal.assert_restored();
 }
@@ -276,7 +284,11 @@ fn closed_terminal_ends_console() {
         "{:?}",
         began.elapsed()
     );
-    assert!(after - before < 1.0, "it span: {:.2} s", after - before);
+    assert!(
+        after - before < 1.0,
+        "busy loop: {:.2} s of processor time",
+        after - before
+    );
     let ended = terminal.wait_for_exit();
     assert_eq!(ended.signal(), None, "{ended:?}");
     assert_eq!(ended.exit_code(), 130);
@@ -339,7 +351,7 @@ fn broken_and_repaired_config_is_followed() {
     terminal.wait_for("memory-shepherd.conf:");
     assert!(
         terminal.text().contains("monitor-bot"),
-        "the old one stays in force"
+        "the old config is not in force"
     );
     site.write("baselines/triage-MEMORY.md", Site::read_baseline("triage"));
     site.write("agents/triage/MEMORY.md", Site::read_baseline("triage"));
@@ -518,7 +530,7 @@ fn removed_baseline_is_reported_and_recovers() {
         "baselines/monitor-bot-MEMORY.md",
         Site::read_baseline("monitor-bot"),
     );
-    terminal.wait("its mending", |terminal| {
+    terminal.wait("its repair", |terminal| {
         agent_row(terminal, "monitor-bot").contains("SCRATCH")
     });
     quit_console(terminal);
@@ -622,7 +634,7 @@ fn demo_leaves_no_files_behind() {
         }
         let ended = terminal.wait_for_exit();
         assert_eq!(ended.signal(), None, "{end}: {ended:?}");
-        assert_eq!(temporary(), 0, "{end} leaves something");
+        assert_eq!(temporary(), 0, "{end} leaves files behind");
         if end != "close" {
             terminal.assert_restored();
         }
@@ -728,7 +740,7 @@ fn panic_is_reported_after_terminal_is_restored() {
     assert_eq!(
         output.matches("\x1b[?1049l").count(),
         1,
-        "it was left once: {output:?}"
+        "the alternate screen was not left exactly once: {output:?}"
     );
     assert!(
         terminal.text().contains("this is the panic"),

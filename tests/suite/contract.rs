@@ -74,7 +74,7 @@ pub struct DiskFixture<T = LocalTransport> {
     pub transport: T,
     pub can_exchange: bool,
     pub clock: Arc<TestClock>,
-    /// Transports that cannot see who has a file open inspect it twice.
+    /// Whether files are inspected twice, as where the transport cannot see who has them open.
     pub settles_twice: bool,
 }
 
@@ -98,7 +98,7 @@ impl DiskFixture {
 }
 
 impl DiskFixture<BoundedTransport> {
-    /// Treats every file system as one whose answers cannot be trusted.
+    /// A fixture that trusts no file system to answer in time.
     pub fn bounded() -> DiskFixture<BoundedTransport> {
         let DiskFixture {
             dir,
@@ -477,7 +477,7 @@ fn file_is_read_to_its_end(ground: &dyn TransportFixture) {
         assert!(read_file(directory.as_ref()) == bytes);
         assert!(
             read_file(directory.as_ref()) == bytes,
-            "again from its beginning"
+            "not read from its beginning"
         );
         let MemoryObject::File(looked) = directory.stat_memory().unwrap() else {
             panic!("no file")

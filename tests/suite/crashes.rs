@@ -646,5 +646,9 @@ fn unfinished_staged_file_is_removed_not_archived() {
     fs::write(unfinished, "# Rul").unwrap();
     world.reset().assert_ok();
     assert_no_leftovers(&world);
-    assert_eq!(world.entry_names("scout").len(), 1, "it is the same memory");
+    assert_eq!(
+        world.entry_names("scout").len(),
+        1,
+        "the same memory was archived twice"
+    );
 }

@@ -208,7 +208,7 @@ fn demo_writers_write_until_stopped() {
         .zip(before)
         .any(|(now, before)| *now <= before)
     {
-        assert!(Instant::now() < end, "nobody writes");
+        assert!(Instant::now() < end, "no agent writes");
         std::thread::yield_now();
     }
     drop(writers);

@@ -68,7 +68,7 @@ fn read_of_growing_file_ends() {
     let read = directory.read_memory(&mut |piece| {
         seen += piece.len() as u64;
         size = seen + (1 << 20);
-        assert!(seen < 1 << 30, "it never ends");
+        assert!(seen < 1 << 30, "endless read");
         file.set_len(size).unwrap();
         Ok(())
     });
@@ -530,7 +530,7 @@ fn file_replacing_symlink_is_not_removed_unread() {
             && seen.is_empty()
         {
             over.store(true, Ordering::Relaxed);
-            panic!("it stood there, and was not read");
+            panic!("the file was present, but was not read");
         }
     }
     over.store(true, Ordering::Relaxed);

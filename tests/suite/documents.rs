@@ -202,7 +202,7 @@ fn decisions_are_short_and_name_tests_that_exist() {
             assert!(exists, "{}: {name}", path.display());
         }
     }
-    assert!(count > 10, "the tests were not found");
+    assert!(count > 10, "no tests found");
 }
 
 fn markdown_pages() -> Vec<PathBuf> {
@@ -295,6 +295,6 @@ fn links_between_pages_lead_somewhere() {
             }
         }
     }
-    assert!(count > 40, "the links were not found");
+    assert!(count > 40, "no links found");
     assert!(broken.is_empty(), "{}", broken.join("\n"));
 }

@@ -321,7 +321,11 @@ fn symlinked_directory_is_refused_with_real_path() {
     assert_eq!(ran.result_of("alias").outcome, Outcome::Failed);
     let note = ran.result_of("alias").note.as_ref().unwrap();
     assert!(note.contains("symbolic link"), "{note}");
-    assert_eq!(ran.result_of("scout").outcome, Outcome::Ok, "others go on");
+    assert_eq!(
+        ran.result_of("scout").outcome,
+        Outcome::Ok,
+        "other agents continue"
+    );
 }
 
 #[test]
@@ -637,7 +641,7 @@ fn failed_agent_does_not_stop_the_others() {
     assert_eq!(ran.result_of("c").outcome, Outcome::Ok);
     assert!(
         world.read_memory("a").ends_with(b"- note\n"),
-        "unarchived, so untouched"
+        "not archived, so unchanged"
     );
     let records = world.read_records();
     assert_eq!(records.len(), 3);

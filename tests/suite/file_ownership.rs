@@ -220,7 +220,7 @@ fn link_replacing_leased_memory_gives_no_rights() {
             // The lease, until it is no longer needed.
             TransportCall::Before("read") if learned.load(Ordering::Relaxed) < 3 => {
                 clock.advance(std::time::Duration::from_secs(1));
-                let error = Error::new(ErrorKind::Host, "somebody has a lease on it");
+                let error = Error::new(ErrorKind::Host, "another process holds a lease on it");
                 Err(TransportError::new(FailureCause::Leased, error))
             }
             TransportCall::Before("unread") => {

@@ -22,7 +22,7 @@ fn wait_for_state(events: &Receiver<FleetEvent>, agent: &str, state: State) -> O
     loop {
         let event = events
             .recv_timeout(WAIT_TIMEOUT)
-            .expect("it is reported in time");
+            .expect("no report in time");
         let FleetEvent::Observed(seen) = event else {
             continue;
         };
@@ -75,7 +75,10 @@ fn agents_are_read_once_and_then_on_change() {
 fn advance_until(world: &World, fleet: &FleetWatcher, mut came: impl FnMut() -> bool) {
     let began = std::time::Instant::now();
     while !came() {
-        assert!(began.elapsed() < WAIT_TIMEOUT, "it never came");
+        assert!(
+            began.elapsed() < WAIT_TIMEOUT,
+            "the observation never arrived"
+        );
         world.clock.advance(Duration::from_secs(1));
         fleet.request_read(Vec::new());
         std::thread::yield_now();
@@ -155,7 +158,7 @@ struct FakeHosts(HashMap<String, FakeTransport>);
 
 impl Transports for FakeHosts {
     fn transport_for(&self, host: Option<&SshHost>) -> Arc<dyn Transport> {
-        let host = host.expect("all agents are on hosts");
+        let host = host.expect("an agent without a host");
         Arc::new(self.0[&host.name].clone())
     }
 }
@@ -223,7 +226,10 @@ fn silent_hosts_do_not_delay_others() {
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut take = |until: usize| {
         while seen.len() < until {
-            match events.recv_timeout(WAIT_TIMEOUT).expect("others are seen") {
+            match events
+                .recv_timeout(WAIT_TIMEOUT)
+                .expect("the other agents are not observed")
+            {
                 FleetEvent::Observed(some) => {
                     assert!(some.iter().all(|it| it.state == State::Scratch));
                     seen.extend(some.into_iter().map(|it| it.agent));

@@ -123,7 +123,11 @@ fn put_back_exchanges_kept_object_with_memory() {
             MemoryObject::Special(SpecialFile::Directory)
         );
         assert_eq!(ground.bytes(&displaced).unwrap(), b"memory");
-        assert_eq!(ground.names(), ["MEMORY.md", &displaced], "kept is free");
+        assert_eq!(
+            ground.names(),
+            ["MEMORY.md", &displaced],
+            "the name of the kept directory is taken"
+        );
         let gone = ground
             .open_directory()
             .restore_object("gone", None)

@@ -105,7 +105,7 @@ fn paint_page(painter: &mut Painter<Vec<u8>>, page: &TestPage) -> Vec<u8> {
         .draw_frame(area, page.background, |buffer| page.draw(buffer))
         .unwrap();
     let bytes = std::mem::take(painter.out());
-    assert_eq!(bytes.len(), count, "what it says it wrote");
+    assert_eq!(bytes.len(), count, "reported and written bytes differ");
     bytes
 }
 

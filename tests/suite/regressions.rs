@@ -195,7 +195,7 @@ fn record_written_meanwhile_is_not_a_slow_clock() {
     engine.expired_entries().unwrap();
     assert!(
         !clock.armed.load(Ordering::SeqCst),
-        "nobody asked for the time"
+        "the clock was not read"
     );
 }
 

@@ -238,7 +238,7 @@ fn torn_last_ledger_line_is_cut_and_recorded() {
     let mut text = fs::read(&ledger).unwrap();
     text.extend_from_slice(b"{\"seq\":2,\"pre");
     fs::write(&ledger, text).unwrap();
-    assert_eq!(world.read_records().len(), 1, "a torn line is not read");
+    assert_eq!(world.read_records().len(), 1, "a torn line was read");
     world.write_scratch("scout", "- note\n");
     world.reset().assert_ok();
     let records = world.read_records();

@@ -260,7 +260,7 @@ impl ScriptedConsole<'_> {
         }
     }
 
-    /// Delivers the events of a run until `count` agents are done.
+    /// Delivers the events of a run until `done` agents are done.
     fn send_progress(&mut self, done: usize) {
         let mut seen = 0;
         while seen < done && !self.pending_messages.is_empty() {
@@ -427,7 +427,7 @@ impl ScreenshotSet {
         }
         assert!(
             stale.is_empty(),
-            "{stale:?} changed: UPDATE_SCREENSHOTS=1 cargo test screenshots"
+            "{stale:?} changed; to update: UPDATE_SCREENSHOTS=1 cargo test screenshots"
         );
     }
 }

@@ -113,13 +113,13 @@ impl Terminal {
     }
 
     pub fn send(&mut self, keys: &str) {
-        let writer = self.writer.as_mut().expect("an open terminal");
+        let writer = self.writer.as_mut().expect("the terminal is closed");
         writer.write_all(keys.as_bytes()).unwrap();
         writer.flush().unwrap();
     }
 
     pub fn resize(&mut self, columns: u16, rows: u16) {
-        let master = self.master.as_ref().expect("an open terminal");
+        let master = self.master.as_ref().expect("the terminal is closed");
         master.resize(pty_size(columns, rows)).unwrap();
         self.emulator.screen_mut().set_size(rows, columns);
     }
@@ -167,7 +167,7 @@ impl Terminal {
         let end = began + wait_timeout();
         while self.is_half_drawn() || !holds(self) {
             if Instant::now() > end {
-                panic!("waited for {what}; the screen is:\n{}", self.text());
+                panic!("timeout waiting for {what}; screen:\n{}", self.text());
             }
             self.read_output(Duration::from_millis(10));
         }
@@ -219,7 +219,7 @@ impl Terminal {
         while self.is_half_drawn() || visible_cells(self.screen()) != expected {
             if Instant::now() > end {
                 assert_same_cells(&visible_cells(self.screen()), expected, what);
-                panic!("{what}: a frame has begun and does not end");
+                panic!("{what}: unfinished frame");
             }
             self.read_output(Duration::from_millis(10));
         }
@@ -279,18 +279,18 @@ impl Terminal {
             !screen.alternate_screen(),
             "the alternate screen was not left"
         );
-        assert!(!screen.hide_cursor(), "the cursor is hidden");
-        assert!(!screen.bracketed_paste(), "pasted text is still marked");
+        assert!(!screen.hide_cursor(), "the cursor is still hidden");
+        assert!(!screen.bracketed_paste(), "bracketed paste is still on");
         assert_eq!(
             self.current_modes(),
             self.initial_modes,
             "the modes of the terminal"
         );
-        assert!(!self.is_half_drawn(), "a synchronized update was not ended");
+        assert!(!self.is_half_drawn(), "unfinished synchronized update");
     }
 
     pub fn current_modes(&self) -> String {
-        modes(self.master.as_deref().expect("an open terminal"))
+        modes(self.master.as_deref().expect("the terminal is closed"))
     }
 
     /// Returns whether the terminal is in raw mode: no echo, no signals from keys.
@@ -303,7 +303,7 @@ impl Terminal {
     pub fn close(&mut self, key: &str) {
         self.stop_reading.store(true, Ordering::SeqCst);
         self.send(key);
-        let reader = self.reader.take().expect("an open terminal");
+        let reader = self.reader.take().expect("the terminal is closed");
         self.wait("the reader's end", |_| reader.is_finished());
         reader.join().unwrap();
         self.writer = None;
@@ -402,7 +402,7 @@ pub fn visible_cells(screen: &vt100::Screen) -> Vec<Vec<VisibleCell>> {
     (0..rows).map(row).collect()
 }
 
-/// Returns the first difference of two screens in readable form.
+/// Asserts that two screens are equal; a failure names the first difference.
 #[track_caller]
 pub fn assert_same_cells(left: &[Vec<VisibleCell>], right: &[Vec<VisibleCell>], what: &str) {
     assert_eq!(left.len(), right.len(), "{what}: rows");

@@ -74,7 +74,7 @@ fn undo_past_the_last_run_says_so() {
         "by its name"
     );
     world.redo("scout").assert_ok();
-    assert!(!noted(undo()), "the last one, which was taken back");
+    assert!(!noted(undo()), "the last run, after its redo");
 }
 
 #[test]
@@ -86,7 +86,10 @@ fn empty_scratch_without_entry_is_restored() {
     world.reset().assert_ok();
     world.set_baseline("scout", BASELINE.replace("kind", "kinder"));
     let ran = world.reset();
-    assert!(ran.assert_ok().entries.is_empty(), "nothing of the agent's");
+    assert!(
+        ran.assert_ok().entries.is_empty(),
+        "an entry without bytes of the agent's"
+    );
     world.undo("scout", UndoMode::Refuse).assert_ok();
     assert_eq!(world.read_memory("scout"), old.as_bytes());
     // The same where the agent has removed the tail.
@@ -414,7 +417,7 @@ fn abandoned_attempt_is_not_in_next_record() {
     let transport = InterposingTransport::new(world.local_transport(), move |moment| {
         if moment == TransportCall::Before("stage") && !std::mem::replace(&mut moved, true) {
             fs::remove_file(&memory).unwrap();
-            let error = Error::new(ErrorKind::Conflict, "replaced meanwhile");
+            let error = Error::new(ErrorKind::Conflict, "replaced during the undo");
             return Err(TransportError::new(FailureCause::Replaced, error));
         }
         Ok(())

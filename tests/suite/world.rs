@@ -162,7 +162,7 @@ impl World {
         self.root.join("baselines").join(format!("{agent}.md"))
     }
 
-    /// Writes a seal over all baselines with their current bytes.
+    /// Seals all baselines with their current bytes.
     pub fn write_seal(&self) {
         let mut text = String::new();
         for item in fs::read_dir(self.root.join("baselines")).unwrap() {

@@ -420,7 +420,7 @@ fn lost_swap_race_resets_again_and_undoes_to_last() {
             let temporary = memory.with_extension("tmp");
             fs::write(&temporary, format!("{BASELINE}- quick\n")).unwrap();
             fs::rename(&temporary, &memory).unwrap();
-            let error = Error::new(ErrorKind::Conflict, "replaced by somebody else");
+            let error = Error::new(ErrorKind::Conflict, "replaced by another process");
             return Err(TransportError::new(FailureCause::Replaced, error));
         }
         Ok(())
@@ -471,7 +471,7 @@ fn unarchivable_displaced_file_fails_and_stays() {
     assert_eq!(
         result.kind,
         Some(ErrorKind::Host),
-        "the memory was replaced, yet not all is well"
+        "the memory was replaced, but the run did not succeed"
     );
     assert_eq!(world.leftovers("scout").len(), 1);
     let archive = world.archive_directory();
@@ -563,7 +563,7 @@ fn assert_every_line_is_kept(world: &World, lines: &[usize]) {
     let entries = world.entry_names("scout").len();
     assert!(
         entries > RESET_COUNT / 2,
-        "the writers wrote all the time: {entries}"
+        "too few writes during resets: {entries} entries"
     );
     assert!(
         world.leftovers("scout").is_empty(),

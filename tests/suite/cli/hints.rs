@@ -113,7 +113,7 @@ fn commands_named_in_messages_exist() {
             named += 1;
         }
     }
-    assert!(named > 5, "the sources were not found");
+    assert!(named > 5, "no sources found");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn missing_subcommand_lists_subcommands() {
             assert_eq!(error["message"], message);
             assert_eq!(error["kind"], "user");
         }
-        // On a terminal the help is printed.
+        // Without `--json` the program prints the help.
         let _ = site
             .run([command])
             .assert_code(2)

@@ -161,7 +161,7 @@ fn unusable_identity_file_is_reported() {
     let ran = run_with_ssh(&site, ["status"]).assert_code(3);
     assert!(!ran.stderr.contains("does not exist"), "{}", ran.stderr);
 
-    // A FIFO as identity file does not block.
+    // A FIFO as identity file is reported, and does not block.
     let site = with_key();
     fs::create_dir(site.path("keys")).unwrap();
     let mode = rustix::fs::Mode::from_raw_mode(0o600);

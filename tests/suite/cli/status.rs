@@ -38,7 +38,7 @@ fn attention_states_exit_1_only_with_flag() {
     assert_eq!(exit_codes(&site), [0, 1], "BUSY");
     drop(held);
     let only = site.run(["status", "--exit-code", "code-reviewer"]);
-    assert_eq!(only.exit_code, 0, "only who was asked for");
+    assert_eq!(only.exit_code, 0, "the exit code counts other agents");
 }
 
 #[test]

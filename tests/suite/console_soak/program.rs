@@ -275,7 +275,7 @@ fn soaked_program_matches_fresh_program() {
         }
         assert!(
             Instant::now() < end,
-            "it shows:\n{}\na fresh one:\n{}",
+            "screen:\n{}\nscreen of a fresh console:\n{}",
             shown.join("\n"),
             expected.join("\n")
         );

@@ -38,7 +38,7 @@ fn full_disk_leaves_ledger_that_next_run_continues() {
         .assert_code(3)
         .assert_stderr_has("not recorded: cannot append to");
     assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
-    assert_eq!(site.read(ledger), before, "nothing of it stays");
+    assert_eq!(site.read(ledger), before, "a part of the record remains");
     // The next run settles and records the interrupted work.
     let _ = site.run(["reset", "--all"]).assert_code(0);
     let _ = site.run(["verify"]).assert_code(0);

@@ -165,7 +165,7 @@ fn torn_or_foreign_index_is_ignored() {
     assert_eq!(
         observed_ledger_facts(&world).2,
         None,
-        "an unfinished line is no run"
+        "an unfinished line counts as a run"
     );
     fs::remove_file(ledger_path(&world)).unwrap();
     assert_eq!(observed_ledger_facts(&world).2, None);
@@ -237,6 +237,6 @@ fn retention_reads_ledger_only_for_old_entries() {
     assert_eq!(
         error.kind(),
         ErrorKind::Integrity,
-        "what an undo needs is not guessed"
+        "the undo guessed a missing record"
     );
 }

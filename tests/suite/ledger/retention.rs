@@ -108,7 +108,11 @@ fn recorded_deletion_left_undone_verifies() {
         .engine()
         .plan_undo(&target, UndoMode::Refuse, false)
         .unwrap();
-    assert_eq!(plan.skipped, [], "an entry that is there can be put back");
+    assert_eq!(
+        plan.skipped,
+        [],
+        "the undo of an existing entry was refused"
+    );
     // The next run deletes it, and records that again.
     world.write_scratch("scout", "- newer\n");
     assert_eq!(world.reset().report.retired_entries, [entry]);
@@ -158,7 +162,7 @@ fn retention_deletes_only_planned_entries() {
     fs::write(world.archive_directory().join(later), "x").unwrap();
     set_entry_age(&world, later, 60);
     let again = engine.plan_reset(&["scout".to_string()], false).unwrap();
-    assert_ne!(again.hash, plan.hash, "it deletes another one");
+    assert_ne!(again.hash, plan.hash, "same hash for another deletion");
     let ran = super::super::world::apply_plan(&engine, &plan);
     assert_eq!(ran.report.retired_entries, [entry]);
     assert!(world.archive_directory().join(later).exists());
@@ -445,11 +449,11 @@ fn entry_of_run_with_slow_clock_stays() {
     file.set_modified(behind.now().into()).unwrap();
     let mut days = 0;
     while entry.exists() {
-        assert!(days < 40, "it stays for ever");
+        assert!(days < 40, "the entry never expires");
         world.clock.advance(DAY);
         days += 1;
         world.write_scratch("scout", format!("- {days}\n"));
         world.reset().assert_ok();
     }
-    assert!(days > 29, "it went after {days} days");
+    assert!(days > 29, "the entry expired after {days} days");
 }

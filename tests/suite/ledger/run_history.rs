@@ -178,7 +178,7 @@ fn long_ledger_lists_last_records_of_agent() {
     assert_eq!(
         error.kind(),
         memory_shepherd::error::ErrorKind::User,
-        "that record is of another agent"
+        "the record belongs to another agent"
     );
 }
 
@@ -225,5 +225,9 @@ fn record_counts_scratch_like_the_screen() {
     world.reset().assert_ok();
     let counted = |past: &HistoryEntry| past.record.event.scratch_lines;
     let counted: Vec<_> = scout_history(&world).iter().map(counted).collect();
-    assert_eq!(counted, [Some(2), None], "nothing stood there at first");
+    assert_eq!(
+        counted,
+        [Some(2), None],
+        "the memory was not absent at first"
+    );
 }

@@ -57,7 +57,7 @@ pub fn boundary(bytes: &[u8]) {
     let Some(found) = found else {
         assert!(
             first.separator_line().is_some(),
-            "all of it is above the boundary"
+            "a part of it is below the boundary"
         );
         return;
     };
@@ -69,7 +69,7 @@ pub fn boundary(bytes: &[u8]) {
         BoundaryRule::Intact => &current,
         BoundaryRule::Behind(digest) | BoundaryRule::Aligned(digest) => versions
             .find(|version| version.digest() == digest)
-            .expect("a version that was given"),
+            .expect("a version outside the input"),
     };
     let lines = memory::separator_lines(&memory, separator.as_bytes());
     match version.separator_line() {
@@ -90,7 +90,7 @@ pub fn boundary(bytes: &[u8]) {
         assert_eq!(
             version.digest(),
             first.digest(),
-            "the one that was pushed last"
+            "not the last pushed version"
         );
         return;
     }

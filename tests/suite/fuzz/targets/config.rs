@@ -22,7 +22,11 @@ pub fn config(bytes: &[u8]) {
             }
             let names = config.agents.iter().map(|agent| (&agent.name, agent));
             let names: HashMap<_, _> = names.collect();
-            assert_eq!(names.len(), config.agents.len(), "two agents of one name");
+            assert_eq!(
+                names.len(),
+                config.agents.len(),
+                "two agents with the same name"
+            );
             let general = &config.general;
             assert!(general.baseline_dir.is_absolute() && general.archive_dir.is_absolute());
             assert_eq!(general.archive_mode & !0o177, 0o600, "archive_mode");
@@ -34,8 +38,9 @@ pub fn config(bytes: &[u8]) {
                     .all(|it| it.level == DiagnosticLevel::Warning)
             );
             let shown = shown_config(&config);
-            let again = parse_config(shown.as_bytes())
-                .unwrap_or_else(|problems| panic!("{shown}\nis refused: {problems}"));
+            let again = parse_config(shown.as_bytes()).unwrap_or_else(|problems| {
+                panic!("printed config was refused:\n{shown}\n{problems}")
+            });
             assert_eq!(without_lines(&again), without_lines(&config), "{shown}");
             config.warnings
         }

@@ -25,7 +25,7 @@ pub fn entry(bytes: &[u8]) {
     let at = time_of_minute(number(0));
     let kind = EntryKind::ALL[number(4) as usize % EntryKind::ALL.len()];
     let name = archive::format_entry_name(at, kind, number(5));
-    let again = archive::parse_entry_name(&name).expect("a name of ours");
+    let again = archive::parse_entry_name(&name).expect("not a name that the program makes");
     assert_eq!(again, (at.naive_local(), kind, number(5)), "{name}");
     let entry = [
         archive::format_scratch_header("scout_2-b", at).as_bytes(),

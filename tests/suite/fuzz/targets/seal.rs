@@ -36,10 +36,10 @@ pub fn seal(bytes: &[u8]) {
     };
     match read(file) {
         Err(error) => assert_eq!(error.kind(), ErrorKind::Integrity),
-        Ok(None) => panic!("a seal that is there is none"),
+        Ok(None) => panic!("an existing seal was read as absent"),
         // Each line seals a file, or is empty.
         Ok(Some(seal)) => {
-            let text = std::str::from_utf8(file).expect("a seal is text");
+            let text = std::str::from_utf8(file).expect("a seal that is not text was accepted");
             for line in text
                 .lines()
                 .filter(|line| !line.is_empty() && !line.starts_with('\\'))

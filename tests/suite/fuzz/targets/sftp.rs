@@ -33,8 +33,7 @@ pub fn sftp(bytes: &[u8]) {
     }
 }
 
-/// Returns the frames of a stream that arrives in pieces, and whether it ends inside a
-/// frame.
+/// Returns the frames of a stream that arrives in pieces, and whether it breaks the framing.
 fn read_frames(bytes: &[u8], piece: usize) -> (Vec<Vec<u8>>, bool) {
     let (mut frames, mut found) = (FrameSplitter::default(), Vec::new());
     for mut piece in bytes.chunks(piece.max(1)) {
@@ -104,7 +103,7 @@ fn assert_fits_one_request(reply: &Reply) {
             | (ExpectedReply::Names, Reply::Names(_))
             | (ExpectedReply::Attrs, Reply::Attrs(_)) => {}
             (_, Reply::Status { code, .. }) => assert_ne!(*code, 0),
-            _ => panic!("{reply:?} is no answer to {wants:?}"),
+            _ => panic!("{reply:?} does not answer {wants:?}"),
         }
     }
 }
