@@ -1,12 +1,9 @@
-//! Files that are on the disk before anybody relies on them, in directories that
-//! were reached without following a link.
+//! Durable file operations: path walks that follow no symlink, new files, syncs, replacements.
 //!
-//! The pattern: write a file that has no name yet, sync it, give it its name
-//! without replacing anything, sync the directory. A failed sync is final: it is
-//! never tried again, because the kernel may have dropped the dirty pages.
-//!
-//! Whoever works on many files gathers what has to be synced in a [`SyncBatch`],
-//! which does it for all of them at once.
+//! The pattern for a new file: write it without a name, sync it, link its name without replacing
+//! anything, sync the directory. A failed sync is final and is never retried, because the kernel
+//! may have dropped the dirty pages. Callers that work on many files collect their syncs in a
+//! [`SyncBatch`], which groups them by file system.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -27,27 +24,25 @@ use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::file_systems::{FileSystem, GroupedByFileSystem};
 use crate::sys;
 
-/// How a path is walked without following links.
+/// How [`open_directory`] resolves a path without following symlinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathWalk {
-    /// By `openat2`, and component by component where the kernel or a seccomp
-    /// filter refuses it.
+    /// By `openat2`; component by component where the kernel or a seccomp filter refuses it.
     #[default]
     Openat2,
-    /// Always component by component: the fallback, on its own.
+    /// Always component by component: the fallback, for tests of it.
     Components,
 }
 
-/// Opens a directory; no component of its path may be a link.
+/// Opens a directory; no component of its path may be a symlink.
 ///
 /// # Errors
-/// A link in the path is an error that names the real path; otherwise what the
-/// system answered.
+/// A symlink in the path is an error whose hint names the real path.
 pub fn open_directory(path: &Path, walk: PathWalk) -> Result<OwnedFd> {
     open_directory_errno(path, walk).map_err(|errno| open_directory_error(errno, path))
 }
 
-/// Why [`open_directory_errno`] did not open a directory, in words.
+/// Converts an error number of [`open_directory_errno`] to an error with a message.
 pub fn open_directory_error(errno: Errno, path: &Path) -> Error {
     match errno {
         Errno::LOOP | Errno::NOTDIR => symlink_in_path_error(path),
@@ -55,17 +50,17 @@ pub fn open_directory_error(errno: Errno, path: &Path) -> Error {
     }
 }
 
-/// Like [`open_directory`], with the bare error number.
+/// Opens a directory like [`open_directory`], and returns the error number on failure.
 pub fn open_directory_errno(path: &Path, walk: PathWalk) -> rustix::io::Result<OwnedFd> {
     open_no_symlinks(path, walk, OFlags::RDONLY)
 }
 
-/// The status of what stands at a path, where no component leads through a link; the
-/// last one is not followed. Nothing is opened that a watch of the directory tells of,
-/// and no file system is asked that the path itself does not cross.
+/// Returns the status of the object at a path whose directory has no symlink; a symlink in the last
+/// component is not followed. It opens nothing that a watch of the directory would report, and
+/// calls no file system that the path itself does not cross.
 ///
 /// # Errors
-/// What the system answered; `ELOOP` or `ENOTDIR` for a link.
+/// `ELOOP` or `ENOTDIR` for a symlink in the path.
 pub fn stat_no_symlinks(path: &Path) -> rustix::io::Result<Stat> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return fs::lstat(path);
@@ -74,7 +69,8 @@ pub fn stat_no_symlinks(path: &Path) -> rustix::io::Result<Stat> {
     fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
-/// The same of what stands at a path, and the status of its directory, which is opened once.
+/// Returns the status of the object at a path, as [`stat_no_symlinks`] does, and of its directory,
+/// which is opened once.
 ///
 /// # Errors
 /// As [`stat_no_symlinks`], of the directory.
@@ -89,7 +85,7 @@ pub fn stat_no_symlinks_with_directory(
     Ok((file, fs::fstat(&parent)?))
 }
 
-/// Whether a directory stands at a path that leads through no link.
+/// Whether the path is a directory and has no symlink in it.
 pub fn is_directory_no_symlinks(path: &Path) -> bool {
     let stat = stat_no_symlinks(path);
     stat.is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Directory)
@@ -100,7 +96,7 @@ fn open_no_symlinks(path: &Path, walk: PathWalk, access: OFlags) -> rustix::io::
     if walk == PathWalk::Openat2 {
         let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match fs::openat2(fs::CWD, path, flags, Mode::empty(), resolve) {
-            // ENOSYS: an old kernel; EPERM: a filter such as systemd's.
+            // ENOSYS: an old kernel; EPERM: a seccomp filter such as systemd's.
             Err(Errno::NOSYS | Errno::PERM) => {}
             result => return result,
         }
@@ -127,19 +123,20 @@ fn open_no_symlinks(path: &Path, walk: PathWalk, access: OFlags) -> rustix::io::
     }
 }
 
-/// The path without links. What does not exist yet is behind what does.
+/// Returns the path with its symlinks resolved; components that do not exist yet are appended
+/// unchanged.
 pub fn resolve_symlinks(path: &Path) -> Option<PathBuf> {
     path.ancestors().find_map(|existing| {
         let missing = path.strip_prefix(existing).ok()?;
         let real = existing.canonicalize().ok()?;
-        // To join nothing would end it with a slash.
+        // Joining an empty path would end the result with a slash.
         Some(real.components().chain(missing.components()).collect())
     })
 }
 
-/// Where the first link in a path leads: the same path without that link. None where
-/// there is no link. What the link leads to is not looked at: it may be on a file system
-/// that hangs, and an agent may have made the link.
+/// Returns the path with its first symlink replaced by that link's target, or None if it has no
+/// symlink. The target itself is not accessed: it may be on a file system that hangs, and an agent
+/// may have created the link.
 pub fn resolve_first_symlink(path: &Path) -> Option<PathBuf> {
     let mut outermost: Vec<&Path> = path.ancestors().collect();
     outermost.reverse();
@@ -148,7 +145,7 @@ pub fn resolve_first_symlink(path: &Path) -> Option<PathBuf> {
             Ok(FileType::Symlink) => {
                 let target = std::fs::read_link(prefix).ok()?;
                 let rest = path.strip_prefix(prefix).ok()?;
-                // No component above it is a link.
+                // No component above it is a symlink.
                 let mut resolved = prefix.parent()?.to_path_buf();
                 let mut target = target.components().peekable();
                 while target.next_if_eq(&Component::ParentDir).is_some() {
@@ -184,13 +181,12 @@ fn symlink_in_path_error(path: &Path) -> Error {
     }
 }
 
-/// Makes a directory with `mode` and its missing parents with that and all rights of
-/// their owner, each synced into its parent, and opens it. Existing directories keep
-/// their mode.
+/// Creates a directory with `mode` and its missing parents with `mode` plus all rights of their
+/// owner, syncs each into its parent, and opens it. Existing directories keep their mode.
 ///
 /// # Errors
-/// What the system answered, or a link in the path. A directory whose name is not on
-/// the disk does not stay: the next run would take it for one that is.
+/// A symlink in the path, or a failed sync. A directory whose name could not be synced is removed
+/// again: the next run would take it for a durable one.
 pub fn create_directory(path: &Path, mode: Mode) -> Result<OwnedFd> {
     match open_directory_errno(path, PathWalk::Openat2) {
         Err(Errno::NOENT) => {}
@@ -199,19 +195,19 @@ pub fn create_directory(path: &Path, mode: Mode) -> Result<OwnedFd> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::new(
             ErrorKind::Host,
-            format!("{} is no directory", path.display()),
+            format!("{} is not a directory", path.display()),
         ));
     };
     let parent_fd = create_directory(parent, mode | Mode::RWXU)?;
     let made = match fs::mkdirat(&parent_fd, name, mode) {
         Ok(()) => true,
-        // Made by somebody else meanwhile: the open below looks at it.
+        // Another process has created it: the open below checks it.
         Err(Errno::EXIST) => false,
         Err(errno) => return Err(errno).with_path("make the directory", path),
     };
     if let Err(errno) = fs::fsync(&parent_fd) {
         if made {
-            // Nobody can have put anything into it that is to last.
+            // It is new, so it holds nothing that must last.
             let _ = fs::unlinkat(&parent_fd, name, AtFlags::REMOVEDIR);
         }
         return Err(errno).with_path("sync the directory", parent);
@@ -219,9 +215,9 @@ pub fn create_directory(path: &Path, mode: Mode) -> Result<OwnedFd> {
     open_directory(path, PathWalk::Openat2)
 }
 
-/// Puts the name of a directory on the disk, for one that made it may have been
-/// killed before. A directory above that may not be read is not ours to have made
-/// anything in.
+/// Syncs the name of a directory into its parent: the process that created it may have been killed
+/// before its own sync. A parent that this process may not read is skipped, because this program
+/// cannot have created anything in it.
 ///
 /// # Errors
 /// What the system answered, or a link in the path.
@@ -236,17 +232,17 @@ pub fn sync_directory_name(path: &Path) -> Result<()> {
     }
 }
 
-/// A file or directory that was changed and is perhaps not on the disk yet.
+/// An open file or directory with changes that may not be on the disk yet.
 #[derive(Clone)]
 pub struct UnsyncedObject {
     object: Arc<dyn AsFd + Send + Sync>,
     path: PathBuf,
-    /// What it may wait for, where that is bounded.
+    /// The file system whose calls may hang; None for a trusted one.
     file_system: Option<Arc<FileSystem>>,
 }
 
 impl UnsyncedObject {
-    /// The file or directory that `object` has open; `path` is for messages.
+    /// Wraps the file or directory that `object` has open; `path` is for messages.
     pub fn new(object: Arc<dyn AsFd + Send + Sync>, path: &Path) -> UnsyncedObject {
         UnsyncedObject {
             object,
@@ -255,7 +251,7 @@ impl UnsyncedObject {
         }
     }
 
-    /// The same on a file system that may hang: syncing it fails then.
+    /// Marks it as being on a file system that may hang; its sync then fails after the time limit.
     #[must_use]
     pub fn with_file_system(self, system: &Arc<FileSystem>) -> UnsyncedObject {
         UnsyncedObject {
@@ -264,10 +260,7 @@ impl UnsyncedObject {
         }
     }
 
-    /// Puts it on the disk.
-    ///
-    /// # Errors
-    /// What the system answered, which is final.
+    /// Syncs it to the disk.
     pub fn sync(&self) -> Result<()> {
         match &self.file_system {
             None => fs::fsync(&*self.object).with_path("sync", &self.path),
@@ -276,14 +269,13 @@ impl UnsyncedObject {
     }
 }
 
-/// How many files of one file system are synced one by one. From there on the
-/// whole file system is synced in one call instead: it may have more to write
-/// than what is ours, but writes its journal and empties the disk's cache once
-/// and not once for each file.
+/// How many files of one file system are synced one by one. Larger groups are synced by one
+/// `syncfs` call: it may write data of other processes too, but it commits the journal and flushes
+/// the disk's cache once instead of once per file.
 const MAX_SINGLE_SYNCS: usize = 8;
 
-/// Whether syncfs(2) keeps its promise there. FUSE, for instance, may answer
-/// that all is well without having asked anybody.
+/// Whether syncfs(2) is reliable on a file system of this type. FUSE, for instance, may report
+/// success without asking its server.
 fn is_syncfs_reliable(kind: i64) -> bool {
     const EXT4: i64 = 0xef53;
     const XFS: i64 = 0x5846_5342;
@@ -293,25 +285,25 @@ fn is_syncfs_reliable(kind: i64) -> bool {
     [EXT4, XFS, BTRFS, F2FS, TMPFS].contains(&kind)
 }
 
-/// What an agent of this number changed.
+/// A change, with the number of the agent that it belongs to.
 type OwnedChange = (usize, UnsyncedObject);
 
-/// What has to be on the disk before a run goes on, of many agents at once.
+/// The changes of many agents that must be on the disk before a run continues.
 #[derive(Default)]
 pub struct SyncBatch {
-    /// Each with the number of the agent whose it is.
+    /// Each with the number of its agent.
     changes: Vec<OwnedChange>,
 }
 
 impl SyncBatch {
-    /// Adds what `owner` changed.
+    /// Adds the changes of the agent with the number `owner`.
     pub fn add(&mut self, owner: usize, changed: impl IntoIterator<Item = UnsyncedObject>) {
         let changed = changed.into_iter();
         self.changes
             .extend(changed.map(|unsynced| (owner, unsynced)));
     }
 
-    /// Puts everything on the disk. Answers whose is not, and why.
+    /// Syncs all changes, and returns the agents' numbers whose sync failed, with the error.
     pub fn sync(self) -> Vec<(usize, Error)> {
         let mut groups = GroupedByFileSystem::default();
         for (owner, unsynced) in self.changes {
@@ -332,22 +324,22 @@ impl SyncBatch {
 }
 
 struct PendingSync {
-    /// The number of the agent whose it is.
+    /// The number of the agent that it belongs to.
     owner: usize,
-    /// Its file system.
+    /// The device number of its file system.
     device: u64,
-    /// A directory has no pages of its own that could fail to be written: what it
-    /// names is in the journal, of which a sync of any file tells.
+    /// A directory has no pages of its own whose writeback could fail: its names are in the
+    /// journal, whose errors a sync of any file reports.
     is_directory: bool,
     unsynced: UnsyncedObject,
 }
 
-/// Puts files and directories on the disk, many on one file system in one call. Answers
-/// whose is not, and why.
+/// Syncs files and directories, many on one file system in one call, and returns the agents'
+/// numbers whose sync failed, with the error.
 fn sync_grouped(all: Vec<OwnedChange>) -> Vec<(usize, Error)> {
     let (mut wanted, mut failed) = (Vec::with_capacity(all.len()), Vec::new());
     for (owner, unsynced) in all {
-        match fs::fstat(&*unsynced.object).with_path("look at", &unsynced.path) {
+        match fs::fstat(&*unsynced.object).with_path("stat", &unsynced.path) {
             Ok(stat) => wanted.push(PendingSync {
                 owner,
                 device: stat.st_dev,
@@ -362,15 +354,15 @@ fn sync_grouped(all: Vec<OwnedChange>) -> Vec<(usize, Error)> {
         let any = &*group[0].unsynced.object;
         let use_syncfs = group.len() > MAX_SINGLE_SYNCS
             && fs::fstatfs(any).is_ok_and(|system| is_syncfs_reliable(system.f_type));
-        // Old kernels do not tell there that a journal could not be written,
-        // but where one file is concerned they do.
+        // Old kernels do not report a failed journal commit from syncfs, but they do from fsync of
+        // one file.
         let group_outcome = use_syncfs.then(|| fs::syncfs(any).and_then(|()| fs::fsync(any)));
         for wanted in group {
             let UnsyncedObject { object, path, .. } = &wanted.unsynced;
             let synced = match group_outcome {
                 None => fs::fsync(&**object),
                 Some(whole) if wanted.is_directory => whole,
-                // Nor, before 5.8, that content could not be.
+                // Before 5.8, syncfs does not report failed writeback of contents either.
                 Some(whole) => whole.and_then(|()| sys::wait_for_writeback(object.as_fd())),
             };
             let error = synced.with_path("sync", path).err();
@@ -380,10 +372,10 @@ fn sync_grouped(all: Vec<OwnedChange>) -> Vec<(usize, Error)> {
     failed
 }
 
-/// Puts some files and directories on the disk.
+/// Syncs files and directories.
 ///
 /// # Errors
-/// What the system answered first, which is final.
+/// The first error, which is final.
 pub fn sync_all(changed: impl IntoIterator<Item = UnsyncedObject>) -> Result<()> {
     let mut flush = SyncBatch::default();
     flush.add(0, changed);
@@ -393,42 +385,36 @@ pub fn sync_all(changed: impl IntoIterator<Item = UnsyncedObject>) -> Result<()>
     }
 }
 
-/// A new file without a name in `directory`, or, on file systems that have no
-/// nameless files, one with a name nobody guesses.
+/// A new file without a name in `directory`, or with an unguessable name on file systems that do
+/// not support `O_TMPFILE`.
 pub struct NewFile {
     directory: Arc<OwnedFd>,
     path: PathBuf,
     file: Arc<File>,
     length: u64,
-    /// How long it was when the disk was last told to begin.
+    /// The length at which writeback was last started.
     writeback_start_length: u64,
     provisional_name: Option<String>,
 }
 
-/// Up to how many bytes the disk is told to begin with a file.
+/// The largest file whose writeback is started early.
 const MAX_EARLY_WRITEBACK_BYTES: u64 = 1 << 20;
 
-/// After how many bytes of a long file the disk is told to begin with them.
+/// How many bytes of a long file are written before their writeback is started.
 const WRITEBACK_INTERVAL_BYTES: u64 = 8 << 20;
 
-/// The least number of zeros that become a hole in a new file. A sparse memory
-/// may claim far more than the disk of the archive holds.
+/// The shortest write of zeros that becomes a hole in a new file. A sparse memory may be far larger
+/// than the disk of the archive.
 const MIN_HOLE_BYTES: usize = 64 * 1024;
 
 impl NewFile {
-    /// Starts a file in `directory`, whose path is only used in messages.
-    ///
-    /// # Errors
-    /// What the system answered.
+    /// Creates a file in `directory`; `path` is the directory's path, for messages.
     pub fn create(directory: &Arc<OwnedFd>, path: &Path, mode: Mode) -> Result<NewFile> {
         NewFile::create_with_options(directory, path, mode, new_random_name, true)
     }
 
-    /// The same, with the name that the file has until it is linked where it
-    /// cannot or, by `nameless`, must not be without one.
-    ///
-    /// # Errors
-    /// What the system answered.
+    /// Creates a file that has the name `provisional` until it is linked, if the file system does
+    /// not support nameless files or `may_be_nameless` is false.
     pub fn create_with_options(
         directory: &Arc<OwnedFd>,
         path: &Path,
@@ -439,9 +425,10 @@ impl NewFile {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let open = |name: &str, more| fs::openat(&**directory, name, flags | more, mode);
         let exclusive = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let nameless = match may_be_nameless {
-            true => open(".", OFlags::TMPFILE),
-            false => Err(Errno::OPNOTSUPP),
+        let nameless = if may_be_nameless {
+            open(".", OFlags::TMPFILE)
+        } else {
+            Err(Errno::OPNOTSUPP)
         };
         let (file, provisional) = match nameless {
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {
@@ -460,7 +447,7 @@ impl NewFile {
         })
     }
 
-    /// The file itself, for owner, mode and attributes.
+    /// Returns the open file, for changes of owner, mode and attributes.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }
@@ -468,15 +455,15 @@ impl NewFile {
     /// Appends bytes.
     ///
     /// # Errors
-    /// What the system answered, a full disk for example.
+    /// For example a full disk.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.length += bytes.len() as u64;
         let mut file = &*self.file;
-        let written = match bytes.len() >= MIN_HOLE_BYTES && is_all_zeros(bytes) {
-            true => file
-                .set_len(self.length)
-                .and_then(|()| file.seek(SeekFrom::End(0)).map(drop)),
-            false => file.write_all(bytes),
+        let written = if bytes.len() >= MIN_HOLE_BYTES && is_all_zeros(bytes) {
+            file.set_len(self.length)
+                .and_then(|()| file.seek(SeekFrom::End(0)).map(drop))
+        } else {
+            file.write_all(bytes)
         };
         if self.length - self.writeback_start_length >= WRITEBACK_INTERVAL_BYTES {
             self.writeback_start_length = self.length;
@@ -485,39 +472,36 @@ impl NewFile {
         written.with_path("write a new file in", &self.path)
     }
 
-    /// Lets the disk begin with what was written, while there is other work to do.
-    /// With a long file that would be waiting, not working.
+    /// Starts the writeback of a short file, so that the disk works while the caller prepares other
+    /// files. For a long file the call itself would block.
     pub fn start_writeback(&self) {
         if self.length <= MAX_EARLY_WRITEBACK_BYTES {
             sys::start_writeback(self.file.as_fd());
         }
     }
 
-    /// Its content, which has to be on the disk before it gets its name.
+    /// Returns its content for a sync, which must succeed before the file is linked.
     pub fn unsynced_content(&self) -> UnsyncedObject {
         UnsyncedObject::new(Arc::clone(&self.file) as _, &self.path)
     }
 
-    /// The path of its directory.
+    /// Returns the path of its directory.
     pub fn directory_path(&self) -> &Path {
         &self.path
     }
 
-    /// The directory itself.
+    /// Returns the open directory.
     pub fn directory_fd(&self) -> &OwnedFd {
         &self.directory
     }
 
-    /// Its directory, which has to be synced after it got its name.
+    /// Returns its directory for a sync, which must follow the link.
     pub fn unsynced_directory(&self) -> UnsyncedObject {
         UnsyncedObject::new(Arc::clone(&self.directory) as _, &self.path)
     }
 
-    /// Gives the file its name, unless something stands there: then it answers
-    /// false, and another name can be tried.
-    ///
-    /// # Errors
-    /// What the system answered.
+    /// Links the file as `name`. Returns false if the name is taken, so that the caller can try
+    /// another one.
     pub fn link_as(&mut self, name: &OsStr) -> Result<bool> {
         let path = self.path.join(name);
         let linked = match &self.provisional_name {
@@ -529,7 +513,7 @@ impl NewFile {
                 AtFlags::empty(),
             ),
             None => match fs::linkat(&*self.file, "", &self.directory, name, AtFlags::EMPTY_PATH) {
-                // Kernels before 6.10 want a capability for that way.
+                // Kernels before 6.10 require a capability for AT_EMPTY_PATH.
                 Err(Errno::NOENT | Errno::PERM) => fs::linkat(
                     fs::CWD,
                     format!("/proc/self/fd/{}", self.file.as_raw_fd()),
@@ -557,32 +541,29 @@ impl NewFile {
 impl Drop for NewFile {
     fn drop(&mut self) {
         if let Some(name) = &self.provisional_name {
-            // Best effort, after an error or where the file was only looked at.
-            // What a kill leaves in an agent's directory is named by the record of
-            // the run, and in directories of ours it is swept.
+            // Best effort, after an error or for a trial file. A file that a killed run leaves in
+            // an agent's directory is named by the run's journal; in the program's own directories
+            // `remove_stale_files` removes it.
             let _ = fs::unlinkat(&self.directory, name, AtFlags::empty());
         }
     }
 }
 
 fn is_all_zeros(bytes: &[u8]) -> bool {
-    // To compare slices is many times faster than to look at each byte.
+    // Comparing slices is many times faster than a loop over bytes.
     const ZEROS: [u8; 4096] = [0; 4096];
     let mut pieces = bytes.chunks(ZEROS.len());
     pieces.all(|piece| *piece == ZEROS[..piece.len()])
 }
 
-/// Opens whatever stands there but a link, which is not followed; a FIFO holds
-/// nobody up.
-///
-/// # Errors
-/// What the system answered.
+/// Opens an object of any type but a symlink, which is not followed; the open of a FIFO does not
+/// block.
 pub fn open_nofollow_nonblocking(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     options.custom_flags(flags).open(path)
 }
 
-/// Opens a file of our own, as by [`open_nofollow_nonblocking`].
+/// Opens a file that only this program writes, as [`open_nofollow_nonblocking`] does.
 ///
 /// # Errors
 /// What the system answered, or that it is not a regular file.
@@ -592,7 +573,7 @@ pub fn open_own_file(path: &Path, options: &mut OpenOptions) -> io::Result<File>
     Ok(file)
 }
 
-/// Reads a file of our own, opened as by [`open_own_file`].
+/// Reads a file that only this program writes, opened by [`open_own_file`].
 ///
 /// # Errors
 /// What the system answered, or that it is not a regular file.
@@ -602,20 +583,18 @@ pub fn read_own_file(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// How long one waits for a lock that is only ever held for moments.
+/// How long [`wait_for_lock`] waits for a lock that is only held briefly.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Waits until a lock that is only ever held for moments is ours. It goes when the
-/// file is closed.
+/// Takes a lock that is only held briefly, waiting up to ten seconds. Closing the file releases it.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] when it stays another's for ten seconds, else what the system
-/// answered.
+/// [`ErrorKind::Busy`] if another process holds it for ten seconds.
 pub fn wait_for_lock(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
     let end = clock.instant() + LOCK_TIMEOUT;
     while !sys::try_lock(file.as_fd()).with_path("lock", path)? {
         if clock.instant() >= end {
-            let message = format!("{} stays locked by another process", path.display());
+            let message = format!("{} is locked by another process", path.display());
             return Err(Error::new(ErrorKind::Busy, message));
         }
         clock.sleep(Duration::from_millis(2));
@@ -623,12 +602,11 @@ pub fn wait_for_lock(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> 
     Ok(())
 }
 
-/// Reads a file of the operator's, of `most` bytes at the most, wherever links lead.
-/// What is no regular file is never waited for.
+/// Reads a file of the operator of at most `max_bytes` bytes, following symlinks. It never waits
+/// for a FIFO or a device.
 ///
 /// # Errors
-/// What the system answered, that it is not a regular file, or
-/// [`io::ErrorKind::FileTooLarge`].
+/// A file that is not regular, or [`io::ErrorKind::FileTooLarge`].
 pub fn read_regular_file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     let file = OpenOptions::new()
@@ -638,35 +616,35 @@ pub fn read_regular_file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     check_regular_file(&file, "it is not a regular file")?;
     let mut bytes = Vec::new();
     file.take(max_bytes + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > max_bytes {
-        true => Err(too_large_error(max_bytes)),
-        false => Ok(bytes),
+    if bytes.len() as u64 > max_bytes {
+        return Err(too_large_error(max_bytes));
     }
+    Ok(bytes)
 }
 
-/// That a file has more than `most` bytes.
+/// Returns the error for a file of more than `max_bytes` bytes.
 pub fn too_large_error(max_bytes: u64) -> io::Error {
     let text = format!("it is larger than {max_bytes} bytes");
     io::Error::new(io::ErrorKind::FileTooLarge, text)
 }
 
-fn check_regular_file(file: &File, otherwise: &str) -> io::Result<()> {
-    match file.metadata()?.is_file() {
-        true => Ok(()),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, otherwise)),
+fn check_regular_file(file: &File, message: &str) -> io::Result<()> {
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
     }
+    Ok(())
 }
 
-/// Replaces `path` as a whole: new file beside it, synced, renamed over it,
-/// directory synced. For files that only we write.
+/// Replaces `path` atomically: writes a new file beside it, syncs it, renames it over `path` and
+/// syncs the directory. For files that only this program writes.
 ///
 /// # Errors
-/// What the system answered; the old file is untouched then.
+/// On failure before the last sync the old file is unchanged.
 pub fn replace_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(Error::new(
             ErrorKind::Host,
-            format!("{} is no file", path.display()),
+            format!("{} is not a file path", path.display()),
         ));
     };
     let directory = Arc::new(open_directory(parent, PathWalk::Openat2)?);
@@ -688,14 +666,14 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
     file.unsynced_directory().sync()
 }
 
-/// Removes files without a name of their own that runs killed long before `now` left
-/// in a directory that only we write. Spares the names that `named` returns, which is
-/// called after the directory was listed: a file that gets its name from then on is
-/// not removed, and one that has it already is named. Returns how many were removed.
+/// Removes files with random names that runs killed long before `now` have left in a directory that
+/// only this program writes, and returns how many. It spares the names that `find_named` returns.
+/// `find_named` is called after the listing: a file that is named later is not in the listing, and
+/// a file that is named already is among those names.
 ///
 /// # Errors
-/// What the system answered. A directory that does not exist has none, nor has one
-/// that only a link leads to: no run of ours ever got there.
+/// A directory that cannot be listed. A directory that does not exist, or that only a symlink leads
+/// to, holds no such files, because no run ever wrote there.
 pub fn remove_stale_files(
     path: &Path,
     now: SystemTime,
@@ -715,7 +693,7 @@ pub fn remove_stale_files(
     for name in stale {
         match fs::unlinkat(&directory, &name, AtFlags::empty()) {
             Ok(()) => removed += 1,
-            // Another run was quicker.
+            // Another run has removed it.
             Err(Errno::NOENT) => {}
             Err(errno) => Err(errno).with_path("remove", &path.join(name))?,
         }
@@ -723,7 +701,8 @@ pub fn remove_stale_files(
     Ok(removed)
 }
 
-/// The regular files under random names that were last changed long before `now`.
+/// Lists the regular files with random names that were last modified before `now` minus
+/// [`STALE_AGE`].
 fn list_stale_files(directory: &OwnedFd, path: &Path, now: SystemTime) -> Result<Vec<String>> {
     let limit = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| {
         now.saturating_sub(STALE_AGE).as_secs().min(i64::MAX as u64) as i64
@@ -737,7 +716,7 @@ fn list_stale_files(directory: &OwnedFd, path: &Path, now: SystemTime) -> Result
         };
         let stat = match fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => continue,
-            stat => stat.with_path("look at", &path.join(name))?,
+            stat => stat.with_path("stat", &path.join(name))?,
         };
         let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         if file && stat.st_mtime < limit {
@@ -747,16 +726,17 @@ fn list_stale_files(directory: &OwnedFd, path: &Path, now: SystemTime) -> Result
     Ok(stale)
 }
 
-/// Every random name that occurs in a text.
+/// Returns every random name that occurs in a text.
 pub fn find_random_names(text: &[u8]) -> HashSet<String> {
-    let windows = text.windows(RANDOM_NAME_PREFIX.len() + RANDOM_NAME_DIGITS);
-    let names = windows.filter(|window| window.starts_with(RANDOM_NAME_PREFIX.as_bytes()));
-    let names = names.filter_map(|window| str::from_utf8(window).ok());
-    let names = names.filter(|name| is_random_name(name));
-    names.map(str::to_string).collect()
+    text.windows(RANDOM_NAME_PREFIX.len() + RANDOM_NAME_DIGITS)
+        .filter(|window| window.starts_with(RANDOM_NAME_PREFIX.as_bytes()))
+        .filter_map(|window| str::from_utf8(window).ok())
+        .filter(|name| is_random_name(name))
+        .map(str::to_string)
+        .collect()
 }
 
-/// Whether [`new_random_name`] makes such names.
+/// Whether a name has the form of those that [`new_random_name`] returns.
 pub fn is_random_name(name: &str) -> bool {
     let digits = name.strip_prefix(RANDOM_NAME_PREFIX);
     digits.is_some_and(|digits| {
@@ -764,19 +744,18 @@ pub fn is_random_name(name: &str) -> bool {
     })
 }
 
-/// How old a file without a name of its own is when no run can be at work on it
-/// any more.
+/// The age from which a file with a random name is stale: no run works on one for that long.
 const STALE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What names begin with that nobody can guess, and how many digits follow.
+/// The prefix of random names, and how many hexadecimal digits follow it.
 const RANDOM_NAME_PREFIX: &str = ".shepherd-";
 const RANDOM_NAME_DIGITS: usize = 32;
 
-/// A dot name that nobody can guess and that does not end in `.md`, because
-/// agents watch and index such files.
+/// Returns an unguessable dot name. It does not end in `.md`, because agents watch and index such
+/// files.
 ///
 /// # Errors
-/// When the kernel has no random bytes.
+/// The kernel returns no random bytes.
 pub fn new_random_name() -> Result<String> {
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())

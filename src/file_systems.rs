@@ -1,13 +1,12 @@
 //! Calls to file systems that may hang.
 //!
-//! A call to a dead mount (NFS, FUSE, a frozen disk) waits in the kernel and cannot
-//! be taken back. So whoever must not wait with it has such calls made on another
-//! thread, which is left behind when it does not return within a limit. Until it
-//! does, every further call to that file system fails at once.
+//! A call to a dead mount (NFS, FUSE, a frozen disk) waits in the kernel and cannot be cancelled.
+//! Such calls therefore run on another thread, which the caller abandons when it does not return
+//! within a time limit. Until that thread returns, every further call to its file system fails at
+//! once.
 //!
-//! The file systems that the archive's path crosses are trusted: without them nothing
-//! can be recorded anyway. Calls to them are made directly, so a fleet on one disk
-//! starts no thread.
+//! The file systems that the archive's path crosses are trusted, because a run can record nothing
+//! without them. Calls to them are made directly, so a fleet on one disk starts no thread.
 
 pub mod ancestry;
 mod mounts;
@@ -29,14 +28,14 @@ use self::mounts::{DeviceNumber, MountTable, MountTableCache, crossed_file_syste
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often the limit fits into the time that a call may take in all: one that reports
-/// something now and then must end as well.
+/// The total time of a call, in multiples of the time limit between two reports: a call that keeps
+/// reporting must end as well.
 const MAX_LIMITS_PER_CALL: u32 = 4;
 
-/// Bytes a second that a file system moves at least, beyond that time.
+/// The slowest transfer, in bytes per second, that extends the total time of a call.
 const MIN_BYTES_PER_SECOND: u64 = 4096;
 
-/// How long a thread that has nothing to do stays for the next call.
+/// How long an idle thread waits for its next call before it ends.
 const IDLE_THREAD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The file systems of this machine.
@@ -45,20 +44,21 @@ pub struct FileSystems {
     archive_path: PathBuf,
     call_timeout: Duration,
     clock: Arc<dyn Clock>,
-    /// By the devices that a path crosses and the archive's does not.
+    /// By the devices that a path crosses and the archive's path does not.
     untrusted_by_devices: Mutex<HashMap<Vec<DeviceNumber>, Arc<FileSystem>>>,
     trusted_devices: Mutex<Option<Arc<TrustedDevices>>>,
 }
 
-/// The devices that the archive's path crosses, by a mount table.
+/// The devices that the archive's path crosses, and the mount table that they were read from.
 struct TrustedDevices {
     table: Arc<MountTable>,
     devices: BTreeMap<DeviceNumber, PathBuf>,
 }
 
 impl FileSystems {
-    /// Trusts the file systems of `archive`; a call to any other is given up when it
-    /// reports nothing for `limit`, or takes four times as long beside moving bytes.
+    /// Trusts the file systems of `archive`. A call to any other is abandoned when it reports
+    /// nothing for `limit`, or takes four times `limit` in addition to the time that its bytes may
+    /// take.
     pub fn new(archive: &Path, limit: Duration, clock: Arc<dyn Clock>) -> FileSystems {
         FileSystems {
             mount_table: MountTableCache::new(),
@@ -70,22 +70,23 @@ impl FileSystems {
         }
     }
 
-    /// The file system that a call about `path` may wait for; none where that is a
-    /// trusted one. Paths with the same answer wait for each other, others do not.
+    /// Returns the file system that a call about `path` may wait for, or None if it is trusted.
+    /// Paths with the same result wait for each other, others do not.
     pub fn find_untrusted(&self, path: &Path) -> Option<Arc<FileSystem>> {
         self.find_untrusted_in(&self.current_trusted_devices(), path)
     }
 
-    /// The same for each of these, by one look at the mount points.
+    /// Returns the result of [`FileSystems::find_untrusted`] for each path, from one read of the
+    /// mount table.
     pub fn find_untrusted_all<'p>(
         &self,
         paths: impl IntoIterator<Item = &'p PathBuf>,
     ) -> Vec<Option<Arc<FileSystem>>> {
         let trusted = self.current_trusted_devices();
-        let systems = paths
+        paths
             .into_iter()
-            .map(|path| self.find_untrusted_in(&trusted, path));
-        systems.collect()
+            .map(|path| self.find_untrusted_in(&trusted, path))
+            .collect()
     }
 
     fn find_untrusted_in(&self, trusted: &TrustedDevices, path: &Path) -> Option<Arc<FileSystem>> {
@@ -108,7 +109,7 @@ impl FileSystems {
         Some(Arc::clone(found))
     }
 
-    /// The devices that the archive's path crosses now.
+    /// Returns the devices that the archive's path crosses now.
     fn current_trusted_devices(&self) -> Arc<TrustedDevices> {
         let table = self.mount_table.current();
         let mut trusted = self
@@ -124,7 +125,7 @@ impl FileSystems {
         Arc::clone(trusted.insert(Arc::new(TrustedDevices { table, devices })))
     }
 
-    /// The mount points below a path without links.
+    /// Returns the mount points below a path without symlinks.
     pub fn mount_points_below(&self, path: &Path) -> Vec<PathBuf> {
         let table = self.mount_table.current();
         let below = table
@@ -133,9 +134,9 @@ impl FileSystems {
         below.cloned().collect()
     }
 
-    /// Looks at many paths, each file system's on a thread of its own, which `start`
-    /// begins. None for one of which nothing is known: its file system does not answer
-    /// within `patience`, or the look came to nothing.
+    /// Calls an inspection function for many paths, on one thread per file system; `start` makes
+    /// the function of a thread. The result of a path is None if its file system does not answer
+    /// within `timeout`, or if the function returned None.
     pub fn inspect_paths<T, L>(
         &self,
         paths: Vec<PathBuf>,
@@ -163,7 +164,7 @@ impl FileSystems {
                     }
                 }
             };
-            // One that does not answer tells nothing.
+            // The paths of one that cannot be called keep None.
             drop(system.start_call(inspect_group));
         }
         drop(sender);
@@ -183,10 +184,10 @@ impl FileSystems {
         }
     }
 
-    /// Makes a call about `path`, directly where its file system is trusted.
+    /// Makes a call about `path`, directly if its file system is trusted.
     ///
     /// # Errors
-    /// [`ErrorKind::Host`], naming the mount point, when the file system does not answer.
+    /// [`ErrorKind::Host`], naming the mount point, if the file system does not answer.
     pub fn call<T: Send + 'static>(
         &self,
         path: &Path,
@@ -199,11 +200,11 @@ impl FileSystems {
     }
 }
 
-/// Items by the file systems that they may wait for.
+/// Items, grouped by the file systems that they may wait for.
 pub struct GroupedByFileSystem<T> {
-    /// Those of trusted ones.
+    /// The items of all trusted file systems.
     pub trusted: Vec<T>,
-    /// Those of each other.
+    /// The items of each untrusted file system.
     pub untrusted: Vec<(Arc<FileSystem>, Vec<T>)>,
 }
 
@@ -217,7 +218,7 @@ impl<T> Default for GroupedByFileSystem<T> {
 }
 
 impl<T> GroupedByFileSystem<T> {
-    /// Adds an item of a file system; none is a trusted one.
+    /// Adds an item of a file system; None means a trusted one.
     pub fn add(&mut self, system: Option<Arc<FileSystem>>, item: T) {
         let Some(system) = system else {
             return self.trusted.push(item);
@@ -232,14 +233,14 @@ impl<T> GroupedByFileSystem<T> {
 
 type FileSystemJob = Box<dyn FnOnce() + Send>;
 
-/// A file system, or several that a path crosses one after the other, that may hang.
+/// A file system that may hang, or several that a path crosses one after the other.
 pub struct FileSystem {
     mount_points: Vec<PathBuf>,
     call_timeout: Duration,
     clock: Arc<dyn Clock>,
-    /// Takes a job only while a thread waits for one.
+    /// Accepts a job only while a thread waits for one.
     job_channel: (Sender<FileSystemJob>, Receiver<FileSystemJob>),
-    /// Calls that were given up and have not returned.
+    /// How many calls were abandoned and have not returned.
     abandoned_calls: Mutex<usize>,
 }
 
@@ -250,7 +251,7 @@ impl fmt::Debug for FileSystem {
 }
 
 impl FileSystem {
-    /// The file system mounted at these places.
+    /// Creates the handle of the file system that is mounted at these points.
     pub fn new(points: Vec<PathBuf>, limit: Duration, clock: Arc<dyn Clock>) -> FileSystem {
         FileSystem {
             mount_points: points,
@@ -261,7 +262,7 @@ impl FileSystem {
         }
     }
 
-    /// Where it is mounted, for people.
+    /// Returns its mount points, for display.
     pub fn display_mount_points(&self) -> String {
         let points = self
             .mount_points
@@ -270,28 +271,28 @@ impl FileSystem {
         points.collect::<Vec<_>>().join(" and ")
     }
 
-    /// Makes a call on another thread and waits for what it returns.
+    /// Makes a call on another thread and waits for its result.
     ///
     /// # Errors
-    /// [`ErrorKind::Host`], naming the mount point, when it does not return within the
-    /// limit, when an earlier call still has not, or when no thread can be started.
+    /// [`ErrorKind::Host`], naming the mount point, if it does not return within the limit, if an
+    /// earlier call has not returned yet, or if no thread can be started.
     pub fn call<T: Send + 'static>(
         self: &Arc<Self>,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {
         let (reply, answer) = bounded(1);
         let call = self.start_call(move || {
-            // Nobody waits for a call that was given up.
+            // The receiver of an abandoned call is gone.
             let _ = reply.send(job());
         })?;
         call.receive(&answer)
     }
 
-    /// Begins a call that reports through channels of the caller's own; what comes
-    /// from it is awaited with [`FileSystemCall::receive`].
+    /// Starts a call that reports through channels of the caller; [`FileSystemCall::receive`] waits
+    /// for its reports.
     ///
     /// # Errors
-    /// As [`FileSystem::call`], of earlier calls.
+    /// As [`FileSystem::call`], except that it does not wait for this call.
     pub fn start_call(
         self: &Arc<Self>,
         job: impl FnOnce() + Send + 'static,
@@ -316,19 +317,19 @@ impl FileSystem {
         })
     }
 
-    /// Drops `value` on a thread that may wait: closing a file can hang as well. Where no
-    /// thread can be started the value stays until the process ends.
+    /// Drops `value` on another thread, because closing a file can hang as well. If no thread can
+    /// be started, the value is leaked.
     pub fn drop_on_thread<T: Send + 'static>(&self, value: T) {
-        // Threads that cannot be started drop their job, and what it owns.
+        // A thread that cannot be started drops its job here, with everything that it owns.
         let value = ManuallyDrop::new(value);
         let _ = self.run_on_thread(Box::new(move || drop(ManuallyDrop::into_inner(value))));
     }
 
-    /// Gives a job to a thread that waits for one, or to a new one.
+    /// Hands a job to an idle thread, or to a new one.
     ///
     /// # Errors
-    /// When no thread can be started. The caller must not do the job itself: it may hang,
-    /// and it may wait for the caller.
+    /// No thread can be started. The caller must not run the job itself: it may hang, and it may
+    /// wait for the caller.
     fn run_on_thread(&self, job: FileSystemJob) -> Result<()> {
         let Err(refused) = self.job_channel.0.try_send(job) else {
             return Ok(());
@@ -366,13 +367,12 @@ impl FileSystem {
             "the file system at {} does not answer within {limit} s",
             self.display_mount_points()
         );
-        Error::new(ErrorKind::Host, message).with_hint(
-            "see whether its server or disk is up; `local_timeout` is how long a call may take",
-        )
+        Error::new(ErrorKind::Host, message)
+            .with_hint("check its server or disk; `local_timeout` sets how long a call may take")
     }
 }
 
-/// How far a call has come.
+/// The state of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CallProgress {
     Running,
@@ -380,30 +380,30 @@ enum CallProgress {
     Returned,
 }
 
-/// A call that was begun.
+/// A call that was started.
 pub struct FileSystemCall {
     file_system: Arc<FileSystem>,
     state: Arc<Mutex<CallProgress>>,
     started: Instant,
-    /// Moved between the threads so far.
+    /// The bytes that the call has moved so far.
     moved_bytes: AtomicU64,
 }
 
 impl FileSystemCall {
-    /// Waits for the next thing that the call reports.
+    /// Waits for the next report of the call.
     ///
     /// # Errors
-    /// When nothing comes within the limit; the call is given up then.
+    /// No report within the limit; the call is abandoned.
     pub fn receive<T>(&self, channel: &Receiver<T>) -> Result<T> {
         self.check_received(channel.recv_timeout(self.report_timeout()))
     }
 
-    /// Takes note of bytes that the call moved: it may take longer for them.
+    /// Adds bytes that the call has moved, which extend its total time.
     pub fn add_moved_bytes(&self, count: usize) {
         self.moved_bytes.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// How long the next report may take.
+    /// Returns how long the next report may take.
     fn report_timeout(&self) -> Duration {
         let FileSystem {
             call_timeout: limit,
@@ -416,19 +416,22 @@ impl FileSystemCall {
         end.saturating_duration_since(clock.instant()).min(*limit)
     }
 
-    /// Hands something to the call, which has to take it within the limit.
+    /// Sends a value to the call, which must receive it within the limit.
     ///
     /// # Errors
     /// As [`FileSystemCall::receive`].
     pub fn send<T>(&self, channel: &Sender<T>, value: T) -> Result<()> {
         let sent = channel.send_timeout(value, self.report_timeout());
-        self.check_received(sent.map_err(|error| match error.is_timeout() {
-            true => RecvTimeoutError::Timeout,
-            false => RecvTimeoutError::Disconnected,
+        self.check_received(sent.map_err(|error| {
+            if error.is_timeout() {
+                RecvTimeoutError::Timeout
+            } else {
+                RecvTimeoutError::Disconnected
+            }
         }))
     }
 
-    /// Whether the call was given up and has not returned yet.
+    /// Whether the call was abandoned and has not returned yet.
     pub fn is_abandoned(&self) -> bool {
         *self.state() == CallProgress::Abandoned
     }
@@ -455,7 +458,7 @@ impl FileSystemCall {
     }
 }
 
-/// Takes note that a call returned, however it did.
+/// Marks a call as returned when dropped, also after a panic.
 struct ReturnGuard {
     file_system: Arc<FileSystem>,
     state: Arc<Mutex<CallProgress>>,
@@ -506,7 +509,7 @@ mod tests {
         assert!(error.message().contains("/mnt/far"), "{error}");
         let untouched = system.call(|| panic!("a call was made to a hung file system"));
         assert_eq!(untouched.unwrap_err().kind(), ErrorKind::Host);
-        // It answers again.
+        // The file system answers again.
         drop(release);
         returned.recv().unwrap();
         while *system.lock_abandoned_calls() > 0 {
@@ -531,7 +534,7 @@ mod tests {
             .start_call(move || while give.send(1_u8).is_ok() {})
             .unwrap();
         let received = (0..1000).take_while(|_| call.receive(&drops).is_ok());
-        // Each look at the clock lets a quarter of a minute pass.
+        // Each read of the clock advances it by 15 seconds.
         assert!(received.count() < 20);
         assert!(call.is_abandoned());
     }

@@ -1,6 +1,6 @@
-//! Kernel calls that no safe crate wraps: file leases, open-file-description
-//! locks, sync_file_range, what happens between fork and exec, and signal masks. The
-//! only unsafe code of this crate.
+//! Kernel calls that no safe crate wraps: file leases, open-file-description locks,
+//! sync_file_range, calls between fork and exec, and signal masks. The only unsafe code of this
+//! crate.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -9,40 +9,38 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// What a file lease request came to.
+/// The outcome of a file lease request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseOutcome {
-    /// Nobody has the file open for writing, and nobody can open it so while
-    /// the lease is held.
+    /// No process has the file open for writing, and no process can open it for writing while the
+    /// lease is held.
     Granted,
-    /// Somebody has it open for writing, or maps it so.
+    /// A process has it open or mapped for writing.
     OpenElsewhere,
-    /// This process may not take leases here (another owner and no
-    /// `CAP_LEASE`, or a file system without them).
+    /// This process may not take leases on the file (another owner and no `CAP_LEASE`, or a file
+    /// system without leases).
     Unavailable,
 }
 
-/// Chooses the signal of a descriptor (`asm-generic/fcntl.h`); the libc crate
-/// lacks it.
+/// Sets the signal of a descriptor (`asm-generic/fcntl.h`); the libc crate lacks it.
 const F_SETSIG: libc::c_int = 10;
 
-/// Takes a read lease on a file that was opened read-only (fcntl(2),
-/// `F_SETLEASE`). Whoever then opens it for writing waits until the lease goes.
+/// Takes a read lease on a file that was opened read-only (fcntl(2), `F_SETLEASE`). A process that
+/// then opens it for writing waits until the lease is released.
 pub fn take_read_lease(file: BorrowedFd<'_>) -> LeaseOutcome {
     request_lease(file, libc::F_RDLCK)
 }
 
-/// Takes a write lease on a file that was opened for writing. It is granted when
-/// nobody else has the file open at all, and whoever then opens it waits until
-/// the lease goes.
+/// Takes a write lease on a file that was opened for writing. It is granted if no other process has
+/// the file open at all; a process that then opens the file waits until the lease is released.
 pub fn take_write_lease(file: BorrowedFd<'_>) -> LeaseOutcome {
     request_lease(file, libc::F_WRLCK)
 }
 
 fn request_lease(file: BorrowedFd<'_>, kind: libc::c_int) -> LeaseOutcome {
-    // The kernel tells the holder of a lease that somebody waits, by SIGIO,
-    // whose default is to end the process. SIGURG is ignored by default; whether
-    // somebody waits is asked with `lease_is_whole`.
+    // The kernel signals the holder of a lease that another process waits for it, by SIGIO, whose
+    // default action ends the process. SIGURG is ignored by default; `is_read_lease_unbroken` asks
+    // whether a process waits.
     // SAFETY: F_SETSIG and F_SETLEASE take an int and touch no memory of ours.
     let result = unsafe {
         match libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) {
@@ -59,13 +57,13 @@ fn request_lease(file: BorrowedFd<'_>, kind: libc::c_int) -> LeaseOutcome {
     }
 }
 
-/// Whether a lease that was granted is still whole, that is, whether nobody
-/// waits for it to go (fcntl(2), `F_GETLEASE`).
+/// Whether a granted read lease is unbroken, that is, no process waits for its release (fcntl(2),
+/// `F_GETLEASE`).
 pub fn is_read_lease_unbroken(file: BorrowedFd<'_>) -> bool {
     get_lease(file) == libc::F_RDLCK
 }
 
-/// The same of a lease that [`take_write_lease`] was granted.
+/// Whether a lease that [`take_write_lease`] was granted is unbroken.
 pub fn is_write_lease_unbroken(file: BorrowedFd<'_>) -> bool {
     get_lease(file) == libc::F_WRLCK
 }
@@ -75,16 +73,16 @@ fn get_lease(file: BorrowedFd<'_>) -> libc::c_int {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) }
 }
 
-/// Gives a lease back; whoever waited may open the file now.
+/// Releases a lease; the opens that waited for it continue.
 pub fn release_lease(file: BorrowedFd<'_>) {
-    // SAFETY: as in `take_lease`. It cannot fail for a lease we hold, and for
-    // one that the kernel took away there is nothing left to do.
+    // SAFETY: as in `request_lease`. It cannot fail for a held lease, and a lease that the kernel
+    // has revoked needs no release.
     unsafe {
         libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK);
     }
 }
 
-/// Every byte of a file, also those it does not have yet.
+/// Every byte of a file, including those beyond its end.
 const ALL_BYTES: Range<u64> = 0..0;
 
 fn lock_request(kind: libc::c_int, bytes: &Range<u64>) -> libc::flock {
@@ -92,23 +90,20 @@ fn lock_request(kind: libc::c_int, bytes: &Range<u64>) -> libc::flock {
         l_type: kind as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
         l_start: bytes.start as libc::off_t,
-        // None is all that follow.
+        // 0 means all bytes from the start on.
         l_len: bytes.end.saturating_sub(bytes.start) as libc::off_t,
         l_pid: 0,
     }
 }
 
-/// Takes an exclusive lock that belongs to this open file (fcntl(2),
-/// `F_OFD_SETLK`) and goes when its last descriptor is closed, however the
-/// process ends. False when somebody else holds one.
-///
-/// # Errors
-/// Whatever else the kernel answers.
+/// Takes an exclusive lock that belongs to this open file description (fcntl(2), `F_OFD_SETLK`).
+/// Closing its last descriptor releases it, however the process ends. Returns false if another open
+/// file holds a lock.
 pub fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
     try_lock_bytes(file, ALL_BYTES)
 }
 
-/// The same for some bytes, which need not exist.
+/// Locks a byte range, which need not exist, as [`try_lock`] does the whole file.
 ///
 /// # Errors
 /// As [`try_lock`].
@@ -124,14 +119,13 @@ pub fn try_lock_bytes(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<boo
     }
 }
 
-/// Gives all locks of this open file back now: a process that this one is just
-/// starting has copies of its descriptors for an instant, which would keep them
-/// until then.
+/// Releases all locks of this open file at once. Closing it would not be enough: a child process
+/// that is just being started has copies of the descriptors until its exec, which keep the locks.
 pub fn unlock(file: BorrowedFd<'_>) {
     unlock_bytes(file, ALL_BYTES);
 }
 
-/// Gives the locks on some bytes back.
+/// Releases the locks on a byte range.
 pub fn unlock_bytes(file: BorrowedFd<'_>, bytes: Range<u64>) {
     set_lock(file, libc::F_UNLCK, &bytes);
 }
@@ -142,28 +136,22 @@ fn set_lock(file: BorrowedFd<'_>, kind: libc::c_int, bytes: &Range<u64>) -> libc
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) }
 }
 
-/// A lock that an open file other than ours holds.
+/// A lock that another open file holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockConflict {
-    /// Who holds it needs no right to write the file.
+    /// Its holder needs no write permission for the file.
     Shared,
-    /// Who holds it may write the file.
+    /// Its holder may write the file.
     Exclusive,
 }
 
-/// The lock that keeps `try_lock` from taking the whole file; takes none itself, so
-/// that looking never makes anybody else fail (`F_OFD_GETLK`).
-///
-/// # Errors
-/// Whatever the kernel answers.
+/// Returns the lock that would make `try_lock` fail (`F_OFD_GETLK`). It takes no lock itself, so
+/// the query never makes another process fail.
 pub fn lock_conflict(file: BorrowedFd<'_>) -> io::Result<Option<LockConflict>> {
     byte_lock_conflict(file, ALL_BYTES)
 }
 
-/// The same for some bytes.
-///
-/// # Errors
-/// Whatever the kernel answers.
+/// Returns the lock that would make [`try_lock_bytes`] fail.
 pub fn byte_lock_conflict(
     file: BorrowedFd<'_>,
     bytes: Range<u64>,
@@ -176,10 +164,7 @@ pub fn byte_lock_conflict(
     })
 }
 
-/// The first byte of such a lock.
-///
-/// # Errors
-/// Whatever the kernel answers.
+/// Returns the first byte of the lock that would make [`try_lock_bytes`] fail.
 #[cfg(test)]
 pub fn first_conflict_offset(file: BorrowedFd<'_>, bytes: Range<u64>) -> io::Result<Option<u64>> {
     let lock = query_lock(file, &bytes)?;
@@ -197,8 +182,8 @@ fn query_lock(file: BorrowedFd<'_>, bytes: &Range<u64>) -> io::Result<libc::floc
     }
 }
 
-/// Lets the disk begin with what was written to a file, so that a sync later has
-/// less to wait for. A hint: what comes of it is told by that sync.
+/// Starts the writeback of a file, so that a later sync has less to wait for. A hint: that sync
+/// reports the errors.
 pub fn start_writeback(file: BorrowedFd<'_>) {
     // SAFETY: it takes numbers only.
     unsafe {
@@ -206,12 +191,12 @@ pub fn start_writeback(file: BorrowedFd<'_>) {
     }
 }
 
-/// Waits until the content of a file is written, and tells whether writing it has
-/// failed since it was opened (sync_file_range(2)). It asks for no journal and
-/// no cache to be emptied: that is what a sync before it was for.
+/// Waits until the content of a file is written, and returns an error if writing it has failed
+/// since it was opened (sync_file_range(2)). It commits no journal and flushes no cache: an earlier
+/// syncfs has done so.
 ///
 /// # Errors
-/// That writing failed.
+/// A write that failed.
 pub fn wait_for_writeback(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
     const FLAGS: libc::c_uint = libc::SYNC_FILE_RANGE_WAIT_BEFORE
         | libc::SYNC_FILE_RANGE_WRITE
@@ -226,20 +211,20 @@ pub fn wait_for_writeback(file: BorrowedFd<'_>) -> rustix::io::Result<()> {
     }
 }
 
-/// Gives a process that is about to be started a session of its own (setsid(2)):
-/// it has no terminal then, and no key pressed at ours ends it.
+/// Makes the child process of `command` the leader of a new session (setsid(2)), so that it has no
+/// controlling terminal and no key pressed at this program's terminal ends it.
 pub fn start_in_own_session(command: &mut Command) {
     let begin = || rustix::process::setsid().map(drop).map_err(io::Error::from);
-    // SAFETY: between fork and exec it makes one system call and touches no
-    // memory that another thread could hold.
+    // SAFETY: between fork and exec it makes one system call and touches no memory that another
+    // thread could hold.
     unsafe {
         command.pre_exec(begin);
     }
 }
 
-/// Makes a process that is about to be started the foreground of the terminal that
-/// is its standard input, in a group of its own: what keys send goes to it, and
-/// not to us.
+/// Puts the child process of `command` into a process group of its own and makes that group the
+/// foreground of the terminal on its standard input, so that key signals go to the child and not to
+/// this process.
 pub fn start_in_foreground(command: &mut Command) {
     let begin = || {
         rustix::process::setpgid(None, None)?;
@@ -252,11 +237,8 @@ pub fn start_in_foreground(command: &mut Command) {
     }
 }
 
-/// Makes a group of processes the foreground of a terminal. Whoever is not in the
-/// foreground may do that, too: the signal that would stop it is held back.
-///
-/// # Errors
-/// Whatever the kernel answers.
+/// Makes a process group the foreground of a terminal. The caller may be in the background:
+/// SIGTTOU, which would stop it, is blocked during the call.
 pub fn set_terminal_foreground(
     terminal: BorrowedFd<'_>,
     group: rustix::process::Pid,

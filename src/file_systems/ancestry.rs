@@ -1,11 +1,11 @@
-//! Where directories really are, whatever paths lead to them: without links, by device
-//! and inode up to the root, and by the place on their file system, which all its mounts
-//! share.
+//! The ancestry of directories, independent of how their paths are written: symlinks resolved,
+//! device and inode of each directory up to the root, and the position on the file system, which
+//! all mounts of it share.
 //!
-//! A link that belongs neither to root nor to us is not followed. Agents can plant such
-//! links, and nothing that an agent plants may look like a fault of the configuration.
-//! Nor is one that leads to another file system, which may hang. Paths through links are
-//! refused wherever something is changed.
+//! A symlink that belongs neither to root nor to the current user is not followed: agents can
+//! create such links, and nothing that an agent creates may look like an error of the
+//! configuration. A symlink to another file system is not followed either, because that one may
+//! hang. Operations that change files refuse paths through symlinks.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,24 +18,24 @@ use std::time::Duration;
 use super::FileSystems;
 use super::mounts::{Mount, MountTable, crossed_file_systems};
 
-/// How many links a path may lead through.
+/// The largest number of symlinks in a path.
 const MAX_LINKS: usize = 40;
 
 /// Device and inode.
 type DirectoryId = (u64, u64);
 
-/// Where a directory is.
+/// The position of a directory in the tree of directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ancestry {
-    /// Its path without links.
+    /// Its path with symlinks resolved.
     pub path: PathBuf,
-    /// From the directory up to the root; those that exist.
+    /// The existing directories from this one up to the root.
     directory_ids: Vec<DirectoryId>,
     exists: bool,
     mount_location: Option<Arc<MountLocation>>,
 }
 
-/// A mount, and where it is.
+/// A mount and its mount point.
 #[derive(Debug, PartialEq, Eq)]
 struct MountLocation {
     mount_point: PathBuf,
@@ -43,12 +43,12 @@ struct MountLocation {
 }
 
 impl Ancestry {
-    /// Device and inode, if it exists.
+    /// Returns its device and inode, if it exists.
     fn directory_id(&self) -> Option<DirectoryId> {
         self.directory_ids.first().copied().filter(|_| self.exists)
     }
 
-    /// Whether this is the other directory, or inside it.
+    /// Whether this is `other` or a directory inside it.
     pub fn is_within(&self, other: &Ancestry) -> bool {
         self.path.starts_with(&other.path)
             || other
@@ -57,7 +57,8 @@ impl Ancestry {
             || self.is_within_on_file_system(other)
     }
 
-    /// The same by their places, where they are on different mounts of one file system.
+    /// Whether this is within `other` by their positions on the file system, for different mounts
+    /// of one file system.
     fn is_within_on_file_system(&self, other: &Ancestry) -> bool {
         let (Some(here), Some(there)) = (&self.mount_location, &other.mount_location) else {
             return false;
@@ -75,17 +76,17 @@ impl Ancestry {
     }
 }
 
-/// A directory, or what else stands at a path.
+/// The object at a path, usually a directory.
 struct DirectoryNode {
     path: PathBuf,
-    /// None where nothing stands.
+    /// None if the path does not exist.
     id: Option<DirectoryId>,
     parent: Option<Rc<DirectoryNode>>,
-    /// What it is on.
+    /// The mount that it is on.
     mount_location: Option<Arc<MountLocation>>,
 }
 
-/// Finds out where paths lead, and looks at nothing twice.
+/// Resolves paths, and caches each step.
 struct AncestryResolver {
     table: Arc<MountTable>,
     nodes: HashMap<PathBuf, Option<Rc<DirectoryNode>>>,
@@ -99,7 +100,7 @@ impl AncestryResolver {
         }
     }
 
-    /// Where a path leads; none where that is not known.
+    /// Returns the ancestry of the directory at a path; None if it cannot be resolved.
     fn resolve_ancestry(&mut self, path: &Path) -> Option<Ancestry> {
         let node = self.cached_node(path, MAX_LINKS)?;
         let mut ids = Vec::new();
@@ -141,7 +142,7 @@ impl AncestryResolver {
             _ => return Some(parent),
         };
         let path = parent.path.join(name);
-        // Where nothing stands, nothing stands in it.
+        // A directory that does not exist has no entries.
         let found = parent.id.and_then(|_| fs::symlink_metadata(&path).ok());
         if let Some(link) = found.as_ref().filter(|found| found.is_symlink()) {
             let ours = rustix::process::geteuid().as_raw();
@@ -150,7 +151,7 @@ impl AncestryResolver {
             }
             let target = fs::read_link(&path).ok()?;
             let target = parent.path.join(target);
-            // The call is bounded for the file systems that the path itself crosses.
+            // The caller's time limit covers only the file systems that the path itself crosses.
             let crossed = |path: &Path| crossed_file_systems(&self.table, path).into_keys();
             let (here, mut there) = (crossed(&path).collect::<Vec<_>>(), crossed(&target));
             if there.any(|device| !here.contains(&device)) {
@@ -182,7 +183,7 @@ fn id(meta: &fs::Metadata) -> DirectoryId {
     (meta.dev(), meta.ino())
 }
 
-/// Where directories are. None for one of which that is not known within `patience`.
+/// Resolves the ancestries of directories; None for each that is not resolved within `timeout`.
 pub fn resolve_ancestries(
     systems: &FileSystems,
     paths: Vec<PathBuf>,

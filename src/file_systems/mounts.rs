@@ -1,6 +1,5 @@
-//! The mount table of this process: `/proc/self/mountinfo` (proc_pid_mountinfo(5)),
-//! read again when the kernel says that it changed. Reading it asks no file system,
-//! so it answers also while one hangs.
+//! The mount table of this process, from `/proc/self/mountinfo` (proc_pid_mountinfo(5)), read again
+//! when the kernel reports a change. Reading it calls no file system, so it works while one hangs.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsString;
@@ -12,34 +11,34 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The number of a file system, as the kernel writes it: `MAJOR:MINOR`.
+/// The device number of a file system, as the kernel writes it: `MAJOR:MINOR`.
 pub type DeviceNumber = String;
 
-/// What is mounted at a place.
+/// A mounted file system, without its mount point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// The file system.
     pub device: DeviceNumber,
-    /// The directory of it that is seen at the mount point.
+    /// The directory of the file system that is visible at the mount point.
     pub root: PathBuf,
 }
 
-/// What is mounted where.
+/// The mounts by mount point.
 pub type MountTable = HashMap<PathBuf, Mount>;
 
-/// The mount table, kept up to date.
+/// A cache of the mount table.
 pub struct MountTableCache {
     state: Mutex<MountState>,
 }
 
 struct MountState {
-    /// None where there is no `/proc`.
+    /// None if there is no `/proc`.
     file: Option<File>,
     table: Option<Arc<MountTable>>,
 }
 
 impl MountTableCache {
-    /// The table of this process; nothing is read yet.
+    /// Opens the table of this process without reading it.
     pub fn new() -> MountTableCache {
         MountTableCache {
             state: Mutex::new(MountState {
@@ -49,7 +48,7 @@ impl MountTableCache {
         }
     }
 
-    /// The table as it is now; empty where it cannot be read.
+    /// Returns the current table; empty if it cannot be read.
     pub fn current(&self) -> Arc<MountTable> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let MountState { file, table } = &mut *state;
@@ -59,7 +58,7 @@ impl MountTableCache {
         }
         let mut text = Vec::new();
         if let Some(file) = file {
-            // A table that was read in part is better than none.
+            // A partly read table is better than none.
             let _ = file.seek(SeekFrom::Start(0));
             let _ = file.read_to_end(&mut text);
         }
@@ -67,7 +66,7 @@ impl MountTableCache {
     }
 }
 
-/// Whether the kernel changed the table since it was read (proc_pid_mounts(5)).
+/// Whether the kernel has changed the table since it was read (proc_pid_mounts(5)).
 fn has_changed(file: &File) -> bool {
     let mut polled = [PollFd::new(file, PollFlags::PRI)];
     let now = Timespec {
@@ -77,7 +76,7 @@ fn has_changed(file: &File) -> bool {
     poll(&mut polled, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Reads the table. What is mounted over another comes later and hides it.
+/// Parses the table. A mount over another one comes later and replaces it.
 fn parse_mount_table(text: &[u8]) -> MountTable {
     let lines = text.split(|byte| *byte == b'\n');
     let mount = |line: &[u8]| {
@@ -93,7 +92,7 @@ fn decode_path(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(unescape_octal(field)))
 }
 
-/// Decodes `\040` and the like: three octal digits for what separates fields.
+/// Decodes `\040` and the like: three octal digits for characters that separate fields.
 fn unescape_octal(field: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -112,9 +111,8 @@ fn unescape_octal(field: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// The file systems that a path crosses from the root, by device, each with its
-/// outermost mount point. The path must be free of links, as the paths of memories
-/// are.
+/// Returns the file systems that a path crosses from the root, by device, each with its outermost
+/// mount point. The path must have no symlinks; the paths of memories have none.
 pub fn crossed_file_systems(table: &MountTable, path: &Path) -> BTreeMap<DeviceNumber, PathBuf> {
     let mut found = BTreeMap::new();
     let mut outermost: Vec<&Path> = path.ancestors().collect();

@@ -75,9 +75,6 @@ pub struct ScannedLine {
 
 impl LedgerScan {
     /// Reads on from a place that was reached before.
-    ///
-    /// # Errors
-    /// What the system answered.
     pub fn new(file: File, path: &Path, at: LedgerPosition) -> Result<LedgerScan> {
         let mut file = BufReader::with_capacity(128 * 1024, file);
         file.seek(SeekFrom::Start(at.offset))
@@ -94,17 +91,11 @@ impl LedgerScan {
     }
 
     /// Reads the ledger at `path` from its beginning; none where there is none.
-    ///
-    /// # Errors
-    /// What the system answered.
     pub fn open(path: &Path) -> Result<Option<LedgerScan>> {
         LedgerScan::open_at(path, LedgerPosition::default())
     }
 
     /// The same from a place on that was reached before.
-    ///
-    /// # Errors
-    /// What the system answered.
     pub fn open_at(path: &Path, at: LedgerPosition) -> Result<Option<LedgerScan>> {
         match durable::open_own_file(path, OpenOptions::new().read(true)) {
             Ok(file) => LedgerScan::new(file, path, at).map(Some),
@@ -120,9 +111,6 @@ impl LedgerScan {
 
     /// How many bytes follow. At the end of the scan they are of a record that is being
     /// written, or what a crash left of some.
-    ///
-    /// # Errors
-    /// What the system answered.
     pub fn trailing_bytes(&self) -> Result<u64> {
         let meta = self
             .file
@@ -155,9 +143,6 @@ impl LedgerScan {
 
     /// The next line, whatever is wrong with it; what follows is measured
     /// against it.
-    ///
-    /// # Errors
-    /// What the system answered.
     pub fn next_line(&mut self) -> Result<Option<ScannedLine>> {
         if self.is_finished {
             return Ok(None);
