@@ -303,7 +303,7 @@ impl SyncBatch {
             .extend(changed.map(|unsynced| (owner, unsynced)));
     }
 
-    /// Syncs all changes, and returns the agents' numbers whose sync failed, with the error.
+    /// Syncs all changes, and returns the numbers of the agents whose sync failed, with the errors.
     pub fn sync(self) -> Vec<(usize, Error)> {
         let mut groups = GroupedByFileSystem::default();
         for (owner, unsynced) in self.changes {
@@ -334,8 +334,8 @@ struct PendingSync {
     unsynced: UnsyncedObject,
 }
 
-/// Syncs files and directories, many on one file system in one call, and returns the agents'
-/// numbers whose sync failed, with the error.
+/// Syncs files and directories, many on one file system in one call, and returns the numbers of the
+/// agents whose sync failed, with the errors.
 fn sync_grouped(all: Vec<OwnedChange>) -> Vec<(usize, Error)> {
     let (mut wanted, mut failed) = (Vec::with_capacity(all.len()), Vec::new());
     for (owner, unsynced) in all {

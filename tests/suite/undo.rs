@@ -403,7 +403,7 @@ fn failed_read_back_is_an_error_but_undoable() {
     });
     let ran = world.reset_with_engine(&world.engine_with_transport(transport));
     assert_eq!(ran.assert_outcome(Outcome::Ok).kind, Some(ErrorKind::Host));
-    assert!(ran.note().contains("reading back failed"), "{}", ran.note());
+    assert!(ran.note().contains("not verified"), "{}", ran.note());
     world.undo("scout", UndoMode::Refuse).assert_ok();
     assert!(world.read_memory("scout").ends_with(b"---\n- old\n"));
 }

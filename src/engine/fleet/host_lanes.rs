@@ -1,6 +1,6 @@
-//! The watch of hosts. Each has a lane of its own, in which it is connected to,
-//! waited for and tried again: whatever a host does or does not do, it keeps no
-//! other waiting. A look at a host is one batch over all its agents.
+//! The observation of hosts. Each host has a lane, a thread that connects to it, waits for it and
+//! retries, so that a slow host delays no other. A poll of a host is one batch over all its due
+//! agents.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,34 +15,34 @@ use crate::config::{MemoryLocation, SshHost};
 use crate::engine::{Engine, HostStatus, Observation};
 use crate::transport::{ConnectionStatus, Reachability, Transport};
 
-/// How many lanes there are; with more hosts than that some share one.
+/// The most lanes; with more hosts some share a lane.
 const MAX_HOST_LANES: usize = 128;
 
-/// From how many hosts memories are read at the same time. Asking what changed is
-/// no reading.
+/// From how many hosts memories are read at the same time. Probing for changes does not count as
+/// reading.
 const MAX_PARALLEL_HOST_READS: usize = 16;
 
-/// How often a host is looked at, at most, because something changed here: a
-/// baseline, a lock, the ledger.
+/// The shortest time between two polls of a host that local changes cause: of a baseline, a lock,
+/// the ledger.
 const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What a lane is asked for.
+/// A request to poll agents, sent to a lane.
 struct PollRequest {
     agents: Vec<String>,
-    /// By the operator: also a host that is left alone for a while is tried.
+    /// Requested by the operator: the lane connects even during a retry delay.
     is_forced: bool,
 }
 
-/// The lanes of all hosts. They end when this is dropped.
+/// The lanes of all hosts. Dropping this ends them.
 pub(super) struct HostLanes {
     lanes: Vec<Sender<PollRequest>>,
-    /// Which lane an agent's host has.
+    /// The lane of each agent's host.
     lane_by_agent: HashMap<String, usize>,
     jobs: Arc<JobCounter>,
 }
 
 impl HostLanes {
-    /// Starts a lane for each host. Nobody is looked at before it is asked for.
+    /// Starts the lanes. No agent is polled before a request.
     pub(super) fn start(
         engine: &Arc<Engine>,
         events: &Sender<FleetEvent>,
@@ -59,7 +59,7 @@ impl HostLanes {
         }
         let (give, take) = bounded(MAX_PARALLEL_HOST_READS);
         for _ in 0..MAX_PARALLEL_HOST_READS {
-            // There is room for exactly these.
+            // The channel has room for exactly these.
             let _ = give.send(());
         }
         let start = |rounds| {
@@ -86,8 +86,7 @@ impl HostLanes {
         self.lane_by_agent.contains_key(agent)
     }
 
-    /// These agents should be looked at soon; others than those on hosts are left
-    /// out.
+    /// Requests a poll of these agents soon; local agents among them are ignored.
     pub(super) fn request_poll(&self, agents: Vec<String>, at_once: bool) {
         let mut asks: HashMap<usize, Vec<String>> = HashMap::new();
         for agent in agents {
@@ -110,16 +109,16 @@ impl HostLanes {
     }
 }
 
-/// The agents of one host, and when each should be looked at again.
+/// The agents of one host, and when each is due for a poll.
 struct PollSchedule {
     host: SshHost,
     poll_intervals: Vec<(String, Duration)>,
     due_polls: HashMap<String, Instant>,
-    /// It is not looked at earlier because something changed here.
+    /// The earliest time of a poll that a local change causes.
     not_before: Option<Instant>,
-    /// The operator asked for it.
+    /// Whether the operator requested the poll.
     is_forced: bool,
-    /// What was told of the host last.
+    /// The status that was last reported.
     reported_status: HostStatus,
 }
 
@@ -142,12 +141,12 @@ impl PollSchedule {
         }
     }
 
-    /// When it should be looked at next.
+    /// Returns the time of the next poll.
     fn next_due(&self) -> Option<Instant> {
         self.due_polls.values().min().copied()
     }
 
-    /// Some of its agents are wanted.
+    /// Adds the host's agents of a request to the due polls.
     fn apply_request(&mut self, request: &PollRequest, now: Instant) {
         let at = match (request.is_forced, self.not_before) {
             (false, Some(rested)) => rested.max(now),
@@ -169,7 +168,7 @@ impl PollSchedule {
             .collect()
     }
 
-    /// Those whose time has come.
+    /// Returns the agents that are due at `now`.
     fn due_agents(&self, now: Instant) -> Vec<String> {
         let ready =
             |name: &&(String, Duration)| self.due_polls.get(&name.0).is_some_and(|at| *at <= now);
@@ -177,7 +176,7 @@ impl PollSchedule {
         ready.map(|(name, _)| name.clone()).collect()
     }
 
-    /// These were looked at, from `began` to `now`.
+    /// Schedules the next polls after a poll of `names` from `began` to `now`.
     fn record_poll(
         &mut self,
         names: &[String],
@@ -187,15 +186,15 @@ impl PollSchedule {
     ) {
         self.not_before = Some(now + MIN_POLL_INTERVAL);
         if connection.is_blocked {
-            // Until the operator wants it.
+            // Blocked until the operator requests a poll.
             self.due_polls.clear();
             return;
         }
-        // What comes of a question is told; till then there is nothing to be seen.
+        // The answer to a prompt causes a poll; until then polling is useless.
         if connection.reachability.is_failure() && connection.pending_prompt.is_none() {
-            // Nobody on it can be looked at before it is tried again; then all are.
-            // One that is not left alone, because it waits for the operator or was
-            // just lost, is not tried all the time, either.
+            // No agent can be observed before the next attempt to connect; then all are. A host
+            // without a retry delay, because it waits for the operator or was just lost, is not
+            // retried constantly either.
             let next = connection
                 .next_attempt_instant
                 .unwrap_or(now)
@@ -209,8 +208,7 @@ impl PollSchedule {
         }
         for (name, poll) in &self.poll_intervals {
             if names.contains(name) {
-                // Whoever takes longer than that to look at is not looked at all
-                // the time.
+                // A poll that takes longer than its interval is not repeated without a pause.
                 let next = began
                     .checked_add(*poll)
                     .map(|next| next.max(now + MIN_POLL_INTERVAL));
@@ -227,13 +225,13 @@ struct HostLane {
     engine: Arc<Engine>,
     events: Sender<FleetEvent>,
     jobs: Arc<JobCounter>,
-    /// Where permits to read are given back, and where they are had.
+    /// The channel of read permits: returned to the sender, taken from the receiver.
     read_permits: (Sender<()>, Receiver<()>),
     schedules: Vec<PollSchedule>,
 }
 
 impl HostLane {
-    /// Goes on until nobody asks or listens any more.
+    /// Runs until the request channel or the event channel is closed.
     fn run(mut self, inbox: &Receiver<PollRequest>) {
         loop {
             let next = self
@@ -266,7 +264,7 @@ impl HostLane {
         }
     }
 
-    /// Looks at a host if it is time to; whether somebody listens.
+    /// Polls a host if agents are due. Returns false if the event channel is closed.
     fn poll_host(&mut self, number: usize) -> bool {
         let began = self.engine.clock().instant();
         let mut names = self.schedules[number].due_agents(began);
@@ -287,7 +285,7 @@ impl HostLane {
             .connection
             .reachability;
         if contact.reachability.is_failure() || before.is_failure() {
-            // What holds for one of them holds for all.
+            // A connection failure, or its end, concerns all agents of the host.
             names = self.schedules[number].agent_names();
         }
         let seen = self.observe_agents(&names);
@@ -297,7 +295,7 @@ impl HostLane {
         self.report_status(number, contact) && self.events.send(FleetEvent::Observed(seen)).is_ok()
     }
 
-    /// Connects, if that is not done; whether somebody listens.
+    /// Connects if not connected. Returns false if the event channel is closed.
     fn connect_if_needed(&mut self, number: usize, transport: &dyn Transport) -> bool {
         let before = transport.connection_status().unwrap_or_default();
         let paused = before
@@ -316,7 +314,7 @@ impl HostLane {
                 return false;
             }
         }
-        // What came of it is asked of the transport.
+        // The result is read from the transport's connection status.
         drop(transport.ensure_connected());
         true
     }
@@ -324,17 +322,17 @@ impl HostLane {
     fn observe_agents(&self, names: &[String]) -> Vec<Observation> {
         let (give, take) = &self.read_permits;
         let permit = || {
-            // Both ends are held by every lane.
+            // Cannot fail: every lane holds both ends.
             let _ = take.recv();
             ReadPermit(give)
         };
         let agents = self.engine.agents_named(names);
         let look = || self.engine.observe_host_agents(&agents, permit);
-        // A fault of this program in one look is not the end of the watch.
+        // A panic in one poll must not end the lane.
         catch_unwind(AssertUnwindSafe(look)).unwrap_or_default()
     }
 
-    /// Says how a host stands, if that is news; whether somebody listens.
+    /// Reports a changed connection status. Returns false if the event channel is closed.
     fn report_status(&mut self, number: usize, contact: ConnectionStatus) -> bool {
         let told = &mut self.schedules[number].reported_status;
         let status = HostStatus {
@@ -351,12 +349,12 @@ impl HostLane {
     }
 }
 
-/// Leave to read memories, given back in the end.
+/// A permit to read memories, returned when dropped.
 struct ReadPermit<'s>(&'s Sender<()>);
 
 impl Drop for ReadPermit<'_> {
     fn drop(&mut self) {
-        // There is room for it: it was taken from there.
+        // Cannot block: the permit was taken from this channel.
         let _ = self.0.send(());
     }
 }
@@ -547,7 +545,7 @@ mod tests {
         round.record_poll(&["a".to_string()], &away, start, start);
         assert!(round.due_agents(start + seconds(39)).is_empty());
         assert_eq!(round.due_agents(start + seconds(40)), ["a", "b"]);
-        // A session that was just lost may be had again in a moment.
+        // A session that was just lost can often be reopened soon.
         let lost = ConnectionStatus {
             next_attempt_instant: None,
             ..away

@@ -1,6 +1,6 @@
-//! The sweep behind the watcher. It asks only for the stamps of what a look at an
-//! agent goes by; whose are what they were is not looked at again, so that an idle
-//! fleet of thousands costs next to nothing.
+//! The sweep that backs up the file watcher. It reads only the stamps that an observation of an
+//! agent depends on, and agents with unchanged stamps are not observed again, so that an idle fleet
+//! of thousands costs next to nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -16,45 +16,45 @@ use crate::error::ErrorKind;
 use crate::file_systems::GroupedByFileSystem;
 use crate::transport::Stamp;
 
-/// What changed unnoticed.
+/// Changes that the watcher did not report.
 pub(super) struct UnwatchedChanges {
-    /// Agents of this machine that should be looked at.
+    /// Local agents to observe.
     pub agents: Vec<String>,
-    /// Whether the configuration file is another.
+    /// Whether the configuration file has changed.
     pub has_config_changed: bool,
-    /// Which of the directories to watch are there.
+    /// The directories to watch that exist.
     pub existing_directories: HashSet<PathBuf>,
 }
 
-/// What is known of the agents of this machine.
+/// The known stamps of the local agents.
 pub(super) struct Sweep {
     engine: Arc<Engine>,
-    /// What each looked like, by its traces, before it was looked at. Who is not in
-    /// here is looked at by every sweep.
+    /// The stamps of each agent before its last observation. An agent without known stamps is
+    /// observed by every sweep.
     known_stamps: Mutex<HashMap<String, AgentStamps>>,
     config_stamp: Mutex<Option<Stamp>>,
 }
 
-/// The stamps of what a look at an agent goes by.
+/// The stamps that an observation of an agent depends on.
 #[derive(PartialEq, Eq)]
 struct AgentStamps {
     memory: Option<Stamp>,
-    /// A link that takes its place is another.
+    /// A symlink that replaces the directory has another stamp.
     directory: Option<Stamp>,
     baseline: Option<Stamp>,
     lock: Option<Stamp>,
     shared: SharedStamps,
 }
 
-/// The part of it that is on the memory's own file system.
+/// The stamps on the memory's own file system.
 #[derive(Clone, Copy, Default)]
 struct MemoryStamps {
     memory: Option<Stamp>,
     directory: Option<Stamp>,
 }
 
-/// Links are not followed, also above the memory: they may lead to a file system that
-/// hangs.
+/// Reads the stamps of a memory and its directory. Symlinks are not followed, not even above the
+/// memory, because they may lead to a file system that hangs.
 fn read_memory_stamps(memory: &Path) -> MemoryStamps {
     let stats = durable::stat_no_symlinks_with_directory(memory);
     let (memory, directory) = stats.map_or((None, None), |(file, directory)| {
@@ -67,12 +67,11 @@ fn read_memory_stamps(memory: &Path) -> MemoryStamps {
     }
 }
 
-/// The part of it that agents have in common: seal, ledger, and the records of
-/// interrupted runs.
+/// The stamps that all agents share: seal, ledger, and the directory of journals.
 type SharedStamps = [Option<Stamp>; 3];
 
 impl Sweep {
-    /// Nobody has been looked at yet.
+    /// Creates a sweep without known stamps.
     pub(super) fn new(engine: &Arc<Engine>) -> Sweep {
         Sweep {
             config_stamp: Mutex::new(target_stamp_of(&engine.config().path)),
@@ -81,7 +80,7 @@ impl Sweep {
         }
     }
 
-    /// Takes note of an agent, right before it is looked at.
+    /// Records the stamps of an agent right before its observation.
     pub(super) fn record_stamps(&self, agent: &Agent) {
         let engine = &self.engine;
         let seen = self.memory_stamps(&[agent]);
@@ -91,17 +90,18 @@ impl Sweep {
             self.baseline_stamp(agent),
             self.shared_stamps(),
         );
-        // Who holds a lock may be killed, which changes no file.
+        // The holder of a lock may be killed, which changes no file.
         let held = lock::describe_holder(engine.archive(), &agent.name).is_some();
         let mut known = self.known_stamps();
-        match held || trace.is_racy(engine.clock()) {
-            true => known.remove(&agent.name),
-            false => known.insert(agent.name.clone(), trace),
-        };
+        if held || trace.is_racy(engine.clock()) {
+            known.remove(&agent.name);
+        } else {
+            known.insert(agent.name.clone(), trace);
+        }
     }
 
-    /// Takes note of what the look came to. One that failed, for want of a descriptor
-    /// say, is repeated: what hindered it changes no stamp.
+    /// Records the outcome of an observation. One that failed, for example for lack of file
+    /// descriptors, is repeated, because the cause changes no stamp.
     pub(super) fn record_outcome(&self, agent: &str, seen: Option<&Observation>) {
         let whole = seen.is_some_and(|seen| {
             let hindered = |block: &Blocker| block.kind != ErrorKind::Integrity;
@@ -114,8 +114,8 @@ impl Sweep {
         }
     }
 
-    /// Looks for what has changed since, and which directories are there: those of
-    /// memories, and these others.
+    /// Finds the agents with changed stamps, and the existing directories among those of memories
+    /// and `others`.
     pub(super) fn find_changes(&self, others: Vec<PathBuf>) -> UnwatchedChanges {
         let common = self.shared_stamps();
         let here = self.engine.config().agents.iter();
@@ -173,8 +173,8 @@ impl Sweep {
         paths.map(|path| stamp_of(&path))
     }
 
-    /// The stamps of memories and their directories, in order. One that does not answer is
-    /// looked at, which says so.
+    /// Returns the stamps of the agents' memories and directories, in order. A memory whose file
+    /// system does not answer gets no stamps, so the agent is observed, which reports the problem.
     fn memory_stamps(&self, agents: &[&Agent]) -> Vec<MemoryStamps> {
         let memories = agents.iter().map(|agent| agent.location.memory());
         let seen = self.map_by_file_system(
@@ -184,8 +184,8 @@ impl Sweep {
         seen.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    /// Asks something about each path, in one call for all on a file system that may
-    /// hang; none for those on one that does.
+    /// Applies `probe` to each path, with one call per file system that may hang; None for the
+    /// paths on one that hangs.
     fn map_by_file_system<T: Send + 'static>(
         &self,
         paths: Vec<PathBuf>,
@@ -233,8 +233,7 @@ impl Sweep {
 }
 
 impl AgentStamps {
-    /// Whether any of it changed so short a time ago that it may change again
-    /// without another stamp.
+    /// Whether any of the objects changed so recently that it may change again without a new stamp.
     fn is_racy(&self, clock: &dyn Clock) -> bool {
         let all = [self.memory, self.directory, self.baseline, self.lock];
         let newest = all.iter().chain(&self.shared).flatten();
@@ -244,14 +243,14 @@ impl AgentStamps {
     }
 }
 
-/// The stamp of what stands at a path; none where nothing can be seen.
+/// Returns the stamp of the object at a path; None if it cannot be read.
 fn stamp_of(path: &Path) -> Option<Stamp> {
     rustix::fs::lstat(path)
         .ok()
         .map(|stat| Stamp::from_stat(&stat))
 }
 
-/// The same of what a link leads to: the config may be one.
+/// Returns the stamp of the object at a path with symlinks followed: the config may be a symlink.
 fn target_stamp_of(path: &Path) -> Option<Stamp> {
     rustix::fs::stat(path)
         .ok()

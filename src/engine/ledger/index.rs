@@ -1,10 +1,10 @@
-//! What a look at an agent and a reset need of the ledger, gathered up to a
-//! place, and kept beside it so that nobody reads all of it for them.
+//! The index of the ledger: for each agent, the facts that an observation and a reset need from the
+//! records up to a position, so that they do not read the whole ledger.
 //!
-//! `<archive_dir>/.shepherd/ledger.index` can be deleted at any time. Its first
-//! line is the digest of all that follows, the second says up to where it goes,
-//! each further one is an agent's name as JSON, a tab, and its [`AgentHistory`]. It
-//! counts only while the ledger still has the line that it ends with.
+//! `<archive_dir>/.shepherd/ledger.index` can be deleted at any time. Its first line is the digest
+//! of the rest, the second is an [`IndexHeader`] with the position, and each further line is an
+//! agent's name as JSON, a tab, and its [`AgentHistory`]. The index is valid only if the ledger
+//! still has the line that ends at that position.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -26,52 +26,50 @@ use crate::error::{PathContext, Result};
 use crate::transport::Attributes;
 use crate::transport::ObjectId;
 
-/// The file among the program's own, and its name while it is written.
+/// The index file in the program's directory, and its name while it is written.
 const INDEX_FILE_NAME: &str = "ledger.index";
 const INDEX_STAGING_NAME: &str = "ledger.index.new";
 
-/// An index of another form is none.
+/// The format number; an index of another format is ignored.
 const INDEX_FORMAT: u32 = 3;
 
-/// Up to so many records beyond an index it is not worth writing.
+/// The index is not written for fewer new records than this.
 const MIN_UNINDEXED_RECORDS: u64 = 256;
 
-/// How many times of records are remembered: of four days, where a run is recorded every
-/// hour.
+/// How many record times are kept: four days' worth, with a run every hour.
 const MAX_RECORD_TIMES: usize = 96;
 
-/// Attributes whose extended ones have more bytes than this are long.
+/// Attributes with more bytes of extended attributes than this are long.
 const LONG_ATTRIBUTES_BYTES: usize = 1024;
 
-/// How many names of an agent's kept objects are remembered.
+/// How many names of kept objects are stored per agent.
 const MAX_KEPT_NAMES: usize = 8;
 
-/// What the ledger says of one agent.
+/// The facts about one agent in the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct AgentHistory {
-    /// Versions that were pushed, the last one first, without repeats.
+    /// Pushed baseline versions, newest first, without repeats.
     #[serde(rename = "pushed")]
     pub pushed_versions: Vec<Digest>,
-    /// The last reset or undo, however it ended.
+    /// The last reset or undo, with any outcome.
     #[serde(rename = "last")]
     pub last_run: Option<LastRun>,
-    /// The last record, if it archived something and did not change the memory;
-    /// seldom there, and large.
+    /// The last record, if it archived an entry and did not change the memory. Boxed, because it is
+    /// rare and large.
     #[serde(rename = "tried")]
     pub failed_attempt: Option<Box<FailedAttempt>>,
-    /// Where the memory was that the last record found or left as a file.
+    /// The address of the memory in the last record that found or left it as a file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "file")]
     pub file_address: Option<Box<RecordedAddress>>,
-    /// Names of objects that runs kept beside the memory, the last one first; some may be
-    /// gone.
+    /// Names of objects that runs kept beside the memory, newest first; some may have been removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "kept")]
     pub kept_names: Vec<String>,
-    /// Which objects these are, where that is known.
+    /// The identities of these objects, where known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_ids: BTreeMap<String, ObjectId>,
-    /// The digest of the last attributes that were long, and the record that has them.
+    /// The digest of the last long attributes, and the position of the record that holds them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "attributes")]
     pub long_attributes: Option<(Digest, LedgerPosition)>,
@@ -80,9 +78,9 @@ pub struct AgentHistory {
 /// A run that archived a memory and then failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FailedAttempt {
-    /// What it found.
+    /// The state that it found.
     pub before: Option<FileState>,
-    /// The version that its entry is split by.
+    /// The version at which its entry is split.
     #[serde(rename = "split")]
     pub split_version: Option<Digest>,
     /// Its entry.
@@ -102,7 +100,7 @@ impl AgentHistory {
             self.pushed_versions.truncate(MAX_EARLIER_VERSIONS);
         }
         let standings = event.before.iter().chain(&event.after);
-        // What is equal to its baseline is a file, too.
+        // A memory that equals its baseline is a file as well.
         let is_equal = event.operation == Operation::Reset && event.outcome == Outcome::Unchanged;
         if is_equal || standings.into_iter().any(|it| it.digest().is_some()) {
             self.file_address = Some(Box::new(RecordedAddress::from_event(event)));
@@ -134,7 +132,7 @@ impl AgentHistory {
     }
 }
 
-/// The digest of attributes that are long.
+/// Returns the digest of attributes if they are long.
 pub fn long_attributes_digest(attributes: &Attributes) -> Option<Digest> {
     let xattrs = attributes.xattrs.iter();
     let size: usize = xattrs.map(|(name, value)| name.len() + value.len()).sum();
@@ -142,23 +140,23 @@ pub fn long_attributes_digest(attributes: &Attributes) -> Option<Digest> {
     json.ok().map(|json| Digest::of(&json))
 }
 
-/// What was gathered from a ledger, up to a place.
+/// The index of a ledger, up to a position.
 #[derive(Default)]
 pub struct LedgerIndex {
     position: LedgerPosition,
     latest_record: Option<(u64, DateTime<FixedOffset>)>,
-    /// Times of the last records, in their order, an hour or more apart.
+    /// Times of the last records, in the ledger's order, at least an hour apart.
     record_times: Vec<DateTime<FixedOffset>>,
-    /// Agents that were asked for, or that a record was about.
+    /// Histories that were parsed or changed.
     agents: HashMap<String, AgentHistory>,
-    /// The index as it was read, and where in it the other agents are.
+    /// The bytes of the index file, and the ranges in it of the other agents' histories.
     raw_index: Vec<u8>,
     unparsed: HashMap<String, Range<usize>>,
-    /// Up to which record the file goes.
+    /// The number of the last record that the file covers.
     written_seq: u64,
 }
 
-/// The second line.
+/// The second line of the file.
 #[derive(Serialize, Deserialize)]
 struct IndexHeader {
     #[serde(rename = "form")]
@@ -172,7 +170,7 @@ struct IndexHeader {
 }
 
 impl LedgerIndex {
-    /// Reads the index of a ledger, if there is one that is about this ledger.
+    /// Reads the index of a ledger; None if there is no valid one for this ledger.
     pub fn read(archive: &Archive, ledger: &File) -> Option<LedgerIndex> {
         let text = durable::read_own_file(&archive.program_path(INDEX_FILE_NAME)).ok()?;
         let mut lines = LineRanges {
@@ -204,17 +202,17 @@ impl LedgerIndex {
         })
     }
 
-    /// The place up to which this goes.
+    /// Returns the position up to which the ledger is indexed.
     pub fn position(&self) -> LedgerPosition {
         self.position
     }
 
-    /// Number and time of the record with the latest time.
+    /// Returns number and time of the record with the latest time.
     pub fn latest_record(&self) -> Option<(u64, DateTime<FixedOffset>)> {
         self.latest_record
     }
 
-    /// The latest time of a record that is not behind this time, among the last ones.
+    /// Returns the latest of the stored record times that is not after `time`.
     pub fn last_record_time_before(
         &self,
         time: DateTime<FixedOffset>,
@@ -226,7 +224,7 @@ impl LedgerIndex {
             .max()
     }
 
-    /// What is known of an agent; none if that cannot be read.
+    /// Returns the history of an agent; None if it cannot be parsed.
     pub fn history_mut(&mut self, agent: &str) -> Option<&mut AgentHistory> {
         if let Some(range) = self.unparsed.get(agent) {
             let history = serde_json::from_slice(&self.raw_index[range.clone()]).ok()?;
@@ -240,8 +238,8 @@ impl LedgerIndex {
         self.agents.get_mut(agent)
     }
 
-    /// Takes the next record, which ends at a place. False when what is known of
-    /// its agent cannot be read.
+    /// Adds the next record, which ends at `at`. Returns false if the history of its agent cannot
+    /// be parsed.
     #[must_use]
     pub fn add_record(&mut self, record: &LedgerRecord, at: LedgerPosition) -> bool {
         if self
@@ -250,10 +248,11 @@ impl LedgerIndex {
         {
             self.latest_record = Some((record.seq, record.time));
         }
-        // A clock that was ahead of this one for a day or more was wrong, or this one is.
+        // Of two clocks that differ by a day or more one is wrong; the newer record counts.
         self.record_times
             .retain(|other| *other - record.time < Duration::days(1));
-        // Not only from the last one: two clocks that are apart would fill it in no time.
+        // Compared with all times, not only the last: records by two clocks that differ would soon
+        // fill the list.
         let is_apart = |other: &DateTime<_>| (record.time - *other).abs() >= Duration::hours(1);
         if self.record_times.iter().all(is_apart) {
             self.record_times.push(record.time);
@@ -261,7 +260,7 @@ impl LedgerIndex {
             self.record_times.drain(..more);
         }
         self.position = at;
-        // What has no agent is about the ledger or the archive.
+        // A record without an agent is about the ledger or the archive.
         if record.event.agent.is_empty() {
             return true;
         }
@@ -272,8 +271,8 @@ impl LedgerIndex {
         true
     }
 
-    /// Writes the index if the ledger has grown far beyond the one on the disk.
-    /// One that cannot be written costs time and nothing else.
+    /// Writes the index if the ledger has grown far beyond the one on the disk. A failed write is
+    /// ignored; it only costs time later.
     pub fn write_if_outdated(&mut self, archive: &Archive) {
         let agents = (self.agents.len() + self.unparsed.len()) as u64;
         if self.position.seq > self.written_seq + MIN_UNINDEXED_RECORDS + agents
@@ -283,8 +282,8 @@ impl LedgerIndex {
         }
     }
 
-    /// Under the ledger's lock, so that nobody else writes it. It is not synced:
-    /// what a power cut leaves of it does not have its digest.
+    /// Writes the index. The caller holds the ledger's lock, so no other process writes it. It is
+    /// not synced: a file that a power cut has damaged does not match its digest.
     fn write(&self, archive: &Archive) -> Result<()> {
         let mut body = Vec::new();
         let head = IndexHeader {
@@ -335,14 +334,15 @@ impl LedgerIndex {
             .and_then(|()| file.write_all(&body))
             .and_then(|()| std::fs::rename(&path, archive.program_path(INDEX_FILE_NAME)));
         if written.is_err() {
-            // It would fill a disk that is full already.
+            // It would waste space on a disk that may be full.
             let _ = std::fs::remove_file(&path);
         }
         written.with_path("write", &path)
     }
 }
 
-/// Whether a ledger has a line at this place that is the one that was read.
+/// Whether the line of a ledger that ends at this position has the digest of the one that was read
+/// there.
 fn has_line_at(ledger: &File, at: LedgerPosition) -> bool {
     let Some(length) = at.offset.checked_sub(at.line_start) else {
         return false;
@@ -356,7 +356,7 @@ fn has_line_at(ledger: &File, at: LedgerPosition) -> bool {
     read && line.pop() == Some(b'\n') && Digest::of(&line) == at.line_digest
 }
 
-/// Where the lines of a text are, each without its line feed.
+/// Iterates over the ranges of the lines in a text, each without its line feed.
 struct LineRanges<'t> {
     text: &'t [u8],
     offset: usize,

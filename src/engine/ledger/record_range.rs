@@ -1,31 +1,32 @@
-//! Some of the records of a ledger, oldest first, read when they are asked for.
+//! A range of ledger records, read oldest first when it is iterated.
 
 use super::{LedgerPosition, LedgerRecord, LedgerScan};
 use crate::digest::Digest;
 use crate::engine::Engine;
 use crate::error::Result;
 
-/// Some of the records of a ledger. However many they are, one is held at a time.
+/// A range of records of a ledger; only one is held in memory at a time.
 pub struct RecordRange<'e> {
     engine: &'e Engine,
     agent: Option<String>,
-    /// Behind which record they begin.
+    /// The position before the first record.
     start: LedgerPosition,
-    /// The last one that counts.
+    /// Number and digest of the last record in the range.
     last_record: (u64, Digest),
 }
 
 impl RecordRange<'_> {
-    /// Number and digest of the ledger's last record.
+    /// Returns number and digest of the ledger's last record.
     pub fn head(&self) -> (u64, Digest) {
         self.last_record
     }
 
-    /// Reads the records. Every line is checked to continue the one before.
+    /// Reads the records and passes each to `visit`. Every line is checked to continue the one
+    /// before it.
     ///
     /// # Errors
-    /// A ledger that cannot be read or whose chain is broken, or what `take` answers,
-    /// which is not called any more then.
+    /// The ledger cannot be read, its chain is broken, or `visit` returned an error, which ends the
+    /// iteration.
     pub fn for_each(&self, visit: &mut dyn FnMut(&LedgerRecord) -> Result<()>) -> Result<()> {
         let Some(mut scan) = LedgerScan::open_at(&self.engine.ledger_path(), self.start)? else {
             return Ok(());
@@ -43,11 +44,11 @@ impl RecordRange<'_> {
 }
 
 impl Engine {
-    /// The records of an agent, or all of them; with `last` no more than so many, the
-    /// last ones.
+    /// Returns the records of an agent, or of all agents; with `last`, only that many of the
+    /// newest.
     ///
     /// # Errors
-    /// A ledger that cannot be read or whose chain is broken.
+    /// The ledger cannot be read, or its chain is broken.
     pub fn records(&self, agent: Option<&str>, last: Option<usize>) -> Result<RecordRange<'_>> {
         let (mut back, end) = self.scan_ledger_backwards()?;
         let mut from = LedgerPosition::default();
@@ -70,7 +71,7 @@ impl Engine {
         })
     }
 
-    /// Reads the records from the last one back, as long as `take` answers true.
+    /// Reads the records from the last one backwards until `visit` returns false.
     ///
     /// # Errors
     /// As [`Engine::records`].

@@ -1,5 +1,5 @@
-//! Reads a ledger from its last record back, holding a piece of it at a time, and
-//! checks that each line is the one that the line behind it continues.
+//! Reads a ledger from its last record backwards, in chunks, and checks that each line is the one
+//! that the following line continues.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -13,10 +13,10 @@ use super::{LedgerPosition, LedgerRecord};
 use crate::digest::Digest;
 use crate::error::{PathContext, Result};
 
-/// How many bytes are read at once.
+/// How many bytes are read at a time.
 const READ_CHUNK_BYTES: u64 = 256 * 1024;
 
-/// What is read of every record, wanted or not.
+/// The fields that are parsed of every record, wanted or not.
 #[derive(Deserialize)]
 pub struct RecordSummary<'l> {
     /// Its number.
@@ -31,21 +31,21 @@ pub struct RecordSummary<'l> {
     pub agent: Cow<'l, str>,
 }
 
-/// A ledger that is being read back.
+/// A backward scan of a ledger.
 pub struct ReverseScan {
-    /// None where there is no ledger.
+    /// None if there is no ledger.
     file: Option<File>,
     path: PathBuf,
-    /// Where the next line ends; where it begins is found by reading.
+    /// The end of the next line; its beginning is found by reading.
     end: LedgerPosition,
-    /// No record up to this number is read.
+    /// The scan stops after the record that follows this number.
     after_seq: u64,
-    /// What was read and not used yet: the bytes before `end`.
+    /// The bytes before `end` that were read and not parsed yet.
     buffer: Vec<u8>,
 }
 
 impl ReverseScan {
-    /// Reads back from a place up to which the ledger was read before.
+    /// Starts a scan backwards from a position up to which the ledger was read before.
     pub fn new(file: Option<File>, path: &Path, end: LedgerPosition) -> ReverseScan {
         ReverseScan {
             file,
@@ -56,7 +56,7 @@ impl ReverseScan {
         }
     }
 
-    /// The same, no further than to the record behind this one.
+    /// Limits the scan to the records after the one with this number.
     pub fn stopping_after(self, seq: u64) -> ReverseScan {
         ReverseScan {
             after_seq: seq,
@@ -64,10 +64,10 @@ impl ReverseScan {
         }
     }
 
-    /// The next record that is wanted, with its place; none at the beginning.
+    /// Returns the next wanted record, with its position; None at the beginning of the ledger.
     ///
     /// # Errors
-    /// A line that is not the one that the record behind it continues.
+    /// A line that is not the one that the following record continues.
     pub fn next_matching(
         &mut self,
         mut is_wanted: impl FnMut(&RecordSummary<'_>) -> bool,
@@ -79,20 +79,21 @@ impl ReverseScan {
             let line = &self.buffer[(from - start) as usize..self.buffer.len() - 1];
             let is = |why: &str| broken_chain_error(&self.path, self.end.seq, why);
             if Digest::of(line) != self.end.line_digest {
-                return Err(is("the line behind it continues another one"));
+                return Err(is("the following line continues another one"));
             }
-            let no_record = |error| is(&format!("it is no record: {error}"));
+            let no_record = |error| is(&format!("it is not a record: {error}"));
             let glance: RecordSummary<'_> = serde_json::from_slice(line).map_err(no_record)?;
             let is_first = glance.seq == 1;
             if glance.seq != self.end.seq
                 || is_first != (from == 0)
                 || is_first && glance.previous_digest != Digest::ZERO
             {
-                return Err(is("its number is another one"));
+                return Err(is("it has the wrong number"));
             }
-            let record = match is_wanted(&glance) {
-                true => Some(parse_record(line).map_err(no_record)?),
-                false => None,
+            let record = if is_wanted(&glance) {
+                Some(parse_record(line).map_err(no_record)?)
+            } else {
+                None
             };
             let place = LedgerPosition {
                 line_start: from,
@@ -112,8 +113,8 @@ impl ReverseScan {
         Ok(None)
     }
 
-    /// Where the line begins that ends at `end`, all of which is in `piece` then; none
-    /// where there is none.
+    /// Returns the offset of the line that ends at `end`, and reads all of it into `buffer`; None
+    /// at the beginning of the ledger.
     fn find_line_start(&mut self) -> Result<Option<u64>> {
         let Some(file) = self.file.as_ref().filter(|_| self.end.offset > 0) else {
             return Ok(None);

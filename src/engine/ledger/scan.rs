@@ -1,5 +1,5 @@
-//! Reads a ledger line by line, holding one line at a time, and checks that each
-//! continues the one before.
+//! Reads a ledger line by line, holds one line at a time, and checks that each line continues the
+//! one before it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -15,17 +15,17 @@ use crate::durable;
 use crate::engine::run_log;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
-/// No record comes near this; a longer line is none.
+/// The largest size of a record; real ones are far smaller, and a longer line is not a record.
 pub(super) const MAX_RECORD_BYTES: u64 = 16 << 20;
 
-/// A place between two lines.
+/// A position between two lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerPosition {
-    /// Number of the record that ends here; 0 at the beginning.
+    /// Number of the record that ends at this position; 0 at the beginning.
     pub seq: u64,
-    /// Bytes before this place.
+    /// Bytes before this position.
     pub offset: u64,
-    /// Bytes before the line that ends here.
+    /// Bytes before the line that ends at this position.
     #[serde(rename = "from")]
     pub line_start: u64,
     /// Digest of that line.
@@ -34,7 +34,8 @@ pub struct LedgerPosition {
 }
 
 impl LedgerPosition {
-    /// The place before the line that ends here, which continues one with this digest.
+    /// Returns the position before the line that ends here; `prev` is the digest of the line that
+    /// it continues.
     pub fn before_last_line(self, prev: Digest) -> LedgerPosition {
         LedgerPosition {
             seq: self.seq - 1,
@@ -45,36 +46,36 @@ impl LedgerPosition {
     }
 }
 
-/// No record is shorter than this.
+/// The smallest size of a record.
 const MIN_RECORD_BYTES: u64 = 200;
 
-/// A ledger that is being read.
+/// A forward scan of a ledger.
 pub struct LedgerScan {
     file: BufReader<File>,
     path: PathBuf,
     position: LedgerPosition,
-    /// Lines before this place.
+    /// The number of lines before the position.
     line_number: u64,
     line_bytes: Vec<u8>,
-    /// Nothing can be said about what the next line continues: the one before
-    /// could not be read.
+    /// Whether the line before could not be parsed, so that the chain of the next one cannot be
+    /// checked.
     is_previous_unknown: bool,
-    /// What follows is no record: a crash left it.
+    /// Whether the scan has ended before bytes that a crash left.
     is_finished: bool,
 }
 
-/// A line as it was found.
+/// A line of a ledger.
 pub struct ScannedLine {
     /// Its number, from 1.
     pub number: u64,
     /// The record in it, if there is one.
     pub record: Option<LedgerRecord>,
-    /// What is wrong with it.
+    /// The problem with the line, if there is one.
     pub problem: Option<String>,
 }
 
 impl LedgerScan {
-    /// Reads on from a place that was reached before.
+    /// Starts a scan at a position that an earlier scan reached.
     pub fn new(file: File, path: &Path, at: LedgerPosition) -> Result<LedgerScan> {
         let mut file = BufReader::with_capacity(128 * 1024, file);
         file.seek(SeekFrom::Start(at.offset))
@@ -90,12 +91,13 @@ impl LedgerScan {
         })
     }
 
-    /// Reads the ledger at `path` from its beginning; none where there is none.
+    /// Starts a scan at the beginning of the ledger at `path`; None if there is no ledger.
     pub fn open(path: &Path) -> Result<Option<LedgerScan>> {
         LedgerScan::open_at(path, LedgerPosition::default())
     }
 
-    /// The same from a place on that was reached before.
+    /// Starts a scan of the ledger at `path` at a position that an earlier scan reached; None if
+    /// there is no ledger.
     pub fn open_at(path: &Path, at: LedgerPosition) -> Result<Option<LedgerScan>> {
         match durable::open_own_file(path, OpenOptions::new().read(true)) {
             Ok(file) => LedgerScan::new(file, path, at).map(Some),
@@ -104,13 +106,13 @@ impl LedgerScan {
         }
     }
 
-    /// The place behind the last line that was read.
+    /// Returns the position after the last line that was read.
     pub fn position(&self) -> LedgerPosition {
         self.position
     }
 
-    /// How many bytes follow. At the end of the scan they are of a record that is being
-    /// written, or what a crash left of some.
+    /// Returns how many bytes follow the position. At the end of the scan they belong to a record
+    /// that is being written, or were left by a crash.
     pub fn trailing_bytes(&self) -> Result<u64> {
         let meta = self
             .file
@@ -120,12 +122,12 @@ impl LedgerScan {
         Ok(meta.len().saturating_sub(self.position.offset))
     }
 
-    /// The next record; none at the end, before a line that is still being written,
-    /// and before what a crash left.
+    /// Returns the next record; None at the end, before a line that is still being written, and
+    /// before bytes that a crash left.
     ///
     /// # Errors
-    /// A line that is no record or does not continue the one before: the scan
-    /// is over then.
+    /// A line that is not a record or does not continue the one before it; the scan then does not
+    /// advance.
     pub fn next_record(&mut self) -> Result<Option<LedgerRecord>> {
         let at = self.position;
         let Some(line) = self.next_line()? else {
@@ -141,8 +143,8 @@ impl LedgerScan {
         }
     }
 
-    /// The next line, whatever is wrong with it; what follows is measured
-    /// against it.
+    /// Returns the next line with its problem, if any; the line after it is checked against this
+    /// one.
     pub fn next_line(&mut self) -> Result<Option<ScannedLine>> {
         if self.is_finished {
             return Ok(None);
@@ -150,13 +152,13 @@ impl LedgerScan {
         let number = self.line_number + 1;
         let mut count = self.read_line()?;
         if count == 0 && self.was_logged_whole(self.trailing_bytes()?) {
-            // It may have been whole already when its run told of it.
+            // The line may have been completed between the two reads.
             let offset = SeekFrom::Start(self.position.offset);
             self.file.seek(offset).with_path("read", &self.path)?;
             count = self.read_line()?;
             if count == 0 {
                 self.is_finished = true;
-                let wrong = Some("it was written whole, and is cut off".to_string());
+                let wrong = Some("it was complete, and has been truncated".to_string());
                 let record = None;
                 return Ok(Some(ScannedLine {
                     number,
@@ -175,7 +177,7 @@ impl LedgerScan {
         }
         let digest = Digest::of(&self.line_bytes);
         let (record, wrong) = match parsed {
-            Err(error) => (None, Some(format!("it is no record: {error}"))),
+            Err(error) => (None, Some(format!("it is not a record: {error}"))),
             Ok(record) if self.is_previous_unknown => (Some(record), None),
             Ok(record)
                 if record.previous_digest != self.position.line_digest
@@ -205,8 +207,8 @@ impl LedgerScan {
         }))
     }
 
-    /// Reads the next line without its line feed, and returns how many bytes it has with
-    /// it; none at the end, and of a line that is not finished.
+    /// Reads the next line without its line feed, and returns its length in bytes with the line
+    /// feed; 0 at the end, and for an unfinished line.
     fn read_line(&mut self) -> Result<u64> {
         self.line_bytes.clear();
         let mut piece = (&mut self.file).take(MAX_RECORD_BYTES);
@@ -215,18 +217,15 @@ impl LedgerScan {
         if self.line_bytes.pop_if(|byte| *byte == b'\n').is_some() {
             return Ok(count);
         }
-        match count < MAX_RECORD_BYTES {
-            true => Ok(0),
-            false => Err(broken_chain_error(
-                &self.path,
-                self.line_number + 1,
-                "it is too long for a record",
-            )),
+        if count >= MAX_RECORD_BYTES {
+            let why = "it is too long for a record";
+            return Err(broken_chain_error(&self.path, self.line_number + 1, why));
         }
+        Ok(0)
     }
 
-    /// Whether what follows is what a crash left of one append: its first line is no
-    /// record, and none behind it is of another run.
+    /// Whether the bytes that follow are those of one append that a crash interrupted: their first
+    /// line is not a record, and all records after it are of one run.
     fn is_torn_append(&self) -> Result<bool> {
         let length = self.trailing_bytes()?;
         if length > MAX_RECORD_BYTES || self.was_logged_whole(length) {
@@ -235,7 +234,7 @@ impl LedgerScan {
         let mut tail = vec![0; length as usize];
         let file = self.file.get_ref();
         if file.read_exact_at(&mut tail, self.position.offset).is_err() {
-            // Somebody cuts it off.
+            // Another process is truncating the ledger.
             return Ok(true);
         }
         let records = tail.split(|byte| *byte == b'\n').map(parse_record);
@@ -244,9 +243,9 @@ impl LedgerScan {
         Ok(runs.all(|run| Some(run) == first))
     }
 
-    /// Whether so many bytes behind the last record were a whole record once: a run tells
-    /// of the ledger's head only when that is on the disk. What `reset.log` tells of
-    /// another ledger, which stood here before, does not fit into these bytes.
+    /// Whether the `length` bytes after the last record were complete records once: a run logs the
+    /// ledger's head only when it is on the disk. Heads in `reset.log` of an earlier ledger do not
+    /// fit into these bytes.
     fn was_logged_whole(&self, length: u64) -> bool {
         if length == 0 {
             return false;
@@ -258,11 +257,10 @@ impl LedgerScan {
     }
 }
 
-/// The record that ends at a place of a ledger, which must be the one that was read
-/// there before.
+/// Reads the record that ends at a position, which must be the one that was read there before.
 ///
 /// # Errors
-/// What the system answered, or another line in its place.
+/// Another line is at that position.
 pub fn read_record_at(path: &Path, position: LedgerPosition) -> Result<LedgerRecord> {
     let file = durable::open_own_file(path, OpenOptions::new().read(true))
         .with_path("read the ledger", path)?;
@@ -275,11 +273,15 @@ pub fn read_record_at(path: &Path, position: LedgerPosition) -> Result<LedgerRec
         .with_path("read", path)?;
     match parse_record(&line) {
         Ok(record) if Digest::of(&line) == position.line_digest => Ok(record),
-        _ => Err(broken_chain_error(path, position.seq, "it was changed")),
+        _ => Err(broken_chain_error(
+            path,
+            position.seq,
+            "it has been changed",
+        )),
     }
 }
 
-/// What every record begins with.
+/// The fields that every record begins with.
 #[derive(Deserialize)]
 struct RecordHeader {
     seq: u64,
@@ -288,28 +290,34 @@ struct RecordHeader {
     time: DateTime<FixedOffset>,
 }
 
-/// Both halves of a record are read from the whole line, which is much quicker
-/// than to collect what the first one leaves.
+/// Parses a record. Both of its parts are parsed from the whole line, which is much faster than
+/// collecting the fields that the first part leaves.
 pub(super) fn parse_record(line: &[u8]) -> serde_json::Result<LedgerRecord> {
     let RecordHeader {
         seq,
         previous_digest: prev,
         time,
     } = serde_json::from_slice(line)?;
-    let what: RunEvent = serde_json::from_slice(line)?;
+    let event: RunEvent = serde_json::from_slice(line)?;
     Ok(LedgerRecord {
         seq,
         previous_digest: prev,
         time,
-        event: what,
+        event,
     })
 }
 
-/// A ledger whose chain is broken.
+/// Returns the error for a ledger whose chain is broken.
 pub fn broken_chain_error(path: &Path, line: u64, why: &str) -> Error {
     Error::new(
         ErrorKind::Integrity,
-        format!("the ledger {} is broken at line {line}: {why}", path.display()),
+        format!(
+            "the ledger {} is broken at line {line}: {why}",
+            path.display()
+        ),
     )
-    .with_hint("the command `verify` shows all of it; keep the file as evidence and move it away with reset.log and reset.log.old, then a new ledger begins")
+    .with_hint(
+        "`verify` lists every broken line; keep the file as evidence, and move it away together \
+         with reset.log and reset.log.old: the next run begins a new ledger",
+    )
 }

@@ -14,7 +14,7 @@ fn boundary_of(memory: &[u8], text: &str) -> Option<Boundary> {
     find_boundary(memory, &baseline_of(text), &[])
 }
 
-/// The lines of `text` that rule 1 lets be a boundary.
+/// Returns the lines of `text` that rule 1 accepts as a boundary.
 fn eligible_lines(text: &str) -> Vec<usize> {
     separator_lines(text.as_bytes(), b"---")
         .iter()
@@ -241,8 +241,8 @@ fn non_text_bytes_are_compared_verbatim() {
     assert_eq!(&memory[found.offset..], b"\x00\xfe\nno newline");
 }
 
-/// Fifty megabytes of the lines that cost the search most. That it ends within
-/// the test run is the assertion; quadratic code would take hours.
+/// Fifty megabytes of the lines that are most expensive to search. The assertion is that the search
+/// ends within the test run; quadratic code would take hours.
 #[test]
 fn boundary_search_is_linear() {
     let drifted = BASELINE.replace("Never", "Always");
@@ -280,7 +280,7 @@ proptest! {
         prop_assert_eq!(eligible_lines(&text), rules, "{:?}", text);
     }
 
-    /// Wherever the boundary is, both sides together are the memory.
+    /// Both sides of any boundary together are the memory.
     #[test]
     fn both_sides_of_boundary_make_up_the_memory(
         memory in prop::collection::vec(any::<u8>(), 0..400),
@@ -297,8 +297,8 @@ proptest! {
         }
     }
 
-    /// A memory that was made from its baseline is never called drifted, and
-    /// its scratch is exactly what was appended.
+    /// A memory that begins with its baseline is never drifted, and its scratch is exactly the
+    /// appended text.
     #[test]
     fn text_appended_to_baseline_is_its_scratch(
         above in "([a-c \n`#>-]){0,60}",

@@ -1,6 +1,5 @@
-//! Reads a memory and writes its entry, both in one pass, and finds what is to be
-//! installed instead. The entry gets its name in a second step, after its content
-//! was synced.
+//! Step 2 of a reset: reads a memory and writes its archive entry in one pass, and determines the
+//! content to install. The entry gets its name in step 3, after its content was synced.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
@@ -29,15 +28,15 @@ use crate::transport::{
 };
 use crate::untrusted;
 
-/// From how many bytes on a displaced memory is compared with its entry before it
-/// is hashed, which takes much longer.
+/// The size above which a displaced memory is compared with its entry before it is hashed, because
+/// hashing takes much longer.
 const LARGE_MEMORY_BYTES: u64 = 4 << 20;
 
 impl<'a> Run<'a> {
-    /// Reads the memory and writes its entry, both in one pass. `None` when the
-    /// memory is what it should be already. One that somebody has a lease on is
-    /// tried again later, or, when patience is over, displaced unread: what it
-    /// holds is archived when the displaced file is settled.
+    /// Reads the memory and writes its entry in one pass; `None` if the memory already has the
+    /// content to install. A memory under a lease ends the turn early, to be retried later. If
+    /// `may_wait_for_lease` is false, it is displaced unread, and its content is archived when the
+    /// displaced file is settled.
     pub(super) fn capture_memory(
         &self,
         agent: &'a Agent,
@@ -49,8 +48,8 @@ impl<'a> Run<'a> {
         let engine = self.engine;
         let history = engine.ledger_history(&agent.name)?;
         let loaded = self.shared().baselines.load(agent);
-        // An undo puts back what was there; a damaged baseline is no reason to
-        // refuse it, and then the memory is measured against the last one.
+        // An undo restores old bytes, so a damaged baseline is no reason to refuse it; the memory
+        // is then classified against the last baseline that was pushed.
         let (current, earlier) = match (loaded, &step.undone_run) {
             (Ok(current), _) => {
                 let earlier = engine.earlier_versions(agent, &history, Some(&current));
@@ -81,7 +80,7 @@ impl<'a> Run<'a> {
                 Ok(file) => object = MemoryObject::File(file),
                 Err(error) if error.cause != FailureCause::Leased => return Err(error.into()),
                 Err(error) if may_wait_for_lease => return Err(EarlyEnd::Leased(error.into())),
-                // Who owns it is told without opening it.
+                // Its owner is read without opening it.
                 Err(_) => {
                     attributes = Some(directory.stat_leased_memory()?.attributes);
                     object = MemoryObject::Special(SpecialFile::Leased);
@@ -120,8 +119,7 @@ impl<'a> Run<'a> {
         };
         let source = self.content_source(agent, step, &current)?;
         let content = source.digest();
-        // Nothing to do also where an interrupted run was just finished, which
-        // the plan could not see.
+        // Recovery may just have finished an interrupted run, which the plan could not see.
         if step.undone_run.is_none()
             && event.before.as_ref().and_then(FileState::digest) == Some(content)
             && (!self.is_bound || step.binding.content_digest == content)
@@ -131,9 +129,9 @@ impl<'a> Run<'a> {
         if self.is_bound && PlanBinding::new(agent, content, &memory) != step.binding {
             return Err(Error::new(
                 ErrorKind::Conflict,
-                format!("{} is no longer what the plan saw", agent.name),
+                format!("{} has changed since the plan", agent.name),
             )
-            .with_hint("look at a new plan; nothing was changed")
+            .with_hint("review a new plan; nothing was changed")
             .into());
         }
         let written_since = self.has_written_since(agent, step, event)?;
@@ -209,8 +207,8 @@ impl<'a> Run<'a> {
         Ok(Some(captured))
     }
 
-    /// Gives the entry its name, and the versions that go with it theirs. Their
-    /// directories have to be synced afterwards.
+    /// Names the entry and the baseline versions that belong to it. The caller must sync the
+    /// returned directories.
     pub(super) fn name_entry(
         &self,
         agent: &Agent,
@@ -227,12 +225,12 @@ impl<'a> Run<'a> {
             } else if !version.is_checked
                 && let Some(draft) = engine.baseline_versions.start_version(&version.baseline)?
             {
-                // The agent that was to write it has failed.
+                // The agent that should have written it has failed.
                 stood = false;
                 draft.unsynced_content().sync()?;
                 engine.baseline_versions.assign_name(draft)?;
             }
-            // Everybody's who needs it, whoever made it.
+            // Every agent that needs the version syncs it, also one that did not write it.
             if !stood {
                 unsynced.extend(
                     engine
@@ -286,7 +284,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// What is to be installed: the baseline, or what an undo puts back.
+    /// Returns the content to install: the baseline, or what an undo restores.
     fn content_source(
         &self,
         agent: &Agent,
@@ -312,7 +310,7 @@ impl<'a> Run<'a> {
         undo::rebuild_source(self.engine, agent, &records)
     }
 
-    /// The records that the undo of an agent goes by, as they are now.
+    /// Returns the ledger records that the undo of an agent depends on, up to date.
     fn undo_records(&self, agent: &Agent, run: &str) -> Result<AgentRecords, Error> {
         let mut undone = self
             .undo_records
@@ -336,8 +334,8 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The entry of a run that failed after it had archived the very same memory:
-    /// what fails every three hours must not fill the archive.
+    /// Returns the entry of a failed run that archived the same memory: a reset that fails every
+    /// three hours must not fill the archive.
     fn find_reusable_entry(
         &self,
         agent: &Agent,
@@ -354,7 +352,7 @@ impl<'a> Run<'a> {
         }))
     }
 
-    /// Whether the agent wrote after the last run that changed its memory, for an undo.
+    /// Whether the agent has written after the last run that changed its memory; false for a reset.
     fn has_written_since(
         &self,
         agent: &Agent,
@@ -370,7 +368,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The entry that describes something that is not read.
+    /// Starts the entry that describes an object that is not read.
     pub(super) fn draft_description(
         &self,
         agent: &Agent,
@@ -383,13 +381,14 @@ impl<'a> Run<'a> {
             .start_entry(Path::new(&agent.archive_subdir))?;
         let after = match odd {
             SpecialFile::Leased => {
-                " What it holds follows in an entry of its own when the lease is over."
+                " Its content follows in an entry of its own when the lease is released."
             }
             _ => "",
         };
         draft.write(
             format!(
-                "# {} — {}\n\nIn place of the memory stood {}. It was displaced and not read.{after}\n",
+                "# {} — {}\n\nThe object at the memory's path was {}. It was displaced \
+                 unread.{after}\n",
                 agent.name,
                 archive::format_stamp(now),
                 untrusted::visible_line(odd.to_string())
@@ -406,7 +405,10 @@ impl<'a> Run<'a> {
                 format!("Archived {lines} scratch line{plural} of {}", agent.name)
             }
             EntryKind::Special => {
-                format!("Described what stood in place of {}'s memory", agent.name)
+                format!(
+                    "Described the object at the memory's path of {}",
+                    agent.name
+                )
             }
             _ => format!("Archived the whole memory of {}", agent.name),
         };
@@ -414,7 +416,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What was read and archived before a swap, and what is to be installed.
+/// What a turn has read and archived, and what it is going to install.
 pub(super) struct Captured {
     pub(super) source: InstallSource,
     pub(super) attributes: Option<Attributes>,
@@ -422,42 +424,43 @@ pub(super) struct Captured {
     pub(super) scratch_lines: u64,
     entry: PendingEntry,
     versions: Vec<PendingVersion>,
-    /// Where in the entry the notes begin that an undo appends.
+    /// The offset in the entry of the notes that an undo appends.
     append_offset: Option<u64>,
-    /// Of a large memory: what stood above the part that is in the entry, and where
-    /// in the entry that begins.
+    /// For a large memory: the bytes above the part that is in the entry, and the offset in the
+    /// entry of that part.
     archived_remainder: Option<(Vec<u8>, u64)>,
     captured_at: DateTime<FixedOffset>,
 }
 
-/// A version that is to be kept.
+/// A baseline version to store.
 struct PendingVersion {
     baseline: Arc<Baseline>,
-    /// Its file, if it falls to this agent, of all that share it, to make it.
+    /// Its file, if this agent is the one of those that share the version that writes it.
     draft: Option<VersionDraft>,
-    /// Whether this agent's turn has compared the copy on the disk: the first of those
-    /// that share the version does.
+    /// Whether this agent's turn has compared the copy on the disk; only the first agent that
+    /// shares the version does.
     is_checked: bool,
-    /// It was pushed to this agent before, so it came to the disk then.
+    /// Whether it was pushed to this agent before, so that it is on the disk already.
     was_pushed: bool,
 }
 
-/// The entry of a memory, until it has its name.
+/// The entry of a memory before it has its name.
 enum PendingEntry {
-    /// There is nothing of the agent's.
+    /// The memory holds no bytes of the agent.
     None,
-    /// An earlier run has archived the very same.
+    /// An earlier run has archived the same memory.
     Reused(WrittenEntry),
     Draft(Box<archive::EntryDraft>, EntryKind),
 }
 
 impl Captured {
-    /// Whether the memory's notes are put behind the bytes of an undo.
+    /// Whether an undo appends the memory's notes to the restored bytes.
     pub(super) fn has_appended_notes(&self) -> bool {
         self.append_offset.is_some()
     }
 
-    /// The memory that was read, put together from its entry.
+    /// Returns the parts that make up the memory that was read, for a comparison; only for a large
+    /// memory.
     pub(super) fn take_archived_content(
         &mut self,
         entry: Option<&WrittenEntry>,
@@ -470,7 +473,7 @@ impl Captured {
         ]))
     }
 
-    /// What has to be on the disk before anything gets its name.
+    /// Returns the contents to sync before entry and versions get their names.
     pub(super) fn unsynced_contents(&self) -> impl Iterator<Item = UnsyncedObject> {
         let entry = match &self.entry {
             PendingEntry::Draft(draft, _) => Some(draft.unsynced_content()),
@@ -484,7 +487,7 @@ impl Captured {
     }
 }
 
-/// What of a file's attributes no reset keeps, for people.
+/// Returns a note on the attributes of a memory that a reset cannot keep.
 fn lost_attributes_note(file: &FileMetadata) -> Option<String> {
     let dropped = (file.dropped_xattrs > 0).then(|| {
         format!(
@@ -504,7 +507,8 @@ fn lost_attributes_note(file: &FileMetadata) -> Option<String> {
     (!notes.is_empty()).then(|| notes.join("; "))
 }
 
-/// What of a memory is not in its entry, and where in the entry the rest begins.
+/// Returns the bytes of a memory that are not in its entry, and the offset in the entry of the
+/// rest.
 fn archived_remainder(
     entry: &PendingEntry,
     reading: &MemoryAccumulator,
@@ -524,7 +528,7 @@ fn archived_remainder(
     Some((above, size.checked_sub(reading.size - offset as u64)?))
 }
 
-/// Where in an entry the agent's own notes begin.
+/// Returns the offset in an entry of the agent's own notes.
 fn notes_offset(
     entry: &PendingEntry,
     reading: &MemoryAccumulator,
@@ -544,14 +548,14 @@ fn notes_offset(
         PendingEntry::Draft(draft, kind) => (*kind, draft.size()),
     };
     Some(match kind {
-        // Behind the header: everything below the boundary.
+        // The entry is a header and everything below the boundary.
         EntryKind::Scratch => size - (reading.size - boundary as u64) + tail,
         _ => boundary as u64 + tail,
     })
 }
 
-/// The memory on its way into an entry: its beginning is kept until the
-/// boundary can be found, the rest goes straight through.
+/// Writes a memory to an entry while it is read: keeps its beginning until the boundary can be
+/// found, and writes the rest directly.
 struct EntryWriter<'i> {
     engine: &'i Engine,
     subdir: &'i Path,
@@ -578,8 +582,7 @@ impl EntryWriter<'_> {
         }
     }
 
-    /// Starts the entry with what was kept; none when there is nothing of the
-    /// agent's in it.
+    /// Starts the entry with the kept beginning; None if the memory holds no bytes of the agent.
     fn start_draft(
         &self,
         reading: &MemoryAccumulator,

@@ -1,4 +1,6 @@
-//! The agents of one site (a host, a file system) on their way through a run.
+//! The lane of one site (this machine's trusted disks, a file system, or a host) in a run: takes
+//! its agents through the steps in batches, syncs each step once per batch, and records the
+//! results.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -19,36 +21,33 @@ use crate::engine::plan::{EQUAL_REASON, PlanStep, SkippedAgent};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{FailureCause, SwapOutcome, UnsyncedObject};
 
-/// How long a writer may keep a displaced file open before it is left to the
-/// next run.
+/// How long a writer may keep a displaced file open before the run leaves it to the next run.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a host that was lost in the middle of it is asked for again.
+/// How long a run tries to reconnect to a host that it lost between two steps.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long it is left alone in between.
+/// The time between two such attempts.
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How often a reset starts over when the agent replaces its file in between.
+/// How many times a reset is tried when the agent replaces its file during it.
 const MAX_RESET_ATTEMPTS: usize = 3;
 
-/// How long a batch of this machine's is read before it goes on with those that
-/// it has: what an agent writes meanwhile is a late write.
+/// How long a local batch captures memories before it continues with those that it has: writes
+/// after the capture become late writes.
 const MAX_LOCAL_BATCH_TIME: Duration = Duration::from_millis(100);
 
-/// Turns that go on together, each with what its last step came to.
+/// Turns that take their steps together, each with the result of its last step.
 type Turns<'a, T> = Vec<(Turn<'a>, T)>;
 
-/// A turn whose memory was replaced and whose displaced files are not all
-/// settled yet.
+/// A turn whose memory was replaced and whose displaced files are not all settled.
 struct ReplacedTurn<'a> {
     turn: Turn<'a>,
     displaced: DisplacedFiles,
     deadline: Instant,
     scratch_lines: u64,
     notes: Vec<String>,
-    /// The most serious thing that happened, none of which kept the memory from
-    /// being replaced.
+    /// The most serious problem so far; none of them prevented the swap.
     kind: Option<ErrorKind>,
 }
 
@@ -64,34 +63,35 @@ impl ReplacedTurn<'_> {
     }
 }
 
-/// An agent whose turn is over, but for its record in the ledger.
+/// A finished turn that is not in the ledger yet.
 struct EndedTurn {
     event: RunEvent,
     kind: Option<ErrorKind>,
     hints: Vec<String>,
     scratch_lines: u64,
-    /// Its transaction, if that is over, too.
+    /// Its journal, if its transaction is finished as well.
     journal_path: Option<PathBuf>,
     _lock: Option<Arc<AgentLock>>,
 }
 
-/// The agents of one site.
+/// The agents of one site, by the state of their turns.
 pub(super) struct ResetLane<'r, 'a> {
     run: &'r Run<'a>,
     site: Site<'a>,
-    /// How many agents take a step together, and how many may wait for late writers.
+    /// How many agents take a step together, and how many may wait for late writers at the same
+    /// time.
     batch_size: usize,
-    /// Those who wait for their turn, and those that wait for late writers.
+    /// Agents that wait for their turn.
     queue: VecDeque<QueuedTurn<'a>>,
     unsettled: Vec<ReplacedTurn<'a>>,
-    /// Those whose host was lost in the middle of it, and why.
+    /// Turns whose host was lost, each with the error.
     lost_turns: Vec<(Turn<'a>, Error)>,
     ended_turns: Vec<EndedTurn>,
     results: Vec<AgentResult>,
 }
 
 impl<'r, 'a> ResetLane<'r, 'a> {
-    /// A lane without agents.
+    /// Creates a lane without agents.
     pub(super) fn new(run: &'r Run<'a>, site: Site<'a>) -> ResetLane<'r, 'a> {
         ResetLane {
             run,
@@ -105,7 +105,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
     }
 
-    /// Adds an agent of this host.
+    /// Adds an agent of this site.
     pub(super) fn enqueue(&mut self, step: &'a PlanStep) {
         self.queue.push_back(QueuedTurn {
             step,
@@ -115,7 +115,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         });
     }
 
-    /// Ends agents that were asked for and are not to be changed.
+    /// Ends the agents that the plan skips.
     pub(super) fn end_skipped(&mut self, skipped: &[SkippedAgent]) {
         for skipped in skipped {
             let SkippedAgent {
@@ -133,7 +133,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         self.record_ended_turns();
     }
 
-    /// Waits until the site answers, or is known not to.
+    /// Waits until the site answers or its connection fails.
     pub(super) fn connect_site(&self) {
         let engine = self.run.engine;
         let first = self.queue.front();
@@ -146,13 +146,14 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         matches!(self.site, Site::Host(_))
     }
 
-    /// Takes every agent through all steps, so many together at most.
+    /// Takes every agent through all steps, at most `batch_size` of them together.
     pub(super) fn run(mut self, batch_size: usize) -> Vec<AgentResult> {
         self.batch_size = batch_size;
         while !self.queue.is_empty() {
-            match self.run.is_cancelled() {
-                true => self.end_not_started(),
-                false => self.run_batch(),
+            if self.run.is_cancelled() {
+                self.end_not_started();
+            } else {
+                self.run_batch();
             }
             self.record_ended_turns();
             if !self.queue.is_empty() && self.queue.iter().all(|it| it.leased_since.is_some()) {
@@ -167,9 +168,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         self.results
     }
 
-    /// Asks a host that was lost in the middle of it once more before the run ends:
-    /// a memory may have been taken away and none put in its place, which should
-    /// not last until the next run.
+    /// Reconnects to a lost host before the run ends, and recovers its turns: a memory may have
+    /// been moved away without a replacement, which should not last until the next run.
     fn retry_lost(&mut self) {
         let run = self.run;
         let Some((first, _)) = self.lost_turns.first() else {
@@ -197,8 +197,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
     }
 
-    /// Takes the next agents through all steps, but for those whose displaced
-    /// files a writer still has open.
+    /// Takes the next agents through all steps. Turns whose displaced files a writer still has open
+    /// stay in `unsettled`.
     fn run_batch(&mut self) {
         let turns = self.begin_turns();
         let turns = self.refuse_unrecordable(turns);
@@ -217,18 +217,18 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             self.fail_after_swap(turn, &error);
         }
         self.mark_swapped(turns);
-        // Those who have a time wait for it together.
+        // Turns with a settle time wait for it together.
         if self.last_settle_time().is_none() {
             self.settle_turns();
         }
-        // Each of those has files open.
+        // Each unsettled turn keeps files open.
         while self.unsettled.len() > self.batch_size {
             self.wait_for_writers();
         }
     }
 
-    /// Refuses those that could perhaps not be recorded once their memories were
-    /// replaced; nothing is done yet to any of them.
+    /// Refuses the turns if the ledger cannot be written or no place among the replacing runs is
+    /// free. Nothing in the agents' directories has been changed at this point.
     fn refuse_unrecordable(&mut self, turns: Turns<'a, Captured>) -> Turns<'a, Captured> {
         if turns.is_empty() {
             return turns;
@@ -237,24 +237,26 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             return turns;
         };
         for (turn, _) in turns.into_iter().rev() {
-            match self.run.is_cancelled() {
-                true => self.queue.push_front(turn.queued),
-                false => self.end_refused(error.clone(), turn.event, turn.queued.lock),
+            if self.run.is_cancelled() {
+                self.queue.push_front(turn.queued);
+            } else {
+                self.end_refused(error.clone(), turn.event, turn.queued.lock);
             }
         }
         Vec::new()
     }
 
-    /// Does this for each: one after the other on this machine, and all at once
-    /// where each waits for answers of the same host.
+    /// Applies `act` to each item: one after the other on this machine, in parallel on a host,
+    /// where each waits for replies.
     fn map_agents<T: Send, U: Send>(&self, items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
-        match self.is_host() {
-            false => items.into_iter().map(act).collect(),
-            true => parallel::map_parallel(items, act),
+        if self.is_host() {
+            parallel::map_parallel(items, act)
+        } else {
+            items.into_iter().map(act).collect()
         }
     }
 
-    /// Takes a step with each of these; those that cannot go on leave.
+    /// Takes one step with each turn, and ends the turns whose step fails.
     fn run_step<T: Send, U: Send>(
         &mut self,
         turns: Turns<'a, T>,
@@ -275,8 +277,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         kept
     }
 
-    /// Puts what a step changed on the disk; those of whom that fails leave. No
-    /// memory was replaced yet.
+    /// Syncs the changes of a step before the swap, and ends the turns whose sync fails.
     fn sync_step<T>(
         &mut self,
         turns: Turns<'a, T>,
@@ -289,21 +290,20 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         kept
     }
 
-    /// Ends a turn whose memory was replaced, perhaps not on the disk. To sync it
-    /// again would prove nothing, so what is left stays for the next run.
+    /// Ends a turn whose memory was replaced, but whose sync failed. Syncing again would prove
+    /// nothing, so the next run settles its displaced files.
     fn fail_after_swap(&mut self, turn: Turn<'a>, error: &Error) {
         let message = format!(
-            "the memory was replaced, but perhaps not on the disk: {}",
+            "the memory was replaced, but the change may not be on the disk: {}",
             error.message()
         );
         let error =
-            Error::new(error.kind(), message).with_hint("the next run settles what is left");
+            Error::new(error.kind(), message).with_hint("the next run settles the displaced files");
         self.end_refused(error, turn.event, turn.queued.lock);
     }
 
-    /// Ends a turn early, or puts the agent back among those who wait. What it
-    /// wrote in between is in displaced files, which its transaction record
-    /// names.
+    /// Ends a turn early, or returns the agent to the queue. Notes that the agent wrote during the
+    /// turn are in displaced files, which its journal names.
     fn abort_or_requeue(&mut self, turn: Turn<'a>, early_end: EarlyEnd) {
         let trouble = match early_end {
             EarlyEnd::HostLost(error) if self.run.can_have_journal(turn.agent) => {
@@ -339,8 +339,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
     }
 
-    /// An agent whose memory somebody has a lease on waits behind all others, and
-    /// nobody waits for it.
+    /// Marks an agent whose memory is under a lease as waiting; the lane takes all other agents
+    /// first.
     fn start_lease_wait(&self, mut waiting: QueuedTurn<'a>) -> QueuedTurn<'a> {
         waiting.attempts -= 1;
         let now = self.run.engine.clock().instant();
@@ -348,7 +348,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         waiting
     }
 
-    /// Steps 1 and 2 for the next agents: locks, and entries without names.
+    /// Takes steps 1 and 2 for the next agents: locks, and entries without names.
     fn begin_turns(&mut self) -> Turns<'a, Captured> {
         let run = self.run;
         let began = run.engine.clock().instant();
@@ -363,7 +363,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                 Err(error) => self.end_refused(error, run.new_step_event(waiting.step), None),
             }
         }
-        // After the locks: nobody leaves anything behind from now on.
+        // Read after the locks: no other run of these agents can write a journal from here on.
         let journals = match run.engine.journals() {
             Ok(left) => left,
             Err(error) => {
@@ -389,7 +389,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             }
         }
         while let Some((mut waiting, _)) = locked.pop_back() {
-            // Who has not begun keeps nobody else waiting.
+            // A turn that has not begun releases its lock, so that other runs do not wait for it.
             if waiting.attempts == 0 && waiting.leased_since.is_none() {
                 waiting.lock = None;
             }
@@ -409,7 +409,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         turns
     }
 
-    /// Marks in the records that the memories were replaced.
+    /// Appends to the journals that the memories were replaced.
     fn mark_swapped(&mut self, turns: Turns<'a, (PreparedSwap, SwapOutcome)>) {
         let run = self.run;
         let first = self.unsettled.len();
@@ -422,7 +422,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                 archived_content: same,
                 ..
             } = archived;
-            // Written in place, the staged file is left beside it.
+            // After a write in place, the staged file is among the displaced ones.
             known.extend(turn.event.after.as_ref().and_then(FileState::digest));
             let SwapOutcome { method, displaced } = swapped;
             let mark = JournalRecord::Swapped(method, displaced.clone());
@@ -439,7 +439,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                     known_digests: known,
                     archived_content: same,
                     late_writes: HashMap::new(),
-                    // Settling tries that again, and goes no further without it.
+                    // Settling appends it again, and fails without it.
                     unmarked_swap: (!marked).then_some(method),
                 },
                 deadline: run.engine.clock().instant() + SETTLE_TIMEOUT,
@@ -455,18 +455,16 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
     }
 
-    /// When the last of those is due who are not looked at before a certain time. On
-    /// a host every look is a question and an answer, so all of them are looked at
-    /// then.
+    /// Returns the latest settle time of the unsettled turns that have one. On a host each attempt
+    /// to settle costs a round trip, so all of them are settled at that time.
     fn last_settle_time(&self) -> Option<Instant> {
-        let due = self
-            .unsettled
+        self.unsettled
             .iter()
-            .filter_map(|it| it.turn.directory.next_settle_time());
-        due.max()
+            .filter_map(|it| it.turn.directory.next_settle_time())
+            .max()
     }
 
-    /// Gives late writers a moment.
+    /// Waits for late writers, then tries to settle again.
     fn wait_for_writers(&mut self) {
         let clock = self.run.engine.clock();
         let now = clock.instant();
@@ -480,7 +478,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         self.record_ended_turns();
     }
 
-    /// Step 4 for everybody who waits; those who still have to stay.
+    /// Takes step 4 for every unsettled turn; those with open displaced files stay unsettled.
     fn settle_turns(&mut self) {
         let run = self.run;
         let open = std::mem::take(&mut self.unsettled);
@@ -503,21 +501,22 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             match settled {
                 Ok(()) if left.is_empty() => {}
                 Ok(()) if replaced.displaced.is_deferred() => replaced.add_note(format!(
-                    "the displaced file is changed again and again; it stays as {left} until a \
-                     run finds it as the one before did"
+                    "the displaced file keeps changing; it stays as {left} until a run finds it \
+                     unchanged"
                 )),
                 Ok(()) if run.engine.clock().instant() < replaced.deadline => {
                     self.unsettled.push(replaced);
                     continue;
                 }
                 Ok(()) => replaced.add_note(format!(
-                    "a writer still has the displaced file open; it stays as {left} until the next run"
+                    "a writer has the displaced file open; it stays as {left} until the next run"
                 )),
                 Err(error) => {
                     replaced.raise_kind(error.kind());
-                    replaced.add_note(match left.is_empty() {
-                        true => error.to_string(),
-                        false => format!("the displaced file stays: {error}"),
+                    replaced.add_note(if left.is_empty() {
+                        error.to_string()
+                    } else {
+                        format!("cannot settle the displaced file {left}: {error}")
                     });
                 }
             }
@@ -539,7 +538,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         }
     }
 
-    /// Step 5, but for the ledger.
+    /// Takes step 5 except for the ledger record.
     fn end_turn(
         &mut self,
         mut replaced: ReplacedTurn<'a>,
@@ -549,19 +548,19 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         match read_back {
             Ok(ReadBack::Same) => {}
             Ok(ReadBack::Other) => {
-                replaced.add_note("the agent has already changed it again".to_string())
+                replaced.add_note("the agent has changed the memory since".to_string())
             }
             Ok(ReadBack::Leased) => {
-                let note = "somebody has taken a lease on it since, so it was not read back";
+                let note = "not verified: another process has a lease on the memory";
                 replaced.add_note(note.to_string());
             }
             Err(error) => {
-                // It was replaced all the same, and can be undone.
+                // The memory was replaced all the same, and the run can be undone.
                 replaced.raise_kind(error.kind());
-                replaced.add_note(format!("reading back failed: {error}"));
+                replaced.add_note(format!("not verified: {error}"));
             }
         }
-        // The transaction stays, so that the next run settles what is left.
+        // Otherwise the journal stays, so that the next run settles the rest.
         let over = replaced.displaced.names.is_empty() && unsynced.is_none();
         if let Some(error) = unsynced {
             replaced.raise_kind(error.kind());
@@ -581,7 +580,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
         let verb = match (event.operation, &event.after) {
             (_, Some(FileState::Absent)) => "Removed the created memory of",
-            (_, Some(FileState::Special(_))) => "Put back what stood in place of the memory of",
+            (_, Some(FileState::Special(_))) => "Restored the object at the memory's path of",
             (Operation::Undo, _) => "Restored the memory of",
             _ => "Reset",
         };
@@ -605,8 +604,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         });
     }
 
-    /// Records everybody whose turn is over, ends their transactions, and tells
-    /// how they ended.
+    /// Appends the ended turns to the ledger, removes their journals, and reports their results.
     fn record_ended_turns(&mut self) {
         let ended = std::mem::take(&mut self.ended_turns);
         let events: Vec<RunEvent> = ended.iter().map(|ended| ended.event.clone()).collect();
@@ -622,13 +620,14 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         self.run.write_log_lines();
     }
 
-    /// What becomes of an agent that the ledger does not know of.
+    /// Marks an ended turn that could not be appended to the ledger.
     fn mark_unrecorded(&self, ended: &mut EndedTurn, error: &Error) {
         let event = &mut ended.event;
         let replaced = event.outcome == Outcome::Ok;
-        let note = match replaced {
-            true => format!("the memory was replaced, but not recorded: {error}"),
-            false => format!("not recorded: {error}"),
+        let note = if replaced {
+            format!("the memory was replaced, but not recorded: {error}")
+        } else {
+            format!("not recorded: {error}")
         };
         if replaced {
             event.outcome = Outcome::Failed;
@@ -679,7 +678,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         self.end_untouched(agent, Outcome::Unchanged, note, None, waiting.lock);
     }
 
-    /// Ends an agent of which nothing was asked.
+    /// Ends an agent whose memory was not touched.
     fn end_untouched(
         &mut self,
         agent: &str,
@@ -702,7 +701,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         });
     }
 
-    /// Ends an agent that was not changed, for this reason.
+    /// Ends an agent with an error, as refused or failed by its kind.
     fn end_refused(&mut self, error: Error, event: RunEvent, lock: Option<Arc<AgentLock>>) {
         let event = RunEvent {
             outcome: match error.kind() {
@@ -729,7 +728,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     }
 }
 
-/// Puts what a step changed on the disk. Those of whom that failed come second.
+/// Syncs the changes of a step. Returns the turns whose sync succeeded, and those whose sync
+/// failed.
 fn sync_turns<'a, T>(
     mut turns: Turns<'a, T>,
     mut changed: impl FnMut(&Turn<'a>, &mut T) -> Vec<UnsyncedObject>,

@@ -1,4 +1,5 @@
-//! The record of a transaction, and putting right what an interrupted run left.
+//! The journal of a transaction (the "transaction record" of messages and documents), and the
+//! recovery of interrupted runs from it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -27,68 +28,66 @@ use crate::transport::{
     Attributes, FailureCause, MemoryDirectory, MemoryObject, Stamp, SwapMethod, TransportError,
 };
 
-/// The record of a transaction: what an interrupted run left, and what it was
-/// about. `<archive_dir>/.shepherd/tx/AGENT.RANDOM.json`, gone when its last
-/// displaced file is settled. A writer that never closes an old file keeps one
-/// record alive and holds up no later run.
+/// The first line of a journal: what a run was about to change. Each further line is a
+/// [`JournalRecord`].
 ///
-/// This is its first line. Each further one is a [`JournalRecord`]. A record whose first
-/// line was cut short by a power cut was not on the disk before anything was done
-/// in the agent's directory, so nothing was.
+/// A journal is `<archive_dir>/.shepherd/tx/AGENT.RANDOM.json`; it is removed when its last
+/// displaced file is settled. A writer that never closes an old file keeps one journal alive and
+/// delays no later run. The journal is synced before the run changes the agent's directory, so a
+/// first line that a power cut truncated means that nothing was changed.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Transaction {
     pub(super) event: RunEvent,
     pub(super) memory: PathBuf,
-    /// How its host was reached, by [`connection_target`].
+    /// How its host was reached, as [`connection_target`] returns it.
     #[serde(default)]
     #[serde(rename = "way")]
     pub(super) connection_target: Option<String>,
-    /// What tells the memory's directory from another one, where known.
+    /// The identity of the memory's directory, where known.
     #[serde(default)]
     #[serde(rename = "folder")]
     pub(super) directory_id: Option<u64>,
     #[serde(rename = "staged")]
     pub(super) staged_name: String,
-    /// Inode of the file that stood there before; 0 where unknown.
+    /// Inode of the memory before the run; 0 if unknown.
     #[serde(rename = "inode")]
     pub(super) memory_inode: u64,
-    /// Digests of contents that are archived already.
+    /// Digests of contents that are in the archive.
     #[serde(rename = "known")]
     pub(super) known_digests: Vec<Digest>,
-    /// Number of the ledger's last record when this one was written: what tells of
-    /// this transaction comes behind it.
+    /// Number of the ledger's last record when the journal was written; every record about this
+    /// transaction follows it.
     #[serde(default)]
     #[serde(rename = "ledger")]
     pub(super) ledger_seq: u64,
 }
 
-/// What a run adds to its record as it goes on, so that nobody has to guess
-/// later how far it came.
+/// A line that a run appends to its journal as it proceeds, so that recovery knows how far it came.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum JournalRecord {
-    /// The new file stands in the memory's place, and these names beside it are
-    /// what it displaced. Agents can see such names, and make more of them.
+    /// The new file is the memory, and the files of these names beside it are displaced. Agents can
+    /// see such names, and create more of them.
     Swapped(SwapMethod, Vec<String>),
-    /// A late write was archived; the file that held it may go. Of earlier versions.
+    /// A late write was archived, and its file may be removed. Written by earlier versions.
     #[serde(rename = "late")]
     LegacyLateEntry(WrittenEntry),
-    /// The same, for the displaced file of this name, with its owner and mode: it need
-    /// not be the file that was read first.
+    /// A late write in the displaced file of this name was archived, with the file's owner and
+    /// mode: it need not be the file that was read first.
     #[serde(rename = "archived")]
     LateEntry {
         name: String,
         written: WrittenEntry,
         attributes: Attributes,
     },
-    /// A run had enough of the displaced file of this name, which looked like this.
+    /// A run deferred the displaced file of this name, which had this stamp.
     #[serde(rename = "put_off")]
     Deferred { name: String, stamp: Stamp },
-    /// Somebody finishes for the run, and gives its directory on the host this name.
+    /// A recovering run has taken over, and gives the run's directory on the host this name.
     TakenOver(String),
 }
 
-/// A transaction record, open for marks.
+/// A journal that is open for appending.
 pub(super) struct Journal {
     pub(super) path: PathBuf,
     file: Arc<File>,
@@ -104,94 +103,95 @@ impl Journal {
         })
     }
 
-    /// Adds a mark, which has to be synced yet.
+    /// Appends a line, which the caller must sync.
     pub(super) fn append(&self, record: &JournalRecord) -> Result<(), Error> {
-        // The line feed comes first: what a full disk cut short stays on a line
-        // of its own, which is no JSON and counts for nothing.
+        // The line feed comes first: a line that a full disk truncated stays a line of its own,
+        // which is not JSON and is ignored.
         let mut line = b"\n".to_vec();
         serde_json::to_writer(&mut line, record).map_err(|error| {
-            Error::new(ErrorKind::Internal, format!("cannot write a mark: {error}"))
+            let message = format!("cannot write a journal line: {error}");
+            Error::new(ErrorKind::Internal, message)
         })?;
         (&*self.file)
             .write_all(&line)
             .with_path("append to", &self.path)
     }
 
-    /// Adds a mark, durably.
+    /// Appends a line and syncs it.
     pub(super) fn append_durably(&self, record: &JournalRecord) -> Result<(), Error> {
         self.append(record)?;
         self.unsynced().sync()
     }
 
-    /// The file with its marks.
+    /// Returns the journal for a sync.
     pub(super) fn unsynced(&self) -> UnsyncedObject {
         UnsyncedObject::new(Arc::clone(&self.file) as _, &self.path)
     }
 }
 
-/// Reads a record with its marks; none of one that was never on the disk.
+/// Reads a journal; None for one whose first line was never completely written.
 fn read_journal(path: &Path) -> Result<Option<(Transaction, Vec<JournalRecord>)>, Error> {
     let text = durable::read_own_file(path).with_path("read", path)?;
     let mut lines = text.split(|byte| *byte == b'\n');
-    let is_no_record = |why: &str| {
-        let message = format!("{} is no transaction record: {why}", path.display());
+    let damaged_error = |why: &str| {
+        let message = format!("{} is not a transaction record: {why}", path.display());
         Error::new(ErrorKind::Integrity, message).with_hint(
-            "it names what an interrupted run left in the agent's directory: archive the \
-             .shepherd-* files there by hand, then delete the record",
+            "it names the files that an interrupted run left in the agent's directory: archive \
+             the .shepherd-* files there by hand, then delete the record",
         )
     };
     let transaction: Transaction = match serde_json::from_slice(lines.next().unwrap_or_default()) {
         Ok(transaction) => transaction,
         Err(_) if !text.contains(&b'\n') => return Ok(None),
-        Err(error) => return Err(is_no_record(&error.to_string())),
+        Err(error) => return Err(damaged_error(&error.to_string())),
     };
-    // Files of other names are not a run's to remove, whatever a record says.
+    // A run must not remove files of other names, even if a journal names them.
     if !durable::is_random_name(&transaction.staged_name) {
-        return Err(is_no_record("it names a file that no run made"));
+        return Err(damaged_error("its staged name is not one of a run"));
     }
     let marks = lines.filter_map(|line| serde_json::from_slice(line).ok());
     Ok(Some((transaction, marks.collect())))
 }
 
-/// What reading back came to.
+/// The result of reading a memory back.
 #[derive(PartialEq, Eq)]
 pub(super) enum ReadBack {
-    /// What was installed.
+    /// The memory is what the run installed.
     Same,
-    /// Something else.
+    /// The memory is something else.
     Other,
-    /// Somebody keeps everybody else from opening it.
+    /// Another process has a lease on the memory, so it was not opened.
     Leased,
 }
 
-/// How long a displaced file on a host is looked at.
+/// How long recovery tries to settle displaced files on a host.
 const RECOVERY_SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
 fn is_file(standing: &FileState) -> bool {
     matches!(standing, FileState::File { .. })
 }
 
-/// How many files a run can have displaced that was interrupted before it could
-/// mark their names: one for each of its attempts.
+/// The most files that recovery settles for a run that was interrupted before it could journal
+/// their names: one for each attempt of the run.
 const MAX_DISPLACED_FILES: usize = 17;
 
-/// What can be done about a record that nobody settles.
-pub const UNCLAIMED_JOURNAL_HINT: &str = "where another config names the agent, its next run there settles it; \
-     otherwise give the agent its name back until its next reset, or archive the .shepherd-* files \
-     in its directory by hand and then delete the record";
+/// The hint for journals of agents that are not configured.
+pub const UNCLAIMED_JOURNAL_HINT: &str = "if another config has the agent, its next run there \
+     settles it; otherwise configure the agent under its old name for one reset, or archive the \
+     .shepherd-* files in its directory by hand and then delete the record";
 
-/// Whether a directory that cannot be opened may be there all the same.
+/// Whether a directory that cannot be opened may still exist.
 fn can_become_reachable(agent: &Agent, error: &TransportError) -> bool {
     agent.location.host().is_some() || error.cause == FailureCause::Unreachable
 }
 
 impl Engine {
-    /// Transaction records of agents that are not configured, for example
-    /// because they were renamed: no run of this config settles them. Those of a run in
-    /// progress are left out: another config may name its agents.
+    /// Returns the journals of agents that are not configured, for example because they were
+    /// renamed: no run of this config settles them. The journals of a run in progress are left out:
+    /// another config may name its agents.
     ///
     /// # Errors
-    /// An archive that cannot be read.
+    /// The archive cannot be read.
     pub fn unclaimed_journals(&self) -> Result<Vec<PathBuf>> {
         let mut records = self.journals()?;
         records.retain(|(agent, _)| {
@@ -201,7 +201,7 @@ impl Engine {
         Ok(records.into_iter().map(|(_, record)| record).collect())
     }
 
-    /// What the ledger says of an event's agent and run behind a record, oldest first.
+    /// Returns the events in the ledger of the same agent and run after a record, oldest first.
     fn ledger_events_after(&self, event: &RunEvent, after_seq: u64) -> Result<Vec<RunEvent>> {
         let (back, _) = self.scan_ledger_backwards()?;
         let mut back = back.stopping_after(after_seq);
@@ -213,14 +213,14 @@ impl Engine {
         Ok(events)
     }
 
-    /// Whether a run of this agent has not come to its end. Who cannot look does not
-    /// know.
+    /// Whether the agent has a journal, that is, an unfinished run; false if the journals cannot be
+    /// read.
     pub(in crate::engine) fn has_journal(&self, agent: &str) -> bool {
         let records = self.journals().unwrap_or_default();
         records.iter().any(|(name, _)| name == agent)
     }
 
-    /// All transaction records, with their agents.
+    /// Returns the paths of all journals, each with its agent.
     pub(super) fn journals(&self) -> Result<Vec<(String, PathBuf)>> {
         let path = self.archive().program_path("tx");
         let items = match std::fs::read_dir(&path) {
@@ -231,7 +231,7 @@ impl Engine {
         for item in items {
             let name = item.with_path("list", &path)?.file_name();
             let text = name.to_string_lossy();
-            // A name of an agent has no dot.
+            // An agent's name has no dot.
             if let Some((agent, rest)) = text.split_once('.')
                 && rest.ends_with(".json")
             {
@@ -242,15 +242,15 @@ impl Engine {
         Ok(records)
     }
 
-    /// Every random name in a transaction record or in the name of one, also of a
-    /// record that is damaged.
+    /// Returns every random name in a journal or in the file name of one, also of a damaged
+    /// journal.
     pub(super) fn names_in_journals(&self) -> Result<HashSet<String>> {
         let mut names = HashSet::new();
         for (_, record) in self.journals()? {
             names.extend(durable::find_random_names(record.as_os_str().as_bytes()));
             match durable::read_own_file(&record) {
                 Ok(text) => names.extend(durable::find_random_names(&text)),
-                // Its run has come to its end.
+                // Its run has finished.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(Error::from_io("read", &record, &error)),
             }
@@ -260,7 +260,7 @@ impl Engine {
 }
 
 impl Run<'_> {
-    /// Whether the memory begins with what a run installed, read anew.
+    /// Reads the memory again, and compares its beginning with what the run installed.
     pub(super) fn read_back(
         &self,
         directory: &dyn MemoryDirectory,
@@ -285,15 +285,14 @@ impl Run<'_> {
         }
     }
 
-    /// Whether there is a record of the agent's, so that something may be left in
-    /// its directory.
+    /// Whether the agent may have a journal, and so files of an interrupted run in its directory;
+    /// true if the journals cannot be read.
     pub(super) fn can_have_journal(&self, agent: &Agent) -> bool {
         let journals = self.engine.journals();
         journals.map_or(true, |left| left.iter().any(|(of, _)| *of == agent.name))
     }
 
-    /// Step 1: looks what interrupted runs left, and puts it right. Under the
-    /// agent's lock.
+    /// Step 1: recovers interrupted runs of the agent. The caller holds the agent's lock.
     pub(super) fn recover(
         &self,
         agent: &Agent,
@@ -303,7 +302,7 @@ impl Run<'_> {
         self.recover_from_journals(agent, &journals, lock)
     }
 
-    /// The same for one of several agents, whose records are among `left`.
+    /// Recovers interrupted runs of the agent from its journals among `journals`.
     pub(super) fn recover_from_journals(
         &self,
         agent: &Agent,
@@ -399,11 +398,11 @@ impl Run<'_> {
             event.method = unmarked;
         }
         let was_swapped = is_recorded || event.method.is_some();
-        // A mark of it, which is next, must not be on the disk before it.
+        // The swap must be on the disk before the journal line about it, which comes next.
         durable::sync_all(directory.take_unsynced())?;
         if agent.location.host().is_some() && event.after.as_ref().is_some_and(is_file) {
-            // There it is a second name of the new file, or half of one: never
-            // anything of the agent's.
+            // On a host this name is a second link to the new file, or a partial copy of it: never
+            // a file of the agent.
             directory.remove_name(&new_name)?;
         }
         directory.remove_unfinished_staging(&staged)?;
@@ -413,7 +412,7 @@ impl Run<'_> {
             let marked: HashSet<String> = marked.into_iter().collect();
             names.retain(|name| *name == new_name || marked.contains(name));
         }
-        // An agent may have put more there, and which are its own nobody can tell.
+        // An agent may have created more such names, which cannot be told from the run's.
         let further = names.split_off(MAX_DISPLACED_FILES.min(names.len()));
         let mut displaced = DisplacedFiles {
             journal: file,
@@ -427,7 +426,7 @@ impl Run<'_> {
         let has_displaced = !displaced.names.is_empty();
         let (mut notes, mut settled) =
             self.settle_displaced(agent, directory.as_ref(), &mut event, &mut displaced);
-        // Where nobody can see who has a file open, it is looked at twice.
+        // Where open files cannot be detected, settling a file takes two inspections.
         let clock = self.engine.clock();
         let end = clock.instant() + RECOVERY_SETTLE_TIMEOUT;
         while let Some(due) = directory.next_settle_time()
@@ -451,13 +450,13 @@ impl Run<'_> {
         };
         let stuck = settled.is_err();
         if let Err(error) = settled {
-            // What cannot be settled where the memory was replaced stays beside it
-            // with its record, and holds up nothing else.
+            // If the memory was replaced, a displaced file that cannot be settled stays beside it
+            // with its journal, and does not block the run.
             if !was_swapped {
                 return Err(error);
             }
             let left = shown(&displaced.names);
-            let message = format!("run {} displaced {left}, which stays", event.run);
+            let message = format!("cannot settle {left}, displaced by run {}", event.run);
             self.report_error(error.with_context(format!("{}: {message}", agent.name)));
         }
         durable::sync_all(directory.take_unsynced())?;
@@ -465,24 +464,24 @@ impl Run<'_> {
         let left = displaced.names;
         if !left.is_empty() && !stuck {
             let left = shown(&left);
-            let line = match put_off {
-                true => format!(
-                    "{left} is changed again and again, which run {} displaced; a run that finds \
-                     it as the one before did settles it",
+            let line = if put_off {
+                format!(
+                    "{left}, displaced by run {}, keeps changing; it stays until a run finds it \
+                     unchanged",
                     event.run
-                ),
-                false => format!(
-                    "a writer still has {left} open, which run {} displaced; the next run settles \
-                     it",
+                )
+            } else {
+                format!(
+                    "a writer has {left} open, displaced by run {}; the next run settles it",
                     event.run
-                ),
+                )
             };
             self.log_line(&format!("{}: {line}", agent.name));
         }
         let is_settled = left.is_empty() && displaced.remaining_names.is_empty();
         if !displaced.remaining_names.is_empty() {
             self.log_line(&format!(
-                "{}: {} more files stand where run {} displaced some; the next run goes on with them",
+                "{}: {} more displaced files of run {}; the next run settles them",
                 agent.name,
                 displaced.remaining_names.len(),
                 event.run
@@ -490,7 +489,7 @@ impl Run<'_> {
         }
         let (note, must_record) = match (is_recorded, was_swapped) {
             (true, _) => (
-                "settled what this run displaced",
+                "settled the files that this run displaced",
                 !event.late_entries.is_empty() || !event.kept_names.is_empty(),
             ),
             (false, true) => (
@@ -509,13 +508,14 @@ impl Run<'_> {
         }
         if !was_swapped {
             event.after = None;
-            event.outcome = match is_own_run {
-                true => Outcome::Ok,
-                false => Outcome::Failed,
+            event.outcome = if is_own_run {
+                Outcome::Ok
+            } else {
+                Outcome::Failed
             };
         }
-        // Of what is archived and recorded already it is enough to say that its
-        // file is gone now.
+        // If everything is archived and recorded already, only the removal of the files is worth a
+        // line.
         if must_record || is_recorded && has_displaced && is_settled {
             notes.insert(0, note.to_string());
         }
@@ -532,8 +532,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The directory that a record is about. None when it is not there: the record
-    /// stays until it is, and holds up nothing else.
+    /// Opens the directory that a journal is about. Returns None if that directory is not there:
+    /// the journal then stays until it is, and does not block the run.
     fn open_transaction_directory(
         &self,
         agent: &Agent,
@@ -545,7 +545,7 @@ impl Run<'_> {
             self.keep_journal(agent, record, transaction, &why);
             return Ok(None);
         }
-        // A host may be called what this machine is.
+        // A host may have the name of this machine.
         if transaction.connection_target != connection_target(agent) {
             let then = transaction
                 .connection_target
@@ -558,8 +558,7 @@ impl Run<'_> {
         let here = transaction.memory == agent.location.memory();
         let directory = match self.engine.open_directory_at(agent, &transaction.memory) {
             Ok(directory) => directory,
-            // It may answer again in a moment; and then nothing may be done
-            // in that directory before this.
+            // It may answer again soon, and then recovery must come before any other change in it.
             Err(error) if here && can_become_reachable(agent, &error) => return Err(error.into()),
             Err(error) => {
                 self.keep_journal(agent, record, transaction, &error.to_string());
@@ -570,13 +569,13 @@ impl Run<'_> {
             (Some(then), Some(now)) => then != now,
             _ => false,
         };
-        // A name that nobody can guess tells more than a number.
+        // An unguessable name identifies the directory better than a number does.
         if another
             && directory
                 .displaced_names(&transaction.staged_name)?
                 .is_empty()
         {
-            let why = "another directory stands in its place";
+            let why = "the directory has been replaced by another one";
             self.keep_journal(agent, record, transaction, why);
             return Ok(None);
         }
@@ -592,7 +591,8 @@ impl Run<'_> {
     ) {
         let directory = transaction.memory.parent().unwrap_or(Path::new("/"));
         let message = format!(
-            "{}: run {} was interrupted in {}: {why}; its record {} stays until that directory is back",
+            "{}: cannot recover run {} in {}: {why}; its transaction record {} stays until that \
+             directory is back",
             agent.name,
             transaction.event.run,
             directory.display(),
@@ -602,8 +602,8 @@ impl Run<'_> {
         self.report_error(Error::new(ErrorKind::Partial, message).with_hint(hint));
     }
 
-    /// How the memory was replaced, by what stands there, for a record that
-    /// does not say; none when it was not.
+    /// Determines from the files in the directory how an interrupted run replaced the memory, for a
+    /// journal that does not say; None if it did not.
     fn detect_swap_method(
         &self,
         directory: &dyn MemoryDirectory,
@@ -625,7 +625,7 @@ impl Run<'_> {
             Ok(names.iter().any(|name| *name != new_name))
         };
         if remote && stands != MemoryObject::Absent {
-            // Without inodes the names tell: what stood there goes aside first.
+            // Without inodes the names decide: a swap moves the old memory aside first.
             return Ok(match (asides()?, new) {
                 (true, _) => Some(SwapMethod::TakeAway),
                 (false, None) if directory.exists(&new_name)? => Some(SwapMethod::Remove),
@@ -643,7 +643,7 @@ impl Run<'_> {
             None => None,
         };
         if let Some(built) = built {
-            // Taken away, and interrupted before the new file took its place?
+            // No memory: interrupted between moving the old file aside and linking the new one.
             return match stands {
                 MemoryObject::Absent => {
                     durable::sync_all(directory.take_unsynced())?;
@@ -652,8 +652,7 @@ impl Run<'_> {
                 _ if directory.is_half_written(staged)? => {
                     Ok(Some(directory.write_in_place(staged, built)?.method))
                 }
-                // The new file has two names for a moment where it gets the
-                // memory's by a link.
+                // The new file has two names for a moment when it is linked as the memory.
                 _ if self.read_back(directory, event)? == ReadBack::Same => Ok(match asides()? {
                     true => Some(SwapMethod::TakeAway),
                     false if event.before == Some(FileState::Absent) => Some(SwapMethod::Create),
@@ -667,8 +666,7 @@ impl Run<'_> {
         }
         let names = directory.displaced_names(staged)?;
         if remote && new.is_some() {
-            // There is no memory, and no new file that could take its place: the old
-            // one is better than none.
+            // There is neither a memory nor a new file to install, so the old memory is restored.
             let mut asides = names.iter().filter(|name| **name != new_name);
             if let (Some(aside), None) = (asides.next(), asides.next()) {
                 directory.restore_memory_name(aside)?;
@@ -678,11 +676,11 @@ impl Run<'_> {
         Ok(match names.first() {
             Some(_) if new.is_none() => Some(SwapMethod::Remove),
             Some(name) if *name != new_name => Some(SwapMethod::TakeAway),
-            // A host exchanges nothing: that is the new file, half of it.
+            // No swap on a host exchanges files, so this is a partial copy of the new file.
             Some(_) if remote => None,
             Some(_) => Some(SwapMethod::Exchange),
-            // Nothing is displaced where nothing stood. Where something did,
-            // the new file was never made, whatever the agent saved since.
+            // A created memory displaces nothing. If there was a memory before, the new file was
+            // never built, whatever the agent has saved since.
             None if event.before == Some(FileState::Absent)
                 && self.read_back(directory, event)? == ReadBack::Same =>
             {
@@ -692,13 +690,13 @@ impl Run<'_> {
         })
     }
 
-    /// Says which records nobody settles.
+    /// Reports the journals of agents that are not configured.
     pub(super) fn report_unclaimed_journals(&self) {
         match self.engine.unclaimed_journals() {
             Ok(records) => {
                 for record in records {
                     let message = format!(
-                        "{} is of an agent that is not configured: what its run left is not settled",
+                        "{} is of an agent that is not configured: no run settles its files",
                         record.display()
                     );
                     self.report_error(
@@ -710,8 +708,8 @@ impl Run<'_> {
         }
     }
 
-    /// Writes a record. What it answers has to be synced before anything is done
-    /// in the agent's directory.
+    /// Writes a journal. The caller must sync the returned objects before it changes the agent's
+    /// directory.
     pub(super) fn create_journal(
         &self,
         agent: &Agent,
@@ -725,7 +723,7 @@ impl Run<'_> {
         let mut text = serde_json::to_vec(transaction).map_err(|error| {
             Error::new(
                 ErrorKind::Internal,
-                format!("cannot write a transaction: {error}"),
+                format!("cannot write the transaction record: {error}"),
             )
         })?;
         text.push(b'\n');
@@ -734,7 +732,7 @@ impl Run<'_> {
         file.write(&text)?;
         let name = format!("{}{}.json", agent.name, transaction.staged_name);
         if !file.link_as(name.as_ref())? {
-            let message = format!("{} exists already", path.join(name).display());
+            let message = format!("{} already exists", path.join(name).display());
             return Err(Error::new(ErrorKind::Internal, message));
         }
         let record = Journal {

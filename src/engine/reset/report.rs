@@ -1,4 +1,4 @@
-//! What a run says while it goes on and when it has ended.
+//! The progress and the result of a run, as callers receive them.
 
 use std::path::PathBuf;
 
@@ -9,10 +9,10 @@ use crate::digest::Digest;
 use crate::engine::ledger::{Operation, Outcome};
 use crate::error::{Error, ErrorKind};
 
-/// The stages that a person sees.
+/// The stages of an agent's turn, as the user sees them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RunStage {
-    /// Taking the lock, settling an interrupted run.
+    /// Taking the lock, recovering interrupted runs.
     Lock,
     /// Reading the memory and archiving it.
     Archive,
@@ -25,7 +25,7 @@ pub enum RunStage {
 }
 
 impl RunStage {
-    /// All stages in order.
+    /// All stages, in order.
     pub const ALL: [RunStage; 5] = [
         RunStage::Lock,
         RunStage::Archive,
@@ -34,7 +34,7 @@ impl RunStage {
         RunStage::Verify,
     ];
 
-    /// The word for people.
+    /// Returns the stage's name, for display.
     pub fn as_str(self) -> &'static str {
         match self {
             RunStage::Lock => "lock",
@@ -46,39 +46,39 @@ impl RunStage {
     }
 }
 
-/// What a run says while it goes on.
+/// Progress of a run.
 #[derive(Clone, Debug)]
 pub enum RunProgress {
     /// An agent has reached a stage.
     Stage(String, RunStage),
-    /// An agent is done.
+    /// An agent's turn has ended.
     AgentDone(AgentResult),
-    /// A line for `reset.log` and for people.
+    /// A line for `reset.log` and the terminal.
     LogLine(String),
 }
 
-/// How it ended for one agent.
+/// The result of a run for one agent.
 #[derive(Clone, Debug, Serialize)]
 pub struct AgentResult {
     /// The agent's name.
     pub agent: String,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// What decides the exit code, when it did not end well.
+    /// The kind of the problem, which determines the exit code; None if there was none.
     pub kind: Option<ErrorKind>,
-    /// Why, or what else is worth knowing.
+    /// The reason of the outcome, and other notes.
     pub note: Option<String>,
-    /// What can be done about it.
+    /// Hints what to do next.
     pub hints: Vec<String>,
-    /// What was archived.
+    /// The archived entries.
     pub entries: Vec<WrittenEntry>,
     /// Lines of scratch that were archived.
     pub scratch_lines: u64,
-    /// How long it took, in milliseconds.
+    /// The duration, in milliseconds.
     pub duration_ms: u64,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
     /// The run's id.
@@ -88,17 +88,16 @@ pub struct RunReport {
     pub operation: Operation,
     /// One result for each agent that was asked for, in the plan's order.
     pub results: Vec<AgentResult>,
-    /// What went wrong beside the agents: retention, records that nobody
-    /// settles.
+    /// Errors that belong to no agent's result, as of retention and of recovery.
     #[serde(skip)]
     pub errors: Vec<Error>,
     /// Entries that retention deleted.
     #[serde(rename = "retired")]
     pub retired_entries: Vec<PathBuf>,
-    /// What of the archive has expired and stays, and why; what else is worth knowing.
+    /// Expired entries that retention keeps, with the reason, and other notes.
     pub notes: Vec<String>,
-    /// Number and digest of the ledger's last record afterwards; none where the
-    /// ledger cannot be read.
+    /// Number and digest of the ledger's last record after the run; None if the ledger cannot be
+    /// read.
     #[serde(rename = "head")]
     pub ledger_head: Option<(u64, Digest)>,
     /// How long it took, in milliseconds.
@@ -106,7 +105,7 @@ pub struct RunReport {
 }
 
 impl RunReport {
-    /// The most serious thing that happened, if anything did.
+    /// Returns the most serious problem, if there was one.
     pub fn worst_kind(&self) -> Option<ErrorKind> {
         self.results
             .iter()
@@ -115,7 +114,7 @@ impl RunReport {
             .reduce(ErrorKind::more_serious)
     }
 
-    /// How many agents ended so.
+    /// Returns how many agents have this outcome.
     pub fn count(&self, outcome: Outcome) -> usize {
         self.results
             .iter()

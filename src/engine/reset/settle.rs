@@ -1,9 +1,11 @@
-//! Settles what a swap displaced: what late writers added is archived, then it goes.
+//! Step 4 of a reset: settles the files that a swap displaced, that is, archives late writes to
+//! them and removes them.
 //!
-//! A late write gets an entry of what follows the bytes that are archived already, so
-//! an agent that appends pays for each byte once. A file that is changed in every look
-//! gets a few entries in each run and [`MAX_LATE_ENTRIES`] in all; from then on it stays
-//! beside the memory, with its record, until a run finds it as the one before did.
+//! The entry of a late write holds the bytes that follow the archived ones, so an agent that
+//! appends is charged for each byte once. A file that has changed at every inspection gets at most
+//! [`MAX_LATE_ENTRIES_PER_RUN`] entries per run and [`MAX_LATE_ENTRIES`] in all. From then on it
+//! stays beside the memory, with its journal, until a run finds it unchanged since the previous
+//! run.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,55 +23,54 @@ use crate::transport::{
     TransportError,
 };
 
-/// How many late entries a displaced file may make that is changed again and again.
+/// The most late entries of one displaced file that keeps changing.
 const MAX_LATE_ENTRIES: usize = 16;
 
-/// How many of these in one run.
+/// The most of them in one run.
 const MAX_LATE_ENTRIES_PER_RUN: usize = 4;
 
-/// What a swap displaced, until all of it is settled.
+/// The files that a swap displaced and that are not settled.
 pub(super) struct DisplacedFiles {
     pub(super) journal: Journal,
     pub(super) names: Vec<String>,
-    /// More names than a run displaces: they are for the contacts after this one.
+    /// Names beyond those that one recovery settles; they are left to later runs.
     pub(super) remaining_names: Vec<String>,
     /// Digests of contents that are archived already.
     pub(super) known_digests: Vec<Digest>,
-    /// The memory as it was archived, where comparing is worth it.
+    /// The memory as it was archived, where a comparison saves time.
     pub(super) archived_content: Option<ContentParts>,
-    /// What was archived of displaced files since, by their names.
+    /// The late writes of displaced files, by their names.
     pub(super) late_writes: HashMap<String, LateWrites>,
-    /// A swap of which the record does not tell yet.
+    /// The method of a swap that is not in the journal yet.
     pub(super) unmarked_swap: Option<SwapMethod>,
 }
 
 impl DisplacedFiles {
-    /// Whether nothing is left but files that this run does not look at again.
+    /// Whether this run has deferred all files that are left.
     pub(super) fn is_deferred(&self) -> bool {
-        let put_off = |name| {
+        self.names.iter().all(|name| {
             self.late_writes
                 .get(name)
                 .is_some_and(|late| late.is_deferred)
-        };
-        self.names.iter().all(put_off)
+        })
     }
 }
 
-/// What was archived of a displaced file after it was displaced.
+/// The late writes of one displaced file.
 #[derive(Default)]
 pub(super) struct LateWrites {
     entry_count: usize,
     entries_in_run: usize,
-    /// Digest and size of the content that was archived last.
+    /// Digest and size of the content that was last archived.
     last_content: Option<(Digest, u64)>,
-    /// How it was when an earlier run had enough of it.
+    /// The stamp of the file when an earlier run deferred it.
     deferred_stamp: Option<Stamp>,
-    /// Whether this run has enough of it.
+    /// Whether this run has deferred it.
     is_deferred: bool,
 }
 
 impl LateWrites {
-    /// Takes an entry of an earlier run into account.
+    /// Adds an entry of an earlier run.
     pub(super) fn add_earlier_entry(&mut self, written: &WrittenEntry) {
         self.entry_count += 1;
         self.last_content = Some(written.whole_content());
@@ -80,32 +81,31 @@ impl LateWrites {
         self.add_earlier_entry(written);
     }
 
-    /// Notes how an earlier run left the file.
+    /// Sets the stamp with which an earlier run deferred the file.
     pub(super) fn set_deferred_stamp(&mut self, stamp: Stamp) {
         self.deferred_stamp = Some(stamp);
     }
 
-    /// Whether a file that is like this now gets no entry in this run.
+    /// Whether the file, with this stamp now, may have no more entries in this run.
     fn has_reached_limit(&self, stamp: &Stamp) -> bool {
         self.entries_in_run >= MAX_LATE_ENTRIES_PER_RUN
             || self.entry_count >= MAX_LATE_ENTRIES && self.deferred_stamp != Some(*stamp)
     }
 }
 
-/// What inspecting a displaced file came to.
+/// The result of inspecting a displaced file.
 enum Inspection {
     /// Every byte of it is archived.
     Known,
-    /// It was archived just now, with these attributes.
+    /// Its new bytes were archived, with these attributes.
     Archived(WrittenEntry, Attributes),
-    /// It has as many entries as it may, and looks like this.
+    /// It has reached the limit of entries, and has this stamp.
     Deferred(Stamp),
 }
 
 impl Run<'_> {
-    /// Tries to settle each displaced file, and gives what is worth knowing.
-    /// Those that a writer still has open, and those that failed, are what
-    /// `displaced` names afterwards.
+    /// Tries to settle each displaced file, and returns notes for the user. Afterwards `displaced`
+    /// names the files that a writer still has open and those that failed.
     pub(super) fn settle_displaced(
         &self,
         agent: &Agent,
@@ -115,7 +115,7 @@ impl Run<'_> {
     ) -> (Vec<String>, Result<(), Error>) {
         let mut notes = Vec::new();
         let mut result = Ok(());
-        // Once a displaced file is gone, only the record can tell of the swap.
+        // Once a displaced file is removed, only the journal can prove the swap.
         if let Some(method) = displaced.unmarked_swap
             && !displaced.names.is_empty()
         {
@@ -147,7 +147,7 @@ impl Run<'_> {
                     }
                 }
                 Ok(SettleOutcome::StillOpen) => displaced.names.push(name),
-                // It is gone, so nothing is left to settle; but it must be said.
+                // The file is gone, so it needs no settling, but the loss must be reported.
                 Ok(SettleOutcome::Lost(error)) => result = Err(error),
                 Ok(SettleOutcome::Special(odd)) => {
                     let described = self.archive_description(agent, &odd, event);
@@ -183,7 +183,8 @@ impl Run<'_> {
         (notes, result)
     }
 
-    /// Describes something that was displaced unread, unless the entry of the run does.
+    /// Archives a description of an object that was displaced unread, unless the run's entry has
+    /// it.
     fn archive_description(
         &self,
         agent: &Agent,
@@ -200,8 +201,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Settles one displaced file; contents that are not known get an entry,
-    /// which the record names before the file goes.
+    /// Settles one displaced file. Contents that are not archived get an entry, which the journal
+    /// names before the file is removed.
     fn settle_file(
         &self,
         agent: &Agent,
@@ -237,7 +238,7 @@ impl Run<'_> {
                 }
                 Inspection::Deferred(stamp) => {
                     put_off = Some(stamp);
-                    let message = "it is changed again and again";
+                    let message = "it keeps changing";
                     return Err(Error::new(ErrorKind::Partial, message));
                 }
             }
@@ -257,8 +258,8 @@ impl Run<'_> {
         }
     }
 
-    /// Inspects a displaced file and archives what no entry holds yet; with `bounded`
-    /// only if it may have another entry.
+    /// Inspects a displaced file and archives contents that no entry holds; with `is_limited` only
+    /// if it may have another entry.
     fn inspect_displaced(
         &self,
         agent: &Agent,
@@ -304,8 +305,8 @@ impl Run<'_> {
         Ok(Inspection::Archived(written, file.attributes))
     }
 
-    /// Archives what follows a content that is archived already; none where the file
-    /// does not begin with it.
+    /// Archives the bytes that follow an archived content; None if the file does not begin with
+    /// that content.
     fn archive_appended(
         &self,
         agent: &Agent,
@@ -330,7 +331,7 @@ impl Run<'_> {
             return Ok(None);
         }
         if draft.size() == 0 {
-            // The agent has cut it back to the beginning in between.
+            // The agent has truncated the file to the archived content during the inspection.
             return Ok(Some(Inspection::Known));
         }
         let base = BaseContent {
@@ -343,8 +344,8 @@ impl Run<'_> {
         Ok(Some(Inspection::Archived(written, file.attributes)))
     }
 
-    /// Whether a file is, byte for byte, what was archived of it. Where that cannot
-    /// be read the answer is no.
+    /// Whether a file equals its archived content byte for byte; false if the archive cannot be
+    /// read.
     fn has_archived_content(
         &self,
         parts: &ContentParts,
@@ -366,12 +367,12 @@ impl Run<'_> {
     }
 }
 
-/// The note about a displaced object that no entry holds.
+/// Returns the note about a displaced object that no entry holds.
 fn kept_object_note(agent: &Agent, odd: &SpecialFile, name: &str) -> String {
     let path = agent.location.memory().with_file_name(name);
     let host = agent.location.host().map(|host| format!("{}:", host.name));
     format!(
-        "{odd} stood there, which no entry holds; it is kept as {}{}",
+        "the memory was {odd}, which no entry can hold; it is kept as {}{}",
         host.unwrap_or_default(),
         path.display()
     )

@@ -1,4 +1,4 @@
-//! The steps of one agent. What they change is for the lane to flush.
+//! The steps of one agent's turn. Each step returns its unsynced changes; the lane syncs them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,21 +24,21 @@ use crate::transport::{
     TransportError, UnsyncedObject,
 };
 
-/// How long somebody may take to give a lease back. A file server's, of which
-/// another host has the file open, takes a moment; an agent that holds on to it is
-/// reset all the same.
+/// How long a run waits for the holder of a lease to release it. A file server that has the file
+/// open for a client takes a moment; the memory of an agent that keeps the lease is displaced
+/// unread.
 const LEASE_BREAK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// An agent that is to have its turn.
+/// An agent that waits for its turn.
 pub(super) struct QueuedTurn<'a> {
     pub(super) step: &'a PlanStep,
     pub(super) lock: Option<Arc<AgentLock>>,
     pub(super) attempts: usize,
-    /// Since when it is waited for somebody to give a lease back.
+    /// Since when its memory is known to be under a lease.
     pub(super) leased_since: Option<Instant>,
 }
 
-/// An agent whose turn it is.
+/// An agent whose turn has begun.
 pub(super) struct Turn<'a> {
     pub(super) queued: QueuedTurn<'a>,
     pub(super) agent: &'a Agent,
@@ -56,7 +56,7 @@ impl Turn<'_> {
     }
 }
 
-/// What became of an agent whose turn it is, at first.
+/// The outcome of steps 1 and 2.
 pub(super) enum CaptureOutcome<'a> {
     Captured(Turn<'a>, Box<Captured>),
     Unchanged(QueuedTurn<'a>),
@@ -64,7 +64,7 @@ pub(super) enum CaptureOutcome<'a> {
     Refused(QueuedTurn<'a>, Error),
 }
 
-/// A turn after its memory was archived.
+/// The data of a turn after step 3.
 pub(super) struct PreparedSwap {
     pub(super) entry: Option<WrittenEntry>,
     pub(super) captured: Captured,
@@ -76,15 +76,15 @@ pub(super) struct PreparedSwap {
 
 /// Why a turn ended early.
 pub(super) enum EarlyEnd {
-    /// The agent replaced its file in between; it can be tried again.
+    /// The agent replaced its file during the turn; the turn can be retried.
     Replaced(Error),
-    /// Somebody has a lease on the memory; nothing was done yet.
+    /// Another process has a lease on the memory; nothing was changed.
     Leased(Error),
-    /// The memory is not whole, which is for the next run to put right.
+    /// The memory is half written; the next run recovers it.
     HalfWritten(Error),
-    /// The host was lost, and nobody knows what it did.
+    /// The connection to the host was lost, so the effect of the last request is unknown.
     HostLost(Error),
-    /// Anything else.
+    /// Any other error.
     Failed(Error),
 }
 
@@ -105,7 +105,8 @@ impl From<TransportError> for EarlyEnd {
     }
 }
 
-/// Keeps an agent's lock while a call that hangs may still change its directory.
+/// Ties an agent's lock to its directory, so that it stays locked while a hung call may still
+/// change that directory.
 pub(super) fn hold_lock_guard(directory: &dyn MemoryDirectory, lock: Option<&Arc<AgentLock>>) {
     if let Some(lock) = lock {
         directory.hold_guard(Arc::clone(lock) as _);
@@ -113,7 +114,7 @@ pub(super) fn hold_lock_guard(directory: &dyn MemoryDirectory, lock: Option<&Arc
 }
 
 impl<'a> Run<'a> {
-    /// An agent's event before anything was seen.
+    /// Returns the initial event of an agent.
     pub(super) fn new_step_event(&self, step: &PlanStep) -> RunEvent {
         RunEvent {
             undone_run: step.undone_run.as_ref().map(|undo| undo.run.clone()),
@@ -139,7 +140,7 @@ impl<'a> Run<'a> {
                 run: self.id.clone(),
             };
             let taken = lock::acquire_agent_lock(self.engine.archive(), &agent.name, &holder);
-            // One that does not wait may have come between the wait and this.
+            // Another run may have taken the lock between the wait and this attempt.
             let is_busy = matches!(&taken, Err(error) if error.kind() == ErrorKind::Busy);
             if !is_busy || self.is_cancelled() || !self.engine.wait_lock_interval() {
                 return taken;
@@ -147,7 +148,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Steps 1 and 2 of one agent, after its lock.
+    /// Takes steps 1 and 2 for one agent whose lock is held.
     pub(super) fn capture(
         &self,
         mut waiting: QueuedTurn<'a>,
@@ -158,7 +159,7 @@ impl<'a> Run<'a> {
         let began = self.engine.clock().instant();
         let directory = || -> Result<_, Error> {
             self.recover_from_journals(agent, journals, waiting.lock.as_ref())?;
-            // An undo gives back what was there, whoever had it.
+            // An undo restores bytes of the same file, so sharing does not matter to it.
             if waiting.step.undone_run.is_none()
                 && let Some(other) = self.engine.find_sharing_agent(agent)
             {
@@ -198,8 +199,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Step 3, before anything is done in the agent's directory: names the entry and
-    /// writes the transaction record. Answers what has to be synced.
+    /// Takes step 3, before any change in the agent's directory: names the entry and writes the
+    /// journal. Returns the objects to sync.
     pub(super) fn prepare_swap(
         &self,
         turn: &mut Turn<'a>,
@@ -208,7 +209,7 @@ impl<'a> Run<'a> {
         for note in degraded::accepted_degradations(turn.agent, turn.directory.as_ref())? {
             turn.add_note(&note);
         }
-        // A memory that will not be changed gets no entry.
+        // A memory that cannot be replaced gets no entry.
         degraded::in_place_degradation(turn.agent, &turn.directory.forecast_swap())?;
         let mut changed = self.name_entry(turn.agent, &mut taken, &mut turn.event)?;
         let before = turn.event.before.iter();
@@ -230,7 +231,7 @@ impl<'a> Run<'a> {
         let same = taken.take_archived_content(turn.event.entry.as_ref());
         let archived = PreparedSwap {
             archived_content: same,
-            // Until its name is on the disk nobody may rely on it.
+            // The entry must not be recorded before its name is on the disk.
             entry: turn.event.entry.take(),
             captured: taken,
             journal: record,
@@ -240,7 +241,7 @@ impl<'a> Run<'a> {
         Ok((archived, changed))
     }
 
-    /// Builds the new file; none where none is put in place.
+    /// Builds the new file; None if the content to install is not a new file.
     pub(super) fn stage_content(
         &self,
         turn: &mut Turn<'a>,
@@ -269,7 +270,7 @@ impl<'a> Run<'a> {
             &mut |sink| parts.write_to(engine, sink),
             &attributes,
         )?;
-        // Some of what a file system lacks shows only with a file in it.
+        // Some limits of a file system show only once it holds a file.
         for note in degraded::accepted_degradations(turn.agent, turn.directory.as_ref())? {
             if turn
                 .event
@@ -283,8 +284,7 @@ impl<'a> Run<'a> {
         Ok((archived, Some(new)))
     }
 
-    /// Puts the new file, or what was kept, in the memory's place, or takes the memory
-    /// away.
+    /// Replaces the memory by the new file or by the kept object, or removes it.
     pub(super) fn swap_memory(
         &self,
         turn: &mut Turn<'a>,
@@ -317,29 +317,29 @@ impl<'a> Run<'a> {
         };
         turn.event.method = Some(swapped.method);
         if swapped.method == SwapMethod::InPlace {
-            turn.add_note("it is a mount point of its own and was written in place");
+            turn.add_note("written in place: the memory is a mount point");
         }
         Ok((archived, swapped))
     }
 }
 
-/// Owner, mode and attributes of the new file; none where it inherits its directory's.
+/// Returns owner, mode and attributes for the new file; None if it inherits its directory's.
 ///
-/// Owner and mode are rights over bytes, and the bytes of an undo are an agent's. So
-/// they are given only together with the bytes that they belonged to:
+/// Owner and mode are rights over bytes, and the bytes of an undo are an agent's. So they are
+/// applied only to the bytes that they belonged to:
 ///
-/// - They are learned through the descriptor that the bytes are read through, of a
-///   regular file that stood at the memory's name and had no other name, or whose
-///   owner alone can have given it this one (`obstacle` in `transport/local.rs`).
-/// - A reset puts the operator's bytes under the rights of the file that it displaces:
-///   who could write to that one could before.
-/// - An undo puts back bytes with the rights of the very file that held them: with a
-///   late entry that is the displaced file as it was settled, not the one that was read
-///   before (`Mark::Archived` in `recover.rs`).
+/// - They are read through the descriptor that the bytes are read through, from a regular file that
+///   was at the memory's path and had no other name, or whose owner alone can have given it this
+///   one (`obstacle` in `transport/local.rs`).
+/// - A reset installs the operator's bytes with the rights of the file that it displaces: a process
+///   that could write to that file could do so before.
+/// - An undo restores bytes with the rights of the very file that held them: with a late entry that
+///   is the displaced file as it was settled, not the one that was read before
+///   (`JournalRecord::LateEntry` in `recovery.rs`).
 /// - Bytes of two files, as of an undo that appends, belong to the owner of both.
-/// - An owner is given only if the displaced file or the directory has the same one now.
-///   What an undo goes by may have been learned on another file system, whose owners are
-///   those that its server or its image tells of.
+/// - An owner is applied only if the displaced file or the directory has the same one now. The
+///   ledger may hold an owner from another file system, whose owners its server or its image
+///   determines.
 /// - In all other cases the new file inherits its directory's.
 ///
 /// A transport never sets set-id bits or capabilities ([`Attributes::for_new_file`]).
@@ -359,7 +359,7 @@ fn attributes_to_apply<'t>(step: &PlanStep, captured: &'t Captured) -> Option<&'
         .then_some(kept)
 }
 
-/// Whether the file that is displaced has the owner that `attributes` name.
+/// Whether the displaced file has the owner in `attributes`.
 fn has_displaced_owner(captured: &Captured, attributes: &Attributes) -> bool {
     let displaced = captured.attributes.as_ref();
     displaced.is_some_and(|displaced| displaced.uid == attributes.uid)

@@ -1,6 +1,6 @@
-//! The records that an undo goes by: the one of the run that is undone, and what came
-//! of it afterwards. They are found from the ledger's last record back, and kept up to
-//! date by what is appended.
+//! The ledger records that an undo depends on: the record of the undone run, and the related ones
+//! after it. They are found by a scan from the ledger's last record backwards, and kept up to date
+//! with records that are appended later.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -18,45 +18,44 @@ use crate::engine::ledger::{
 use crate::error::Result;
 use crate::transport::ObjectId;
 
-/// Up to so many changes an agent's search is looked at after each, then whenever they
-/// have doubled.
+/// Up to this number of changes a search is evaluated after each one, and above it whenever the
+/// number has doubled.
 const MAX_EAGER_CHANGES: usize = 16;
 
-/// The records that an undo of some agents goes by.
+/// The records that an undo depends on, by agent.
 pub struct UndoRecords {
     agents: BTreeMap<String, AgentRecords>,
-    /// The entries of their records, each with its agent.
+    /// The agent of each entry in these records.
     agent_by_entry: HashMap<PathBuf, String>,
-    /// How far the ledger was read.
+    /// The position up to which the ledger was read.
     position: LedgerPosition,
 }
 
-/// The records that an undo of one agent goes by.
+/// The records that an undo of one agent depends on.
 #[derive(Clone)]
 pub struct AgentRecords {
-    /// The record of the run that is undone.
+    /// The record of the undone run.
     pub record: LedgerRecord,
-    /// The youngest run that was passed over to come to it: it was undone already.
+    /// The newest run that the search skipped, because it is undone already.
     pub skipped_run: Option<String>,
-    /// That record and what followed of the same run, of its undos, and of theirs.
+    /// That record and later ones of the same run, of its undos, and of their undos.
     related: Vec<LedgerRecord>,
-    /// The runs of these.
+    /// The runs of the related records.
     related_runs: HashSet<String>,
-    /// What the last change left, for each address that the agent had.
+    /// The state after the last change, for each address that the agent had.
     left_states: Vec<(RecordedAddress, Option<FileState>)>,
-    /// The entries of these records that retention was about to delete: when, and in
-    /// which run.
+    /// The entries of these records that retention recorded for deletion, with the time and the
+    /// run.
     retired_entries: HashMap<PathBuf, (DateTime<FixedOffset>, String)>,
 }
 
 impl UndoRecords {
-    /// Of the record of each agent that an undo (or, with `redo`, the taking back of an
-    /// undo) is about. Undone runs are passed over, so undoing again goes further back.
-    /// Records about another memory count only where there is none about the agent's
-    /// own, to be refused.
+    /// Finds for each agent the last run that an undo (or, with `is_redo`, a redo) applies to.
+    /// Undone runs are skipped, so a repeated undo goes further back. Records about another memory
+    /// count only if there is none about the agent's own, so that the undo can refuse them.
     ///
     /// # Errors
-    /// A ledger that cannot be read or whose chain is broken.
+    /// The ledger cannot be read, or its chain is broken.
     pub fn from_last_runs(
         engine: &Engine,
         agents: &[&Agent],
@@ -91,8 +90,8 @@ impl UndoRecords {
         UndoRecords::new(engine, found, end)
     }
 
-    /// Of a run, for every agent whose memory it changed. A run that had to replace a
-    /// memory twice is about what it took out the last time.
+    /// Finds the records of a run, for every agent whose memory it changed. If the run replaced a
+    /// memory twice, its last change counts.
     ///
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
@@ -102,7 +101,7 @@ impl UndoRecords {
         UndoRecords::new(engine, found, end)
     }
 
-    /// Of one run for each of some agents.
+    /// Finds the records of one run per agent; `runs` maps agents to runs.
     ///
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
@@ -113,7 +112,7 @@ impl UndoRecords {
         UndoRecords::new(engine, found, end)
     }
 
-    /// Of one record.
+    /// Starts from one record.
     ///
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
@@ -150,7 +149,7 @@ impl UndoRecords {
         Ok(records)
     }
 
-    /// Takes what was appended to the ledger since the last time.
+    /// Reads the records that were appended to the ledger since the last call.
     ///
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
@@ -180,18 +179,18 @@ impl UndoRecords {
         Ok(())
     }
 
-    /// The agents that there is something to undo for.
+    /// Returns the agents that have a run to undo.
     pub fn agents(&self) -> impl Iterator<Item = &str> {
         self.agents.keys().map(String::as_str)
     }
 
-    /// The records of an agent, if there is something to undo for it.
+    /// Returns the records of an agent, if it has a run to undo.
     pub fn get(&self, agent: &str) -> Option<&AgentRecords> {
         self.agents.get(agent)
     }
 }
 
-/// The last change of each agent in a run that is wanted, of so many agents at most.
+/// Returns the last change of each agent in a wanted run, for at most `most` agents.
 fn last_changes_of_runs(
     mut back: ReverseScan,
     is_wanted: impl Fn(&str, &str) -> bool,
@@ -224,8 +223,8 @@ impl AgentRecords {
         }
     }
 
-    /// Takes note of what a later record says, and tells whether it is about the run,
-    /// its undos or theirs.
+    /// Updates the states with a later record, and returns whether it belongs to the run, its undos
+    /// or their undos.
     fn track_if_related(&mut self, record: &LedgerRecord) -> bool {
         let event = &record.event;
         if record.seq <= self.record.seq {
@@ -246,8 +245,8 @@ impl AgentRecords {
         self.related_runs.contains(&event.run)
     }
 
-    /// By which run retention deleted an entry of these records, and when, if it is
-    /// gone.
+    /// Returns the time and the run of retention that deleted an entry of these records; None if
+    /// the entry still exists.
     pub fn retired_by(
         &self,
         engine: &Engine,
@@ -258,8 +257,8 @@ impl AgentRecords {
         self.retired_entries.get(entry).filter(|_| !is_there)
     }
 
-    /// Whether something else stands there now than what the last run that changed
-    /// this agent's memory left. Without `now` it is something that no run leaves.
+    /// Whether the memory's state `now` differs from the state that the last change of this agent's
+    /// memory left. A `now` of None is a state that no run leaves.
     pub fn has_written_since(&self, agent: &Agent, now: Option<&FileState>) -> bool {
         let mut left = self.left_states.iter().rev();
         let left = left.find(|(address, _)| address.is_compatible_with(agent));
@@ -271,7 +270,7 @@ impl AgentRecords {
         }
     }
 
-    /// An event, and what was recorded later of what its run displaced.
+    /// Returns an event, and the later events of recovery about the files that its run displaced.
     pub fn event_and_repairs<'a>(
         &'a self,
         event: &'a RunEvent,
@@ -285,9 +284,9 @@ impl AgentRecords {
         std::iter::once(event).chain(repairs)
     }
 
-    /// The names under which the run kept what it displaced, and which objects these are,
-    /// where that is known. Where an undo put it back,
-    /// and that was taken back, it was kept again, under a name that comes first.
+    /// Returns the names under which the run kept displaced objects, with the objects' identities
+    /// where known. If an undo restored an object and a redo displaced it again, the newer name
+    /// comes first.
     pub fn kept_objects(&self) -> Vec<(&str, Option<ObjectId>)> {
         let undone_by = |run: &'_ str| {
             let related = self.related.iter().map(|record| &record.event).rev();
@@ -310,12 +309,12 @@ impl AgentRecords {
     }
 }
 
-/// The search for the run of an agent that is to be undone.
+/// The search for the run of an agent to undo.
 struct RunSearch<'a> {
     filter: AddressFilter<'a>,
-    /// The last one first.
+    /// Newest first.
     changes: Vec<MemoryChange>,
-    /// No older change matters.
+    /// Whether older changes cannot alter the result.
     is_finished: bool,
 }
 
@@ -324,7 +323,7 @@ struct MemoryChange {
     run: String,
     undone_run: Option<String>,
     operation: Operation,
-    /// About the agent's own memory.
+    /// Whether it is about the agent's own memory.
     is_own: bool,
 }
 
@@ -337,7 +336,7 @@ impl<'a> RunSearch<'a> {
         }
     }
 
-    /// Takes the next older change.
+    /// Adds the next older change.
     fn add_change(&mut self, place: LedgerPosition, event: &RunEvent, is_redo: bool) {
         self.changes.push(MemoryChange {
             position: place,
@@ -366,7 +365,7 @@ impl<'a> RunSearch<'a> {
         choose_change(&self.changes, |_| true, is_redo, is_complete)
     }
 
-    /// The change that is to be undone, when no more are to come.
+    /// Returns the change to undo, once all changes have been added.
     fn chosen_change(&self, is_redo: bool) -> Option<usize> {
         let choices = [
             self.choose_own(is_redo, true),
@@ -378,7 +377,7 @@ impl<'a> RunSearch<'a> {
         })
     }
 
-    /// The youngest run that was passed over to come to a change.
+    /// Returns the newest run of the agent's own memory that was skipped before a change.
     fn skipped_run(&self, change: usize) -> Option<String> {
         let mut younger = self.changes[..change].iter();
         let passed = younger.find(|it| it.undone_run.is_none() && it.is_own);
@@ -389,11 +388,11 @@ impl<'a> RunSearch<'a> {
 enum UndoChoice {
     Change(usize),
     Nothing,
-    /// Older changes decide.
+    /// Older changes can still alter the result.
     Undecided,
 }
 
-/// Which of some changes, the last one first, is to be undone.
+/// Chooses the change to undo; `changes` are newest first.
 fn choose_change(
     changes: &[MemoryChange],
     counts: impl Fn(&MemoryChange) -> bool,
@@ -416,7 +415,7 @@ fn choose_change(
                     .map(|it| it.operation);
                 match act {
                     None if !is_complete => return UndoChoice::Undecided,
-                    // An undo of a reset can be taken back; one of an undo is a redo.
+                    // A redo reverts an undo of a reset; an undo of an undo is a redo itself.
                     Some(Operation::Undo) => {
                         undone.insert(run);
                     }
@@ -427,8 +426,9 @@ fn choose_change(
             (None, false) => return UndoChoice::Change(number),
         }
     }
-    match is_complete {
-        true => UndoChoice::Nothing,
-        false => UndoChoice::Undecided,
+    if is_complete {
+        UndoChoice::Nothing
+    } else {
+        UndoChoice::Undecided
     }
 }

@@ -80,7 +80,7 @@ fn changed_attributes_record_refuses_undo() {
         .unwrap();
     assert_eq!(plan.skipped[0].kind, Some(ErrorKind::Integrity));
     assert!(
-        plan.skipped[0].reason.contains("it was changed"),
+        plan.skipped[0].reason.contains("it has been changed"),
         "{:?}",
         plan.skipped
     );
