@@ -128,9 +128,9 @@ fn open_no_symlinks(path: &Path, walk: PathWalk, access: OFlags) -> rustix::io::
 pub fn resolve_symlinks(path: &Path) -> Option<PathBuf> {
     path.ancestors().find_map(|existing| {
         let missing = path.strip_prefix(existing).ok()?;
-        let real = existing.canonicalize().ok()?;
+        let resolved = existing.canonicalize().ok()?;
         // Joining an empty path would end the result with a slash.
-        Some(real.components().chain(missing.components()).collect())
+        Some(resolved.components().chain(missing.components()).collect())
     })
 }
 
@@ -163,7 +163,7 @@ pub fn resolve_first_symlink(path: &Path) -> Option<PathBuf> {
 
 fn symlink_in_path_error(path: &Path) -> Error {
     match resolve_first_symlink(path) {
-        Some(real) => Error::new(
+        Some(resolved) => Error::new(
             ErrorKind::Host,
             format!(
                 "{} goes through a symbolic link, which is never followed",
@@ -172,7 +172,7 @@ fn symlink_in_path_error(path: &Path) -> Error {
         )
         .with_hint(format!(
             "write the real path in the configuration: {}",
-            real.display()
+            resolved.display()
         )),
         None => Error::new(
             ErrorKind::Host,
@@ -199,14 +199,14 @@ pub fn create_directory(path: &Path, mode: Mode) -> Result<OwnedFd> {
         ));
     };
     let parent_fd = create_directory(parent, mode | Mode::RWXU)?;
-    let made = match fs::mkdirat(&parent_fd, name, mode) {
+    let was_created = match fs::mkdirat(&parent_fd, name, mode) {
         Ok(()) => true,
         // Another process has created it: the open below checks it.
         Err(Errno::EXIST) => false,
         Err(errno) => return Err(errno).with_path("make the directory", path),
     };
     if let Err(errno) = fs::fsync(&parent_fd) {
-        if made {
+        if was_created {
             // It is new, so it holds nothing that must last.
             let _ = fs::unlinkat(&parent_fd, name, AtFlags::REMOVEDIR);
         }
@@ -310,10 +310,10 @@ impl SyncBatch {
             groups.add(unsynced.file_system.clone(), (owner, unsynced));
         }
         let mut failed = sync_grouped(groups.trusted);
-        for (system, wanted) in groups.untrusted {
-            let owners: Vec<usize> = wanted.iter().map(|(owner, _)| *owner).collect();
-            match system.call(move || sync_grouped(wanted)) {
-                Ok(some) => failed.extend(some),
+        for (system, pending) in groups.untrusted {
+            let owners: Vec<usize> = pending.iter().map(|(owner, _)| *owner).collect();
+            match system.call(move || sync_grouped(pending)) {
+                Ok(errors) => failed.extend(errors),
                 Err(error) => {
                     failed.extend(owners.into_iter().map(|owner| (owner, error.clone())));
                 }
@@ -337,10 +337,10 @@ struct PendingSync {
 /// Syncs files and directories, many on one file system in one call, and returns the numbers of the
 /// agents whose sync failed, with the errors.
 fn sync_grouped(all: Vec<OwnedChange>) -> Vec<(usize, Error)> {
-    let (mut wanted, mut failed) = (Vec::with_capacity(all.len()), Vec::new());
+    let (mut pending, mut failed) = (Vec::with_capacity(all.len()), Vec::new());
     for (owner, unsynced) in all {
         match fs::fstat(&*unsynced.object).with_path("stat", &unsynced.path) {
-            Ok(stat) => wanted.push(PendingSync {
+            Ok(stat) => pending.push(PendingSync {
                 owner,
                 device: stat.st_dev,
                 is_directory: FileType::from_raw_mode(stat.st_mode) == FileType::Directory,
@@ -349,24 +349,24 @@ fn sync_grouped(all: Vec<OwnedChange>) -> Vec<(usize, Error)> {
             Err(error) => failed.push((owner, error)),
         }
     }
-    wanted.sort_by_key(|wanted| wanted.device);
-    for group in wanted.chunk_by(|a, b| a.device == b.device) {
+    pending.sort_by_key(|pending| pending.device);
+    for group in pending.chunk_by(|a, b| a.device == b.device) {
         let any = &*group[0].unsynced.object;
         let use_syncfs = group.len() > MAX_SINGLE_SYNCS
             && fs::fstatfs(any).is_ok_and(|system| is_syncfs_reliable(system.f_type));
         // Old kernels do not report a failed journal commit from syncfs, but they do from fsync of
         // one file.
         let group_outcome = use_syncfs.then(|| fs::syncfs(any).and_then(|()| fs::fsync(any)));
-        for wanted in group {
-            let UnsyncedObject { object, path, .. } = &wanted.unsynced;
+        for pending in group {
+            let UnsyncedObject { object, path, .. } = &pending.unsynced;
             let synced = match group_outcome {
                 None => fs::fsync(&**object),
-                Some(whole) if wanted.is_directory => whole,
+                Some(whole) if pending.is_directory => whole,
                 // Before 5.8, syncfs does not report failed writeback of contents either.
                 Some(whole) => whole.and_then(|()| sys::wait_for_writeback(object.as_fd())),
             };
             let error = synced.with_path("sync", path).err();
-            failed.extend(error.map(|error| (wanted.owner, error)));
+            failed.extend(error.map(|error| (pending.owner, error)));
         }
     }
     failed

@@ -157,9 +157,9 @@ impl FileSystems {
         for (system, paths) in groups.untrusted {
             let (sender, start) = (sender.clone(), start.clone());
             let inspect_group = move || {
-                let mut look = start();
+                let mut inspect = start();
                 for (number, path) in paths {
-                    if sender.send((number, look(&path))).is_err() {
+                    if sender.send((number, inspect(&path))).is_err() {
                         return;
                     }
                 }
@@ -168,9 +168,9 @@ impl FileSystems {
             drop(system.start_call(inspect_group));
         }
         drop(sender);
-        let mut look = start();
+        let mut inspect = start();
         for (number, path) in groups.trusted {
-            found[number] = look(&path);
+            found[number] = inspect(&path);
         }
         let timeout_channel = after(timeout);
         loop {

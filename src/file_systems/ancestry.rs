@@ -104,10 +104,10 @@ impl AncestryResolver {
     fn resolve_ancestry(&mut self, path: &Path) -> Option<Ancestry> {
         let node = self.cached_node(path, MAX_LINKS)?;
         let mut ids = Vec::new();
-        let mut above = Some(&node);
-        while let Some(node) = above {
+        let mut ancestor = Some(&node);
+        while let Some(node) = ancestor {
             ids.extend(node.id);
-            above = node.parent.as_ref();
+            ancestor = node.parent.as_ref();
         }
         Some(Ancestry {
             path: node.path.clone(),
@@ -191,8 +191,8 @@ pub fn resolve_ancestries(
 ) -> Vec<Option<Ancestry>> {
     let table = systems.mount_table.current();
     systems.inspect_paths(paths, timeout, move || {
-        let mut walk = AncestryResolver::new(&table);
-        move |path| walk.resolve_ancestry(path)
+        let mut resolver = AncestryResolver::new(&table);
+        move |path| resolver.resolve_ancestry(path)
     })
 }
 
@@ -212,8 +212,8 @@ mod tests {
         symlink("a", root.join("link")).unwrap();
         symlink(root.join("link/b"), root.join("c/further")).unwrap();
         symlink("loop", root.join("loop")).unwrap();
-        let mut walk = AncestryResolver::new(&Arc::default());
-        let mut at = |path: &str| walk.resolve_ancestry(&root.join(path));
+        let mut resolver = AncestryResolver::new(&Arc::default());
+        let mut at = |path: &str| resolver.resolve_ancestry(&root.join(path));
         let b = at("a/b").unwrap();
         assert_eq!(b.path, root.join("a/b"));
         for path in ["link/b", "c/further", "c/../link/./b", "c/further/../b"] {
@@ -261,8 +261,8 @@ mod tests {
             (root.join("mnt"), mount("254:0", root.join("a/b"))),
             (root.join("far"), mount("0:51", root.join("a/b"))),
         ]);
-        let mut walk = AncestryResolver::new(&Arc::new(table));
-        let mut at = |path: &str| walk.resolve_ancestry(&root.join(path)).unwrap();
+        let mut resolver = AncestryResolver::new(&Arc::new(table));
+        let mut at = |path: &str| resolver.resolve_ancestry(&root.join(path)).unwrap();
         let (a, b, c) = (at("a"), at("a/b"), at("a/b/c"));
         let (mounted, inside, far) = (at("mnt"), at("mnt/c/d"), at("far"));
         assert!(mounted.is_within(&a) && mounted.is_within(&b) && inside.is_within(&c));

@@ -51,32 +51,32 @@ impl HostLanes {
         let hosts = engine.host_statuses();
         let count = hosts.len().min(MAX_HOST_LANES);
         let mut lanes: Vec<Vec<PollSchedule>> = (0..count).map(|_| Vec::new()).collect();
-        let mut of = HashMap::new();
+        let mut lane_by_agent = HashMap::new();
         for (number, status) in hosts.into_iter().enumerate() {
             let lane = number % count;
-            of.extend(status.agents.iter().map(|name| (name.clone(), lane)));
+            lane_by_agent.extend(status.agents.iter().map(|name| (name.clone(), lane)));
             lanes[lane].push(PollSchedule::new(engine, status));
         }
-        let (give, take) = bounded(MAX_PARALLEL_HOST_READS);
+        let (permit_sender, permit_receiver) = bounded(MAX_PARALLEL_HOST_READS);
         for _ in 0..MAX_PARALLEL_HOST_READS {
             // The channel has room for exactly these.
-            let _ = give.send(());
+            let _ = permit_sender.send(());
         }
-        let start = |rounds| {
+        let start = |schedules| {
             let (sender, inbox) = unbounded();
             let lane = HostLane {
                 engine: Arc::clone(engine),
                 events: events.clone(),
                 jobs: Arc::clone(jobs),
-                read_permits: (give.clone(), take.clone()),
-                schedules: rounds,
+                read_permits: (permit_sender.clone(), permit_receiver.clone()),
+                schedules,
             };
             thread::spawn(move || lane.run(&inbox));
             sender
         };
         HostLanes {
             lanes: lanes.into_iter().map(start).collect(),
-            lane_by_agent: of,
+            lane_by_agent,
             jobs: Arc::clone(jobs),
         }
     }
@@ -87,20 +87,17 @@ impl HostLanes {
     }
 
     /// Requests a poll of these agents soon; local agents among them are ignored.
-    pub(super) fn request_poll(&self, agents: Vec<String>, at_once: bool) {
-        let mut asks: HashMap<usize, Vec<String>> = HashMap::new();
+    pub(super) fn request_poll(&self, agents: Vec<String>, is_forced: bool) {
+        let mut requests: HashMap<usize, Vec<String>> = HashMap::new();
         for agent in agents {
             if let Some(lane) = self.lane_by_agent.get(&agent) {
-                asks.entry(*lane).or_default().push(agent);
+                requests.entry(*lane).or_default().push(agent);
             }
         }
-        for (lane, agents) in asks {
+        for (lane, agents) in requests {
             self.jobs.add(1);
             if self.lanes[lane]
-                .send(PollRequest {
-                    agents,
-                    is_forced: at_once,
-                })
+                .send(PollRequest { agents, is_forced })
                 .is_err()
             {
                 self.jobs.add(-1);
@@ -123,21 +120,24 @@ struct PollSchedule {
 }
 
 impl PollSchedule {
-    fn new(engine: &Engine, told: HostStatus) -> PollSchedule {
+    fn new(engine: &Engine, reported: HostStatus) -> PollSchedule {
         let poll = |name: &String| match engine.config().agent(name).map(|agent| &agent.location) {
             Some(MemoryLocation::Remote {
                 poll_seconds: poll, ..
             }) => Duration::from_secs((*poll).max(1).into()),
             _ => Duration::MAX,
         };
-        let polls = told.agents.iter().map(|name| (name.clone(), poll(name)));
+        let polls = reported
+            .agents
+            .iter()
+            .map(|name| (name.clone(), poll(name)));
         PollSchedule {
-            host: told.host.clone(),
+            host: reported.host.clone(),
             poll_intervals: polls.collect(),
             due_polls: HashMap::new(),
             not_before: None,
             is_forced: false,
-            reported_status: told,
+            reported_status: reported,
         }
     }
 
@@ -149,7 +149,7 @@ impl PollSchedule {
     /// Adds the host's agents of a request to the due polls.
     fn apply_request(&mut self, request: &PollRequest, now: Instant) {
         let at = match (request.is_forced, self.not_before) {
-            (false, Some(rested)) => rested.max(now),
+            (false, Some(not_before)) => not_before.max(now),
             _ => now,
         };
         for name in &request.agents {
@@ -170,10 +170,11 @@ impl PollSchedule {
 
     /// Returns the agents that are due at `now`.
     fn due_agents(&self, now: Instant) -> Vec<String> {
-        let ready =
-            |name: &&(String, Duration)| self.due_polls.get(&name.0).is_some_and(|at| *at <= now);
-        let ready = self.poll_intervals.iter().filter(ready);
-        ready.map(|(name, _)| name.clone()).collect()
+        self.poll_intervals
+            .iter()
+            .filter(|(name, _)| self.due_polls.get(name).is_some_and(|at| *at <= now))
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     /// Schedules the next polls after a poll of `names` from `began` to `now`.
@@ -248,17 +249,17 @@ impl HostLane {
                 return;
             }
             self.jobs.add(1);
-            let mut asked = 1;
+            let mut job_count = 1;
             let now = self.engine.clock().instant();
-            for ask in first.into_iter().chain(inbox.try_iter()) {
-                asked += 1;
+            for request in first.into_iter().chain(inbox.try_iter()) {
+                job_count += 1;
                 self.schedules
                     .iter_mut()
-                    .for_each(|it| it.apply_request(&ask, now));
+                    .for_each(|it| it.apply_request(&request, now));
             }
-            let listened = (0..self.schedules.len()).all(|number| self.poll_host(number));
-            self.jobs.add(-asked);
-            if !listened {
+            let is_open = (0..self.schedules.len()).all(|number| self.poll_host(number));
+            self.jobs.add(-job_count);
+            if !is_open {
                 return;
             }
         }
@@ -279,20 +280,21 @@ impl HostLane {
         if !self.connect_if_needed(number, &*transport) {
             return false;
         }
-        let contact = transport.connection_status().unwrap_or_default();
+        let connection = transport.connection_status().unwrap_or_default();
         let before = self.schedules[number]
             .reported_status
             .connection
             .reachability;
-        if contact.reachability.is_failure() || before.is_failure() {
+        if connection.reachability.is_failure() || before.is_failure() {
             // A connection failure, or its end, concerns all agents of the host.
             names = self.schedules[number].agent_names();
         }
-        let seen = self.observe_agents(&names);
-        let contact = transport.connection_status().unwrap_or_default();
+        let observations = self.observe_agents(&names);
+        let connection = transport.connection_status().unwrap_or_default();
         let now = self.engine.clock().instant();
-        self.schedules[number].record_poll(&names, &contact, began, now);
-        self.report_status(number, contact) && self.events.send(FleetEvent::Observed(seen)).is_ok()
+        self.schedules[number].record_poll(&names, &connection, began, now);
+        self.report_status(number, connection)
+            && self.events.send(FleetEvent::Observed(observations)).is_ok()
     }
 
     /// Connects if not connected. Returns false if the event channel is closed.
@@ -320,11 +322,11 @@ impl HostLane {
     }
 
     fn observe_agents(&self, names: &[String]) -> Vec<Observation> {
-        let (give, take) = &self.read_permits;
+        let (permit_sender, permit_receiver) = &self.read_permits;
         let permit = || {
             // Cannot fail: every lane holds both ends.
-            let _ = take.recv();
-            ReadPermit(give)
+            let _ = permit_receiver.recv();
+            ReadPermit(permit_sender)
         };
         let agents = self.engine.agents_named(names);
         let look = || self.engine.observe_host_agents(&agents, permit);
@@ -333,16 +335,16 @@ impl HostLane {
     }
 
     /// Reports a changed connection status. Returns false if the event channel is closed.
-    fn report_status(&mut self, number: usize, contact: ConnectionStatus) -> bool {
-        let told = &mut self.schedules[number].reported_status;
+    fn report_status(&mut self, number: usize, connection: ConnectionStatus) -> bool {
+        let reported = &mut self.schedules[number].reported_status;
         let status = HostStatus {
-            connection: contact,
-            ..told.clone()
+            connection,
+            ..reported.clone()
         };
-        if status.is_similar_to(told) {
+        if status.is_similar_to(reported) {
             return true;
         }
-        *told = status.clone();
+        *reported = status.clone();
         self.events
             .send(FleetEvent::HostsChanged(vec![status]))
             .is_ok()
@@ -394,11 +396,11 @@ mod tests {
         }
     }
 
-    fn poll_request(agents: &[&str], at_once: bool) -> PollRequest {
+    fn poll_request(agents: &[&str], is_forced: bool) -> PollRequest {
         let agents = agents.iter().map(|name| (*name).to_string());
         PollRequest {
             agents: agents.collect(),
-            is_forced: at_once,
+            is_forced,
         }
     }
 
@@ -415,27 +417,32 @@ mod tests {
 
     #[test]
     fn agents_are_polled_at_their_intervals_together() {
-        let mut round = poll_schedule(&[("slow", 30), ("quick", 10), ("quick-too", 10)]);
+        let mut schedule = poll_schedule(&[("slow", 30), ("quick", 10), ("quick-too", 10)]);
         let start = SystemClock.instant();
-        assert_eq!(round.next_due(), None);
-        round.apply_request(
+        assert_eq!(schedule.next_due(), None);
+        schedule.apply_request(
             &poll_request(&["slow", "quick", "quick-too", "no such one"], true),
             start,
         );
-        assert_eq!(round.due_agents(start), ["slow", "quick", "quick-too"]);
-        round.record_poll(
-            &round.agent_names(),
+        assert_eq!(schedule.due_agents(start), ["slow", "quick", "quick-too"]);
+        schedule.record_poll(
+            &schedule.agent_names(),
             &connected_status(),
             start,
             start + seconds(1),
         );
-        assert_eq!(round.next_due(), Some(start + seconds(10)));
-        assert!(round.due_agents(start + seconds(9)).is_empty());
+        assert_eq!(schedule.next_due(), Some(start + seconds(10)));
+        assert!(schedule.due_agents(start + seconds(9)).is_empty());
         let later = start + seconds(10);
-        assert_eq!(round.due_agents(later), ["quick", "quick-too"]);
-        round.record_poll(&round.due_agents(later), &connected_status(), later, later);
-        assert_eq!(round.next_due(), Some(start + seconds(20)));
-        assert_eq!(round.due_agents(start + seconds(30)).len(), 3);
+        assert_eq!(schedule.due_agents(later), ["quick", "quick-too"]);
+        schedule.record_poll(
+            &schedule.due_agents(later),
+            &connected_status(),
+            later,
+            later,
+        );
+        assert_eq!(schedule.next_due(), Some(start + seconds(20)));
+        assert_eq!(schedule.due_agents(start + seconds(30)).len(), 3);
     }
 
     #[test]
@@ -470,88 +477,93 @@ mod tests {
         });
         let hosts = engine.host_statuses();
         assert_eq!(hosts.len(), 1, "they share a session");
-        let mut round = PollSchedule::new(&engine, hosts[0].clone());
+        let mut schedule = PollSchedule::new(&engine, hosts[0].clone());
         let start = SystemClock.instant();
-        round.apply_request(&poll_request(&["slow", "quick", "slowest"], true), start);
-        round.record_poll(&round.due_agents(start), &connected_status(), start, start);
-        assert!(round.due_agents(start + seconds(4)).is_empty());
-        assert_eq!(round.due_agents(start + seconds(5)), ["quick"]);
-        assert_eq!(round.due_agents(start + seconds(30)), ["slow", "quick"]);
+        schedule.apply_request(&poll_request(&["slow", "quick", "slowest"], true), start);
+        schedule.record_poll(
+            &schedule.due_agents(start),
+            &connected_status(),
+            start,
+            start,
+        );
+        assert!(schedule.due_agents(start + seconds(4)).is_empty());
+        assert_eq!(schedule.due_agents(start + seconds(5)), ["quick"]);
+        assert_eq!(schedule.due_agents(start + seconds(30)), ["slow", "quick"]);
         let all = ["slow", "quick", "slowest"];
-        assert_eq!(round.due_agents(start + seconds(3600)), all);
+        assert_eq!(schedule.due_agents(start + seconds(3600)), all);
     }
 
     #[test]
     fn only_operator_request_polls_at_once() {
-        let mut round = poll_schedule(&[("a", 10)]);
+        let mut schedule = poll_schedule(&[("a", 10)]);
         let start = SystemClock.instant();
-        round.record_poll(&round.agent_names(), &connected_status(), start, start);
-        round.apply_request(&poll_request(&["a"], false), start);
-        assert_eq!(round.next_due(), Some(start + MIN_POLL_INTERVAL));
-        assert!(!round.is_forced);
-        round.apply_request(&poll_request(&["a"], true), start);
-        assert_eq!(round.next_due(), Some(start));
-        assert!(round.is_forced);
+        schedule.record_poll(&schedule.agent_names(), &connected_status(), start, start);
+        schedule.apply_request(&poll_request(&["a"], false), start);
+        assert_eq!(schedule.next_due(), Some(start + MIN_POLL_INTERVAL));
+        assert!(!schedule.is_forced);
+        schedule.apply_request(&poll_request(&["a"], true), start);
+        assert_eq!(schedule.next_due(), Some(start));
+        assert!(schedule.is_forced);
     }
 
     #[test]
     fn slow_host_is_polled_after_a_rest() {
-        let mut round = poll_schedule(&[("a", 1)]);
+        let mut schedule = poll_schedule(&[("a", 1)]);
         let start = SystemClock.instant();
-        round.record_poll(
-            &round.agent_names(),
+        schedule.record_poll(
+            &schedule.agent_names(),
             &connected_status(),
             start,
             start + seconds(5),
         );
         assert_eq!(
-            round.next_due(),
+            schedule.next_due(),
             Some(start + seconds(5) + MIN_POLL_INTERVAL)
         );
     }
 
     #[test]
     fn host_waiting_for_operator_is_not_polled_constantly() {
-        let mut round = poll_schedule(&[("a", 10), ("b", 60)]);
+        let mut schedule = poll_schedule(&[("a", 10), ("b", 60)]);
         let start = SystemClock.instant();
-        let asks = ConnectionStatus {
+        let prompting = ConnectionStatus {
             reachability: Reachability::Unreachable,
             pending_prompt: Some("a password"),
             ..ConnectionStatus::default()
         };
-        round.record_poll(&round.agent_names(), &asks, start, start);
-        assert_eq!(round.next_due(), Some(start + seconds(10)));
-        let barred = ConnectionStatus {
+        schedule.record_poll(&schedule.agent_names(), &prompting, start, start);
+        assert_eq!(schedule.next_due(), Some(start + seconds(10)));
+        let blocked = ConnectionStatus {
             pending_prompt: None,
             is_blocked: true,
-            ..asks
+            ..prompting
         };
-        round.record_poll(&round.agent_names(), &barred, start, start);
-        assert_eq!(round.next_due(), None);
-        round.apply_request(&poll_request(&["b"], true), start);
-        assert_eq!(round.due_agents(start), ["b"]);
+        schedule.record_poll(&schedule.agent_names(), &blocked, start, start);
+        assert_eq!(schedule.next_due(), None);
+        schedule.apply_request(&poll_request(&["b"], true), start);
+        assert_eq!(schedule.due_agents(start), ["b"]);
     }
 
     #[test]
     fn unreachable_host_is_not_polled_before_retry() {
-        let mut round = poll_schedule(&[("a", 1), ("b", 60)]);
+        let mut schedule = poll_schedule(&[("a", 1), ("b", 60)]);
         let start = SystemClock.instant();
-        round.record_poll(&round.agent_names(), &connected_status(), start, start);
+        schedule.record_poll(&schedule.agent_names(), &connected_status(), start, start);
         let away = ConnectionStatus {
             reachability: Reachability::Unreachable,
             next_attempt_instant: Some(start + seconds(40)),
             ..ConnectionStatus::default()
         };
-        round.record_poll(&["a".to_string()], &away, start, start);
-        assert!(round.due_agents(start + seconds(39)).is_empty());
-        assert_eq!(round.due_agents(start + seconds(40)), ["a", "b"]);
+        schedule.record_poll(&["a".to_string()], &away, start, start);
+        assert!(schedule.due_agents(start + seconds(39)).is_empty());
+        assert_eq!(schedule.due_agents(start + seconds(40)), ["a", "b"]);
         // A session that was just lost can often be reopened soon.
         let lost = ConnectionStatus {
             next_attempt_instant: None,
             ..away
         };
-        round.record_poll(&round.agent_names(), &lost, start, start);
-        assert!(round.due_agents(start).is_empty());
-        assert_eq!(round.due_agents(start + MIN_POLL_INTERVAL), ["a", "b"]);
+        schedule.record_poll(&schedule.agent_names(), &lost, start, start);
+        assert!(schedule.due_agents(start).is_empty());
+        assert_eq!(schedule.due_agents(start + MIN_POLL_INTERVAL), ["a", "b"]);
     }
 }

@@ -84,32 +84,32 @@ impl Sweep {
     pub(super) fn record_stamps(&self, agent: &Agent) {
         let engine = &self.engine;
         let seen = self.memory_stamps(&[agent]);
-        let trace = self.agent_stamps(
+        let stamps = self.agent_stamps(
             agent,
             seen[0],
             self.baseline_stamp(agent),
             self.shared_stamps(),
         );
         // The holder of a lock may be killed, which changes no file.
-        let held = lock::describe_holder(engine.archive(), &agent.name).is_some();
+        let is_locked = lock::describe_holder(engine.archive(), &agent.name).is_some();
         let mut known = self.known_stamps();
-        if held || trace.is_racy(engine.clock()) {
+        if is_locked || stamps.is_racy(engine.clock()) {
             known.remove(&agent.name);
         } else {
-            known.insert(agent.name.clone(), trace);
+            known.insert(agent.name.clone(), stamps);
         }
     }
 
     /// Records the outcome of an observation. One that failed, for example for lack of file
     /// descriptors, is repeated, because the cause changes no stamp.
     pub(super) fn record_outcome(&self, agent: &str, seen: Option<&Observation>) {
-        let whole = seen.is_some_and(|seen| {
+        let is_complete = seen.is_some_and(|seen| {
             let hindered = |block: &Blocker| block.kind != ErrorKind::Integrity;
             seen.is_content_known()
                 && seen.ledger_error.is_none()
                 && !seen.blocker.as_ref().is_some_and(hindered)
         });
-        if !whole {
+        if !is_complete {
             self.known_stamps().remove(agent);
         }
     }
@@ -117,25 +117,29 @@ impl Sweep {
     /// Finds the agents with changed stamps, and the existing directories among those of memories
     /// and `others`.
     pub(super) fn find_changes(&self, others: Vec<PathBuf>) -> UnwatchedChanges {
-        let common = self.shared_stamps();
-        let here = self.engine.config().agents.iter();
-        let here: Vec<&Agent> = here
+        let shared_stamps = self.shared_stamps();
+        let local_agents: Vec<&Agent> = self
+            .engine
+            .config()
+            .agents
+            .iter()
             .filter(|agent| agent.location.host().is_none())
             .collect();
-        let seen = self.memory_stamps(&here);
-        let there = here
+        let seen = self.memory_stamps(&local_agents);
+        let mut directories: HashSet<PathBuf> = local_agents
             .iter()
             .zip(&seen)
-            .filter(|(_, seen)| seen.directory.is_some());
-        let there = there.filter_map(|(agent, _)| agent.location.memory().parent());
-        let mut directories: HashSet<PathBuf> = there.map(Path::to_path_buf).collect();
+            .filter(|(_, seen)| seen.directory.is_some())
+            .filter_map(|(agent, _)| agent.location.memory().parent())
+            .map(Path::to_path_buf)
+            .collect();
         directories.extend(self.existing_directories(others));
         let mut baselines = HashMap::new();
-        let changed = here.iter().zip(seen).filter(|(agent, seen)| {
+        let changed = local_agents.iter().zip(seen).filter(|(agent, seen)| {
             let shared = baselines.entry(&agent.baseline);
             let baseline = *shared.or_insert_with(|| self.baseline_stamp(agent));
-            let trace = self.agent_stamps(agent, *seen, baseline, common);
-            self.known_stamps().get(&agent.name) != Some(&trace)
+            let stamps = self.agent_stamps(agent, *seen, baseline, shared_stamps);
+            self.known_stamps().get(&agent.name) != Some(&stamps)
         });
         let agents = changed.map(|(agent, _)| agent.name.clone()).collect();
         let now = target_stamp_of(&self.engine.config().path);
@@ -151,10 +155,12 @@ impl Sweep {
     }
 
     fn existing_directories(&self, directories: Vec<PathBuf>) -> impl Iterator<Item = PathBuf> {
-        let there = self.map_by_file_system(directories.clone(), Path::is_dir);
-        let directories = directories.into_iter().zip(there);
-        let there = directories.filter(|(_, there)| there.unwrap_or_default());
-        there.map(|(path, _)| path)
+        let exists = self.map_by_file_system(directories.clone(), Path::is_dir);
+        directories
+            .into_iter()
+            .zip(exists)
+            .filter(|(_, exists)| exists.unwrap_or_default())
+            .map(|(path, _)| path)
     }
 
     fn known_stamps(&self) -> MutexGuard<'_, HashMap<String, AgentStamps>> {
@@ -194,17 +200,23 @@ impl Sweep {
         let systems = self.engine.file_systems();
         let mut found: Vec<Option<T>> = paths.iter().map(|_| None).collect();
         let mut groups = GroupedByFileSystem::default();
-        for (place, system) in systems.find_untrusted_all(&paths).into_iter().enumerate() {
-            groups.add(system, place);
+        for (index, system) in systems.find_untrusted_all(&paths).into_iter().enumerate() {
+            groups.add(system, index);
         }
-        for place in groups.trusted {
-            found[place] = Some(probe(&paths[place]));
+        for index in groups.trusted {
+            found[index] = Some(probe(&paths[index]));
         }
-        for (system, places) in groups.untrusted {
-            let own: Vec<PathBuf> = places.iter().map(|place| paths[*place].clone()).collect();
-            let asked = system.call(move || own.iter().map(|path| probe(path)).collect::<Vec<T>>());
-            for (place, answer) in places.into_iter().zip(asked.unwrap_or_default()) {
-                found[place] = Some(answer);
+        for (system, indexes) in groups.untrusted {
+            let group_paths: Vec<PathBuf> =
+                indexes.iter().map(|index| paths[*index].clone()).collect();
+            let answers = system.call(move || {
+                group_paths
+                    .iter()
+                    .map(|path| probe(path))
+                    .collect::<Vec<T>>()
+            });
+            for (index, answer) in indexes.into_iter().zip(answers.unwrap_or_default()) {
+                found[index] = Some(answer);
             }
         }
         found
@@ -220,14 +232,14 @@ impl Sweep {
         agent: &Agent,
         seen: MemoryStamps,
         baseline: Option<Stamp>,
-        common: SharedStamps,
+        shared_stamps: SharedStamps,
     ) -> AgentStamps {
         AgentStamps {
             memory: seen.memory,
             directory: seen.directory,
             baseline,
             lock: stamp_of(&lock::holder_path(self.engine.archive(), &agent.name)),
-            shared: common,
+            shared: shared_stamps,
         }
     }
 }

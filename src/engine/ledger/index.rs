@@ -99,10 +99,10 @@ impl AgentHistory {
             self.pushed_versions.insert(0, pushed);
             self.pushed_versions.truncate(MAX_EARLIER_VERSIONS);
         }
-        let standings = event.before.iter().chain(&event.after);
+        let states = event.before.iter().chain(&event.after);
         // A memory that equals its baseline is a file as well.
         let is_equal = event.operation == Operation::Reset && event.outcome == Outcome::Unchanged;
-        if is_equal || standings.into_iter().any(|it| it.digest().is_some()) {
+        if is_equal || states.into_iter().any(|it| it.digest().is_some()) {
             self.file_address = Some(Box::new(RecordedAddress::from_event(event)));
         }
         if matches!(event.operation, Operation::Reset | Operation::Undo) {
@@ -121,8 +121,8 @@ impl AgentHistory {
         self.kept_ids.extend(event.kept_ids.clone());
         let kept = &self.kept_names;
         self.kept_ids.retain(|name, _| kept.contains(name));
-        let tried = event.entry.clone().filter(|_| !event.has_changed_memory());
-        self.failed_attempt = tried.map(|entry| {
+        let entry = event.entry.clone().filter(|_| !event.has_changed_memory());
+        self.failed_attempt = entry.map(|entry| {
             Box::new(FailedAttempt {
                 before: event.before.clone(),
                 split_version: event.split_version,
@@ -181,24 +181,24 @@ impl LedgerIndex {
         if Digest::of(&text[lines.offset..]) != digest {
             return None;
         }
-        let head: IndexHeader = serde_json::from_slice(&text[lines.next()?]).ok()?;
-        if head.format != INDEX_FORMAT || !has_line_at(ledger, head.position) {
+        let header: IndexHeader = serde_json::from_slice(&text[lines.next()?]).ok()?;
+        if header.format != INDEX_FORMAT || !has_line_at(ledger, header.position) {
             return None;
         }
-        let mut unread = HashMap::new();
+        let mut unparsed = HashMap::new();
         for line in lines {
             let tab = text[line.clone()].iter().position(|byte| *byte == b'\t')?;
             let name = serde_json::from_slice(&text[line.start..line.start + tab]).ok()?;
-            unread.insert(name, line.start + tab + 1..line.end);
+            unparsed.insert(name, line.start + tab + 1..line.end);
         }
         Some(LedgerIndex {
-            position: head.position,
-            latest_record: head.latest_record,
-            record_times: head.record_times,
+            position: header.position,
+            latest_record: header.latest_record,
+            record_times: header.record_times,
             agents: HashMap::new(),
-            written_seq: head.position.seq,
+            written_seq: header.position.seq,
             raw_index: text,
-            unparsed: unread,
+            unparsed,
         })
     }
 
@@ -286,13 +286,13 @@ impl LedgerIndex {
     /// not synced: a file that a power cut has damaged does not match its digest.
     fn write(&self, archive: &Archive) -> Result<()> {
         let mut body = Vec::new();
-        let head = IndexHeader {
+        let header = IndexHeader {
             format: INDEX_FORMAT,
             position: self.position,
             latest_record: self.latest_record,
             record_times: self.record_times.clone(),
         };
-        let mut put = |name: Option<&str>, history: &dyn Fn(&mut Vec<u8>) -> Option<()>| {
+        let mut write_line = |name: Option<&str>, history: &dyn Fn(&mut Vec<u8>) -> Option<()>| {
             if let Some(name) = name {
                 serde_json::to_writer(&mut body, name).ok()?;
                 body.push(b'\t');
@@ -302,19 +302,20 @@ impl LedgerIndex {
             Some(())
         };
         let json = |result: serde_json::Result<()>| result.ok();
-        let mut whole = put(None, &|body| json(serde_json::to_writer(body, &head))).is_some();
+        let mut is_complete =
+            write_line(None, &|body| json(serde_json::to_writer(body, &header))).is_some();
         for (name, history) in &self.agents {
             let write = |body: &mut Vec<u8>| json(serde_json::to_writer(body, history));
-            whole &= put(Some(name), &write).is_some();
+            is_complete &= write_line(Some(name), &write).is_some();
         }
         for (name, range) in &self.unparsed {
             let copy = |body: &mut Vec<u8>| {
                 body.extend_from_slice(&self.raw_index[range.clone()]);
                 Some(())
             };
-            whole &= put(Some(name), &copy).is_some();
+            is_complete &= write_line(Some(name), &copy).is_some();
         }
-        if !whole {
+        if !is_complete {
             return Ok(());
         }
         let path = archive.program_path(INDEX_STAGING_NAME);

@@ -50,14 +50,16 @@ impl Engine {
     /// # Errors
     /// The ledger cannot be read, or its chain is broken.
     pub fn records(&self, agent: Option<&str>, last: Option<usize>) -> Result<RecordRange<'_>> {
-        let (mut back, end) = self.scan_ledger_backwards()?;
+        let (mut reverse_scan, end) = self.scan_ledger_backwards()?;
         let mut from = LedgerPosition::default();
         if let Some(last) = last {
             let mut first = end;
             for _ in 0..last {
                 let is_wanted = |name: &str| agent.is_none_or(|agent| agent == name);
-                match back.next_matching(|record| is_wanted(&record.agent))? {
-                    Some((place, record)) => first = place.before_last_line(record.previous_digest),
+                match reverse_scan.next_matching(|record| is_wanted(&record.agent))? {
+                    Some((position, record)) => {
+                        first = position.before_last_line(record.previous_digest)
+                    }
                     None => break,
                 }
             }
@@ -79,8 +81,8 @@ impl Engine {
         &self,
         mut visit: impl FnMut(LedgerRecord) -> bool,
     ) -> Result<()> {
-        let (mut back, _) = self.scan_ledger_backwards()?;
-        while let Some((_, record)) = back.next_matching(|_| true)? {
+        let (mut reverse_scan, _) = self.scan_ledger_backwards()?;
+        while let Some((_, record)) = reverse_scan.next_matching(|_| true)? {
             if !visit(record) {
                 break;
             }

@@ -73,41 +73,41 @@ impl ReverseScan {
         mut is_wanted: impl FnMut(&RecordSummary<'_>) -> bool,
     ) -> Result<Option<(LedgerPosition, LedgerRecord)>> {
         while self.end.seq > self.after_seq
-            && let Some(from) = self.find_line_start()?
+            && let Some(line_start) = self.find_line_start()?
         {
             let start = self.end.offset - self.buffer.len() as u64;
-            let line = &self.buffer[(from - start) as usize..self.buffer.len() - 1];
-            let is = |why: &str| broken_chain_error(&self.path, self.end.seq, why);
+            let line = &self.buffer[(line_start - start) as usize..self.buffer.len() - 1];
+            let chain_error = |why: &str| broken_chain_error(&self.path, self.end.seq, why);
             if Digest::of(line) != self.end.line_digest {
-                return Err(is("the following line continues another one"));
+                return Err(chain_error("the following line continues another one"));
             }
-            let no_record = |error| is(&format!("it is not a record: {error}"));
-            let glance: RecordSummary<'_> = serde_json::from_slice(line).map_err(no_record)?;
-            let is_first = glance.seq == 1;
-            if glance.seq != self.end.seq
-                || is_first != (from == 0)
-                || is_first && glance.previous_digest != Digest::ZERO
+            let no_record = |error| chain_error(&format!("it is not a record: {error}"));
+            let summary: RecordSummary<'_> = serde_json::from_slice(line).map_err(no_record)?;
+            let is_first = summary.seq == 1;
+            if summary.seq != self.end.seq
+                || is_first != (line_start == 0)
+                || is_first && summary.previous_digest != Digest::ZERO
             {
-                return Err(is("it has the wrong number"));
+                return Err(chain_error("it has the wrong number"));
             }
-            let record = if is_wanted(&glance) {
+            let record = if is_wanted(&summary) {
                 Some(parse_record(line).map_err(no_record)?)
             } else {
                 None
             };
-            let place = LedgerPosition {
-                line_start: from,
+            let position = LedgerPosition {
+                line_start,
                 ..self.end
             };
             self.end = LedgerPosition {
-                seq: glance.seq - 1,
-                offset: from,
+                seq: summary.seq - 1,
+                offset: line_start,
                 line_start: 0,
-                line_digest: glance.previous_digest,
+                line_digest: summary.previous_digest,
             };
-            self.buffer.truncate((from - start) as usize);
+            self.buffer.truncate((line_start - start) as usize);
             if let Some(record) = record {
-                return Ok(Some((place, record)));
+                return Ok(Some((position, record)));
             }
         }
         Ok(None)
@@ -134,11 +134,11 @@ impl ReverseScan {
                 return Err(broken_chain_error(&self.path, self.end.seq, why));
             }
             let length = READ_CHUNK_BYTES.max(self.buffer.len() as u64).min(start);
-            let mut piece = vec![0; length as usize];
-            file.read_exact_at(&mut piece, start - length)
+            let mut chunk = vec![0; length as usize];
+            file.read_exact_at(&mut chunk, start - length)
                 .with_path("read", &self.path)?;
-            piece.append(&mut self.buffer);
-            self.buffer = piece;
+            chunk.append(&mut self.buffer);
+            self.buffer = chunk;
         }
     }
 }

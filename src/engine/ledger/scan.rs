@@ -34,14 +34,14 @@ pub struct LedgerPosition {
 }
 
 impl LedgerPosition {
-    /// Returns the position before the line that ends here; `prev` is the digest of the line that
+    /// Returns the position before the line that ends here; `previous_digest` is the digest of the line that
     /// it continues.
-    pub fn before_last_line(self, prev: Digest) -> LedgerPosition {
+    pub fn before_last_line(self, previous_digest: Digest) -> LedgerPosition {
         LedgerPosition {
             seq: self.seq - 1,
             offset: self.line_start,
             line_start: 0,
-            line_digest: prev,
+            line_digest: previous_digest,
         }
     }
 }
@@ -118,7 +118,7 @@ impl LedgerScan {
             .file
             .get_ref()
             .metadata()
-            .with_path("look at", &self.path)?;
+            .with_path("stat", &self.path)?;
         Ok(meta.len().saturating_sub(self.position.offset))
     }
 
@@ -135,9 +135,9 @@ impl LedgerScan {
         };
         match (line.record, line.problem) {
             (Some(record), None) => Ok(Some(record)),
-            (_, wrong) => {
+            (_, problem) => {
                 self.position = at;
-                let why = wrong.unwrap_or_default();
+                let why = problem.unwrap_or_default();
                 Err(broken_chain_error(&self.path, line.number, &why))
             }
         }
@@ -158,12 +158,12 @@ impl LedgerScan {
             count = self.read_line()?;
             if count == 0 {
                 self.is_finished = true;
-                let wrong = Some("it was complete, and has been truncated".to_string());
+                let problem = Some("it was complete, and has been truncated".to_string());
                 let record = None;
                 return Ok(Some(ScannedLine {
                     number,
                     record,
-                    problem: wrong,
+                    problem,
                 }));
             }
         }
@@ -176,7 +176,7 @@ impl LedgerScan {
             return Ok(None);
         }
         let digest = Digest::of(&self.line_bytes);
-        let (record, wrong) = match parsed {
+        let (record, problem) = match parsed {
             Err(error) => (None, Some(format!("it is not a record: {error}"))),
             Ok(record) if self.is_previous_unknown => (Some(record), None),
             Ok(record)
@@ -203,7 +203,7 @@ impl LedgerScan {
         Ok(Some(ScannedLine {
             number,
             record,
-            problem: wrong,
+            problem,
         }))
     }
 
@@ -295,13 +295,13 @@ struct RecordHeader {
 pub(super) fn parse_record(line: &[u8]) -> serde_json::Result<LedgerRecord> {
     let RecordHeader {
         seq,
-        previous_digest: prev,
+        previous_digest,
         time,
     } = serde_json::from_slice(line)?;
     let event: RunEvent = serde_json::from_slice(line)?;
     Ok(LedgerRecord {
         seq,
-        previous_digest: prev,
+        previous_digest,
         time,
         event,
     })

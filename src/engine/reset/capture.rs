@@ -65,7 +65,7 @@ impl<'a> Run<'a> {
         let now = engine.clock().now();
         let subdir = Path::new(&agent.archive_subdir);
         let mut reading = MemoryAccumulator::default();
-        let mut intake = EntryWriter {
+        let mut entry_writer = EntryWriter {
             engine,
             subdir,
             header: archive::format_scratch_header(&agent.name, now),
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
         let mut object = directory.stat_memory()?;
         let mut attributes = None;
         if matches!(object, MemoryObject::File(_)) {
-            match directory.read_memory(&mut |bytes| intake.write(&mut reading, bytes)) {
+            match directory.read_memory(&mut |bytes| entry_writer.write(&mut reading, bytes)) {
                 Ok(file) => object = MemoryObject::File(file),
                 Err(error) if error.cause != FailureCause::Leased => return Err(error.into()),
                 Err(error) if may_wait_for_lease => return Err(EarlyEnd::Leased(error.into())),
@@ -95,8 +95,8 @@ impl<'a> Run<'a> {
         let mut inode = 0;
         match &object {
             MemoryObject::Absent => event.before = Some(FileState::Absent),
-            MemoryObject::Special(odd) => {
-                event.before = Some(FileState::Special(odd.clone()));
+            MemoryObject::Special(special) => {
+                event.before = Some(FileState::Special(special.clone()));
                 event.attributes.clone_from(&attributes);
             }
             MemoryObject::File(file) => {
@@ -184,13 +184,13 @@ impl<'a> Run<'a> {
             event.split_version = classification.is_exact.then(|| version.digest());
         }
         captured.entry = match &object {
-            MemoryObject::Special(odd) => PendingEntry::Draft(
-                Box::new(self.draft_description(agent, odd, now)?),
+            MemoryObject::Special(special) => PendingEntry::Draft(
+                Box::new(self.draft_description(agent, special, now)?),
                 EntryKind::Special,
             ),
             _ => match self.find_reusable_entry(agent, event)? {
                 Some(written) => PendingEntry::Reused(written),
-                None => intake.finish(&reading, &classification)?,
+                None => entry_writer.finish(&reading, &classification)?,
             },
         };
         if reading.size > LARGE_MEMORY_BYTES {
@@ -218,20 +218,20 @@ impl<'a> Run<'a> {
         let engine = self.engine;
         let mut unsynced = Vec::new();
         for version in captured.versions.drain(..) {
-            let mut stood = version.was_pushed;
+            let mut is_on_disk = version.was_pushed;
             if let Some(draft) = version.draft {
-                stood = false;
+                is_on_disk = false;
                 engine.baseline_versions.assign_name(draft)?;
             } else if !version.is_checked
                 && let Some(draft) = engine.baseline_versions.start_version(&version.baseline)?
             {
                 // The agent that should have written it has failed.
-                stood = false;
+                is_on_disk = false;
                 draft.unsynced_content().sync()?;
                 engine.baseline_versions.assign_name(draft)?;
             }
             // Every agent that needs the version syncs it, also one that did not write it.
-            if !stood {
+            if !is_on_disk {
                 unsynced.extend(
                     engine
                         .baseline_versions
@@ -341,8 +341,8 @@ impl<'a> Run<'a> {
         agent: &Agent,
         event: &RunEvent,
     ) -> Result<Option<WrittenEntry>, Error> {
-        let tried = self.engine.ledger_history(&agent.name)?.failed_attempt;
-        let same = tried.filter(|past| {
+        let failed_attempt = self.engine.ledger_history(&agent.name)?.failed_attempt;
+        let same = failed_attempt.filter(|past| {
             past.before == event.before && past.split_version == event.split_version
         });
         let entry = same.map(|past| past.entry);
@@ -372,14 +372,14 @@ impl<'a> Run<'a> {
     pub(super) fn draft_description(
         &self,
         agent: &Agent,
-        odd: &SpecialFile,
+        special: &SpecialFile,
         now: DateTime<FixedOffset>,
     ) -> Result<archive::EntryDraft, Error> {
         let mut draft = self
             .engine
             .archive()
             .start_entry(Path::new(&agent.archive_subdir))?;
-        let after = match odd {
+        let after = match special {
             SpecialFile::Leased => {
                 " Its content follows in an entry of its own when the lease is released."
             }
@@ -391,7 +391,7 @@ impl<'a> Run<'a> {
                  unread.{after}\n",
                 agent.name,
                 archive::format_stamp(now),
-                untrusted::visible_line(odd.to_string())
+                untrusted::visible_line(special.to_string())
             )
             .as_bytes(),
         )?;
@@ -489,21 +489,21 @@ impl Captured {
 
 /// Returns a note on the attributes of a memory that a reset cannot keep.
 fn lost_attributes_note(file: &FileMetadata) -> Option<String> {
-    let dropped = (file.dropped_xattrs > 0).then(|| {
+    let dropped_xattrs = (file.dropped_xattrs > 0).then(|| {
         format!(
             "{} or more extended attributes of the memory are not kept: together they exceed \
              64 KiB",
             file.dropped_xattrs
         )
     });
-    let rights = (file.attributes.for_new_file() != file.attributes).then(|| {
+    let dropped_rights = (file.attributes.for_new_file() != file.attributes).then(|| {
         format!(
             "set-user, set-group and sticky bits and file capabilities of the memory (mode \
              {:04o}) are not kept",
             file.attributes.mode
         )
     });
-    let notes: Vec<String> = dropped.into_iter().chain(rights).collect();
+    let notes: Vec<String> = dropped_xattrs.into_iter().chain(dropped_rights).collect();
     (!notes.is_empty()).then(|| notes.join("; "))
 }
 

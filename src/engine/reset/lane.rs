@@ -118,14 +118,12 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// Ends the agents that the plan skips.
     pub(super) fn end_skipped(&mut self, skipped: &[SkippedAgent]) {
         for skipped in skipped {
-            let SkippedAgent {
-                agent, reason: why, ..
-            } = skipped;
+            let SkippedAgent { agent, reason, .. } = skipped;
             match skipped.to_error() {
                 Some(error) => self.end_refused(error, self.run.new_event(agent), None),
                 None => {
-                    self.run.log_line(&format!("{agent}: {why}"));
-                    let note = Some(why.clone());
+                    self.run.log_line(&format!("{agent}: {reason}"));
+                    let note = Some(reason.clone());
                     self.end_untouched(agent, Outcome::Unchanged, note, None, None);
                 }
             }
@@ -177,19 +175,19 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         };
         let clock = run.engine.clock();
         let end = clock.instant() + RECONNECT_TIMEOUT;
-        let place = &first.agent.location;
+        let location = &first.agent.location;
         while clock.instant() < end
             && !run.is_cancelled()
-            && matches!(run.engine.probe_memory(place), Err(error) if error.cause == FailureCause::Unreachable)
+            && matches!(run.engine.probe_memory(location), Err(error) if error.cause == FailureCause::Unreachable)
         {
             clock.sleep(RECONNECT_INTERVAL);
         }
         let lost = std::mem::take(&mut self.lost_turns);
-        let tried = self.map_agents(lost, |(turn, error)| {
+        let results = self.map_agents(lost, |(turn, error)| {
             let recovered = run.recover(turn.agent, turn.queued.lock.as_ref());
             (turn, error, recovered)
         });
-        for (turn, error, recovered) in tried {
+        for (turn, error, recovered) in results {
             if let Err(error) = recovered {
                 run.report_error(error.with_context(&turn.agent.name));
             }
@@ -202,7 +200,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     fn run_batch(&mut self) {
         let turns = self.begin_turns();
         let turns = self.refuse_unrecordable(turns);
-        let turns = self.sync_step(turns, |_, taken| taken.unsynced_contents().collect());
+        let turns = self.sync_step(turns, |_, captured| captured.unsynced_contents().collect());
         let turns = self.run_step(turns, Run::prepare_swap);
         let turns = self.sync_step(turns, |_, (_, changed)| std::mem::take(changed));
         let turns = self.run_step(turns, |run, turn, (archived, _)| {
@@ -271,7 +269,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         for (turn, result) in done {
             match result {
                 Ok(data) => kept.push((turn, data)),
-                Err(trouble) => self.abort_or_requeue(turn, trouble),
+                Err(early_end) => self.abort_or_requeue(turn, early_end),
             }
         }
         kept
@@ -305,47 +303,47 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// Ends a turn early, or returns the agent to the queue. Notes that the agent wrote during the
     /// turn are in displaced files, which its journal names.
     fn abort_or_requeue(&mut self, turn: Turn<'a>, early_end: EarlyEnd) {
-        let trouble = match early_end {
+        let early_end = match early_end {
             EarlyEnd::HostLost(error) if self.run.can_have_journal(turn.agent) => {
                 return self.lost_turns.push((turn, error));
             }
-            trouble => trouble,
+            early_end => early_end,
         };
         let Turn {
-            queued: waiting,
+            queued,
             agent,
             directory,
             event,
             ..
         } = turn;
         drop(directory);
-        match trouble {
-            EarlyEnd::HalfWritten(error) => return self.end_refused(error, event, waiting.lock),
-            EarlyEnd::Leased(_) => return self.queue.push_back(self.start_lease_wait(waiting)),
+        match early_end {
+            EarlyEnd::HalfWritten(error) => return self.end_refused(error, event, queued.lock),
+            EarlyEnd::Leased(_) => return self.queue.push_back(self.start_lease_wait(queued)),
             EarlyEnd::Replaced(_) | EarlyEnd::HostLost(_) | EarlyEnd::Failed(_) => {}
         }
-        if let Err(error) = self.run.recover(agent, waiting.lock.as_ref()) {
+        if let Err(error) = self.run.recover(agent, queued.lock.as_ref()) {
             self.run.report_error(error.with_context(&agent.name));
         }
-        match trouble {
-            EarlyEnd::Replaced(_) if waiting.attempts < MAX_RESET_ATTEMPTS => {
-                self.queue.push_front(waiting)
+        match early_end {
+            EarlyEnd::Replaced(_) if queued.attempts < MAX_RESET_ATTEMPTS => {
+                self.queue.push_front(queued)
             }
             EarlyEnd::Replaced(error)
             | EarlyEnd::Leased(error)
             | EarlyEnd::HalfWritten(error)
             | EarlyEnd::HostLost(error)
-            | EarlyEnd::Failed(error) => self.end_refused(error, event, waiting.lock),
+            | EarlyEnd::Failed(error) => self.end_refused(error, event, queued.lock),
         }
     }
 
     /// Marks an agent whose memory is under a lease as waiting; the lane takes all other agents
     /// first.
-    fn start_lease_wait(&self, mut waiting: QueuedTurn<'a>) -> QueuedTurn<'a> {
-        waiting.attempts -= 1;
+    fn start_lease_wait(&self, mut queued: QueuedTurn<'a>) -> QueuedTurn<'a> {
+        queued.attempts -= 1;
         let now = self.run.engine.clock().instant();
-        waiting.leased_since.get_or_insert(now);
-        waiting
+        queued.leased_since.get_or_insert(now);
+        queued
     }
 
     /// Takes steps 1 and 2 for the next agents: locks, and entries without names.
@@ -355,21 +353,21 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let mut locked: VecDeque<(QueuedTurn<'a>, &'a Agent)> = VecDeque::new();
         while locked.len() < self.batch_size
             && (locked.is_empty() || !run.is_cancelled())
-            && let Some(mut waiting) = self.queue.pop_front()
+            && let Some(mut queued) = self.queue.pop_front()
         {
-            run.report_stage(&waiting.step.agent, RunStage::Lock);
-            match run.ensure_locked(&mut waiting) {
-                Ok(agent) => locked.push_back((waiting, agent)),
-                Err(error) => self.end_refused(error, run.new_step_event(waiting.step), None),
+            run.report_stage(&queued.step.agent, RunStage::Lock);
+            match run.ensure_locked(&mut queued) {
+                Ok(agent) => locked.push_back((queued, agent)),
+                Err(error) => self.end_refused(error, run.new_step_event(queued.step), None),
             }
         }
         // Read after the locks: no other run of these agents can write a journal from here on.
         let journals = match run.engine.journals() {
             Ok(left) => left,
             Err(error) => {
-                for (waiting, _) in locked {
-                    let event = run.new_step_event(waiting.step);
-                    self.end_refused(error.clone(), event, waiting.lock);
+                for (queued, _) in locked {
+                    let event = run.new_step_event(queued.step);
+                    self.end_refused(error.clone(), event, queued.lock);
                 }
                 return Vec::new();
             }
@@ -377,32 +375,34 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let mut done = Vec::with_capacity(locked.len());
         if self.is_host() {
             let locked = locked.drain(..).collect();
-            done = self.map_agents(locked, |(waiting, agent)| {
-                run.capture(waiting, agent, &journals)
+            done = self.map_agents(locked, |(queued, agent)| {
+                run.capture(queued, agent, &journals)
             });
         }
-        while let Some((waiting, agent)) = locked.pop_front() {
-            done.push(run.capture(waiting, agent, &journals));
+        while let Some((queued, agent)) = locked.pop_front() {
+            done.push(run.capture(queued, agent, &journals));
             let passed = run.engine.clock().instant().duration_since(began);
             if passed > MAX_LOCAL_BATCH_TIME || run.is_cancelled() {
                 break;
             }
         }
-        while let Some((mut waiting, _)) = locked.pop_back() {
+        while let Some((mut queued, _)) = locked.pop_back() {
             // A turn that has not begun releases its lock, so that other runs do not wait for it.
-            if waiting.attempts == 0 && waiting.leased_since.is_none() {
-                waiting.lock = None;
+            if queued.attempts == 0 && queued.leased_since.is_none() {
+                queued.lock = None;
             }
-            self.queue.push_front(waiting);
+            self.queue.push_front(queued);
         }
         let mut turns = Vec::with_capacity(done.len());
         for began in done {
             match began {
-                CaptureOutcome::Captured(turn, taken) => turns.push((turn, *taken)),
-                CaptureOutcome::Unchanged(waiting) => self.end_unchanged(waiting),
-                CaptureOutcome::EndedEarly(turn, trouble) => self.abort_or_requeue(turn, trouble),
-                CaptureOutcome::Refused(waiting, error) => {
-                    self.end_refused(error, run.new_step_event(waiting.step), waiting.lock);
+                CaptureOutcome::Captured(turn, captured) => turns.push((turn, *captured)),
+                CaptureOutcome::Unchanged(queued) => self.end_unchanged(queued),
+                CaptureOutcome::EndedEarly(turn, early_end) => {
+                    self.abort_or_requeue(turn, early_end)
+                }
+                CaptureOutcome::Refused(queued, error) => {
+                    self.end_refused(error, run.new_step_event(queued.step), queued.lock);
                 }
             }
         }
@@ -413,11 +413,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     fn mark_swapped(&mut self, turns: Turns<'a, (PreparedSwap, SwapOutcome)>) {
         let run = self.run;
         let first = self.unsettled.len();
-        let mut flush = SyncBatch::default();
+        let mut batch = SyncBatch::default();
         for (number, (mut turn, (archived, swapped))) in turns.into_iter().enumerate() {
             let PreparedSwap {
-                captured: taken,
-                journal: record,
+                captured,
+                journal,
                 known_digests: mut known,
                 archived_content: same,
                 ..
@@ -425,31 +425,31 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             // After a write in place, the staged file is among the displaced ones.
             known.extend(turn.event.after.as_ref().and_then(FileState::digest));
             let SwapOutcome { method, displaced } = swapped;
-            let mark = JournalRecord::Swapped(method, displaced.clone());
-            let marked = record.append(&mark).is_ok();
-            if marked {
-                flush.add(first + number, [record.unsynced()]);
+            let record = JournalRecord::Swapped(method, displaced.clone());
+            let is_journaled = journal.append(&record).is_ok();
+            if is_journaled {
+                batch.add(first + number, [journal.unsynced()]);
             }
             run.report_stage(&turn.agent.name, RunStage::Settle);
             self.unsettled.push(ReplacedTurn {
                 displaced: DisplacedFiles {
-                    journal: record,
+                    journal,
                     names: displaced,
                     remaining_names: Vec::new(),
                     known_digests: known,
                     archived_content: same,
                     late_writes: HashMap::new(),
                     // Settling appends it again, and fails without it.
-                    unmarked_swap: (!marked).then_some(method),
+                    unmarked_swap: (!is_journaled).then_some(method),
                 },
                 deadline: run.engine.clock().instant() + SETTLE_TIMEOUT,
-                scratch_lines: taken.scratch_lines,
+                scratch_lines: captured.scratch_lines,
                 notes: turn.event.note.take().into_iter().collect(),
                 kind: None,
                 turn,
             });
         }
-        for (number, _) in flush.sync() {
+        for (number, _) in batch.sync() {
             let replaced = &mut self.unsettled[number];
             replaced.displaced.unmarked_swap = replaced.turn.event.method;
         }
@@ -468,12 +468,12 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     fn wait_for_writers(&mut self) {
         let clock = self.run.engine.clock();
         let now = clock.instant();
-        let moment = match (self.last_settle_time(), self.is_host()) {
+        let delay = match (self.last_settle_time(), self.is_host()) {
             (Some(due), _) => due.saturating_duration_since(now),
             (None, true) => Duration::from_millis(50),
             (None, false) => Duration::from_millis(10),
         };
-        clock.sleep(moment);
+        clock.sleep(delay);
         self.settle_turns();
         self.record_ended_turns();
     }
@@ -481,8 +481,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// Takes step 4 for every unsettled turn; those with open displaced files stay unsettled.
     fn settle_turns(&mut self) {
         let run = self.run;
-        let open = std::mem::take(&mut self.unsettled);
-        let tried = self.map_agents(open, |mut replaced| {
+        let unsettled = std::mem::take(&mut self.unsettled);
+        let results = self.map_agents(unsettled, |mut replaced| {
             let turn = &mut replaced.turn;
             let (notes, settled) = run.settle_displaced(
                 turn.agent,
@@ -495,8 +495,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             }
             (replaced, settled)
         });
-        let mut over = Vec::new();
-        for (mut replaced, settled) in tried {
+        let mut finished = Vec::new();
+        for (mut replaced, settled) in results {
             let left = replaced.displaced.names.join(", ");
             match settled {
                 Ok(()) if left.is_empty() => {}
@@ -520,14 +520,14 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                     });
                 }
             }
-            over.push(replaced);
+            finished.push(replaced);
         }
-        let mut flush = SyncBatch::default();
-        for (number, replaced) in over.iter().enumerate() {
-            flush.add(number, replaced.turn.directory.take_unsynced());
+        let mut batch = SyncBatch::default();
+        for (number, replaced) in finished.iter().enumerate() {
+            batch.add(number, replaced.turn.directory.take_unsynced());
         }
-        let mut failed: HashMap<usize, Error> = flush.sync().into_iter().collect();
-        let read = self.map_agents(over, |replaced| {
+        let mut failed: HashMap<usize, Error> = batch.sync().into_iter().collect();
+        let read = self.map_agents(finished, |replaced| {
             let turn = &replaced.turn;
             run.report_stage(&turn.agent.name, RunStage::Verify);
             let back = run.read_back(turn.directory.as_ref(), &turn.event);
@@ -561,7 +561,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             }
         }
         // Otherwise the journal stays, so that the next run settles the rest.
-        let over = replaced.displaced.names.is_empty() && unsynced.is_none();
+        let is_finished = replaced.displaced.names.is_empty() && unsynced.is_none();
         if let Some(error) = unsynced {
             replaced.raise_kind(error.kind());
             replaced.add_note(error.to_string());
@@ -599,7 +599,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             kind,
             hints: Vec::new(),
             scratch_lines,
-            journal_path: over.then_some(displaced.journal.path),
+            journal_path: is_finished.then_some(displaced.journal.path),
             _lock: turn.queued.lock,
         });
     }
@@ -611,7 +611,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let failed = self.run.engine.append_to_ledger(events).err();
         for mut ended in ended {
             match (&failed, &ended.journal_path) {
-                (None, Some(record)) => self.run.remove_journal(record),
+                (None, Some(journal)) => self.run.remove_journal(journal),
                 (None, None) => {}
                 (Some(error), _) => self.mark_unrecorded(&mut ended, error),
             }
@@ -664,18 +664,18 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     }
 
     fn end_not_started(&mut self) {
-        while let Some(waiting) = self.queue.pop_front() {
+        while let Some(queued) = self.queue.pop_front() {
             let note = Some("the run was interrupted before its turn".to_string());
             let kind = Some(ErrorKind::Interrupted);
-            self.end_untouched(&waiting.step.agent, Outcome::NotStarted, note, kind, None);
+            self.end_untouched(&queued.step.agent, Outcome::NotStarted, note, kind, None);
         }
     }
 
-    fn end_unchanged(&mut self, waiting: QueuedTurn<'a>) {
-        let agent = &waiting.step.agent;
+    fn end_unchanged(&mut self, queued: QueuedTurn<'a>) {
+        let agent = &queued.step.agent;
         self.run.log_line(&format!("{agent}: {EQUAL_REASON}"));
         let note = Some(EQUAL_REASON.to_string());
-        self.end_untouched(agent, Outcome::Unchanged, note, None, waiting.lock);
+        self.end_untouched(agent, Outcome::Unchanged, note, None, queued.lock);
     }
 
     /// Ends an agent whose memory was not touched.
@@ -734,11 +734,11 @@ fn sync_turns<'a, T>(
     mut turns: Turns<'a, T>,
     mut changed: impl FnMut(&Turn<'a>, &mut T) -> Vec<UnsyncedObject>,
 ) -> (Turns<'a, T>, Turns<'a, Error>) {
-    let mut flush = SyncBatch::default();
+    let mut batch = SyncBatch::default();
     for (number, (turn, data)) in turns.iter_mut().enumerate() {
-        flush.add(number, changed(turn, data));
+        batch.add(number, changed(turn, data));
     }
-    let mut failed: HashMap<usize, Error> = flush.sync().into_iter().collect();
+    let mut failed: HashMap<usize, Error> = batch.sync().into_iter().collect();
     let (mut kept, mut left) = (Vec::with_capacity(turns.len()), Vec::new());
     for (number, (turn, data)) in turns.into_iter().enumerate() {
         match failed.remove(&number) {

@@ -149,8 +149,8 @@ fn read_journal(path: &Path) -> Result<Option<(Transaction, Vec<JournalRecord>)>
     if !durable::is_random_name(&transaction.staged_name) {
         return Err(damaged_error("its staged name is not one of a run"));
     }
-    let marks = lines.filter_map(|line| serde_json::from_slice(line).ok());
-    Ok(Some((transaction, marks.collect())))
+    let journal_records = lines.filter_map(|line| serde_json::from_slice(line).ok());
+    Ok(Some((transaction, journal_records.collect())))
 }
 
 /// The result of reading a memory back.
@@ -270,9 +270,9 @@ impl Run<'_> {
             Some(FileState::File { sha256, size, .. }) => {
                 directory.memory_begins_with(sha256, size)
             }
-            Some(FileState::Special(ref odd)) => directory
+            Some(FileState::Special(ref special)) => directory
                 .stat_memory()
-                .map(|object| object == MemoryObject::Special(odd.clone())),
+                .map(|object| object == MemoryObject::Special(special.clone())),
             _ => directory
                 .stat_memory()
                 .map(|object| object == MemoryObject::Absent),
@@ -289,7 +289,9 @@ impl Run<'_> {
     /// true if the journals cannot be read.
     pub(super) fn can_have_journal(&self, agent: &Agent) -> bool {
         let journals = self.engine.journals();
-        journals.map_or(true, |left| left.iter().any(|(of, _)| *of == agent.name))
+        journals.map_or(true, |journals| {
+            journals.iter().any(|(owner, _)| *owner == agent.name)
+        })
     }
 
     /// Step 1: recovers interrupted runs of the agent. The caller holds the agent's lock.
@@ -321,7 +323,7 @@ impl Run<'_> {
         journal_path: &Path,
         lock: Option<&Arc<AgentLock>>,
     ) -> Result<(), Error> {
-        let Some((transaction, marks)) = read_journal(journal_path)? else {
+        let Some((transaction, journal_records)) = read_journal(journal_path)? else {
             self.remove_journal(journal_path);
             return Ok(());
         };
@@ -332,23 +334,23 @@ impl Run<'_> {
         hold_lock_guard(directory.as_ref(), lock);
         let Transaction {
             mut event,
-            staged_name: staged,
-            memory_inode: inode,
-            known_digests: mut known,
-            ledger_seq: ledger,
+            staged_name,
+            memory_inode,
+            mut known_digests,
+            ledger_seq,
             ..
         } = transaction;
-        let mut marked = None;
+        let mut swapped_names = None;
         let mut names = Vec::new();
         let mut late: HashMap<String, LateWrites> = HashMap::new();
-        for mark in marks {
-            match mark {
+        for record in journal_records {
+            match record {
                 JournalRecord::Swapped(method, names) => {
                     event.method = Some(method);
-                    marked = Some(names);
+                    swapped_names = Some(names);
                 }
                 JournalRecord::LegacyLateEntry(written) => {
-                    known.push(written.digest);
+                    known_digests.push(written.digest);
                     event.late_entries.push(written);
                 }
                 JournalRecord::LateEntry {
@@ -356,7 +358,7 @@ impl Run<'_> {
                     written,
                     attributes,
                 } => {
-                    known.push(written.whole_content().0);
+                    known_digests.push(written.whole_content().0);
                     late.entry(name).or_default().add_earlier_entry(&written);
                     event.late_entries.push(written);
                     event.attributes = Some(attributes);
@@ -367,7 +369,7 @@ impl Run<'_> {
                 JournalRecord::TakenOver(name) => names.push(name),
             }
         }
-        let ledger_events = self.engine.ledger_events_after(&event, ledger)?;
+        let ledger_events = self.engine.ledger_events_after(&event, ledger_seq)?;
         let is_recorded = ledger_events
             .iter()
             .any(|past| (&past.before, &past.after) == (&event.before, &event.after));
@@ -386,16 +388,21 @@ impl Run<'_> {
             let name = durable::new_random_name()?;
             file.append_durably(&JournalRecord::TakenOver(name.clone()))?;
             names.push(name);
-            directory.take_over_run(&staged, &names)?;
+            directory.take_over_run(&staged_name, &names)?;
         }
-        let new_name = directory.staged_file_name(&staged);
+        let new_name = directory.staged_file_name(&staged_name);
         let is_own_run = event.run == self.id;
-        let mut unmarked = None;
+        let mut detected_method = None;
         if event.method.is_none() && !is_recorded {
             let remote = agent.location.host().is_some();
-            unmarked =
-                self.detect_swap_method(directory.as_ref(), &event, &staged, inode, remote)?;
-            event.method = unmarked;
+            detected_method = self.detect_swap_method(
+                directory.as_ref(),
+                &event,
+                &staged_name,
+                memory_inode,
+                remote,
+            )?;
+            event.method = detected_method;
         }
         let was_swapped = is_recorded || event.method.is_some();
         // The swap must be on the disk before the journal line about it, which comes next.
@@ -405,23 +412,23 @@ impl Run<'_> {
             // a file of the agent.
             directory.remove_name(&new_name)?;
         }
-        directory.remove_unfinished_staging(&staged)?;
-        known.extend(event.after.as_ref().and_then(FileState::digest));
-        let mut names = directory.displaced_names(&staged)?;
-        if let Some(marked) = marked {
-            let marked: HashSet<String> = marked.into_iter().collect();
-            names.retain(|name| *name == new_name || marked.contains(name));
+        directory.remove_unfinished_staging(&staged_name)?;
+        known_digests.extend(event.after.as_ref().and_then(FileState::digest));
+        let mut names = directory.displaced_names(&staged_name)?;
+        if let Some(swapped_names) = swapped_names {
+            let swapped_names: HashSet<String> = swapped_names.into_iter().collect();
+            names.retain(|name| *name == new_name || swapped_names.contains(name));
         }
         // An agent may have created more such names, which cannot be told from the run's.
-        let further = names.split_off(MAX_DISPLACED_FILES.min(names.len()));
+        let remaining_names = names.split_off(MAX_DISPLACED_FILES.min(names.len()));
         let mut displaced = DisplacedFiles {
             journal: file,
             names,
-            remaining_names: further,
-            known_digests: known,
+            remaining_names,
+            known_digests,
             archived_content: None,
             late_writes: late,
-            unmarked_swap: unmarked,
+            unmarked_swap: detected_method,
         };
         let has_displaced = !displaced.names.is_empty();
         let (mut notes, mut settled) =
@@ -441,44 +448,44 @@ impl Run<'_> {
             settled = again;
         }
         event.kept_names.retain(|name| !kept_before.contains(name));
-        let shown = |names: &[String]| {
+        let display_names = |names: &[String]| {
             let names: Vec<String> = names
                 .iter()
                 .map(|name| directory.display_name(name))
                 .collect();
             names.join(", ")
         };
-        let stuck = settled.is_err();
+        let has_failed = settled.is_err();
         if let Err(error) = settled {
             // If the memory was replaced, a displaced file that cannot be settled stays beside it
             // with its journal, and does not block the run.
             if !was_swapped {
                 return Err(error);
             }
-            let left = shown(&displaced.names);
-            let message = format!("cannot settle {left}, displaced by run {}", event.run);
+            let remaining = display_names(&displaced.names);
+            let message = format!("cannot settle {remaining}, displaced by run {}", event.run);
             self.report_error(error.with_context(format!("{}: {message}", agent.name)));
         }
         durable::sync_all(directory.take_unsynced())?;
-        let put_off = displaced.is_deferred();
-        let left = displaced.names;
-        if !left.is_empty() && !stuck {
-            let left = shown(&left);
-            let line = if put_off {
+        let is_deferred = displaced.is_deferred();
+        let remaining = displaced.names;
+        if !remaining.is_empty() && !has_failed {
+            let remaining = display_names(&remaining);
+            let line = if is_deferred {
                 format!(
-                    "{left}, displaced by run {}, keeps changing; it stays until a run finds it \
+                    "{remaining}, displaced by run {}, keeps changing; it stays until a run finds it \
                      unchanged",
                     event.run
                 )
             } else {
                 format!(
-                    "a writer has {left} open, displaced by run {}; the next run settles it",
+                    "a writer has {remaining} open, displaced by run {}; the next run settles it",
                     event.run
                 )
             };
             self.log_line(&format!("{}: {line}", agent.name));
         }
-        let is_settled = left.is_empty() && displaced.remaining_names.is_empty();
+        let is_settled = remaining.is_empty() && displaced.remaining_names.is_empty();
         if !displaced.remaining_names.is_empty() {
             self.log_line(&format!(
                 "{}: {} more displaced files of run {}; the next run settles them",
@@ -541,7 +548,7 @@ impl Run<'_> {
         transaction: &Transaction,
     ) -> Result<Option<Box<dyn MemoryDirectory>>, Error> {
         if transaction.event.host != host_name(agent) {
-            let why = format!("that was on {}", transaction.event.host);
+            let why = format!("its memory was on {}", transaction.event.host);
             self.keep_journal(agent, record, transaction, &why);
             return Ok(None);
         }
@@ -551,7 +558,7 @@ impl Run<'_> {
                 .connection_target
                 .as_deref()
                 .unwrap_or("this machine");
-            let why = format!("that was on {then}");
+            let why = format!("its memory was on {then}");
             self.keep_journal(agent, record, transaction, &why);
             return Ok(None);
         }
@@ -565,17 +572,17 @@ impl Run<'_> {
                 return Ok(None);
             }
         };
-        let another = match (transaction.directory_id, directory.directory_id()?) {
+        let is_other_directory = match (transaction.directory_id, directory.directory_id()?) {
             (Some(then), Some(now)) => then != now,
             _ => false,
         };
         // An unguessable name identifies the directory better than a number does.
-        if another
+        if is_other_directory
             && directory
                 .displaced_names(&transaction.staged_name)?
                 .is_empty()
         {
-            let why = "the directory has been replaced by another one";
+            let why = "it is another directory now";
             self.keep_journal(agent, record, transaction, why);
             return Ok(None);
         }
@@ -608,23 +615,23 @@ impl Run<'_> {
         &self,
         directory: &dyn MemoryDirectory,
         event: &RunEvent,
-        staged: &str,
-        inode: u64,
+        staged_name: &str,
+        memory_inode: u64,
         remote: bool,
     ) -> Result<Option<SwapMethod>, Error> {
-        let stands = directory.stat_memory()?;
-        if let Some(FileState::Special(odd)) = &event.after {
+        let object = directory.stat_memory()?;
+        if let Some(FileState::Special(special)) = &event.after {
             return Ok(
-                (stands == MemoryObject::Special(odd.clone())).then_some(SwapMethod::Exchange)
+                (object == MemoryObject::Special(special.clone())).then_some(SwapMethod::Exchange)
             );
         }
-        let new_name = directory.staged_file_name(staged);
+        let new_name = directory.staged_file_name(staged_name);
         let new = event.after.as_ref().and_then(FileState::digest);
         let asides = || -> Result<bool, Error> {
-            let names = directory.displaced_names(staged)?;
+            let names = directory.displaced_names(staged_name)?;
             Ok(names.iter().any(|name| *name != new_name))
         };
-        if remote && stands != MemoryObject::Absent {
+        if remote && object != MemoryObject::Absent {
             // Without inodes the names decide: a swap moves the old memory aside first.
             return Ok(match (asides()?, new) {
                 (true, _) => Some(SwapMethod::TakeAway),
@@ -638,20 +645,20 @@ impl Run<'_> {
                 _ => None,
             });
         }
-        let built = match new {
+        let new_file = match new {
             Some(new) => directory.find_content(&new_name, new)?,
             None => None,
         };
-        if let Some(built) = built {
+        if let Some(new_file) = new_file {
             // No memory: interrupted between moving the old file aside and linking the new one.
-            return match stands {
+            return match object {
                 MemoryObject::Absent => {
                     durable::sync_all(directory.take_unsynced())?;
-                    Ok(Some(directory.swap(staged, built)?.method))
+                    Ok(Some(directory.swap(staged_name, new_file)?.method))
                 }
-                _ if directory.is_half_written(staged)? => {
-                    Ok(Some(directory.write_in_place(staged, built)?.method))
-                }
+                _ if directory.is_half_written(staged_name)? => Ok(Some(
+                    directory.write_in_place(staged_name, new_file)?.method,
+                )),
                 // The new file has two names for a moment when it is linked as the memory.
                 _ if self.read_back(directory, event)? == ReadBack::Same => Ok(match asides()? {
                     true => Some(SwapMethod::TakeAway),
@@ -661,10 +668,11 @@ impl Run<'_> {
                 _ => Ok(None),
             };
         }
-        if matches!(&stands, MemoryObject::File(file) if inode != 0 && file.stamp.inode == inode) {
+        if matches!(&object, MemoryObject::File(file) if memory_inode != 0 && file.stamp.inode == memory_inode)
+        {
             return Ok(None);
         }
-        let names = directory.displaced_names(staged)?;
+        let names = directory.displaced_names(staged_name)?;
         if remote && new.is_some() {
             // There is neither a memory nor a new file to install, so the old memory is restored.
             let mut asides = names.iter().filter(|name| **name != new_name);

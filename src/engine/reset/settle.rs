@@ -149,9 +149,11 @@ impl Run<'_> {
                 Ok(SettleOutcome::StillOpen) => displaced.names.push(name),
                 // The file is gone, so it needs no settling, but the loss must be reported.
                 Ok(SettleOutcome::Lost(error)) => result = Err(error),
-                Ok(SettleOutcome::Special(odd)) => {
-                    let described = self.archive_description(agent, &odd, event);
-                    match described.and_then(|()| Ok(directory.remove_special_file(&name, &odd)?)) {
+                Ok(SettleOutcome::Special(special)) => {
+                    let described = self.archive_description(agent, &special, event);
+                    match described
+                        .and_then(|()| Ok(directory.remove_special_file(&name, &special)?))
+                    {
                         Ok(true) => {}
                         Ok(false) => displaced.names.push(name),
                         Err(error) => {
@@ -160,16 +162,18 @@ impl Run<'_> {
                         }
                     }
                 }
-                Ok(SettleOutcome::Kept(odd)) => {
-                    let shown = directory.display_name(&name);
-                    if !event.kept_names.contains(&shown) {
-                        notes.push(kept_object_note(agent, &odd, &shown));
+                Ok(SettleOutcome::Kept(special)) => {
+                    let display_name = directory.display_name(&name);
+                    if !event.kept_names.contains(&display_name) {
+                        notes.push(kept_object_note(agent, &special, &display_name));
                         match directory.object_id(&name) {
-                            Ok(id) => event.kept_ids.extend(id.map(|id| (shown.clone(), id))),
+                            Ok(id) => event
+                                .kept_ids
+                                .extend(id.map(|id| (display_name.clone(), id))),
                             Err(error) => result = Err(error.into()),
                         }
-                        event.kept_names.push(shown);
-                        if let Err(error) = self.archive_description(agent, &odd, event) {
+                        event.kept_names.push(display_name);
+                        if let Err(error) = self.archive_description(agent, &special, event) {
                             result = Err(error);
                         }
                     }
@@ -188,12 +192,12 @@ impl Run<'_> {
     fn archive_description(
         &self,
         agent: &Agent,
-        odd: &SpecialFile,
+        special: &SpecialFile,
         event: &mut RunEvent,
     ) -> Result<(), Error> {
-        if event.before != Some(FileState::Special(odd.clone())) {
+        if event.before != Some(FileState::Special(special.clone())) {
             let now = self.engine.clock().now();
-            let draft = self.draft_description(agent, odd, now)?;
+            let draft = self.draft_description(agent, special, now)?;
             event
                 .late_entries
                 .push(draft.finish(EntryKind::Special, now)?);
@@ -214,7 +218,7 @@ impl Run<'_> {
     ) -> Result<SettleOutcome, Error> {
         let mut late = displaced.late_writes.remove(name).unwrap_or_default();
         let mut inspections = 0;
-        let mut put_off = None;
+        let mut deferred_stamp = None;
         let settled = directory.settle(name, &mut |read| {
             inspections += 1;
             // The second call inspects a file that has no name any more.
@@ -237,16 +241,16 @@ impl Run<'_> {
                         })?;
                 }
                 Inspection::Deferred(stamp) => {
-                    put_off = Some(stamp);
+                    deferred_stamp = Some(stamp);
                     let message = "it keeps changing";
                     return Err(Error::new(ErrorKind::Partial, message));
                 }
             }
             Ok(())
         });
-        late.is_deferred = put_off.is_some();
+        late.is_deferred = deferred_stamp.is_some();
         displaced.late_writes.insert(name.to_string(), late);
-        match put_off {
+        match deferred_stamp {
             Some(stamp) => {
                 let name = name.to_string();
                 displaced
@@ -275,15 +279,15 @@ impl Run<'_> {
             return Ok(Inspection::Known);
         }
         let mut hasher = Hasher::default();
-        let seen = read(&mut |bytes| {
+        let metadata = read(&mut |bytes| {
             hasher.update(bytes);
             Ok(())
         })?;
         if displaced.known_digests.contains(&hasher.finish()) {
             return Ok(Inspection::Known);
         }
-        if is_limited && late.has_reached_limit(&seen.stamp) {
-            return Ok(Inspection::Deferred(seen.stamp));
+        if is_limited && late.has_reached_limit(&metadata.stamp) {
+            return Ok(Inspection::Deferred(metadata.stamp));
         }
         let base = late.last_content.or(match event.before {
             Some(FileState::File { sha256, size, .. }) => Some((sha256, size)),
@@ -322,10 +326,10 @@ impl Run<'_> {
         let file = read(&mut |bytes| {
             let count = left.min(bytes.len() as u64);
             left -= count;
-            let (before, behind) = bytes.split_at(count as usize);
+            let (before, appended) = bytes.split_at(count as usize);
             beginning.update(before);
             whole.update(bytes);
-            draft.write(behind)
+            draft.write(appended)
         })?;
         if left > 0 || beginning.finish() != sha256 {
             return Ok(None);
@@ -355,11 +359,11 @@ impl Run<'_> {
             return Ok(false);
         };
         let mut same = true;
-        let mut piece = Vec::new();
+        let mut chunk = Vec::new();
         read(&mut |bytes| {
             if same {
-                piece.resize(bytes.len(), 0);
-                same = archived.read_exact(&mut piece).is_ok() && piece == bytes;
+                chunk.resize(bytes.len(), 0);
+                same = archived.read_exact(&mut chunk).is_ok() && chunk == bytes;
             }
             Ok(())
         })?;
@@ -368,11 +372,11 @@ impl Run<'_> {
 }
 
 /// Returns the note about a displaced object that no entry holds.
-fn kept_object_note(agent: &Agent, odd: &SpecialFile, name: &str) -> String {
+fn kept_object_note(agent: &Agent, special: &SpecialFile, name: &str) -> String {
     let path = agent.location.memory().with_file_name(name);
     let host = agent.location.host().map(|host| format!("{}:", host.name));
     format!(
-        "the memory was {odd}, which no entry can hold; it is kept as {}{}",
+        "the memory was {special}, which no entry can hold; it is kept as {}{}",
         host.unwrap_or_default(),
         path.display()
     )

@@ -122,10 +122,10 @@ impl<'a> Run<'a> {
         }
     }
 
-    pub(super) fn ensure_locked(&self, waiting: &mut QueuedTurn<'a>) -> Result<&'a Agent, Error> {
-        let agent = self.engine.agent(&waiting.step.agent)?;
-        if waiting.lock.is_none() {
-            waiting.lock = Some(Arc::new(self.lock_agent(agent)?));
+    pub(super) fn ensure_locked(&self, queued: &mut QueuedTurn<'a>) -> Result<&'a Agent, Error> {
+        let agent = self.engine.agent(&queued.step.agent)?;
+        if queued.lock.is_none() {
+            queued.lock = Some(Arc::new(self.lock_agent(agent)?));
         }
         Ok(agent)
     }
@@ -139,11 +139,11 @@ impl<'a> Run<'a> {
                 since: self.engine.clock().now(),
                 run: self.id.clone(),
             };
-            let taken = lock::acquire_agent_lock(self.engine.archive(), &agent.name, &holder);
+            let locked = lock::acquire_agent_lock(self.engine.archive(), &agent.name, &holder);
             // Another run may have taken the lock between the wait and this attempt.
-            let is_busy = matches!(&taken, Err(error) if error.kind() == ErrorKind::Busy);
+            let is_busy = matches!(&locked, Err(error) if error.kind() == ErrorKind::Busy);
             if !is_busy || self.is_cancelled() || !self.engine.wait_lock_interval() {
-                return taken;
+                return locked;
             }
         }
     }
@@ -151,31 +151,31 @@ impl<'a> Run<'a> {
     /// Takes steps 1 and 2 for one agent whose lock is held.
     pub(super) fn capture(
         &self,
-        mut waiting: QueuedTurn<'a>,
+        mut queued: QueuedTurn<'a>,
         agent: &'a Agent,
         journals: &[(String, PathBuf)],
     ) -> CaptureOutcome<'a> {
-        waiting.attempts += 1;
+        queued.attempts += 1;
         let began = self.engine.clock().instant();
         let directory = || -> Result<_, Error> {
-            self.recover_from_journals(agent, journals, waiting.lock.as_ref())?;
+            self.recover_from_journals(agent, journals, queued.lock.as_ref())?;
             // An undo restores bytes of the same file, so sharing does not matter to it.
-            if waiting.step.undone_run.is_none()
+            if queued.step.undone_run.is_none()
                 && let Some(other) = self.engine.find_sharing_agent(agent)
             {
                 return Err(sharing_error(&other));
             }
             let directory = self.engine.open_directory(agent)?;
-            hold_lock_guard(directory.as_ref(), waiting.lock.as_ref());
+            hold_lock_guard(directory.as_ref(), queued.lock.as_ref());
             Ok(directory)
         };
         let directory = match directory() {
             Ok(directory) => directory,
-            Err(error) => return CaptureOutcome::Refused(waiting, error),
+            Err(error) => return CaptureOutcome::Refused(queued, error),
         };
-        let event = self.new_step_event(waiting.step);
+        let event = self.new_step_event(queued.step);
         let mut turn = Turn {
-            queued: waiting,
+            queued,
             agent,
             directory,
             event,
@@ -193,9 +193,9 @@ impl<'a> Run<'a> {
             patient,
         );
         match captured {
-            Ok(Some(taken)) => CaptureOutcome::Captured(turn, Box::new(taken)),
+            Ok(Some(captured)) => CaptureOutcome::Captured(turn, Box::new(captured)),
             Ok(None) => CaptureOutcome::Unchanged(turn.queued),
-            Err(trouble) => CaptureOutcome::EndedEarly(turn, trouble),
+            Err(early_end) => CaptureOutcome::EndedEarly(turn, early_end),
         }
     }
 
@@ -204,37 +204,37 @@ impl<'a> Run<'a> {
     pub(super) fn prepare_swap(
         &self,
         turn: &mut Turn<'a>,
-        mut taken: Captured,
+        mut captured: Captured,
     ) -> Result<(PreparedSwap, Vec<UnsyncedObject>), EarlyEnd> {
         for note in degraded::accepted_degradations(turn.agent, turn.directory.as_ref())? {
             turn.add_note(&note);
         }
         // A memory that cannot be replaced gets no entry.
         degraded::in_place_degradation(turn.agent, &turn.directory.forecast_swap())?;
-        let mut changed = self.name_entry(turn.agent, &mut taken, &mut turn.event)?;
+        let mut changed = self.name_entry(turn.agent, &mut captured, &mut turn.event)?;
         let before = turn.event.before.iter();
         let transaction = Transaction {
             event: turn.event.clone(),
             memory: turn.agent.location.memory().to_path_buf(),
             connection_target: connection_target(turn.agent),
             directory_id: turn.directory.directory_id()?,
-            staged_name: match &taken.source.replacement {
+            staged_name: match &captured.source.replacement {
                 Replacement::KeptObject { name, .. } => name.clone(),
                 _ => durable::new_random_name()?,
             },
-            memory_inode: taken.inode,
+            memory_inode: captured.inode,
             known_digests: before.filter_map(FileState::digest).collect(),
             ledger_seq: self.engine.ledger_head()?.0,
         };
-        let (record, written) = self.create_journal(turn.agent, &transaction)?;
+        let (journal, written) = self.create_journal(turn.agent, &transaction)?;
         changed.extend(written);
-        let same = taken.take_archived_content(turn.event.entry.as_ref());
+        let archived_content = captured.take_archived_content(turn.event.entry.as_ref());
         let archived = PreparedSwap {
-            archived_content: same,
+            archived_content,
             // The entry must not be recorded before its name is on the disk.
             entry: turn.event.entry.take(),
-            captured: taken,
-            journal: record,
+            captured,
+            journal,
             staged_name: transaction.staged_name,
             known_digests: transaction.known_digests,
         };
@@ -249,15 +249,15 @@ impl<'a> Run<'a> {
     ) -> Result<(PreparedSwap, Option<FileIdentity>), EarlyEnd> {
         turn.event.entry = archived.entry.take();
         let PreparedSwap {
-            captured: taken,
+            captured,
             staged_name: staged,
             ..
         } = &archived;
-        let Replacement::File(parts) = &taken.source.replacement else {
+        let Replacement::File(parts) = &captured.source.replacement else {
             return Ok((archived, None));
         };
-        let attributes = match attributes_to_apply(turn.queued.step, taken) {
-            Some(attributes) if has_displaced_owner(taken, attributes) => attributes.clone(),
+        let attributes = match attributes_to_apply(turn.queued.step, captured) {
+            Some(attributes) if has_displaced_owner(captured, attributes) => attributes.clone(),
             given => {
                 let inherited = turn.directory.inherited_attributes(staged)?;
                 let fits = |it: &&Attributes| it.uid == inherited.uid;

@@ -61,30 +61,30 @@ impl UndoRecords {
         agents: &[&Agent],
         is_redo: bool,
     ) -> Result<UndoRecords> {
-        let (mut back, end) = engine.scan_ledger_backwards()?;
+        let (mut reverse_scan, end) = engine.scan_ledger_backwards()?;
         let searches = agents
             .iter()
             .map(|agent| (agent.name.as_str(), RunSearch::new(agent)));
         let mut searches: BTreeMap<&str, RunSearch<'_>> = searches.collect();
         let mut open = searches.len();
         while open > 0
-            && let Some((place, record)) =
-                back.next_matching(|it| searches.contains_key(&*it.agent))?
+            && let Some((position, record)) =
+                reverse_scan.next_matching(|it| searches.contains_key(&*it.agent))?
         {
             let Some(search) = searches.get_mut(record.event.agent.as_str()) else {
                 continue;
             };
             if !search.is_finished && record.event.has_changed_memory() {
-                search.add_change(place, &record.event, is_redo);
+                search.add_change(position, &record.event, is_redo);
                 open -= usize::from(search.is_finished);
             }
         }
         let mut found = Vec::new();
         for search in searches.values() {
             if let Some(change) = search.chosen_change(is_redo) {
-                let place = search.changes[change].position;
-                let record = engine.read_record_at(place)?;
-                found.push((place, record, search.skipped_run(change)));
+                let position = search.changes[change].position;
+                let record = engine.read_record_at(position)?;
+                found.push((position, record, search.skipped_run(change)));
             }
         }
         UndoRecords::new(engine, found, end)
@@ -96,8 +96,8 @@ impl UndoRecords {
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
     pub fn from_run(engine: &Engine, run: &str) -> Result<UndoRecords> {
-        let (back, end) = engine.scan_ledger_backwards()?;
-        let found = last_changes_of_runs(back, |it, _| it == run, usize::MAX)?;
+        let (reverse_scan, end) = engine.scan_ledger_backwards()?;
+        let found = last_changes_of_runs(reverse_scan, |it, _| it == run, usize::MAX)?;
         UndoRecords::new(engine, found, end)
     }
 
@@ -106,9 +106,9 @@ impl UndoRecords {
     /// # Errors
     /// As [`UndoRecords::from_last_runs`].
     pub fn from_runs(engine: &Engine, runs: &BTreeMap<&str, &str>) -> Result<UndoRecords> {
-        let (back, end) = engine.scan_ledger_backwards()?;
+        let (reverse_scan, end) = engine.scan_ledger_backwards()?;
         let is_wanted = |run: &str, agent: &str| runs.get(agent) == Some(&run);
-        let found = last_changes_of_runs(back, is_wanted, runs.len())?;
+        let found = last_changes_of_runs(reverse_scan, is_wanted, runs.len())?;
         UndoRecords::new(engine, found, end)
     }
 
@@ -129,11 +129,11 @@ impl UndoRecords {
         found: Vec<(LedgerPosition, LedgerRecord, Option<String>)>,
         end: LedgerPosition,
     ) -> Result<UndoRecords> {
-        let first = found.iter().map(|(place, ..)| *place);
-        let first = first.min_by_key(|place| place.seq);
-        let agents = found.into_iter().map(|(_, record, passed_over)| {
+        let first = found.iter().map(|(position, ..)| *position);
+        let first = first.min_by_key(|position| position.seq);
+        let agents = found.into_iter().map(|(_, record, skipped_run)| {
             let agent = record.event.agent.clone();
-            (agent, AgentRecords::new(record, passed_over))
+            (agent, AgentRecords::new(record, skipped_run))
         });
         let mut records = UndoRecords {
             agents: agents.collect(),
@@ -192,24 +192,25 @@ impl UndoRecords {
 
 /// Returns the last change of each agent in a wanted run, for at most `most` agents.
 fn last_changes_of_runs(
-    mut back: ReverseScan,
+    mut reverse_scan: ReverseScan,
     is_wanted: impl Fn(&str, &str) -> bool,
-    most: usize,
+    max_agents: usize,
 ) -> Result<Vec<(LedgerPosition, LedgerRecord, Option<String>)>> {
     let mut found = Vec::new();
     let mut agents = HashSet::new();
-    while found.len() < most
-        && let Some((place, record)) = back.next_matching(|it| is_wanted(&it.run, &it.agent))?
+    while found.len() < max_agents
+        && let Some((position, record)) =
+            reverse_scan.next_matching(|it| is_wanted(&it.run, &it.agent))?
     {
         if record.event.has_changed_memory() && agents.insert(record.event.agent.clone()) {
-            found.push((place, record, None));
+            found.push((position, record, None));
         }
     }
     Ok(found)
 }
 
 impl AgentRecords {
-    fn new(record: LedgerRecord, passed_over: Option<String>) -> AgentRecords {
+    fn new(record: LedgerRecord, skipped_run: Option<String>) -> AgentRecords {
         AgentRecords {
             left_states: vec![(
                 RecordedAddress::from_event(&record.event),
@@ -219,7 +220,7 @@ impl AgentRecords {
             related: vec![record.clone()],
             retired_entries: HashMap::new(),
             record,
-            skipped_run: passed_over,
+            skipped_run,
         }
     }
 
@@ -337,9 +338,9 @@ impl<'a> RunSearch<'a> {
     }
 
     /// Adds the next older change.
-    fn add_change(&mut self, place: LedgerPosition, event: &RunEvent, is_redo: bool) {
+    fn add_change(&mut self, position: LedgerPosition, event: &RunEvent, is_redo: bool) {
         self.changes.push(MemoryChange {
-            position: place,
+            position,
             run: event.run.clone(),
             undone_run: event.undone_run.clone(),
             operation: event.operation,
@@ -379,9 +380,9 @@ impl<'a> RunSearch<'a> {
 
     /// Returns the newest run of the agent's own memory that was skipped before a change.
     fn skipped_run(&self, change: usize) -> Option<String> {
-        let mut younger = self.changes[..change].iter();
-        let passed = younger.find(|it| it.undone_run.is_none() && it.is_own);
-        passed.map(|it| it.run.clone())
+        let mut newer = self.changes[..change].iter();
+        let skipped = newer.find(|it| it.undone_run.is_none() && it.is_own);
+        skipped.map(|it| it.run.clone())
     }
 }
 
@@ -409,11 +410,11 @@ fn choose_change(
                 undone.insert(run);
             }
             (Some(run), true) => {
-                let act = changes
+                let operation = changes
                     .iter()
                     .find(|it| it.run == *run)
                     .map(|it| it.operation);
-                match act {
+                match operation {
                     None if !is_complete => return UndoChoice::Undecided,
                     // A redo reverts an undo of a reset; an undo of an undo is a redo itself.
                     Some(Operation::Undo) => {
