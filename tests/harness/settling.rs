@@ -166,7 +166,7 @@ fn unreadable_displaced_file_does_not_block_resets() {
         let ended = scene.fleet.run(RESET_ALL);
         assert_eq!(ended.status.code(), Some(3), "{ended:?}");
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-        assert!(said.contains("which stays"), "{said}");
+        assert!(said.contains("cannot settle"), "{said}");
         assert_eq!(fs::read_to_string(&memory).unwrap(), BASELINE, "{said}");
         assert_eq!(scene.fleet.leftovers("scout"), displaced);
     }

@@ -228,7 +228,7 @@ fn idle_writer_is_settled_by_next_clean_run() {
     assert!(
         ran.lines
             .iter()
-            .any(|line| line.contains("a writer still has")),
+            .any(|line| line.contains("a writer has")),
         "{:?}",
         ran.lines
     );
