@@ -226,9 +226,7 @@ fn idle_writer_is_settled_by_next_clean_run() {
     let ran = world.reset();
     ran.assert_outcome(Outcome::Unchanged);
     assert!(
-        ran.lines
-            .iter()
-            .any(|line| line.contains("a writer has")),
+        ran.lines.iter().any(|line| line.contains("a writer has")),
         "{:?}",
         ran.lines
     );

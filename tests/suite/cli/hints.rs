@@ -242,7 +242,7 @@ fn run_level_trouble_is_in_json_and_ledger() {
         trouble["hints"][0]
             .as_str()
             .unwrap()
-            .contains("give the agent its name back")
+            .contains("under its old name")
     );
     let log = site.run(["log", "--json"]).assert_code(0);
     let log: serde_json::Value = serde_json::from_str(&log.stdout).unwrap();
