@@ -1,9 +1,9 @@
-//! Memories on file systems that may hang: every call to one is made on another
-//! thread and given up after a limit ([`crate::file_systems`]), as a request to a
-//! host is. The failure is [`FailureCause::Unreachable`].
+//! A transport whose file-system calls have a time limit, for file systems that may hang. Each call
+//! runs on another thread and is abandoned after the limit ([`crate::file_systems`]), as a request
+//! to a host is: [`FailureCause::Unreachable`].
 //!
-//! What the caller passes in (sinks, contents, inspections) runs on the caller's own
-//! thread; bytes go back and forth in pieces, and the limit is for each of them.
+//! Callbacks of the caller (sinks, contents, inspections) run on the caller's own thread. Bytes
+//! cross between the threads in chunks, and the limit applies to each chunk.
 
 use std::any::Any;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ use crate::digest::Digest;
 use crate::error::{Error, ErrorKind};
 use crate::file_systems::{FileSystem, FileSystemCall, FileSystems};
 
-/// How many pieces of a file are under way between the threads.
+/// Maximum number of chunks of a file in transit between the threads.
 const MAX_QUEUED_PIECES: usize = 4;
 
-/// Another transport to this machine's disks, whose calls are bounded.
+/// Bounds the calls of another transport to this machine's disks.
 pub struct BoundedTransport {
     inner: Arc<dyn Transport>,
     file_systems: Arc<FileSystems>,
@@ -69,24 +69,24 @@ impl Transport for BoundedTransport {
 fn single_result(
     mut answers: Vec<Result<MemoryObject, TransportError>>,
 ) -> Result<MemoryObject, TransportError> {
-    answers
-        .pop()
-        .unwrap_or_else(|| Err(Error::new(ErrorKind::Internal, "a probe was not answered").into()))
+    answers.pop().unwrap_or_else(|| {
+        Err(Error::new(ErrorKind::Internal, "the probe returned no result").into())
+    })
 }
 
 fn unreachable_error(error: Error) -> TransportError {
     TransportError::new(FailureCause::Unreachable, error)
 }
 
-/// That the caller waits for a call no longer; nobody reads it.
+/// Ends an abandoned call on its own thread; no caller receives this error.
 fn caller_gone_error() -> Error {
-    Error::new(ErrorKind::Internal, "the call was given up")
+    Error::new(ErrorKind::Internal, "the call was abandoned")
 }
 
-/// What lives on the other threads.
+/// The state that the call threads share.
 struct SharedDirectory {
     directory: Mutex<Box<dyn MemoryDirectory>>,
-    /// Kept until no call can change anything in the directory any more.
+    /// Held until no call can change anything in the directory any more.
     held_guards: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
 }
 
@@ -106,29 +106,29 @@ impl SharedDirectory {
 
 struct BoundedDirectory {
     file_system: Arc<FileSystem>,
-    /// Some until it is dropped.
+    /// Always `Some` before the drop.
     shared_directory: Option<Arc<SharedDirectory>>,
-    /// The last call that was given up.
+    /// The last call that was abandoned.
     last_abandoned_call: Mutex<Option<FileSystemCall>>,
 }
 
-/// What a call with callbacks reports.
+/// A report of a call with callbacks to its caller.
 enum CallReport<T> {
     /// The next bytes of a file.
     Piece(Vec<u8>),
     /// A displaced file is ready to be inspected.
     InspectionRequested,
-    /// The file that was asked for was read to its end.
+    /// The requested file was read to its end.
     FileRead(Result<FileMetadata, TransportError>),
     /// The result of the call.
     Done(Result<T, TransportError>),
 }
 
-/// What the inspection of a displaced file wants next.
+/// The caller's reply to an inspection request.
 enum InspectionOrder {
-    /// The whole file.
+    /// Read the whole file.
     ReadFile,
-    /// Nothing: this is what came of it.
+    /// The inspection is finished, with this result.
     Inspected(Result<(), Error>),
 }
 
@@ -173,13 +173,13 @@ impl BoundedDirectory {
     ) -> Result<T, TransportError> {
         let (reply, answer) = bounded(1);
         let call = self.start_call(move |directory| {
-            // Nobody waits for a call that was given up.
+            // An abandoned call has no receiver.
             let _ = reply.send(job(directory));
         })?;
         self.receive_result(call, &answer)?
     }
 
-    /// Waits for the last thing that a call reports.
+    /// Waits for the final result of a call.
     fn receive_result<T>(
         &self,
         call: FileSystemCall,
@@ -190,7 +190,7 @@ impl BoundedDirectory {
         received
     }
 
-    /// Remembers a call that was given up.
+    /// Records a call that was abandoned.
     fn record_abandoned(&self, call: FileSystemCall) {
         if call.is_abandoned() {
             let mut abandoned = self
@@ -201,13 +201,14 @@ impl BoundedDirectory {
         }
     }
 
-    /// What the directory says without asking its file system.
+    /// Returns what the directory knows without asking its file system; `None` while an abandoned
+    /// call is still running.
     fn query_without_blocking<T>(
         &self,
         query: impl FnOnce(&dyn MemoryDirectory) -> T,
     ) -> Option<T> {
         let inner = self.shared_directory.as_ref()?;
-        // Taken only while a call that was given up has not returned.
+        // The lock is contended only while an abandoned call has not returned.
         let directory = inner.directory.try_lock().ok()?;
         Some(query(&**directory))
     }
@@ -232,7 +233,7 @@ impl BoundedDirectory {
         }
     }
 
-    /// Answers what the settling of a displaced file asks, until it is done.
+    /// Serves the inspection requests of a settle call until it returns.
     fn serve_inspection(
         call: &FileSystemCall,
         reports: &Receiver<CallReport<SettleOutcome>>,
@@ -290,8 +291,8 @@ impl Drop for BoundedDirectory {
             .last_abandoned_call
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        // A call that is still under way may change the directory when the file system
-        // answers again: what is held goes with it.
+        // An abandoned call may change the directory when the file system responds again, so the
+        // guards stay until it returns.
         if !abandoned.as_ref().is_some_and(FileSystemCall::is_abandoned) {
             inner.lock_guards().clear();
         }
@@ -381,14 +382,14 @@ impl MemoryDirectory for BoundedDirectory {
             call.send(&piece_sender, Some(bytes.to_vec()))
         });
         let fed = write_outcome.and_then(|()| call.send(&piece_sender, None));
-        // Without an end the other side removes what it began.
+        // Without the end marker the call removes its unfinished file.
         drop(piece_sender);
         let staged = match call.is_abandoned() {
             true => Err(unreachable_error(
                 fed.err().unwrap_or_else(caller_gone_error),
             )),
             false => match (call.receive(&answer).map_err(unreachable_error), fed) {
-                // It stopped by itself, and knows why.
+                // The call stopped by itself; its own error is the cause.
                 (Ok(Err(error)), Ok(())) => Err(error),
                 (Ok(Err(error)), Err(fed)) => match error.has_same_message(&caller_gone_error()) {
                     true => Err(fed.into()),

@@ -1,4 +1,4 @@
-//! How the way to a host stands: what is known of it without asking.
+//! The state of the connection to a host, as known without I/O.
 
 use std::time::{Duration, Instant};
 
@@ -6,16 +6,16 @@ use chrono::{DateTime, FixedOffset};
 
 use super::{FailureCause, TransportError};
 
-/// Whether a host can be reached, as the last try found.
+/// Reachability of a host, as of the last connection attempt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reachability {
-    /// It shows another key than the one that is known.
+    /// The host shows another key than the known one.
     HostKeyMismatch,
-    /// It answers, and does not let us in; or our own setup does not let us try.
+    /// The host replies and denies access, or the local setup prevents the attempt.
     Refused,
-    /// It does not answer.
+    /// The host does not reply.
     Unreachable,
-    /// Nobody knows yet.
+    /// No attempt so far.
     #[default]
     Unknown,
     /// There is a session.
@@ -23,7 +23,7 @@ pub enum Reachability {
 }
 
 impl Reachability {
-    /// What a failure to connect means.
+    /// Returns the reachability after a failed attempt with this cause.
     pub fn from_cause(cause: FailureCause) -> Reachability {
         match cause {
             FailureCause::HostKeyMismatch => Reachability::HostKeyMismatch,
@@ -32,7 +32,7 @@ impl Reachability {
         }
     }
 
-    /// Whether the last try failed.
+    /// Returns whether the last attempt failed.
     pub fn is_failure(self) -> bool {
         matches!(
             self,
@@ -41,68 +41,67 @@ impl Reachability {
     }
 }
 
-/// What is known of the way to a host.
+/// The state of the connection to a host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConnectionStatus {
-    /// As the last try found.
+    /// Result of the last attempt.
     pub reachability: Reachability,
-    /// Somebody is connecting right now.
+    /// An attempt is running.
     pub is_connecting: bool,
-    /// What it wants from the operator before it lets anybody in.
+    /// Short name of the secret or decision that the host requires from the operator.
     pub pending_prompt: Option<&'static str>,
-    /// It asked in vain: nobody connects before the operator wants it.
+    /// The prompt went unanswered: no further attempt before the operator unblocks the host.
     pub is_blocked: bool,
-    /// Since when it has been so.
+    /// Start of the current reachability.
     pub since: Option<DateTime<FixedOffset>>,
-    /// When it is tried again, unless somebody asks for it earlier.
+    /// Time of the next attempt, unless an earlier one is requested.
     pub next_attempt: Option<DateTime<FixedOffset>>,
-    /// The same by the clock that only moves forward.
+    /// The same time on the monotonic clock.
     pub next_attempt_instant: Option<Instant>,
-    /// Tries in a row that failed.
+    /// Number of failed attempts in a row.
     pub failures: u32,
-    /// How long the last reply took.
+    /// Duration of the last round trip.
     pub latency: Option<Duration>,
-    /// Why there is no session, if there is none for a reason.
+    /// The reason why there is no session, if the last attempt or session failed.
     pub error: Option<TransportError>,
-    /// What the server can do beside what every server can; empty before it was
-    /// reached.
+    /// Features of the server beyond the base protocol; empty before the first connection.
     pub server_features: Vec<ServerFeature>,
-    /// Limits that the server tells of, by their names.
+    /// Limits that the server announced, by name.
     pub server_limits: Vec<(&'static str, u64)>,
 }
 
 impl ConnectionStatus {
-    /// Why there is no session, in a few words; they may be the host's.
+    /// Returns in a few words why there is no session; the words may be the host's.
     pub fn short_reason(&self) -> Option<String> {
         if let Some(noun) = self.pending_prompt {
             return Some(format!("wants {noun}"));
         }
         let error = self.error.as_ref()?;
         if error.cause == FailureCause::HostKeyMismatch {
-            return Some("another host key".to_string());
+            return Some("host key changed".to_string());
         }
         let text = error.to_string();
-        // What ssh says last says why.
+        // The last clause of ssh's message has the reason.
         let last = text.rsplit(": ").next().unwrap_or(&text);
         Some(last.trim_end_matches('.').to_string())
     }
 }
 
-/// Something that not every server can.
+/// An optional feature of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerFeature {
-    /// What it is called.
+    /// Name of the feature.
     pub name: &'static str,
-    /// Whether this one can.
+    /// Whether this server has it.
     pub is_available: bool,
     /// The degradation without it.
     pub degradation: &'static str,
-    /// Replacing a memory relies on it, so that needs the operator's consent.
+    /// Whether replacing a memory relies on it, so that its absence needs the operator's consent.
     pub needs_consent: bool,
 }
 
 impl ServerFeature {
-    /// What it means that this one cannot.
+    /// Returns the effect of its absence.
     pub fn describe_missing(&self) -> String {
         let consent = match self.needs_consent {
             true => "; nothing is reset there unless accept_degraded allows it",
@@ -112,12 +111,12 @@ impl ServerFeature {
     }
 }
 
-/// One setting of the way to a host; the value may be anything.
+/// One setting of the connection; the value is arbitrary text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectionSetting {
-    /// Its name.
+    /// Name of the setting.
     pub name: String,
-    /// What it comes to.
+    /// Effective value.
     pub value: String,
 }
 
@@ -141,13 +140,13 @@ mod tests {
             ),
             (
                 FailureCause::Refused,
-                "box does not let us in: me@box: Permission denied (publickey).",
+                "box: access denied: me@box: Permission denied (publickey).",
                 "Permission denied (publickey)",
             ),
             (
                 FailureCause::HostKeyMismatch,
-                "box shows another host key than the one that is known",
-                "another host key",
+                "box: host key changed or revoked; nothing was read or sent",
+                "host key changed",
             ),
         ] {
             let error = TransportError::new(cause, Error::new(ErrorKind::Host, message));

@@ -1,6 +1,6 @@
-//! Memories that exist only in this process: for tests, and for load that no
-//! disk should see. It keeps the whole contract of [`Transport`], and besides
-//! it can be slow, fail at a chosen call, and let an "agent" act in between.
+//! An in-memory transport, for tests and for load tests without a disk. It keeps the whole contract
+//! of [`Transport`]; besides, it can be slow, fail at a chosen call, and run an "agent" between
+//! operations.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,11 +16,10 @@ use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind};
 
-/// Bytes that a read hands over at a time.
+/// Bytes that a read passes on at a time.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// What is asked of the transport: the methods of [`Transport`] and [`MemoryDirectory`]
-/// that can fail.
+/// The methods of [`Transport`] and [`MemoryDirectory`] that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // Each is the method of the same name.
 pub enum FakeOperation {
@@ -75,13 +74,13 @@ struct FakeInode {
 struct InjectedFault {
     operation: FakeOperation,
     memory: PathBuf,
-    /// Calls until it strikes; none strikes at every call.
+    /// Calls until the fault strikes; with `None` it strikes at every call.
     calls_left: Option<u32>,
     cause: FailureCause,
     message: String,
 }
 
-/// A file that an "agent" holds open for writing, until it is dropped.
+/// A file that an "agent" holds open for writing, until the drop.
 pub struct FakeWriter {
     clock: Arc<dyn Clock>,
     inode: Arc<Mutex<FakeInode>>,
@@ -97,7 +96,7 @@ impl FakeInode {
         self.update_stamp(clock);
     }
 
-    /// Gives it a new stamp, later than any before.
+    /// Sets a new stamp, later than any before.
     fn update_stamp(&mut self, clock: &dyn Clock) {
         let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);
         let stamp = &mut self.metadata.stamp;
@@ -108,7 +107,7 @@ impl FakeInode {
 }
 
 impl FakeWriter {
-    /// Appends to the file, whatever name it has by now.
+    /// Appends to the file, whatever its current name.
     pub fn write(&mut self, bytes: &[u8]) {
         lock(&self.inode).append(bytes, self.clock.as_ref());
     }
@@ -120,9 +119,9 @@ impl Drop for FakeWriter {
     }
 }
 
-/// What tests and agents do behind the engine's back.
+/// Actions of tests and agents, behind the engine's back.
 impl FakeTransport {
-    /// A world without directories.
+    /// Creates a tree without directories.
     pub fn new(clock: Arc<dyn Clock>) -> FakeTransport {
         FakeTransport {
             clock,
@@ -131,7 +130,7 @@ impl FakeTransport {
         }
     }
 
-    /// Makes a directory; it and files made in it belong to the given user.
+    /// Creates a directory; it and files created in it belong to the given user.
     pub fn make_directory(&self, path: impl AsRef<Path>, uid: u32, gid: u32, mode: u32) {
         let attributes = Attributes {
             uid,
@@ -143,7 +142,7 @@ impl FakeTransport {
         self.tree().nodes.insert(path.as_ref().to_path_buf(), node);
     }
 
-    /// Writes a file: in place if one stands there, else a new one.
+    /// Writes a file: in place if it exists, else a new one.
     pub fn write_file(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         let mut tree = self.tree();
         match tree.nodes.get(path.as_ref()) {
@@ -159,7 +158,7 @@ impl FakeTransport {
         }
     }
 
-    /// Puts a new file in the place of whatever stands there, as editors do.
+    /// Replaces the object at this path by a new file, as editors do.
     pub fn replace_file(&self, path: impl AsRef<Path>, bytes: &[u8]) {
         let mut tree = self.tree();
         tree.nodes.remove(path.as_ref());
@@ -167,8 +166,7 @@ impl FakeTransport {
         self.insert_file(&mut tree, path.as_ref(), bytes.to_vec(), &attributes);
     }
 
-    /// Gives whatever stands at `from` the name `to`, in the place of what stood
-    /// there.
+    /// Renames the object at `from` to `to`, replacing the object there.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) {
         let mut tree = self.tree();
         if let Some(node) = tree.nodes.remove(from.as_ref()) {
@@ -176,27 +174,27 @@ impl FakeTransport {
         }
     }
 
-    /// Puts something odd there; a [`SpecialFile::Symlink`] where a directory should be
-    /// makes every path through it a path through a link.
+    /// Puts a special file at this path; a [`SpecialFile::Symlink`] in place of a directory makes
+    /// every path through it a path through a link.
     pub fn put_special_file(&self, path: impl AsRef<Path>, odd: SpecialFile) {
         let mut tree = self.tree();
         tree.nodes
             .insert(path.as_ref().into(), FakeNode::Special(odd));
     }
 
-    /// Removes whatever stands there.
+    /// Removes the object at this path.
     pub fn delete(&self, path: impl AsRef<Path>) {
         self.tree().nodes.remove(path.as_ref());
     }
 
-    /// Changes owner, mode and extended attributes of a file.
+    /// Sets owner, mode and extended attributes of a file.
     pub fn set_attributes(&self, path: impl AsRef<Path>, attributes: Attributes) {
         if let Some(FakeNode::File(inode)) = self.tree().nodes.get(path.as_ref()) {
             lock(inode).metadata.attributes = attributes;
         }
     }
 
-    /// Owner, mode and extended attributes of a file.
+    /// Returns owner, mode and extended attributes of a file.
     pub fn attributes(&self, path: impl AsRef<Path>) -> Option<Attributes> {
         match self.tree().nodes.get(path.as_ref()) {
             Some(FakeNode::File(inode)) => Some(lock(inode).metadata.attributes.clone()),
@@ -204,7 +202,7 @@ impl FakeTransport {
         }
     }
 
-    /// The bytes of a file.
+    /// Returns the bytes of a file.
     pub fn content(&self, path: impl AsRef<Path>) -> Option<Vec<u8>> {
         match self.tree().nodes.get(path.as_ref()) {
             Some(FakeNode::File(inode)) => Some(lock(inode).bytes.clone()),
@@ -212,7 +210,7 @@ impl FakeTransport {
         }
     }
 
-    /// Opens a file for writing at its end; none where there is no file.
+    /// Opens a file for appending; `None` where there is no file.
     pub fn open_writer(&self, path: impl AsRef<Path>) -> Option<FakeWriter> {
         let Some(FakeNode::File(inode)) = self.tree().nodes.get(path.as_ref()).cloned() else {
             return None;
@@ -224,7 +222,7 @@ impl FakeTransport {
         })
     }
 
-    /// The names in a directory, sorted.
+    /// Returns the names in a directory, sorted.
     pub fn list_names(&self, directory: impl AsRef<Path>) -> Vec<String> {
         let tree = self.tree();
         let inside = |path: &&PathBuf| path.parent() == Some(directory.as_ref());
@@ -232,8 +230,8 @@ impl FakeTransport {
         tree.nodes.keys().filter(inside).filter_map(name).collect()
     }
 
-    /// Lets the `nth` further call of `op` on this memory fail, or every call
-    /// when that is 0. The operation then changes nothing.
+    /// Makes the `nth` further call of `op` on this memory fail, or every call when `nth` is 0. The
+    /// operation then changes nothing.
     pub fn fail_nth_call(
         &self,
         op: FakeOperation,
@@ -251,13 +249,13 @@ impl FakeTransport {
         });
     }
 
-    /// Forgets all faults.
+    /// Removes all faults.
     pub fn clear_faults(&self) {
         self.tree().faults.clear();
     }
 
-    /// Runs `hook` before every operation, outside all locks: an "agent" may
-    /// write in it. It replaces the hook before.
+    /// Runs `hook` before every operation, outside all locks, so that it may write as an "agent".
+    /// Replaces the earlier hook.
     pub fn set_hook(
         &self,
         hook: impl FnMut(&FakeTransport, FakeOperation, &Path) + Send + 'static,
@@ -265,12 +263,12 @@ impl FakeTransport {
         *lock(&self.hook) = Some(Box::new(hook));
     }
 
-    /// Lets every round trip take that long, by the clock.
+    /// Makes every round trip take this long, by the clock.
     pub fn set_latency(&self, latency: Duration) {
         self.tree().latency = latency;
     }
 
-    /// How often `op` was called on this memory.
+    /// Returns the number of calls of `op` on this memory.
     pub fn count_calls(&self, op: FakeOperation, memory: impl AsRef<Path>) -> usize {
         let called = |call: &&(FakeOperation, PathBuf)| call.0 == op && call.1 == memory.as_ref();
         self.tree().calls.iter().filter(called).count()
@@ -307,13 +305,13 @@ impl FakeTransport {
         tree.nodes.insert(path.to_path_buf(), node);
     }
 
-    /// What comes before every operation: the wait, the hook, the fault.
+    /// Runs the steps before every operation: the latency, the hook, the faults.
     fn begin_operation(&self, op: FakeOperation, memory: &Path) -> Result<(), TransportError> {
         self.wait_round_trip();
         self.run_hook_and_faults(op, memory)
     }
 
-    /// A round trip.
+    /// Waits for the latency of a round trip.
     fn wait_round_trip(&self) {
         let latency = self.tree().latency;
         if !latency.is_zero() {
@@ -321,9 +319,9 @@ impl FakeTransport {
         }
     }
 
-    /// The same without the wait, for what goes with others.
+    /// Runs hook and faults without the latency, for an operation that shares a round trip.
     fn run_hook_and_faults(&self, op: FakeOperation, memory: &Path) -> Result<(), TransportError> {
-        // Taken out while it runs, so that it can use this very transport.
+        // The hook is taken out while it runs, so that it can use this transport.
         let hook = lock(&self.hook).take();
         if let Some(mut hook) = hook {
             hook(self, op, memory);
@@ -347,7 +345,7 @@ impl FakeTransport {
 }
 
 impl FakeTree {
-    /// What a file made here looks like: the directory's owner, no execute bits.
+    /// Returns the attributes of a file created here: the directory's owner, no execute bits.
     fn inherited_attributes(&self, memory: &Path) -> Attributes {
         let directory = memory.parent().and_then(|parent| self.nodes.get(parent));
         match directory {
@@ -370,7 +368,7 @@ impl FakeTree {
         }
     }
 
-    /// Whether the directory of a memory can be opened.
+    /// Returns the path of a memory whose directory can be opened.
     fn resolve_memory(&self, memory: &Path) -> Result<PathBuf, TransportError> {
         let parent = memory.parent().unwrap_or(Path::new(""));
         let through =
@@ -388,7 +386,7 @@ impl FakeTree {
     }
 }
 
-/// As it is reported where it is not read: without extended attributes.
+/// Returns the metadata without extended attributes, as reported for a file that is not read.
 fn without_xattrs(mut file: FileMetadata) -> FileMetadata {
     file.attributes.xattrs.clear();
     file
@@ -399,7 +397,7 @@ fn refused_error(message: String) -> TransportError {
 }
 
 fn replaced_error(path: &Path) -> TransportError {
-    let message = format!("{} was replaced by somebody else meanwhile", path.display());
+    let message = format!("{} was replaced by another process", path.display());
     TransportError::new(
         FailureCause::Replaced,
         Error::new(ErrorKind::Conflict, message),
@@ -464,7 +462,7 @@ impl FakeDirectory {
         Ok(self.fake.tree())
     }
 
-    /// The file of the memory, if it is one.
+    /// Returns the inode of the memory, if it is a file.
     fn memory_inode(&self, tree: &FakeTree) -> Result<Arc<Mutex<FakeInode>>, TransportError> {
         match tree.nodes.get(&self.memory_path) {
             Some(FakeNode::File(inode)) => Ok(Arc::clone(inode)),
@@ -483,7 +481,7 @@ fn node_identity(node: &FakeNode) -> Option<FileIdentity> {
     }
 }
 
-/// Hands over the bytes of a file in pieces, as they are when it begins.
+/// Passes on the bytes that a file has at the start of the read, in chunks.
 fn read(inode: &Mutex<FakeInode>, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
     let (bytes, file) = {
         let inode = lock(inode);
@@ -493,7 +491,7 @@ fn read(inode: &Mutex<FakeInode>, sink: ByteSink<'_>) -> Result<FileMetadata, Tr
     Ok(file)
 }
 
-/// An attribute that goes by its name.
+/// An attribute whose name identifies it.
 struct NamedXattr(Xattr);
 
 impl AsRef<[u8]> for NamedXattr {
@@ -563,11 +561,11 @@ impl MemoryDirectory for FakeDirectory {
     }
 
     fn link_staged(&self, _staged: &str) -> Result<(), TransportError> {
-        Ok(()) // It was made under its name.
+        Ok(()) // `stage` has already created it under its name.
     }
 
     fn remove_unfinished_staging(&self, _name: &str) -> Result<(), TransportError> {
-        Ok(()) // Staging is one step here.
+        Ok(()) // Staging is a single step here.
     }
 
     fn swap(&self, staged: &str, wanted: FileIdentity) -> Result<SwapOutcome, TransportError> {

@@ -1,5 +1,6 @@
-//! Memories on this machine, through file descriptors that never follow a
-//! link.
+//! The transport to memories on this machine, through directory descriptors and without following
+//! links. Owns probing, reading, staging and swapping; submodules own settling (`settle`), writing
+//! in place (`in_place`), leases, attributes and names.
 
 mod aside_names;
 mod attributes;
@@ -38,24 +39,23 @@ use crate::durable::{self, NewFile, PathWalk};
 use crate::error::{Error, ErrorKind, PathContext};
 use crate::sys::{self, LeaseOutcome};
 
-/// How often a memory that the agent keeps re-creating is taken away again.
+/// Attempts to move a memory aside that the agent keeps re-creating.
 const MAX_TAKE_AWAY_ATTEMPTS: usize = 16;
 
-/// The largest file that is read: a sparse one can claim far more than any disk
-/// holds, and while it is read others wait.
+/// Size limit of a file that is read: a sparse file can claim more than any disk holds, and reading
+/// it delays the other agents.
 const MAX_FILE_BYTES: u64 = 16 << 30;
 
-/// How much a file may grow while it is read, if that is more than its size.
+/// Growth limit of a file during a read, unless its size is larger.
 const MAX_GROWTH_BYTES: u64 = 64 << 20;
 
-/// How often the name of somebody else's file is looked at before it is taken for
-/// its only one.
+/// Number of checks that a foreign file has no other name before the file counts as having one.
 const FOREIGN_LINK_CHECKS: usize = 16;
 
-/// How much of a file is read at once.
+/// Bytes per read call.
 const READ_CHUNK_BYTES: usize = 128 * 1024;
 
-/// The local disk.
+/// The transport to the local disk.
 pub struct LocalTransport {
     clock: Arc<dyn Clock>,
     has_kernel_features: bool,
@@ -63,7 +63,7 @@ pub struct LocalTransport {
 }
 
 impl LocalTransport {
-    /// The local disk, with what the kernel offers.
+    /// Creates the transport with the features of this kernel.
     pub fn new(clock: Arc<dyn Clock>) -> LocalTransport {
         LocalTransport {
             clock,
@@ -72,8 +72,8 @@ impl LocalTransport {
         }
     }
 
-    /// The same without `openat2`, nameless files and the flags of `renameat2`,
-    /// as on old kernels and poor file systems: the fallbacks, made testable.
+    /// Creates it without `openat2`, `O_TMPFILE` and the flags of `renameat2`, as on old kernels
+    /// and limited file systems, to test the fallbacks.
     pub fn without_kernel_features(clock: Arc<dyn Clock>) -> LocalTransport {
         LocalTransport {
             has_kernel_features: false,
@@ -81,8 +81,8 @@ impl LocalTransport {
         }
     }
 
-    /// The same without file leases, as for users without the right to take
-    /// them and on network file systems.
+    /// Creates it without file leases, as for users without the right to take them and on network
+    /// file systems.
     pub fn without_leases(clock: Arc<dyn Clock>) -> LocalTransport {
         LocalTransport {
             has_leases: false,
@@ -92,10 +92,10 @@ impl LocalTransport {
 
     fn open_local_directory(&self, memory: &Path) -> Result<LocalDirectory, TransportError> {
         let (Some(parent), Some(name)) = (memory.parent(), memory.file_name()) else {
-            let message = format!("{} is not the path of a file", memory.display());
+            let message = format!("{} is not a file path", memory.display());
             return Err(refused_error(Error::new(ErrorKind::Config, message)));
         };
-        // A bare name lies in the current directory.
+        // A bare file name refers to the current directory.
         let parent = if parent.as_os_str().is_empty() {
             Path::new(".")
         } else {
@@ -143,13 +143,13 @@ impl Transport for LocalTransport {
     }
 }
 
-/// What opening a name came to.
+/// The result of opening a name.
 enum OpenOutcome {
     /// A regular file that may be read.
     File(StdFile),
-    /// Nothing that was opened: this stood there right afterwards.
+    /// Not opened; this object was at the name right afterwards.
     NotOpened(MemoryObject),
-    /// Somebody keeps everybody else from opening it, until the kernel ends that.
+    /// Another process's lease keeps it from being opened until the kernel revokes that lease.
     Leased,
 }
 
@@ -160,18 +160,18 @@ struct LocalDirectory {
     directory_fd: Arc<OwnedFd>,
     directory_path: PathBuf,
     memory_name: OsString,
-    /// The file whose [`FileIdentity`] was told last. While it is open no other
-    /// file can get its inode number, also when an agent removes it.
+    /// The file of the [`FileIdentity`] that was returned last. While it is open, no other file
+    /// gets its inode number, even if an agent removes it.
     last_identified_file: RefCell<Option<Arc<StdFile>>>,
-    /// Displaced files whose writers cannot be detected: status and time of the first
-    /// look.
+    /// Displaced files whose writers cannot be detected, with metadata and time of the first
+    /// inspection.
     unwatched_displaced: RefCell<HashMap<String, (FileMetadata, Instant)>>,
-    /// The file that was staged and has no name yet.
+    /// The staged file that has no name yet.
     staged_file: RefCell<Option<NewFile>>,
-    /// The content of a staged file that is perhaps not on the disk.
+    /// The content of a staged file that may not be on the disk yet.
     unsynced_content: RefCell<Option<UnsyncedObject>>,
-    /// Whether a name in the directory was made, moved or removed; nobody knows
-    /// what was before it was opened.
+    /// Whether a name in the directory was created, moved or removed and may not be on the disk.
+    /// True at the start, since earlier changes are unknown.
     has_unsynced_names: Cell<bool>,
 }
 
@@ -184,7 +184,7 @@ impl LocalDirectory {
         self.directory_path.join(name)
     }
 
-    /// What stands at `name`, and its raw status.
+    /// Returns the object at `name`, and its raw stat result.
     fn stat_object(&self, name: &OsStr) -> rustix::io::Result<(MemoryObject, Option<Stat>)> {
         for _ in 0..MAX_TAKE_AWAY_ATTEMPTS {
             let stat = match fs::statat(&*self.directory_fd, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -192,8 +192,7 @@ impl LocalDirectory {
                 stat => stat?,
             };
             match self.classify_object(name, &stat) {
-                // A link that has gone, or is none any more, before its target
-                // could be read: look again.
+                // The link disappeared or was replaced before its target could be read: try again.
                 Err(Errno::INVAL | Errno::NOENT) => {}
                 object => return Ok((object?, Some(stat))),
             }
@@ -204,7 +203,7 @@ impl LocalDirectory {
     fn classify_object(&self, name: &OsStr, stat: &Stat) -> rustix::io::Result<MemoryObject> {
         let odd = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
-                // A further name of somebody else's file must not be archived.
+                // A further name of another user's file must not be archived.
                 if stat.st_nlink <= 1 || !self.is_foreign_hard_link(stat)? {
                     return Ok(MemoryObject::File(metadata_from_stat(stat)));
                 }
@@ -222,10 +221,9 @@ impl LocalDirectory {
         Ok(MemoryObject::Special(odd))
     }
 
-    /// Whether another user than a file's owner may have created its name here: every
+    /// Returns whether another user than the file's owner may have created its name here: every
     /// user who can write to the directory, where the kernel allows links to any file
-    /// (`fs.protected_hardlinks=0`). Users who can write to the file itself gain nothing
-    /// by a link.
+    /// (`fs.protected_hardlinks=0`). Users who can write to the file itself gain nothing by a link.
     fn is_foreign_hard_link(&self, stat: &Stat) -> rustix::io::Result<bool> {
         let directory = fs::fstat(&*self.directory_fd)?;
         if stat.st_uid != directory.st_uid {
@@ -237,22 +235,22 @@ impl LocalDirectory {
         Ok(directory.st_mode & 0o022 != 0 && !shared)
     }
 
-    /// Returns what keeps an open file with this status from being read, if anything
-    /// does. A second name of a foreign file, which the agent has removed since, would
-    /// look like the only one. So every look has to find this name, and count no other:
-    /// while a name is being removed, one look may still find it and not count it.
+    /// Returns what keeps an open file with this stat result from being read, if anything does. If
+    /// the agent has removed a foreign file's second name in between, the name here would seem to
+    /// be its only one. So every check has to find this name, and a link count of one: while a name
+    /// is being removed, a single check may still find the name and not count it.
     fn read_obstacle(
         &self,
         name: &OsStr,
         mut stat: Stat,
     ) -> Result<Option<MemoryObject>, TransportError> {
         let path = self.directory_path.join(name);
-        let foreign_check = self.is_foreign_hard_link(&stat).with_path("look at", &path);
+        let foreign_check = self.is_foreign_hard_link(&stat).with_path("stat", &path);
         if foreign_check.map_err(refused_error)? {
             for _ in 0..FOREIGN_LINK_CHECKS {
                 let (object, named) = self
                     .stat_object(name)
-                    .with_path("look at", &path)
+                    .with_path("stat", &path)
                     .map_err(refused_error)?;
                 match named {
                     Some(named) if identify(&named) == identify(&stat) => stat = named,
@@ -264,9 +262,7 @@ impl LocalDirectory {
                 self.clock.sleep(Duration::from_millis(1));
             }
         }
-        let object = self
-            .classify_object(name, &stat)
-            .with_path("look at", &path);
+        let object = self.classify_object(name, &stat).with_path("stat", &path);
         Ok(match object.map_err(refused_error)? {
             MemoryObject::File(_) => None,
             odd => Some(odd),
@@ -275,7 +271,7 @@ impl LocalDirectory {
 
     fn fstat(&self, file: &StdFile, path: &Path) -> Result<Stat, TransportError> {
         fs::fstat(file)
-            .with_path("look at", path)
+            .with_path("stat", path)
             .map_err(refused_error)
     }
 
@@ -290,16 +286,16 @@ impl LocalDirectory {
 
     fn open_any(&self, name: &OsStr) -> Result<OpenOutcome, TransportError> {
         let path = self.directory_path.join(name);
-        // Without O_NONBLOCK a FIFO would hold us until somebody writes to it.
+        // Without O_NONBLOCK, opening a FIFO would block until a writer opens it.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match fs::openat(&*self.directory_fd, name, flags, Mode::empty()) {
             Ok(file) => StdFile::from(file),
             Err(Errno::NOENT | Errno::LOOP | Errno::NXIO | Errno::NODEV) => {
-                let object = self.stat_object(name).with_path("look at", &path);
+                let object = self.stat_object(name).with_path("stat", &path);
                 return Ok(OpenOutcome::NotOpened(object.map_err(refused_error)?.0));
             }
-            // Somebody has a lease on it, which this open has begun to break.
+            // Another process holds a lease, which this open has begun to break.
             Err(Errno::AGAIN) => return Ok(OpenOutcome::Leased),
             Err(errno) => return Err(errno).with_path("read", &path).map_err(refused_error),
         };
@@ -317,8 +313,8 @@ impl LocalDirectory {
         }
     }
 
-    /// Reads an open file from its beginning to its end, which may move on, but
-    /// not for ever.
+    /// Reads an open file from beginning to end, including what is appended during the read, up to
+    /// the growth limit.
     fn read_content(
         &self,
         file: &StdFile,
@@ -328,13 +324,15 @@ impl LocalDirectory {
         let size = self.fstat(file, path)?.st_size as u64;
         if size > MAX_FILE_BYTES {
             let message = format!(
-                "{} claims {size} bytes, more than 16 GiB, which is not read",
+                "cannot read {}: its size, {size} bytes, is more than 16 GiB",
                 path.display()
             );
-            return Err(refused_error(Error::new(ErrorKind::Host, message).with_hint(format!(
-                "it is hardly notes: see what is in it, then cut it short: truncate --size=1M {}",
-                path.display()
-            ))));
+            return Err(refused_error(
+                Error::new(ErrorKind::Host, message).with_hint(format!(
+                    "inspect it, then shorten it: truncate --size=1M {}",
+                    path.display()
+                )),
+            ));
         }
         let limit = (size + MAX_GROWTH_BYTES).max(2 * size);
         let mut offset = 0;
@@ -356,12 +354,12 @@ impl LocalDirectory {
             offset += count as u64;
         }
         let stat = fs::fstat(file)
-            .with_path("look at", path)
+            .with_path("stat", path)
             .map_err(refused_error)?;
         Ok(metadata_from_stat(&stat))
     }
 
-    /// The same, and its extended attributes afterwards.
+    /// Reads an open file, then its extended attributes.
     fn read_with_xattrs(
         &self,
         file: &StdFile,
@@ -375,30 +373,30 @@ impl LocalDirectory {
         Ok(read)
     }
 
-    /// Tells an open file from all others, and keeps it open for that.
+    /// Returns the identity of an open file, and keeps the file open so that the identity stays
+    /// unique.
     fn identify_open_file(
         &self,
         file: Arc<StdFile>,
         path: &Path,
     ) -> Result<FileIdentity, TransportError> {
         let stat = fs::fstat(&file)
-            .with_path("look at", path)
+            .with_path("stat", path)
             .map_err(refused_error)?;
         self.last_identified_file.replace(Some(file));
         Ok(identify(&stat))
     }
 
-    /// Which file stands at `name`, if anything does.
+    /// Returns the identity of the object at `name`, if there is one.
     fn identity_of(&self, name: &OsStr) -> Result<Option<FileIdentity>, TransportError> {
         let (_, stat) = self
             .stat_object(name)
-            .with_path("look at", &self.directory_path.join(name))
+            .with_path("stat", &self.directory_path.join(name))
             .map_err(refused_error)?;
         Ok(stat.as_ref().map(identify))
     }
 
-    /// `renameat2`, which knows flags; where it does not, the answer is EINVAL,
-    /// ENOSYS or EOPNOTSUPP.
+    /// Calls `renameat2`. Where flags are unsupported, the error is EINVAL, ENOSYS or EOPNOTSUPP.
     fn rename_with_flags(
         &self,
         from: &OsStr,
@@ -411,10 +409,10 @@ impl LocalDirectory {
         }
     }
 
-    /// Renames the memory to a name of ours that is free.
+    /// Renames the memory to one of our own names, which must be free.
     fn rename_aside(&self, aside: &OsStr) -> rustix::io::Result<()> {
         match self.rename_with_flags(&self.memory_name, aside, RenameFlags::NOREPLACE) {
-            // Nobody but us can know the random name before it stands there.
+            // No other process can know the random name before it exists.
             Err(errno) if is_rename_flag_unsupported(errno) => match self.stat_object(aside)? {
                 (MemoryObject::Absent, _) => fs::renameat(
                     &*self.directory_fd,
@@ -428,7 +426,7 @@ impl LocalDirectory {
         }
     }
 
-    /// Gives the staged file the memory's name, unless something stands there.
+    /// Gives the staged file the memory's name, if that name is free.
     fn rename_into_place(&self, staged: &OsStr) -> rustix::io::Result<()> {
         match self.rename_with_flags(staged, &self.memory_name, RenameFlags::NOREPLACE) {
             Err(errno) if is_rename_flag_unsupported(errno) => {
@@ -446,9 +444,8 @@ impl LocalDirectory {
         }
     }
 
-    /// One attempt to put `staged` in place; what cannot be exchanged is taken
-    /// to the name `free`. None when the agent put something
-    /// there meanwhile.
+    /// Tries once to put `staged` in place. Where the file system cannot exchange, moves the old
+    /// file to `free_name` first. Returns `None` if the agent created a file in between.
     fn try_swap(
         &self,
         staged: &OsStr,
@@ -476,9 +473,9 @@ impl LocalDirectory {
             }
         }
         let moved_in = self.rename_into_place(staged);
-        // Without the new file the old one is better than none, unless the
-        // agent made one itself. Where even that fails it stays aside, and is
-        // named by the record.
+        // Without the new file the old one is better than none, unless the agent has created
+        // another. If this fails, too, the old one stays aside under the name that the record
+        // holds.
         if moved_in.is_err()
             && let Some(aside) = taken
             && self.rename_into_place(OsStr::new(aside)).is_ok()
@@ -488,7 +485,8 @@ impl LocalDirectory {
         match moved_in {
             Ok(()) if displaced.is_empty() => Ok(Some(SwapMethod::Create)),
             Ok(()) => Ok(Some(SwapMethod::TakeAway)),
-            // The agent was quicker and made a new one: that one, too.
+            // The agent has created another file in between; the next attempt displaces that one,
+            // too.
             Err(Errno::EXIST) => Ok(None),
             Err(errno) => Err(errno),
         }
@@ -504,7 +502,7 @@ impl LocalDirectory {
             ))),
             Errno::BUSY => TransportError::new(
                 FailureCause::MountPoint,
-                error.with_hint("it is a mount point of its own; mount its directory instead"),
+                error.with_hint("it is a mount point; mount its directory instead"),
             ),
             _ => refused_error(error),
         }
@@ -526,7 +524,7 @@ impl MemoryDirectory for LocalDirectory {
 
     fn directory_id(&self) -> Result<Option<u64>, TransportError> {
         let stat = fs::fstat(&*self.directory_fd)
-            .with_path("look at", &self.directory_path)
+            .with_path("stat", &self.directory_path)
             .map_err(refused_error)?;
         Ok(Some(stat.st_ino))
     }
@@ -534,7 +532,7 @@ impl MemoryDirectory for LocalDirectory {
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
         let (object, _) = self
             .stat_object(&self.memory_name)
-            .with_path("look at", &self.memory_path())
+            .with_path("stat", &self.memory_path())
             .map_err(refused_error)?;
         Ok(object)
     }
@@ -552,9 +550,9 @@ impl MemoryDirectory for LocalDirectory {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match fs::openat(&*self.directory_fd, &self.memory_name, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Err(replaced_error(&path)),
-            file => StdFile::from(file.with_path("look at", &path).map_err(refused_error)?),
+            file => StdFile::from(file.with_path("stat", &path).map_err(refused_error)?),
         };
-        // The same check as for reading: the new memory gets its owner and mode.
+        // The same check as for reading: the new memory gets this file's owner and mode.
         let stat = self.fstat(&file, &path)?;
         if self.read_obstacle(&self.memory_name, stat)?.is_some() {
             return Err(replaced_error(&path));
@@ -573,10 +571,10 @@ impl MemoryDirectory for LocalDirectory {
 
     fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError> {
         let stat = fs::fstat(&*self.directory_fd)
-            .with_path("look at", &self.directory_path)
+            .with_path("stat", &self.directory_path)
             .map_err(refused_error)?;
-        // A default access control list of the directory shows on a new file. Users and
-        // groups that it names may write; all others may not, whatever it says.
+        // The directory's default access control list appears on a new file. Users and groups that
+        // it names may write; all others may not, whatever it says.
         let mode = Mode::from_raw_mode(0o664);
         let name = || Ok(unfinished_name(staged));
         let new = NewFile::create_with_options(
@@ -689,10 +687,10 @@ impl MemoryDirectory for LocalDirectory {
         let found = match fs::statx(&*self.directory_fd, name, flags, wanted) {
             Err(Errno::NOENT) => return Ok(None),
             found => found
-                .with_path("look at", &self.path_of(name))
+                .with_path("stat", &self.path_of(name))
                 .map_err(refused_error)?,
         };
-        // What is mounted there is none of this file system's objects.
+        // A mounted object does not belong to this file system.
         let mounted = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
         let is_creation_time_known = found.stx_mask & StatxFlags::BTIME.bits() != 0;
         let created = is_creation_time_known.then(|| {
@@ -712,14 +710,14 @@ impl MemoryDirectory for LocalDirectory {
     ) -> Result<SwapOutcome, TransportError> {
         let object = self.identity_of(OsStr::new(kept))?;
         let object = object.ok_or_else(|| replaced_error(&self.path_of(kept)))?;
-        // The exchange makes sure that it is this object which it puts there.
+        // The exchange verifies that it moves this very object.
         if id.is_some_and(|id| id.inode != object.inode)
             || id.is_some() && self.object_id(kept)? != id
         {
             return Err(replaced_error(&self.path_of(kept)));
         }
         let mut swapped = self.swap(kept, object)?;
-        // Records go on naming `kept`: nothing else is to be found there.
+        // Records keep naming `kept`, so no other object may be found there.
         for name in swapped.displaced.iter_mut().filter(|name| *name == kept) {
             let free = new_aside_name(kept)?;
             let renamed =
@@ -763,7 +761,7 @@ impl MemoryDirectory for LocalDirectory {
         let list = || -> rustix::io::Result<Vec<String>> {
             let mut names = Vec::new();
             for entry in fs::Dir::read_from(&*self.directory_fd)? {
-                // Ours are ASCII.
+                // Our own names are ASCII.
                 if let Ok(name) = str::from_utf8(entry?.file_name().to_bytes())
                     && (is_aside_name(staged, name) || in_place::is_copy_name(staged, name))
                 {
@@ -800,7 +798,7 @@ impl MemoryDirectory for LocalDirectory {
         content: Digest,
     ) -> Result<Option<FileIdentity>, TransportError> {
         let opened = self.open_any(OsStr::new(name))?;
-        // Not to be told, of a file that is leased; who asks finds out otherwise.
+        // The content of a leased file is unknown; the caller detects the lease elsewhere.
         let OpenOutcome::File(file) = opened else {
             return Ok(None);
         };
@@ -820,7 +818,7 @@ impl MemoryDirectory for LocalDirectory {
     fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
         let found = self
             .stat_object(OsStr::new(name))
-            .with_path("look at", &self.path_of(name));
+            .with_path("stat", &self.path_of(name));
         match found.map_err(refused_error)?.0 {
             MemoryObject::Special(found) if found == *odd => self.remove_name(name).map(|()| true),
             found => Ok(found == MemoryObject::Absent),
@@ -841,7 +839,7 @@ impl MemoryDirectory for LocalDirectory {
     }
 }
 
-/// Whether a system answers so that does not know the flags of a rename.
+/// Returns whether this error means that the system does not support the flags of a rename.
 fn is_rename_flag_unsupported(errno: Errno) -> bool {
     matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
 }

@@ -1,21 +1,20 @@
-//! Memories on other hosts: SFTP version 3 (draft-ietf-secsh-filexfer-02) with
-//! OpenSSH's extensions (its file PROTOCOL), over a child of the operator's own
-//! ssh. One session for each host, which everybody shares.
+//! Access to memories on other hosts: SFTP version 3 (draft-ietf-secsh-filexfer-02) with OpenSSH's
+//! extensions (its file PROTOCOL), over a child process of the operator's own ssh. All callers
+//! share one session per host.
 //!
-//! | module | what it is for |
+//! | module | what it owns |
 //! |---|---|
-//! | [`wire`] | the bytes of requests and replies: pure, and hostile on the other side |
+//! | [`wire`] | encoding of requests and replies: pure; the other side is hostile |
 //! | [`session`] | many requests of many callers over one pair of pipes, in bounded time and memory |
-//! | [`ssh`] | the child, and what its words mean |
-//! | [`askpass`] | what the child asks, in the console |
-//! | `host` | one host: whether there is a session, and the pauses between the tries |
-//! | `connection` | one session, and what a look at a memory says |
-//! | `directory`, `run_directory`, `stage`, `settle`, `pump`, `weaker` | the directory of one memory: [`super::MemoryDirectory`] over SFTP |
-//! | `together` | many memories read at the same time |
+//! | [`ssh`] | the ssh child, and the meaning of its messages |
+//! | [`askpass`] | the child's questions to the operator, in the console |
+//! | `host_connection` | the connection to one host: its session, and the pauses between attempts |
+//! | `client` | one session: paths, limits and stat requests |
+//! | `memory_directory`, `run_directory`, `stage`, `settle`, `chunked_read`, `degraded` | the directory of one memory: [`super::MemoryDirectory`] over SFTP |
+//! | `batch_read` | concurrent reads of several memories |
 //!
-//! The other side may be anything. No reply is believed that was not asked for,
-//! nothing is allocated because a reply announces it, and what a host says is
-//! foreign text.
+//! The other side may be hostile. The client accepts no reply that it did not request, allocates
+//! nothing because a reply announces it, and treats all text of a host as untrusted.
 
 pub mod askpass;
 mod batch_read;
@@ -42,21 +41,21 @@ use super::{Transport, Transports};
 use crate::clock::Clock;
 use crate::config::SshHost;
 
-/// How long processes may take to end when they are asked to.
+/// Time for processes to exit after they were asked to.
 const PROCESS_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// This machine's disks by one transport, hosts by sessions.
+/// The local transport for this machine's disks, and one session per host.
 pub struct PerHostTransports {
     local: Arc<dyn Transport>,
     connector: Arc<dyn ssh::Connector>,
     clock: Arc<dyn Clock>,
     hosts: Mutex<HashMap<SshHost, Arc<SftpTransport>>>,
-    /// No host is connected to any more.
+    /// Set when all connections were closed; no further one opens.
     is_closed: AtomicBool,
 }
 
 impl PerHostTransports {
-    /// No host is connected to before it is asked for.
+    /// Creates the transports; a host is connected on first use.
     pub fn new(
         here: Arc<dyn Transport>,
         dial: Arc<dyn ssh::Connector>,
@@ -93,7 +92,7 @@ impl Transports for PerHostTransports {
     fn close_others(&self, kept: &[&SshHost]) {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         hosts.retain(|host, it| !(kept.contains(&host) && it.is_closed()));
-        // They stay among the others: who still asks for one must not connect again.
+        // The other hosts stay in the map: a caller that still holds one must not reconnect.
         let others = hosts.iter().filter(|(host, _)| !kept.contains(host));
         others.for_each(|(_, it)| it.close());
     }
@@ -104,7 +103,7 @@ impl Transports for PerHostTransports {
             self.is_closed.store(true, Ordering::SeqCst);
             hosts.values().cloned().collect()
         };
-        // All of them at once: the slowest decides, not their number.
+        // Closes all before waiting: the slowest decides, not their number.
         hosts.iter().for_each(|host| host.close());
         let end = self.clock.instant() + PROCESS_EXIT_TIMEOUT;
         while !hosts.iter().all(|host| host.has_process_exited()) {

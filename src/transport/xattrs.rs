@@ -1,19 +1,19 @@
-//! How many extended attributes are kept, and how they are written down.
+//! Size limit and JSON form of extended attributes.
 
 use super::Xattr;
 
-/// Bytes of names and values that are kept of one file. Everything an agent
-/// hangs on its memory goes into records and the ledger.
+/// Limit of the bytes of names and values kept per file. Records and the ledger store everything
+/// that an agent attaches to its memory.
 const MAX_KEPT_XATTR_BYTES: usize = 64 * 1024;
 
-/// Which attributes of these sizes are kept, in their order, and how many are
-/// not: where all together exceed 64 KiB, the largest `user.*` ones are left
-/// out. Others say who may use the file, and are kept always.
+/// Returns which attributes of these sizes to keep, in their order, and the number of the others:
+/// where all together exceed 64 KiB, the largest `user.*` ones are left out. The others control
+/// access to the file and are always kept.
 pub(super) fn keep_within_limit<N: AsRef<[u8]>>(found: Vec<(N, usize)>) -> (Vec<(N, usize)>, u64) {
     let weight = |(name, size): &(N, usize)| name.as_ref().len() + size;
     let is_user_xattr = |(name, _): &(N, usize)| name.as_ref().starts_with(b"user.");
     let mut order: Vec<usize> = (0..found.len()).collect();
-    // Those that are kept always come first, then the small ones.
+    // Attributes that are always kept come first, then the smallest.
     order.sort_by_key(|at| (is_user_xattr(&found[*at]), weight(&found[*at])));
     let mut sum = 0;
     let mut keep = vec![false; found.len()];
@@ -27,7 +27,7 @@ pub(super) fn keep_within_limit<N: AsRef<[u8]>>(found: Vec<(N, usize)>) -> (Vec<
     (kept, dropped)
 }
 
-/// In JSON: pairs of strings of hexadecimal digits.
+/// Serializes attributes as pairs of hexadecimal strings.
 pub(super) mod json {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -506,7 +506,7 @@ impl WriterRound {
             (Some(9), _) => self.tally.kills += 1,
             (None, Some(0)) => self.usual = (self.usual * 7 + ended.duration) / 8,
             // It gives up, loudly, on who replaces the file again and again.
-            (None, Some(6)) if ended.err.contains("was replaced by somebody else") => {
+            (None, Some(6)) if ended.err.contains("was replaced by another process") => {
                 self.tally.refusals += 1;
             }
             _ => panic!("{ended:?}"),

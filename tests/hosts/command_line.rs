@@ -119,13 +119,13 @@ fn unwritable_host_is_reported_with_its_reason() {
             FAILURE,
             FLAGS_FIELD,
             1,
-            Some("the file system there is read-only"),
+            Some("the host's file system is read-only"),
         ),
         (
             FAILURE,
             BLOCKS_AVAILABLE_FIELD,
             0,
-            Some("the file system there is full"),
+            Some("the host's file system is full"),
         ),
         // A quota does not show there.
         (FAILURE, BLOCKS_AVAILABLE_FIELD, 1_000_000, None),
@@ -158,12 +158,12 @@ fn unwritable_host_is_reported_with_its_reason() {
         assert!(said.contains("error: ranger: "), "{said}");
         let words = match code {
             DENIED => "permission denied",
-            _ => "the server failed without saying why",
+            _ => "the server failed without a reason",
         };
         assert!(said.to_lowercase().contains(words), "{said}");
         match hint {
             Some(hint) => assert!(said.contains(&format!("hint: {hint}")), "{said}"),
-            None => assert!(!said.contains("the file system there"), "{said}"),
+            None => assert!(!said.contains("the host's file system"), "{said}"),
         }
         assert_eq!(site.world.read_memory("ranger"), before);
         assert!(site.world.leftovers("ranger").is_empty());

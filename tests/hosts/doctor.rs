@@ -44,7 +44,7 @@ fn doctor_checks_remote_memories_and_names_problems() {
     fs::remove_dir_all(gone.parent().unwrap()).unwrap();
     let (text, code) = run_doctor(&site);
     for (agent, why) in [
-        ("directory", "a directory stands in its place"),
+        ("directory", "it is a directory"),
         ("link", "link"),
         ("large", "more than the 16 MiB"),
         ("homeless", "does not exist"),

@@ -462,18 +462,16 @@ pub fn host_status(name: &str, reach: Reachability, agents: &[&str]) -> HostStat
     let error = match reach {
         Reachability::HostKeyMismatch => failed(
             FailureCause::HostKeyMismatch,
+            &format!("{name}: host key changed or revoked; nothing was read or sent"),
             &format!(
-                "{name} shows another host key than the one that is known, or a revoked one; nothing was read or sent"
-            ),
-            &format!(
-                "find out why before anything else; if the host was really set up anew, `ssh {name}` says how to forget the old key"
+                "find out why first; if the host was reinstalled, `ssh {name}` says how to forget the old key"
             ),
         ),
         Reachability::Refused => failed(
             FailureCause::Refused,
-            &format!("{name} does not let us in: ops@{name}: Permission denied (publickey)."),
+            &format!("{name}: access denied: ops@{name}: Permission denied (publickey)."),
             &format!(
-                "`ssh {name}` has to work without asking anything; see `ssh-add -l` and identity_file"
+                "`ssh {name}` has to work without a prompt; see `ssh-add -l` and identity_file"
             ),
         ),
         Reachability::Unreachable => failed(
@@ -577,14 +575,14 @@ pub fn observation_of(name: &str, state: State) -> Observation {
         State::Tampered => "the baseline does not match the seal",
         State::Drifted => "rules edited: L31 L58",
         State::NoSep => "no boundary: the whole file counts as scratch",
-        State::Error => "a directory stands in its place",
+        State::Error => "it is a directory",
         State::Missing => "no memory file",
         State::Oversize => "over the limit of 16384 bytes",
         State::Busy => "locked by run 5a10c3d2 of timer",
         State::Unreach => {
             "box cannot be reached: ssh: connect to host box port 22: No route to host"
         }
-        State::HostKey => "box shows another host key than the one that is known",
+        State::HostKey => "box: host key changed or revoked; nothing was read or sent",
         _ => "",
     };
     let block = match state {

@@ -158,7 +158,7 @@ fn demo_tampered_baseline_has_a_diff() {
     let ran = site
         .run([config[0], config[1], "diff", "inbox-scout"])
         .assert_code(3);
-    let _ = ran.assert_stderr_has("a directory stands in its place");
+    let _ = ran.assert_stderr_has("it is a directory");
 }
 
 #[test]

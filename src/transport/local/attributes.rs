@@ -10,12 +10,12 @@ use crate::error::{Error, PathContext};
 use crate::transport::xattrs::keep_within_limit;
 use crate::transport::{Attributes, Xattr};
 
-/// The longest value, and the longest list of names, that the kernel hands out
-/// (`XATTR_SIZE_MAX`, `XATTR_LIST_MAX`).
+/// Size limit of the kernel for a value and for the list of names (`XATTR_SIZE_MAX`,
+/// `XATTR_LIST_MAX`), in bytes.
 const MAX_XATTR_BYTES: usize = 64 * 1024;
 
-/// What is asked for by name where the list of names is longer than that: who
-/// may use a file must survive whatever else an agent hangs on it.
+/// The attributes to read by name where the list of names exceeds that limit: access rights must
+/// survive whatever else an agent attaches to the file.
 const ESSENTIAL_XATTRS: [&str; 7] = [
     "security.capability",
     "security.evm",
@@ -26,11 +26,11 @@ const ESSENTIAL_XATTRS: [&str; 7] = [
     "system.posix_acl_access",
 ];
 
-/// How a file's extended attributes are reached.
+/// The way to a file's extended attributes.
 pub(super) enum XattrAccess<'a> {
-    /// It is open.
+    /// An open file.
     File(&'a StdFile),
-    /// By the path of a descriptor that was opened for nothing but to name it.
+    /// The path of a descriptor that was opened with `O_PATH`.
     Path(&'a str),
 }
 
@@ -64,8 +64,8 @@ impl XattrAccess<'_> {
     }
 }
 
-/// The extended attributes that this process may see, as far as they are
-/// [`keep_within_limit`], and how many were left out, at least.
+/// Returns the extended attributes that this process may see, reduced by [`keep_within_limit`], and
+/// a lower bound of the number left out.
 pub(super) fn read_xattrs(access: &XattrAccess<'_>) -> rustix::io::Result<(Vec<Xattr>, u64)> {
     // Most files have none.
     if let Ok(0) = access.list_size() {
@@ -96,7 +96,7 @@ pub(super) fn read_xattrs(access: &XattrAccess<'_>) -> rustix::io::Result<(Vec<X
     let mut value = vec![0; MAX_XATTR_BYTES];
     for (name, size) in kept {
         match access.read_value(name, &mut value[..]) {
-            // One that grew is not what could be afforded.
+            // An attribute that grew may exceed the limit.
             Ok(length) if length > size && name.starts_with(b"user.") => dropped += 1,
             Ok(length) => found.push((name.to_vec(), value[..length].to_vec())),
             Err(errno) if is_xattr_absent(errno) => {}
@@ -106,42 +106,43 @@ pub(super) fn read_xattrs(access: &XattrAccess<'_>) -> rustix::io::Result<(Vec<X
     Ok((found, dropped))
 }
 
-/// Removed meanwhile, or of a kind that this file system does not know.
+/// Returns whether the attribute was removed in between, or is of a kind that this file system does
+/// not support.
 fn is_xattr_absent(errno: Errno) -> bool {
     matches!(errno, Errno::NODATA | Errno::NOTSUP)
 }
 
-/// Gives a new file its owner, mode and extended attributes.
+/// Sets owner, mode and extended attributes of a new file.
 pub(super) fn apply_attributes(
     file: &StdFile,
     attributes: &Attributes,
     memory: &Path,
 ) -> Result<(), Error> {
     let attributes = attributes.for_new_file();
-    let stat = fs::fstat(file).with_path("look at", memory)?;
+    let stat = fs::fstat(file).with_path("stat", memory)?;
     if (stat.st_uid, stat.st_gid) != (attributes.uid, attributes.gid) {
         let uid = (stat.st_uid != attributes.uid).then(|| fs::Uid::from_raw(attributes.uid));
         let gid = (stat.st_gid != attributes.gid).then(|| fs::Gid::from_raw(attributes.gid));
         fs::fchown(file, uid, gid)
-            .with_path("keep the owner of", memory)
+            .with_path("set the owner of", memory)
             .map_err(|error| {
                 error.with_hint(format!(
-                    "run as root or as the user with id {}, whose file it is",
+                    "run as root, or as the owner of the file (user id {})",
                     attributes.uid
                 ))
             })?;
     }
-    fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).with_path("keep the mode of", memory)?;
-    // The label that a security module gave the new file may be right already.
+    fs::fchmod(file, Mode::from_raw_mode(attributes.mode)).with_path("set the mode of", memory)?;
+    // A security module may have set the right label already.
     let (found_xattrs, _) =
         read_xattrs(&XattrAccess::File(file)).with_path("read the attributes of", memory)?;
-    // The directory's default access control list is not the old file's; what
-    // security modules add is theirs.
+    // Removes what the directory's default access control list added and the old file does not
+    // have; labels of security modules stay.
     let wanted = |name: &[u8]| attributes.xattrs.iter().any(|(wanted, _)| wanted == name);
     for (name, _) in found_xattrs.iter().filter(|(name, _)| !wanted(name)) {
         if !name.starts_with(b"security.") {
             fs::fremovexattr(file, name.as_slice())
-                .with_path("keep the extended attributes of", memory)?;
+                .with_path("set the extended attributes of", memory)?;
         }
     }
     for (name, value) in attributes
@@ -150,10 +151,10 @@ pub(super) fn apply_attributes(
         .filter(|xattr| !found_xattrs.contains(xattr))
     {
         fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty())
-            .with_path("keep the extended attributes of", memory)
+            .with_path("set the extended attributes of", memory)
             .map_err(|error| {
                 error.with_hint(format!(
-                    "the attribute is {}",
+                    "extended attribute: {}",
                     String::from_utf8_lossy(name)
                 ))
             })?;

@@ -1,4 +1,4 @@
-//! The errors of calls about a memory's directory.
+//! Errors of calls on a memory's directory.
 
 use std::path::Path;
 
@@ -15,15 +15,19 @@ pub(super) fn exists_error(path: &Path) -> TransportError {
 }
 
 pub(super) fn leased_error(path: &Path) -> TransportError {
-    let message = format!("cannot read {}: somebody has a lease on it", path.display());
-    let error = Error::new(ErrorKind::Host, message).with_hint("lslocks names who has it");
+    let message = format!(
+        "cannot read {}: another process holds a lease on it",
+        path.display()
+    );
+    let error = Error::new(ErrorKind::Host, message).with_hint("find that process with lslocks");
     TransportError::new(FailureCause::Leased, error)
 }
 
 pub(super) fn replaced_error(path: &Path) -> TransportError {
-    let message = format!("{} was replaced by somebody else meanwhile", path.display());
+    let message = format!("{} was replaced by another process", path.display());
     TransportError::new(
         FailureCause::Replaced,
-        Error::new(ErrorKind::Conflict, message).with_hint("nothing was lost; run it again"),
+        Error::new(ErrorKind::Conflict, message)
+            .with_hint("nothing was lost; run the command again"),
     )
 }

@@ -1,13 +1,12 @@
-//! A memory that is a mount point of its own, as containers make them: no other
-//! file can take its place, so it is written where it is, while nobody else has
-//! it open. What cannot be written is put back. A crash in the middle leaves it
-//! half written, and so does a disk that takes neither; the copy and the staged
-//! file that stand beside it then tell the next run to do it again.
+//! Writes a memory that is a mount point, as containers make them, in place: no other file can take
+//! its place, so its content is overwritten while no other process has it open, and restored if
+//! writing fails. A crash, or a disk that refuses both, leaves the memory half written; the copy
+//! and the staged file beside it tell the next run to write it again.
 //!
-//! A write lease keeps other processes out until the kernel revokes it, some time after
-//! another open asked for it, also while this process is stopped. So each step, and the
-//! end, checks whether that can have happened since the last check. If so, nothing more
-//! is written, and the error says which writes may have been overwritten.
+//! A write lease keeps other processes out until the kernel revokes it, some time after another
+//! open asked for it, even while this process is stopped. So each step, and the end, checks whether
+//! that can have happened since the last check. If so, this module writes nothing more, and the
+//! error says which writes may have been overwritten.
 
 use std::cell::Cell;
 use std::fs::File as StdFile;
@@ -31,24 +30,24 @@ use crate::transport::{
     TransportError,
 };
 
-/// The largest memory that is written in place: so much is written, but not
-/// synced, in a moment.
+/// Size limit of a memory that is written in place: a page-cache write of this size takes well
+/// under a second.
 const MAX_IN_PLACE_BYTES: u64 = 64 << 20;
 
-/// How long others are kept from a memory, far below the 45 seconds that the
-/// kernel usually gives who holds a lease.
+/// Limit of the time in which other processes are kept out, far below the 45 seconds that the
+/// kernel usually grants the holder of a lease.
 const MAX_EXCLUSIVE_TIME: Duration = Duration::from_secs(10);
 
-/// Where the kernel says how long that is, in seconds; 0 is for ever.
+/// Kernel setting of that time, in seconds; 0 means no limit.
 const LEASE_BREAK_TIME_FILE: &str = "/proc/sys/fs/lease-break-time";
 
-/// How often is looked whether nobody has the memory open any more.
+/// Attempts to get a lease while another process has the memory open.
 const MAX_LEASE_ATTEMPTS: usize = 200;
 
-/// Between the staged name and the random one of a copy.
+/// Text between the staged name and the random part of a copy's name.
 const COPY_INFIX: &str = "-copy";
 
-/// Whether `name` is that of the copy of a memory that `staged` was written into.
+/// Returns whether `name` is the copy of a memory made while writing `staged` in place.
 pub(super) fn is_copy_name(staged: &str, name: &str) -> bool {
     let rest = name.strip_prefix(staged);
     rest.and_then(|rest| rest.strip_prefix(COPY_INFIX))
@@ -56,9 +55,9 @@ pub(super) fn is_copy_name(staged: &str, name: &str) -> bool {
 }
 
 impl LocalDirectory {
-    /// Copies the memory aside and writes the staged file's content into it.
-    /// Whoever opens the memory while it is written waits. What cannot be written
-    /// is put back from the copy.
+    /// Copies the memory aside and writes the staged file's content into it. Processes that open
+    /// the memory in between block until the write ends. If writing fails, restores the content
+    /// from the copy.
     pub(super) fn overwrite_memory(
         &self,
         staged: &str,
@@ -74,7 +73,9 @@ impl LocalDirectory {
         let length = self.fstat(&source, &self.path_of(staged))?.st_size as u64;
         let memory = self.open_memory_for_writing()?;
         if length.max(self.fstat(&memory, &path)?.st_size as u64) > MAX_IN_PLACE_BYTES {
-            return Err(self.in_use_error("and too large to be written while everybody else waits"));
+            return Err(
+                self.in_use_error("and larger than the 64 MiB that can be written in place")
+            );
         }
         let earlier_copy = self.find_earlier_copy(&memory, &source, staged)?;
         let is_new = earlier_copy.is_none();
@@ -82,19 +83,19 @@ impl LocalDirectory {
             Some(earlier) => earlier,
             None => self.copy_memory_aside(&memory, staged)?,
         };
-        // From here on nothing waits for the disk: the kernel lets a lease that
-        // somebody waits for last only so long.
+        // From here on nothing may wait for the disk: the kernel revokes a contended lease after a
+        // limited time.
         let exclusive = self.acquire_exclusive(&memory);
         let same = exclusive.and_then(|alone| {
             let same = self.is_half_written_mix(&memory, &source, &copy)?;
             Ok((alone, same))
         });
         let alone = match same {
-            // A write in between went to the memory itself, which was not touched yet.
+            // A write in between went to the memory itself, which is untouched so far.
             Ok((alone, true)) if alone.is_still_exclusive() => alone,
             same => {
-                // Nothing was written: the memory itself is all there is. But one that
-                // is half written already needs its copy.
+                // Nothing was written, so a new copy is redundant. An earlier copy belongs to a
+                // half-written memory and stays.
                 if is_new {
                     self.remove_name(&copy_name)?;
                 }
@@ -109,41 +110,41 @@ impl LocalDirectory {
         };
         sys::release_lease(memory.as_fd());
         let synced = fs::fsync(&memory).with_path("sync", &path);
-        // Nobody may have it open for writing when it is settled, nor we.
+        // No process, including this one, may have it open for writing when it is settled.
         self.last_identified_file.replace(None);
         match (written, put_back, synced) {
-            // The staged file stays until it is marked that it was written: the
-            // two beside each other tell a run that was cut short.
+            // The staged file stays until the journal records the write: staged file and copy
+            // together mark a run that was cut short.
             (Ok(()), _, Ok(())) => Ok(SwapOutcome {
                 method: SwapMethod::InPlace,
                 displaced: vec![copy_name, staged.to_string()],
             }),
             (Err(OverwriteError::Failed(error)), Ok(()), Ok(())) => {
                 self.remove_name(&copy_name)?;
-                Err(refused_error(error.with_hint("it is as it was")))
+                Err(refused_error(error.with_hint("the memory is unchanged")))
             }
             (Err(OverwriteError::LeaseRevoked(frozen)), _, _)
             | (_, Err(OverwriteError::LeaseRevoked(frozen)), _) => Err(self.half_written_error(
                 &format!(
-                    "was written in place while others may have opened it: what they wrote \
-                         between {frozen} may be overwritten, what it held before is in \
+                    "was written in place while another process may have had it open: writes \
+                         between {frozen} may be overwritten; its earlier content is in \
                          {copy_name} beside it"
                 ),
-                "this process was stopped for longer than a lease lasts",
+                "this process was stopped for longer than the kernel keeps a lease",
             )),
-            // A failed sync is final, so nothing is put back after it.
+            // A failed sync is final, so the earlier content is not restored after it.
             (Ok(()), _, Err(error)) => Err(self.half_written_error(
-                "was written in place, but is perhaps not on the disk",
+                "was written in place, but may not be on the disk",
                 error.message(),
             )),
             (Err(OverwriteError::Failed(error)), _, _) => Err(self.half_written_error(
-                &format!("is perhaps half written, and what it held is in {copy_name} beside it"),
+                &format!("may be half written; its earlier content is in {copy_name} beside it"),
                 error.message(),
             )),
         }
     }
 
-    /// Writes one file's content over the memory, in time.
+    /// Writes one file's content over the memory before `end`.
     fn copy_content(
         &self,
         exclusive: &ExclusiveAccess<'_>,
@@ -154,7 +155,7 @@ impl LocalDirectory {
         let step = || match (exclusive.is_still_exclusive(), end) {
             (false, _) => Err(OverwriteError::LeaseRevoked(exclusive.revoked_period())),
             (true, Some(end)) if self.clock.instant() >= end => Err(OverwriteError::Failed(
-                self.in_use_error("and writing it takes too long").into(),
+                self.in_use_error("and writing it took too long").into(),
             )),
             (true, _) => Ok(()),
         };
@@ -179,7 +180,7 @@ impl LocalDirectory {
             (None, Ok(_)) => {}
         }
         step()?;
-        let truncated = fs::ftruncate(exclusive.memory, offset).with_path("cut", &path);
+        let truncated = fs::ftruncate(exclusive.memory, offset).with_path("truncate", &path);
         truncated.map_err(OverwriteError::Failed)?;
         match exclusive.is_still_exclusive() {
             true => Ok(()),
@@ -187,9 +188,8 @@ impl LocalDirectory {
         }
     }
 
-    /// The copy that a swap made which was cut short, if there is nothing in the
-    /// memory by now that is in neither that nor the staged file: what an agent
-    /// added since needs a copy of its own.
+    /// Returns the copy of an earlier swap that was cut short, if the memory holds only bytes of
+    /// that copy or of the staged file: what an agent has added since needs a copy of its own.
     fn find_earlier_copy(
         &self,
         memory: &StdFile,
@@ -207,8 +207,8 @@ impl LocalDirectory {
         Ok(None)
     }
 
-    /// Whether the memory begins as `source` does and goes on as `copy` does, as it
-    /// is after the one was written over the other, or a part of it, or nothing.
+    /// Returns whether the memory begins as `source` does and continues as `copy` does: the state
+    /// after writing all, a part or nothing of the one over the other.
     fn is_half_written_mix(
         &self,
         memory: &StdFile,
@@ -246,21 +246,21 @@ impl LocalDirectory {
             OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = fs::openat(&*self.directory_fd, &self.memory_name, flags, Mode::empty())
             .map_err(|errno| match errno {
-                Errno::AGAIN => self.in_use_error("and somebody has a lease on it"),
+                Errno::AGAIN => self.in_use_error("and another process holds a lease on it"),
                 errno => self.explain_swap_error(Error::from_io("write", &path, &errno.into())),
             })?;
         let file = StdFile::from(file);
         let stat = self.fstat(&file, &path)?;
         let object = self
             .classify_object(&self.memory_name, &stat)
-            .with_path("look at", &path);
+            .with_path("stat", &path);
         match object.map_err(refused_error)? {
             MemoryObject::File(_) => Ok(file),
             _ => Err(replaced_error(&path)),
         }
     }
 
-    /// Waits until nobody else has the memory open, and keeps it so.
+    /// Waits until no other process has the memory open, and takes a lease that keeps others out.
     fn acquire_exclusive<'m>(
         &'m self,
         memory: &'m StdFile,
@@ -281,24 +281,24 @@ impl LocalDirectory {
                 LeaseOutcome::OpenElsewhere => self.clock.sleep(Duration::from_millis(10)),
                 LeaseOutcome::Unavailable => {
                     return Err(
-                        self.in_use_error("and there is no right to keep others from writing it")
+                        self.in_use_error("and this process has no right to take a lease on it")
                     );
                 }
             }
         }
-        Err(self.in_use_error("and somebody has it open"))
+        Err(self.in_use_error("and another process has it open"))
     }
 
     fn in_use_error(&self, why: &str) -> TransportError {
         let message = format!(
-            "cannot replace {}: it is a mount point of its own, {why}",
+            "cannot replace {}: it is a mount point {why}",
             self.memory_path().display()
         );
-        let hint = "mount the directory it lies in instead of the file";
+        let hint = "mount its directory instead of the file";
         refused_error(Error::new(ErrorKind::Host, message).with_hint(hint))
     }
 
-    /// Puts a copy of the memory on the disk, under a name beside it.
+    /// Copies the memory to a file beside it and syncs that file.
     fn copy_memory_aside(
         &self,
         memory: &StdFile,
@@ -330,27 +330,27 @@ impl LocalDirectory {
     }
 }
 
-/// Why a memory was not written.
+/// The reason why a memory was not written.
 enum OverwriteError {
-    /// The system refused, or it took too long. No other process had it open.
+    /// The system refused the write, or it took too long. No other process had the memory open.
     Failed(Error),
-    /// Another process may have written to it in this time.
+    /// Another process may have written to it in this period.
     LeaseRevoked(String),
 }
 
-/// A memory that no other process has open, while that is certain.
+/// Exclusive access to a memory, by a write lease that may be revoked.
 struct ExclusiveAccess<'m> {
     memory: &'m StdFile,
     clock: &'m dyn Clock,
-    /// How long another open waits at least before the kernel lets it in.
+    /// Minimum time for which another open waits before the kernel lets it in.
     lease_break_delay: Duration,
-    /// The last time at which no other open waited.
+    /// The last time at which no other open was waiting.
     last_confirmed: Cell<Instant>,
     last_confirmed_time: Cell<DateTime<FixedOffset>>,
 }
 
 impl<'m> ExclusiveAccess<'m> {
-    /// Takes a memory on which a write lease was granted after this time.
+    /// Creates the access from a write lease granted after this time.
     fn new(
         memory: &'m StdFile,
         clock: &'m dyn Clock,
@@ -363,7 +363,7 @@ impl<'m> ExclusiveAccess<'m> {
             clock,
             lease_break_delay: match seconds {
                 Some(0) => Duration::MAX,
-                // Half of it, for the kernel counts in ticks of its own.
+                // Half of it, since the kernel counts in ticks of its own.
                 Some(seconds) => Duration::from_secs(seconds) / 2,
                 None => Duration::ZERO,
             },
@@ -372,7 +372,7 @@ impl<'m> ExclusiveAccess<'m> {
         }
     }
 
-    /// Whether no other process can have had it open until now.
+    /// Returns whether no other process can have had the memory open until now.
     fn is_still_exclusive(&self) -> bool {
         let (now, time) = (self.clock.instant(), self.clock.now());
         if sys::is_write_lease_unbroken(self.memory.as_fd()) {
@@ -380,18 +380,18 @@ impl<'m> ExclusiveAccess<'m> {
             self.last_confirmed_time.set(time);
             return true;
         }
-        // Another open has asked for the lease since, and still waits.
+        // Another open has asked for the lease since, and is still waiting.
         now.duration_since(self.last_confirmed.get()) < self.lease_break_delay
     }
 
-    /// Returns the time in which another process may have had it open.
+    /// Returns the period in which another process may have had the memory open.
     fn revoked_period(&self) -> String {
         let (from, to) = (self.last_confirmed_time.get(), self.clock.now());
         format!("{} and {}", from.format("%H:%M:%S"), to.format("%H:%M:%S"))
     }
 }
 
-/// How many of these bytes stand at this place of a file.
+/// Returns how many of these bytes the file has at this offset.
 fn common_prefix_length(file: &StdFile, offset: u64, bytes: &[u8]) -> std::io::Result<usize> {
     let mut file_bytes = vec![0; bytes.len()];
     let mut filled = 0;

@@ -1,9 +1,9 @@
 //! File systems on which a lease proves that no writer has a file open.
 //!
-//! A lease is on an inode of this kernel. It does not see a writer that reaches the same
-//! bytes without that inode: through the upper layer of an overlay, on the server of a
-//! network file system, on the host of a virtual machine, in the process behind FUSE. So
-//! leases count only on file systems that are known to have no such writers.
+//! A lease is on an inode of this kernel. It does not detect a writer that reaches the same bytes
+//! without that inode: through the upper layer of an overlay, on the server of a network file
+//! system, on the host of a virtual machine, in the process behind FUSE. So leases count only on
+//! file systems that are known to have no such writers.
 
 use std::os::fd::AsFd;
 
@@ -26,7 +26,7 @@ const LEASE_SAFE_FILE_SYSTEMS: &[i64] = &[
     0x8584_58f6, // ramfs
 ];
 
-/// Names of common file systems where it does not.
+/// Type numbers and names of common file systems where it does not.
 const LEASE_UNSAFE_FILE_SYSTEMS: &[(i64, &str)] = &[
     (0x794c_7630, "overlay"),
     (0x6573_5546, "FUSE or virtiofs"),
@@ -45,14 +45,14 @@ const LEASE_UNSAFE_FILE_SYSTEMS: &[(i64, &str)] = &[
     (0xbacb_acbc, "VMware"),
 ];
 
-/// Returns why a lease on this file, or on one in this directory, proves nothing; none
-/// where it does prove that no writer has it open.
+/// Returns why a lease on this file, or on a file in this directory, proves nothing; `None` where
+/// it proves that no writer has the file open.
 pub(super) fn lease_obstacle(file: impl AsFd) -> Option<String> {
     let kind = match fs::fstatfs(file) {
         Ok(system) => system.f_type,
         Err(errno) => return Some(format!("the type of its file system is unknown: {errno}")),
     };
-    // Some architectures extend the sign of 32 bits.
+    // Some architectures sign-extend 32 bits.
     let kind = kind & 0xffff_ffff;
     if LEASE_SAFE_FILE_SYSTEMS.contains(&kind) {
         return None;
@@ -65,6 +65,6 @@ pub(super) fn lease_obstacle(file: impl AsFd) -> Option<String> {
         |(_, name)| (*name).to_string(),
     );
     Some(format!(
-        "on this file system ({name}) a lease does not show other writers"
+        "on this file system ({name}) a lease does not detect all writers"
     ))
 }

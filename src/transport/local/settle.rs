@@ -1,4 +1,4 @@
-//! Settles displaced files: no byte of one is lost, then it goes.
+//! Settles displaced files: hands every byte to the caller's inspection, then removes the file.
 
 use std::ffi::OsStr;
 use std::fs::File as StdFile;
@@ -13,10 +13,10 @@ use crate::transport::{
     ByteSink, FileReader, MemoryDirectory, MemoryObject, SettleOutcome, SpecialFile, TransportError,
 };
 
-/// How long a file must keep its size and times where writers cannot be seen.
+/// Time for which a file must keep its size and times where writers cannot be detected.
 pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(250);
 
-/// How long to wait for an opener that came while a file was being removed.
+/// Time to wait for a process that opened a file during its removal.
 const OPENER_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl LocalDirectory {
@@ -37,7 +37,7 @@ impl LocalDirectory {
                 self.remove_name(displaced)?;
                 return Ok(SettleOutcome::Removed { was_watched: true });
             }
-            // No entry holds their content.
+            // No archive entry holds their content.
             OpenOutcome::NotOpened(MemoryObject::Special(
                 odd @ (SpecialFile::Directory | SpecialFile::ForeignHardLink(_)),
             )) => {
@@ -49,7 +49,7 @@ impl LocalDirectory {
             OpenOutcome::NotOpened(MemoryObject::Absent) => {
                 return Ok(SettleOutcome::Removed { was_watched: true });
             }
-            // It was put there after the look that found something else.
+            // It appeared after the check that found another object.
             OpenOutcome::NotOpened(MemoryObject::File(_)) | OpenOutcome::Leased => {
                 return Ok(SettleOutcome::StillOpen);
             }
@@ -80,16 +80,16 @@ impl LocalDirectory {
             return Ok(SettleOutcome::StillOpen);
         }
         inspect(&|sink: ByteSink<'_>| self.read_with_xattrs(&file, &path, sink))?;
-        // The last looks, as close to the removal as can be: is it this file
-        // that stands there, and has nobody touched it?
+        // Last check, as close to the removal as possible: the name still refers to this file, and
+        // no process has touched it.
         if self.identity_of(name)? != Some(identify(&before)) || !quiet()? {
-            // Closing the file gives the lease back: whoever waits may write.
+            // Closing the file releases the lease, so a waiting writer proceeds.
             return Ok(SettleOutcome::StillOpen);
         }
         self.remove_name(displaced)?;
         let was_touched = match watched {
             true => !sys::is_read_lease_unbroken(file.as_fd()),
-            // Removing it has changed the time of its inode.
+            // The removal itself changes the inode's change time.
             false => {
                 let after = self.fstat(&file, &path)?;
                 (after.st_size, after.st_mtime, after.st_mtime_nsec)
@@ -109,8 +109,8 @@ impl LocalDirectory {
         })
     }
 
-    /// Looks once more at a file that has no name any more and that somebody
-    /// may have opened in the instant before: it is still here, behind `file`.
+    /// Inspects a removed file once more if a process may have opened it in the instant before:
+    /// `file` still refers to it.
     pub(super) fn inspect_after_removal(
         &self,
         file: &StdFile,
@@ -119,7 +119,7 @@ impl LocalDirectory {
     ) -> SettleOutcome {
         let lost = |why: Error| {
             let message = format!(
-                "{} was removed, and what was written to it in that instant may be lost: {}",
+                "{} was removed; bytes written to it in that instant may be lost: {}",
                 path.display(),
                 why.message()
             );
@@ -128,7 +128,7 @@ impl LocalDirectory {
                 message,
             ))
         };
-        // Lets whoever waits open it, and waits until it is closed again.
+        // Lets a waiting process open it, and waits until that process closes it.
         sys::release_lease(file.as_fd());
         let end = self.clock.instant() + OPENER_TIMEOUT;
         let mut lease = self.take_lease(file);
@@ -140,7 +140,7 @@ impl LocalDirectory {
         match (inspection, lease) {
             (Err(error), _) => lost(error),
             (Ok(()), LeaseOutcome::OpenElsewhere) => {
-                lost(Error::new(ErrorKind::Partial, "a writer has it open still"))
+                lost(Error::new(ErrorKind::Partial, "a writer still has it open"))
             }
             (Ok(()), lease) => SettleOutcome::Removed {
                 was_watched: lease == LeaseOutcome::Granted,

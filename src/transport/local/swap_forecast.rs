@@ -1,6 +1,5 @@
-//! What can be told of a swap without trying it, by the flags of memory and
-//! directory (statx(2)). Kernels and file systems that know none of them tell of
-//! nothing.
+//! Forecasts a swap from the flags of memory and directory (statx(2)), without trying it. Where
+//! kernel or file system do not report flags, the forecast is clear.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -31,7 +30,7 @@ impl LocalDirectory {
         let is_file =
             |it: &Statx| FileType::from_raw_mode(it.stx_mode.into()) == FileType::RegularFile;
         if mounted.as_ref().is_some_and(|it| !is_file(it)) {
-            causes.push("what is mounted there is no file".to_string());
+            causes.push("the object mounted there is not a file".to_string());
             commands.push(format!("umount {}", path.display()));
         }
         match (causes.is_empty(), mounted) {
@@ -41,7 +40,7 @@ impl LocalDirectory {
         }
     }
 
-    /// The reason for an error, where it can be told, in its place.
+    /// Returns the forecast's reason in place of `error`, where there is one.
     pub(super) fn explain_swap_error(&self, error: Error) -> TransportError {
         refused_error(match self.forecast_from_flags() {
             SwapForecast::Refused(reason) => reason,
@@ -49,14 +48,15 @@ impl LocalDirectory {
         })
     }
 
-    /// What is known of `name`; of the directory itself where that is empty.
+    /// Returns the status of `name`, or of the directory itself for an empty name.
     fn statx(&self, name: &OsStr) -> Option<Statx> {
         let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
         fs::statx(&*self.directory_fd, name, how, StatxFlags::TYPE).ok()
     }
 }
 
-/// What keeps a file or directory as it is, and the letters of chattr(1) for it.
+/// Returns the flags that keep a file or directory from being changed, in words and as letters of
+/// chattr(1).
 fn immutability_flags(found: &Statx) -> Option<(&'static str, &'static str)> {
     let has = |flag| found.stx_attributes.contains(flag);
     match (
@@ -76,6 +76,6 @@ fn cannot_replace_error(memory: &Path, causes: &[String], commands: &[String]) -
         memory.display(),
         causes.join(" and ")
     );
-    let hint = format!("{} lets it be replaced", commands.join(" && "));
+    let hint = format!("run {} and try again", commands.join(" && "));
     Error::new(ErrorKind::Host, message).with_hint(hint)
 }

@@ -1,5 +1,4 @@
-//! The instant in which a displaced file is removed, which no test can hit from
-//! outside.
+//! Tests of the instant in which a displaced file is removed, which no test can hit from outside.
 
 use std::fs;
 use std::io::Write;
@@ -16,7 +15,7 @@ use super::*;
 
 type SleepAction = Box<dyn FnMut() + Send>;
 
-/// A clock that only moves when it is slept by, after doing something.
+/// A clock that advances only in `sleep`, after calling a function.
 struct SteppingClock {
     now: Mutex<Instant>,
     meanwhile: Mutex<SleepAction>,
@@ -46,8 +45,8 @@ impl Clock for SteppingClock {
     }
 }
 
-/// A file that was removed while an agent waited to open it for writing; the
-/// agent writes, then does `then` with its descriptor at each wait.
+/// Settles a file that was removed while an agent waited to open it for writing; the agent writes,
+/// then calls `then` with its descriptor at each sleep.
 fn settle_removed_file(
     mut then: impl FnMut(&mut Option<StdFile>) + Send + 'static,
     inspect: &mut dyn FnMut(Vec<u8>) -> Result<(), Error>,
@@ -115,7 +114,7 @@ fn open_removed_file_is_reported_lost() {
     let SettleOutcome::Lost(error) = settled else {
         panic!("{settled:?}")
     };
-    assert!(error.message().ends_with("a writer has it open still"));
+    assert!(error.message().ends_with("a writer still has it open"));
     assert_eq!(seen, [b"old and late"], "what there was is kept");
 }
 

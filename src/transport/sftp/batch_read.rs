@@ -1,5 +1,5 @@
-//! Reads many memories of a host at the same time: one round trip opens all of
-//! them, the next reads what is not long.
+//! Reads several memories of a host concurrently: one round trip opens all of them, the next reads
+//! the short ones.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -11,25 +11,24 @@ use super::memory_directory::{FileHandle, into_handle, replaced_error};
 use super::wire::{Attrs, Request, flags, status};
 use crate::transport::{BatchSink, FileMetadata, MemoryObject, TransportError};
 
-/// How long all of it may take: a server may answer each question in time, and
-/// take for ever all the same.
+/// Time limit of a batch: a server may send each reply in time and still never finish.
 pub(super) const BATCH_READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Bytes that are asked for in one round. More than a probe's sizes come to is only
-/// asked for where memories have grown since, or a host makes up sizes as it goes.
+/// Bytes that are requested per round trip. Requests exceed the probed sizes only where memories
+/// have grown since, or the host reports wrong sizes.
 const BYTES_PER_ROUND_TRIP: u64 = 16 << 20;
 
-/// How a memory was found to be: what it is now, or why it was not read.
+/// The metadata of a memory that was read, or the reason why it was not.
 type ReadOutcome = Result<FileMetadata, TransportError>;
 
-/// A memory on its way here.
+/// A memory that is being read.
 struct MemoryTransfer<'p> {
     number: usize,
     chunked_read: ChunkedRead<'p>,
 }
 
-/// Reads these, each of which a probe found to be this file. They are no longer
-/// waited for once `in_time` says no.
+/// Reads these memories, each of which a probe found to be this file. Stops waiting once `in_time`
+/// returns false.
 ///
 /// # Errors
 /// The session is lost.
@@ -48,7 +47,7 @@ pub(super) fn read_batch(
         flags: flags::READ,
         mode: None,
     };
-    // What is too long is not even opened; the place of its answer stays empty.
+    // A file that is too large is not opened; its place among the replies stays empty.
     let small_enough: Vec<usize> = (0..files.len())
         .filter(|number| files[*number].1.stamp.size <= MAX_FILE_BYTES)
         .collect();
@@ -118,7 +117,7 @@ fn transfer_all(
             };
             match it.chunked_read.handle_replies(client, mine, &mut take) {
                 Ok(None) if is_late => {
-                    let why = "it takes more than a minute";
+                    let why = "it took longer than 60 s";
                     done[number] = Some(Err(client.refused_error("read", path, why)));
                 }
                 Ok(None) => waiting.push_back(it),
@@ -132,7 +131,7 @@ fn transfer_all(
     Ok(())
 }
 
-/// What was opened may be something else than what was looked at.
+/// Fails if the opened file is not the one that the probe found.
 fn check_unreplaced(
     client: &SftpClient,
     path: &Path,

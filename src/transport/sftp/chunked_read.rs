@@ -8,47 +8,47 @@ use super::wire::{Attrs, Reply, Request, status};
 use crate::digest::Digest;
 use crate::transport::{ByteSink, TransportError};
 
-/// Bytes of one request. Every server has to take it.
+/// Bytes per request; every server has to accept this size.
 pub(super) const READ_REQUEST_BYTES: u32 = 32 * 1024;
 
-/// Bytes that are asked for behind the end of a file. It counts as under way,
-/// and there are many files.
+/// Bytes that are requested beyond the end of a file. They count against the limit of bytes in
+/// flight, and there are many files.
 const EOF_PROBE_BYTES: u32 = 1024;
 
-/// How often a file may end elsewhere than where its size says: an agent may be
-/// writing to it.
+/// Number of times that a file may end elsewhere than at its reported size: an agent may be writing
+/// to it.
 const MAX_EARLY_ENDS: u32 = 16;
 
-/// Requests that are under way for one file.
+/// Requests in flight per file.
 pub(super) const MAX_REQUESTS_PER_FILE: usize = 24;
 
-/// No memory on a host that claims more is read.
+/// Size limit of a memory on a host.
 pub(super) const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// Why a memory of this size is not read.
+/// Returns the error for a memory over the size limit.
 pub(super) fn too_large_error(client: &SftpClient, path: &Path, size: u64) -> TransportError {
-    let why = format!("it has {size} bytes, more than the 16 MiB that are read from a host");
+    let why = format!("its size, {size} bytes, is more than the 16 MiB that are read from a host");
     client.refused_error("read", path, &why)
 }
 
-/// What an open file held when it was read, and its attributes after that.
+/// The digest of an open file as read, and its attributes after the read.
 pub(super) struct ReadContent {
     pub(super) content: Digest,
     pub(super) size: u64,
     pub(super) attrs_after_read: Attrs,
 }
 
-/// An open file on its way here, a batch of requests at a time.
+/// An open file that is being read, a batch of requests at a time.
 pub(super) struct ChunkedRead<'p> {
     handle: &'p FileHandle,
     path: &'p Path,
-    /// What it claims to have.
+    /// The size that the server reports.
     claimed_size: u64,
     pub(super) offset: u64,
     max_offset: u64,
-    /// How often it seemed to end elsewhere than where it does.
+    /// Number of times that the file ended elsewhere than at its reported size.
     early_ends: u32,
-    /// What was asked for: from where, and how much.
+    /// The requested ranges: offset and length.
     requested_ranges: Vec<(u64, u32)>,
 }
 
@@ -65,7 +65,7 @@ impl<'p> ChunkedRead<'p> {
         }
     }
 
-    /// The next requests.
+    /// Returns the next requests.
     pub(super) fn next_requests(&mut self) -> Vec<Request> {
         self.requested_ranges.clear();
         let mut at = self.offset;
@@ -75,7 +75,7 @@ impl<'p> ChunkedRead<'p> {
             at += u64::from(length);
         }
         if at >= self.claimed_size {
-            // What it has grown by meanwhile, or that it ends there.
+            // Finds what was appended in between, or confirms the end.
             self.requested_ranges.push((at, EOF_PROBE_BYTES));
         }
         let read = |(offset, length): &(u64, u32)| Request::Read {
@@ -90,7 +90,7 @@ impl<'p> ChunkedRead<'p> {
         batch
     }
 
-    /// How many bytes they ask for.
+    /// Returns the number of bytes that these requests ask for.
     pub(super) fn requested_bytes(&self) -> u64 {
         self.requested_ranges
             .iter()
@@ -98,7 +98,7 @@ impl<'p> ChunkedRead<'p> {
             .sum()
     }
 
-    /// Takes the answers to them. At the end of the file, its attributes.
+    /// Handles their replies. At the end of the file, returns its attributes.
     pub(super) fn handle_replies(
         &mut self,
         client: &SftpClient,
@@ -109,11 +109,11 @@ impl<'p> ChunkedRead<'p> {
             return Err(client.unexpected_reply_error("read", self.path));
         };
         let Some(after) = reply_attrs(after) else {
-            return Err(client.unexpected_reply_error("look at", self.path));
+            return Err(client.unexpected_reply_error("stat", self.path));
         };
         for ((at, _), answer) in self.requested_ranges.iter().zip(reads) {
-            // Behind a short answer, which servers may give, nothing that was asked
-            // for is what comes next: neither bytes nor the end of the file.
+            // After a short read, which servers may return, the later replies do not continue at
+            // this offset, neither bytes nor the end of the file.
             if *at != self.offset {
                 return Ok(None);
             }
@@ -138,8 +138,8 @@ impl<'p> ChunkedRead<'p> {
         }
     }
 
-    /// The server says that it ends here. One that ends before its size was not
-    /// read, whatever the server says; one that is written meanwhile is read on.
+    /// Handles an end of file. A file that ends before its reported size was not read completely,
+    /// whatever the server says; a file that is being written is read on.
     fn handle_end_of_file(
         &mut self,
         client: &SftpClient,
@@ -148,14 +148,14 @@ impl<'p> ChunkedRead<'p> {
         self.early_ends += 1;
         match after.size {
             Some(size) if size == self.offset => Ok(Some(*after)),
-            // Cut short while it was read.
+            // Truncated during the read.
             Some(size) if size < self.offset => Err(replaced_error(client, self.path)),
             Some(size) if self.early_ends <= MAX_EARLY_ENDS => {
                 self.claimed_size = size;
                 Ok(None)
             }
             _ => {
-                let why = "it ends before the size that the server claims";
+                let why = "it ends before the size that the server reports";
                 Err(client.refused_error("read", self.path, why))
             }
         }

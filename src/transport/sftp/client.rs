@@ -1,4 +1,4 @@
-//! One session with a host: what is asked of it, and what its answers say.
+//! One session with a host: its requests, and the interpretation of their replies.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,21 +13,20 @@ use crate::transport::{
     Attributes, FailureCause, FileMetadata, MemoryObject, SpecialFile, Stamp, TransportError,
 };
 
-/// A session with what was learnt when it began.
+/// A session, with what is known since its start.
 pub(super) struct SftpClient {
     pub(super) host: SshHost,
     pub(super) session: Session,
     pub(super) extensions: ServerExtensions,
     pub(super) limits: Option<ServerLimits>,
-    /// Where paths begin that are not absolute.
+    /// The directory to which relative paths are resolved.
     pub(super) home_directory: PathBuf,
-    /// After the session: it ends when its input does.
+    /// Dropped after the session: the child exits when its input ends.
     pub(super) _child: Option<SshChild>,
 }
 
-/// The requests of a look at a memory: where its directory really is, the directory
-/// from outside and from inside, so that "no such file" can be believed, then the
-/// memory itself.
+/// Number of requests of a stat: the real path of the directory, the directory with and without
+/// following links, so that "no such file" is trustworthy, then the memory itself.
 pub(super) const STAT_REQUESTS: usize = 4;
 
 pub(super) fn stat_requests(memory: &Path) -> [Request; STAT_REQUESTS] {
@@ -52,24 +51,24 @@ pub(super) fn lstat_request(path: &Path) -> Request {
     }
 }
 
-/// What stands at a name, or why that is not known.
+/// The object at a name, or the reason why it is unknown.
 pub(super) type StatResult = Result<MemoryObject, TransportError>;
 
-/// The answer to one request of a batch: the server's, or why that one has none.
+/// The reply to one request of a batch, or the reason why there is none.
 pub(super) type ReplyResult = Result<Reply, RequestError>;
 
 impl SftpClient {
-    /// The host's name, for messages.
+    /// Returns the host's name, for messages.
     pub(super) fn host_name(&self) -> &str {
         &self.host.name
     }
 
-    /// What the server can do beside the protocol's own.
+    /// Returns the server's extensions to the protocol.
     pub(super) fn extensions(&self) -> &ServerExtensions {
         &self.extensions
     }
 
-    /// Asks; all of it leaves at once. One answer for each request, in order.
+    /// Sends the requests together and returns one reply for each, in order.
     ///
     /// # Errors
     /// The session is lost.
@@ -80,11 +79,11 @@ impl SftpClient {
         self.check_session(self.session.send_batch(batch).wait())
     }
 
-    /// Asks apart from everything else; nothing comes between the first requests,
-    /// and the others follow without waiting.
+    /// Sends the first requests without any other request between them; the rest follow without
+    /// waiting for a reply.
     ///
     /// # Errors
-    /// The session is lost, and nobody knows what became of it.
+    /// The session is lost, and the effect of the requests is unknown.
     pub(super) fn request_isolated(
         &self,
         first: Vec<Request>,
@@ -93,7 +92,7 @@ impl SftpClient {
         self.check_session(self.session.send_isolated(first, behind).wait())
     }
 
-    /// Asks and does not wait: for what needs no answer.
+    /// Sends requests whose replies are not needed.
     pub(super) fn send_without_waiting(&self, batch: Vec<Request>) {
         drop(self.session.send_batch(batch));
     }
@@ -127,24 +126,24 @@ impl SftpClient {
         real.ok_or_else(|| self.unexpected_reply_error("resolve", Path::new(&shown)))
     }
 
-    /// Where a configured path is: one that begins with `~/` or is not absolute
-    /// begins in the home directory there.
+    /// Returns the absolute path of a configured one: a relative path, or one with `~/`, starts in
+    /// the home directory on the host.
     pub(super) fn absolute_path(&self, path: &Path) -> PathBuf {
         let relative = path.strip_prefix("~").unwrap_or(path);
         let joined = self.home_directory.join(relative);
-        // Without `.` and doubled slashes, as the server writes paths.
+        // Without `.` and doubled slashes, as servers write paths.
         let parts = joined.components().filter(|it| *it != Component::CurDir);
         parts.collect()
     }
 
-    /// What the answers to [`stat_requests`] say of a memory.
+    /// Returns the object that the replies to [`stat_requests`] describe.
     pub(super) fn object_from_replies(
         &self,
         memory: &Path,
         answers: &[ReplyResult],
     ) -> Result<MemoryObject, TransportError> {
         let [real_path_reply, directory_reply, search_reply, file_reply] = answers else {
-            return Err(self.unexpected_reply_error("look at", memory));
+            return Err(self.unexpected_reply_error("stat", memory));
         };
         let directory = memory.parent().unwrap_or(Path::new("/"));
         match (status_code(directory_reply), reply_attrs(directory_reply)) {
@@ -156,9 +155,8 @@ impl SftpClient {
                 );
                 return Err(TransportError::new(
                     FailureCause::NoDirectory,
-                    Error::new(ErrorKind::Host, message).with_hint(
-                        "nothing is made there; correct remote_memory or make the directory",
-                    ),
+                    Error::new(ErrorKind::Host, message)
+                        .with_hint("create the directory, or correct remote_memory"),
                 ));
             }
             (_, Some(found)) if file_type(found) == Some(TYPE_SYMLINK) => {
@@ -174,11 +172,11 @@ impl SftpClient {
             (_, Some(_)) => {
                 return Err(self.refused_error("use", directory, "it is not a directory"));
             }
-            (Some(other), _) => return Err(self.status_error("look at", directory, other)),
-            (None, None) => return Err(self.unexpected_reply_error("look at", directory)),
+            (Some(other), _) => return Err(self.status_error("stat", directory, other)),
+            (None, None) => return Err(self.unexpected_reply_error("stat", directory)),
         }
         match (status_code(file_reply), reply_attrs(file_reply)) {
-            // Only a directory that can be searched proves that it lacks the name.
+            // Only a directory that can be searched proves that the name is absent.
             (Some(status::NO_SUCH_FILE), _) => {
                 match (status_code(search_reply), reply_attrs(search_reply)) {
                     (_, Some(found)) if file_type(found) == Some(TYPE_DIRECTORY) => {
@@ -188,13 +186,13 @@ impl SftpClient {
                     _ => Err(self.unexpected_reply_error("search", directory)),
                 }
             }
-            (Some(other), _) => Err(self.status_error("look at", memory, other)),
+            (Some(other), _) => Err(self.status_error("stat", memory, other)),
             (_, Some(found)) => self.object_from_attrs(memory, found, reply_attrs(directory_reply)),
-            (None, None) => Err(self.unexpected_reply_error("look at", memory)),
+            (None, None) => Err(self.unexpected_reply_error("stat", memory)),
         }
     }
 
-    /// What stands at some names.
+    /// Returns the objects at several paths.
     pub(super) fn stat_memories(
         &self,
         memories: &[&Path],
@@ -207,8 +205,8 @@ impl SftpClient {
             .collect())
     }
 
-    /// The same with the targets of links. That there is nothing is asked for twice:
-    /// the same status stands for other troubles, some of which pass.
+    /// Adds the targets of symlinks. Asks a second time for absent objects: servers use the same
+    /// status for other errors, some of them transient.
     pub(super) fn resolve_link_targets(
         &self,
         memories: &[&Path],
@@ -245,7 +243,7 @@ impl SftpClient {
         Ok(found)
     }
 
-    /// The same for one.
+    /// Does the same for one memory.
     pub(super) fn resolve_link_target(
         &self,
         memory: &Path,
@@ -254,10 +252,10 @@ impl SftpClient {
         let found = self
             .resolve_link_targets(&[memory], vec![Ok(object)])?
             .pop();
-        found.unwrap_or_else(|| Err(self.unexpected_reply_error("look at", memory)))
+        found.unwrap_or_else(|| Err(self.unexpected_reply_error("stat", memory)))
     }
 
-    /// What a file's attributes say that it is.
+    /// Returns the object that a file's attributes describe.
     pub(super) fn object_from_attrs(
         &self,
         memory: &Path,
@@ -266,14 +264,14 @@ impl SftpClient {
     ) -> Result<MemoryObject, TransportError> {
         let odd = match file_type(found) {
             Some(TYPE_REGULAR) => {
-                // Links cannot be counted here, so a file of somebody else's may
-                // be a further name of one that is none of the agent's business.
+                // SFTP has no link counts, so a file of another user may be a further name of a
+                // file that the agent must not read.
                 if let (Some((uid, _)), Some((owner, _))) =
                     (found.owner, directory.and_then(|directory| directory.owner))
                     && uid != owner
                 {
                     let why = format!(
-                        "it belongs to user {uid} and its directory to user {owner}, and over SFTP nobody can tell whether it is a link to a file elsewhere"
+                        "it belongs to user {uid} and its directory to user {owner}, and SFTP does not show whether it is a link to a file elsewhere"
                     );
                     return Err(self.refused_error("read", memory, &why));
                 }
@@ -282,7 +280,7 @@ impl SftpClient {
                         self.refused_error(
                             "read",
                             memory,
-                            "the server does not tell its size, owner and mode",
+                            "the server does not report its size, owner and mode",
                         )
                     },
                 )?));
@@ -296,7 +294,7 @@ impl SftpClient {
                 return Err(self.refused_error(
                     "read",
                     memory,
-                    "the server does not tell what it is",
+                    "the server does not report its type",
                 ));
             }
         };
@@ -324,14 +322,14 @@ impl SftpClient {
         TransportError::new(FailureCause::Refused, error)
     }
 
-    /// The server said no, with this status.
+    /// Returns the error for this status of the server.
     pub(super) fn status_error(&self, verb: &str, path: &Path, code: u32) -> TransportError {
         self.refused_error(verb, path, status_text(code))
     }
 
-    /// The server answered something that is no answer to that.
+    /// Returns the error for a reply that does not fit its request.
     pub(super) fn unexpected_reply_error(&self, verb: &str, path: &Path) -> TransportError {
-        self.refused_error(verb, path, "the server's answer makes no sense")
+        self.refused_error(verb, path, "unexpected reply from the server")
     }
 
     pub(super) fn refused_error(&self, verb: &str, path: &Path, why: &str) -> TransportError {
@@ -349,10 +347,11 @@ fn status_text(code: u32) -> &'static str {
         status::EOF => "unexpected end of file",
         status::NO_SUCH_FILE => "no such file or directory",
         status::PERMISSION_DENIED => "permission denied",
-        status::BAD_MESSAGE => "the server does not accept the request",
-        status::UNSUPPORTED => "the server cannot do that",
-        // A full disk, a quota, a read-only file system: it does not say.
-        _ => "the server failed without saying why",
+        status::BAD_MESSAGE => "the server rejected the request",
+        status::UNSUPPORTED => "the server does not support the request",
+        // Covers a full disk, a quota and a read-only file system: the protocol does not
+        // distinguish them.
+        _ => "the server failed without a reason",
     }
 }
 
@@ -365,12 +364,12 @@ const TYPE_SOCKET: u32 = 0o140_000;
 const TYPE_BLOCK_DEVICE: u32 = 0o060_000;
 const TYPE_CHARACTER_DEVICE: u32 = 0o020_000;
 
-/// The file type in a mode.
+/// Returns the file type in a mode.
 pub(super) fn file_type(attrs: &Attrs) -> Option<u32> {
     attrs.mode.map(|mode| mode & FILE_TYPE_MASK)
 }
 
-/// A regular file by its attributes; none where the server leaves something out.
+/// Returns the metadata of a regular file; `None` where the server omits an attribute.
 pub(super) fn file_metadata(attrs: &Attrs) -> Option<FileMetadata> {
     let (uid, gid) = attrs.owner?;
     let (_, modified) = attrs.times?;

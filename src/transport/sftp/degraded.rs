@@ -1,11 +1,11 @@
-//! What a memory is replaced with, and what takes its place where the server
-//! lacks it. What that costs is told by [`SftpExtension::degradation`].
+//! Requests that replace a memory, and their substitutes where the server lacks an extension.
+//! [`SftpExtension::degradation`] describes the cost.
 //!
 //! | without | instead | the degradation |
 //! |---|---|---|
-//! | `posix-rename` | the protocol's own rename | servers make a link and remove the name: what comes to stand there in between goes with it |
-//! | `hardlink`, or a file system that has such links | the same | it is not to replace anything, and some servers do all the same |
-//! | `fsync` | nothing | what was written may be in memory only |
+//! | `posix-rename` | the protocol's own rename | servers make a link and remove the name: an object that gets that name in between is removed with it |
+//! | `hardlink`, or a file system that has hard links | the same | it must not replace anything, yet some servers do |
+//! | `fsync` | nothing | written bytes may be in memory only |
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::wire::Request;
 use crate::config::SftpExtension;
 
 impl SftpDirectory {
-    /// What the server lacks, and the file system as far as that was tried.
+    /// Returns the extensions that the server lacks, or the file system as far as that was tried.
     pub(super) fn find_missing_extensions(&self) -> Vec<SftpExtension> {
         let has = self.client.extensions();
         let lacks = |it: &SftpExtension| match it {
@@ -26,12 +26,12 @@ impl SftpDirectory {
         SftpExtension::ALL.into_iter().filter(lacks).collect()
     }
 
-    /// Gives the memory another name, at which nothing stands.
+    /// Renames the memory to a free name.
     pub(super) fn move_aside_request(&self, aside: &str) -> Request {
         self.rename_request(&self.memory_path, &self.path_of(aside))
     }
 
-    /// Gives something another name, at which nothing stands.
+    /// Renames a path to a free name.
     pub(super) fn rename_request(&self, from: &Path, to: &Path) -> Request {
         let (from, to) = (path_bytes(from), path_bytes(to));
         match self.client.extensions().posix_rename {
@@ -40,8 +40,8 @@ impl SftpDirectory {
         }
     }
 
-    /// Gives a staged file the memory's name, if nothing stands there. Whether it
-    /// keeps its own depends on the server.
+    /// Gives a staged file the memory's name, if that name is free. Whether the file keeps its own
+    /// name depends on the server.
     pub(super) fn install_request(&self, staged: &str) -> Request {
         let (from, to) = (
             path_bytes(&self.path_of(staged)),

@@ -1,4 +1,4 @@
-//! One host: its session, which everybody shares, and what is known of it.
+//! The connection to one host: the session that all callers share, and its state.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -23,22 +23,22 @@ use crate::transport::{
     MemoryObject, Reachability, ServerFeature, Transport, TransportError,
 };
 
-/// How long a host that did not answer is left alone, at first; it doubles.
+/// First pause after a failed attempt; it doubles with each further failure.
 const MIN_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A session that ended earlier counts as a try that failed, but for the first.
+/// A session that ends earlier counts as a failed attempt, except the first in a row.
 const MIN_SESSION_DURATION: Duration = Duration::from_secs(30);
 
-/// The longest that it is left alone.
+/// Upper limit of the pause.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_secs(120);
 
-/// How often whoever waits for a host looks whether it asks something.
+/// Interval at which callers that wait for a connection check for a pending question.
 const PROMPT_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A host as a transport.
+/// The transport to a host.
 pub struct SftpTransport(Arc<HostConnection>);
 
-/// The way to a host.
+/// The connection to a host and what callers need to open it.
 struct HostConnection {
     host: SshHost,
     connector: Arc<dyn Connector>,
@@ -47,44 +47,44 @@ struct HostConnection {
     state_changed: Condvar,
 }
 
-/// How a host stands.
+/// The state of a connection.
 #[derive(Default)]
 struct HostState {
     phase: ConnectPhase,
-    /// What the last try came to; while one is under way, the one before.
+    /// Result of the last finished attempt.
     reachability: Reachability,
-    /// Since when that is so.
+    /// Start of that reachability.
     reachability_since: Option<DateTime<FixedOffset>>,
-    /// Tries in a row that failed.
+    /// Number of failed attempts in a row.
     failures: u32,
-    /// Why there is no session.
+    /// The reason why there is no session.
     error: Option<TransportError>,
-    /// Somebody keeps trying, so that nobody else has to wait for a host that did
-    /// not answer.
+    /// Whether a background thread retries, so that other callers do not wait for a host that
+    /// failed.
     is_retried_in_background: bool,
-    /// Nobody connects any more.
+    /// Set by `close`: no further attempt.
     is_closed: bool,
-    /// The process of the session, or of the one that is to be.
+    /// The process of the session, or of the attempt that is running.
     child_guard: Option<ChildGuard>,
-    /// A session that ended, until the next begins.
+    /// A session that ended, kept until the next attempt.
     ended_client: Option<Arc<SftpClient>>,
-    /// When the session began.
+    /// Start of the session.
     session_start: Option<Instant>,
-    /// Sessions in a row that did not last.
+    /// Number of short sessions in a row.
     short_sessions: u32,
 }
 
-/// What is going on.
+/// The phase of a connection.
 #[derive(Default)]
 enum ConnectPhase {
-    /// Nobody asked for it yet, or its session was lost and may be had anew.
+    /// No attempt yet, or the session was lost and may be opened again.
     #[default]
     Idle,
-    /// Somebody is connecting; the others wait for what comes of it, but not for the
-    /// answer to a question.
+    /// An attempt is running; other callers wait for its result, but not for the answer to a
+    /// question.
     Connecting(Option<ConnectAttempt>),
     Connected(Arc<SftpClient>),
-    /// It is left alone for a while.
+    /// No attempt before `until`.
     Paused {
         until: Instant,
         next_attempt: DateTime<FixedOffset>,
@@ -92,7 +92,7 @@ enum ConnectPhase {
 }
 
 impl SftpTransport {
-    /// A host, not connected to yet.
+    /// Creates the transport without connecting.
     pub fn new(host: SshHost, dial: Arc<dyn Connector>, clock: Arc<dyn Clock>) -> SftpTransport {
         SftpTransport(Arc::new(HostConnection {
             host,
@@ -103,17 +103,17 @@ impl SftpTransport {
         }))
     }
 
-    /// Ends the session, and asks its process to end. Does not wait.
+    /// Closes the session and asks its process to exit. Does not wait.
     pub(super) fn close(&self) {
         self.0.close();
     }
 
-    /// Whether it was left.
+    /// Returns whether [`SftpTransport::close`] was called.
     pub(super) fn is_closed(&self) -> bool {
         self.0.lock_current_state().is_closed
     }
 
-    /// Whether its process is gone, and none is being started; after
+    /// Returns whether the process has exited and no other is being started; meaningful after
     /// [`SftpTransport::close`].
     pub(super) fn has_process_exited(&self) -> bool {
         let state = self.0.lock_current_state();
@@ -125,7 +125,7 @@ impl SftpTransport {
                 .is_none_or(ChildGuard::has_exited)
     }
 
-    /// Ends its process in any case.
+    /// Kills the process.
     pub(super) fn kill_process(&self) {
         let leash = self.0.lock_current_state().child_guard.take();
         if let Some(leash) = leash {
@@ -143,14 +143,14 @@ impl Drop for SftpTransport {
 }
 
 impl HostConnection {
-    /// As it stands now: a session that ended meanwhile is none.
+    /// Locks the state, after taking note of a session that has ended.
     fn lock_current_state(&self) -> MutexGuard<'_, HostState> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let ConnectPhase::Connected(connection) = &state.phase
             && let Some(broken) = connection.session.end_error()
         {
             let why = explain_session_error(&self.host, &broken);
-            // To let go of it takes as long as its process takes to end.
+            // Dropping it takes until its process has exited, so it is not dropped under this lock.
             state.ended_client = Some(Arc::clone(connection));
             state.phase = ConnectPhase::Idle;
             state.child_guard.iter().for_each(ChildGuard::terminate);
@@ -162,7 +162,7 @@ impl HostConnection {
                 true => state.short_sessions.saturating_add(1),
                 false => 0,
             };
-            // Whoever lets us in and hangs up is left alone as well.
+            // A host that accepts sessions and ends them at once gets a pause as well.
             if state.short_sessions > 1 {
                 state.failures = state.short_sessions - 1;
                 state.phase = self.pause_after_failures(state.failures);
@@ -171,9 +171,8 @@ impl HostConnection {
         state
     }
 
-    /// The session, connecting if there is none. Whoever comes while somebody
-    /// connects waits for the same outcome. A host that somebody watches and that
-    /// did not answer is left to them.
+    /// Returns the session, connecting if there is none. Concurrent callers wait for the same
+    /// attempt. A failed host that is retried in the background is left to that retry.
     fn client_or_connect(
         self: &Arc<HostConnection>,
         is_background_retry: bool,
@@ -217,7 +216,7 @@ impl HostConnection {
             return self
                 .finish_connecting(dialed.and_then(|dialed| self.start_client(dialed, until)));
         };
-        // It may come to a question, which nobody here should have to wait for.
+        // The host may ask a question, and no caller here may wait for the answer.
         self.lock_current_state().phase = ConnectPhase::Connecting(Some(call.clone()));
         self.state_changed.notify_all();
         let line = Arc::clone(self);
@@ -229,13 +228,14 @@ impl HostConnection {
         match thread {
             Ok(_) => self.wait_for_outcome(),
             Err(error) => {
-                let error = Error::new(ErrorKind::Host, format!("no thread for ssh: {error}"));
+                let message = format!("cannot start a thread for ssh: {error}");
+                let error = Error::new(ErrorKind::Host, message);
                 self.finish_connecting(Err(TransportError::new(FailureCause::Unreachable, error)))
             }
         }
     }
 
-    /// What comes of connecting, unless that is a question.
+    /// Waits for the result of the attempt, unless it waits for the answer to a question.
     fn wait_for_outcome(&self) -> Result<Arc<SftpClient>, TransportError> {
         let mut state = self.lock_current_state();
         loop {
@@ -254,7 +254,7 @@ impl HostConnection {
         }
     }
 
-    /// Waits a moment while somebody connects; not for the answer to a question.
+    /// Waits a moment while an attempt is running; fails if it waits for the answer to a question.
     fn wait_while_connecting<'l>(
         &'l self,
         call: Option<ConnectAttempt>,
@@ -270,7 +270,7 @@ impl HostConnection {
         Ok(woken.unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// Tells everybody what came of connecting.
+    /// Records the result of an attempt and wakes the callers that wait for it.
     fn finish_connecting(
         &self,
         connected: Result<SftpClient, TransportError>,
@@ -293,7 +293,8 @@ impl HostConnection {
             }
             Err(why) => {
                 state.phase = match self.connector.is_blocked(&self.host) {
-                    // Where the dial itself says no, there is nothing to be spared.
+                    // A blocked connector fails without asking the host, so a pause would spare
+                    // nothing.
                     true => self.pause_for(Duration::ZERO),
                     false => {
                         state.failures = state.failures.saturating_add(1);
@@ -310,8 +311,8 @@ impl HostConnection {
         connected
     }
 
-    /// Why there is no connection, with the key that is not there: ssh says nothing
-    /// of it, and goes on without one.
+    /// Adds a hint if the identity file is missing: ssh does not report that and goes on without
+    /// one.
     fn explain_missing_key(&self, why: TransportError) -> TransportError {
         let key = self.host.identity_file.iter();
         let mut absent = key.filter(|key| matches!(key.try_exists(), Ok(false)));
@@ -323,12 +324,12 @@ impl HostConnection {
         }
     }
 
-    /// How long connecting, and a reply, may take.
+    /// Returns the time limit of connecting and of a reply.
     fn reply_timeout(&self) -> Duration {
         Duration::from_secs(self.host.timeout_seconds.max(1).into())
     }
 
-    /// It is left alone for a while, after so many failures.
+    /// Returns the pause after this number of failures.
     fn pause_after_failures(&self, failures: u32) -> ConnectPhase {
         self.pause_for(self.retry_interval(failures))
     }
@@ -340,8 +341,8 @@ impl HostConnection {
         }
     }
 
-    /// How long it is left alone after so many failures: the same for nobody else,
-    /// so that not all hosts behind one dead router are tried at one moment.
+    /// Returns the length of the pause after this number of failures. It varies by host, so that
+    /// the hosts behind one dead router are not all tried at once.
     fn retry_interval(&self, failures: u32) -> Duration {
         let doubled = MIN_RETRY_INTERVAL.saturating_mul(1 << (failures - 1).min(16));
         let mut hasher = DefaultHasher::new();
@@ -351,7 +352,7 @@ impl HostConnection {
     }
 
     fn closed_error(&self) -> TransportError {
-        let message = format!("{}: nothing is asked of it any more", self.host.name);
+        let message = format!("{}: the connection is closed", self.host.name);
         TransportError::new(
             FailureCause::Unreachable,
             Error::new(ErrorKind::Host, message),
@@ -372,8 +373,8 @@ impl HostConnection {
                 return Err(self.closed_error());
             }
         }
-        // What counts as not answering holds for each reply as well, by the machine's
-        // time, which the session waits by, whatever clock we have.
+        // The limit for connecting also applies to each reply, by the system clock, which the
+        // session waits by whatever clock this connection has.
         let session = Session::start_with_timeout(link, until, self.reply_timeout())
             .map_err(|broken| explain_session_error(&self.host, &broken));
         let session = match child.as_ref().and_then(SshChild::attempt) {
@@ -389,7 +390,7 @@ impl HostConnection {
             _child: child,
         };
         connection.home_directory = connection.resolve_path(b".")?;
-        // Asked for before, so they are here.
+        // The session requested them earlier, so they have arrived by now.
         connection.limits = connection.session.limits();
         Ok(connection)
     }
@@ -407,7 +408,7 @@ impl HostConnection {
 }
 
 impl HostState {
-    /// Something was found out; since when it is so is known if it was so before.
+    /// Sets the reachability; its start time changes only with its value.
     fn set_reachability(&mut self, reach: Reachability, clock: &dyn Clock) {
         if self.reachability != reach {
             self.reachability = reach;
@@ -508,7 +509,7 @@ impl Transport for SftpTransport {
     }
 }
 
-/// What the server announced, and the degradation where it did not.
+/// Returns the server's optional features, each with the degradation without it.
 fn server_features(has: &ServerExtensions) -> Vec<ServerFeature> {
     let all = [
         (
@@ -529,12 +530,12 @@ fn server_features(has: &ServerExtensions) -> Vec<ServerFeature> {
         (
             "statvfs@openssh.com",
             has.statvfs,
-            "a full disk there is not told from other failures",
+            "a full disk is not distinguished from other failures",
         ),
         (
             "limits@openssh.com",
             has.limits,
-            "it does not tell its limits; the protocol's smallest are kept to",
+            "the server's limits are unknown; the protocol's minimum applies",
         ),
     ];
     let ability = |(name, there, without): (&'static str, bool, &'static str)| ServerFeature {
@@ -548,7 +549,7 @@ fn server_features(has: &ServerExtensions) -> Vec<ServerFeature> {
     all.map(ability).to_vec()
 }
 
-/// The limits that it set; 0 stands for none.
+/// Returns the limits that the server set; in the protocol 0 means no limit.
 fn server_limits(limits: Option<&ServerLimits>) -> Vec<(&'static str, u64)> {
     let all = limits.map(|limits| {
         [

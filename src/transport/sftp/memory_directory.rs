@@ -1,9 +1,8 @@
 //! The directory of one memory on a host.
 //!
-//! Nobody can hold a directory open over SFTP: every request is a path again. So
-//! the path is looked at first, and everything is looked at again afterwards.
-//! There are no leases, no inodes and no links to count, either; what that makes
-//! weaker stands at the methods.
+//! SFTP has no way to hold a directory open: every request names a path. So the path is checked
+//! first, and every result is checked again afterwards. There are no leases, inodes or link counts
+//! either; the methods say which guarantees are weaker for that.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -29,10 +28,10 @@ use crate::transport::{
     compare_memory_prefix, new_memory_mode,
 };
 
-/// How long one file, or one directory's list, may take.
+/// Time limit of reading one file, or one directory listing.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The most names of a directory that are listed, and the most bytes of names.
+/// Limits of a directory listing: number of names, and bytes of names.
 const MAX_LISTED_NAMES: usize = 100_000;
 const MAX_LISTED_NAME_BYTES: usize = 16 << 20;
 
@@ -44,27 +43,27 @@ pub(super) struct SftpDirectory {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) directory_path: PathBuf,
     pub(super) memory_path: PathBuf,
-    /// The directory itself, to be synced, where the server can.
+    /// The directory itself, open for syncing, if the server supports that.
     pub(super) directory_handle: Option<FileHandle>,
-    /// Who owns it, and its mode.
+    /// Its owner and mode.
     pub(super) directory_attrs: Attrs,
-    /// What the look of its opening found, for whoever asks first.
+    /// The memory as found when the directory was opened; the first caller takes it.
     pub(super) opening_object: RefCell<Option<MemoryObject>>,
-    /// What the last look found, for a read that follows it at once.
+    /// The size that the last stat returned, for a read that follows at once.
     pub(super) last_size: Cell<Option<u64>>,
-    /// What was staged.
+    /// The staged file.
     pub(super) staged_content: Cell<Option<StagedContent>>,
     /// Whether the file system turned out to have no hard links.
     pub(super) lacks_hard_links: Cell<bool>,
-    /// What the memory held when it was read last.
+    /// The content of the memory when it was read last.
     pub(super) last_read_content: Cell<Option<(Digest, u64)>>,
-    /// The directory of the run that goes on here, to be synced.
+    /// The run directory of the current run, open for syncing.
     pub(super) run_directory_handle: RefCell<Option<FileHandle>>,
-    /// That of another run, under another name.
+    /// The run directory of another run, which has been renamed.
     pub(super) taken_over_run: RefCell<Option<TakenOverRun>>,
-    /// Displaced files, as they were looked at.
+    /// Displaced files that were inspected, by name.
     pub(super) displaced_files: RefCell<HashMap<String, OpenDisplacedFile>>,
-    /// What the memory was when it was read after a swap.
+    /// The content of the memory when it was read after a swap.
     pub(super) installed_content: Cell<Option<(Digest, Stamp)>>,
 }
 
@@ -76,7 +75,7 @@ pub(super) struct StagedContent {
 }
 
 impl SftpDirectory {
-    /// Looks at the directory and at the memory in it.
+    /// Checks the directory and stats the memory in it.
     pub(super) fn open(
         host: Arc<SftpClient>,
         memory: &Path,
@@ -84,14 +83,14 @@ impl SftpDirectory {
     ) -> Result<SftpDirectory, TransportError> {
         let path = memory.parent().unwrap_or(Path::new("/")).to_path_buf();
         let mut batch = stat_requests(memory).to_vec();
-        // Not by its name alone, at which a FIFO may stand.
+        // As `path/.`, since opening a FIFO at the plain path would block.
         batch.push(Request::Open {
             path: path_bytes(&path.join(".")),
             flags: flags::READ,
             mode: None,
         });
         let mut answers = host.request_batch(batch)?;
-        // Most servers do not open directories so; then they cannot be synced.
+        // Most servers do not open directories this way; then they cannot be synced.
         let directory = answers.pop().and_then(into_handle);
         let object = host.object_from_replies(memory, &answers);
         let owner = answers
@@ -127,7 +126,7 @@ impl SftpDirectory {
         Ok(opened)
     }
 
-    /// One answer for one request.
+    /// Sends one request and returns its reply.
     pub(super) fn request_one(&self, request: Request) -> Result<ReplyResult, TransportError> {
         let mut answers = self.client.request_batch(vec![request])?;
         answers.pop().ok_or_else(|| {
@@ -144,7 +143,7 @@ impl SftpDirectory {
         }
     }
 
-    /// The handle that a request to open a file was answered with.
+    /// Returns the handle in the reply to an open request.
     pub(super) fn handle_from_reply(
         &self,
         answer: Option<ReplyResult>,
@@ -161,8 +160,8 @@ impl SftpDirectory {
         }
     }
 
-    /// Reads an open file to its end; `size` is what it claims. Its attributes
-    /// are those after the last byte.
+    /// Reads an open file to its end; `size` is its reported size. The returned attributes are
+    /// those after the last byte.
     pub(super) fn read_to_end(
         &self,
         handle: &FileHandle,
@@ -181,7 +180,7 @@ impl SftpDirectory {
         }
     }
 
-    /// What an open file holds.
+    /// Returns the digest of an open file.
     pub(super) fn digest_open_file(
         &self,
         handle: &FileHandle,
@@ -192,7 +191,8 @@ impl SftpDirectory {
         Ok(held)
     }
 
-    /// The same, and something more that is asked for with its first bytes.
+    /// Returns the digest of an open file, and the replies to further requests that leave with its
+    /// first reads.
     pub(super) fn digest_with_requests(
         &self,
         handle: &FileHandle,
@@ -226,8 +226,7 @@ impl SftpDirectory {
         }
     }
 
-    /// A regular file at a name, open, with its attributes; none where something
-    /// else stands there.
+    /// Opens the regular file at a path, with its attributes; `None` where another object is there.
     pub(super) fn open_regular(
         &self,
         path: &Path,
@@ -237,7 +236,7 @@ impl SftpDirectory {
             reply_attrs(&found).is_some_and(|attrs| file_type(attrs) == Some(TYPE_REGULAR));
         match status_code(&found) {
             Some(status::NO_SUCH_FILE) => return Ok(None),
-            Some(code) => return Err(self.client.status_error("look at", path, code)),
+            Some(code) => return Err(self.client.status_error("stat", path, code)),
             None if !regular => return Ok(None),
             None => {}
         }
@@ -255,13 +254,13 @@ impl SftpDirectory {
         }
     }
 
-    /// A server may answer each question in time, and take for ever all the same.
+    /// Limits the total time: a server may send each reply in time and still never finish.
     fn check_deadline(&self, end: Instant, path: &Path) -> Result<(), TransportError> {
         match self.clock.instant() < end {
             true => Ok(()),
             false => Err(self
                 .client
-                .refused_error("read", path, "it takes more than a minute")),
+                .refused_error("read", path, "it took longer than 60 s")),
         }
     }
 
@@ -270,8 +269,7 @@ impl SftpDirectory {
             .send_without_waiting(vec![Request::Close { handle }]);
     }
 
-    /// Requests that put what was changed in the directory, and in that of the run, on
-    /// the disk there.
+    /// Returns the requests that sync the directory, and the run directory, on the host.
     pub(super) fn directory_sync_requests(&self) -> Vec<Request> {
         if !self.client.extensions().fsync {
             return Vec::new();
@@ -312,7 +310,7 @@ impl SftpDirectory {
             .try_for_each(|answer| self.check_status(answer, verb, path))
     }
 
-    /// The names in a directory; none where it does not exist.
+    /// Returns the names in a directory; `None` where it does not exist.
     pub(super) fn list_names(&self, path: &Path) -> Result<Option<Vec<Vec<u8>>>, TransportError> {
         let answer = self.request_one(Request::OpenDir {
             path: path_bytes(path),
@@ -346,7 +344,7 @@ impl SftpDirectory {
                     break Err(self.client.status_error("list", path, code));
                 }
                 Ok(Reply::Names(_)) => {
-                    let why = "it has too many names, or the list has no end";
+                    let why = "it has more than 100,000 names or 16 MiB of names";
                     break Err(self.client.refused_error("list", path, why));
                 }
                 _ => break Err(self.client.unexpected_reply_error("list", path)),
@@ -380,7 +378,7 @@ impl Drop for SftpDirectory {
 
 impl MemoryDirectory for SftpDirectory {
     fn take_unsynced(&self) -> Vec<UnsyncedObject> {
-        // Each method syncs what it changed, where the server can.
+        // Each method syncs its own changes, where the server supports that.
         Vec::new()
     }
 
@@ -404,7 +402,7 @@ impl MemoryDirectory for SftpDirectory {
     }
 
     fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
-        // Opening would follow a link, and hang on a FIFO.
+        // Opening would follow a link, and block on a FIFO.
         let size = match self.last_size.take() {
             Some(size) => size,
             None => match self.stat_memory()? {
@@ -426,7 +424,7 @@ impl MemoryDirectory for SftpDirectory {
         self.close_handle(handle);
         let (size, after) = read?;
         self.last_read_content.set(Some((hasher.finish(), size)));
-        // What was opened may be something else than what was looked at.
+        // The opened file may differ from the one that stat found.
         match self.client.object_from_attrs(
             &self.memory_path,
             &after,
@@ -446,7 +444,8 @@ impl MemoryDirectory for SftpDirectory {
         {
             return Ok(true);
         }
-        // Where it is not as it was installed, it is read, without another look.
+        // If it is not as it was installed, the read below uses this result instead of another
+        // stat.
         self.opening_object.replace(Some(object));
         compare_memory_prefix(self, content, size)
     }
@@ -461,7 +460,7 @@ impl MemoryDirectory for SftpDirectory {
         else {
             return Err(self
                 .client
-                .unexpected_reply_error("look at", &self.directory_path));
+                .unexpected_reply_error("stat", &self.directory_path));
         };
         Ok(Attributes {
             uid,
@@ -599,7 +598,7 @@ impl MemoryDirectory for SftpDirectory {
             .and_then(status_code)
         {
             Some(status::OK | status::NO_SUCH_FILE) => Ok(()),
-            // An agent can put a directory there, and that is not ours.
+            // An agent may have created a directory there; it is not ours to remove.
             Some(_) if self.is_directory(name)? => Ok(()),
             Some(code) => Err(self
                 .client
@@ -612,7 +611,7 @@ impl MemoryDirectory for SftpDirectory {
 }
 
 impl SftpDirectory {
-    /// Gives what was taken aside the memory's name again, where none stands.
+    /// Renames the displaced memory back, if the memory's name is free.
     pub(super) fn move_back_into_place(&self, aside: &str) -> Result<(), TransportError> {
         let (from, to) = (
             path_bytes(&self.path_of(aside)),
@@ -625,24 +624,24 @@ impl SftpDirectory {
         let answers = self
             .client
             .request_batch(vec![link, lstat_request(&self.memory_path)])?;
-        // Before its other name goes, it has to be there.
+        // The link has to exist before the other name goes.
         let is_linked = answers.get(1).and_then(reply_attrs).is_some();
         if answers.first().and_then(status_code) == Some(status::OK) && is_linked {
             return self.remove_name(aside);
         }
-        // It replaces nothing, either.
+        // A plain rename does not replace anything, either.
         let renamed = self.request_one(Request::Rename { from, to })?;
         match status_code(&renamed) {
             Some(status::OK) => Ok(()),
             _ if self.exists_at(&self.memory_path)? => Ok(()),
             _ => {
                 let why = format!(
-                    "the server refuses links and renames; what it held is in {} and the next run puts it back",
+                    "the server refuses links and renames; its content is in {}, and the next run restores it",
                     self.path_of(aside).display()
                 );
                 Err(self
                     .client
-                    .refused_error("put back", &self.memory_path, &why))
+                    .refused_error("restore", &self.memory_path, &why))
             }
         }
     }
@@ -657,12 +656,12 @@ impl SftpDirectory {
         match (status_code(&found), reply_attrs(&found)) {
             (Some(status::NO_SUCH_FILE), _) => Ok(false),
             (_, Some(_)) => Ok(true),
-            (Some(code), _) => Err(self.client.status_error("look at", path, code)),
-            _ => Err(self.client.unexpected_reply_error("look at", path)),
+            (Some(code), _) => Err(self.client.status_error("stat", path, code)),
+            _ => Err(self.client.unexpected_reply_error("stat", path)),
         }
     }
 
-    /// A file that an earlier run staged.
+    /// Reads a file that an earlier run staged.
     pub(super) fn read_earlier_staged(&self, name: &str) -> Result<StagedContent, TransportError> {
         let path = self.path_of(name);
         let Some((handle, found)) = self.open_regular(&path)? else {
@@ -675,7 +674,7 @@ impl SftpDirectory {
     }
 }
 
-/// The size of a file that may be read.
+/// Returns the size of an object that may be read.
 fn object_size(object: &MemoryObject) -> Option<u64> {
     match object {
         MemoryObject::File(file) => Some(file.stamp.size),
@@ -692,12 +691,13 @@ pub(super) fn into_handle(answer: ReplyResult) -> Option<FileHandle> {
 
 pub(super) fn replaced_error(client: &SftpClient, path: &Path) -> TransportError {
     let message = format!(
-        "{}:{} was replaced by somebody else meanwhile",
+        "{}:{} was replaced by another process",
         client.host_name(),
         path.display()
     );
     TransportError::new(
         FailureCause::Replaced,
-        Error::new(ErrorKind::Conflict, message).with_hint("nothing was lost; run it again"),
+        Error::new(ErrorKind::Conflict, message)
+            .with_hint("nothing was lost; run the command again"),
     )
 }

@@ -1,11 +1,10 @@
-//! The directory of one run, beside the memory: the new file stands in it before the
-//! swap, and what was displaced after it.
+//! The directory of one run, beside the memory: it holds the new file before the swap, and the
+//! displaced files after it.
 //!
-//! A host may do what it was asked for long after the connection was lost, and
-//! somebody else has finished the run meanwhile: then it would take a memory away
-//! that an agent has written to since. Requests name paths, so a run has a path
-//! that can be taken from it. Whoever finishes for another run gives its directory
-//! another name first, and everything that was asked of the old one fails.
+//! A host may execute a request long after the connection was lost and another process has finished
+//! the run: a late rename would then take away a memory that an agent has written to since.
+//! Requests name paths, so each run has a path that can be revoked. A process that finishes another
+//! run renames its directory first, and every request that names the old path fails.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -20,34 +19,33 @@ use crate::durable;
 use crate::error::Error;
 use crate::transport::{FailureCause, MemoryDirectory, SwapMethod, SwapOutcome, TransportError};
 
-/// The new file in it.
+/// Name of the new file in it.
 const NEW_FILE_NAME: &str = "new";
 
-/// What was displaced in it begins so; a random name follows.
+/// Prefix of displaced files in it; a random name follows.
 const DISPLACED_NAME_PREFIX: &str = "old";
 
-/// A further name of the new file, for as long as it takes to find out whether the
-/// file system there has such names.
+/// A second name of the new file, which exists only to test whether the file system has hard links.
 const LINK_TEST_NAME: &str = "link";
 
-/// How often a swap starts over because the agent has made a new file.
+/// Attempts of a swap while the agent keeps creating a new file.
 const MAX_SWAP_ATTEMPTS: usize = 16;
 
-/// How many requests a removal in the directory of a run is.
+/// Number of requests that remove a name in a run directory.
 pub(super) const UNLINK_REQUESTS: usize = 3;
 
-const STILL_EXISTS_MESSAGE: &str = "the server says that it was removed, and it is there";
+const STILL_EXISTS_MESSAGE: &str = "the server reported its removal, but it still exists";
 
 /// The directory of a run that was taken over.
 pub(super) struct TakenOverRun {
-    /// What the caller calls it.
+    /// The name that the caller uses.
     staged_name: String,
-    /// What it is called now.
+    /// Its current name on the host.
     current_name: String,
 }
 
 impl SftpDirectory {
-    /// The path of a name, in the directory of a run wherever that is now.
+    /// Returns the path of a name, in the run directory under its current name.
     pub(super) fn path_of(&self, name: &str) -> PathBuf {
         if let Some(TakenOverRun {
             staged_name: staged,
@@ -69,7 +67,7 @@ impl SftpDirectory {
         format!("{staged}/{LINK_TEST_NAME}")
     }
 
-    /// Requests that make the directory of a run and open it.
+    /// Returns the requests that create and open the directory of a run.
     fn create_and_open_requests(&self, staged: &str) -> [Request; 2] {
         let path = self.path_of(staged);
         [
@@ -85,8 +83,8 @@ impl SftpDirectory {
         ]
     }
 
-    /// Takes the answers to them. A server that cannot open directories cannot sync
-    /// them, either, and that is all.
+    /// Checks the replies to them. A server that cannot open directories cannot sync them either,
+    /// which is not an error.
     fn check_created(
         &self,
         staged: &str,
@@ -112,9 +110,8 @@ impl SftpDirectory {
         }
     }
 
-    /// Makes the directory of a run, and the new file in it, open. Whether the file
-    /// system there has hard links is tried with it: to find out when the memory was
-    /// taken away would be too late.
+    /// Creates the directory of a run, and opens a new file in it. Also tests whether the file
+    /// system has hard links: to find out once the memory was moved aside would be too late.
     pub(super) fn create_run_directory(&self, staged: &str) -> Result<FileHandle, TransportError> {
         let new = Self::new_file_name(staged);
         let path = self.path_of(&new);
@@ -167,7 +164,7 @@ impl SftpDirectory {
                     None => self.client.unexpected_reply_error("create", &path),
                 })
             }
-            // Somebody has made a directory of that name.
+            // Another process has created a directory of that name.
             (Err(error), opened, _) => {
                 if let Some(handle) = opened {
                     self.close_handle(handle);
@@ -202,7 +199,7 @@ impl SftpDirectory {
                     .client
                     .unexpected_reply_error("replace", &self.memory_path));
             };
-            // What stands there was displaced, whatever the server says of it.
+            // An object there was displaced, whatever the server replies.
             let aside_stands = look.get(1).and_then(reply_attrs).is_some();
             match status_code(renamed) {
                 Some(status::OK) => displaced.push(aside),
@@ -233,9 +230,10 @@ impl SftpDirectory {
                     }
                     return Ok(SwapOutcome { method, displaced });
                 }
-                // The agent was quicker and made a new one: that one, too.
+                // The agent has created another file in between; the next attempt displaces that
+                // one, too.
                 Some(_) if self.exists_at(&self.memory_path)? => {}
-                // The old one is better than none.
+                // The old file is better than none.
                 linked => {
                     if let Some(aside) = displaced.last() {
                         self.move_back_into_place(aside)?;
@@ -252,7 +250,7 @@ impl SftpDirectory {
         Err(replaced_error(&self.client, &self.memory_path))
     }
 
-    /// Takes the memory away into the directory of a run.
+    /// Moves the memory into the directory of a run.
     pub(super) fn move_memory_into_run_directory(
         &self,
         staged: &str,
@@ -269,25 +267,24 @@ impl SftpDirectory {
         let error = match answers.first().and_then(status_code) {
             Some(status::OK) if answers.get(1).and_then(reply_attrs).is_some() => return Ok(()),
             Some(status::OK) => {
-                let why = "the server says that it was renamed, and it is not there";
+                let why = "the server reported the rename, but the new name does not exist";
                 return Err(self.client.refused_error("displace", &to, why));
             }
             Some(status::NO_SUCH_FILE) => replaced_error(&self.client, &self.memory_path),
             Some(code) => self
                 .client
-                .status_error("take away", &self.memory_path, code),
+                .status_error("move aside", &self.memory_path, code),
             None => {
                 return Err(self
                     .client
-                    .unexpected_reply_error("take away", &self.memory_path));
+                    .unexpected_reply_error("move aside", &self.memory_path));
             }
         };
         let _ = self.remove_name(&name);
         Err(error)
     }
 
-    /// Gives the directory of another run another name, so that nothing that was asked
-    /// of it under the old one is done any more.
+    /// Renames the directory of another run, so that pending requests that name the old path fail.
     pub(super) fn take_over_run_directory(
         &self,
         staged: &str,
@@ -297,8 +294,8 @@ impl SftpDirectory {
             return Ok(());
         };
         let to = self.directory_path.join(now);
-        // The youngest first: what has an older name beside it was made later, by a
-        // host that was slow or by an agent, and is not the run's.
+        // Newest first: if an older name exists beside it, a slow host or an agent created that
+        // directory later, and it does not belong to the run.
         let before = before.iter().rev().map(String::as_str);
         for name in before.chain([staged]) {
             let from = self.directory_path.join(name);
@@ -307,26 +304,26 @@ impl SftpDirectory {
                 lstat_request(&from),
                 lstat_request(&to),
             ];
-            // A run that was interrupted while it tried links.
+            // Left by a run that was interrupted during the link test.
             batch.push(Request::Remove {
                 path: path_bytes(&to.join(LINK_TEST_NAME)),
             });
             batch.extend(self.directory_sync_requests());
             let answers = self.client.request_batch(batch)?;
-            // What was looked at before may have been changed by it.
+            // The other run may have changed the memory since it was found.
             self.opening_object.take();
             let exists_at = |place: usize| answers.get(place).and_then(reply_attrs).is_some();
             let is_directory =
                 answers.get(2).and_then(reply_attrs).and_then(file_type) == Some(TYPE_DIRECTORY);
             match answers.first().and_then(status_code) {
                 Some(status::OK) if is_directory => break,
-                // What is no directory is not the run's, and a link would lead
-                // elsewhere: it gets its name back.
+                // An object that is not a directory does not belong to the run, and a link would
+                // lead elsewhere: it gets its name back.
                 Some(status::OK) if exists_at(2) => {
                     let undo_requests = [self.rename_request(&to, &from), lstat_request(&to)];
                     let answers = self.client.request_batch(undo_requests.to_vec())?;
                     if answers.get(1).and_then(status_code) != Some(status::NO_SUCH_FILE) {
-                        let why = "what stands there is no directory";
+                        let why = "it is not a directory";
                         return Err(self.client.refused_error("take over", &to, why));
                     }
                 }
@@ -344,12 +341,11 @@ impl SftpDirectory {
         Ok(())
     }
 
-    /// What stands in the directory of a run that a swap may have put there; the new
-    /// file first.
+    /// Returns the names in a run directory that a swap may have created there, the new file first.
     pub(super) fn list_run_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
         let mut names = Vec::new();
         for name in self.list_names(&self.path_of(staged))?.unwrap_or_default() {
-            // Ours are ASCII.
+            // Our own names are ASCII.
             if let Ok(name) = String::from_utf8(name)
                 && (name == NEW_FILE_NAME
                     || name
@@ -364,8 +360,8 @@ impl SftpDirectory {
         Ok(names)
     }
 
-    /// Requests that remove a name, and the directory of the run with its last one,
-    /// and that look whether it went.
+    /// Returns the requests that remove a name, and the run directory with its last name, and check
+    /// the result.
     pub(super) fn unlink_requests(&self, name: &str) -> Vec<Request> {
         let path = self.path_of(name);
         let mut batch = vec![Request::Remove {
@@ -383,9 +379,8 @@ impl SftpDirectory {
         batch
     }
 
-    /// After the removal of a name, of which these are the answers: whether it is
-    /// gone, as the server says, and the directory of the run with the last one. Else
-    /// its record must not end.
+    /// Checks the replies to the removal of a name: the name must be gone, and the run directory
+    /// with its last name. Otherwise the journal record must not end.
     pub(super) fn check_unlinked(
         &self,
         name: &str,
@@ -404,7 +399,7 @@ impl SftpDirectory {
             .map(|name| lstat_request(&self.path_of(name)))
             .collect();
         let looks = self.client.request_batch(looks)?;
-        // Directories stay where they are; nobody but an agent makes them there.
+        // Directories stay: only an agent can have created them there.
         let is_remaining = |look: &ReplyResult| {
             reply_attrs(look).is_some_and(|it| file_type(it) != Some(TYPE_DIRECTORY))
         };
@@ -425,11 +420,11 @@ impl SftpDirectory {
         }
     }
 
-    /// Removes the directory of a run, unless there is something in it.
+    /// Removes the directory of a run, if it is empty.
     pub(super) fn remove_run_directory(&self, staged: &str) -> Result<(), TransportError> {
         let path = self.path_of(staged);
         let mut batch = vec![
-            // In case that it was said to be gone and is not.
+            // The server may have reported its removal without doing it.
             Request::Remove {
                 path: path_bytes(&path.join(LINK_TEST_NAME)),
             },
@@ -445,7 +440,7 @@ impl SftpDirectory {
             answers.get(2).and_then(reply_attrs),
         ) {
             (Some(status::NO_SUCH_FILE), _) => return Ok(()),
-            // That is somebody else's.
+            // It belongs to another process.
             (_, Some(found)) if file_type(found) != Some(TYPE_DIRECTORY) => return Ok(()),
             _ => {}
         }
@@ -455,7 +450,7 @@ impl SftpDirectory {
                     .client
                     .refused_error("remove", &path, STILL_EXISTS_MESSAGE))
             }
-            // What is not the run's, an agent has put there.
+            // An agent has put a foreign object there.
             Some(_)
                 if self
                     .list_names(&path)?
@@ -468,7 +463,7 @@ impl SftpDirectory {
         }
     }
 
-    /// Notes what was displaced, as it was read before.
+    /// Records a displaced file, with the content that was read before.
     pub(super) fn record_displaced(&self, name: &str, handle: FileHandle, at: Instant) {
         let displaced = OpenDisplacedFile {
             handle,
@@ -480,7 +475,7 @@ impl SftpDirectory {
     }
 }
 
-/// Whether these are the names of an empty directory.
+/// Returns whether these are the names of an empty directory.
 fn is_empty_listing(names: &[Vec<u8>]) -> bool {
     names.iter().all(|name| name == b"." || name == b"..")
 }

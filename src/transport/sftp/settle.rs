@@ -1,4 +1,4 @@
-//! What comes after a swap: what was displaced is settled, by looking twice.
+//! Settles displaced files on a host: inspects them twice, with a pause between.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -20,24 +20,24 @@ use crate::transport::{
     ByteSink, FileReader, MemoryDirectory, MemoryObject, SettleOutcome, SpecialFile, TransportError,
 };
 
-/// How long a displaced file must stay as it is before it goes: nobody can see
-/// who has it open. It counts from its displacement, before which it was read for
-/// its entry.
+/// Time for which a displaced file must stay unchanged before its removal, since open writers
+/// cannot be detected. It starts at the displacement; before that the file was read for its archive
+/// entry.
 pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(250);
 
 /// A displaced file, open.
 pub(super) struct OpenDisplacedFile {
     pub(super) handle: FileHandle,
-    /// What it held when it was read last, if it was.
+    /// Its content when it was read last, if it was.
     pub(super) last_content: Option<(Digest, u64)>,
-    /// Since when it stays so, if it does.
+    /// Start of the period without changes, if it is unchanged.
     pub(super) unchanged_since: Instant,
 }
 
 impl SftpDirectory {
-    /// After the exchange of names, of which `look` is what was seen right behind
-    /// it: reads what stands at the memory's name, opens what was displaced by then, and
-    /// removes the second name of the new file. False when that stays.
+    /// Verifies an exchange of names, given the stat replies right after it: reads the object at
+    /// the memory's name, opens the displaced one, and removes the second name of the new file.
+    /// Returns false if that name stays.
     pub(super) fn verify_exchange(
         &self,
         name: &str,
@@ -49,16 +49,16 @@ impl SftpDirectory {
         if let Some(path) = &aside
             && stat_replies.get(1).and_then(reply_attrs).is_none()
         {
-            let why = "the server says that it was renamed, and it is not there";
+            let why = "the server reported the rename, but the new name does not exist";
             return Err(self.client.refused_error("displace", path, why));
         }
-        // Opening would follow a link, and hang on a FIFO.
+        // Opening would follow a link, and block on a FIFO.
         let size = |place: usize| {
             let found = stat_replies.get(place).and_then(reply_attrs);
             let regular = found.filter(|attrs| file_type(attrs) == Some(TYPE_REGULAR));
             regular.and_then(|attrs| attrs.size)
         };
-        // Without it the new file has no other name, or somebody has taken it away.
+        // The new file has no second name, or another process has removed it.
         if stat_replies.first().and_then(status_code) == Some(status::NO_SUCH_FILE) {
             return Err(replaced_error(&self.client, &self.memory_path));
         }
@@ -83,7 +83,7 @@ impl SftpDirectory {
             }
             None => (None, self.client.request_batch(remove)?),
         };
-        // The directory stays as long as there is something in it.
+        // The server keeps the directory while it has entries.
         let staged_name_reply = match displaced {
             Some(_) => removed.last(),
             None => removed.get(UNLINK_REQUESTS - 1),
@@ -96,7 +96,7 @@ impl SftpDirectory {
                     .set(stamp.map(|stamp| (held.content, stamp)));
                 Ok(is_gone)
             }
-            // An agent may have begun to write to it already.
+            // An agent may already have begun to write to it.
             Some(held)
                 if held.size > new.size && self.memory_begins_with(new.content, new.size)? =>
             {
@@ -124,7 +124,7 @@ impl SftpDirectory {
         }
     }
 
-    /// What attributes say that a file is, with the target of a link.
+    /// Returns the object that these attributes describe, with the target of a link.
     fn object_from_attrs(
         &self,
         path: &Path,
@@ -150,13 +150,13 @@ impl SftpDirectory {
                 self.remove_name(name).map(|()| true)
             }
             (None, Some(_)) => Ok(false),
-            (Some(code), _) => Err(self.client.status_error("look at", &path, code)),
-            (None, None) => Err(self.client.unexpected_reply_error("look at", &path)),
+            (Some(code), _) => Err(self.client.status_error("stat", &path, code)),
+            (None, None) => Err(self.client.unexpected_reply_error("stat", &path)),
         }
     }
 
-    /// Returns the owner of a file if it is not its directory's. SFTP does not count
-    /// links, so this may be a second name of a file elsewhere.
+    /// Returns the owner of a file if it is not the directory's owner. SFTP has no link counts, so
+    /// the file may be a second name of a file elsewhere.
     fn foreign_owner(&self, found: &Attrs) -> Option<u32> {
         let ((uid, _), (owner, _)) = (found.owner?, self.directory_attrs.owner?);
         (uid != owner).then_some(uid)
@@ -167,7 +167,7 @@ impl SftpDirectory {
         all.insert(name.to_string(), displaced);
     }
 
-    /// The first look at something that is not open yet.
+    /// Inspects an object for the first time and opens it.
     fn first_inspection(&self, displaced: &str) -> Result<SettleOutcome, TransportError> {
         let path = self.path_of(displaced);
         let found = self.request_one(lstat_request(&path))?;
@@ -176,16 +176,16 @@ impl SftpDirectory {
                 self.check_unlinked(displaced, &[])?;
                 return Ok(SettleOutcome::Removed { was_watched: true });
             }
-            (Some(code), _) => return Err(self.client.status_error("look at", &path, code)),
+            (Some(code), _) => return Err(self.client.status_error("stat", &path, code)),
             (None, Some(TYPE_DIRECTORY)) => return Ok(SettleOutcome::Kept(SpecialFile::Directory)),
             (None, Some(TYPE_REGULAR)) => {}
             (None, _) => {
                 let Some(found) = reply_attrs(&found) else {
-                    return Err(self.client.unexpected_reply_error("look at", &path));
+                    return Err(self.client.unexpected_reply_error("stat", &path));
                 };
                 return match self.object_from_attrs(&path, found)? {
                     MemoryObject::Special(odd) => Ok(SettleOutcome::Special(odd)),
-                    _ => Err(self.client.unexpected_reply_error("look at", &path)),
+                    _ => Err(self.client.unexpected_reply_error("stat", &path)),
                 };
             }
         }
@@ -215,8 +215,8 @@ impl SftpDirectory {
         Ok(SettleOutcome::StillOpen)
     }
 
-    /// Whatever of it is not known yet is taken in; when it is still what it was, it
-    /// goes, and is read once more behind its removal.
+    /// Captures the content that is not known yet. If the file is still unchanged, removes it, and
+    /// reads it once more after the removal.
     fn second_inspection(
         &self,
         displaced: &str,
@@ -244,8 +244,7 @@ impl SftpDirectory {
                 let why = format!("it belongs to user {uid}");
                 return Err(self.client.refused_error("read", &path, &why));
             }
-            file_metadata(&after)
-                .ok_or_else(|| self.client.unexpected_reply_error("look at", &path))
+            file_metadata(&after).ok_or_else(|| self.client.unexpected_reply_error("stat", &path))
         };
         let still_displaced = |held| OpenDisplacedFile {
             handle: handle.clone(),
@@ -258,7 +257,7 @@ impl SftpDirectory {
             return Ok(SettleOutcome::Kept(SpecialFile::ForeignHardLink(uid)));
         }
         if let Err(error) = inspected {
-            // Not kept: a file that the caller gives up has no due time.
+            // Closed and not kept: a file that the caller abandons has no due time.
             self.close_handle(handle);
             return Err(error.into());
         }
@@ -267,8 +266,8 @@ impl SftpDirectory {
             self.keep_displaced(displaced, still_displaced(now));
             return Ok(SettleOutcome::StillOpen);
         };
-        // What a writer left in between is still behind the handle, also where it
-        // is no longer than before.
+        // Bytes that a writer left in between are readable through the handle, even if the size is
+        // unchanged.
         let mut pump = ChunkedRead::new(&handle, &path, size);
         let mut batch = self.unlink_requests(displaced);
         let reads = batch.len();
@@ -277,7 +276,7 @@ impl SftpDirectory {
         batch.extend(stat_requests(&self.memory_path));
         batch.extend(self.directory_sync_requests());
         let answers = self.client.request_batch(batch)?;
-        // For whoever reads back, which comes next.
+        // For the caller that reads it back next.
         let object = answers.get(look..look + STAT_REQUESTS);
         let object = object.and_then(|answers| {
             self.client
@@ -310,7 +309,7 @@ impl SftpDirectory {
                 Err(why) => SettleOutcome::Lost(Error::new(
                     ErrorKind::Partial.more_serious(why.kind()),
                     format!(
-                        "{} was removed, and what was written to it in that instant may be lost: {}",
+                        "{} was removed; bytes written to it in that instant may be lost: {}",
                         path.display(),
                         why.message()
                     ),

@@ -348,15 +348,13 @@ impl Connector for SshConnector {
         };
         if let Err(error) = reader {
             return Err(failed(&format!(
-                "cannot be read: no thread for it: {error}"
+                "cannot be read: cannot start a thread: {error}"
             )));
         }
         match text {
             Ok(Some(text)) if !text.is_empty() => Ok(parse_settings(&text)),
-            Ok(_) => Err(failed(
-                "says nothing: ssh does not accept its configuration",
-            )),
-            Err(_) => Err(failed("does not come to an end")),
+            Ok(_) => Err(failed("printed nothing: ssh rejects its configuration")),
+            Err(_) => Err(failed("did not finish within 5 s")),
         }
     }
 
@@ -387,7 +385,7 @@ impl SshConnector {
         let error = match error.kind() {
             io::ErrorKind::NotFound => Error::new(
                 ErrorKind::Host,
-                "ssh is not installed here, and agents on other hosts are reached by it",
+                "ssh is not installed here, and agents on other hosts need it",
             )
             .with_hint("install OpenSSH's client: `apt-get install openssh-client`"),
             _ => Error::from_io("start", &self.program, error),
@@ -525,33 +523,26 @@ impl<'l> SshFailure<'l> {
         let (cause, message, hint) = match self {
             SshFailure::HostKeyChanged => (
                 FailureCause::HostKeyMismatch,
+                format!("{name}: host key changed or revoked; nothing was read or sent"),
                 format!(
-                    "{name} shows another host key than the one that is known, or a revoked one; nothing was read or sent"
-                ),
-                format!(
-                    "find out why before anything else; if the host was really set up anew, `{ssh}` says how to forget the old key"
+                    "find out why first; if the host was reinstalled, `{ssh}` says how to forget the old key"
                 ),
             ),
             SshFailure::HostKeyUnknown => (
                 FailureCause::Refused,
-                format!("{name} shows a host key that is not known here"),
+                format!("{name}: host key is not known here"),
                 format!("connect once by hand and compare the fingerprint: `{ssh}`"),
             ),
             SshFailure::Refused(line) => (
                 FailureCause::Refused,
-                format!("{name} does not let us in: {}", truncate_line(line)),
-                format!(
-                    "`{ssh}` has to work without asking anything; see `ssh-add -l` and identity_file"
-                ),
+                format!("{name}: access denied: {}", truncate_line(line)),
+                format!("`{ssh}` has to work without a prompt; see `ssh-add -l` and identity_file"),
             ),
             SshFailure::Misconfigured(line) => (
                 FailureCause::Refused,
+                format!("ssh rejects its configuration: {}", truncate_line(line)),
                 format!(
-                    "ssh does not accept its configuration: {}",
-                    truncate_line(line)
-                ),
-                format!(
-                    "`ssh -G {}` shows what it makes of it",
+                    "`ssh -G {}` shows the settings in effect",
                     manual_ssh_command(host)
                 ),
             ),

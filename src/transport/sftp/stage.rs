@@ -1,4 +1,4 @@
-//! Builds the new file of a memory on its host.
+//! Creates the new file of a memory on its host.
 
 use std::path::Path;
 
@@ -10,22 +10,22 @@ use crate::digest::Hasher;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{Attributes, ByteSink, FailureCause, TransportError};
 
-/// What a file system lacks, if that explains a failure.
+/// Returns the state of the file system that explains a failure, if any.
 fn file_system_obstacle(found: &Statvfs) -> Option<&'static str> {
     const READ_ONLY: u64 = 1;
     if found.flags & READ_ONLY != 0 {
-        Some("the file system there is read-only")
+        Some("the host's file system is read-only")
     } else if found.blocks_available == 0 {
-        Some("the file system there is full: make room on the host")
+        Some("the host's file system is full: free some space there")
     } else if found.files > 0 && found.files_available == 0 {
-        Some("the file system there has no room for more files: remove some on the host")
+        Some("the host's file system has no free inodes: remove some files there")
     } else {
         None
     }
 }
 
 impl SftpDirectory {
-    /// A failure with what explains it: the status for a full disk says nothing.
+    /// Adds the explanation to a failure: the status for a full disk has none.
     pub(super) fn explain_write_error(&self, error: TransportError) -> TransportError {
         if error.cause != FailureCause::Refused || !self.client.extensions().statvfs {
             return error;
@@ -43,8 +43,8 @@ impl SftpDirectory {
         }
     }
 
-    /// Writes a new file behind a handle, which is given back, puts it on the disk
-    /// there, and reads it back: servers exist that acknowledge and keep nothing.
+    /// Writes a new file through an open handle, syncs it on the host, and reads it back: some
+    /// servers acknowledge writes and store nothing. Returns the handle.
     pub(super) fn write_staged_file(
         &self,
         handle: FileHandle,
@@ -80,7 +80,7 @@ impl SftpDirectory {
                 handle: handle.clone(),
             });
         }
-        // Read with the writing, unless it is long, and looked at by its name.
+        // Read back in the same batch, unless it is long, and checked by its name.
         let readback_start = batch.len();
         let mut pump = ChunkedRead::new(&handle, path, new.size);
         batch.extend(pump.next_requests());
@@ -108,14 +108,14 @@ impl SftpDirectory {
             });
         let after = match (is_written_back, attrs_after_write) {
             (true, Some(seen)) => seen,
-            // Some show what was written only once it is closed.
+            // Some servers show the content only after the file is closed.
             _ => self.read_staged_file(path, new)?,
         };
         self.check_attributes(&after, attributes)?;
         Ok(new)
     }
 
-    /// Writes all but the last requests of a content, and gives those.
+    /// Writes all but the last requests of a content, and returns those.
     fn write_content(
         &self,
         handle: &FileHandle,
@@ -167,13 +167,13 @@ impl SftpDirectory {
         match (content, size) == (new.content, new.size) {
             true => Ok(after),
             false => {
-                let why = "what was written is not what is read back";
+                let why = "the content read back differs from the content written";
                 Err(self.client.refused_error("write", path, why))
             }
         }
     }
 
-    /// Whether a new file has the owner and the mode that it was given.
+    /// Checks that a new file has the requested owner and mode.
     fn check_attributes(
         &self,
         found: &Attrs,
@@ -187,7 +187,7 @@ impl SftpDirectory {
             return Ok(());
         }
         let message = format!(
-            "{}:{} belongs to {}:{} with mode {:04o}, and a new file cannot be given the same over SFTP",
+            "{}:{} belongs to {}:{} with mode {:04o}, which cannot be set on a new file over SFTP",
             self.client.host_name(),
             self.memory_path.display(),
             attributes.uid,
@@ -195,11 +195,11 @@ impl SftpDirectory {
             attributes.mode
         );
         let error = Error::new(ErrorKind::Host, message);
-        let error = error.with_hint("log in as the agent's own user: remote_user");
+        let error = error.with_hint("log in as the agent's user: set remote_user");
         Err(TransportError::new(FailureCause::Refused, error))
     }
 
-    /// Owner and mode are looked at instead.
+    /// Checks the write replies; owner and mode are checked by reading them back.
     fn check_writes(
         &self,
         writes: &[ReplyResult],
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(told(|_| ()), "");
         assert!(told(|it| it.flags = 1).contains("read-only"));
         assert!(told(|it| it.blocks_available = 0).contains("full"));
-        assert!(told(|it| it.files_available = 0).contains("no room for more files"));
+        assert!(told(|it| it.files_available = 0).contains("no free inodes"));
         // Some file systems do not count files.
         assert_eq!(told(|it| (it.files, it.files_available) = (0, 0)), "");
     }

@@ -127,7 +127,7 @@ fn never_reached_host_is_reported_unreachable() {
 fn local_setup_error_is_not_blamed_on_host() {
     let mut console = fleet_of_four();
     let mut status = host_status("box", Reachability::Refused, &["alpha"]);
-    let why = "ssh is not installed here, and agents on other hosts are reached by it";
+    let why = "ssh is not installed here, and agents on other hosts need it";
     let error = Error::new(ErrorKind::Host, why);
     status.connection.error = Some(TransportError::new(FailureCause::Refused, error));
     console.send(Msg::HostsChanged(vec![status]));

@@ -82,7 +82,7 @@ fn unreachable_host_matches_snapshot() {
     assert_view_from("hosts_away", fleet_on_hosts, |console| {
         console.press("8 j j");
         let host = console.model.hosts.current_status().unwrap().host.clone();
-        let why = "`ssh -G 10.0.0.61` does not come to an end".to_string();
+        let why = "`ssh -G 10.0.0.61` did not finish within 5 s".to_string();
         console.send(Msg::HostSettingsLoaded(host, Err(why)));
     });
 }
@@ -133,7 +133,7 @@ fn host_reason_is_readable_on_every_screen() {
             .lines()
             .filter(|line| line.contains("No route to host"));
         assert!(rows.count() > 0, "{hosts}");
-        assert!(hosts.contains("another host key\n"), "{hosts}");
+        assert!(hosts.contains("host key changed\n"), "{hosts}");
     }
     // Of five hosts all but one.
     let small = shown((60, 15), "8");
