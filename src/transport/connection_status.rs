@@ -135,8 +135,8 @@ mod tests {
             ),
             (
                 FailureCause::Unreachable,
-                "box did not answer: no answer for 15 s",
-                "no answer for 15 s",
+                "box did not answer: no reply for 15 s",
+                "no reply for 15 s",
             ),
             (
                 FailureCause::Refused,

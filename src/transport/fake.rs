@@ -438,7 +438,7 @@ impl Transport for FakeTransport {
             let Some(FakeNode::File(inode)) = node else {
                 return Err(replaced_error(memory));
             };
-            read(&inode, &mut |piece| {
+            read_inode(&inode, &mut |piece| {
                 sink(number, piece);
                 Ok(())
             })
@@ -482,7 +482,10 @@ fn node_identity(node: &FakeNode) -> Option<FileIdentity> {
 }
 
 /// Passes on the bytes that a file has at the start of the read, in chunks.
-fn read(inode: &Mutex<FakeInode>, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
+fn read_inode(
+    inode: &Mutex<FakeInode>,
+    sink: ByteSink<'_>,
+) -> Result<FileMetadata, TransportError> {
     let (bytes, file) = {
         let inode = lock(inode);
         (inode.bytes.clone(), inode.metadata.clone())
@@ -517,7 +520,7 @@ impl MemoryDirectory for FakeDirectory {
 
     fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
         let inode = self.memory_inode(&*self.begin_operation(FakeOperation::Read)?)?;
-        let mut file = read(&inode, sink)?;
+        let mut file = read_inode(&inode, sink)?;
         let xattrs = std::mem::take(&mut file.attributes.xattrs).into_iter();
         let sizes = xattrs.map(|xattr| {
             let size = xattr.1.len();
@@ -631,7 +634,7 @@ impl MemoryDirectory for FakeDirectory {
             }
             inode.metadata.stamp
         };
-        inspect(&|sink: ByteSink<'_>| read(&inode, sink))?;
+        inspect(&|sink: ByteSink<'_>| read_inode(&inode, sink))?;
         let mut tree = self.fake.tree();
         let inode = lock(&inode);
         if inode.open_writers > 0 || inode.metadata.stamp != before {

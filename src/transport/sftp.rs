@@ -57,13 +57,13 @@ pub struct PerHostTransports {
 impl PerHostTransports {
     /// Creates the transports; a host is connected on first use.
     pub fn new(
-        here: Arc<dyn Transport>,
-        dial: Arc<dyn ssh::Connector>,
+        local: Arc<dyn Transport>,
+        connector: Arc<dyn ssh::Connector>,
         clock: Arc<dyn Clock>,
     ) -> PerHostTransports {
         PerHostTransports {
-            local: here,
-            connector: dial,
+            local,
+            connector,
             clock,
             hosts: Mutex::default(),
             is_closed: AtomicBool::new(false),

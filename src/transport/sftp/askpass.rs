@@ -1,17 +1,16 @@
-//! What ssh asks while it connects, in the console: passphrases, passwords, keys
-//! of hosts that are not known.
+//! Prompts of ssh while it connects, answered in the console: passphrases, passwords, unknown host
+//! keys.
 //!
-//! ssh asks by starting a program, which is this one again: the [`askpass_main`]. It
-//! hands the question over a socket to the [`PromptBroker`] of the console, which passes
-//! it on as an [`PromptEvent`] and takes the operator's answer. Only processes of the
-//! same user get in, with the token of a connection that is being made, and the
-//! socket is in a directory that nobody else may enter.
+//! ssh prompts by starting a helper, which is this program again ([`askpass_main`]). The helper
+//! sends the question over a socket to the [`PromptBroker`] of the console, which passes it on as a
+//! [`PromptEvent`] and returns the operator's answer. The socket accepts only processes of the same
+//! user that have the token of a running attempt, and its directory is closed to other users.
 //!
-//! A host that is not answered, or does not let us in with what it was given, is
-//! barred: nobody connects to it any more until [`PromptBroker::unblock`]. So a host that
-//! the watch looks at every few seconds asks once, not every few seconds.
+//! A host whose question gets no answer, or that denies access with the answer given, is blocked:
+//! no attempt before [`PromptBroker::unblock`]. So a host that is polled every few seconds prompts
+//! once.
 //!
-//! The command line has no desk: its ssh never asks.
+//! The command line has no broker: its ssh never prompts.
 
 mod helper;
 mod question;
@@ -48,44 +47,42 @@ use crate::untrusted::Untrusted;
 pub use helper::{SOCKET_VARIABLE, askpass_main};
 pub use question::{ExpectedAnswer, Question, SecretRecipient, UnknownHostKey};
 
-/// How long a question waits for its answer.
+/// Time limit of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 
-/// An answer that comes so long after connecting began may be too late: hosts hang
-/// up on whoever takes too long (sshd's `LoginGraceTime`), and ssh notices that only
-/// when it goes on.
+/// After this time since the start of an attempt, an answer may be too late: hosts disconnect slow
+/// clients (sshd's `LoginGraceTime`), and ssh notices that only when it continues.
 const LATE_ANSWER_AFTER: Duration = Duration::from_secs(20);
 
-/// How long a messenger may take to say what it wants.
+/// Time for a helper to send its question.
 const HELPER_READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long [`PromptBroker::close`] waits for what was still asking.
+/// Time that [`PromptBroker::close`] waits for attempts that may still prompt.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The most questions of one attempt to connect.
+/// Limit of the questions of one attempt.
 const MAX_QUESTIONS_PER_ATTEMPT: usize = 16;
 
-/// The most questions that are open at the same time, of all hosts.
+/// Limit of the pending questions of all hosts.
 const MAX_OPEN_QUESTIONS: usize = 256;
 
-/// What happens at a desk.
+/// An event for the console.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PromptEvent {
-    /// A question came.
+    /// A question arrived.
     Asked(Question),
-    /// A question went without an answer: ssh ended, or waited for too long.
+    /// A question ended without an answer: ssh exited, or the time was up.
     Withdrawn(u64),
-    /// What came of connecting to a host that asked something is known now; its
-    /// login.
+    /// An attempt that asked a question has a result; the host's login.
     ConnectFinished(String),
-    /// An answer came too late, the host had hung up; its login. It is connected to
-    /// anew, and asks again.
+    /// An answer came after the host had disconnected; the host's login. It is connected to again,
+    /// and asks again.
     AnswerTooLate(String),
-    /// No question can be asked, and why.
+    /// No question can be asked, for this reason.
     Unavailable(String),
 }
 
-/// Where questions come to be answered.
+/// Receives the questions of ssh and returns the operator's answers.
 #[derive(Clone)]
 pub struct PromptBroker(Arc<BrokerShared>);
 
@@ -94,22 +91,22 @@ struct BrokerShared {
     directories: Vec<PathBuf>,
     events: Sender<PromptEvent>,
     state: Mutex<BrokerState>,
-    /// A call has ended.
+    /// Signalled when an attempt has ended.
     attempt_ended: Condvar,
 }
 
 #[derive(Default)]
 struct BrokerState {
     prompt_socket: Option<PromptSocket>,
-    /// It was tried, and told, that nobody can listen; or the desk is closed.
+    /// Set when the socket cannot be opened, which was reported, or when the broker is closed.
     is_unavailable: bool,
     attempts: Vec<OpenAttempt>,
     blocked_hosts: HashMap<SshHost, TransportError>,
-    /// Numbers calls and questions.
+    /// The last number given to an attempt or a question.
     last_id: u64,
 }
 
-/// The socket, while somebody listens at it.
+/// The socket, while a thread accepts helpers on it.
 struct PromptSocket {
     path: PathBuf,
     listener: OwnedFd,
@@ -118,45 +115,45 @@ struct PromptSocket {
 
 impl Drop for PromptSocket {
     fn drop(&mut self) {
-        // Whoever waits for a messenger wakes and ends.
+        // The accepting thread wakes and ends.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
 
-/// A call that has not ended.
+/// An attempt that has not ended.
 struct OpenAttempt {
     id: u64,
     token: String,
     host: SshHost,
     wake_fd: Arc<OwnedFd>,
-    /// How long ssh may take for anything that is not a question.
+    /// Time limit of ssh for anything but a question.
     timeout: Duration,
-    /// Since when that counts.
+    /// Start of that time.
     timeout_start: Instant,
     questions: Vec<PendingQuestion>,
-    /// How many there were.
+    /// Number of questions so far.
     asked_count: usize,
-    /// The texts of those that were answered.
+    /// The texts of the answered questions.
     answered_texts: Vec<String>,
-    /// When ssh began to connect.
+    /// Start of the attempt.
     started: Instant,
-    /// The last answer may have come too late.
+    /// Whether the last answer may have come too late.
     is_last_answer_late: bool,
     end_reason: Option<AttemptEndReason>,
-    /// ssh has got through to the host.
+    /// Whether ssh is connected to the host.
     is_connected: bool,
 }
 
-/// Why a call is to end.
+/// The reason to end an attempt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AttemptEndReason {
-    /// The operator does not answer this.
+    /// The operator refuses to answer this.
     Refused(&'static str),
-    /// Nobody wants the host any more.
+    /// No caller needs the host any more.
     Abandoned,
 }
 
-/// A question without an answer.
+/// A question that waits for its answer.
 struct PendingQuestion {
     id: u64,
     stream: UnixStream,
@@ -167,18 +164,18 @@ struct PendingQuestion {
 
 impl OpenAttempt {
     fn wake(&self) {
-        // It fails only when it is awake already.
+        // This fails only if the eventfd is signalled already.
         let _ = rustix::io::write(&self.wake_fd, &1_u64.to_ne_bytes());
     }
 
-    /// Takes a question that is answered or gone.
+    /// Removes a question that is answered or withdrawn.
     fn take_question(&mut self, question: u64) -> Option<PendingQuestion> {
         let place = self.questions.iter().position(|it| it.id == question)?;
         self.timeout_start = SystemClock.instant();
         Some(self.questions.remove(place))
     }
 
-    /// Whether ssh has nothing to ask any more.
+    /// Returns whether ssh has no more questions.
     fn has_finished_asking(&self) -> bool {
         self.is_connected && self.questions.is_empty()
     }
@@ -190,8 +187,8 @@ impl OpenAttempt {
 }
 
 impl PromptBroker {
-    /// A desk. `program` is this program, by its path; the socket is made in the
-    /// first of `directories` where it can be, once a host is connected to.
+    /// Creates a broker. `program` is the path of this program; the socket is created at the first
+    /// attempt, in the first of `directories` where that succeeds.
     pub fn new(
         program: PathBuf,
         directories: Vec<PathBuf>,
@@ -206,14 +203,15 @@ impl PromptBroker {
         }))
     }
 
-    /// Answers a question. It may be gone by now.
+    /// Answers a question, which may be withdrawn by now.
     pub fn answer(&self, question: u64, answer: &Secret) {
         let mut state = self.0.lock_state();
-        let asked = state.attempts.iter_mut().find_map(|call| {
-            let asked = call.take_question(question)?;
-            call.answered_texts.push(asked.text.clone());
-            call.is_last_answer_late = SystemClock.instant() >= call.started + LATE_ANSWER_AFTER;
-            call.wake();
+        let asked = state.attempts.iter_mut().find_map(|attempt| {
+            let asked = attempt.take_question(question)?;
+            attempt.answered_texts.push(asked.text.clone());
+            attempt.is_last_answer_late =
+                SystemClock.instant() >= attempt.started + LATE_ANSWER_AFTER;
+            attempt.wake();
             Some(asked)
         });
         drop(state);
@@ -222,14 +220,14 @@ impl PromptBroker {
         }
     }
 
-    /// Gives no answer to a question: ssh is ended, because it would go on and try
-    /// an empty password, and the host is barred.
+    /// Refuses to answer a question. Ends ssh, which would otherwise try an empty password, and
+    /// blocks the host.
     pub fn refuse(&self, question: u64) {
         let mut state = self.0.lock_state();
-        for call in &mut state.attempts {
-            let asked = call.questions.iter().find(|it| it.id == question);
+        for attempt in &mut state.attempts {
+            let asked = attempt.questions.iter().find(|it| it.id == question);
             if let Some(over) = asked.map(|asked| AttemptEndReason::Refused(asked.noun)) {
-                call.request_end(over);
+                attempt.request_end(over);
             }
         }
     }
@@ -239,20 +237,24 @@ impl PromptBroker {
         self.0.lock_state().blocked_hosts.remove(host);
     }
 
-    /// Ends what asks or may still ask, and waits a moment for it: ssh, left alone
-    /// with a question, would go on without an answer.
+    /// Ends the attempts that may still ask, and waits a moment for them: ssh, left alone with a
+    /// question, would go on without an answer.
     pub fn close(&self) {
         let mut state = self.0.lock_state();
         state.is_unavailable = true;
-        for call in state
+        for attempt in state
             .attempts
             .iter_mut()
-            .filter(|call| !call.has_finished_asking())
+            .filter(|attempt| !attempt.has_finished_asking())
         {
-            call.request_end(AttemptEndReason::Abandoned);
+            attempt.request_end(AttemptEndReason::Abandoned);
         }
-        let asks =
-            |state: &mut BrokerState| state.attempts.iter().any(|call| call.end_reason.is_some());
+        let asks = |state: &mut BrokerState| {
+            state
+                .attempts
+                .iter()
+                .any(|attempt| attempt.end_reason.is_some())
+        };
         drop(
             self.0
                 .attempt_ended
@@ -261,11 +263,11 @@ impl PromptBroker {
         self.0.lock_state().prompt_socket = None;
     }
 
-    /// Begins to connect to a host. None when nobody can listen; then ssh must not
-    /// ask.
+    /// Starts an attempt to connect to a host. `None` if there is no way to answer questions; then
+    /// ssh must not ask.
     ///
     /// # Errors
-    /// Why it is barred.
+    /// The reason why the host is blocked.
     pub(super) fn start_attempt(
         &self,
         host: &SshHost,
@@ -278,7 +280,7 @@ impl PromptBroker {
             return Ok(None);
         }
         match self.0.open_attempt(&mut state, host) {
-            Ok(call) => Ok(Some(call)),
+            Ok(attempt) => Ok(Some(attempt)),
             Err(error) => {
                 state.is_unavailable = true;
                 let _ = self
@@ -290,7 +292,7 @@ impl PromptBroker {
         }
     }
 
-    /// Whether a host waits for [`PromptBroker::unblock`].
+    /// Returns whether a host is blocked until [`PromptBroker::unblock`].
     pub(super) fn is_blocked(&self, host: &SshHost) -> bool {
         self.0.lock_state().blocked_hosts.contains_key(host)
     }
@@ -343,7 +345,7 @@ impl BrokerShared {
     }
 
     fn open_socket(self: &Arc<BrokerShared>) -> Result<PromptSocket> {
-        let mut failure = Error::new(ErrorKind::Host, "there is no directory for a socket");
+        let mut failure = Error::new(ErrorKind::Host, "no directory for a socket");
         for directory in &self.directories {
             match self.open_socket_in(directory) {
                 Ok(listening) => return Ok(listening),
@@ -358,14 +360,14 @@ impl BrokerShared {
         let mut builder = tempfile::Builder::new();
         builder.prefix("memory-shepherd-").permissions(private);
         let made = builder.tempdir_in(directory);
-        let made = made.with_path("make a private directory in", directory)?;
+        let made = made.with_path("create a private directory in", directory)?;
         let socket = made.path().join("ask");
-        let listener = UnixListener::bind(&socket).with_path("listen at", &socket)?;
-        let copy = listener.try_clone().with_path("listen at", &socket)?;
+        let listener = UnixListener::bind(&socket).with_path("listen on", &socket)?;
+        let copy = listener.try_clone().with_path("listen on", &socket)?;
         let shared = Arc::downgrade(self);
         let thread = thread::Builder::new().name("askpass".into());
         let thread = thread.spawn(move || accept_helpers(&listener, &shared));
-        thread.with_path("listen at", &socket)?;
+        thread.with_path("listen on", &socket)?;
         Ok(PromptSocket {
             path: socket,
             listener: copy.into(),
@@ -373,7 +375,7 @@ impl BrokerShared {
         })
     }
 
-    /// Hears a messenger out, and stays until it has gone.
+    /// Handles the question of a helper until the helper disconnects.
     fn serve_helper(&self, mut stream: UnixStream) {
         let same = socket_peercred(&stream).is_ok_and(|peer| peer.uid == geteuid());
         if !same || stream.set_read_timeout(Some(HELPER_READ_TIMEOUT)).is_err() {
@@ -385,88 +387,93 @@ impl BrokerShared {
         let Some(question) = self.accept_question(&stream, sent) else {
             return;
         };
-        // It says nothing more, so this waits until it is gone.
+        // The helper sends nothing more, so this returns when it disconnects.
         let _ = stream.set_read_timeout(None);
         while matches!(stream.read(&mut [0; 64]), Ok(1..)) {}
         let mut state = self.lock_state();
-        for call in &mut state.attempts {
-            if call.take_question(question).is_some() {
-                call.wake();
+        for attempt in &mut state.attempts {
+            if attempt.take_question(question).is_some() {
+                attempt.wake();
                 let _ = self.events.send(PromptEvent::Withdrawn(question));
             }
         }
     }
 
-    /// Takes a question in, if it comes from a call that may ask; its number.
+    /// Records a question of an attempt that may ask; returns its number.
     fn accept_question(&self, stream: &UnixStream, sent: helper::HelperRequest) -> Option<u64> {
         let waiting = stream.try_clone().ok()?;
         let mut state = self.lock_state();
-        let open: usize = state.attempts.iter().map(|call| call.questions.len()).sum();
+        let open: usize = state
+            .attempts
+            .iter()
+            .map(|attempt| attempt.questions.len())
+            .sum();
         state.last_id += 1;
         let id = state.last_id;
-        let mut calls = state.attempts.iter_mut();
-        let call = calls.find(|call| is_same_token(call.token.as_bytes(), &sent.token))?;
-        if call.end_reason.is_some()
-            || call.asked_count == MAX_QUESTIONS_PER_ATTEMPT
+        let mut attempts = state.attempts.iter_mut();
+        let attempt =
+            attempts.find(|attempt| is_same_token(attempt.token.as_bytes(), &sent.token))?;
+        if attempt.end_reason.is_some()
+            || attempt.asked_count == MAX_QUESTIONS_PER_ATTEMPT
             || open >= MAX_OPEN_QUESTIONS
         {
             return None;
         }
         let question = Question {
             id,
-            host: call.host.authority(),
+            host: attempt.host.authority(),
             expected_answer: ExpectedAnswer::parse(&sent.text, sent.hint),
-            is_repeated: call.answered_texts.contains(&sent.text),
+            is_repeated: attempt.answered_texts.contains(&sent.text),
             text: Untrusted::new(sent.text.as_str()),
         };
         if matches!(question.expected_answer, ExpectedAnswer::Secret(_)) {
             disable_core_dumps();
         }
-        call.asked_count += 1;
-        call.questions.push(PendingQuestion {
+        attempt.asked_count += 1;
+        attempt.questions.push(PendingQuestion {
             id,
             stream: waiting,
             asked_at: SystemClock.instant(),
             noun: question.short_name(),
             text: sent.text,
         });
-        call.wake();
-        // Nobody may be there to answer; then it waits until its time is over.
+        attempt.wake();
+        // Without an operator to answer, it waits until its time limit.
         let _ = self.events.send(PromptEvent::Asked(question));
         Some(id)
     }
 }
 
-/// Whether a token is this one, in a time that does not tell how much of it is.
+/// Compares tokens in a time that does not depend on their content.
 fn is_same_token(token: &[u8], other: &[u8; helper::TOKEN_LENGTH]) -> bool {
     let differ = token.iter().zip(other).fold(0, |all, (a, b)| all | (a ^ b));
     token.len() == other.len() && std::hint::black_box(differ) == 0
 }
 
-/// Keeps the memory of this process from being written to a disk if it crashes.
+/// Keeps the memory of this process from being written to disk after a crash.
 fn disable_core_dumps() {
     let none = Rlimit {
         current: Some(0),
         maximum: Some(0),
     };
-    // A limit can always be lowered.
+    // A process may always lower a limit.
     let _ = setrlimit(Resource::Core, none);
 }
 
-/// Waits for messengers, each in a thread of its own, until the desk has gone.
-fn accept_helpers(listener: &UnixListener, desk: &Weak<BrokerShared>) {
+/// Accepts helpers, each on a thread of its own, until the broker is gone.
+fn accept_helpers(listener: &UnixListener, broker: &Weak<BrokerShared>) {
     for stream in listener.incoming() {
-        let (Ok(stream), Some(desk)) = (stream, desk.upgrade()) else {
+        let (Ok(stream), Some(broker)) = (stream, broker.upgrade()) else {
             return;
         };
         let thread = thread::Builder::new().name("askpass".into());
-        // Without a thread it is let go, which is no answer.
-        let _ = thread.spawn(move || desk.serve_helper(stream));
+        // Without a thread the connection closes, which counts as no answer.
+        let _ = thread.spawn(move || broker.serve_helper(stream));
     }
 }
 
-/// An attempt to connect to a host: what ssh asks meanwhile comes to the desk.
-/// Clones are the same one.
+/// An attempt to connect to a host, whose questions go to the broker. Clones refer to the same
+/// attempt.
 #[derive(Clone)]
 pub struct ConnectAttempt(Arc<AttemptHandle>);
 
@@ -475,25 +482,25 @@ struct AttemptHandle {
     id: u64,
     started: Instant,
     wake_fd: Arc<OwnedFd>,
-    /// Whether anything was asked, once that has been judged.
+    /// Whether a question was asked; set with the result.
     was_asked: AtomicBool,
 }
 
 impl Drop for AttemptHandle {
     fn drop(&mut self) {
-        end(&self.shared, self.id);
+        end_attempt(&self.shared, self.id);
     }
 }
 
-/// Ends a call: its questions go.
-fn end(shared: &BrokerShared, id: u64) {
+/// Ends an attempt and withdraws its questions.
+fn end_attempt(shared: &BrokerShared, id: u64) {
     let mut state = shared.lock_state();
-    let Some(place) = state.attempts.iter().position(|call| call.id == id) else {
+    let Some(place) = state.attempts.iter().position(|attempt| attempt.id == id) else {
         return;
     };
-    let call = state.attempts.swap_remove(place);
-    for asked in &call.questions {
-        // To the messenger that is no answer.
+    let attempt = state.attempts.swap_remove(place);
+    for asked in &attempt.questions {
+        // The helper takes the end of the stream as no answer.
         let _ = asked.stream.shutdown(Shutdown::Both);
         let _ = shared.events.send(PromptEvent::Withdrawn(asked.id));
     }
@@ -503,97 +510,110 @@ fn end(shared: &BrokerShared, id: u64) {
 impl ConnectAttempt {
     fn with_open_attempt<T>(&self, act: impl FnOnce(&mut OpenAttempt) -> T) -> Option<T> {
         let mut state = self.0.shared.lock_state();
-        let call = state
+        let attempt = state
             .attempts
             .iter_mut()
-            .find(|call| call.id == self.0.id)?;
-        Some(act(call))
+            .find(|attempt| attempt.id == self.0.id)?;
+        Some(act(attempt))
     }
 
-    /// Makes an ssh ask here.
+    /// Makes an ssh command prompt through this broker.
     pub(super) fn configure_command(&self, command: &mut Command) {
         let state = self.0.shared.lock_state();
-        let call = state.attempts.iter().find(|call| call.id == self.0.id);
-        if let (Some(call), Some(listening)) = (call, &state.prompt_socket) {
+        let attempt = state
+            .attempts
+            .iter()
+            .find(|attempt| attempt.id == self.0.id);
+        if let (Some(attempt), Some(listening)) = (attempt, &state.prompt_socket) {
             command.env("SSH_ASKPASS", &self.0.shared.program);
             command.env("SSH_ASKPASS_REQUIRE", "force");
             command.env(SOCKET_VARIABLE, &listening.path);
-            command.env(helper::TOKEN_VARIABLE, &call.token);
+            command.env(helper::TOKEN_VARIABLE, &attempt.token);
         }
     }
 
-    /// Why whoever wants the host need not wait: it has a question.
+    /// Returns the error for callers that would otherwise wait for the answer to a question.
     pub(super) fn pending_question_error(&self) -> Option<TransportError> {
-        self.with_open_attempt(|call| {
-            let noun = call.questions.first()?.noun;
-            let message = format!("{} wants {noun}: it waits for your answer", call.host.name);
+        self.with_open_attempt(|attempt| {
+            let noun = attempt.questions.first()?.noun;
+            let message = format!(
+                "{} wants {noun}: it waits for your answer",
+                attempt.host.name
+            );
             Some(unreachable_error(&message))
         })?
     }
 
-    /// What the host wants from the operator right now.
+    /// Returns the short name of the pending question.
     pub(super) fn pending_prompt(&self) -> Option<&'static str> {
-        self.with_open_attempt(|call| Some(call.questions.first()?.noun))?
+        self.with_open_attempt(|attempt| Some(attempt.questions.first()?.noun))?
     }
 
-    /// Whether ssh has nothing to ask any more. Until then it must not be left
-    /// alone: it would go on without an answer.
+    /// Returns whether ssh has no more questions. Until then it must not be left alone: it would go
+    /// on without an answer.
     pub(super) fn has_finished_asking(&self) -> bool {
-        self.with_open_attempt(|call| call.has_finished_asking())
+        self.with_open_attempt(|attempt| attempt.has_finished_asking())
             .unwrap_or(true)
     }
 
-    /// Gives the call up: nobody wants the host any more.
+    /// Abandons the attempt: no caller needs the host any more.
     pub(super) fn abandon(&self) {
-        self.with_open_attempt(|call| call.request_end(AttemptEndReason::Abandoned));
+        self.with_open_attempt(|attempt| attempt.request_end(AttemptEndReason::Abandoned));
     }
 
-    /// Ends the call, once ssh has ended: its questions go.
+    /// Ends the attempt after ssh has exited, and withdraws its questions.
     pub(super) fn end(&self) {
-        end(&self.0.shared, self.0.id);
+        end_attempt(&self.0.shared, self.0.id);
     }
 
-    /// What came of connecting, in view of what was asked. Where that was in vain,
-    /// the host is barred.
+    /// Returns the result of the attempt, with the unanswered question as its reason where there is
+    /// one. A host that asked and failed is blocked.
     pub(super) fn explain_outcome<T>(
         &self,
         outcome: Result<T, TransportError>,
     ) -> Result<T, TransportError> {
         let mut state = self.0.shared.lock_state();
-        let Some(call) = state.attempts.iter_mut().find(|call| call.id == self.0.id) else {
+        let Some(attempt) = state
+            .attempts
+            .iter_mut()
+            .find(|attempt| attempt.id == self.0.id)
+        else {
             return outcome;
         };
-        call.is_connected = outcome.is_ok();
-        let asked = call.asked_count > 0 && call.end_reason != Some(AttemptEndReason::Abandoned);
+        attempt.is_connected = outcome.is_ok();
+        let asked =
+            attempt.asked_count > 0 && attempt.end_reason != Some(AttemptEndReason::Abandoned);
         self.0.was_asked.store(asked, Ordering::Relaxed);
         let why = match outcome {
             Err(why) if asked => why,
             came => return came,
         };
-        let name = &call.host.name;
-        let open = call.questions.first().map(|asked| asked.noun);
-        let why = match (call.end_reason, open) {
+        let name = &attempt.host.name;
+        let open = attempt.questions.first().map(|asked| asked.noun);
+        let why = match (attempt.end_reason, open) {
             (Some(AttemptEndReason::Refused(noun)), _) | (_, Some(noun)) => unreachable_error(
                 &format!("{name} cannot be reached: it wants {noun} and got no answer"),
             )
-            .with_hint("read it again to be asked again"),
-            (None, None) if call.is_last_answer_late && why.cause == FailureCause::Unreachable => {
+            .with_hint("read the agent again to get the question again"),
+            (None, None)
+                if attempt.is_last_answer_late && why.cause == FailureCause::Unreachable =>
+            {
                 let _ = self
                     .0
                     .shared
                     .events
-                    .send(PromptEvent::AnswerTooLate(call.host.authority()));
+                    .send(PromptEvent::AnswerTooLate(attempt.host.authority()));
                 return Err(why);
             }
-            // Whatever was wrong, to try again would be to ask again.
-            _ => why.with_hint("read it again to try again"),
+            // Whatever the cause, another attempt would ask again.
+            _ => why.with_hint("read the agent again to retry"),
         };
-        let host = call.host.clone();
+        let host = attempt.host.clone();
         state.blocked_hosts.insert(host, why.clone());
         Err(why)
     }
 
-    /// Tells the desk that what came of it can be seen.
+    /// Reports the result of an attempt that asked a question.
     pub(super) fn report_finished(&self, host: &SshHost) {
         if self.0.was_asked.load(Ordering::Relaxed) {
             let _ = self
@@ -605,16 +625,16 @@ impl ConnectAttempt {
     }
 }
 
-/// For waiting: while a question is open, that takes its own time, and after it
-/// ssh has all of its own again.
+/// The deadline of the session start: a pending question has its own time limit, and after its
+/// answer ssh has its full time again.
 impl Deadline for ConnectAttempt {
     fn instant(&self) -> Instant {
-        let at = self.with_open_attempt(|call| {
-            let first = call.questions.iter().map(|asked| asked.asked_at).min();
-            match (call.end_reason, first) {
+        let at = self.with_open_attempt(|attempt| {
+            let first = attempt.questions.iter().map(|asked| asked.asked_at).min();
+            match (attempt.end_reason, first) {
                 (Some(_), _) => self.0.started,
                 (None, Some(since)) => since + ANSWER_TIMEOUT,
-                (None, None) => call.timeout_start + call.timeout,
+                (None, None) => attempt.timeout_start + attempt.timeout,
             }
         });
         at.unwrap_or(self.0.started)

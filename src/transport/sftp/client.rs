@@ -98,14 +98,14 @@ impl SftpClient {
     }
 
     fn check_session(&self, answers: Vec<ReplyResult>) -> Result<Vec<ReplyResult>, TransportError> {
-        let broken = answers.iter().find_map(|answer| match answer {
-            Err(RequestError::SessionEnded(broken)) => {
-                Some(explain_session_error(&self.host, broken))
+        let session_error = answers.iter().find_map(|answer| match answer {
+            Err(RequestError::SessionEnded(session_error)) => {
+                Some(explain_session_error(&self.host, session_error))
             }
             _ => None,
         });
-        if let Some(broken) = broken {
-            return Err(broken);
+        if let Some(session_error) = session_error {
+            return Err(session_error);
         }
         match answers.first() {
             Some(Err(unsent @ RequestError::NotSent(_))) => {

@@ -93,10 +93,14 @@ enum ConnectPhase {
 
 impl SftpTransport {
     /// Creates the transport without connecting.
-    pub fn new(host: SshHost, dial: Arc<dyn Connector>, clock: Arc<dyn Clock>) -> SftpTransport {
+    pub fn new(
+        host: SshHost,
+        connector: Arc<dyn Connector>,
+        clock: Arc<dyn Clock>,
+    ) -> SftpTransport {
         SftpTransport(Arc::new(HostConnection {
             host,
-            connector: dial,
+            connector,
             clock,
             state: Mutex::default(),
             state_changed: Condvar::new(),
@@ -127,17 +131,17 @@ impl SftpTransport {
 
     /// Kills the process.
     pub(super) fn kill_process(&self) {
-        let leash = self.0.lock_current_state().child_guard.take();
-        if let Some(leash) = leash {
-            leash.kill();
+        let child_guard = self.0.lock_current_state().child_guard.take();
+        if let Some(child_guard) = child_guard {
+            child_guard.kill();
         }
     }
 }
 
 impl Drop for SftpTransport {
     fn drop(&mut self) {
-        if let ConnectPhase::Connecting(Some(call)) = &self.0.lock_current_state().phase {
-            call.abandon();
+        if let ConnectPhase::Connecting(Some(attempt)) = &self.0.lock_current_state().phase {
+            attempt.abandon();
         }
     }
 }
@@ -147,9 +151,9 @@ impl HostConnection {
     fn lock_current_state(&self) -> MutexGuard<'_, HostState> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let ConnectPhase::Connected(connection) = &state.phase
-            && let Some(broken) = connection.session.end_error()
+            && let Some(session_error) = connection.session.end_error()
         {
-            let why = explain_session_error(&self.host, &broken);
+            let why = explain_session_error(&self.host, &session_error);
             // Dropping it takes until its process has exited, so it is not dropped under this lock.
             state.ended_client = Some(Arc::clone(connection));
             state.phase = ConnectPhase::Idle;
@@ -198,8 +202,8 @@ impl HostConnection {
                 {
                     return Err(why.clone());
                 }
-                (ConnectPhase::Connecting(call), _) => {
-                    state = self.wait_while_connecting(call.clone(), state)?
+                (ConnectPhase::Connecting(attempt), _) => {
+                    state = self.wait_while_connecting(attempt.clone(), state)?
                 }
                 (ConnectPhase::Paused { .. } | ConnectPhase::Idle, _) => break,
             }
@@ -209,21 +213,22 @@ impl HostConnection {
         drop(state);
         drop(lost);
         tracing::debug!(host = self.host.authority(), "connect");
-        let dialed = self.connector.connect(&self.host);
-        let child = dialed.as_ref().ok().and_then(|it| it.child.as_ref());
-        let Some(call) = child.and_then(SshChild::attempt).cloned() else {
+        let stream = self.connector.connect(&self.host);
+        let child = stream.as_ref().ok().and_then(|it| it.child.as_ref());
+        let Some(attempt) = child.and_then(SshChild::attempt).cloned() else {
             let until = SystemClock.instant() + self.reply_timeout();
             return self
-                .finish_connecting(dialed.and_then(|dialed| self.start_client(dialed, until)));
+                .finish_connecting(stream.and_then(|stream| self.start_client(stream, until)));
         };
         // The host may ask a question, and no caller here may wait for the answer.
-        self.lock_current_state().phase = ConnectPhase::Connecting(Some(call.clone()));
+        self.lock_current_state().phase = ConnectPhase::Connecting(Some(attempt.clone()));
         self.state_changed.notify_all();
-        let line = Arc::clone(self);
+        let host_connection = Arc::clone(self);
         let thread = thread::Builder::new().name("ssh".into()).spawn(move || {
-            let connected = dialed.and_then(|dialed| line.start_client(dialed, call.clone()));
-            let _ = line.finish_connecting(connected);
-            call.report_finished(&line.host);
+            let connected =
+                stream.and_then(|stream| host_connection.start_client(stream, attempt.clone()));
+            let _ = host_connection.finish_connecting(connected);
+            attempt.report_finished(&host_connection.host);
         });
         match thread {
             Ok(_) => self.wait_for_outcome(),
@@ -241,8 +246,8 @@ impl HostConnection {
         loop {
             state = match (&state.phase, &state.error) {
                 (ConnectPhase::Connected(connection), _) => return Ok(Arc::clone(connection)),
-                (ConnectPhase::Connecting(call), _) => {
-                    self.wait_while_connecting(call.clone(), state)?
+                (ConnectPhase::Connecting(attempt), _) => {
+                    self.wait_while_connecting(attempt.clone(), state)?
                 }
                 (ConnectPhase::Paused { .. } | ConnectPhase::Idle, Some(why)) => {
                     return Err(why.clone());
@@ -257,10 +262,10 @@ impl HostConnection {
     /// Waits a moment while an attempt is running; fails if it waits for the answer to a question.
     fn wait_while_connecting<'l>(
         &'l self,
-        call: Option<ConnectAttempt>,
+        attempt: Option<ConnectAttempt>,
         state: MutexGuard<'l, HostState>,
     ) -> Result<MutexGuard<'l, HostState>, TransportError> {
-        if let Some(why) = call
+        if let Some(why) = attempt
             .as_ref()
             .and_then(ConnectAttempt::pending_question_error)
         {
@@ -361,10 +366,10 @@ impl HostConnection {
 
     fn start_client(
         &self,
-        dialed: SftpStream,
+        stream: SftpStream,
         until: impl Deadline + 'static,
     ) -> Result<SftpClient, TransportError> {
-        let SftpStream { pipes: link, child } = dialed;
+        let SftpStream { pipes: link, child } = stream;
         {
             let mut state = self.lock_current_state();
             state.child_guard = child.as_ref().map(SshChild::guard);
@@ -376,9 +381,9 @@ impl HostConnection {
         // The limit for connecting also applies to each reply, by the system clock, which the
         // session waits by whatever clock this connection has.
         let session = Session::start_with_timeout(link, until, self.reply_timeout())
-            .map_err(|broken| explain_session_error(&self.host, &broken));
+            .map_err(|session_error| explain_session_error(&self.host, &session_error));
         let session = match child.as_ref().and_then(SshChild::attempt) {
-            Some(call) => call.explain_outcome(session)?,
+            Some(attempt) => attempt.explain_outcome(session)?,
             None => session?,
         };
         let mut connection = SftpClient {
@@ -454,7 +459,7 @@ impl Transport for SftpTransport {
 
     fn connection_status(&self) -> Option<ConnectionStatus> {
         let state = self.0.lock_current_state();
-        let mut contact = ConnectionStatus {
+        let mut status = ConnectionStatus {
             reachability: state.reachability,
             is_connecting: matches!(state.phase, ConnectPhase::Connecting(_)),
             since: state.reachability_since,
@@ -464,26 +469,26 @@ impl Transport for SftpTransport {
         };
         match &state.phase {
             ConnectPhase::Connected(connection) => {
-                contact.latency = connection.session.latency();
-                contact.server_features = server_features(&connection.extensions);
-                contact.server_limits = server_limits(connection.limits.as_ref());
+                status.latency = connection.session.latency();
+                status.server_features = server_features(&connection.extensions);
+                status.server_limits = server_limits(connection.limits.as_ref());
             }
             ConnectPhase::Paused { .. } if self.0.connector.is_blocked(&self.0.host) => {
-                contact.is_blocked = true
+                status.is_blocked = true
             }
             ConnectPhase::Paused {
                 until,
                 next_attempt: next,
             } => {
-                contact.next_attempt_instant = Some(*until);
-                contact.next_attempt = Some(*next);
+                status.next_attempt_instant = Some(*until);
+                status.next_attempt = Some(*next);
             }
-            ConnectPhase::Connecting(call) => {
-                contact.pending_prompt = call.as_ref().and_then(ConnectAttempt::pending_prompt)
+            ConnectPhase::Connecting(attempt) => {
+                status.pending_prompt = attempt.as_ref().and_then(ConnectAttempt::pending_prompt)
             }
             ConnectPhase::Idle => {}
         }
-        Some(contact)
+        Some(status)
     }
 
     fn absolute_path(&self, memory: &Path) -> Option<PathBuf> {

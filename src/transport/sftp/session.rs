@@ -1,28 +1,27 @@
-//! One SFTP session with a host, shared by everybody who asks that host for
-//! something.
+//! One SFTP session with a host, shared by all callers of that host.
 //!
-//! A thread owns the pipes. Callers hand it batches of requests and wait for the
-//! replies. It writes whatever is queued in one write, so that looking at a
-//! hundred memories costs one round trip, and always reads while it writes: a
-//! server that cannot get rid of its replies takes no more requests.
+//! A thread owns the pipes. Callers queue batches of requests and wait for the replies. The thread
+//! writes everything that is queued in one write, so that a stat of a hundred memories costs one
+//! round trip, and always reads while it writes: a server that cannot send its replies accepts no
+//! further requests.
 //!
-//! All bounds are on this side, whatever the other one does:
+//! All bounds are enforced on this side, whatever the other side does:
 //!
 //! | what | bound |
 //! |---|---|
 //! | requests that wait to be written | 1 MiB; then [`Session::send_batch`] blocks |
 //! | requests without a reply | 1,024 |
 //! | bytes that these carry or ask for | 2 MiB |
-//! | a reply | 257 KiB, see [`LONGEST_FRAME`](super::wire::MAX_FRAME_BYTES) |
-//! | what is kept of the error output | 8 KiB before VERSION, 8 KiB after it |
+//! | a reply | 257 KiB, see [`MAX_FRAME_BYTES`](super::wire::MAX_FRAME_BYTES) |
+//! | error output that is kept | 8 KiB before VERSION, 8 KiB after it |
 //! | time from one reply to the next | `remote_timeout`; 15 s, see [`REPLY_TIMEOUT`] |
-//! | time from a request to its reply | four times that, and what is under way at 4 KiB/s |
+//! | time from a request to its reply | four times that, plus the requests in flight at 4 KiB/s |
 //!
-//! Servers do one thing after the other. So one that owes a reply for too long
-//! owes all the others as well, and the session is over, as it is when bytes come
-//! that are no reply to anything: everybody who waits gets the same [`SessionError`].
+//! Servers execute one request after the other. So when one reply is overdue, all others are, too,
+//! and the session ends, as it does after bytes that are not a reply to any request: every caller
+//! that waits gets the same [`SessionError`].
 //!
-//! Time is the machine's here: it ends a wait in poll(2), which knows no other.
+//! Time is the system's here: it ends a wait in poll(2), which supports no other clock.
 
 mod pipe_owner;
 mod stderr_excerpt;
@@ -40,43 +39,43 @@ use self::pipe_owner::PipeOwner;
 use super::wire::{ExpectedReply, MalformedPacket, Reply, Request, ServerExtensions, ServerLimits};
 use crate::clock::{Clock, SystemClock};
 
-/// How long a host may take for a reply.
+/// Default time limit of a reply.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Bytes that may wait to be written.
+/// Limit of the bytes that wait to be written.
 const MAX_QUEUED_BYTES: usize = 1024 * 1024;
 
-/// Bytes that requests without a reply may carry or ask for.
+/// Limit of the bytes that requests without a reply carry or ask for.
 const MAX_EXPECTED_BYTES: usize = 2 * 1024 * 1024;
 
-/// Requests that may be without a reply.
+/// Limit of the requests without a reply.
 const MAX_REQUESTS_IN_FLIGHT: usize = 1024;
 
-/// ssh and OpenSSH's server read so much at once: what is not longer, and has
-/// nothing before it, they read in one piece.
+/// Read size of ssh and OpenSSH's server: they read a burst of at most this size in one piece, if
+/// no bytes precede it.
 const WRITE_BURST_BYTES: usize = 16 * 1024;
 
-/// What one reply to a READDIR is taken to be.
+/// Assumed size of a reply to a READDIR.
 const READDIR_REPLY_BYTES: usize = 256 * 1024;
 
-/// The ways to the other side: the pipes of a child, or both ends of a socket.
-/// They are made non-blocking, which others who share them would notice.
+/// The file descriptors to the other side: the pipes of a child, or both ends of a socket. The
+/// session makes them non-blocking, also for other processes that share them.
 #[derive(Debug)]
 pub struct SessionPipes {
-    /// What we write to.
+    /// Written by the session.
     pub input: OwnedFd,
-    /// What we read from.
+    /// Read by the session.
     pub output: OwnedFd,
-    /// What it says besides.
+    /// Error output.
     pub stderr: Option<OwnedFd>,
 }
 
-/// Until when VERSION must have come.
+/// The deadline for VERSION.
 pub trait Deadline: Send {
-    /// The moment, as it stands now; it may move.
+    /// Returns the current deadline; it may move.
     fn instant(&self) -> Instant;
 
-    /// What becomes readable when it has moved nearer.
+    /// Returns the file descriptor that becomes readable when the deadline has moved closer.
     fn change_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }
@@ -88,48 +87,46 @@ impl Deadline for Instant {
     }
 }
 
-/// Why a session ended.
+/// The reason why a session ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// The other side closed it.
     EndOfFile,
-    /// Bytes came that are not SFTP, or not from a server that is in its senses;
-    /// what was wrong with them, in our words.
+    /// The bytes received are not SFTP, or violate it; described in our words.
     ProtocolViolation(String),
-    /// A reply did not come for so long.
+    /// No reply for this time.
     ReplyTimeout(Duration),
     /// Reading or writing failed; the cause.
     Io(String),
-    /// By [`Session::close`], or because nobody has the session any more.
+    /// Closed by [`Session::close`], or because the last clone was dropped.
     Closed,
 }
 
-/// A session that ended: what everybody who waits for a reply gets. Which of the
-/// requests without a reply were carried out is not known.
+/// The error that every caller of an ended session gets. Which of the requests without a reply were
+/// executed is unknown.
 #[derive(Clone, Debug)]
 pub struct SessionError {
-    /// Why it ended.
+    /// The reason.
     pub reason: CloseReason,
-    /// Whether the server had said VERSION. Before that ssh was still connecting,
-    /// or failed to.
+    /// Whether the server had sent VERSION. Before that, ssh was still connecting, or failed to.
     pub has_greeted: bool,
-    /// What came on [`SessionPipes::stderr`].
+    /// The text received on [`SessionPipes::stderr`].
     pub stderr: Arc<StderrTail>,
 }
 
-/// Foreign text from the error output: ssh's own words, and later also what the
-/// host says. Of each half the first and the last 4 KiB are kept; where something
-/// was left out, both have whole lines only, and a line between them says so.
+/// Foreign text from the error output: ssh's own messages, and later also those of the host. Of
+/// each half, the first and the last 4 KiB are kept; where text was left out, both have whole lines
+/// only, and a line between them says so.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StderrTail {
-    /// Before VERSION. A host that has not authenticated itself yet has no part in
-    /// it unless ssh passes its words on.
+    /// Text before VERSION. A host that has not authenticated itself yet contributes only what ssh
+    /// passes on.
     pub before_version: Vec<u8>,
-    /// With VERSION and after it.
+    /// Text received with VERSION and after it.
     pub after_version: Vec<u8>,
 }
 
-/// What was wrong; none of the words are foreign.
+/// Describes the error without foreign text.
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.reason, self.has_greeted) {
@@ -138,17 +135,17 @@ impl fmt::Display for SessionError {
                 f.write_str("the connection ended before SFTP began")
             }
             (CloseReason::ProtocolViolation(what), true) => {
-                write!(f, "the host does not keep to SFTP: {what}")
+                write!(f, "the host violates the SFTP protocol: {what}")
             }
-            // The text of a login shell is the usual cause.
+            // The output of a login shell is the usual cause.
             (CloseReason::ProtocolViolation(what), false) => write!(
                 f,
-                "what the host says first is not SFTP ({what}); \
-                 perhaps its login shell prints something"
+                "the first output of the host is not SFTP ({what}); \
+                 its login shell may print something"
             ),
             (CloseReason::ReplyTimeout(time), _) => {
                 let seconds = (time.as_secs_f64() * 10.0).round() / 10.0;
-                write!(f, "no answer for {seconds} s")
+                write!(f, "no reply for {seconds} s")
             }
             (CloseReason::Io(cause), _) => f.write_str(cause),
             (CloseReason::Closed, _) => f.write_str("the session was closed"),
@@ -158,14 +155,14 @@ impl fmt::Display for SessionError {
 
 impl std::error::Error for SessionError {}
 
-/// Why a request has no reply.
+/// The reason why a request has no reply.
 #[derive(Clone, Debug)]
 pub enum RequestError {
-    /// The session ended. It is not known whether the request was carried out.
+    /// The session ended; whether the request was executed is unknown.
     SessionEnded(SessionError),
-    /// This reply alone cannot be understood; in our words.
+    /// This reply alone is malformed; described in our words.
     Malformed(String),
-    /// A request of the batch cannot be sent, and none of it was; in our words.
+    /// A request of the batch cannot be sent, so none was; described in our words.
     NotSent(String),
 }
 
@@ -174,7 +171,7 @@ impl fmt::Display for RequestError {
         match self {
             RequestError::SessionEnded(broken) => fmt::Display::fmt(broken, f),
             RequestError::Malformed(what) => f.write_str(what),
-            RequestError::NotSent(why) => write!(f, "this cannot be asked: {why}"),
+            RequestError::NotSent(why) => write!(f, "cannot send the request: {why}"),
         }
     }
 }
@@ -187,16 +184,16 @@ impl From<MalformedPacket> for RequestError {
     }
 }
 
-/// A session. Clones are the same one; it is closed when the last one goes.
+/// A session. Clones refer to the same session; it closes when the last one is dropped.
 #[derive(Clone)]
 pub struct Session(Arc<SessionHandle>);
 
-/// What all clones of a session hold.
+/// The state that all clones of a session hold.
 struct SessionHandle {
     shared: Arc<SessionShared>,
     thread: Option<JoinHandle<()>>,
     extensions: ServerExtensions,
-    /// The request as long as nobody wanted its answer, and the answer.
+    /// The pending request until the first caller needs its reply; then the reply.
     limits: Mutex<(Option<PendingReplies>, Option<ServerLimits>)>,
 }
 
@@ -204,8 +201,8 @@ impl Drop for SessionHandle {
     fn drop(&mut self) {
         self.shared.close();
         if let Some(thread) = self.thread.take() {
-            // It never waits for anything but what `close` ends. If it panicked,
-            // everybody was told that the session is over.
+            // It waits only for events that `close` ends. If it panicked, its drop has informed all
+            // callers.
             let _ = thread.join();
         }
     }
@@ -218,10 +215,10 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// Begins a session: says INIT and returns with VERSION.
+    /// Starts a session: sends INIT and waits for VERSION.
     ///
     /// # Errors
-    /// Why there is none, by `deadline` at the latest.
+    /// The reason why there is no session, by `deadline` at the latest.
     pub fn start(
         link: SessionPipes,
         deadline: impl Deadline + 'static,
@@ -229,10 +226,7 @@ impl Session {
         Session::start_with_timeout(link, deadline, REPLY_TIMEOUT)
     }
 
-    /// The same, with another time that a reply may take.
-    ///
-    /// # Errors
-    /// Likewise.
+    /// Starts a session with another time limit of a reply; errors as [`Session::start`].
     pub fn start_with_timeout(
         link: SessionPipes,
         deadline: impl Deadline + 'static,
@@ -271,13 +265,13 @@ impl Session {
         Ok(session)
     }
 
-    /// What the server announced.
+    /// Returns the extensions that the server announced.
     pub fn extensions(&self) -> ServerExtensions {
         self.0.extensions
     }
 
-    /// What the server takes, if it says that. They were asked for at the start;
-    /// who comes before the answer waits for it.
+    /// Returns the server's limits, if it reports them. They were requested at the start; an early
+    /// caller waits for the reply.
     pub fn limits(&self) -> Option<ServerLimits> {
         let mut limits = lock(&self.0.limits);
         if let Some(asked) = limits.0.take() {
@@ -289,52 +283,48 @@ impl Session {
         limits.1
     }
 
-    /// Asks for all of these, in this order. They leave in one write, together
-    /// with whatever else is queued then, unless there are more of them than may
-    /// be without a reply; the rest then follows as replies come.
-    ///
-    /// Blocks as long as too much is queued. A request that is refused by
-    /// [`Request::validate`] keeps the whole batch from being sent.
+    /// Sends these requests in this order. They leave in one write, together with all other queued
+    /// requests, unless they exceed the limit of requests without a reply; the rest then follows as
+    /// replies arrive. Blocks while too many bytes are queued. A request that [`Request::validate`]
+    /// refuses keeps the whole batch from being sent.
     pub fn send_batch(&self, batch: Vec<Request>) -> PendingReplies {
         self.0.shared.send(&batch, None)
     }
 
-    /// Asks for the first ones in a write that has nothing before them but other
-    /// such batches, and when nothing is under way, so that a server of OpenSSH
-    /// reads them in one piece and has room for its replies: nothing but its own
-    /// work comes between two of them. For the two requests of which the first
-    /// takes a memory away and the second puts another in its place. What is to be
-    /// known right afterwards is asked behind all of them, without waiting.
+    /// Sends the requests in `first` in a write that only other isolated batches precede, and when
+    /// no request is in flight, so that a server of OpenSSH reads them in one piece and has room
+    /// for its replies: it executes nothing else between two of them. Made for the two requests of
+    /// which the first moves a memory aside and the second puts another in its place. The requests
+    /// in `behind` follow all of them without waiting.
     ///
-    /// Up to 16 KiB of batches that wait at the same time share a write, and each
-    /// write waits for all replies to the one before. What was asked for earlier
-    /// goes first, what is asked for later does not get ahead. A batch that is
-    /// longer than that goes alone, in one write.
+    /// Up to 16 KiB of isolated batches that wait at the same time share a write, and each write
+    /// waits for all replies to the one before. Requests queued earlier go first, later ones do not
+    /// overtake. A longer batch goes alone, in one write.
     pub fn send_isolated(&self, mut first: Vec<Request>, behind: Vec<Request>) -> PendingReplies {
         let together = first.len();
         first.extend(behind);
         self.0.shared.send(&first, Some(together))
     }
 
-    /// How long the last reply took.
+    /// Returns the duration of the last round trip.
     pub fn latency(&self) -> Option<Duration> {
         lock(&self.0.shared.state).latency
     }
 
-    /// Why the session is over, if it is.
+    /// Returns why the session has ended, if it has.
     pub fn end_error(&self) -> Option<SessionError> {
         lock(&self.0.shared.state).end_error.clone()
     }
 
-    /// Ends the session for everybody. The other side sees the end of its input
-    /// first. What is still queued is not sent.
+    /// Closes the session for all callers. The other side sees the end of its input first. Queued
+    /// requests are not sent.
     pub fn close(&self) {
         self.0.shared.close();
     }
 }
 
-/// Replies to come. To drop it is to abandon them: what was asked is done all the
-/// same, and handles that come are given back.
+/// Replies that are expected. Dropping this abandons them: the requests are executed all the same,
+/// and handles in the replies are closed.
 #[must_use = "to drop it is to abandon the replies"]
 pub struct PendingReplies {
     collector: Arc<ReplyCollector>,
@@ -348,8 +338,8 @@ impl fmt::Debug for PendingReplies {
 }
 
 impl PendingReplies {
-    /// Waits for the replies, one for each request and in their order. That takes
-    /// bounded time: the session ends when a reply is owed for too long.
+    /// Waits for the replies, one for each request, in order. The time is bounded: the session ends
+    /// when a reply is overdue.
     pub fn wait(self) -> Vec<Result<Reply, RequestError>> {
         let mut answers = lock(&self.collector.collected);
         while answers.missing_replies > 0 {
@@ -377,7 +367,7 @@ impl Drop for PendingReplies {
     }
 }
 
-/// Where the replies to one batch gather.
+/// Collects the replies to one batch.
 struct ReplyCollector {
     collected: Mutex<CollectedReplies>,
     all_received: Condvar,
@@ -403,7 +393,7 @@ impl ReplyCollector {
         })
     }
 
-    /// Takes a reply. The answer is a handle that nobody is there for.
+    /// Adds a reply. Returns a handle that no caller claims.
     fn add_reply(&self, index: usize, answer: Result<Reply, RequestError>) -> Option<Vec<u8>> {
         let mut answers = lock(&self.collected);
         answers.missing_replies = answers.missing_replies.saturating_sub(1);
@@ -423,12 +413,12 @@ impl ReplyCollector {
     }
 }
 
-/// What callers and the owner of the pipes share.
+/// The state shared by callers and the pipe thread.
 struct SessionShared {
     state: Mutex<SessionState>,
-    /// The server spoke, there is more room, or it is over.
+    /// Signalled on VERSION, on new room in the queue, and at the end.
     state_changed: Condvar,
-    /// Ends the owner's wait.
+    /// Ends the wait of the pipe thread.
     wake_fd: OwnedFd,
     reply_timeout: Duration,
 }
@@ -437,29 +427,29 @@ struct SessionShared {
 struct SessionState {
     /// Batches in the order of their turns.
     batch_queue: VecDeque<QueuedBatch>,
-    /// Those that are to leave by themselves, likewise.
+    /// Isolated batches in the order of their turns.
     isolated_queue: VecDeque<QueuedBatch>,
-    /// Bytes that were not written yet.
+    /// Bytes that are not yet written.
     queued_bytes: usize,
-    /// Who waits for room, in order.
+    /// Turns of the callers that wait for room, in order.
     waiting_turns: VecDeque<u64>,
-    /// A turn, or a place among those who wait.
+    /// The next turn of a batch or of a waiting caller.
     next_turn: u64,
-    /// What has no reply yet, whether it was written or not.
+    /// Requests without a reply, written or not.
     slots: HashMap<u32, RequestSlot>,
     last_id: u32,
     extensions: Option<ServerExtensions>,
     latency: Option<Duration>,
     is_closing: bool,
-    /// Somebody waited too long for room.
+    /// Whether a caller waited too long for room.
     is_stuck: bool,
     end_error: Option<SessionError>,
 }
 
-/// Requests that were asked for together, or what is left of them.
+/// The unwritten requests of a batch.
 struct QueuedBatch {
     turn: u64,
-    /// How many of them nothing may come between.
+    /// Number of requests that no other request may separate.
     isolated_count: usize,
     bytes: Vec<u8>,
     requests: VecDeque<BatchRequest>,
@@ -468,11 +458,11 @@ struct QueuedBatch {
 /// One request of a batch.
 struct BatchRequest {
     id: u32,
-    /// Where its bytes begin and end.
+    /// Start and end of its bytes.
     byte_range: (usize, usize),
     traffic_bytes: usize,
     expected_reply: ExpectedReply,
-    /// Its number in the batch as it was asked.
+    /// Its index in the original batch.
     index: usize,
 }
 
@@ -482,11 +472,11 @@ struct RequestSlot {
     index: usize,
     expected_reply: ExpectedReply,
     traffic_bytes: usize,
-    /// When the last of its bytes was; there can be no reply before.
+    /// The time at which its last byte was written; a reply cannot come earlier.
     written_at: Option<Instant>,
 }
 
-/// The bytes that a request carries or asks for.
+/// Returns the number of bytes that a request carries or asks for.
 fn traffic_bytes(request: &Request) -> usize {
     match request {
         Request::Read { length, .. } => *length as usize,
@@ -497,7 +487,7 @@ fn traffic_bytes(request: &Request) -> usize {
 }
 
 impl SessionState {
-    /// An id that nothing without a reply has.
+    /// Returns an id that no request without a reply has.
     fn allocate_id(&mut self) -> u32 {
         loop {
             self.last_id = self.last_id.wrapping_add(1);
@@ -512,11 +502,11 @@ impl SessionState {
         self.next_turn
     }
 
-    /// Queues a batch, whose ids are given now.
+    /// Queues a batch and assigns the ids of its requests.
     fn enqueue(&mut self, mut batch: QueuedBatch, ticket: &Arc<ReplyCollector>, is_isolated: bool) {
         for part in &mut batch.requests {
             part.id = self.allocate_id();
-            // Behind the length and the type.
+            // After the length and the type.
             let at = part.byte_range.0 + 5;
             batch.bytes[at..at + 4].copy_from_slice(&part.id.to_be_bytes());
             let slot = RequestSlot {
@@ -536,7 +526,7 @@ impl SessionState {
         }
     }
 
-    /// Whether the next that is to leave is one that leaves by itself.
+    /// Returns whether the next batch to leave is an isolated one.
     fn is_isolated_next(&self) -> bool {
         match (self.batch_queue.front(), self.isolated_queue.front()) {
             (Some(batch), Some(apart)) => apart.turn < batch.turn,
@@ -546,7 +536,7 @@ impl SessionState {
 }
 
 impl QueuedBatch {
-    /// Takes requests from the front, up to `most` bytes but at least one.
+    /// Takes requests from the front, up to `max_bytes` but at least one.
     fn take_front(requests: &mut &[Request], min_requests: usize, max_bytes: usize) -> QueuedBatch {
         let mut batch = QueuedBatch {
             turn: 0,
@@ -627,7 +617,7 @@ impl SessionShared {
         pending
     }
 
-    /// Queues a batch as soon as there is room, after those who came before.
+    /// Queues a batch as soon as there is room, after earlier callers.
     fn enqueue_when_room(
         &self,
         batch: QueuedBatch,
@@ -652,7 +642,7 @@ impl SessionShared {
                 state.is_stuck = true;
                 self.wake_owner();
             }
-            // Once stuck, the owner ends it.
+            // When stuck, the pipe thread ends the session.
             let left = if left.is_zero() {
                 self.reply_timeout
             } else {
@@ -672,8 +662,8 @@ impl SessionShared {
         Ok(())
     }
 
-    /// Gives back a handle that nobody waits for. It is small, and there is one
-    /// at most for each request that was let in, so it needs no room.
+    /// Closes a handle that no caller claims. The request is small, and there is at most one for
+    /// each admitted request, so it needs no room.
     fn close_unclaimed_handle(&self, handle: Vec<u8>) {
         let close = [Request::Close { handle }];
         let batch = QueuedBatch::take_front(&mut &close[..], 0, MAX_QUEUED_BYTES);
@@ -691,7 +681,7 @@ impl SessionShared {
     }
 
     fn wake_owner(&self) {
-        // It fails only when it is awake already.
+        // This fails only if the eventfd is signalled already.
         let _ = rustix::io::write(&self.wake_fd, &1_u64.to_ne_bytes());
     }
 }

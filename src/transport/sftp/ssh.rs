@@ -1,10 +1,8 @@
-//! The ssh child of a host: how it is started, and what its words mean.
+//! The ssh child of a host: its command line, its lifetime, and the meaning of its messages.
 //!
-//! It is the operator's own ssh, so that everything their setup knows works:
-//! `Match` and `Include`, jump hosts, agents, certificates, hardware keys,
-//! known_hosts with all its rules. The options below keep it from doing more than
-//! carry bytes, and from asking anybody who is not there: it asks only where there
-//! is a [`PromptBroker`].
+//! It is the operator's own ssh, so that their whole setup works: `Match` and `Include`, jump
+//! hosts, agents, certificates, hardware keys, known_hosts with all its rules. The options below
+//! restrict it to carrying bytes. It prompts only where there is a [`PromptBroker`].
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -26,14 +24,14 @@ use crate::error::{Error, ErrorKind};
 use crate::sys;
 use crate::transport::{ConnectionSetting, FailureCause, TransportError};
 
-/// How long `ssh -G` may take; a `Match exec` of the operator's may run anything.
+/// Time limit of `ssh -G`; a `Match exec` of the operator's may run anything.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most that is taken of what it prints.
+/// Limit of the output of `ssh -G` that is read.
 const MAX_SETTINGS_BYTES: u64 = 64 * 1024;
 
-/// The settings that say how a host is reached, in the order in which they are
-/// told; of the hundred that `ssh -G` prints.
+/// The settings that describe how a host is reached, in display order, of the hundred that `ssh -G`
+/// prints.
 const SHOWN_SETTINGS: &[&str] = &[
     "hostname",
     "user",
@@ -53,42 +51,42 @@ const SHOWN_SETTINGS: &[&str] = &[
     "compression",
 ];
 
-/// How long a child may take to end by itself, and again when asked to.
+/// Time for a child to exit by itself, and again after a signal.
 const CHILD_EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Opens a stream of bytes to the SFTP server of a host.
+/// Opens a byte stream to the SFTP server of a host.
 pub trait Connector: Send + Sync {
-    /// Begins to connect; what comes of it shows in the session.
+    /// Starts to connect; the session shows the result.
     ///
     /// # Errors
-    /// What keeps it from beginning.
+    /// The reason why it cannot start.
     fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError>;
 
-    /// What the setup for a host comes to.
+    /// Returns the effective ssh settings of a host.
     ///
     /// # Errors
-    /// Why that is not known.
+    /// The reason why they are unknown.
     fn connection_settings(&self, _: &SshHost) -> Result<Vec<ConnectionSetting>, TransportError> {
         Ok(Vec::new())
     }
 
-    /// Whether it does not even try until the operator wants it to: the host asked
-    /// for something in vain.
+    /// Returns whether it refuses to connect until the operator unblocks the host: an earlier
+    /// prompt went unanswered.
     fn is_blocked(&self, _: &SshHost) -> bool {
         false
     }
 }
 
-/// A stream to a server, and the process that carries it, if there is one.
+/// A stream to a server, and its process, if there is one.
 pub struct SftpStream {
     /// The stream.
     pub pipes: SessionPipes,
-    /// The process, ended when this is dropped.
+    /// The process, which ends when this is dropped.
     pub child: Option<SshChild>,
 }
 
-/// The process behind a session. Dropping it ends it: it sees the end of its
-/// input first, because the session is gone by then.
+/// The process behind a session. Dropping it ends the process: the session is gone by then, so the
+/// process sees the end of its input first.
 pub struct SshChild {
     child: Arc<Mutex<Child>>,
     clock: Arc<dyn Clock>,
@@ -96,7 +94,7 @@ pub struct SshChild {
 }
 
 impl SshChild {
-    /// Takes charge of a process.
+    /// Takes ownership of a process.
     pub fn new(child: Child, clock: Arc<dyn Clock>) -> SshChild {
         let child = Arc::new(Mutex::new(child));
         SshChild {
@@ -106,17 +104,17 @@ impl SshChild {
         }
     }
 
-    /// What its questions come to, if it may ask.
+    /// Returns the prompt state of this process, if it may prompt.
     pub(super) fn attempt(&self) -> Option<&ConnectAttempt> {
         self.attempt.as_ref()
     }
 
-    /// Ends the process for whoever cannot wait until this is dropped.
+    /// Returns a guard that can end the process before this is dropped.
     pub(super) fn guard(&self) -> ChildGuard {
         ChildGuard(Arc::clone(&self.child))
     }
 
-    /// Waits a moment for its end; whether it came.
+    /// Waits for the process to exit; returns whether it did within the limit.
     fn exits_within(&self, limit: Duration) -> bool {
         let end = self.clock.instant() + limit;
         while !self.guard().has_exited() {
@@ -131,12 +129,12 @@ impl SshChild {
 
 impl Drop for SshChild {
     fn drop(&mut self) {
-        // One that may still ask is ended at once, and what it has started as well: a
-        // jump host's ssh must not go on without an answer, either.
+        // A process that may still prompt is ended at once, with its own children: a jump host's
+        // ssh must not go on without an answer either.
         if self
             .attempt
             .as_ref()
-            .is_some_and(|call| !call.has_finished_asking())
+            .is_some_and(|attempt| !attempt.has_finished_asking())
         {
             self.guard().terminate();
         }
@@ -146,13 +144,13 @@ impl Drop for SshChild {
                 self.guard().kill();
             }
         }
-        if let Some(call) = &self.attempt {
-            call.end();
+        if let Some(attempt) = &self.attempt {
+            attempt.end();
         }
     }
 }
 
-/// A hold on the process of a [`SshChild`], wherever that is.
+/// A handle to the process of an [`SshChild`], for callers that do not own it.
 pub(super) struct ChildGuard(Arc<Mutex<Child>>);
 
 impl ChildGuard {
@@ -160,17 +158,16 @@ impl ChildGuard {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is gone, and not even a zombie.
+    /// Returns whether the process has exited and was reaped.
     pub(super) fn has_exited(&self) -> bool {
         !matches!(self.lock_child().try_wait(), Ok(None))
     }
 
-    /// Asks it to end at once, and with it what it has started itself: a jump
-    /// host's ssh, a proxy command. One that leads no group of its own is asked
-    /// alone.
+    /// Sends SIGTERM to the process and to the children in its group: a jump host's ssh, a proxy
+    /// command. A process that leads no group gets the signal alone.
     pub(super) fn terminate(&self) {
         let mut child = self.lock_child();
-        // Its number may be another's once it was waited for.
+        // After the process was reaped, its number may belong to another one.
         if !matches!(child.try_wait(), Ok(None)) {
             return;
         }
@@ -182,7 +179,7 @@ impl ChildGuard {
         }
     }
 
-    /// Ends it, and waits for that.
+    /// Kills the process and reaps it.
     pub(super) fn kill(&self) {
         let mut child = self.lock_child();
         let _ = child.kill();
@@ -190,17 +187,17 @@ impl ChildGuard {
     }
 }
 
-/// Dials by the operator's ssh.
+/// Connects with the operator's ssh.
 pub struct SshConnector {
     program: PathBuf,
     clock: Arc<dyn Clock>,
-    /// Goes before everything else, for instance `-F` and a file.
+    /// Arguments before all others, for instance `-F` and a file.
     arguments: Vec<OsString>,
     prompt_broker: Option<PromptBroker>,
 }
 
 impl SshConnector {
-    /// The ssh that `PATH` leads to. It never asks.
+    /// Creates a connector with the ssh in `PATH`. It never prompts.
     pub fn new(clock: Arc<dyn Clock>) -> SshConnector {
         SshConnector {
             program: "ssh".into(),
@@ -210,14 +207,14 @@ impl SshConnector {
         }
     }
 
-    /// It asks, and its questions come to a desk.
+    /// Lets ssh prompt through this broker.
     #[must_use]
-    pub fn with_prompts(mut self, desk: PromptBroker) -> SshConnector {
-        self.prompt_broker = Some(desk);
+    pub fn with_prompts(mut self, broker: PromptBroker) -> SshConnector {
+        self.prompt_broker = Some(broker);
         self
     }
 
-    /// Another program, or arguments that go before ours.
+    /// Replaces the program, and sets arguments that go before ours.
     #[must_use]
     pub fn with_program(
         mut self,
@@ -229,19 +226,19 @@ impl SshConnector {
         self
     }
 
-    /// The command that connects to a host.
-    fn connect_command(&self, host: &SshHost, call: Option<&ConnectAttempt>) -> Command {
+    /// Returns the command that connects to a host.
+    fn connect_command(&self, host: &SshHost, attempt: Option<&ConnectAttempt>) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
-        // No terminal, no X, no agent of ours for that side, no escapes.
+        // No terminal, no X, no agent forwarding, no escape characters.
         command.args(["-T", "-x", "-a", "-e", "none"]);
         for option in [
             "ClearAllForwardings=yes",
             "PermitLocalCommand=no",
-            // The user's own would make it refuse to start.
+            // The user's own setting would make ssh refuse to start.
             "RemoteCommand=none",
             "RequestTTY=no",
-            // Only a key that somebody typed an acceptance for becomes known.
+            // Only a key that the operator accepted by typing becomes known.
             "UpdateHostKeys=no",
             // Uses a running master, and leaves none behind.
             "ControlMaster=no",
@@ -252,8 +249,8 @@ impl SshConnector {
         ] {
             command.args(["-o", option]);
         }
-        // Asked or not, a key that is not the known one is refused.
-        let asking: &[&str] = match call {
+        // With or without prompts, a key that differs from the known one is refused.
+        let asking: &[&str] = match attempt {
             Some(_) => &[
                 "BatchMode=no",
                 "StrictHostKeyChecking=ask",
@@ -277,14 +274,14 @@ impl SshConnector {
         if let Some(identity) = &host.identity_file {
             command.arg("-i").arg(identity);
         }
-        // A jump host's ssh gets none of these options: it asks in the same place,
-        // or finds nobody to ask, either.
-        match call {
-            Some(call) => call.configure_command(&mut command),
+        // A jump host's ssh gets none of these options: it prompts through the same broker, or
+        // finds no way to prompt, either.
+        match attempt {
+            Some(attempt) => attempt.configure_command(&mut command),
             None => drop(command.env("SSH_ASKPASS_REQUIRE", "never")),
         }
-        // Of its own, so that an interrupt at the keyboard does not end it in the
-        // middle of an agent, and so that it has no terminal to ask at.
+        // A session of its own, so that an interrupt at the keyboard does not end it in the middle
+        // of an agent, and so that it has no terminal to prompt at.
         sys::start_in_own_session(&mut command);
         command
     }
@@ -292,18 +289,18 @@ impl SshConnector {
 
 impl Connector for SshConnector {
     fn connect(&self, host: &SshHost) -> Result<SftpStream, TransportError> {
-        let call = match &self.prompt_broker {
-            Some(desk) => desk.start_attempt(host)?,
+        let attempt = match &self.prompt_broker {
+            Some(broker) => broker.start_attempt(host)?,
             None => None,
         };
-        let mut command = self.connect_command(host, call.as_ref());
+        let mut command = self.connect_command(host, attempt.as_ref());
         command.args(["-s", "--", &host.name, "sftp"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| self.start_error(&error))?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let mut carrier = SshChild::new(child, self.clock.clone());
-        carrier.attempt = call;
+        let mut ssh_child = SshChild::new(child, self.clock.clone());
+        ssh_child.attempt = attempt;
         let (Some(input), Some(output), Some(errors)) = pipes else {
             let error = Error::new(ErrorKind::Internal, "ssh was started without pipes");
             return Err(TransportError::new(FailureCause::Refused, error));
@@ -314,7 +311,7 @@ impl Connector for SshConnector {
                 output: OwnedFd::from(output),
                 stderr: Some(OwnedFd::from(errors)),
             },
-            child: Some(carrier),
+            child: Some(ssh_child),
         })
     }
 
@@ -332,15 +329,15 @@ impl Connector for SshConnector {
         let read = move || {
             let mut text = Vec::new();
             let read = output.map(|it| it.take(MAX_SETTINGS_BYTES).read_to_end(&mut text));
-            // Whoever asked may have stopped waiting.
+            // The receiver may have stopped waiting.
             drop(sender.send(read.is_some_and(|read| read.is_ok()).then_some(text)));
         };
         let reader = thread::Builder::new().spawn(read);
         let text = printed.recv_timeout(SETTINGS_TIMEOUT);
-        // A program that it started may still have its output.
-        let carrier = SshChild::new(child, self.clock.clone());
-        carrier.guard().terminate();
-        drop(carrier);
+        // A program that it started may still hold its output open.
+        let ssh_child = SshChild::new(child, self.clock.clone());
+        ssh_child.guard().terminate();
+        drop(ssh_child);
         let failed = |why: &str| {
             let message = format!("`ssh -G {}` {why}", manual_ssh_command(host));
             let error = Error::new(ErrorKind::Host, message).with_hint("run it by hand");
@@ -361,11 +358,11 @@ impl Connector for SshConnector {
     fn is_blocked(&self, host: &SshHost) -> bool {
         self.prompt_broker
             .as_ref()
-            .is_some_and(|desk| desk.is_blocked(host))
+            .is_some_and(|broker| broker.is_blocked(host))
     }
 }
 
-/// What `ssh -G` printed, as far as it is told.
+/// Returns the settings in the output of `ssh -G` that are shown.
 fn parse_settings(text: &[u8]) -> Vec<ConnectionSetting> {
     let text = String::from_utf8_lossy(text);
     let lines: Vec<(&str, &str)> = text.lines().filter_map(|it| it.split_once(' ')).collect();
@@ -394,20 +391,23 @@ impl SshConnector {
     }
 }
 
-/// Why a session ended or never began, from what ssh said before the server
-/// answered.
-pub(super) fn explain_session_error(host: &SshHost, broken: &SessionError) -> TransportError {
-    let stderr_text = String::from_utf8_lossy(&broken.stderr.before_version);
+/// Returns the error for a session that ended or never began, from ssh's messages before the server
+/// replied.
+pub(super) fn explain_session_error(
+    host: &SshHost,
+    session_error: &SessionError,
+) -> TransportError {
+    let stderr_text = String::from_utf8_lossy(&session_error.stderr.before_version);
     let lines: Vec<&str> = stderr_text.lines().map(str::trim_end).collect();
-    if !broken.has_greeted
+    if !session_error.has_greeted
         && let Some(found) = lines.iter().rev().find_map(|line| SshFailure::parse(line))
     {
-        // The last line tells how it ended, but a key that is not the known one
-        // is the reason of whatever came after.
+        // The last line tells how ssh ended, but a key mismatch is the reason for everything after
+        // it.
         let key = lines
             .iter()
             .find_map(|line| SshFailure::parse(line).filter(SshFailure::is_host_key));
-        // Of a wrong configuration the first line says what is wrong with it.
+        // Of a misconfiguration, the first line tells what is wrong.
         let setup = lines
             .iter()
             .find_map(|line| SshFailure::parse(line).filter(SshFailure::is_misconfiguration));
@@ -417,9 +417,11 @@ pub(super) fn explain_session_error(host: &SshHost, broken: &SessionError) -> Tr
         };
         return key.unwrap_or(found).to_error(host);
     }
-    if let (false, CloseReason::ProtocolViolation(_)) = (broken.has_greeted, &broken.reason) {
-        // It did answer.
-        let message = format!("{}: {broken}", host.name);
+    if let (false, CloseReason::ProtocolViolation(_)) =
+        (session_error.has_greeted, &session_error.reason)
+    {
+        // The host did answer.
+        let message = format!("{}: {session_error}", host.name);
         let error = Error::new(ErrorKind::Host, message).with_hint(format!(
             "`ssh {} true` must print nothing: see the start-up files of the login shell there",
             manual_ssh_command(host)
@@ -428,36 +430,37 @@ pub(super) fn explain_session_error(host: &SshHost, broken: &SessionError) -> Tr
     }
     let last = lines.iter().rev().find(|line| !line.is_empty());
     let why = match last {
-        Some(line) if !broken.has_greeted => format!("{broken}: {}", truncate_line(line)),
-        _ => broken.to_string(),
+        Some(line) if !session_error.has_greeted => {
+            format!("{session_error}: {}", truncate_line(line))
+        }
+        _ => session_error.to_string(),
     };
-    let message = match broken.has_greeted {
+    let message = match session_error.has_greeted {
         true => format!("{}: {why}", host.name),
         false => format!("{} did not answer: {why}", host.name),
     };
     let error = Error::new(ErrorKind::Host, message);
-    let error = match broken.has_greeted {
+    let error = match session_error.has_greeted {
         true => error,
         false => error.with_hint(format!("try `ssh {}`", manual_ssh_command(host))),
     };
     TransportError::new(FailureCause::Unreachable, error)
 }
 
-/// What a line of ssh's means. The texts are those of OpenSSH 7.6 to 10
-/// (sshconnect.c, sshconnect2.c, ssh.c, kex.c, packet.c, clientloop.c), which
-/// are not translated.
+/// The meaning of a line of ssh's messages. The texts are those of OpenSSH 7.6 to 10 (sshconnect.c,
+/// sshconnect2.c, ssh.c, kex.c, packet.c, clientloop.c), which are not translated.
 enum SshFailure<'l> {
-    /// Another key than the known one, or a revoked one.
+    /// The key differs from the known one, or is revoked.
     HostKeyChanged,
     /// No key is known.
     HostKeyUnknown,
-    /// The server refuses the user.
+    /// The server denies access.
     Refused(&'l str),
-    /// The setup of ssh is wrong.
+    /// The ssh configuration is invalid.
     Misconfigured(&'l str),
     /// There is no SFTP server.
     NoSftpServer,
-    /// It could not be reached.
+    /// The host is unreachable.
     Unreachable(&'l str),
 }
 
@@ -561,7 +564,7 @@ impl<'l> SshFailure<'l> {
     }
 }
 
-/// How a host is named to ssh by hand.
+/// Returns the arguments that name the host on an ssh command line.
 fn manual_ssh_command(host: &SshHost) -> String {
     let port = host.port.map(|port| format!("-p {port} "));
     let user = host.user.as_ref().map(|user| format!("{user}@"));
@@ -569,7 +572,7 @@ fn manual_ssh_command(host: &SshHost) -> String {
     format!("{options}{}", host.name)
 }
 
-/// The beginning of a line that somebody else wrote.
+/// Returns the beginning of a line of foreign text.
 fn truncate_line(line: &str) -> &str {
     const MAX_SHOWN_LINE_CHARS: usize = 300;
     match line.char_indices().nth(MAX_SHOWN_LINE_CHARS) {

@@ -1,13 +1,13 @@
-//! The bytes of SFTP version 3.
+//! The wire format of SFTP version 3.
 //!
-//! Sources: draft-ietf-secsh-filexfer-02 for the packets, OpenSSH's `PROTOCOL`
-//! file (section 4, "SFTP protocol changes") for the extensions.
+//! Sources: draft-ietf-secsh-filexfer-02 for the packets, OpenSSH's `PROTOCOL` file (section 4,
+//! "SFTP protocol changes") for the extensions.
 //!
-//! Integers are big endian; a string is its length, an u32, and its bytes. A
-//! packet is its length, an u32, and a *frame*: a type, an id, a body.
+//! Integers are big endian; a string is its length, an u32, and its bytes. A packet is its length,
+//! an u32, and a *frame*: a type, an id, a body.
 //!
-//! Nothing here trusts a number that it reads: every length and count is held
-//! against the bytes that are there before anything is made of it.
+//! This module trusts no number that it reads: it checks every length and count against the bytes
+//! received before it allocates for them.
 
 mod request;
 
@@ -15,27 +15,26 @@ use std::fmt;
 
 pub use self::request::{ExpectedReply, Request};
 
-/// The version that is spoken.
+/// The protocol version that this client speaks.
 pub const PROTOCOL_VERSION: u32 = 3;
 
-/// The longest frame that is taken, or sent: OpenSSH sends and takes 256 KiB, and
-/// ends when it gets more.
+/// Size limit of a frame in either direction: OpenSSH sends and accepts 256 KiB, and exits on more.
 pub const MAX_FRAME_BYTES: usize = 256 * 1024 + 1024;
 
-/// The most that one READ or WRITE carries: with its head it stays below 256 KiB.
-/// Every server takes 32 KiB; more only where its [`ServerLimits`] say so.
+/// Size limit of one READ or WRITE, which keeps the packet with its header below 256 KiB. Every
+/// server accepts 32 KiB; more only where its [`ServerLimits`] say so.
 pub const MAX_DATA_BYTES: u32 = 255 * 1024;
 
-/// The longest handle of the draft.
+/// Size limit of a handle in the draft.
 const MAX_HANDLE_BYTES: usize = 256;
 
-/// What is kept of the text of a status; OpenSSH's are a few words.
+/// Size limit of a status text that is kept; OpenSSH's texts are a few words.
 const MAX_STATUS_MESSAGE_BYTES: usize = 1024;
 
-/// Far beyond `PATH_MAX`.
+/// Size limit of a path, far beyond `PATH_MAX`.
 const MAX_PATH_BYTES: usize = 32 * 1024;
 
-/// The most extensions that a server may announce.
+/// Limit of the extensions that a server may announce.
 const MAX_EXTENSIONS: usize = 64;
 
 const EXTENSION_LIMITS: &[u8] = b"limits@openssh.com";
@@ -45,33 +44,33 @@ const EXTENSION_FSYNC: &[u8] = b"fsync@openssh.com";
 const EXTENSION_STATVFS: &[u8] = b"statvfs@openssh.com";
 const EXTENSION_LSETSTAT: &[u8] = b"lsetstat@openssh.com";
 
-/// The flags of [`Request::Open`].
+/// Flags of [`Request::Open`].
 pub mod flags {
-    /// For reading.
+    /// Opens for reading.
     pub const READ: u32 = 1;
-    /// For writing.
+    /// Opens for writing.
     pub const WRITE: u32 = 2;
-    /// Every write goes to the end.
+    /// Appends with every write.
     pub const APPEND: u32 = 4;
-    /// Makes the file where there is none.
+    /// Creates the file if it is absent.
     pub const CREATE: u32 = 8;
-    /// Cuts it to nothing.
+    /// Truncates the file to zero bytes.
     pub const TRUNCATE: u32 = 16;
-    /// Fails where the name is taken, by a dangling link too.
+    /// Fails if the name exists, even as a dangling link.
     pub const EXCLUSIVE: u32 = 32;
 }
 
-/// The codes of [`Reply::Status`] that version 3 knows. Servers send others.
+/// Status codes of [`Reply::Status`] in version 3. Servers send others, too.
 pub mod status {
-    /// Done.
+    /// Success.
     pub const OK: u32 = 0;
-    /// The end of a file or of a directory.
+    /// End of a file or directory.
     pub const EOF: u32 = 1;
-    /// Also ENOTDIR, ELOOP and EBADF of OpenSSH.
+    /// Absent; also ENOTDIR, ELOOP and EBADF of OpenSSH.
     pub const NO_SUCH_FILE: u32 = 2;
-    /// EPERM, EACCES; and requests that the server was told to deny.
+    /// EPERM, EACCES, and requests that the server is configured to deny.
     pub const PERMISSION_DENIED: u32 = 3;
-    /// Everything else: EEXIST, ENOSPC, EROFS, EMFILE, EIO.
+    /// Every other failure: EEXIST, ENOSPC, EROFS, EMFILE, EIO.
     pub const FAILURE: u32 = 4;
     /// EINVAL and ENAMETOOLONG of OpenSSH.
     pub const BAD_MESSAGE: u32 = 5;
@@ -79,7 +78,7 @@ pub mod status {
     pub const NO_CONNECTION: u32 = 6;
     /// Never sent by servers: the client lost its connection.
     pub const CONNECTION_LOST: u32 = 7;
-    /// The server does not know the request.
+    /// The server does not support the request.
     pub const UNSUPPORTED: u32 = 8;
 }
 
@@ -93,53 +92,51 @@ const PACKET_ATTRS: u8 = 105;
 const PACKET_EXTENDED: u8 = 200;
 const PACKET_EXTENDED_REPLY: u8 = 201;
 
-/// What a server answers.
+/// A reply of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// How it went, or that it did not.
+    /// The result of a request without data, or its failure.
     Status {
-        /// Of [`status`], or any other number.
+        /// One of [`status`], or any other number.
         code: u32,
-        /// The server's words, at most 1 KiB of them; empty where it has none.
+        /// The server's text, at most 1 KiB of it; may be empty.
         message: Vec<u8>,
     },
-    /// What an open file or directory is called from now on.
+    /// Handle of an open file or directory.
     Handle(Vec<u8>),
     /// Bytes of a file.
     Data(Vec<u8>),
     /// Names.
     Names(Vec<NameEntry>),
-    /// What was found at a name.
+    /// Attributes of an object.
     Attrs(Attrs),
-    /// What an extension answers: see [`Statvfs::decode`] and
-    /// [`ServerLimits::decode`].
+    /// The body of an extension's reply: see [`Statvfs::decode`] and [`ServerLimits::decode`].
     Extended(Vec<u8>),
 }
 
-/// One name of a reply. The line for people that comes with it is left out.
+/// One name of a reply. The line for display that comes with it is dropped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameEntry {
     /// The name, or the path.
     pub name: Vec<u8>,
-    /// What stands there, as far as the server says.
+    /// Attributes of the object, as far as the server sends them.
     pub attrs: Attrs,
 }
 
-/// Attributes: any of them may be missing. Extended ones are skipped.
+/// Attributes of an object, each optional. Extended ones are skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attrs {
     /// Length in bytes.
     pub size: Option<u64>,
     /// User id and group id.
     pub owner: Option<(u32, u32)>,
-    /// Permission bits and, in what a server answers, the type of the file.
+    /// Permission bits and, in replies, the file type.
     pub mode: Option<u32>,
-    /// Time of the last access and of the last change, in seconds since 1970.
+    /// Times of the last access and the last change, in seconds since 1970.
     pub times: Option<(u32, u32)>,
 }
 
-/// The extensions that a server announced, each in the version that is spoken
-/// here.
+/// The extensions that a server announced, each in the version that this client supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerExtensions {
     /// [`Request::PosixRename`].
@@ -152,52 +149,51 @@ pub struct ServerExtensions {
     pub statvfs: bool,
     /// [`Request::Limits`].
     pub limits: bool,
-    /// Attributes of a link itself can be set. Not asked for here.
+    /// Attributes of a link itself can be set. This client does not use it.
     pub lsetstat: bool,
 }
 
 /// A file system, as statvfs(3) describes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statvfs {
-    /// Block size.
+    /// Block size in bytes.
     pub block_size: u64,
-    /// The unit of the three numbers of blocks.
+    /// Unit of the three block counts, in bytes.
     pub fragment_size: u64,
-    /// Blocks in all.
+    /// Total blocks.
     pub blocks: u64,
-    /// Free ones.
+    /// Free blocks.
     pub blocks_free: u64,
-    /// Free ones for those who are not root.
+    /// Free blocks for users other than root.
     pub blocks_available: u64,
-    /// Inodes in all.
+    /// Total inodes.
     pub files: u64,
-    /// Free ones.
+    /// Free inodes.
     pub files_free: u64,
-    /// Free ones for those who are not root.
+    /// Free inodes for users other than root.
     pub files_available: u64,
-    /// A number of the file system.
+    /// Id of the file system.
     pub id: u64,
     /// Bit 0: read-only. Bit 1: no set-id.
     pub flags: u64,
-    /// The longest name.
+    /// Length limit of a name.
     pub max_name_length: u64,
 }
 
-/// What a server takes. 0: it does not say.
+/// Limits of a server; 0 means that it sets none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// The longest packet.
+    /// Size limit of a packet, in bytes.
     pub packet: u64,
-    /// The most that one READ answers.
+    /// Size limit of the data in a reply to READ, in bytes.
     pub read: u64,
-    /// The most that one WRITE may carry.
+    /// Size limit of the data in a WRITE, in bytes.
     pub write: u64,
-    /// How many handles can be open at once.
+    /// Limit of the handles that are open at once.
     pub handles: u64,
 }
 
-/// Something that breaks the format: what, in our words and with none of the
-/// server's.
+/// A violation of the format, described in our words, without text of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MalformedPacket(String);
 
@@ -215,7 +211,7 @@ impl MalformedPacket {
     }
 }
 
-/// Writes INIT, the first packet of a session. It alone has no id.
+/// Appends INIT, the first packet of a session, which is the only one without an id.
 pub fn encode_init(out: &mut Vec<u8>) {
     put_packet(out, |out| {
         out.push(PACKET_INIT);
@@ -231,18 +227,16 @@ impl Reply {
             Reply::Data(_) => "bytes",
             Reply::Names(_) => "names",
             Reply::Attrs(_) => "attributes",
-            Reply::Extended(_) => "that of an extension",
+            Reply::Extended(_) => "an extension's reply",
         }
     }
 }
 
-/// Takes a frame, which is a packet without its length, apart: to which request
-/// it is the reply, and what it says.
+/// Decodes a frame, which is a packet without its length, into the id of its request and the reply.
 ///
 /// # Errors
-/// Inside, that the body is malformed, which concerns that request only. Outside,
-/// that the frame is no reply at all: who sends such a thing is not understood,
-/// and the session cannot go on.
+/// Inner: the body is malformed, which concerns that request only. Outer: the frame is not a reply,
+/// so the stream is not understood and the session cannot go on.
 pub fn decode_reply(
     frame: &[u8],
 ) -> Result<(u32, Result<Reply, MalformedPacket>), MalformedPacket> {
@@ -258,7 +252,7 @@ pub fn decode_reply(
             | PACKET_EXTENDED_REPLY
     ) {
         return Err(MalformedPacket(format!(
-            "a packet of type {kind} is no reply"
+            "a packet of type {kind} is not a reply"
         )));
     }
     let id = rest.take_u32()?;
@@ -269,7 +263,7 @@ fn decode_body(kind: u8, mut rest: FrameReader<'_>) -> Result<Reply, MalformedPa
     let reply = match kind {
         PACKET_STATUS => {
             let code = rest.take_u32()?;
-            // Old servers leave out the message and its language, or the latter.
+            // Old servers omit the message and its language, or the latter.
             let mut message = match rest.0.is_empty() {
                 true => &[],
                 false => rest.take_string()?,
@@ -293,7 +287,7 @@ fn decode_body(kind: u8, mut rest: FrameReader<'_>) -> Result<Reply, MalformedPa
         PACKET_DATA => Reply::Data(rest.take_string()?.to_vec()),
         PACKET_NAME => Reply::Names(decode_names(&mut rest)?),
         PACKET_ATTRS => Reply::Attrs(Attrs::decode(&mut rest)?),
-        // `decode` lets only one other type pass.
+        // `decode_reply` lets only one other type pass.
         _ => Reply::Extended(std::mem::take(&mut rest.0).to_vec()),
     };
     rest.expect_end()?;
@@ -305,7 +299,7 @@ fn decode_names(rest: &mut FrameReader<'_>) -> Result<Vec<NameEntry>, MalformedP
     const MIN_NAME_ENTRY_BYTES: usize = 12;
     let count = rest.take_u32()? as usize;
     if count > rest.0.len() / MIN_NAME_ENTRY_BYTES {
-        return Err(MalformedPacket(format!("{count} names in a few bytes")));
+        return Err(MalformedPacket(format!("{count} names in too few bytes")));
     }
     let mut names = Vec::new();
     for _ in 0..count {
@@ -350,7 +344,7 @@ impl Attrs {
     fn decode(rest: &mut FrameReader<'_>) -> Result<Attrs, MalformedPacket> {
         let flags = rest.take_u32()?;
         if flags & !(ATTR_SIZE | ATTR_OWNER | ATTR_MODE | ATTR_TIMES | ATTR_EXTENDED) != 0 {
-            // What stands where cannot be told any more.
+            // With an unknown flag, the position of the later fields is unknown.
             return Err(MalformedPacket(format!("attributes with flags {flags:#x}")));
         }
         let mut attrs = Attrs::default();
@@ -367,7 +361,7 @@ impl Attrs {
             attrs.times = Some((rest.take_u32()?, rest.take_u32()?));
         }
         if flags & ATTR_EXTENDED != 0 {
-            // Each takes bytes, so that a false count ends where they end.
+            // Each one takes bytes, so that a wrong count ends with the frame.
             for _ in 0..rest.take_u32()? {
                 rest.take_string()?;
                 rest.take_string()?;
@@ -378,10 +372,10 @@ impl Attrs {
 }
 
 impl ServerExtensions {
-    /// Takes the frame of VERSION apart, which answers INIT.
+    /// Decodes the frame of VERSION, the reply to INIT.
     ///
     /// # Errors
-    /// It is something else, another version, or announces too much.
+    /// The frame is of another type or version, or announces too many extensions.
     pub fn decode(frame: &[u8]) -> Result<ServerExtensions, MalformedPacket> {
         let mut rest = FrameReader(frame);
         let kind = rest.take_byte()?;
@@ -392,7 +386,7 @@ impl ServerExtensions {
         }
         let version = rest.take_u32()?;
         if version != PROTOCOL_VERSION {
-            return Err(MalformedPacket(format!("version {version} of SFTP, not 3")));
+            return Err(MalformedPacket(format!("SFTP version {version}, not 3")));
         }
         let mut extensions = ServerExtensions::default();
         for _ in 0..MAX_EXTENSIONS {
@@ -417,10 +411,10 @@ impl ServerExtensions {
 }
 
 impl Statvfs {
-    /// Takes the body of [`Reply::Extended`] apart.
+    /// Decodes the body of [`Reply::Extended`].
     ///
     /// # Errors
-    /// It has not exactly eleven numbers.
+    /// The body does not have exactly eleven numbers.
     pub fn decode(body: &[u8]) -> Result<Statvfs, MalformedPacket> {
         let mut rest = FrameReader(body);
         let statvfs = Statvfs {
@@ -442,10 +436,10 @@ impl Statvfs {
 }
 
 impl ServerLimits {
-    /// Takes the body of [`Reply::Extended`] apart.
+    /// Decodes the body of [`Reply::Extended`].
     ///
     /// # Errors
-    /// It has not exactly four numbers.
+    /// The body does not have exactly four numbers.
     pub fn decode(body: &[u8]) -> Result<ServerLimits, MalformedPacket> {
         let mut rest = FrameReader(body);
         let limits = ServerLimits {
@@ -459,8 +453,8 @@ impl ServerLimits {
     }
 }
 
-/// Cuts a stream of bytes into frames. It holds at most one unfinished frame, and
-/// no more room than that announced.
+/// Splits a byte stream into frames. Holds at most one unfinished frame, and allocates no more than
+/// its announced length.
 #[derive(Debug, Default)]
 pub struct FrameSplitter {
     /// The four bytes of the length, then those of the frame.
@@ -468,12 +462,10 @@ pub struct FrameSplitter {
 }
 
 impl FrameSplitter {
-    /// Takes bytes from the front of `bytes` until a frame is whole or there are
-    /// no more.
+    /// Takes bytes from the front of `bytes` until a frame is complete or no bytes are left.
     ///
     /// # Errors
-    /// The length is none that a reply can have: the stream cannot be understood
-    /// from here on.
+    /// No reply can have this length: the stream is not understood from here on.
     pub fn next_frame(&mut self, bytes: &mut &[u8]) -> Result<Option<Vec<u8>>, MalformedPacket> {
         const LENGTH_PREFIX_BYTES: usize = 4;
         fill_to_length(&mut self.partial, bytes, LENGTH_PREFIX_BYTES);
@@ -503,12 +495,12 @@ fn fill_to_length(partial: &mut Vec<u8>, bytes: &mut &[u8], length: usize) {
     *bytes = rest;
 }
 
-/// What is left of a frame.
+/// The rest of a frame.
 struct FrameReader<'a>(&'a [u8]);
 
 impl<'a> FrameReader<'a> {
     fn take(&mut self, length: usize) -> Result<&'a [u8], MalformedPacket> {
-        let short = || MalformedPacket::new("a reply ends before its end");
+        let short = || MalformedPacket::new("a reply is cut short");
         let (taken, rest) = self.0.split_at_checked(length).ok_or_else(short)?;
         self.0 = rest;
         Ok(taken)
@@ -540,7 +532,7 @@ impl<'a> FrameReader<'a> {
     fn expect_end(&self) -> Result<(), MalformedPacket> {
         match self.0.is_empty() {
             true => Ok(()),
-            false => Err(MalformedPacket::new("a reply goes on behind its end")),
+            false => Err(MalformedPacket::new("a reply has trailing bytes")),
         }
     }
 }
@@ -553,7 +545,7 @@ fn put_u64(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_be_bytes());
 }
 
-/// `Request::check` refuses what is longer than a length can say.
+/// [`Request::validate`] refuses strings that exceed the length field.
 fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
     put_u32(out, bytes.len() as u32);
     out.extend_from_slice(bytes);
@@ -565,7 +557,7 @@ fn put_strings(out: &mut Vec<u8>, strings: &[&[u8]]) {
     }
 }
 
-/// Writes a packet with the frame that `fill` writes.
+/// Appends a packet with the frame that `fill` writes.
 fn put_packet(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     put_u32(out, 0);

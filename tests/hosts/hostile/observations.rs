@@ -126,7 +126,7 @@ fn silent_host_is_shown_as_unreachable() {
         let fine = state == State::Unreach || name == "close";
         assert!(fine, "silent from {point} on: {state} {why}");
         if state == State::Unreach {
-            assert!(why.contains("no answer for 1 s"), "{why}");
+            assert!(why.contains("no reply for 1 s"), "{why}");
         }
     });
 }

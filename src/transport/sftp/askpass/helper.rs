@@ -1,10 +1,9 @@
-//! The other end of a question: this program, started by ssh to ask. It has no
-//! terminal; it hands the question to the console that started ssh, and prints
-//! what that answers.
+//! The askpass helper: this program, started by ssh to ask a question. It has no terminal; it sends
+//! the question to the console that started ssh, and prints the console's answer.
 //!
-//! It sends the token (64 digits), a byte for the kind, the length of the question
-//! (4 bytes, the highest first) and the question. The answer is `+`, the text and a
-//! line feed; anything else is none.
+//! It sends the token (64 digits), a byte for the kind, the length of the question (4 bytes, big
+//! endian) and the question. The answer is `+`, the text and a line feed; anything else is no
+//! answer.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -19,34 +18,34 @@ use zeroize::Zeroizing;
 
 use crate::secret;
 
-/// The variable that tells where the console listens; with it this program is
-/// nothing but its messenger.
+/// The environment variable with the path of the console's socket; if it is set, this program is
+/// only the helper.
 pub const SOCKET_VARIABLE: &str = "MEMORY_SHEPHERD_ASKPASS";
 
-/// The variable with the token of the connection that is being made.
+/// The environment variable with the token of the attempt.
 pub(super) const TOKEN_VARIABLE: &str = "MEMORY_SHEPHERD_ASKPASS_TOKEN";
 
-/// ssh's variable for what kind of question it is.
+/// ssh's environment variable for the kind of question.
 const PROMPT_KIND_VARIABLE: &str = "SSH_ASKPASS_PROMPT";
 
-/// Digits of a token.
+/// Number of digits of a token.
 pub(super) const TOKEN_LENGTH: usize = 64;
 
-/// The longest question, in bytes; of a longer one the rest is not asked.
+/// Size limit of a question in bytes; the rest of a longer one is cut off.
 pub(super) const MAX_QUESTION_BYTES: usize = 4096;
 
-/// Kinds, as they are sent.
+/// Codes of the kinds in a request.
 const PROMPT_KIND_CODES: [(u8, &str); 3] = [(b'-', ""), (b'c', "confirm"), (b'n', "none")];
 
-/// What was sent.
+/// A request of a helper.
 pub(super) struct HelperRequest {
     pub(super) token: [u8; TOKEN_LENGTH],
     pub(super) hint: &'static str,
     pub(super) text: String,
 }
 
-/// When ssh started this program to ask: asks, prints the answer and tells how to
-/// end. None when it was started for something else.
+/// If ssh started this program to ask, asks, prints the answer and returns the exit code. `None` if
+/// it was started for another purpose.
 pub fn askpass_main(
     mut arguments: impl Iterator<Item = OsString>,
     variable: impl Fn(&str) -> Option<OsString>,
@@ -56,8 +55,8 @@ pub fn askpass_main(
     let text = |name| variable(name).unwrap_or_default();
     let asked = UnixStream::connect(socket).and_then(|stream| {
         super::disable_core_dumps();
-        // Nor may anybody look into it while it runs. That it cannot be had is no
-        // reason not to ask.
+        // Other processes must not read its memory while it runs either. A failure is no reason not
+        // to ask.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
         let hint = text(PROMPT_KIND_VARIABLE);
         let sent = ask_console(
@@ -71,12 +70,12 @@ pub fn askpass_main(
     });
     Some(match asked {
         Ok(()) => ExitCode::SUCCESS,
-        // To ssh that is a question that nobody answered.
+        // ssh takes the failure as no answer.
         Err(_) => ExitCode::FAILURE,
     })
 }
 
-/// Asks, and waits for the answer: its text and a line feed.
+/// Sends the question and returns the answer: its text and a line feed.
 pub(super) fn ask_console(
     mut stream: UnixStream,
     token: &[u8],
@@ -92,7 +91,7 @@ pub(super) fn ask_console(
     frame.extend((question.len() as u32).to_be_bytes());
     frame.extend(question);
     stream.write_all(&frame)?;
-    // Growing would leave copies behind.
+    // Growing would leave copies in memory.
     let room = secret::MAX_SECRET_BYTES + 2;
     let mut answer = Zeroizing::new(vec![0; room]);
     let mut length = 0;
@@ -108,7 +107,7 @@ pub(super) fn ask_console(
     }
 }
 
-/// Reads what a messenger sends; none when it is something else.
+/// Reads the request of a helper; `None` if it is malformed.
 pub(super) fn read_request(stream: &mut impl Read) -> Option<HelperRequest> {
     let mut head = [0; TOKEN_LENGTH + 5];
     stream.read_exact(&mut head).ok()?;
@@ -128,7 +127,7 @@ pub(super) fn read_request(stream: &mut impl Read) -> Option<HelperRequest> {
     })
 }
 
-/// Sends an answer. Whoever asked may be gone.
+/// Sends an answer. The helper may have exited.
 pub(super) fn send_answer(mut stream: &UnixStream, text: &str) {
     let mut frame = Zeroizing::new(Vec::with_capacity(secret::MAX_SECRET_BYTES + 2));
     frame.push(b'+');

@@ -1,40 +1,38 @@
-//! What a text of ssh's wants to know. ssh tells the kind of a question by its
-//! words alone, which are not translated (readpass.c, sshconnect.c, sshconnect2.c,
-//! of OpenSSH 8.4 to 10).
+//! Parses the questions of ssh. Their kind is recognised by their words alone, which are not
+//! translated (readpass.c, sshconnect.c, sshconnect2.c, of OpenSSH 8.4 to 10).
 
 use crate::untrusted::Untrusted;
 
-/// A question of ssh's, while it connects to a host.
+/// A question of ssh while it connects to a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Its number; no other has it.
+    /// Unique number.
     pub id: u64,
-    /// The login of the host that is being connected to. A jump host on the way asks in its
-    /// name.
+    /// Login of the host that ssh connects to. A jump host asks in its name.
     pub host: String,
-    /// What it is about.
+    /// Kind of the question.
     pub expected_answer: ExpectedAnswer,
-    /// How ssh puts it.
+    /// Text of ssh.
     pub text: Untrusted,
-    /// The same was asked before and answered, so that answer was not accepted.
+    /// Whether the same question was answered before, so that the answer was rejected.
     pub is_repeated: bool,
 }
 
-/// What a question is about.
+/// The kind of answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExpectedAnswer {
-    /// Something that nobody else may see.
+    /// A secret.
     Secret(SecretRecipient),
-    /// Whether a host that is not known has the right key.
+    /// Whether the key of an unknown host is right.
     HostKey(UnknownHostKey),
     /// Yes or no.
     Consent,
-    /// No answer: something has to be done, a security key touched for instance,
-    /// and then it goes by itself.
+    /// No answer: the operator does something, for instance touches a security key, and ssh
+    /// continues by itself.
     NoAnswer,
 }
 
-/// Who gets to see a secret.
+/// The program that receives a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecretRecipient {
     /// Only ssh on this machine: a key's passphrase, a card's PIN.
@@ -43,21 +41,21 @@ pub enum SecretRecipient {
     RemoteHost,
 }
 
-/// The key of a host that is not known.
+/// The key of an unknown host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownHostKey {
-    /// The name and address by which it is reached.
+    /// Name and address of the host.
     pub host: Untrusted,
-    /// `ED25519`, `RSA` and so on.
+    /// Key type: `ED25519`, `RSA` and so on.
     pub kind: Untrusted,
     /// `SHA256:` or `MD5:` and a digest.
     pub fingerprint: Untrusted,
-    /// What else ssh says of it, for instance under which names it is known.
+    /// Further notes of ssh, for instance the other names of the key.
     pub notes: Vec<Untrusted>,
 }
 
 impl ExpectedAnswer {
-    /// Reads a question. `hint` is what ssh says of its kind, which is little.
+    /// Parses a question. `hint` is ssh's own kind, which says little.
     pub(super) fn parse(text: &str, hint: &str) -> ExpectedAnswer {
         match hint {
             "none" => return ExpectedAnswer::NoAnswer,
@@ -72,8 +70,7 @@ impl ExpectedAnswer {
         if yes_or_no || text.starts_with("Please type 'yes'") {
             return ExpectedAnswer::Consent;
         }
-        // What a host asks begins with "(user@host) ", so it cannot pass for one
-        // of these.
+        // A question of a host begins with "(user@host) ", so it cannot imitate one of these.
         let machine = ["Enter passphrase for ", "Enter PIN for "];
         let whose = match machine.iter().any(|start| text.starts_with(start)) {
             true => SecretRecipient::LocalSsh,
@@ -84,7 +81,7 @@ impl ExpectedAnswer {
 }
 
 impl ExpectedAnswer {
-    /// The words that answer it, where only some do.
+    /// Returns the accepted answers, where only some words are accepted.
     pub fn accepted_words(&self) -> Vec<String> {
         match self {
             ExpectedAnswer::HostKey(key) => {
@@ -97,7 +94,7 @@ impl ExpectedAnswer {
 }
 
 impl Question {
-    /// What it is for, to go behind "wants".
+    /// Returns a noun for the wanted answer, to follow "wants".
     pub fn short_name(&self) -> &'static str {
         let text = String::from_utf8_lossy(self.text.as_bytes()).to_ascii_lowercase();
         let has = |word: &str| text.contains(word);

@@ -317,7 +317,7 @@ fn failed_login_after_a_question_bars_the_host() {
     assert!(received_answer(messenger).is_some());
     let why = call.explain_outcome(failed_connect::<()>()).unwrap_err();
     assert_eq!(why.to_string(), "harbour cannot be reached: it hangs up.");
-    assert_eq!(why.hints(), ["read it again to try again"]);
+    assert_eq!(why.hints(), ["read the agent again to retry"]);
     assert!(office.broker.is_blocked(&host_named("harbour")));
 
     office.broker.unblock(&host_named("harbour"));

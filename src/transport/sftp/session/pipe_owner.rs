@@ -19,61 +19,61 @@ use super::{
 use crate::clock::{Clock, SystemClock};
 use crate::transport::sftp::wire::{self, FrameSplitter, MalformedPacket, ServerExtensions};
 
-/// What is read at once.
+/// Bytes per read.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
-/// How often in a row, before it is looked what else there is to do.
+/// Reads in a row before other work gets its turn.
 const MAX_CHUNKS_PER_TURN: usize = 16;
 
-/// A host may answer each time just before its time is up. So no reply may take
-/// longer than so many times that, whatever comes meanwhile,
+/// Upper limit of the time for a reply, as a multiple of the reply timeout: a host may send each
+/// reply just before its time is up. Added to it is the time of the requests in flight at
+/// [`MIN_BYTES_PER_SECOND`].
 const TOTAL_REPLY_TIMEOUT: u32 = 4;
 
-/// and than what is under way takes at so many bytes in a second.
+/// Slowest transfer rate that a session tolerates.
 const MIN_BYTES_PER_SECOND: usize = 4096;
 
 pub(super) struct PipeOwner {
     shared: Arc<SessionShared>,
-    /// Gone when the session is over.
+    /// `None` after the end of the session.
     input: Option<OwnedFd>,
     output: Option<OwnedFd>,
-    /// Gone as well when nothing more can come.
+    /// `None` after the end of the error output.
     stderr: Option<OwnedFd>,
     frames: FrameSplitter,
     burst: WriteBurst,
-    /// Until when VERSION must come, as long as it has not; and how long that is.
+    /// Deadline for VERSION until it arrives, with its length for the message.
     version_deadline: Option<(Box<dyn Deadline>, Duration)>,
     has_greeted: bool,
-    /// What was written, in order. Those that are answered leave when they come to
-    /// the front.
+    /// Written requests, in order. Answered ones are removed when they reach the front.
     outstanding: VecDeque<OutstandingRequest>,
-    /// When the last reply came.
+    /// Time of the last reply.
     last_reply: Option<Instant>,
-    /// Requests that left the queue and have no reply.
+    /// Number of requests that left the queue and have no reply.
     requests_in_flight: usize,
-    /// The bytes that these carry or ask for.
+    /// Bytes that these carry or ask for.
     expected_bytes: usize,
     stderr_before_version: Excerpt,
     stderr_after_version: Excerpt,
     close_reason: Option<CloseReason>,
 }
 
-/// A request that was written, and until when the reply must come.
+/// A request that was written, and its deadlines.
 struct OutstandingRequest {
     id: u32,
-    /// If nothing else is answered meanwhile.
+    /// Deadline while no other reply arrives.
     reply_deadline: Instant,
-    /// Whatever else is.
+    /// Deadline in any case.
     final_deadline: Instant,
 }
 
-/// What is being written: everything that was queued at one moment.
+/// The requests that are being written: everything that was queued at one moment.
 struct WriteBurst {
     bytes: Vec<u8>,
     sent_bytes: usize,
-    /// Where each request ends, those that are written already left out.
+    /// End offset and id of each request that is not yet written.
     request_ends: VecDeque<(usize, u32)>,
-    /// Until when all of it must be taken.
+    /// Deadline for writing all of it.
     deadline: Instant,
 }
 
@@ -82,7 +82,7 @@ impl WriteBurst {
         self.sent_bytes == self.bytes.len()
     }
 
-    /// Takes over some requests of a batch, which are these bytes of it.
+    /// Appends some requests of a batch and their bytes.
     fn append_requests(&mut self, batch: &QueuedBatch, parts: Range<usize>, bytes: Range<usize>) {
         let at = self.bytes.len();
         for part in batch.requests.range(parts) {
@@ -101,10 +101,10 @@ fn io_close_reason(errno: Errno) -> CloseReason {
     CloseReason::Io(crate::error::describe_io_error(&errno.into()))
 }
 
-/// Nobody may wait for a thread that is gone, however it ended.
+/// Ends the session even if the thread panics, so that no caller waits for ever.
 impl Drop for PipeOwner {
     fn drop(&mut self) {
-        let fault = || CloseReason::Io("the thread of the session failed".into());
+        let fault = || CloseReason::Io("the session thread failed".into());
         let why = self.close_reason.take().unwrap_or_else(fault);
         self.end_session(why);
     }
@@ -149,7 +149,7 @@ impl PipeOwner {
         })
     }
 
-    /// Runs until the session is over, and tells everybody.
+    /// Runs until the session ends, and informs all callers.
     pub(super) fn run(mut self) {
         let mut chunk = vec![0; READ_CHUNK_BYTES];
         self.close_reason = loop {
@@ -162,8 +162,8 @@ impl PipeOwner {
     fn run_turn(&mut self, chunk: &mut [u8]) -> Result<(), CloseReason> {
         self.load_burst()?;
         let (is_output_readable, is_stderr_readable, is_input_writable) = self.poll_pipes()?;
-        // Replies before the words that came with them: what is said behind
-        // VERSION does not count as said before.
+        // Replies before error output: text received after VERSION must not count as received
+        // before it.
         if is_output_readable {
             self.read_replies(chunk)?;
         }
@@ -180,7 +180,7 @@ impl PipeOwner {
         }
     }
 
-    /// Until when something must have happened, and how long there was for it.
+    /// Returns the next deadline, and its length for the message.
     fn next_deadline(&mut self) -> Option<(Instant, Duration)> {
         if let Some((greeting, time)) = &self.version_deadline {
             return Some((greeting.instant(), *time));
@@ -209,7 +209,7 @@ impl PipeOwner {
         reply.into_iter().chain(taken).min()
     }
 
-    /// Takes from the queue what may leave now, once the last of it is written.
+    /// Loads queued requests into the burst, once the last burst is written.
     fn load_burst(&mut self) -> Result<(), CloseReason> {
         let shared = Arc::clone(&self.shared);
         let mut state = lock(&shared.state);
@@ -225,8 +225,8 @@ impl PipeOwner {
         self.burst.bytes = Vec::new();
         self.burst.sent_bytes = 0;
         self.load_from_queue(&mut state);
-        // Nothing is on its way to the server, so it begins to read with this;
-        // nothing on its way back, so it has room for the replies.
+        // No request is on its way, so the server starts to read with this one; no reply is on its
+        // way back, so the server has room for the replies.
         if self.burst.bytes.is_empty() && self.requests_in_flight == 0 && state.is_isolated_next() {
             self.load_isolated(&mut state);
         }
@@ -283,8 +283,7 @@ impl PipeOwner {
         }
     }
 
-    /// Waits for something to do: whether there are replies, whether there are
-    /// words, whether more can be written.
+    /// Waits for something to do: replies to read, error output to read, or room to write.
     fn poll_pipes(&mut self) -> Result<(bool, bool, bool), CloseReason> {
         let until = self.next_deadline();
         let timeout = until.map(|(until, _)| {
@@ -313,7 +312,7 @@ impl PipeOwner {
             Err(Errno::INTR) => return Ok((false, false, false)),
             Err(errno) => return Err(io_close_reason(errno)),
         }
-        // An end or an error is found by reading or writing.
+        // Reading or writing reports an end or an error.
         let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
         let [woken, readable, heard, writable, nearer] =
             all.map(|fd| fd.is_some() && ready.next().unwrap_or_default());
@@ -326,7 +325,7 @@ impl PipeOwner {
         Ok((readable, heard, writable))
     }
 
-    /// Reads what is there.
+    /// Reads the available replies.
     fn read_replies(&mut self, chunk: &mut [u8]) -> Result<(), CloseReason> {
         for _ in 0..MAX_CHUNKS_PER_TURN {
             let Some(output) = &self.output else {
@@ -371,13 +370,13 @@ impl PipeOwner {
             Entry::Occupied(slot) if slot.get().written_at.is_some() => slot.remove(),
             _ => {
                 return Err(CloseReason::ProtocolViolation(
-                    "a reply that nobody asked for".into(),
+                    "a reply to no request".into(),
                 ));
             }
         };
         let now = SystemClock.instant();
-        // A server answers one after the other: as long as it does, it answers. A
-        // slow line may have much under way.
+        // A server that replies in order is making progress; a slow connection may have many
+        // requests in flight.
         self.last_reply = Some(now);
         state.latency = slot
             .written_at
@@ -393,7 +392,7 @@ impl PipeOwner {
         Ok(())
     }
 
-    /// Takes in what is said besides. It is no reason to end anything.
+    /// Reads error output. This never ends the session.
     fn read_stderr(&mut self, chunk: &mut [u8]) {
         let Some(errors) = &self.stderr else {
             return;
@@ -407,7 +406,7 @@ impl PipeOwner {
         }
     }
 
-    /// Writes what the other side takes at once.
+    /// Writes as many bytes as the other side accepts.
     fn write_burst(&mut self, chunk: &mut [u8]) -> Result<(), CloseReason> {
         let Some(input) = &self.input else {
             return Ok(());
@@ -415,7 +414,7 @@ impl PipeOwner {
         let length = match write(input, &self.burst.bytes[self.burst.sent_bytes..]) {
             Ok(length) => length,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
-            // It is gone, but what it answered before is there to be read.
+            // The other side has closed, but replies may be left to read.
             Err(Errno::PIPE | Errno::CONNRESET) => {
                 self.read_replies(chunk)?;
                 return Err(CloseReason::EndOfFile);
@@ -431,7 +430,7 @@ impl PipeOwner {
         {
             self.burst.request_ends.pop_front();
             let until = now + self.shared.reply_timeout;
-            // As much as is under way may have to come before it.
+            // All requests in flight may have to be transferred before it.
             let carried = Duration::from_secs((self.expected_bytes / MIN_BYTES_PER_SECOND) as u64);
             self.outstanding.push_back(OutstandingRequest {
                 id,
@@ -449,11 +448,11 @@ impl PipeOwner {
 
     fn end_session(&mut self, why: CloseReason) {
         tracing::debug!(reason = ?why, greeted = self.has_greeted, "session ended");
-        // The input first: ssh ends by itself when it sees the end of it.
+        // The input first: ssh exits when it sees the end of it.
         self.input = None;
         self.output = None;
-        // What was said last is often why. More than a pipe holds is not waited
-        // for, and nor is its end: others may have it open.
+        // The last text often has the reason. More than a pipe holds is not waited for, nor is its
+        // end: other processes may have it open.
         let mut chunk = [0; 4096];
         for _ in 0..READ_CHUNK_BYTES / chunk.len() {
             self.read_stderr(&mut chunk);

@@ -1,8 +1,8 @@
-//! What is kept of an error output that may go on for ever.
+//! An excerpt of an error output of any length: its beginning and its end.
 
 use std::collections::VecDeque;
 
-/// How much is kept of the beginning, and of the end.
+/// Bytes kept of the beginning, and of the end.
 const EXCERPT_BYTES: usize = 4096;
 
 /// The beginning and the end of some text.
@@ -17,7 +17,7 @@ impl Excerpt {
     pub(super) fn append(&mut self, bytes: &[u8]) {
         let (first, rest) = bytes.split_at(bytes.len().min(EXCERPT_BYTES - self.head.len()));
         self.head.extend(first);
-        // What is pushed out at once need not go in.
+        // Bytes that later ones would push out need not be stored.
         let late = rest.len().saturating_sub(EXCERPT_BYTES);
         self.tail.extend(&rest[late..]);
         let excess = self.tail.len().saturating_sub(EXCERPT_BYTES);
@@ -25,7 +25,7 @@ impl Excerpt {
         self.omitted_bytes += late + excess;
     }
 
-    /// The text. No half of a line passes for a whole one.
+    /// Returns the text, with whole lines only where some were left out.
     pub(super) fn to_text(&self) -> Vec<u8> {
         let mut text = self.head.clone();
         let mut last: Vec<u8> = self.tail.iter().copied().collect();

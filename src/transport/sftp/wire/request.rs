@@ -1,4 +1,4 @@
-//! What is asked of a server, and what may be answered.
+//! Requests to a server, and the replies that each one allows.
 
 #[cfg(doc)]
 use super::flags;
@@ -9,137 +9,135 @@ use super::{
     put_u64, status,
 };
 
-/// What is asked of a server. Paths, names and handles are bytes: nothing says
-/// that they are text.
+/// A request to a server. Paths, names and handles are bytes, not necessarily text.
 ///
-/// There is no SETSTAT: it follows links. There is no STAT for the same reason.
+/// There is no SETSTAT, because it follows links, and no STAT for the same reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Opens a file; answered with a handle. Follows links, and blocks on a FIFO
-    /// together with every request behind it: look before.
+    /// Opens a file; the reply is a handle. Follows links, and blocks on a FIFO together with every
+    /// later request: check the object first.
     Open {
-        /// Which.
+        /// Path of the file.
         path: Vec<u8>,
-        /// For what, of [`flags`].
+        /// Access mode, from [`flags`].
         flags: u32,
-        /// Mode of a new file, from which the server takes its umask.
+        /// Mode of a new file, minus the server's umask.
         mode: Option<u32>,
     },
-    /// Gives a handle back.
+    /// Closes a handle.
     Close {
-        /// Which.
+        /// Handle to close.
         handle: Vec<u8>,
     },
-    /// Reads; answered with at least one byte, or with [`status::EOF`].
+    /// Reads; the reply has at least one byte, or is [`status::EOF`].
     Read {
-        /// From which file.
+        /// Handle of the file.
         handle: Vec<u8>,
-        /// From where.
+        /// Offset of the first byte.
         offset: u64,
-        /// At most how much, up to [`MAX_DATA_BYTES`].
+        /// Maximum number of bytes, up to [`MAX_DATA_BYTES`].
         length: u32,
     },
-    /// Writes all of it.
+    /// Writes all bytes.
     Write {
-        /// To which file.
+        /// Handle of the file.
         handle: Vec<u8>,
-        /// From where on.
+        /// Offset of the first byte.
         offset: u64,
-        /// What, up to [`MAX_DATA_BYTES`].
+        /// Content, up to [`MAX_DATA_BYTES`].
         bytes: Vec<u8>,
     },
-    /// Looks at a name; does not follow a link that stands there.
+    /// Stats a path without following a link.
     Lstat {
-        /// Which.
+        /// Path of the object.
         path: Vec<u8>,
     },
-    /// Looks at an open file.
+    /// Stats an open file.
     Fstat {
-        /// Which.
+        /// Handle of the file.
         handle: Vec<u8>,
     },
-    /// Changes the attributes of an open file that are given.
+    /// Changes the given attributes of an open file.
     Fsetstat {
-        /// Which.
+        /// Handle of the file.
         handle: Vec<u8>,
-        /// To what. Owner first and mode in a request of its own: a new owner
-        /// takes set-id bits away.
+        /// New attributes. Owner first, and mode in a request of its own: a new owner clears set-id
+        /// bits.
         attrs: Attrs,
     },
-    /// Removes a name that is no directory's.
+    /// Removes a name that is not a directory.
     Remove {
-        /// Which.
+        /// Path to remove.
         path: Vec<u8>,
     },
-    /// Makes a directory.
+    /// Creates a directory.
     MakeDir {
-        /// Which.
+        /// Path of the directory.
         path: Vec<u8>,
-        /// Its mode, from which the server takes its umask.
+        /// Mode, minus the server's umask.
         mode: u32,
     },
-    /// Removes a directory that is empty.
+    /// Removes an empty directory.
     RemoveDir {
-        /// Which.
+        /// Path of the directory.
         path: Vec<u8>,
     },
-    /// Renames where the new name is free. OpenSSH makes a link and removes the
-    /// old name.
+    /// Renames to a free name. OpenSSH makes a link and removes the old name.
     Rename {
-        /// The old name.
+        /// Old path.
         from: Vec<u8>,
-        /// The new name.
+        /// New path.
         to: Vec<u8>,
     },
-    /// The path without links; answered with exactly one name.
+    /// Resolves links in a path; the reply is exactly one name.
     RealPath {
-        /// Which.
+        /// Path to resolve.
         path: Vec<u8>,
     },
-    /// Where a link points to; answered with exactly one name.
+    /// Reads the target of a symlink; the reply is exactly one name.
     ReadLink {
-        /// Which.
+        /// Path of the symlink.
         path: Vec<u8>,
     },
     /// Opens a directory for [`Request::ReadDir`].
     OpenDir {
-        /// Which.
+        /// Path of the directory.
         path: Vec<u8>,
     },
-    /// Some more names of a directory, or [`status::EOF`].
+    /// Reads further names of a directory; the reply may be [`status::EOF`].
     ReadDir {
-        /// Which.
+        /// Handle of the directory.
         handle: Vec<u8>,
     },
-    /// rename(2): replaces. `posix-rename@openssh.com`, version 1.
+    /// Renames as rename(2) does, which replaces. `posix-rename@openssh.com`, version 1.
     PosixRename {
-        /// The old name.
+        /// Old path.
         from: Vec<u8>,
-        /// The new name.
+        /// New path.
         to: Vec<u8>,
     },
-    /// link(2): does not replace, and links a link itself.
-    /// `hardlink@openssh.com`, version 1.
+    /// Links as link(2) does: does not replace, and links a symlink itself. `hardlink@openssh.com`,
+    /// version 1.
     HardLink {
-        /// The name that is there.
+        /// Existing path.
         from: Vec<u8>,
-        /// The further one.
+        /// New path.
         to: Vec<u8>,
     },
-    /// fsync(2), also of a directory that was opened with [`Request::Open`].
+    /// Syncs a file as fsync(2) does, or a directory that was opened with [`Request::Open`].
     /// `fsync@openssh.com`, version 1.
     Fsync {
-        /// Which.
+        /// Handle to sync.
         handle: Vec<u8>,
     },
-    /// The file system that a path is on; answered with a [`Statvfs`].
-    /// `statvfs@openssh.com`, version 2.
+    /// Asks for the file system of a path; the reply is a [`Statvfs`]. `statvfs@openssh.com`,
+    /// version 2.
     Statvfs {
-        /// Which path.
+        /// Path of any object on it.
         path: Vec<u8>,
     },
-    /// What the server takes; answered with [`ServerLimits`]. `limits@openssh.com`,
-    /// version 1.
+    /// Asks for the server's limits; the reply is [`ServerLimits`]. `limits@openssh.com`, version
+    /// 1.
     Limits,
 }
 
@@ -239,11 +237,11 @@ impl Request {
         }
     }
 
-    /// Why this is never sent, if it is not.
+    /// Checks that the request may be sent.
     ///
     /// # Errors
-    /// A path with NUL, of which OpenSSH's server dies, or something longer than
-    /// a server has to take.
+    /// A path has a NUL byte, which crashes OpenSSH's server, or something is longer than a server
+    /// has to accept.
     pub fn validate(&self) -> Result<(), MalformedPacket> {
         let paths: &[&Vec<u8>] = match self {
             Request::Open { path, .. }
@@ -262,9 +260,7 @@ impl Request {
                 return Err(MalformedPacket::new("too many bytes in one request"));
             }
             Request::Read { length, .. } if !(1..=MAX_DATA_BYTES).contains(length) => {
-                return Err(MalformedPacket::new(
-                    "none or too many bytes asked for at once",
-                ));
+                return Err(MalformedPacket::new("a read of no or too many bytes"));
             }
             _ => &[],
         };
@@ -290,7 +286,7 @@ impl Request {
         }
     }
 
-    /// What may be answered.
+    /// Returns the kind of reply that the request allows.
     pub fn expected_reply(&self) -> ExpectedReply {
         match self {
             Request::Open { .. } | Request::OpenDir { .. } => ExpectedReply::Handle,
@@ -314,14 +310,14 @@ impl Request {
     }
 }
 
-/// What a request may be answered with, other than that it failed.
+/// The kind of reply that a request allows, besides a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedReply {
-    /// That it is done.
+    /// A success status.
     Status,
     /// A handle.
     Handle,
-    /// Bytes: at least one and at most so many.
+    /// Bytes: at least one, and at most this number.
     Data(u32),
     /// Names.
     Names,
@@ -336,24 +332,24 @@ pub enum ExpectedReply {
 }
 
 impl ExpectedReply {
-    /// The reply, if it is one to such a request.
+    /// Returns the reply if the request allows it.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The violation.
     pub fn check_reply(self, reply: Reply) -> Result<Reply, MalformedPacket> {
         let wrong = |what: String| Err(MalformedPacket(what));
         match (self, &reply) {
-            // That it is done is no answer where something was to be told.
+            // A success status is not enough where data was requested.
             (wants, Reply::Status { code, .. }) => match wants {
                 ExpectedReply::Status => Ok(reply),
                 _ if *code != status::OK => Ok(reply),
                 _ => wrong(format!("only a status, not {}", wants.kind_name())),
             },
             (ExpectedReply::Data(max_bytes), Reply::Data(bytes)) => match bytes.len() {
-                0 => wrong("a read is answered with no bytes".into()),
-                got if got > max_bytes as usize => wrong(format!(
-                    "a read of {max_bytes} bytes is answered with {got}"
-                )),
+                0 => wrong("a read returned no bytes".into()),
+                got if got > max_bytes as usize => {
+                    wrong(format!("a read of {max_bytes} bytes returned {got}"))
+                }
                 _ => Ok(reply),
             },
             (ExpectedReply::Path, Reply::Names(names)) => match names.as_slice() {
@@ -385,7 +381,7 @@ impl ExpectedReply {
             ExpectedReply::Data(_) => "bytes",
             ExpectedReply::Names | ExpectedReply::Path => "names",
             ExpectedReply::Attrs => "attributes",
-            ExpectedReply::Statvfs | ExpectedReply::Limits => "that of an extension",
+            ExpectedReply::Statvfs | ExpectedReply::Limits => "an extension's reply",
         }
     }
 }

@@ -50,7 +50,7 @@ fn missing_reply_ends_the_session() {
         (why.reason.clone(), why.has_greeted),
         (CloseReason::ReplyTimeout(patience), true)
     );
-    assert_eq!(why.to_string(), "no answer for 3 s");
+    assert_eq!(why.to_string(), "no reply for 3 s");
     assert_eq!(
         session_error(&waits.wait()[1]).reason,
         CloseReason::ReplyTimeout(patience)
