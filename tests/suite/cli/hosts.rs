@@ -105,7 +105,7 @@ fn changed_host_key_exits_4() {
             .run_command(command_with_ssh(&site).args(arguments))
             .assert_code(4);
         let told = format!("{}{}", ran.stdout, ran.stderr);
-        assert!(told.contains("find out why before anything else"), "{told}");
+        assert!(told.contains("find out why first"), "{told}");
     }
     for arguments in [
         &["status", "ranger"],

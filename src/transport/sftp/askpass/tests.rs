@@ -1,4 +1,4 @@
-//! The desk and messengers, without an ssh between them.
+//! Tests of broker and helpers, without an ssh between them.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 use super::*;
 use crate::transport::sftp::session::{CloseReason, Session, SessionPipes};
 
-/// How long anything that surely happens may take.
+/// Time limit of events that surely happen.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 const PASSPHRASE_PROMPT: &str = "Enter passphrase for key '/home/op/.ssh/id': ";
@@ -52,7 +52,7 @@ fn failed_connect<T>() -> Result<T, TransportError> {
     Err(unreachable_error("harbour cannot be reached: it hangs up."))
 }
 
-/// Whoever asks, and waits for the answer.
+/// A helper that asks and waits for the answer.
 type AskpassThread = JoinHandle<std::io::Result<Zeroizing<Vec<u8>>>>;
 
 impl BrokerFixture {
@@ -70,14 +70,14 @@ impl BrokerFixture {
         stream
     }
 
-    /// Asks in the name of a call; what the messenger gets.
+    /// Asks in the name of an attempt; returns what the helper receives.
     fn send_question(&self, call: &ConnectAttempt, text: &str) -> AskpassThread {
         let token = call.with_open_attempt(|call| call.token.clone()).unwrap();
         let (stream, text) = (self.connect(), text.to_string());
         thread::spawn(move || helper::ask_console(stream, token.as_bytes(), b"", text.as_bytes()))
     }
 
-    /// Asks for a passphrase, and what the operator is asked.
+    /// Asks for a passphrase; returns the question to the operator.
     fn ask_for_passphrase(&self, call: &ConnectAttempt) -> (AskpassThread, Question) {
         (
             self.send_question(call, PASSPHRASE_PROMPT),
@@ -119,12 +119,12 @@ fn question_names_its_host_and_gets_its_answer() {
     office.broker.answer(asked.id, &secret_of("a é"));
     assert_eq!(received_answer(first).as_deref(), Some("a é\n"));
     assert_eq!(received_answer(second).as_deref(), Some("b\n"));
-    // The same again means that it was not accepted.
+    // The same question again means that the answer was rejected.
     let (third, again) = office.ask_for_passphrase(&harbour);
     assert!(again.is_repeated);
     office.broker.answer(again.id, &secret_of("c"));
     assert_eq!(received_answer(third).as_deref(), Some("c\n"));
-    // Answered once is answered.
+    // A question can be answered once.
     office.broker.answer(again.id, &secret_of("d"));
     let fourth = office.send_question(&harbour, "another: ");
     assert!(!office.next_question().is_repeated);
@@ -159,7 +159,7 @@ fn request_without_token_is_ignored() {
     ];
     for bytes in bad {
         let mut stream = office.connect();
-        // It may hang up in the middle.
+        // It may disconnect in the middle.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
@@ -338,7 +338,7 @@ fn failed_login_after_a_question_bars_the_host() {
 fn late_answer_does_not_bar_the_host() {
     let office = broker_fixture();
     let refused = || TransportError::new(FailureCause::Refused, Error::new(ErrorKind::Host, "no"));
-    // A host that says no has heard the answer.
+    // A host that denies access has received the answer.
     for (why, bars) in [
         (failed_connect::<()>().unwrap_err(), false),
         (refused(), true),
@@ -357,7 +357,7 @@ fn late_answer_does_not_bar_the_host() {
                 PromptEvent::AnswerTooLate("harbour".to_string())
             );
         }
-        // Whoever listens looks at it again, and so connects anew.
+        // The receiver of the event polls the host again, and so starts another attempt.
         call.report_finished(&host_named("harbour"));
         assert_eq!(
             office.next_event(),
@@ -397,7 +397,7 @@ fn disconnected_askpass_withdraws_its_question() {
     assert_eq!(asked.expected_answer, ExpectedAnswer::NoAnswer);
     drop(stream);
     assert_eq!(office.next_event(), PromptEvent::Withdrawn(asked.id));
-    // Too late, and for nobody.
+    // Too late: the question has ended.
     office.broker.answer(asked.id, &secret_of("x"));
     office.broker.refuse(asked.id);
     assert!(call.instant() > SystemClock.instant(), "the call goes on");
@@ -428,7 +428,7 @@ fn refused_question_ends_waiting_session() {
     let office = broker_fixture();
     let call = office.start_call("harbour");
     let (messenger, asked) = office.ask_for_passphrase(&call);
-    // Nobody speaks on the other side, and there are minutes left.
+    // The other side is silent, and minutes are left.
     let (ours, theirs) = UnixStream::pair().unwrap();
     let link = SessionPipes {
         input: ours.try_clone().unwrap().into(),
@@ -437,7 +437,7 @@ fn refused_question_ends_waiting_session() {
     };
     let until = call.clone();
     let session = thread::spawn(move || Session::start(link, until).err());
-    // It has begun once it says INIT, which is nine bytes.
+    // The session has started once it sends INIT, which is nine bytes.
     theirs.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
     (&theirs).read_exact(&mut [0; 9]).unwrap();
     office.broker.refuse(asked.id);

@@ -1,5 +1,5 @@
-//! A session whose other side follows a script. Both are driven from one thread:
-//! what the script says waits in pipes, and it blocks where it reads.
+//! Tests of a session with a scripted peer. One thread drives both: the script's output waits in
+//! pipes, and the script blocks where it reads.
 
 #![allow(clippy::expect_used, clippy::unwrap_used)]
 
@@ -18,20 +18,20 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::*;
 use crate::transport::sftp::wire::{Attrs, status};
 
-/// Long enough that only what hangs meets it.
+/// Long enough that only a hang reaches it.
 const LONG_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// For what is to end that way.
+/// For tests that wait for the timeout.
 const SHORT_TIMEOUT: Duration = Duration::from_millis(60);
 
-/// The other side.
+/// The scripted peer.
 struct TestPeer {
     requests: PipeReader,
     replies: PipeWriter,
     errors: PipeWriter,
 }
 
-/// A request as it arrived.
+/// A request as received.
 #[derive(Debug, PartialEq, Eq)]
 struct ReceivedRequest {
     kind: u8,
@@ -73,7 +73,7 @@ fn deadline_in(time: Duration) -> Instant {
     Instant::now() + time
 }
 
-/// A session that was greeted.
+/// Starts a session whose VERSION has arrived.
 fn started_session(patience: Duration) -> (Session, TestPeer) {
     let (link, mut peer) = piped_link();
     peer.send_bytes(&version_packet(&[]));
@@ -116,7 +116,7 @@ impl TestPeer {
         bytes
     }
 
-    /// Whether there is something to read within that time.
+    /// Returns whether there is something to read within this time.
     fn is_readable_within(&self, time: Duration) -> bool {
         let mut fds = [PollFd::new(&self.requests, PollFlags::IN)];
         let time = Timespec {
@@ -126,7 +126,7 @@ impl TestPeer {
         poll(&mut fds, Some(&time)) == Ok(1)
     }
 
-    /// What one read gets, which is what one write sent where nothing was there
+    /// Returns the requests of one read, which are those of one write if nothing was readable
     /// before.
     fn requests_of_one_read(&mut self) -> Vec<ReceivedRequest> {
         let mut bytes = vec![0; 1 << 17];
@@ -152,7 +152,7 @@ impl TestPeer {
         ReceivedRequest::new(&frame)
     }
 
-    /// Whether the session ends its side within that time.
+    /// Returns whether the session closes its side within this time.
     fn is_closed_within(&self, time: Duration) -> bool {
         let mut fds = [PollFd::new(&self.replies, PollFlags::empty())];
         let time = Timespec {
@@ -162,16 +162,16 @@ impl TestPeer {
         poll(&mut fds, Some(&time)) == Ok(1)
     }
 
-    /// Nothing else has been sent. What is sent late is missed.
+    /// Asserts that nothing was sent so far; something sent later is not detected.
     fn assert_nothing_sent(&self) {
         assert!(!self.is_readable_within(Duration::ZERO));
     }
 
-    /// Our end of every pipe is closed.
+    /// Asserts that the session has closed its end of every pipe.
     fn assert_closed(mut self) {
         let mut rest = Vec::new();
         self.requests.read_to_end(&mut rest).unwrap();
-        // Whoever is just starting a process has a copy of it for an instant.
+        // Another thread that is just starting a process holds a copy for an instant.
         while self.replies.write_all(b"x").is_ok() {}
         while self.errors.write_all(b"x").is_ok() {}
     }
@@ -252,7 +252,7 @@ fn session_error(answer: &Result<Reply, RequestError>) -> SessionError {
     }
 }
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 fn wait_until(session: &Session, so: impl Fn(&SessionState) -> bool) {
     let end = deadline_in(LONG_TIMEOUT);
     while !so(&lock(&session.0.shared.state)) {
@@ -261,7 +261,7 @@ fn wait_until(session: &Session, so: impl Fn(&SessionState) -> bool) {
     }
 }
 
-/// Waits until what was written to a pipe has been read.
+/// Waits until everything written to a pipe has been read.
 fn wait_until_read(pipe: &PipeWriter) {
     let end = deadline_in(LONG_TIMEOUT);
     while rustix::io::ioctl_fionread(pipe) != Ok(0) {
@@ -458,7 +458,7 @@ fn many_threads_share_a_session() {
             let session = session.clone();
             thread::spawn(move || {
                 for round in 0..50 {
-                    // 0 would be no reply to such a request.
+                    // 0 would not be a reply to such a request.
                     let number = thread * 1000 + round + 1;
                     let name = format!("{number}");
                     let batch = vec![lstat_request(&name), lstat_request(&name)];
@@ -484,7 +484,7 @@ fn many_threads_share_a_session() {
     peer.assert_nothing_sent();
 }
 
-/// A moment that moves from far away to the past.
+/// A deadline that moves from far away to the past.
 struct MovingDeadline {
     begun: Instant,
     moved: AtomicBool,

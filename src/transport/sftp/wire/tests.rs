@@ -1,4 +1,4 @@
-//! The format, byte by byte, and what must not pass for it.
+//! Tests of the format, byte by byte, and of bytes that must be rejected.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,7 @@ fn length_prefixed(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The frame of a reply: what `decode` takes apart.
+/// Returns the frame of a reply, as `decode_reply` expects it.
 fn reply_frame(id: u32, reply: &Reply) -> Vec<u8> {
     let mut out = vec![match reply {
         Reply::Status { .. } => PACKET_STATUS,
@@ -74,7 +74,7 @@ fn any_reply() -> impl Strategy<Value = Reply> {
     ]
 }
 
-/// All sorts of requests, with made-up words in them.
+/// Returns requests of every kind, with made-up text in them.
 fn all_requests(word: &[u8], number: u64, attrs: Attrs) -> Vec<Request> {
     let (path, handle, bytes) = (word.to_vec(), word.to_vec(), word.to_vec());
     let (from, to) = (word.to_vec(), [word, b"2"].concat());
@@ -133,7 +133,7 @@ fn all_requests(word: &[u8], number: u64, attrs: Attrs) -> Vec<Request> {
     ]
 }
 
-/// Bytes written down by hand from the draft and from OpenSSH's `PROTOCOL`.
+/// Bytes written by hand from the draft and from OpenSSH's `PROTOCOL`.
 #[test]
 fn request_bytes_match_the_draft() {
     let number = 0x0102_0304_0506_0708;
@@ -524,7 +524,7 @@ proptest! {
         for request in &requests {
             request.encode(id, &mut all);
         }
-        // The same rules cut them apart, wherever the bytes are cut.
+        // The splitter returns the same frames wherever the stream is cut.
         let mut frames = FrameSplitter::default();
         for request in &requests {
             let mut rest = &all[..];

@@ -1,4 +1,4 @@
-//! How a session ends, and what everybody who waits is told.
+//! Tests of how a session ends, and of the error that every waiting caller gets.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn peer_that_never_reads_ends_session_and_waits() {
         session.end_error().unwrap().reason,
         CloseReason::ReplyTimeout(SHORT_TIMEOUT)
     );
-    // And whoever comes later.
+    // Later callers get it, too.
     assert!(session_error(&session.send_batch(vec![open_request()]).wait()[0]).has_greeted);
     drop(session);
     peer.assert_closed();
@@ -66,7 +66,7 @@ fn endless_reply_times_out() {
     let asked = peer.next_request();
     let head = [&[0, 3, 0, 0, 103][..], &asked.id.to_be_bytes()].concat();
     let _ = peer.replies.write_all(&head);
-    // Until our end is closed, which happens long before so many bytes.
+    // Until our end closes, which happens long before this many bytes.
     while peer.replies.write_all(b"x").is_ok() {}
     assert_eq!(
         session_error(&pending.wait()[0]).reason,
@@ -77,7 +77,7 @@ fn endless_reply_times_out() {
 #[test]
 fn invalid_bytes_end_the_session() {
     let status = |id: u32| length_prefixed(&[&[101][..], &id.to_be_bytes(), &[0; 4]].concat());
-    // From the id of the one request, what is said.
+    // From the id of the one request, the reply.
     type ReplyScript = Box<dyn Fn(u32) -> Vec<u8>>;
     let scripts: Vec<(&str, ReplyScript)> = vec![
         ("unknown id", Box::new(move |id| status(id + 1))),
@@ -171,7 +171,7 @@ fn stderr_before_and_after_version_is_separate() {
     peer.errors.write_all(warning).unwrap();
     let starting = thread::spawn(move || Session::start(link, deadline_in(LONG_TIMEOUT)).unwrap());
     peer.read_exactly(9);
-    // The words are read as soon as they are there.
+    // Error output is read as soon as it arrives.
     wait_until_read(&peer.errors);
     peer.send_bytes(&version_packet(&[]));
     let session = starting.join().unwrap();
@@ -233,7 +233,7 @@ fn replies_before_disconnect_count() {
     } = peer;
     drop(requests);
     let second = session.send_batch(vec![lstat_request("b")]);
-    // Whoever is just starting a process has a copy of it for an instant.
+    // Another thread that is just starting a process holds a copy for an instant.
     while session.end_error().is_none() {
         drop(session.send_batch(vec![lstat_request("c")]));
     }
@@ -269,8 +269,8 @@ fn earlier_deadline_wakes_the_version_wait() {
     });
     let until = Arc::clone(&deadline);
     let starting = thread::spawn(move || Session::start(link, until).unwrap_err());
-    // Once for its length, twice around the write of INIT; after that nothing
-    // happens, so it sleeps on the moment that it was told then.
+    // Read once for its length and twice around the write of INIT. After that nothing happens, so
+    // the thread sleeps until the deadline as it was then.
     while deadline.asked.load(Ordering::SeqCst) < 4 {
         thread::yield_now();
     }
@@ -284,7 +284,7 @@ fn earlier_deadline_wakes_the_version_wait() {
     drop(theirs);
 }
 
-/// Answers some requests, each in time, and tells how many before the session ends.
+/// Replies to some requests, each in time, and returns their number before the session ends.
 fn send_late_replies(skip: usize) -> (usize, CloseReason) {
     let patience = Duration::from_secs(2);
     let (session, mut peer) = started_session(patience);

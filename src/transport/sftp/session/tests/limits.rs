@@ -1,4 +1,4 @@
-//! What a session keeps and asks for is bounded, whatever the other side does.
+//! Tests of the bounds of a session, whatever the other side does.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn requests_in_flight_are_limited_to_1024() {
         .map(|_| peer.next_request())
         .collect();
     peer.assert_nothing_sent();
-    // As a peer may, though servers do not.
+    // As a peer may do, though servers do not.
     for (number, asked) in asked.iter().enumerate().rev() {
         peer.send_status(asked, number as u32 + 1);
     }
@@ -34,7 +34,7 @@ fn expected_bytes_are_limited_to_two_mebibytes() {
         let one = asked.pop_front().unwrap();
         peer.send_reply(103, one.id, &length_prefixed(&vec![number; 65_536]));
         if number < 28 {
-            // In their order, and nothing overtakes them.
+            // In order, and without overtaking.
             asked.push_back(peer.next_request());
             assert!(asked.back().unwrap().matches_request(&read_request(65_536)));
         }
@@ -65,7 +65,7 @@ fn oversized_queue_blocks_callers_until_there_is_room() {
     });
     wait_until(&session, |state| state.waiting_turns.len() == 1);
     assert!(lock(&session.0.shared.state).queued_bytes <= MAX_QUEUED_BYTES);
-    // There would be room for this, but others came before.
+    // There would be room for this, but other callers came first.
     let other = session.clone();
     let small = thread::spawn(move || other.send_batch(vec![lstat_request("small")]).wait().len());
     wait_until(&session, |state| state.waiting_turns.len() == 2);
@@ -124,7 +124,7 @@ fn handles_without_a_waiter_are_closed() {
     let close = |handle: &[u8]| Request::Close {
         handle: handle.to_vec(),
     };
-    // Dropped before the reply came.
+    // Dropped before the reply arrived.
     drop(session.send_batch(vec![lstat_request("a"), open_request(), open_request()]));
     let asked: Vec<ReceivedRequest> = (0..3).map(|_| peer.next_request()).collect();
     peer.send_status(&asked[0], 2);
@@ -145,7 +145,7 @@ fn handles_without_a_waiter_are_closed() {
     let given = peer.next_request();
     assert!(given.matches_request(&close(b"unseen")));
     peer.send_status(&given, 0);
-    // And nothing else is.
+    // No other handle is closed.
     let last = session.send_batch(vec![lstat_request("last")]);
     let asked = peer.next_request();
     assert!(asked.matches_request(&lstat_request("last")));

@@ -1,4 +1,4 @@
-//! Requests that belong together: they leave together and are never cut.
+//! Tests of isolated batches: their requests leave together and are never separated.
 
 use super::*;
 
@@ -12,14 +12,14 @@ fn pairs_are_sent_whole_in_separate_bursts() {
     let after = session.send_batch(vec![lstat_request("after")]);
     let asked = [peer.next_request(), peer.next_request()];
     peer.send_reply(103, asked[0].id, &length_prefixed(b"abc"));
-    // Something is under way still.
+    // A request is still in flight.
     peer.assert_nothing_sent();
     peer.send_status(&asked[1], 2);
     assert_eq!(before.wait().len(), 2);
     let (mut number, mut bursts, mut last) = (0, 0, None);
     while number < pairs.len() {
         let mut burst = peer.requests_of_one_read();
-        // In a write of its own, right behind the last of them.
+        // In a write of its own, right after the last of them.
         if number + burst.len() / 2 == pairs.len() {
             last = burst.pop_if(|asked| asked.matches_request(&lstat_request("after")));
         }
