@@ -1,10 +1,8 @@
-//! The command line: the verbs, each the headless twin of a screen. They call
-//! the same methods of the [`Engine`] as the console and print through
-//! [`output`].
+//! The command line: its definition, and a verb for each action of the console. Verbs call the same
+//! methods of the [`Engine`] as the console and print through [`output`].
 //!
-//! The process environment comes in as a [`Environment`], so that nothing here reads
-//! it; what went wrong goes out as a [`ErrorKind`], which alone decides the exit
-//! code.
+//! The process environment comes in as an [`Environment`]; nothing here reads it. A failure goes
+//! out as an [`ErrorKind`], which alone decides the exit code.
 
 mod archive;
 mod config_verbs;
@@ -45,41 +43,41 @@ use crate::transport::sftp::ssh::{Connector, SshConnector};
 use output::{ColorChoice, CommandError, Output, OutputSettings};
 use usage::{missing_verb_error, print_clap_error};
 
-/// The end of every help text: a contract with scripts and timers.
+/// The end of every help text; scripts and timers rely on these numbers.
 const EXIT_CODES: &str = "\
 Exit codes:
     0  ok
     1  some agents failed, or there are differences or findings
     2  the command line or the config is wrong
-    3  a host or file could not be reached or read
-    4  integrity: a tampered baseline, another host key, a broken seal or ledger
+    3  a host or file cannot be reached or read
+    4  integrity: tampered baseline, changed host key, broken seal or ledger
     5  another run holds the lock
-    6  the plan no longer holds, or the act was refused for safety
+    6  the plan has changed, or the operation was refused for safety
   130  interrupted
-With several, the first of 130, 4, 2, 6, 5, 3, 1 is the one.";
+Where several apply, the first of 130, 4, 2, 6, 5, 3, 1 is used.";
 
-/// What `main` resolved from the process environment.
+/// The process environment, as `main` resolved it.
 #[derive(Clone, Debug)]
 pub struct Environment {
-    /// Directories, variables and the user id that decide which config is read.
+    /// The directories, variables and user id that decide which config is used.
     pub env: ConfigEnvironment,
     /// The operator's user name, for the ledger.
     pub user: String,
-    /// The file of the debug log, unless a flag names another.
+    /// Path of the debug log; the flag `--debug-log` takes precedence.
     pub debug_log: Option<PathBuf>,
-    /// Where temporary directories are made.
+    /// Parent of temporary directories.
     pub temp_directory: PathBuf,
-    /// The editor, the pager and the clipboard.
+    /// Command lines of the editor, the pager and the clipboard.
     pub external_tools: console::external_tools::ExternalTools,
-    /// Where sockets belong, if the user has such a directory.
+    /// `$XDG_RUNTIME_DIR`, if it is an absolute path; holds sockets.
     pub runtime_directory: Option<PathBuf>,
-    /// This program; ssh starts it to ask.
+    /// Path of this program, which ssh starts as its askpass helper.
     pub program_path: PathBuf,
     /// NO_COLOR is set and not empty.
     pub is_no_color_set: bool,
-    /// TERM; empty where there is none.
+    /// `$TERM`; empty if unset.
     pub term: String,
-    /// COLORTERM; empty where there is none.
+    /// `$COLORTERM`; empty if unset.
     pub colorterm: String,
     /// The first of LC_ALL, LC_CTYPE and LANG that is set and not empty.
     pub locale: Option<String>,
@@ -91,16 +89,16 @@ pub struct Environment {
     pub is_stdout_terminal: bool,
     /// Standard error is a terminal.
     pub is_stderr_terminal: bool,
-    /// How many columns the terminal of standard output has, where that is known.
+    /// Width of the terminal of standard output in columns, if known.
     pub terminal_columns: Option<usize>,
-    /// The id of a group, by its name.
+    /// Looks up the id of a group by name.
     pub find_group: fn(&str) -> Option<u32>,
-    /// A user, by its id.
+    /// Looks up a user by id.
     pub find_account: fn(u32) -> Option<UserAccount>,
 }
 
 impl Environment {
-    /// TERM names no terminal that can place a cursor.
+    /// Whether TERM is empty or names a terminal without cursor positioning.
     fn has_dumb_terminal(&self) -> bool {
         self.term.is_empty() || self.term == "dumb"
     }
@@ -109,23 +107,23 @@ impl Environment {
 /// A user of this machine.
 #[derive(Clone, Debug)]
 pub struct UserAccount {
-    /// Its name.
+    /// User name.
     pub name: String,
-    /// All groups that it is a member of.
+    /// Ids of all groups that the user is a member of.
     pub groups: Vec<u32>,
 }
 
 /// Archive what agents wrote into their memories, reset them to their
 /// baselines, and undo.
 ///
-/// Without a command: the console on a terminal, else `status`. An agent's name
-/// alone means `reset AGENT`, and `all` means `reset --all`.
+/// Without a command: opens the console on a terminal, else prints `status`. An agent name alone
+/// means `reset AGENT`, and `all` means `reset --all`.
 #[derive(Debug, Parser)]
 #[command(name = "memory-shepherd", version, after_help = EXIT_CODES, max_term_width = 100)]
 struct Cli {
     #[command(flatten)]
     console: ConsoleFlags,
-    /// Resets this agent, or all of them: the original's invocations
+    /// Agent to reset, or `all`: the form that the original tool takes
     #[arg(value_name = "AGENT|all")]
     agent: Option<String>,
     #[command(subcommand)]
@@ -137,7 +135,7 @@ struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of every command")]
 struct GlobalFlags {
-    /// Reads this config and searches no other place
+    /// Uses this config instead of searching for one
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Prints one JSON document
@@ -146,98 +144,97 @@ struct GlobalFlags {
     /// When to use colours
     #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t)]
     color: ColorChoice,
-    /// Prints neither progress nor warnings
+    /// Omits progress, notes and warnings
     #[arg(short, long, global = true)]
     quiet: bool,
-    /// Appends what the program does, and how long it takes, to this file
+    /// Appends a log of operations and their durations to this file
     #[arg(long, global = true, value_name = "FILE")]
     debug_log: Option<PathBuf>,
 }
 
 #[derive(Debug, Default, Args)]
 struct ConsoleFlags {
-    /// Opens the console so that nothing can be changed in it
+    /// Opens the console read-only: no command can change anything
     #[arg(long)]
     read_only: bool,
-    /// The console's theme; the config says it otherwise
+    /// Theme of the console; overrides the config
     ///
-    /// terminal (the terminal's own colours), dark, light, high-contrast,
-    /// colour-blind, mono (no colours), or one of your own.
+    /// terminal (the colours of the terminal), dark, light, high-contrast, colour-blind, mono (no
+    /// colours), or the name of a theme file.
     #[arg(long, value_name = "NAME")]
     theme: Option<String>,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Shows the state of every agent, the worst first
+    /// Shows the state of every agent, worst first
     ///
-    /// Exits with 4 when a baseline is TAMPERED, a host shows another key or the ledger
-    /// is broken, with 6 when an agent cannot be reset (its baseline is missing or too
-    /// small, say), with 3 when one could not be read; else with 0, whatever state they
-    /// are in.
+    /// Exits with 4 if a baseline is TAMPERED, a host key has changed or the ledger is broken; with
+    /// 6 if an agent cannot be reset (for example because its baseline is missing or too small);
+    /// with 3 if an agent cannot be read; else with 0, whatever the states.
     #[command(after_help = EXIT_CODES)]
     Status {
-        /// Only these
+        /// Shows only these agents
         #[arg(value_name = "AGENT")]
         agents: Vec<String>,
-        /// Exits with 1 also when one is DRIFTED, NOSEP, MISSING or OVERSIZE
+        /// Also exits with 1 if an agent is DRIFTED, NOSEP, MISSING or OVERSIZE
         #[arg(long)]
         exit_code: bool,
     },
-    /// Compares an agent's baseline with its memory
+    /// Compares the baseline of an agent with its memory
     ///
-    /// On a terminal, characters that cannot be seen are shown as marks. Into a
-    /// pipe go the exact bytes, in the form that patch(1) takes.
+    /// On a terminal, invisible characters are shown as marks. A pipe gets the exact bytes, in the
+    /// format of patch(1).
     #[command(after_help = EXIT_CODES)]
     Diff(diff::DiffArgs),
-    /// Archives what agents wrote and puts their baselines in place
+    /// Archives what agents wrote and installs their baselines
     #[command(after_help = EXIT_CODES)]
     Reset(ResetArgs),
-    /// Puts back the exact bytes from before a run
+    /// Restores the exact bytes from before a run
     ///
-    /// Without --run it is the last reset of each agent that was not undone yet.
+    /// Without --run, undoes the last reset of each agent that is not undone yet.
     #[command(after_help = EXIT_CODES)]
     Undo(UndoArgs),
-    /// Lists what was done to agents, the latest last
+    /// Lists the recorded runs, newest last
     #[command(after_help = EXIT_CODES)]
     Log {
-        /// Shows at most so many, the latest
+        /// Shows at most this many records, the newest
         #[arg(short = 'n', value_name = "COUNT")]
         count: Option<usize>,
-        /// Only this one
+        /// Shows only this agent
         agent: Option<String>,
     },
-    /// Lists what was archived, or keeps entries from retention
+    /// Lists archive entries, or pins them so that retention keeps them
     #[command(after_help = EXIT_CODES, disable_help_subcommand = true)]
     Archive {
         #[command(subcommand)]
         what: ArchiveVerb,
     },
-    /// Checks what is kept against what was written down of it
+    /// Verifies ledger, archive and baselines against their checksums
     ///
-    /// The ledger's chain, every entry and baseline version that it names, and the
-    /// baselines in use against their seal. Nothing is changed. A chain alone shows
-    /// neither a cut-off end nor a ledger that was written anew: note the head that
-    /// every run prints and give it as --anchor.
+    /// Checks the chain of the ledger, every entry and baseline version that it names, and the
+    /// baselines in use against their seal. Changes nothing. The chain alone reveals neither a
+    /// truncated nor a rewritten ledger: note the head that every run prints, and pass it as
+    /// --anchor.
     #[command(after_help = EXIT_CODES)]
     Verify {
-        /// A head of the ledger that was noted before: that record must be there
+        /// Requires this ledger head, noted earlier, to be in the ledger
         #[arg(long, value_name = "SEQ:HASH", value_parser = parse_anchor)]
         anchor: Option<(u64, Digest)>,
     },
-    /// Checks what the promises rest on; made for pasting into a bug report
+    /// Checks what resets rely on; meant for pasting into a bug report
     #[command(after_help = EXIT_CODES)]
     Doctor,
-    /// Lists the keys of the console, with the operator's own
+    /// Lists the keys of the console, including the user's own
     ///
-    /// The table of commands with what console.toml changes; everything that is wrong
-    /// with that file is told, and ends it with 2.
+    /// Prints the table of commands with the changes of console.toml. Reports every mistake in that
+    /// file, and then exits with 2.
     #[command(after_help = EXIT_CODES)]
     Keys,
-    /// Prints the completions of a shell
+    /// Prints shell completions
     #[command(after_help = EXIT_CODES)]
     Completions {
-        /// The shell
+        /// Shell to generate completions for
         #[arg(value_name = "SHELL", value_enum)]
         shell: clap_complete::Shell,
     },
@@ -250,16 +247,16 @@ enum Verb {
         #[command(subcommand)]
         what: ConfigVerb,
     },
-    /// Opens the console on an example fleet, in every state and still writing
+    /// Opens the console on an example fleet with agents in every state
     ///
-    /// Everything is made in a temporary directory and removed at the end. Without
-    /// a terminal its status is printed instead.
+    /// The fleet is in a temporary directory, which is removed at the end. Without a terminal,
+    /// prints the status of the fleet instead.
     #[command(after_help = EXIT_CODES)]
     Demo {
-        /// Makes it here instead, and leaves it
+        /// Creates the fleet in this directory and keeps it
         #[arg(long)]
         dir: Option<PathBuf>,
-        /// With so many agents: 14 to 1000
+        /// Number of agents, 14 to 1000
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(14..=1000))]
         agents: Option<u32>,
         #[command(flatten)]
@@ -269,83 +266,83 @@ enum Verb {
 
 #[derive(Debug, Args)]
 struct ResetArgs {
-    /// These agents
+    /// Agents to reset
     #[arg(value_name = "AGENT", required_unless_present = "all")]
     agents: Vec<String>,
-    /// The whole fleet
+    /// Resets the whole fleet
     #[arg(long, conflicts_with = "agents")]
     all: bool,
-    /// Shows the plan and its hash, and changes nothing
+    /// Shows the plan and its hash; changes nothing
     #[arg(long)]
     dry_run: bool,
-    /// Refuses unless the plan is still the one with this hash
+    /// Refuses to run unless the plan has this hash
     #[arg(long, value_name = "HASH", value_parser = parse_plan_hash)]
     plan: Option<String>,
-    /// Waits so long for agents that another run has locked, before it gives up
+    /// Waits this long for agents that another run has locked
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     wait: u32,
 }
 
 #[derive(Debug, Args)]
 struct UndoArgs {
-    /// These agents
+    /// Agents to undo
     #[arg(value_name = "AGENT", required_unless_present = "run")]
     agents: Vec<String>,
-    /// Undoes this run, for every agent that it changed
+    /// Undoes this run for every agent that it changed
     #[arg(long, conflicts_with = "agents")]
     run: Option<String>,
-    /// Takes back the last undo of each agent instead
+    /// Reverts the last undo of each agent instead
     #[arg(long, conflicts_with = "run")]
     redo: bool,
-    /// Keeps what an agent wrote since, below what is put back
+    /// Keeps what an agent has written since, below the restored bytes
     #[arg(long, conflicts_with = "overwrite")]
     append: bool,
-    /// Archives what an agent wrote since, and puts back the old file alone
+    /// Archives what an agent has written since, and restores the old file alone
     #[arg(long)]
     overwrite: bool,
-    /// Shows the plan and its hash, and changes nothing
+    /// Shows the plan and its hash; changes nothing
     #[arg(long)]
     dry_run: bool,
-    /// Refuses unless the plan is still the one with this hash
+    /// Refuses to run unless the plan has this hash
     #[arg(long, value_name = "HASH", value_parser = parse_plan_hash)]
     plan: Option<String>,
-    /// Waits so long for agents that another run has locked, before it gives up
+    /// Waits this long for agents that another run has locked
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     wait: u32,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum ConfigVerb {
-    /// Reports everything that is wrong with the config
+    /// Reports every mistake in the config
     #[command(after_help = EXIT_CODES)]
     Check,
-    /// Prints every value in force and where it comes from
+    /// Prints every effective value and its origin
     #[command(after_help = EXIT_CODES)]
     Show,
 }
 
 #[derive(Debug, Subcommand)]
 enum ArchiveVerb {
-    /// Lists the entries of agents, the oldest first, and what keeps them
+    /// Lists the entries of agents, oldest first, and what keeps each
     ///
-    /// Retention deletes neither what is pinned nor what an undo still needs.
+    /// Retention deletes neither pinned entries nor those that an undo still needs.
     #[command(after_help = EXIT_CODES)]
     List {
-        /// Only these
+        /// Shows only these agents
         #[arg(value_name = "AGENT")]
         agents: Vec<String>,
     },
-    /// Keeps entries for good: retention never deletes them
+    /// Pins entries: retention never deletes them
     #[command(after_help = EXIT_CODES)]
     Pin {
-        /// Paths as `archive list` and `log` print them
+        /// Paths as printed by `archive list` and `log`
         #[arg(value_name = "ENTRY", required = true)]
         entries: Vec<PathBuf>,
     },
-    /// Leaves entries to retention again
+    /// Unpins entries: retention may delete them again
     #[command(after_help = EXIT_CODES)]
     Unpin {
-        /// Paths as `archive list` and `log` print them
+        /// Paths as printed by `archive list` and `log`
         #[arg(value_name = "ENTRY", required = true)]
         entries: Vec<PathBuf>,
     },
@@ -353,34 +350,34 @@ enum ArchiveVerb {
 
 fn parse_plan_hash(text: &str) -> Result<String, String> {
     let hex = text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    match text.len() >= 8 && hex {
-        true => Ok(text.to_ascii_lowercase()),
-        false => Err("a plan's hash has at least eight hexadecimal digits".to_string()),
+    if text.len() >= 8 && hex {
+        Ok(text.to_ascii_lowercase())
+    } else {
+        Err("a plan hash has at least 8 hexadecimal digits".to_string())
     }
 }
 
 fn parse_anchor(text: &str) -> Result<(u64, Digest), String> {
     let (seq, digest) = text
         .split_once(':')
-        .ok_or("it is a number, a colon and a digest")?;
-    let seq = seq.parse().map_err(|_| format!("{seq} is no number"))?;
+        .ok_or("expected SEQ:HASH, as a run prints it")?;
+    let seq = seq.parse().map_err(|_| format!("{seq} is not a number"))?;
     Ok((seq, digest.parse()?))
 }
 
-/// What a verb works with.
+/// Everything that a verb works with.
 struct CommandContext<'a> {
     environment: &'a Environment,
     config_flag: Option<PathBuf>,
-    /// The way to hosts.
+    /// Opens connections to hosts.
     connector: Arc<dyn Connector>,
     output: &'a mut Output,
 }
 
-/// How a verb ended: what its answer means for the exit code, if anything.
+/// Result of a verb: the error kind that its answer stands for, if any.
 type CommandResult = Result<Option<ErrorKind>, CommandError>;
 
-/// Runs the command line and says what the most serious thing was that
-/// happened; nothing is success.
+/// Runs the command line. Returns the most serious error kind that occurred, or `None` on success.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
     world: &Environment,
@@ -441,16 +438,15 @@ impl CommandContext<'_> {
         flags: &ConsoleFlags,
     ) -> CommandResult {
         if (verb.is_some() || agent.is_some()) && (flags.read_only || flags.theme.is_some()) {
-            let message = "--read-only and --theme belong to the console";
+            let message = "--read-only and --theme apply to the console only";
             let error = Error::new(ErrorKind::User, message);
             return Err(error
-                .with_hint("leave them out, or give them behind `demo`")
+                .with_hint("remove them, or put them after `demo`")
                 .into());
         }
         match (verb, agent) {
             (Some(_), Some(agent)) => {
-                let message =
-                    format!("{agent} stands before a command, where no agent is expected");
+                let message = format!("unexpected argument {agent} before a command");
                 Err(Error::new(ErrorKind::User, message).into())
             }
             (Some(verb), None) => self.run_verb(verb),
@@ -485,8 +481,8 @@ impl CommandContext<'_> {
         }
     }
 
-    /// `memory-shepherd all` and `memory-shepherd AGENT`, as timers of the
-    /// original tool call us.
+    /// Resets as `memory-shepherd all` and `memory-shepherd AGENT` do: timers of the original tool
+    /// call the program in this form.
     fn run_original_form(&mut self, agent: String) -> CommandResult {
         let all = agent == "all";
         let result = self.run_reset(&ResetArgs {
@@ -496,7 +492,7 @@ impl CommandContext<'_> {
             plan: None,
             wait: 0,
         });
-        // A mistyped verb lands here, too.
+        // A mistyped verb is parsed as an agent name.
         result.map_err(|mut failure| {
             let verbs = Cli::command();
             let similar_verb = verbs
@@ -512,7 +508,7 @@ impl CommandContext<'_> {
         })
     }
 
-    /// Whether a bare call opens the console.
+    /// Whether a call without arguments opens the console.
     fn can_open_console(&self) -> bool {
         let terminal = self.environment.is_stdin_terminal && self.environment.is_stdout_terminal;
         terminal && !self.environment.has_dumb_terminal() && !self.output.is_json()
@@ -550,7 +546,8 @@ impl CommandContext<'_> {
                 SshConnector::new(Arc::new(clock::SystemClock)).with_prompts(prompt_broker.clone()),
             ),
         };
-        // A changed config keeps the connections to hosts that it still names.
+        // Rebuilt engines share the transports, so a changed config keeps the connections to hosts
+        // that it still names.
         let transports = build_transports(connector);
         let user = environment.user.clone();
         let make_engine = move |config: Config, group: Option<u32>| {
@@ -559,7 +556,7 @@ impl CommandContext<'_> {
         };
         let engine = make_engine(config, group);
         let rebuild = move |config: Config| {
-            // A group that has gone must not end a console that runs.
+            // A deleted group does not end a running console.
             let group = resolve_archive_group(&config, environment.find_group).unwrap_or_default();
             make_engine(config, group)
         };
@@ -598,8 +595,8 @@ impl CommandContext<'_> {
     ) -> CommandResult {
         let dir = dir.map(|dir| self.environment.env.cwd.join(dir));
         let count = agents.map(|agents| agents as usize);
-        // Whoever interrupts this must not find half a fleet in a temporary
-        // directory afterwards: it is finished, then removed.
+        // An interrupted build must not leave half a fleet in a temporary directory: the fleet is
+        // finished, then removed.
         let interrupted = reset_and_undo::register_stop_flag()?;
         let clock = clock::SystemClock;
         let demo = match &dir {
@@ -620,7 +617,7 @@ impl CommandContext<'_> {
             drop(writers);
             if dir.is_some() && ended.is_ok() {
                 self.output.print_note(&format!(
-                    "the example fleet is in {}; `{}` opens it",
+                    "example fleet kept in {}; open it with `{}`",
                     demo.directory().display(),
                     Invocation::with_config(demo.config_path()).console_command_line()
                 ));
@@ -628,19 +625,19 @@ impl CommandContext<'_> {
             return ended;
         }
         self.output.print_note(&format!(
-            "the example fleet is in {}",
+            "example fleet created in {}",
             demo.directory().display()
         ));
         self.run_status(&[], false)?;
         if dir.is_none() {
             self.output
-                .print_note("it is removed again; --dir DIR keeps it");
+                .print_note("the fleet is removed now; use --dir DIR to keep it");
         }
-        // That one of its agents cannot be read is what the example is for.
+        // Unreadable agents are part of the example, not a failure.
         Ok(None)
     }
 
-    /// Finds and reads the config; its warnings go to standard error.
+    /// Finds and reads the config, and prints its warnings to standard error.
     fn load_config(&mut self) -> Result<(Config, Vec<String>), CommandError> {
         let located = config::locate(self.config_flag.as_deref(), &self.environment.env)?;
         for note in &located.notes {
@@ -653,7 +650,7 @@ impl CommandContext<'_> {
             }
             Err(config::ConfigErrors(diagnostics)) => {
                 let message = format!(
-                    "the config {} has errors, so nothing runs with it",
+                    "config {} has errors; no command runs with it",
                     located.path.display()
                 );
                 Err(CommandError {
@@ -664,7 +661,7 @@ impl CommandContext<'_> {
         }
     }
 
-    /// An engine whose ssh asks nobody.
+    /// Builds an engine that never asks for a password or passphrase.
     fn build_engine(&self, config: Config) -> Result<Engine> {
         let group = resolve_archive_group(&config, self.environment.find_group)?;
         let transports = build_transports(Arc::clone(&self.connector));
@@ -677,14 +674,14 @@ impl CommandContext<'_> {
         ))
     }
 
-    /// The engine of the config that was found.
+    /// Loads the config and builds its engine.
     fn open_engine(&mut self) -> Result<Engine, CommandError> {
         let (config, _) = self.load_config()?;
         Ok(self.build_engine(config)?)
     }
 }
 
-/// This machine, and hosts by this dial.
+/// Builds the transports of this machine and, through `connector`, of hosts.
 fn build_transports(connector: Arc<dyn Connector>) -> Arc<dyn Transports> {
     let clock = Arc::new(clock::SystemClock);
     let local = Arc::new(LocalTransport::new(clock.clone()));
@@ -719,9 +716,9 @@ fn resolve_archive_group(
         Some(id) => Ok(Some(id)),
         None => Err(Error::new(
             ErrorKind::Config,
-            format!("archive_group: this machine has no group called {name}"),
+            format!("archive_group: no group {name} on this machine"),
         )
-        .with_hint("`getent group` lists them; correct the config or add the group")),
+        .with_hint("list groups with `getent group`; correct the config, or add the group")),
     }
 }
 

@@ -1,26 +1,26 @@
-//! Time, passed in: nothing but [`SystemClock`] reads the machine's clock, so that
-//! tests own theirs.
+//! The clock, passed in: only [`SystemClock`] reads the time of the machine, so tests use clocks of
+//! their own.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, FixedOffset, Local, Utc};
 
-/// Where the engine gets its times from.
+/// Source of the times that the engine uses.
 pub trait Clock: Send + Sync {
-    /// The local time, with its offset.
+    /// Returns the local time with its UTC offset.
     fn now(&self) -> DateTime<FixedOffset>;
-    /// A time that only moves forward, for durations and deadlines.
+    /// Returns a monotonic time, for durations and deadlines.
     fn instant(&self) -> Instant;
-    /// Waits, for instance for a late writer to finish.
+    /// Waits for `duration`, for instance for a late writer to finish.
     fn sleep(&self, duration: Duration);
 }
 
-/// The last second, since 1970, that is in the year 9999 everywhere: names of entries and
-/// RFC 3339 have four digits for the year.
+/// The last second since 1970 that is in the year 9999 in every time zone: names of entries and RFC
+/// 3339 have four digits for the year.
 const MAX_UNIX_SECONDS: u64 = 253_402_300_799 - 86_400;
 
-/// The time so long after 1970; of a clock that stands outside the years from 1970 to
-/// 9999, the nearest in them. None is before 1970.
+/// Converts a duration since 1970 to a time. Times outside the years 1970 to 9999 become the
+/// nearest one inside; `None` means a clock before 1970.
 fn clamp_to_utc(since_epoch: Option<Duration>) -> DateTime<Utc> {
     let since = since_epoch
         .unwrap_or_default()
@@ -29,7 +29,7 @@ fn clamp_to_utc(since_epoch: Option<Duration>) -> DateTime<Utc> {
     time.unwrap_or_default()
 }
 
-/// The machine's clock.
+/// The clock of the machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
 

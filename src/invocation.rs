@@ -1,29 +1,30 @@
-//! Command lines of this program that messages offer for copying. They name the
-//! config, so that they act on the same fleet wherever they are pasted.
+//! Command lines of this program that messages suggest. They name the config, so that they act on
+//! the same fleet in every directory.
 
 use std::path::{Path, PathBuf};
 
-/// How command lines invoke this program.
+/// The flags that suggested command lines have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Invocation {
     config: Option<PathBuf>,
 }
 
 impl Invocation {
-    /// Names `config` in every command line. The default names none, and leaves the
-    /// config to the search.
+    /// Creates an invocation that names `config` in every command line. The default names none and
+    /// leaves the config to the search.
     pub fn with_config(config: &Path) -> Invocation {
         Invocation {
             config: Some(config.to_path_buf()),
         }
     }
 
-    /// The command line that opens the console.
+    /// Returns the command line that opens the console.
     pub fn console_command_line(&self) -> String {
         self.append_config_flag("memory-shepherd".to_string())
     }
 
-    /// The command line of a verb with its arguments, which are quoted for a shell.
+    /// Returns the command line of a verb. `verb` includes its arguments, already quoted for a
+    /// shell.
     pub fn command_line(&self, verb: &str) -> String {
         self.append_config_flag(format!("memory-shepherd {verb}"))
     }

@@ -1,6 +1,5 @@
-//! The program: resolves the process environment, runs the command line, and
-//! turns what went wrong into the exit code. Nothing below reads environment
-//! or user database by itself.
+//! The program: resolves the process environment, runs the command line, and turns an error into
+//! the exit code. The modules below read neither environment nor user database by themselves.
 
 use std::env;
 use std::io::{self, IsTerminal};
@@ -22,7 +21,7 @@ fn main() -> ExitCode {
     // With a handler, a write beyond the file-size limit (`ulimit -f`) returns an error.
     // Child processes do not inherit it, as they would inherit an ignored signal.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    // For panics only; without it they read worse, and that is all.
+    // Formats panics. A failed installation only makes them harder to read.
     let panic_hook = color_eyre::config::HookBuilder::blank().display_env_section(false);
     let _ = panic_hook.install();
     let error_kind = cli::run(env::args_os(), &read_environment());
@@ -38,7 +37,7 @@ fn read_environment() -> Environment {
     let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
     Environment {
         env: ConfigEnvironment {
-            // A directory that has gone leaves relative paths without a meaning.
+            // A deleted current directory gives relative paths no meaning.
             cwd: env::current_dir().unwrap_or_else(|_| PathBuf::from("/")),
             home: env::home_dir().filter(|home| home.is_absolute()),
             xdg_config_home: path_variable("XDG_CONFIG_HOME"),

@@ -1,12 +1,12 @@
-//! What somebody types that nobody else may see. Its bytes are overwritten when
-//! it goes, it is never moved by growing, and it cannot be printed.
+//! Typed secrets (passphrases, passwords, codes). The bytes of a [`Secret`] are overwritten on
+//! drop, never reallocated, and never printed.
 
 use std::fmt;
 
 use zeroize::Zeroizing;
 
-/// The longest secret, in bytes: what ssh reads of an answer, less its line feed
-/// and a little.
+/// The maximum length of a secret in bytes: somewhat less than ssh reads of an answer, including
+/// its line feed.
 pub const MAX_SECRET_BYTES: usize = 1000;
 
 /// A passphrase, password or code.
@@ -14,13 +14,14 @@ pub const MAX_SECRET_BYTES: usize = 1000;
 pub struct Secret(Zeroizing<String>);
 
 impl Secret {
-    /// Nothing yet, with room for the longest.
+    /// Creates an empty secret with capacity for [`MAX_SECRET_BYTES`].
     pub fn new() -> Secret {
-        // Growing would leave copies behind that nobody overwrites.
+        // Reallocation would leave copies in memory that are not overwritten.
         Secret(Zeroizing::new(String::with_capacity(MAX_SECRET_BYTES)))
     }
 
-    /// Adds text; false, and nothing is added, when it becomes too long.
+    /// Appends `text`. Returns false, and appends nothing, if the secret would exceed
+    /// [`MAX_SECRET_BYTES`].
     #[must_use]
     pub fn push(&mut self, text: &str) -> bool {
         let fits = self.0.len() + text.len() <= MAX_SECRET_BYTES;
@@ -30,22 +31,22 @@ impl Secret {
         fits
     }
 
-    /// Takes the last character away.
+    /// Removes the last character.
     pub fn pop(&mut self) {
         self.0.pop();
     }
 
-    /// Its text, for whoever it is meant for.
+    /// Returns the plain text, to be passed to its recipient only.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// How many characters it has.
+    /// Returns the number of characters.
     pub fn char_count(&self) -> usize {
         self.0.chars().count()
     }
 
-    /// Whether it has none.
+    /// Whether the secret is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -65,7 +66,7 @@ impl Clone for Secret {
     }
 }
 
-/// Says nothing of it, not even its length.
+/// Prints the type name only, not even the length.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")

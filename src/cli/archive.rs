@@ -1,4 +1,4 @@
-//! `archive`: the entries, and which of them retention never deletes.
+//! `archive`: lists entries and changes their pins.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,19 +11,19 @@ use super::{ArchiveVerb, CommandContext, CommandResult};
 use crate::archive::EntryKind;
 use crate::engine::EntryStatus;
 
-/// What `archive list` answers.
+/// The answer of `archive list`.
 #[derive(Serialize)]
 struct EntryList {
     archive: PathBuf,
     entries: Vec<EntryItem>,
 }
 
-/// An entry, and what keeps it.
+/// An entry and the reasons why retention keeps it.
 #[derive(Serialize)]
 struct EntryItem {
     path: String,
     kind: EntryKind,
-    /// The local time in its name.
+    /// Local time in the name of the entry.
     stamp: String,
     size: u64,
     modified: Option<DateTime<FixedOffset>>,
@@ -52,7 +52,7 @@ impl EntryItem {
 impl Document for EntryList {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         if self.entries.is_empty() {
-            return printer.write_plain_line("the archive has no such entries");
+            return printer.write_plain_line("no entries");
         }
         let mut rows = vec![vec![
             text_cell(OutputRole::Heading, "STAMP"),
@@ -95,16 +95,16 @@ fn entry_kind_label(kind: EntryKind) -> &'static str {
     }
 }
 
-/// "no entries", "1 entry", "12 entries"
+/// Formats a count: "no entries", "1 entry", "12 entries".
 pub(super) fn format_entry_count(number: usize) -> String {
     format_count(number, "entry").replace("entrys", "entries")
 }
 
-/// What `archive pin` and `archive unpin` answer.
+/// The answer of `archive pin` and `archive unpin`.
 #[derive(Serialize)]
 struct PinDocument {
     pinned: bool,
-    /// Those that were not so before.
+    /// Entries whose pin the command changed.
     changed: Vec<PathBuf>,
 }
 
@@ -115,7 +115,7 @@ impl Document for PinDocument {
             printer.write_plain_line(format!("{word} {}", path.display()))?;
         }
         if self.changed.is_empty() {
-            printer.write_plain_line("nothing to change: they were so before")?;
+            printer.write_plain_line(format!("no change: all entries are already {word}"))?;
         }
         Ok(())
     }

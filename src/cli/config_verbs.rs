@@ -1,4 +1,4 @@
-//! `config check` and `config show`.
+//! `config check` and `config show`: all mistakes in a config, and its effective values.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::config::{
 use crate::engine::Engine;
 use crate::error::ErrorKind;
 
-/// What `config check` answers.
+/// The answer of `config check`.
 #[derive(Serialize)]
 struct ConfigCheckDocument {
     config: String,
@@ -47,7 +47,7 @@ impl Document for ConfigCheckDocument {
     }
 }
 
-/// What `config show` answers.
+/// The answer of `config show`.
 #[derive(Serialize)]
 struct ConfigShowDocument {
     config: String,
@@ -75,9 +75,9 @@ impl Document for ConfigShowDocument {
     }
 }
 
-/// Agents that no reset can be for, because of where the config says that their memories
-/// are. They are refused one by one, so that none keeps the others from being reset; here
-/// each is an error.
+/// Returns an error for each agent whose memory, where the config says that it is, no reset can
+/// replace. Other commands refuse these agents one by one, so that the other agents can still be
+/// reset.
 fn memory_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
     let config = engine.config();
     let diagnostic = |agent: &Agent, message: String, hint: Option<String>| {
@@ -126,10 +126,10 @@ impl CommandContext<'_> {
         let is_error = |it: &Diagnostic| it.level == DiagnosticLevel::Error;
         let agents = config.as_ref().map(|config| config.agents.len());
         let agents = agents.filter(|_| !problems.iter().any(is_error));
-        // A group that this machine lacks keeps commands from running, not this.
+        // A missing group fails other commands, but not this check.
         let engine = config.and_then(|config| self.build_engine(config).ok());
         let errors: Vec<Diagnostic> = engine.iter().flat_map(memory_diagnostics).collect();
-        // What the config alone shows is a warning for commands that go on.
+        // For commands that go on, the same problems are warnings of the config.
         let is_new = |it: &Diagnostic| errors.iter().all(|error| error.message != it.message);
         let mut diagnostics: Vec<Diagnostic> = problems.into_iter().filter(is_new).collect();
         diagnostics.extend(errors);

@@ -1,7 +1,8 @@
-//! `diff`: a baseline against a memory, or an entry against a memory.
+//! `diff`: compares a baseline with a memory, an archive entry with a memory, or two versions of a
+//! baseline.
 //!
-//! For eyes, every invisible character is shown as a mark. Into a pipe go the
-//! exact bytes, as `diff -u` prints them.
+//! A terminal shows every invisible character as a mark; a pipe gets the exact bytes, as `diff -u`
+//! prints them.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -21,40 +22,40 @@ use crate::engine::{AgentDetail, Blocker, Engine, MAX_WINDOW_BYTES};
 use crate::error::{Error, ErrorKind, Result};
 use crate::untrusted::RevealOptions;
 
-/// Equal lines around a change.
+/// Number of equal lines shown around a change.
 const CONTEXT_LINES: usize = 3;
 
-/// How long the search for the smallest difference may take.
+/// Time limit for the smallest difference; after it, the rest is compared coarsely.
 const DIFF_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What may be said behind `diff`.
+/// Arguments of `diff`.
 #[derive(Debug, clap::Args)]
 pub struct DiffArgs {
-    /// This one
+    /// Agent to compare
     agent: String,
-    /// Only counts lines
+    /// Prints only the numbers of added and removed lines
     #[arg(long)]
     stat: bool,
-    /// Exits with 1 when there are differences
+    /// Exits with 1 if there are differences
     #[arg(long)]
     exit_code: bool,
-    /// Compares this entry of the agent with what its memory holds now
+    /// Compares this archive entry with the memory
     #[arg(long, value_name = "ENTRY")]
     against_archive: Option<String>,
-    /// Compares the last version of its baseline that was sealed or pushed with the file
+    /// Compares the last sealed or pushed version of the baseline with its file
     ///
-    /// Says whose the file is, when it changed, and which agents have it.
+    /// Also shows the owner of the file, when it changed, and which agents use it.
     #[arg(long, conflicts_with = "against_archive")]
     baseline: bool,
 }
 
-/// One of the two texts.
+/// One of the two texts that are compared.
 struct DiffSide {
     name: String,
     bytes: Vec<u8>,
 }
 
-/// What `diff` answers.
+/// The answer of `diff`.
 #[derive(Serialize)]
 struct DiffDocument {
     agent: String,
@@ -62,13 +63,13 @@ struct DiffDocument {
     new: TextSummary,
     added: usize,
     removed: usize,
-    /// Lines added and removed above the boundary; none without one.
+    /// Lines added and removed above the boundary; `None` without a boundary.
     above: Option<AboveBoundary>,
     scratch_lines: u64,
     scratch_bytes: u64,
     /// Bytes of the memory that were not compared.
     not_compared: u64,
-    /// What there is to know of a baseline file.
+    /// Facts about the baseline file, for `--baseline`.
     #[serde(skip_serializing_if = "Option::is_none")]
     baseline: Option<BaselineFacts>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,8 +89,7 @@ struct TextSummary {
 struct BaselineFacts {
     /// Why resets refuse it, if they do.
     refused: Option<String>,
-    /// Whether it is compared with the version that was sealed; else with the one that
-    /// was pushed last.
+    /// Whether the reference is the sealed version; otherwise it is the version pushed last.
     sealed: bool,
     uid: Option<u32>,
     gid: Option<u32>,
@@ -116,7 +116,7 @@ struct HunkLine {
     old: Option<usize>,
     new: Option<usize>,
     text: String,
-    /// The exact bytes, where they are not UTF-8.
+    /// The bytes in hexadecimal, if they are not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     hex: Option<String>,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -182,7 +182,7 @@ impl Document for DiffDocument {
 }
 
 impl DiffDocument {
-    /// The difference of two texts.
+    /// Compares the two texts.
     fn new(args: &DiffArgs, engine: &Engine, old: &DiffSide, new: &DiffSide) -> DiffDocument {
         let deadline = engine.clock().instant() + DIFF_TIMEOUT;
         let diff = diff::compare_lines(&old.bytes, &new.bytes, Some(deadline));
@@ -237,7 +237,7 @@ impl DiffDocument {
     }
 }
 
-/// "@@ -1,3 +1,4 @@"
+/// Formats a hunk header: "@@ -1,3 +1,4 @@".
 fn hunk_header(lines: &[DiffLine]) -> String {
     let part = |number: fn(&DiffLine) -> Option<usize>| {
         let mut numbers = lines.iter().filter_map(number);
@@ -262,7 +262,7 @@ impl CommandContext<'_> {
         let is_absent =
             detail.observation.content.is_none() && detail.observation.is_content_known();
         if let Some(why) = detail.error.as_ref().filter(|_| !is_absent) {
-            let message = format!("{} could not be read: {why}", agent.name);
+            let message = format!("cannot read the memory of {}: {why}", agent.name);
             let block = detail.observation.blocker.as_ref();
             let kind = Blocker::kind_of_unread(block);
             return Err(match block {
@@ -272,12 +272,12 @@ impl CommandContext<'_> {
         }
         if let Some(error) = &detail.observation.ledger_error {
             self.output.print_warning(&format!(
-                "earlier versions of the baseline are not known: {error}"
+                "cannot look up earlier versions of the baseline: {error}"
             ));
         }
         if detail.omitted_bytes > 0 {
             self.output.print_warning(&format!(
-                "only the first {MAX_WINDOW_BYTES} bytes of {} are compared, {} more are not",
+                "comparing only the first {MAX_WINDOW_BYTES} bytes of {}; {} more are not compared",
                 agent.name, detail.omitted_bytes
             ));
         }
@@ -310,7 +310,7 @@ impl CommandContext<'_> {
         Ok((args.exit_code && differs).then_some(ErrorKind::Partial))
     }
 
-    /// The baseline file against the last version of it that is known.
+    /// Compares the baseline file with its last known version.
     fn diff_baseline_versions(
         &mut self,
         args: &DiffArgs,
@@ -323,13 +323,13 @@ impl CommandContext<'_> {
             self.output.print_note(&note);
         }
         let Some(known) = &change.reference else {
-            // Which version was pushed, the ledger says.
+            // Without a readable ledger the pushed version is unknown, which is another error.
             engine.ledger_head()?;
             let path = change.path.display();
-            let message = format!("there is nothing to compare {path} with: no version is kept");
+            let message = format!("no kept version to compare {path} with");
             return Err(Error::new(ErrorKind::Host, message)
                 .with_hint(
-                    "versions are kept from the first reset on; compare it with your own copy",
+                    "the first reset keeps the first version; compare the file with your own copy",
                 )
                 .into());
         };
@@ -371,11 +371,11 @@ impl CommandContext<'_> {
                 name: path.display().to_string(),
                 bytes: baseline.bytes().to_vec(),
             },
-            // What to make of a memory is the question now more than ever.
+            // A refused baseline still needs a comparison: fall back to the version pushed last.
             Err(refusal) => match &detail.operator_part {
                 Some(part) => {
                     self.output.print_warning(&format!(
-                        "{}; compared with what was pushed last",
+                        "{}; comparing with the version pushed last",
                         refusal.error()
                     ));
                     self.output.print_hints(refusal.error().hints());
@@ -408,7 +408,7 @@ fn memory_side(agent: &Agent, bytes: Vec<u8>) -> DiffSide {
     }
 }
 
-/// A scratch entry against the scratch, any other against the whole memory.
+/// Compares a scratch entry with the scratch, any other entry with the whole memory.
 fn entry_and_memory_sides(
     engine: &Engine,
     agent: &Agent,
@@ -424,11 +424,11 @@ fn entry_and_memory_sides(
             || name.strip_suffix(".md") == Some(entry_name)
     };
     let Some(entry) = entries.iter().find(|entry| is_wanted_entry(&entry.path)) else {
-        let message = format!("{} has no entry called {entry_name}", agent.name);
+        let message = format!("{} has no entry {entry_name}", agent.name);
         let error = Error::new(ErrorKind::User, message);
         return Err(match entries.last() {
             Some(last) => error.with_hint(format!("its latest entry is {}", last.path.display())),
-            None => error.with_hint("it has no entries at all"),
+            None => error.with_hint("the agent has no entries yet"),
         });
     };
     let path = archive.root().join(&entry.path);

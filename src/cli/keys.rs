@@ -1,4 +1,4 @@
-//! `keys`: the keys of the console as they are in force.
+//! `keys`: the effective keys of the console.
 
 use std::io;
 
@@ -11,16 +11,16 @@ use crate::console::command::{self, COMMAND_TABLE, CommandCategory};
 use crate::console::preferences;
 use crate::error::ErrorKind;
 
-/// What `keys` answers.
+/// The answer of `keys`.
 #[derive(Serialize)]
 struct KeysDocument {
-    /// The operator's own file, whether it is there or not.
+    /// Path of the user's preferences file, whether or not it exists.
     file: Option<String>,
     keys: Vec<KeyRow>,
     diagnostics: Vec<Diagnostic>,
 }
 
-/// One command.
+/// One command with its keys.
 #[derive(Serialize)]
 struct KeyRow {
     id: &'static str,
@@ -44,7 +44,7 @@ fn serialize_category<S: serde::Serializer>(
 
 impl Document for KeysDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let head = ["KEYS", "WHERE", "COMMAND", "WHAT IT DOES"];
+        let head = ["KEYS", "CONTEXT", "COMMAND", "ACTION"];
         let head = head.map(|word| text_cell(OutputRole::Heading, word));
         let mut rows: Vec<Vec<TableCell>> = vec![head.into_iter().collect()];
         rows.extend(self.keys.iter().map(key_row_cells));
@@ -66,13 +66,14 @@ fn key_row_cells(row: &KeyRow) -> Vec<TableCell> {
         "" => "(none)".to_string(),
         keys => keys.to_string(),
     };
-    let (role, mark) = match row.changed {
-        true => (OutputRole::Warn, " *"),
-        false => (OutputRole::Notice, ""),
+    let (role, mark) = if row.changed {
+        (OutputRole::Warn, " *")
+    } else {
+        (OutputRole::Notice, "")
     };
     let mut title = row.title.to_string();
     if row.changed {
-        title.push_str(&format!(" (by default {})", row.default_keys.join(" ")));
+        title.push_str(&format!(" (default: {})", row.default_keys.join(" ")));
     }
     vec![
         text_cell(role, keys + mark),

@@ -1,4 +1,4 @@
-//! `log`: the ledger for people, the latest last.
+//! `log`: the records of the ledger as a table, newest last.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use crate::digest::Digest;
 use crate::engine::{FileState, LedgerRecord, RecordRange};
 use crate::error::{Error, ErrorKind};
 
-/// What `log` answers.
+/// The answer of `log`.
 #[derive(Serialize)]
 struct LogDocument<'r> {
     ledger: String,
@@ -22,11 +22,11 @@ struct LogDocument<'r> {
     records: RecordRows<'r>,
 }
 
-/// The records, read again while they are printed: a ledger may be longer than this
-/// machine's memory.
+/// The records, read again while they are printed: a ledger may be larger than the memory of this
+/// machine.
 struct RecordRows<'r> {
     range: RecordRange<'r>,
-    /// How wide the columns are; none without records.
+    /// Column widths; empty without records.
     widths: ColumnWidths,
 }
 
@@ -49,7 +49,7 @@ impl Serialize for RecordRows<'_> {
     }
 }
 
-/// The ledger's last record: what a note of it should say.
+/// The last record of the ledger, to be noted for `verify --anchor`.
 #[derive(Serialize)]
 pub(super) struct LedgerHead {
     pub(super) seq: u64,
@@ -60,7 +60,7 @@ impl Document for LogDocument<'_> {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
         let RecordRows { range, widths } = &self.records;
         if widths.is_empty() {
-            return printer.write_plain_line("the ledger has no such records yet");
+            return printer.write_plain_line("no records");
         }
         printer.write_row(&title_cells(), widths)?;
         let mut print_error = None;
@@ -82,7 +82,14 @@ impl Document for LogDocument<'_> {
 
 fn title_cells() -> Vec<TableCell> {
     let head = [
-        "TIME", "RUN", "ACT", "AGENT", "OUTCOME", "LINES", "ENTRY", "NOTE",
+        "TIME",
+        "RUN",
+        "OPERATION",
+        "AGENT",
+        "OUTCOME",
+        "LINES",
+        "ENTRY",
+        "NOTE",
     ];
     let title = |word| match word {
         "LINES" => number_cell(OutputRole::Heading, word),
@@ -93,7 +100,7 @@ fn title_cells() -> Vec<TableCell> {
 
 fn record_cells(record: &LedgerRecord) -> Vec<TableCell> {
     let event = &record.event;
-    // Of the memory: what an entry holds of them depends on its kind.
+    // Lines of the memory; the content of an entry depends on its kind.
     let lines = |state: &Option<FileState>| match state {
         Some(FileState::File { lines, .. }) => lines.to_string(),
         _ => "-".to_string(),
@@ -129,7 +136,7 @@ impl CommandContext<'_> {
     pub(super) fn run_log(&mut self, count: Option<usize>, agent: Option<&str>) -> CommandResult {
         let engine = self.open_engine()?;
         let range = engine.records(agent, count)?;
-        // Before anything is printed it is known that all of it can be read.
+        // This first pass also proves, before anything is printed, that all records can be read.
         let mut widths = ColumnWidths::default();
         range.for_each(&mut |record| {
             if widths.is_empty() {
@@ -138,7 +145,7 @@ impl CommandContext<'_> {
             widths.fit_row(&record_cells(record));
             Ok(())
         })?;
-        // An agent that left the config still has its history.
+        // An agent that is no longer configured still has its history.
         if let (Some(name), true) = (agent, widths.is_empty()) {
             engine.agent(name)?;
         }

@@ -1,4 +1,4 @@
-//! `completions` and `man`: what shells and manual readers take, generated from the one
+//! `completions` and `man`: shell completions and the manual page, generated from the one
 //! definition of the command line.
 
 use std::io;

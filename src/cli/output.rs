@@ -1,12 +1,9 @@
-//! Where everything goes out that the command line says: two printers, text
-//! and JSON, behind one interface.
+//! The output of the command line: the only printer, for text and for JSON.
 //!
-//! A verb hands over one [`Document`]; it knows nothing of formats, colours or
-//! terminals. What is printed for people may quote paths, notes and memories,
-//! which agents choose, so nothing leaves here that did not pass
-//! [`crate::untrusted`]; the one exception is exact bytes into a pipe. The
-//! colours are the sixteen of every terminal, and never the only carrier of a
-//! meaning.
+//! A verb hands over one [`Document`] and knows nothing of formats, colours or terminals. Text may
+//! quote paths, notes and memories, which agents choose, so everything printed here passes
+//! [`crate::untrusted`]; the one exception is exact bytes into a pipe. The colours are the 16 of
+//! every terminal, and no meaning rests on colour alone.
 
 use std::io::{self, BufWriter, Write};
 
@@ -18,7 +15,7 @@ use crate::config::{Diagnostic, DiagnosticLevel};
 use crate::error::{self, Error, ErrorKind};
 use crate::untrusted::{self, RevealOptions};
 
-/// The schema that every JSON document names.
+/// Schema name in every JSON document.
 pub const SCHEMA: &str = "memory-shepherd/1";
 
 /// When to use colours.
@@ -33,7 +30,7 @@ pub enum ColorChoice {
     Never,
 }
 
-/// What a piece of text is, for its colour.
+/// Role of a piece of text; decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputRole {
     /// Ordinary text.
@@ -42,24 +39,24 @@ pub enum OutputRole {
     Dim,
     /// A heading.
     Heading,
-    /// All is well.
+    /// A good state or result.
     Good,
-    /// Worth a look.
+    /// A warning.
     Warn,
-    /// Wrong.
+    /// An error.
     Bad,
     /// A line that was added.
     Added,
     /// A line that was removed.
     Removed,
-    /// What this program says about itself: hints, hunk headers.
+    /// Text of this program about the content: hints, hunk headers.
     Notice,
-    /// A mark in the place of a character that must not be printed.
+    /// A mark that replaces a character that must not be printed.
     Mark,
 }
 
 impl OutputRole {
-    /// The parameters of the escape sequence.
+    /// Returns the parameters of the SGR escape sequence.
     fn sgr_parameters(self) -> &'static str {
         match self {
             OutputRole::Plain => "",
@@ -75,21 +72,18 @@ impl OutputRole {
     }
 }
 
-/// What a verb answers.
+/// The answer of a verb: serialized for JSON, written as text for people.
 pub trait Document: Serialize {
-    /// The same for people.
-    ///
-    /// # Errors
-    /// Of the writer.
+    /// Writes the answer as text.
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()>;
 }
 
-/// Why a verb could not answer.
+/// Failure of a verb.
 #[derive(Debug)]
 pub struct CommandError {
-    /// What decides the exit code.
+    /// The error; its kind decides the exit code.
     pub error: Error,
-    /// What is wrong with the config, if that is the reason.
+    /// Mistakes in the config, if they caused the failure.
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -102,7 +96,7 @@ impl From<Error> for CommandError {
     }
 }
 
-/// A JSON document as it goes out.
+/// A JSON document with its schema name.
 #[derive(Serialize)]
 struct JsonEnvelope<'a, T: Serialize> {
     schema: &'static str,
@@ -110,7 +104,7 @@ struct JsonEnvelope<'a, T: Serialize> {
     document: &'a T,
 }
 
-/// How much of an answer is held before it goes out.
+/// Size of the output buffer, in bytes.
 const OUTPUT_BUFFER_BYTES: usize = 64 * 1024;
 
 /// An error as a JSON document.
@@ -128,12 +122,12 @@ struct ErrorBody<'a> {
     diagnostics: Option<&'a [Diagnostic]>,
 }
 
-/// One place where text or bytes go out.
+/// Standard output or standard error.
 struct OutputStream {
     writer: Box<dyn Write + Send>,
     is_terminal: bool,
     has_color: bool,
-    /// The reader has gone. That is its right and no error of ours.
+    /// The reader has closed the pipe, which is not an error.
     is_closed: bool,
 }
 
@@ -167,19 +161,19 @@ impl Write for OutputStream {
     }
 }
 
-/// JSON on its way out, of which a terminal gets printable ASCII alone.
+/// Writer for JSON. A terminal gets whole lines of printable ASCII; a pipe gets the bytes
+/// unchanged.
 struct JsonLineWriter<'s> {
     stream: &'s mut OutputStream,
-    /// A line that is not whole yet, on a terminal.
+    /// Start of a line whose end is not written yet; used on a terminal only.
     partial_line: Vec<u8>,
 }
 
 impl<'s> JsonLineWriter<'s> {
-    fn new(to: &'s mut OutputStream) -> JsonLineWriter<'s> {
-        let line = Vec::new();
+    fn new(stream: &'s mut OutputStream) -> JsonLineWriter<'s> {
         JsonLineWriter {
-            stream: to,
-            partial_line: line,
+            stream,
+            partial_line: Vec::new(),
         }
     }
 }
@@ -205,12 +199,12 @@ impl Write for JsonLineWriter<'_> {
     }
 }
 
-/// How to print, from flags and environment.
+/// Output settings, from flags and environment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OutputSettings {
-    /// One JSON document instead of text.
+    /// Print one JSON document instead of text.
     pub is_json: bool,
-    /// Neither progress nor warnings.
+    /// Omit progress, notes and warnings.
     pub is_quiet: bool,
     /// When to use colours.
     pub color_choice: ColorChoice,
@@ -220,11 +214,11 @@ pub struct OutputSettings {
     pub is_stdout_terminal: bool,
     /// Standard error is a terminal.
     pub is_stderr_terminal: bool,
-    /// How many columns the terminal of standard output has.
+    /// Width of the terminal of standard output in columns, if known.
     pub terminal_columns: Option<usize>,
 }
 
-/// Standard output and standard error, and how to print to them.
+/// Standard output and standard error, with the settings for both.
 pub struct Output {
     settings: OutputSettings,
     stdout: OutputStream,
@@ -232,7 +226,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// The two streams of this process.
+    /// Opens the standard streams of this process.
     pub fn new(settings: OutputSettings) -> Output {
         let stream = |to: Box<dyn Write + Send>, terminal: bool| OutputStream {
             writer: to,
@@ -251,12 +245,12 @@ impl Output {
         }
     }
 
-    /// Whether the answer is JSON.
+    /// Whether the answer is printed as JSON.
     pub fn is_json(&self) -> bool {
         self.settings.is_json
     }
 
-    /// Whether colours are unwanted on the screen.
+    /// Whether the console must not use colours.
     pub fn is_color_disabled(&self) -> bool {
         match self.settings.color_choice {
             ColorChoice::Always => false,
@@ -265,10 +259,10 @@ impl Output {
         }
     }
 
-    /// Prints a verb's answer.
+    /// Prints the answer of a verb.
     ///
     /// # Errors
-    /// When it cannot be written; a reader that has gone is no error.
+    /// The answer cannot be written. A reader that has closed the pipe is not an error.
     pub fn print_document<D: Document>(&mut self, document: &D) -> error::Result<()> {
         if self.settings.is_json {
             return self.print_json(document);
@@ -314,24 +308,23 @@ impl Output {
         ended.map_err(|error| output_error(&error))
     }
 
-    /// A line of a run as it goes on; not with `--json`, not with `-q`. It went
-    /// through [`untrusted::visible_line`] in the engine, so its marks are kept.
+    /// Prints a progress line of a run; nothing with `--json` or `-q`. The engine has passed the
+    /// line through [`untrusted::visible_line`], so its marks are kept.
     pub fn print_progress(&mut self, line: &str) {
         if self.settings.is_json || self.settings.is_quiet {
             return;
         }
         let line = format!("{}\n", reveal_to_string(line.as_bytes()));
-        // A run is not stopped by a screen that is full or gone.
+        // A full or closed screen does not stop a run.
         let _ = self.stdout.write_and_flush(line.as_bytes());
     }
 
-    /// Whether there is a terminal to say on how far a verb is.
+    /// Whether standard error is a terminal that can show a status line.
     pub fn has_status_line(&self) -> bool {
         self.stderr.is_terminal && !self.settings.is_quiet && !self.settings.is_color_unwanted
     }
 
-    /// How far a verb is, on a line of standard error that the next one writes
-    /// over. Empty text removes the line.
+    /// Replaces the status line on standard error. Empty text removes the line.
     pub fn update_status_line(&mut self, text: &str) {
         if self.has_status_line() {
             let line = format!("\r{}\x1b[K", untrusted::visible_line(text));
@@ -339,31 +332,31 @@ impl Output {
         }
     }
 
-    /// Something worth knowing beside the answer; not with `-q`.
+    /// Prints a note to standard error; nothing with `-q`.
     pub fn print_note(&mut self, text: &str) {
         if !self.settings.is_quiet {
             self.print_labelled(OutputRole::Notice, "note", text);
         }
     }
 
-    /// Something that is probably not as it was meant; not with `-q`.
+    /// Prints a warning to standard error; nothing with `-q`.
     pub fn print_warning(&mut self, text: &str) {
         if !self.settings.is_quiet {
             self.print_labelled(OutputRole::Warn, "warning", text);
         }
     }
 
-    /// What went wrong for one agent while the verb went on.
+    /// Prints an error about one agent while the verb goes on.
     pub fn print_error(&mut self, text: &str) {
         self.print_labelled(OutputRole::Bad, "error", text);
     }
 
-    /// What can be done about it.
+    /// Prints a hint.
     pub fn print_hint(&mut self, text: &str) {
         self.print_labelled(OutputRole::Notice, "hint", text);
     }
 
-    /// What can be done about several things, each hint once.
+    /// Prints several hints, each text once.
     pub fn print_hints<'h>(&mut self, hints: impl IntoIterator<Item = &'h String>) {
         let mut printed: Vec<&String> = Vec::new();
         for hint in hints {
@@ -374,7 +367,7 @@ impl Output {
         }
     }
 
-    /// A line on standard error: "label: text".
+    /// Prints "label: text" as a line on standard error.
     fn print_labelled(&mut self, role: OutputRole, label: &str, text: &str) {
         let color = self.stderr.has_color;
         let line = format!(
@@ -382,11 +375,11 @@ impl Output {
             paint(role, label, color),
             untrusted::visible_line(text)
         );
-        // There is nowhere left to say that standard error is gone.
+        // An error of standard error cannot be reported anywhere.
         let _ = self.stderr.write_and_flush(line.as_bytes());
     }
 
-    /// What is wrong with the config, on standard error.
+    /// Prints config diagnostics to standard error.
     pub fn print_diagnostics(&mut self, list: &[Diagnostic]) {
         let quiet = self.settings.is_quiet;
         let is_shown = |it: &&Diagnostic| !quiet || it.level == DiagnosticLevel::Error;
@@ -404,8 +397,7 @@ impl Output {
         }
     }
 
-    /// Why the verb could not answer: on standard error, and with `--json` as
-    /// the document, too.
+    /// Prints the failure of a verb to standard error, and with `--json` also as the document.
     pub fn print_command_error(&mut self, failure: &CommandError) {
         let error = &failure.error;
         self.print_diagnostics(&failure.diagnostics);
@@ -426,12 +418,12 @@ impl Output {
                     diagnostics: Some(&*failure.diagnostics).filter(|list| !list.is_empty()),
                 },
             };
-            // The error is on standard error already.
+            // The error is already on standard error.
             let _ = self.print_json(&document);
         }
     }
 
-    /// Text that came from clap: its help, its usage errors.
+    /// Prints text of clap: its help, its usage errors.
     pub fn print_usage(&mut self, text: &str, is_error: bool) -> error::Result<()> {
         let text = untrusted::visible_text(text);
         let stream = if is_error {
@@ -453,13 +445,13 @@ fn output_error(error: &io::Error) -> Error {
     Error::new(ErrorKind::Host, message)
 }
 
-/// One line whose marks are kept; see [`untrusted::reveal_line`].
+/// Reveals one line and keeps its marks; see [`untrusted::reveal_line`].
 fn reveal_to_string(line: &[u8]) -> String {
     let tokens = untrusted::reveal_line(line, RevealOptions::PROSE);
     tokens.into_iter().map(|token| token.text).collect()
 }
 
-/// The text, between escape codes if `color` is set. It must be safe already.
+/// Wraps `text` in escape codes if `color` is set. The text must be safe already.
 fn paint(role: OutputRole, text: &str, color: bool) -> String {
     match role.sgr_parameters() {
         "" => text.to_string(),
@@ -468,7 +460,7 @@ fn paint(role: OutputRole, text: &str, color: bool) -> String {
     }
 }
 
-/// "no lines", "1 line", "12 lines"
+/// Formats a count with its noun: "no lines", "1 line", "12 lines".
 pub fn format_count(number: usize, noun: &str) -> String {
     match number {
         0 => format!("no {noun}s"),
@@ -484,7 +476,7 @@ pub struct TableCell {
     is_right_aligned: bool,
 }
 
-/// A cell with text at its left side. Whatever is in it is made visible.
+/// Creates a left-aligned cell; its text is made visible.
 pub fn text_cell(role: OutputRole, text: impl AsRef<str>) -> TableCell {
     TableCell {
         role,
@@ -493,7 +485,7 @@ pub fn text_cell(role: OutputRole, text: impl AsRef<str>) -> TableCell {
     }
 }
 
-/// The same with the text at its right side, for figures.
+/// Creates a right-aligned cell, for numbers.
 pub fn number_cell(role: OutputRole, text: impl AsRef<str>) -> TableCell {
     TableCell {
         is_right_aligned: true,
@@ -502,7 +494,7 @@ pub fn number_cell(role: OutputRole, text: impl AsRef<str>) -> TableCell {
 }
 
 impl TableCell {
-    /// Cuts a text that has more columns than these, and marks that.
+    /// Cuts the text to `width` columns, with `…` as its last one if anything is cut.
     fn truncate(self, width: usize) -> TableCell {
         if self.text.width() <= width {
             return self;
@@ -523,13 +515,13 @@ impl TableCell {
     }
 }
 
-/// Between two columns of a table.
+/// Blank columns between two columns of a table.
 const COLUMN_GAP: usize = 2;
 
-/// The least room of a last column, before others are left out for it.
+/// Minimum width of the last column; expendable columns are dropped until it has this much.
 const MIN_LAST_COLUMN_WIDTH: usize = 24;
 
-/// How wide the columns of a table are.
+/// Column widths of a table.
 #[derive(Debug, Default)]
 pub struct ColumnWidths(Vec<usize>);
 
@@ -540,7 +532,7 @@ impl ColumnWidths {
         widths
     }
 
-    /// Makes room for a row.
+    /// Widens the columns to fit `row`.
     pub fn fit_row(&mut self, row: &[TableCell]) {
         self.0.resize(self.0.len().max(row.len()), 0);
         for (width, cell) in self.0.iter_mut().zip(row) {
@@ -548,13 +540,13 @@ impl ColumnWidths {
         }
     }
 
-    /// Whether there was no row.
+    /// Whether no row was fitted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Which columns fit a width, and how much room the last one has.
+/// Returns the columns that fit into `width`, and the width of the last one.
 fn fit_columns(widths: &[usize], expendable: &[usize], width: usize) -> (Vec<usize>, usize) {
     let mut kept_columns: Vec<usize> = (0..widths.len()).collect();
     let Some((last, last_width)) = widths.iter().copied().enumerate().next_back() else {
@@ -575,26 +567,22 @@ fn fit_columns(widths: &[usize], expendable: &[usize], width: usize) -> (Vec<usi
     (kept_columns, room)
 }
 
-/// Text for people on its way out.
+/// Writer of text with colours and tables.
 pub struct Printer<'a> {
     writer: &'a mut dyn Write,
     is_exact: bool,
     has_color: bool,
-    /// How wide a line may be, on a terminal.
+    /// Maximum width of a line, on a terminal.
     max_width: Option<usize>,
 }
 
 impl Printer<'_> {
-    /// Whether exact bytes are wanted, because nobody looks at them here: into
-    /// a pipe or a file, without colours.
+    /// Whether the output is a pipe or file without colours, which gets exact bytes.
     pub fn wants_exact_bytes(&self) -> bool {
         self.is_exact
     }
 
-    /// Exact bytes, where [`Printer::wants_exact_bytes`].
-    ///
-    /// # Errors
-    /// Of the writer.
+    /// Writes exact bytes; call only if [`Printer::wants_exact_bytes`].
     pub fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.is_exact {
             return self.writer.write_all(bytes);
@@ -603,10 +591,7 @@ impl Printer<'_> {
             .write_all(untrusted::visible_text(bytes).as_bytes())
     }
 
-    /// A line of pieces. Whatever is in them is made visible.
-    ///
-    /// # Errors
-    /// Of the writer.
+    /// Writes a line of pieces, whose text is made visible.
     pub fn write_line(&mut self, pieces: &[(OutputRole, &str)]) -> io::Result<()> {
         for (role, text) in pieces {
             let text = paint(*role, &untrusted::visible_line(text), self.has_color);
@@ -615,19 +600,12 @@ impl Printer<'_> {
         self.writer.write_all(b"\n")
     }
 
-    /// A line of ordinary text.
-    ///
-    /// # Errors
-    /// Of the writer.
+    /// Writes a line of plain text.
     pub fn write_plain_line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
         self.write_line(&[(OutputRole::Plain, text.as_ref())])
     }
 
-    /// A line of a diff: a sign of ours, and the agent's bytes with marks that
-    /// stand out.
-    ///
-    /// # Errors
-    /// Of the writer.
+    /// Writes a line of a diff: a sign of ours, and the bytes of the agent with marks set off.
     pub fn write_untrusted_line(
         &mut self,
         role: OutputRole,
@@ -648,29 +626,23 @@ impl Printer<'_> {
         self.writer.write_all(text.as_bytes())
     }
 
-    /// Rows of cells, as wide as the widest cell of a column, without blanks at
-    /// the ends of lines.
-    ///
-    /// # Errors
-    /// Of the writer.
+    /// Writes a table. Each column is as wide as its widest cell; lines have no trailing blanks.
     pub fn write_table(&mut self, rows: &[Vec<TableCell>]) -> io::Result<()> {
         let widths = ColumnWidths::from_rows(rows);
         rows.iter().try_for_each(|row| self.write_row(row, &widths))
     }
 
-    /// One row of a table whose columns are known to be wide enough.
-    ///
-    /// # Errors
-    /// Of the writer.
+    /// Writes one row of a table whose column widths are known.
     pub fn write_row(&mut self, row: &[TableCell], widths: &ColumnWidths) -> io::Result<()> {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths.0) {
             let text = paint(cell.role, &cell.text, self.has_color);
             let room = " ".repeat(width.saturating_sub(cell.text.width()));
             let gap = " ".repeat(COLUMN_GAP);
-            line.push_str(&match cell.is_right_aligned {
-                true => format!("{room}{text}{gap}"),
-                false => format!("{text}{room}{gap}"),
+            line.push_str(&if cell.is_right_aligned {
+                format!("{room}{text}{gap}")
+            } else {
+                format!("{text}{room}{gap}")
             });
         }
         line.truncate(line.trim_end_matches(' ').len());
@@ -678,12 +650,9 @@ impl Printer<'_> {
         self.writer.write_all(line.as_bytes())
     }
 
-    /// The same within the width of the terminal: columns are left out, the first of
-    /// `expendable` first, until the last column has enough room, in which its texts
-    /// are cut. Everything else is whole.
-    ///
-    /// # Errors
-    /// Of the writer.
+    /// Writes a table within the width of the terminal: drops columns, the first of `expendable`
+    /// first, until the last column has enough room, and cuts the texts of the last column. All
+    /// other cells are whole.
     pub fn write_table_within_width(
         &mut self,
         rows: Vec<Vec<TableCell>>,
@@ -708,10 +677,7 @@ impl Printer<'_> {
         self.write_table(&rows)
     }
 
-    /// A diagnostic of the config: where, what, the line, what to do.
-    ///
-    /// # Errors
-    /// Of the writer.
+    /// Writes a config diagnostic: location, message, line, hint.
     pub fn write_diagnostic(&mut self, it: &Diagnostic) -> io::Result<()> {
         let mut location = it.file.display().to_string();
         if let Some(line) = it.line {
@@ -758,7 +724,7 @@ mod tests {
 
     #[test]
     fn columns_fit_any_width_and_keep_required_ones() {
-        // A state, a name, five figures, and a reason.
+        // A state, a name, five numbers, and a reason.
         let widths = [8, 14, 5, 5, 7, 8, 16, 60];
         let expendable = [3, 6, 2, 5, 4];
         let mut before = 0;
@@ -769,13 +735,13 @@ mod tests {
             let others = kept.iter().filter(|column| **column != 7);
             let whole: usize = others.map(|column| widths[*column] + COLUMN_GAP).sum();
             assert!(whole + room <= width || kept.len() == 3, "{width}");
-            // More room never shows less.
+            // More width never shows less.
             assert!(kept.len() >= before, "{width}");
             before = kept.len();
         }
         assert_eq!(before, widths.len());
         assert_eq!(fit_columns(&[], &[], 80), (Vec::new(), 0));
-        // Nothing is left out for a reason that is short.
+        // A short reason drops no column.
         assert_eq!(fit_columns(&[8, 14, 5, 0], &[2], 31).0, [0, 1, 2, 3]);
     }
 

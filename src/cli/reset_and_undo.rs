@@ -1,5 +1,5 @@
-//! `reset` and `undo`: the verbs that change agents. They never ask; what a
-//! person would want to see first is what `--dry-run` prints.
+//! `reset` and `undo`: the verbs that change agents. They never ask; `--dry-run` prints what they
+//! would do.
 
 use std::io;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::engine::{
 };
 use crate::error::{Error, ErrorKind, Result};
 
-/// What `--dry-run` answers.
+/// The answer of `--dry-run`.
 #[derive(Serialize)]
 struct DryRunDocument {
     plan: Plan,
@@ -67,7 +67,7 @@ impl Document for DryRunDocument {
             for entry in &retention.entries {
                 let path = entry.display().to_string();
                 printer.write_line(&[
-                    (OutputRole::Plain, "then deletes "),
+                    (OutputRole::Plain, "retention deletes "),
                     (OutputRole::Plain, &path),
                 ])?;
             }
@@ -82,7 +82,7 @@ impl Document for DryRunDocument {
             }
         }
         let outcome = match plan.operation {
-            Operation::Undo => "would be put back",
+            Operation::Undo => "would be restored",
             _ => "would be reset",
         };
         let deleted_count = plan.retention.as_ref().map_or(0, |it| it.entries.len());
@@ -105,7 +105,7 @@ impl Document for DryRunDocument {
     }
 }
 
-/// What a step would put into the archive.
+/// Describes what a step would archive.
 fn describe_archiving(step: &PlanStep) -> String {
     let bytes = step.archive_bytes;
     match step.entry_kind {
@@ -123,7 +123,7 @@ fn describe_archiving(step: &PlanStep) -> String {
     }
 }
 
-/// What a step would put in the memory's place.
+/// Describes what a step would write to the memory.
 fn describe_installing(step: &PlanStep) -> String {
     let bytes = step.new_size;
     let contents = match &step.undone_run {
@@ -134,11 +134,11 @@ fn describe_installing(step: &PlanStep) -> String {
         StepAction::Replace => format!("installs {contents}"),
         StepAction::Create => format!("creates the file with {contents}"),
         StepAction::Remove => "removes the file".to_string(),
-        StepAction::PutBack => "puts back what was kept".to_string(),
+        StepAction::PutBack => "restores the archived file".to_string(),
     }
 }
 
-/// What went wrong beside the agents, as JSON.
+/// An error that belongs to no agent, as JSON.
 #[derive(Serialize)]
 struct RunError<'a> {
     kind: ErrorKind,
@@ -146,18 +146,18 @@ struct RunError<'a> {
     hints: &'a [String],
 }
 
-/// What a run answers with `--json`. For people, its lines have said it all.
+/// The answer of a run with `--json`. As text, the progress lines have said it all.
 #[derive(Serialize)]
 struct RunDocument<'a> {
     run: &'a str,
     #[serde(rename = "act")]
     operation: Operation,
-    /// None when nobody asked what would be done.
+    /// `None` if the run had no plan made in advance.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<&'a str>,
     results: &'a [AgentResult],
     retired: Vec<String>,
-    /// What went wrong beside the agents.
+    /// Errors that belong to no agent.
     #[serde(rename = "trouble")]
     errors: Vec<RunError<'a>>,
     notes: &'a [String],
@@ -172,13 +172,13 @@ impl Document for RunDocument<'_> {
     }
 }
 
-/// Refuses a plan that is not the one with this hash.
+/// Refuses a plan whose hash is not `hash`.
 fn check_plan_hash(plan: &Plan, hash: Option<&str>) -> Result<()> {
     match hash {
         Some(hash) if !plan.matches_hash(hash) => {
-            let message = format!("the plan {hash} no longer holds: it is now {}", plan.hash);
+            let message = format!("plan {hash} is out of date; the plan is now {}", plan.hash);
             Err(Error::new(ErrorKind::Conflict, message)
-                .with_hint("nothing was changed; look at the new plan with --dry-run"))
+                .with_hint("nothing was changed; review the new plan with --dry-run"))
         }
         _ => Ok(()),
     }
@@ -188,16 +188,16 @@ impl CommandContext<'_> {
     pub(super) fn run_reset(&mut self, args: &ResetArgs) -> CommandResult {
         let lock_timeout = lock_timeout_for(args.dry_run, args.wait);
         let engine = self.open_engine()?.with_lock_timeout(lock_timeout);
-        // To whoever looks at the exit code only, that would be a reset.
+        // Exit code 0 would look like a reset of every agent.
         if args.all && engine.config().agents.is_empty() {
             let config = engine.config().path.display();
-            let message = format!("the config {config} has no agents, so there is none to reset");
+            let message = format!("config {config} has no agents; nothing to reset");
             return Err(Error::new(ErrorKind::Config, message)
                 .with_hint(format!(
-                    "`{}` says how to add one",
+                    "`{}` shows how to add an agent",
                     engine.command_line("config check")
                 ))
-                .with_hint("where another config is meant, pass --config FILE")
+                .with_hint("pass --config FILE to use another config")
                 .into());
         }
         let names = match args.all {
@@ -209,7 +209,7 @@ impl CommandContext<'_> {
                 .collect(),
             false => args.agents.clone(),
         };
-        // Who did not ask what would be done gets it done.
+        // Without --dry-run or --plan, each agent is observed only when the run reaches it.
         let wants_preview = args.dry_run || args.plan.is_some();
         let (plan, _queue) = plan_with_locks(&engine, || match wants_preview {
             true => engine.plan_reset(&names, false),
@@ -241,7 +241,7 @@ impl CommandContext<'_> {
 
     fn print_dry_run(&mut self, plan: Plan) -> CommandResult {
         let skipped = plan.skipped.iter().filter_map(|skipped| skipped.kind);
-        // A real run finds these out when it comes to them.
+        // A real run refuses these when it reaches them.
         let undo_refusals = plan.steps.iter().filter(|step| is_undo_refused(step));
         let kinds = skipped.chain(undo_refusals.map(|_| ErrorKind::Conflict));
         let kind = kinds.reduce(ErrorKind::more_serious);
@@ -298,7 +298,7 @@ impl CommandContext<'_> {
             match (result.outcome, result.kind) {
                 (Outcome::NotStarted, _) => not_started += 1,
                 (_, Some(_)) => {
-                    let why = result.note.as_deref().unwrap_or("for a reason unknown");
+                    let why = result.note.as_deref().unwrap_or("unknown error");
                     self.output.print_error(&format!("{}: {why}", result.agent));
                 }
                 (_, None) => {}
@@ -310,7 +310,7 @@ impl CommandContext<'_> {
         if not_started > 0 {
             let agents = format_count(not_started, "agent");
             self.output
-                .print_error(&format!("interrupted before it came to {agents}"));
+                .print_error(&format!("interrupted: {agents} not started"));
         }
         let other_hints = report.errors.iter().flat_map(Error::hints);
         let hints = report
@@ -324,15 +324,15 @@ impl CommandContext<'_> {
 
     fn print_undo_mode_hints(&mut self) {
         self.output
-            .print_hint("--append keeps what was written since, below what is put back");
+            .print_hint("use --append to keep what was written since, below the restored file");
         self.output.print_hint(
-            "--overwrite archives what was written since, and puts back the old file alone",
+            "use --overwrite to archive what was written since, and restore the old file alone",
         );
     }
 }
 
-/// A plan, made anew once nobody holds a lock of its agents, or the engine waits no
-/// longer. Whoever waits as well comes next when the queue is dropped.
+/// Makes a plan, and makes it again once the locks of its agents are free or the lock timeout has
+/// passed. Dropping the queue lets the next waiting run go on.
 fn plan_with_locks(
     engine: &Engine,
     make_plan: impl Fn() -> Result<Plan>,
@@ -349,7 +349,7 @@ fn plan_with_locks(
     let queue = engine.wait_for_locks(steps.chain(skipped))?;
     loop {
         let plan = make_plan()?;
-        // One that does not wait may have come in between.
+        // A run that does not wait may have taken a lock in between.
         let is_busy = plan
             .skipped
             .iter()
@@ -360,19 +360,20 @@ fn plan_with_locks(
     }
 }
 
-/// How long a run waits for locks; a plan alone does not.
+/// Returns the lock timeout of a run; a dry run does not wait.
 fn lock_timeout_for(dry_run: bool, seconds: u32) -> Duration {
     Duration::from_secs(if dry_run { 0 } else { seconds.into() })
 }
 
-/// Whether a step of an undo will be refused, because the agent has written
-/// since and it was not said what is to become of that.
+/// Whether a step of an undo will be refused because the agent has written since and neither
+/// --append nor --overwrite was given.
 fn is_undo_refused(step: &PlanStep) -> bool {
     let undo = step.undone_run.as_ref();
     undo.is_some_and(|undo| undo.has_written_since && undo.mode == UndoMode::Refuse)
 }
 
-/// From now on INT and TERM only set the flag, and what is in hand is finished.
+/// Registers a flag that INT and TERM set, so that a run finishes the current agent before it
+/// stops.
 pub(super) fn register_stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::default();
     for signal in [SIGINT, SIGTERM] {
@@ -386,7 +387,7 @@ fn register_signal(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
         Ok(_) => Ok(()),
         Err(error) => Err(Error::new(
             ErrorKind::Internal,
-            format!("cannot listen for signal {signal}: {error}"),
+            format!("cannot handle signal {signal}: {error}"),
         )),
     }
 }

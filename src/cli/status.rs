@@ -1,4 +1,4 @@
-//! `status`: one line for each agent, the worst first.
+//! `status`: one line for each agent, worst first.
 
 use std::io;
 
@@ -15,7 +15,7 @@ use crate::engine::{Blocker, LastRun, Observation, Outcome, Protection, State};
 use crate::error::ErrorKind;
 use crate::untrusted::HiddenCounts;
 
-/// What `status` answers.
+/// The answer of `status`.
 #[derive(Serialize)]
 struct StatusDocument {
     config: String,
@@ -24,12 +24,12 @@ struct StatusDocument {
     time: DateTime<FixedOffset>,
     agents: Vec<StatusRow>,
     ledger_error: Option<String>,
-    /// What that means for the exit code.
+    /// Error kind of the broken ledger, for the exit code.
     #[serde(skip)]
     ledger_kind: Option<ErrorKind>,
 }
 
-/// One agent.
+/// One agent in the answer.
 #[derive(Serialize)]
 struct StatusRow {
     agent: String,
@@ -37,7 +37,7 @@ struct StatusRow {
     state: State,
     #[serde(rename = "why")]
     reason: String,
-    /// Whether it is known what the memory holds.
+    /// Whether the memory was read.
     #[serde(rename = "read")]
     is_read: bool,
     blocked: Option<Blocker>,
@@ -53,7 +53,7 @@ struct StatusRow {
     hints: Vec<String>,
 }
 
-/// What was found in the memory.
+/// Content of the memory.
 #[derive(Serialize)]
 struct MemoryStatus {
     size: u64,
@@ -95,7 +95,7 @@ impl StatusRow {
         }
     }
 
-    /// What its state means for the exit code.
+    /// Returns the error kind that the state stands for, which decides the exit code.
     fn error_kind(&self, counts_findings: bool) -> Option<ErrorKind> {
         let block = self.blocked.as_ref();
         let is_finding = counts_findings
@@ -105,7 +105,7 @@ impl StatusRow {
             );
         let kinds = [
             (!self.is_read).then(|| Blocker::kind_of_unread(block)),
-            // A run that goes on is no trouble.
+            // A lock held by a running run is not an error.
             block
                 .map(|it| it.kind)
                 .filter(|kind| *kind != ErrorKind::Busy),
@@ -114,12 +114,15 @@ impl StatusRow {
         kinds.into_iter().flatten().reduce(ErrorKind::more_serious)
     }
 
-    /// The whole reason for its part in the exit code: a narrow terminal cuts WHY.
+    /// Returns the full reason of the error kind: a narrow terminal cuts the column WHY.
     fn error_message(&self) -> Option<String> {
         let kind = self.error_kind(false)?;
         let agent = &self.agent;
         if !self.is_read && kind != ErrorKind::Conflict {
-            return Some(format!("{agent} could not be read: {}", self.reason));
+            return Some(format!(
+                "cannot read the memory of {agent}: {}",
+                self.reason
+            ));
         }
         let why = self
             .blocked
@@ -128,7 +131,7 @@ impl StatusRow {
         Some(format!("{agent} cannot be reset: {why}"))
     }
 
-    /// What can be done about its state.
+    /// Returns hints about the state.
     fn hints(&self) -> impl Iterator<Item = &String> {
         let block = self.blocked.iter().filter(|it| it.kind != ErrorKind::Busy);
         block.flat_map(|block| &block.hints).chain(&self.hints)
@@ -180,19 +183,19 @@ impl StatusRow {
 }
 
 impl StatusDocument {
-    /// The columns that a narrow terminal does without, the least important first.
+    /// Returns the columns that a narrow terminal drops, least important first.
     fn expendable_columns(&self) -> Vec<usize> {
         let [host, size, limit, scratch, above, changed, last] = [2, 3, 4, 5, 6, 7, 8];
-        // One that says nothing goes first.
+        // A column of equal values goes first.
         let blank_host = self.agents.iter().all(|row| row.host == "local");
         let first = blank_host.then_some(host);
         let others = [limit, changed, last, size, host, above, scratch];
         first.into_iter().chain(others).collect()
     }
 
-    /// What the states of the agents mean for the exit code: what can be trusted, whether
-    /// all were read, and whether each could be reset; by wish, too, what an operator
-    /// should look at.
+    /// Returns the error kind of the whole answer: whether the ledger can be trusted, every agent
+    /// can be read, and every agent can be reset; with `counts_findings` also whether an operator
+    /// should look at an agent.
     fn error_kind(&self, counts_findings: bool) -> Option<ErrorKind> {
         let kinds = self
             .agents
@@ -217,9 +220,12 @@ impl Document for StatusDocument {
             ("LAST", false),
             ("WHY", false),
         ];
-        let title = |(word, right)| match right {
-            true => number_cell(OutputRole::Heading, word),
-            false => text_cell(OutputRole::Heading, word),
+        let title = |(word, right)| {
+            if right {
+                number_cell(OutputRole::Heading, word)
+            } else {
+                text_cell(OutputRole::Heading, word)
+            }
         };
         let mut rows = vec![head.map(title).into_iter().collect()];
         let is_ledger_broken = self.ledger_error.is_some();
@@ -285,7 +291,7 @@ impl CommandContext<'_> {
         self.output.print_document(&status)?;
         if let Some(error) = &status.ledger_error {
             self.output
-                .print_error(&format!("LAST is not known: {error}"));
+                .print_error(&format!("cannot read the last runs: {error}"));
         }
         for trouble in status.agents.iter().filter_map(StatusRow::error_message) {
             self.output.print_error(&trouble);
@@ -296,7 +302,7 @@ impl CommandContext<'_> {
     }
 }
 
-/// The colour of a state.
+/// Returns the colour role of a state.
 pub(super) fn state_role(state: State) -> OutputRole {
     match state {
         State::Tampered
@@ -312,7 +318,7 @@ pub(super) fn state_role(state: State) -> OutputRole {
     }
 }
 
-/// The colour of an outcome.
+/// Returns the colour role of an outcome.
 pub(super) fn outcome_role(outcome: Outcome) -> OutputRole {
     match outcome {
         Outcome::Ok | Outcome::Unchanged => OutputRole::Plain,
@@ -321,7 +327,7 @@ pub(super) fn outcome_role(outcome: Outcome) -> OutputRole {
     }
 }
 
-/// "01:00 ok", with the date instead of the time when it was another day.
+/// Formats a run as "01:00 ok", with the date instead of the time if it was on another day.
 fn format_last_run(last: &LastRun, now: DateTime<FixedOffset>) -> String {
     let time = last.time.with_timezone(now.offset());
     let time_format = if time.date_naive() == now.date_naive() {
@@ -332,7 +338,7 @@ fn format_last_run(last: &LastRun, now: DateTime<FixedOffset>) -> String {
     format!("{} {}", time.format(time_format), last.outcome_label())
 }
 
-/// Bytes for people: 812, 14.1K.
+/// Formats a number of bytes: 812, 14.1K.
 fn format_size(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["", "K", "M", "G"] {
@@ -347,7 +353,7 @@ fn format_size(bytes: u64) -> String {
     format!("{value:.1}T")
 }
 
-/// How long ago, in coarse steps.
+/// Formats an age in coarse steps: <1m, 5m, 3h, 2d.
 fn format_age(then: DateTime<FixedOffset>, now: DateTime<FixedOffset>) -> String {
     let seconds = (now - then).num_seconds();
     match seconds {

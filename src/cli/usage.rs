@@ -1,4 +1,4 @@
-//! What clap has to say about a command line, as text or as JSON.
+//! Messages of clap about a command line, as text or as JSON.
 
 use std::ffi::OsString;
 
@@ -8,8 +8,8 @@ use super::Cli;
 use super::output::{Output, OutputSettings};
 use crate::error::{Error, ErrorKind};
 
-/// That a command with verbs was called without one, as a sentence: clap answers
-/// with the help, which is right for people only.
+/// Returns an error if a command with subcommands was called without one. Clap prints the help in
+/// that case, which suits people but not JSON.
 pub(super) fn missing_verb_error(error: &clap::Error, arguments: &[OsString]) -> Option<Error> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     let reparse_error = match error.kind() {
@@ -39,17 +39,17 @@ pub(super) fn missing_verb_error(error: &clap::Error, arguments: &[OsString]) ->
             Some(ContextValue::Strings(verbs)),
         ) => {
             let verbs = verbs.join(", ");
-            let message = format!("`{command}` needs one of its commands: {verbs}");
+            let message = format!("`{command}` requires a subcommand: {verbs}");
             Some(
                 Error::new(crate::error::ErrorKind::User, message)
-                    .with_hint(format!("`{command} --help` shows them")),
+                    .with_hint(format!("see `{command} --help`")),
             )
         }
         _ => None,
     }
 }
 
-/// Prints what clap has to say: help, the version, or what is wrong.
+/// Prints a message of clap: help, version, or a usage error.
 pub(super) fn print_clap_error(error: &clap::Error, settings: OutputSettings) -> Option<ErrorKind> {
     let mut out = Output::new(settings);
     let text = error.render().to_string();
@@ -69,11 +69,7 @@ pub(super) fn print_clap_error(error: &clap::Error, settings: OutputSettings) ->
         {
             error = error.with_hint(tip);
         }
-        out.print_command_error(
-            &error
-                .with_hint("`memory-shepherd --help` shows the usage")
-                .into(),
-        );
+        out.print_command_error(&error.with_hint("see `memory-shepherd --help`").into());
         return Some(ErrorKind::User);
     }
     let printed = out.print_usage(&text, true);

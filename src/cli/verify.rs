@@ -1,4 +1,4 @@
-//! `verify`: whether what is kept is still what was written.
+//! `verify`: checks ledger, archive and baselines against their checksums, and prints the findings.
 
 use std::io;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
 use crate::engine::{FindingSubject, Verification, VerifyProgress};
 
-/// How often it is said how far it is.
+/// Interval between two updates of the status line.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What `verify` answers.
+/// The answer of `verify`.
 #[derive(Serialize)]
 struct VerifyDocument {
     ok: bool,
@@ -32,7 +32,7 @@ impl Document for VerifyDocument {
             FindingSubject::Ledger,
             "ledger",
             match ledger.seq {
-                0 => "no records yet".to_string(),
+                0 => "no records".to_string(),
                 _ => format!(
                     "{}, head {}:{}",
                     format_count(tally.lines as usize, "record"),
@@ -42,7 +42,7 @@ impl Document for VerifyDocument {
             },
         )];
         if found.is_anchor_valid.is_some() {
-            let what = "the noted head is in the ledger".to_string();
+            let what = "the anchor is in the ledger".to_string();
             rows.push(self.part_row(FindingSubject::Anchor, "anchor", what));
         }
         if found.is_log_valid.is_some() {
@@ -141,19 +141,19 @@ impl CommandContext<'_> {
         })?;
         if has_archive_finding {
             self.output.print_hint(
-                "keep a copy of the archive as it is, as evidence; what was kept elsewhere of it \
-                 tells what was changed",
+                "copy the archive as evidence before you repair anything; compare it with a backup to \
+                 see what changed",
             );
         }
         if has_ledger_finding {
             self.output.print_hint(
-                "then put the ledger back from a backup, or move .shepherd/ledger.jsonl, reset.log \
-                 and reset.log.old away: the next run begins new ones",
+                "restore the ledger from a backup, or move .shepherd/ledger.jsonl, reset.log and \
+                 reset.log.old away: the next run creates new ones",
             );
         }
         if has_baseline_finding {
             self.output
-                .print_hint(&format!("`{diff}` shows what changed in a baseline"));
+                .print_hint(&format!("see what changed in a baseline with `{diff}`"));
         }
         Ok(kind)
     }

@@ -305,7 +305,7 @@ fn kept_demo_names_its_directory() {
     let directory = site.path("home/the fleet").display().to_string();
     let said = terminal.text().replace('\n', "");
     assert!(
-        said.contains(&format!("the example fleet is in {directory}; ")),
+        said.contains(&format!("example fleet kept in {directory}; ")),
         "{said}"
     );
     assert!(said.contains(&format!("--config '{directory}/")), "{said}");

@@ -92,7 +92,7 @@ fn unreadable_memory_exits_3() {
     let _ = site
         .run(["status"])
         .assert_code(3)
-        .assert_stderr_has("far could not be read: ")
+        .assert_stderr_has("cannot read the memory of far: ")
         .assert_stdout_has("3 agents");
 }
 
@@ -257,7 +257,7 @@ fn interrupted_run_exits_130_and_skips_the_rest() {
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{err}");
-    assert!(err.contains("interrupted before it came to "), "{err}");
+    assert!(err.contains("interrupted: "), "{err}");
     assert!(!rest.contains("Reset android-999"), "{rest}");
     let left = fs::read_dir(demo.join("archives/.shepherd/tx"))
         .unwrap()

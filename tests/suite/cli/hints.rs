@@ -135,8 +135,7 @@ fn reset_with_no_agents_fails() {
         let ran = site
             .run_command(site.command().args(arguments))
             .assert_code(2);
-        let _ =
-            ran.assert_stderr_has("memory-shepherd.conf has no agents, so there is none to reset");
+        let _ = ran.assert_stderr_has("memory-shepherd.conf has no agents; nothing to reset");
     }
     assert!(!site.path("archives").exists());
     let _ = site
@@ -155,7 +154,7 @@ fn missing_subcommand_lists_subcommands() {
     for (command, verbs) in [("archive", "list, pin, unpin"), ("config", "check, show")] {
         for arguments in [["--json", command], [command, "--json"]] {
             let error = site.run(arguments).assert_code(2).json()["error"].take();
-            let message = format!("`memory-shepherd {command}` needs one of its commands: {verbs}");
+            let message = format!("`memory-shepherd {command}` requires a subcommand: {verbs}");
             assert_eq!(error["message"], message);
             assert_eq!(error["kind"], "user");
         }

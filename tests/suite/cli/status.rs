@@ -72,7 +72,7 @@ fn unreadable_ledger_exits_3_without_flag() {
     assert_eq!(exit_codes(&site), [3, 3]);
     let _ = site
         .run(["status"])
-        .assert_stderr_has("error: LAST is not known: cannot read");
+        .assert_stderr_has("error: cannot read the last runs: cannot read");
     fs::remove_dir(&ledger).unwrap();
     fs::write(&ledger, [b"broken\n", bytes.as_slice()].concat()).unwrap();
     assert_eq!(exit_codes(&site), [4, 4]);
@@ -109,7 +109,8 @@ fn commands_agree_about_bad_ledger() {
         }
         // Memory and baseline are still known.
         let diff = site.run(["diff", "monitor-bot"]).assert_code(0);
-        let _ = diff.assert_stderr_has("warning: earlier versions of the baseline are not known: ");
+        let _ =
+            diff.assert_stderr_has("warning: cannot look up earlier versions of the baseline: ");
     };
     fs::write(&ledger, [b"broken\n", bytes.as_slice()].concat()).unwrap();
     all_exit_with(4);
@@ -194,7 +195,7 @@ fn foreign_hard_link_message_says_reset_keeps_it() {
         return skip_unsupported("only root can give files away");
     }
     let ran = site.run(["status"]).assert_code(3);
-    let said = "monitor-bot could not be read: a hard link to a file of user 4711 stands in its \
+    let said = "cannot read the memory of monitor-bot: a hard link to a file of user 4711 stands in its \
                 place; a reset keeps it beside the memory";
     let ran = ran
         .assert_stderr_has(said)
