@@ -1,11 +1,10 @@
-//! Line and word differences as plain data, for console and CLI alike.
+//! Line and word differences as plain data, for console and command line.
 //!
-//! Works on raw bytes: what differs must differ here too, be it a CR, a missing
-//! line end or a byte that is not UTF-8; showing it is the business of
-//! `untrusted`. The line diff is that of the `similar` crate, stopped by the
-//! caller's deadline. The word diff inside changed lines stops at the same
-//! deadline, and is bounded by fixed budgets besides, since agents choose the
-//! input. Nothing here reads the clock: the caller makes the deadline.
+//! Works on raw bytes: a CR, a missing line end or a byte that is not UTF-8 is a difference here
+//! too; `untrusted` shows them. The line diff is that of the `similar` crate, stopped by the
+//! deadline of the caller. The word diff inside changed lines stops at the same deadline and has
+//! fixed budgets, since agents choose the input. Nothing here reads the clock: the caller makes the
+//! deadline.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,26 +13,26 @@ use std::time::Instant;
 use similar::{Algorithm, DiffOp, capture_diff_slices_deadline};
 use unicode_segmentation::UnicodeSegmentation;
 
-/// Longest line, in bytes, whose words are compared.
+/// Maximum length, in bytes, of a line whose words are compared.
 const MAX_WORD_DIFF_LINE_BYTES: usize = 64 << 10;
-/// Bytes of changed lines whose words are compared, in one diff: more is a
-/// rewrite, which nobody reads word by word.
+/// Maximum number of bytes of changed lines, in one diff, whose words are compared: more is a
+/// rewrite, which users do not read word by word.
 const MAX_WORD_DIFF_BYTES: usize = 4 << 20;
-/// Word comparisons, in one diff, spent on finding out which of several deleted
-/// lines became which inserted one; when spent, lines pair by position.
+/// Maximum number of word comparisons, in one diff, spent on matching deleted lines with inserted
+/// ones; after that, lines pair by position.
 const MAX_PAIRING_COST: usize = 4_000_000;
-/// A line of which more than this share changed, in percent, counts as changed
-/// throughout: single words that happen to recur only distract.
+/// A line whose changed share, in percent, is above this counts as wholly changed: emphasis on
+/// single words that happen to recur only distracts.
 const MAX_EMPHASIS_PERCENT: usize = 70;
 
-/// What happened to a line.
+/// Operation on a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LineOp {
-    /// It stands in both texts.
+    /// The line is in both texts.
     Equal,
-    /// It stands in the old text only.
+    /// The line is in the old text only.
     Delete,
-    /// It stands in the new text only.
+    /// The line is in the new text only.
     Insert,
 }
 
@@ -43,27 +42,25 @@ type ByteRanges = Vec<Range<usize>>;
 /// One line of either text, or of both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiffLine {
-    /// What happened to it.
+    /// Operation on the line.
     pub op: LineOp,
-    /// Its number in the old text, from 1.
+    /// Line number in the old text, from 1.
     pub old_number: Option<usize>,
-    /// Its number in the new text, from 1.
+    /// Line number in the new text, from 1.
     pub new_number: Option<usize>,
-    /// Its raw bytes without the LF. A CR before the LF is part of them.
+    /// Raw bytes without the LF. A CR before the LF is part of them.
     pub text: Vec<u8>,
-    /// The byte ranges within `text` that changed, ascending and apart, on word
-    /// boundaries (so on character boundaries where it is UTF-8). Empty if the
-    /// line has no counterpart, or too little in common with it: then it changed
-    /// as a whole. Also empty where its counterpart only gained something.
+    /// The changed byte ranges within `text`, ascending and disjoint, on word boundaries (and so on
+    /// character boundaries in UTF-8). Empty if the line has no counterpart, or too little in
+    /// common with it: then the whole line changed. Also empty if its counterpart only gained
+    /// something.
     pub emphasis: Vec<Range<usize>>,
-    /// Whether the LF is missing, as it may be on a text's last line.
+    /// Whether the LF is missing, as it may be on the last line of a text.
     pub is_newline_missing: bool,
-    /// Whether it changed into, or comes from, a line of the other text: within a
-    /// change the first such deleted line goes with the first such inserted one,
-    /// and so on.
+    /// Whether the line changed into, or comes from, a line of the other text: within a change the
+    /// first paired deleted line belongs to the first paired inserted one, and so on.
     pub is_paired: bool,
-    /// What an equal line is in the old text, where that differs after all: in
-    /// blanks alone.
+    /// The old text of an equal line, where it differs in blanks alone.
     pub old_text: Option<Vec<u8>>,
 }
 
@@ -72,15 +69,15 @@ pub struct DiffLine {
 pub struct Hunk {
     /// Indices into [`Diff::lines`] of the hunk with its context.
     pub line_range: Range<usize>,
-    /// From its first changed line to behind its last one.
+    /// From the first changed line to the end of the last one.
     pub changed_range: Range<usize>,
 }
 
 /// The difference of two texts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// All lines in display order, equal ones included; within a change the
-    /// deleted ones come before the inserted ones.
+    /// All lines in display order, including equal ones; within a change the deleted lines come
+    /// before the inserted ones.
     pub lines: Vec<DiffLine>,
     /// Number of inserted lines.
     pub added: usize,
@@ -89,8 +86,8 @@ pub struct Diff {
 }
 
 impl Diff {
-    /// The hunks with up to `context` equal lines around each change; as in
-    /// `diff -u`, changes at most twice that far apart share a hunk.
+    /// Returns the hunks with up to `context` equal lines around each change; as in `diff -u`,
+    /// changes at most twice that far apart share a hunk.
     pub fn hunks(&self, context: usize) -> Vec<Hunk> {
         let mut hunks: Vec<Hunk> = Vec::new();
         let changed = |(_, line): &(usize, &DiffLine)| line.op != LineOp::Equal;
@@ -115,9 +112,9 @@ impl Diff {
         self.added == 0 && self.removed == 0
     }
 
-    /// The unified format, exactly as `diff -u` prints and `patch` accepts it;
-    /// nothing if the texts are equal. A name with control characters, quotes or
-    /// backslashes is quoted as GNU diff does, so that it cannot forge lines.
+    /// Formats the diff as unified diff, exactly as `diff -u` prints and `patch` accepts it; empty
+    /// if the texts are equal. A name with control characters, quotes or backslashes is quoted as
+    /// in GNU diff, so that it cannot forge lines.
     pub fn to_unified(&self, old_name: &str, new_name: &str, context: usize) -> Vec<u8> {
         let mut out = Vec::new();
         let (mut at, mut old_seen, mut new_seen) = (0, 0, 0);
@@ -151,7 +148,7 @@ impl Diff {
             old_seen += old_len;
             new_seen += new_len;
             for line in lines {
-                // In the order of `Op`.
+                // In the order of `LineOp`.
                 out.push(b" -+"[line.op as usize]);
                 out.extend_from_slice(&line.text);
                 out.push(b'\n');
@@ -164,8 +161,8 @@ impl Diff {
     }
 }
 
-/// The lines of a hunk in one text, of which `seen` stand before it. An empty
-/// range is named by the line before it (POSIX `diff -u`).
+/// Formats the lines of a hunk in one text, after `seen` lines before it. An empty range is named
+/// by the line before it (POSIX `diff -u`).
 fn hunk_extent(seen: usize, len: usize) -> String {
     match len {
         0 => format!("{seen},0"),
@@ -174,8 +171,8 @@ fn hunk_extent(seen: usize, len: usize) -> String {
     }
 }
 
-/// A file name for a header. Without a final TAB, `patch` takes what follows a
-/// blank for a time stamp.
+/// Quotes a file name for a header. Without a final TAB, `patch` takes the text after a blank for a
+/// time stamp.
 fn quote_file_name(name: &str) -> String {
     if name.contains(|c: char| c.is_control() || c == '"' || c == '\\') {
         let mut quoted = String::from("\"");
@@ -194,16 +191,17 @@ fn quote_file_name(name: &str) -> String {
     }
 }
 
-/// The difference between two texts.
+/// Compares two texts line by line.
 ///
-/// A text ends each line with an LF but perhaps its last. After `deadline` the
-/// rest is compared coarsely: correct, but with larger changes than need be.
+/// Each line of a text ends with an LF, except perhaps the last. After `deadline` the rest is
+/// compared coarsely: correct, but with larger changes than necessary.
 pub fn compare_lines(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
     let (old, new) = (split_lines(old), split_lines(new));
     compare_by_keys(&old, &new, [&old, &new], deadline)
 }
 
-/// The same; but lines that differ in blanks, tabs and line ends alone are equal.
+/// Compares like [`compare_lines`], but treats lines that differ only in blanks, tabs and line ends
+/// as equal.
 pub fn compare_lines_ignoring_blanks(old: &[u8], new: &[u8], deadline: Option<Instant>) -> Diff {
     let (old, new) = (split_lines(old), split_lines(new));
     let without_blanks = |line: &&[u8]| -> Vec<u8> {
@@ -216,7 +214,7 @@ pub fn compare_lines_ignoring_blanks(old: &[u8], new: &[u8], deadline: Option<In
     compare_by_keys(&old, &new, [&keys[0], &keys[1]], deadline)
 }
 
-/// The difference of two texts whose lines are equal where their keys are.
+/// Compares two texts whose lines are equal if their keys are.
 fn compare_by_keys(
     old: &[&[u8]],
     new: &[&[u8]],
@@ -250,8 +248,8 @@ fn compare_by_keys(
     diff
 }
 
-/// How many lines were added and removed: [`Diff::added`] and [`Diff::removed`]
-/// without the lines and words.
+/// Counts added and removed lines: [`Diff::added`] and [`Diff::removed`] without building the lines
+/// and words.
 pub fn count_changes(old: &[u8], new: &[u8], deadline: Option<Instant>) -> (usize, usize) {
     let changes = changed_ranges(&split_lines(old), &split_lines(new), deadline);
     changes.iter().fold((0, 0), |(added, removed), (old, new)| {
@@ -260,8 +258,8 @@ pub fn count_changes(old: &[u8], new: &[u8], deadline: Option<Instant>) -> (usiz
 }
 
 impl Diff {
-    /// Appends the lines of `range` of the old text, which are equal to those of the
-    /// new one from index `new_at` on.
+    /// Appends the lines of `range` of the old text, which are equal to those of the new one from
+    /// index `new_at` on.
     fn push_equal_lines(
         &mut self,
         old: &[&[u8]],
@@ -303,13 +301,13 @@ impl Diff {
     }
 }
 
-/// The lines of a text with their LF, so that a missing one is a difference.
+/// Splits a text into lines with their LF, so that a missing one is a difference.
 fn split_lines(text: &[u8]) -> Vec<&[u8]> {
     text.split_inclusive(|byte| *byte == b'\n').collect()
 }
 
-/// Index ranges that differ, in order; what lies between them is equal. Of each
-/// pair at least one range is not empty.
+/// Returns the index ranges that differ, in order; the lines between them are equal. At least one
+/// range of each pair is not empty.
 fn changed_ranges<'a>(
     old: &[&'a [u8]],
     new: &[&'a [u8]],
@@ -338,18 +336,18 @@ fn changed_ranges<'a>(
     changes
 }
 
-/// Compares the words of changed lines, as far as the budgets reach.
+/// Compares the words of changed lines, within the budgets.
 struct WordDiff {
     deadline: Option<Instant>,
-    /// What is left of [`MAX_WORD_DIFF_BYTES`].
+    /// Remainder of [`MAX_WORD_DIFF_BYTES`].
     bytes_left: usize,
-    /// What is left of [`MAX_PAIRING_COST`].
+    /// Remainder of [`MAX_PAIRING_COST`].
     pairing_left: usize,
 }
 
 impl WordDiff {
-    /// The emphasis of each deleted and of each inserted line of one change; none
-    /// of those that have no counterpart.
+    /// Returns the emphasis of each deleted and each inserted line of one change; `None` for lines
+    /// without a counterpart.
     fn emphasize_changes(
         &mut self,
         old: &[&[u8]],
@@ -377,11 +375,10 @@ impl WordDiff {
         emphasis
     }
 
-    /// Which deleted line became which inserted line: the pairs in order that
-    /// have the most words in common, or those of the same position if there are
-    /// too many lines to find out.
+    /// Pairs deleted with inserted lines: the pairs in order that have the most words in common, or
+    /// pairs by position if there are too many lines for the budget.
     fn pair_lines(&mut self, old: &[Vec<&[u8]>], new: &[Vec<&[u8]>]) -> Vec<(usize, usize)> {
-        // A line counts as one word more, since it costs something even if empty.
+        // A line counts as one word more, since even an empty one costs time.
         let count = |lines: &[Vec<&[u8]>]| lines.iter().map(|line| line.len() + 1).sum::<usize>();
         let cost = (count(old) + count(new)).saturating_mul(old.len() + new.len());
         if old.len().max(new.len()) == 1 || cost > self.pairing_left {
@@ -390,8 +387,8 @@ impl WordDiff {
         self.pairing_left -= cost;
         let old: Vec<_> = old.iter().map(|line| sorted_words(line)).collect();
         let new: Vec<_> = new.iter().map(|line| sorted_words(line)).collect();
-        // best[a][b]: the highest sum of likeness within the first a old lines
-        // and the first b new lines.
+        // best[a][b]: the highest sum of similarity within the first a old lines and the first b
+        // new lines.
         let mut best = vec![vec![0; new.len() + 1]; old.len() + 1];
         for (a, old) in old.iter().enumerate() {
             for (b, new) in new.iter().enumerate() {
@@ -415,8 +412,8 @@ impl WordDiff {
     }
 }
 
-/// The words of a line without its LF, and what stands between them; each byte
-/// that is not UTF-8 is a word.
+/// Splits a line without its LF into words and the text between them; each byte that is not UTF-8
+/// is a word.
 fn split_words(line: &[u8]) -> Vec<&[u8]> {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     if text.len() > MAX_WORD_DIFF_LINE_BYTES {
@@ -433,7 +430,7 @@ fn is_blank(word: &[u8]) -> bool {
     word.iter().all(u8::is_ascii_whitespace)
 }
 
-/// The words of a line, sorted, without the blank ones.
+/// Returns the words of a line, sorted, without the blank ones.
 fn sorted_words<'a>(line: &[&'a [u8]]) -> Vec<&'a [u8]> {
     let mut bag: Vec<_> = line
         .iter()
@@ -444,8 +441,8 @@ fn sorted_words<'a>(line: &[&'a [u8]]) -> Vec<&'a [u8]> {
     bag
 }
 
-/// How alike two such bags of words are: the share of bytes in common words,
-/// in permille; 0 where it is too little for any emphasis.
+/// Returns the similarity of two sorted word lists: the share of bytes in common words, in
+/// permille; 0 if it is too low for any emphasis.
 fn similarity(old: &[&[u8]], new: &[&[u8]]) -> usize {
     let size = |bag: &[&[u8]]| bag.iter().map(|word| word.len()).sum::<usize>();
     let mut rest = new.iter().peekable();
@@ -461,8 +458,8 @@ fn similarity(old: &[&[u8]], new: &[&[u8]]) -> usize {
     2000 * common / (old + new)
 }
 
-/// The byte ranges of ranges of words, joined where only blanks are between.
-/// None if they make up too much of the line.
+/// Converts ranges of words to byte ranges, joined where only blanks are between them. Returns
+/// `None` if they make up too much of the line.
 fn emphasis_ranges<'a>(
     words: &[&[u8]],
     changed: impl Iterator<Item = &'a Range<usize>>,
@@ -497,7 +494,7 @@ mod tests {
     use super::*;
     use crate::skip::skip_missing_tool;
 
-    /// The lines as on paper, with the emphasis in braces, and `$` for no LF.
+    /// Formats the lines with the emphasis in braces, and `$` for a missing LF.
     fn format_diff(old: &[u8], new: &[u8]) -> String {
         let show = |line: &DiffLine| {
             let mut text = line.text.clone();
@@ -591,7 +588,7 @@ mod tests {
         }
     }
 
-    /// Two texts that have lines and words in common.
+    /// Generates two texts that have lines and words in common.
     fn related_texts() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
         let part = (
             "[ab é漢\r\n\n\0+\\\\\u{301}-]{0,9}",
@@ -610,7 +607,7 @@ mod tests {
         })
     }
 
-    /// One of the two texts, put together again from the lines.
+    /// Rebuilds one of the two texts from the lines.
     fn rebuild(diff: &Diff, without: LineOp, number: fn(&DiffLine) -> Option<usize>) -> Vec<u8> {
         let mut text = Vec::new();
         let lines = diff.lines.iter().filter(|line| line.op != without);

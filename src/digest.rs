@@ -14,8 +14,8 @@ use sha2::{Digest as _, Sha256};
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Returns the length of a beginning of `bytes` that has this digest and ends with a
-    /// line, before or behind its line feed, or is all of them.
+    /// Returns the length of the prefix of `bytes` that has this digest and that ends with a line,
+    /// before or after its line feed, or is all of `bytes`.
     pub fn matching_prefix_length(self, bytes: &[u8]) -> Option<usize> {
         let mut hasher = Sha256::new();
         let mut hashed = 0;
@@ -28,17 +28,17 @@ impl Digest {
         })
     }
 
-    /// The digest of `bytes`.
+    /// Computes the digest of `bytes`.
     pub fn of(bytes: &[u8]) -> Digest {
         let mut hasher = Hasher::default();
         hasher.update(bytes);
         hasher.finish()
     }
 
-    /// All zeros: what stands before the first record of a chain.
+    /// All zeros: the predecessor of the first record of a chain.
     pub const ZERO: Digest = Digest([0; 32]);
 
-    /// The first `digits` hexadecimal digits, for people.
+    /// Returns the first `digits` hexadecimal digits, for display.
     pub fn short_hex(&self, digits: usize) -> String {
         let mut text = self.to_string();
         text.truncate(digits);
@@ -46,7 +46,7 @@ impl Digest {
     }
 }
 
-/// Bytes as lower-case hexadecimal digits.
+/// Formats bytes as lower-case hexadecimal digits.
 pub(crate) fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
@@ -55,11 +55,11 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// From how many bytes on they are hashed on a thread of its own, beside whoever
-/// reads and writes them. Few memories are that large.
+/// Size from which bytes are hashed on a thread of their own, in parallel to reading and writing
+/// them. Few memories are that large.
 const MIN_THREADED_BYTES: u64 = 4 << 20;
 
-/// Bytes that are on their way to that thread at once.
+/// Maximum number of bytes queued for that thread.
 const MAX_QUEUED_BYTES: usize = 1 << 20;
 
 /// Computes a [`Digest`] of bytes that arrive in pieces.
@@ -70,11 +70,11 @@ pub struct Hasher {
     worker: Option<HashWorker>,
 }
 
-/// A thread that goes on with a digest.
+/// A thread that continues a digest.
 struct HashWorker {
     pieces: SyncSender<Vec<u8>>,
     partial_piece: Vec<u8>,
-    /// Buffers that come back, to be filled again.
+    /// Returned buffers, to be filled again.
     empty_buffers: Receiver<Vec<u8>>,
     thread: JoinHandle<Sha256>,
 }
@@ -82,9 +82,9 @@ struct HashWorker {
 impl Hasher {
     /// Adds the next piece.
     pub fn update(&mut self, bytes: &[u8]) {
-        // Only where more comes: what is here at once is hashed at once.
+        // The thread starts only when more bytes arrive: bytes at hand are hashed here.
         if self.hashed_bytes > MIN_THREADED_BYTES && self.worker.is_none() {
-            // Without a thread it is slower, and the same.
+            // Without a thread, hashing is slower but has the same result.
             self.worker = HashWorker::start(&self.state);
         }
         self.hashed_bytes += bytes.len() as u64;
@@ -94,7 +94,7 @@ impl Hasher {
         }
     }
 
-    /// The digest of everything added.
+    /// Returns the digest of all bytes added.
     pub fn finish(self) -> Digest {
         let hasher = match self.worker {
             None => self.state,
@@ -105,7 +105,7 @@ impl Hasher {
 }
 
 impl HashWorker {
-    /// Goes on with what was hashed so far; none where there is no thread to be had.
+    /// Starts a thread that continues from `state`. Returns `None` if no thread can be started.
     fn start(state: &Sha256) -> Option<HashWorker> {
         let (pieces, queue) = sync_channel::<Vec<u8>>(2);
         let (back, empty) = channel();
@@ -114,7 +114,7 @@ impl HashWorker {
             queue.into_iter().fold(begun, |mut hasher, mut piece| {
                 hasher.update(&piece);
                 piece.clear();
-                // Nobody may want it any more.
+                // The receiver may be gone.
                 let _ = back.send(piece);
                 hasher
             })
@@ -132,7 +132,7 @@ impl HashWorker {
         self.partial_piece.extend_from_slice(bytes);
         if self.partial_piece.len() >= MAX_QUEUED_BYTES / 4 {
             let next = self.empty_buffers.try_recv().unwrap_or_default();
-            // It ends only when nothing more can come.
+            // The thread ends only after the last piece.
             let _ = self
                 .pieces
                 .send(std::mem::replace(&mut self.partial_piece, next));
@@ -169,7 +169,7 @@ impl fmt::Debug for Digest {
 impl FromStr for Digest {
     type Err = String;
 
-    /// Reads exactly 64 hexadecimal digits of either case.
+    /// Parses exactly 64 hexadecimal digits of either case.
     fn from_str(text: &str) -> Result<Digest, String> {
         let digits = text.as_bytes();
         if digits.len() != 64 {

@@ -1,9 +1,9 @@
-//! What can go wrong, in one type: a kind that decides the exit code, a
-//! sentence with the path and the cause, and hints that say what to do.
+//! The error type of the crate: a kind that decides the exit code, a message with path and cause,
+//! and hints that say what to do.
 //!
-//! Messages may quote foreign text (paths, lines of a config, what a server
-//! said). They are plain data here; the sinks (console cells, the CLI's
-//! standard error) pass every message through [`crate::untrusted`].
+//! Messages may quote foreign text (paths, lines of a config, replies of a server) and are plain
+//! data here; the console cells and the standard error of the command line pass every message
+//! through [`crate::untrusted`].
 
 use std::fmt;
 use std::io;
@@ -15,26 +15,26 @@ use std::path::Path;
 pub enum ErrorKind {
     /// Some agents failed while others went on.
     Partial,
-    /// The invocation is wrong: an unknown agent, a bad flag.
+    /// The command line is wrong: an unknown agent, a bad flag.
     User,
     /// The configuration is wrong.
     Config,
-    /// A host or file could not be reached or read.
+    /// A host or file cannot be reached or read.
     Host,
-    /// A tampered baseline, a broken seal or ledger.
+    /// Integrity: a tampered baseline, a changed host key, a broken seal or ledger.
     Integrity,
     /// Another run holds the lock.
     Busy,
-    /// A plan no longer holds, or an act was refused for safety.
+    /// The plan has changed, or an operation was refused for safety.
     Conflict,
-    /// The user or the system asked us to stop.
+    /// A signal of the user or the system stopped the run.
     Interrupted,
-    /// A fault of this program.
+    /// A bug of this program.
     Internal,
 }
 
-/// Exit codes, the most serious first: where several apply, the first wins.
-/// The order and the numbers are a contract with scripts and timers.
+/// Exit codes, most serious first: where several apply, the first is used. Scripts and timers rely
+/// on the order and the numbers.
 const EXIT_CODES_BY_SEVERITY: &[(ErrorKind, u8)] = &[
     (ErrorKind::Interrupted, 130),
     (ErrorKind::Integrity, 4),
@@ -48,8 +48,7 @@ const EXIT_CODES_BY_SEVERITY: &[(ErrorKind, u8)] = &[
 ];
 
 impl ErrorKind {
-    /// The exit code of the process when this is the most serious thing that
-    /// happened.
+    /// Returns the exit code of a process whose most serious error has this kind.
     pub fn exit_code(self) -> u8 {
         EXIT_CODES_BY_SEVERITY
             .iter()
@@ -57,7 +56,7 @@ impl ErrorKind {
             .map_or(1, |(_, code)| *code)
     }
 
-    /// The more serious of two kinds.
+    /// Returns the more serious of two kinds.
     pub fn more_serious(self, other: ErrorKind) -> ErrorKind {
         let rank = |kind: ErrorKind| EXIT_CODES_BY_SEVERITY.iter().position(|(k, _)| *k == kind);
         if rank(other) < rank(self) {
@@ -68,7 +67,7 @@ impl ErrorKind {
     }
 }
 
-/// An error with its kind, its sentence, the cause below it, and hints.
+/// An error with its kind, message, details and hints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: ErrorKind,
@@ -77,12 +76,11 @@ pub struct Error {
     hints: Vec<String>,
 }
 
-/// The result of everything in this crate that can fail.
+/// Result of the fallible functions of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// An error of `kind` that reads `message`: a sentence without its full
-    /// stop, naming the path and the cause.
+    /// Creates an error. `message` names the path and the cause, and has no full stop.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         Error {
             kind,
@@ -92,7 +90,7 @@ impl Error {
         }
     }
 
-    /// An operating-system error about `path`: "cannot VERB PATH: cause".
+    /// Creates an error from an operating-system error: "cannot VERB PATH: cause".
     pub fn from_io(verb: &str, path: &Path, error: &io::Error) -> Error {
         Error::new(
             ErrorKind::Host,
@@ -104,51 +102,50 @@ impl Error {
         )
     }
 
-    /// Adds what the operator can do about it.
+    /// Adds a hint: what the operator can do.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
         self.hints.push(hint.into());
         self
     }
 
-    /// Adds one of several things that are wrong, in a line of its own.
+    /// Adds a detail: one of several faults, on a line of its own.
     #[must_use]
     pub fn with_detail(mut self, detail: impl Into<String>) -> Error {
         self.details.push(detail.into());
         self
     }
 
-    /// The same error under another kind, for a caller who knows better what
-    /// the failure means.
+    /// Replaces the kind, for a caller that knows better what the failure means.
     #[must_use]
     pub fn with_kind(mut self, kind: ErrorKind) -> Error {
         self.kind = kind;
         self
     }
 
-    /// Puts "context: " before the message.
+    /// Prepends "context: " to the message.
     #[must_use]
     pub fn with_context(mut self, context: impl fmt::Display) -> Error {
         self.message = format!("{context}: {}", self.message);
         self
     }
 
-    /// What kind of error this is.
+    /// Returns the kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// The sentence, without hints.
+    /// Returns the message without hints.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// What is wrong, thing by thing, where the message only counts them.
+    /// Returns the details: the faults one by one, where the message only counts them.
     pub fn details(&self) -> &[String] {
         &self.details
     }
 
-    /// What the operator can do, in the order in which it was added.
+    /// Returns the hints, in the order in which they were added.
     pub fn hints(&self) -> &[String] {
         &self.hints
     }
@@ -162,8 +159,8 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// An operating-system error as a lower-case phrase without the `(os error N)`
-/// that the standard library appends.
+/// Describes an operating-system error as a lower-case phrase, without the `(os error N)` that the
+/// standard library appends.
 pub fn describe_io_error(error: &io::Error) -> String {
     let text = error.to_string();
     let text = match text.find(" (os error") {
@@ -172,7 +169,7 @@ pub fn describe_io_error(error: &io::Error) -> String {
     };
     let mut chars = text.chars();
     match chars.next() {
-        // "No such file" reads on after a colon; "I/O error" keeps its capitals.
+        // "No such file" starts in lower case after a colon; "I/O error" keeps its capitals.
         Some(first) if chars.as_str().starts_with(|c: char| c.is_lowercase()) => {
             first.to_lowercase().chain(chars).collect()
         }
@@ -180,9 +177,9 @@ pub fn describe_io_error(error: &io::Error) -> String {
     }
 }
 
-/// Adds the path and the verb to an [`io::Result`].
+/// Adds a verb and a path to an [`io::Result`].
 pub trait PathContext<T> {
-    /// Turns an error into "cannot VERB PATH: cause".
+    /// Converts an error to "cannot VERB PATH: cause".
     fn with_path(self, verb: &str, path: &Path) -> Result<T>;
 }
 

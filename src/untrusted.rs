@@ -1,10 +1,10 @@
 //! Foreign bytes made visible: the one type and the one function.
 //!
-//! An agent chooses what stands in its memory, and may aim at the operator's
-//! terminal or eyes: escape codes, text that turns around, characters that take
-//! no room. To drop them would hide the attack, to print them would carry it out;
-//! so each becomes a *mark* that names it. Whatever prints text from a disk, a
-//! server or a user comes through here. The rules: `engine.md` section 6.
+//! An agent chooses the content of its memory, and may attack the operator's terminal or eyes:
+//! escape codes, text that changes direction, characters without width. Dropping them would hide
+//! the attack, printing them would carry it out; so each becomes a *mark* that names it. All code
+//! that prints text from a disk, a server or a user calls this module. The rules: `engine.md`
+//! section 6.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -25,14 +25,14 @@ const MAX_COMBINING_MARKS: usize = 4;
 /// Pictographs in one joined emoji, as in the longest recommended ones (families).
 /// A longer chain counts as two cells, and a terminal may draw hundreds.
 const MAX_JOINED_PICTOGRAPHS: usize = 4;
-/// What turns a digit, `#` or `*` into an emoji keycap.
+/// The suffix that turns a digit, `#` or `*` into an emoji keycap.
 const KEYCAP_SUFFIX: &str = "\u{FE0F}\u{20E3}";
-/// What a terminal takes for the begin of an escape sequence (ECMA-48).
+/// Characters that start an escape sequence in a terminal (ECMA-48).
 const ESCAPE_INTRODUCERS: &str = "\x1B\u{90}\u{98}\u{9B}\u{9D}\u{9E}\u{9F}";
 const KEYCAP_BASES: [char; 12] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', '#', '*'];
 
-/// Agent text, names, paths, host names, banners: bytes that nobody may print
-/// as they are. There is no `Display`; `Debug` prints the revealed text.
+/// Agent text, names, paths, host names, banners: bytes that must not be printed as they are. There
+/// is no `Display`; `Debug` prints the revealed text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Untrusted(Vec<u8>);
 
@@ -42,17 +42,17 @@ impl Untrusted {
         Self(bytes.into())
     }
 
-    /// The bytes as they came: to compare, hash or diff, never to print.
+    /// Returns the raw bytes: to compare, hash or diff, never to print.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The tokens to show where one line is wanted; see [`reveal_line`].
+    /// Reveals the text as tokens of one line; see [`reveal_line`].
     pub fn to_tokens(&self, view: RevealOptions) -> Vec<VisibleToken> {
         reveal_line(&self.0, view)
     }
 
-    /// The revealed text as one visible_line; see [`visible_line()`].
+    /// Reveals the text as a string of one line; see [`visible_line()`].
     pub fn to_visible_line(&self) -> String {
         visible_line(&self.0)
     }
@@ -64,7 +64,7 @@ impl fmt::Debug for Untrusted {
     }
 }
 
-/// From `&str`, `&String`, `&OsStr`, `&Path` and the like.
+/// Converts from `&str`, `&String`, `&OsStr`, `&Path` and the like.
 impl<T: AsRef<OsStr> + ?Sized> From<&T> for Untrusted {
     fn from(text: &T) -> Self {
         Self::new(text.as_ref().as_bytes())
@@ -83,78 +83,78 @@ impl From<PathBuf> for Untrusted {
     }
 }
 
-/// One run of text that is safe to put into cells. `mark` runs are ours (an
-/// escape made visible) and wear a style that agent text cannot obtain.
+/// A run of text that is safe to put into cells. Runs with `is_mark` come from this module (an
+/// escape made visible), and are shown in a style that agent text cannot obtain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VisibleToken {
-    /// What to print.
+    /// The text to print.
     pub text: String,
     /// Whether this module made the text.
     pub is_mark: bool,
 }
 
-/// What a line is shown for.
+/// Purpose for which a line is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RevealPurpose {
-    /// To be read. The joiners and selectors inside well-formed emoji pass.
+    /// Reading. The joiners and selectors inside well-formed emoji pass.
     Prose,
-    /// To be compared: nothing invisible passes, not even inside emoji.
+    /// Comparison: nothing invisible passes, not even inside emoji.
     Diff,
 }
 
-/// How to show a line.
+/// Options for showing a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RevealOptions {
-    /// Which joiners may pass.
+    /// Decides which joiners pass.
     pub purpose: RevealPurpose,
-    /// Mark ordinary white space too: spaces, tabs, CR before LF.
+    /// Marks ordinary white space too: spaces, tabs, CR before LF.
     pub marks_whitespace: bool,
-    /// The most cells a line may take, not counting the `…(+N)` of a longer one.
+    /// Maximum width of a line in cells, not counting the `…(+N)` of a longer one.
     pub max_cells: usize,
 }
 
 impl RevealOptions {
-    /// Text to read.
+    /// Options for text to read.
     pub const PROSE: RevealOptions = RevealOptions {
         purpose: RevealPurpose::Prose,
         marks_whitespace: false,
         max_cells: 4096,
     };
-    /// Text to compare.
+    /// Options for text to compare.
     pub const DIFF: RevealOptions = RevealOptions {
         purpose: RevealPurpose::Diff,
         ..RevealOptions::PROSE
     };
 }
 
-/// THE function: turns one line, given without its LF, into tokens. Adjacent
-/// tokens differ in kind.
+/// The one revealing function: turns one line, given without its LF, into tokens. Adjacent tokens
+/// differ in kind.
 ///
-/// An LF inside becomes a mark. A final CR is taken for the one that stood before
-/// the LF: dropped, unless `view.whitespace` is set. Takes linear time; what is
-/// cut off is only counted, in N (characters, and bytes that are not UTF-8).
+/// An LF inside becomes a mark. A final CR counts as part of the line end: it is dropped, unless
+/// `options.marks_whitespace` is set. Takes linear time; the part that is cut off is only counted,
+/// in N (characters, and bytes that are not UTF-8).
 pub fn reveal_line(line: &[u8], view: RevealOptions) -> Vec<VisibleToken> {
     let body = line.strip_suffix(b"\r").unwrap_or(line);
     reveal_tokens(if view.marks_whitespace { line } else { body }, view, false)
 }
 
-/// The revealed text as a plain string of one line, for CLI text and messages.
+/// Reveals text as a plain string of one line, for command-line text and messages.
 ///
-/// Since a string has no style, `‹` and `›` in the input become marks too, so
-/// that nobody can forge one. LF is a mark, and so is a final CR: no LF followed
-/// it. Cut as [`RevealOptions::PROSE`] says.
+/// Since a string has no style, `‹` and `›` in the input become marks too, so that agent text
+/// cannot forge a mark. LF is a mark, and so is a final CR, since no LF followed it. Cut as
+/// [`RevealOptions::PROSE`] says.
 pub fn visible_line(text: impl AsRef<[u8]>) -> String {
     let tokens = reveal_tokens(text.as_ref(), RevealOptions::PROSE, true);
     tokens.into_iter().map(|token| token.text).collect()
 }
 
-/// The revealed text as a plain string of several lines, for stderr and
-/// messages: each LF is kept (a CR before it goes), each visible_line is as by [`visible_line()`].
+/// Reveals text as a plain string of several lines, for standard error and messages: each LF is
+/// kept (a CR before it is dropped), and each line is revealed as by [`visible_line()`].
 pub fn visible_text(text: impl AsRef<[u8]>) -> String {
     reveal_text(text.as_ref(), RevealOptions::PROSE)
 }
 
-/// The same with no line cut, for a pager or the clipboard.
+/// Reveals text like [`visible_text`] without cutting lines, for a pager or the clipboard.
 pub fn visible_text_uncut(text: impl AsRef<[u8]>) -> String {
     let view = RevealOptions {
         max_cells: usize::MAX,
@@ -176,26 +176,27 @@ fn reveal_text(text: &[u8], view: RevealOptions) -> String {
     lines.map(reveal).collect()
 }
 
-/// How much of a text does not show as itself: a finding about a whole file.
+/// Counts of characters in a file that do not show as themselves; a finding about the whole file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct HiddenCounts {
-    /// Characters without a shape of their own: formats and bidirectional
-    /// controls, default ignorables, tags, selectors, joiners, fillers, private
-    /// and unassigned ones. White space and what is inside emoji do not count.
+    /// Characters without a shape of their own: formats and bidirectional controls, default
+    /// ignorables, tags, selectors, joiners, fillers, private and unassigned ones. White space and
+    /// characters inside emoji do not count.
     pub invisible: u64,
-    /// Control characters (C0, DEL, C1) but LF, TAB and the CR before an LF.
+    /// Control characters (C0, DEL, C1), except LF, TAB and the CR before an LF.
     pub controls: u64,
     /// Bytes that are not UTF-8.
     pub invalid: u64,
-    /// Of the controls, those that begin an escape sequence, such as ESC and CSI.
+    /// Control characters that start an escape sequence, such as ESC and CSI; also counted in
+    /// `controls`.
     pub escapes: u64,
 }
 
-/// Counts what is hidden in a whole file; all zero for plain text.
+/// Counts hidden characters in a whole file; all zero for plain text.
 pub fn count_hidden(bytes: &[u8]) -> HiddenCounts {
     let mut counts = HiddenCounts::default();
     let is_not_plain = |byte: u8| !matches!(byte, b' '..=b'~' | b'\n' | b'\t');
-    // Most notes are plain, which many bytes at once can be asked.
+    // Most notes are plain, which a check of many bytes at once shows.
     let plain = |piece: &[u8]| {
         !piece
             .iter()
@@ -232,8 +233,8 @@ pub fn count_hidden(bytes: &[u8]) -> HiddenCounts {
     counts
 }
 
-/// True when a word mixes Latin letters with Cyrillic or Greek ones (a badge).
-/// Digits, `_`, combining marks and invisible characters do not end a word.
+/// Whether a word mixes Latin letters with Cyrillic or Greek ones (shown as a badge). Digits, `_`,
+/// combining marks and invisible characters do not end a word.
 pub fn has_mixed_scripts(bytes: &[u8]) -> bool {
     let (latin, lookalike) = (1_u8, 2_u8);
     let scripts = CodePointMapData::<Script>::new();
@@ -258,9 +259,9 @@ pub fn has_mixed_scripts(bytes: &[u8]) -> bool {
     !bytes.is_ascii() && bytes.utf8_chunks().any(|chunk| mixed(chunk.valid()))
 }
 
-/// The same JSON with all but printable ASCII escaped, for `--json` on a terminal.
-/// `json` is valid JSON: such characters then occur only in strings, and LF (kept),
-/// TAB and CR (made spaces) only between values.
+/// Escapes everything but printable ASCII in valid JSON, for `--json` on a terminal. In valid JSON
+/// such characters occur only in strings, and LF (kept), TAB and CR (which become spaces) only
+/// between values.
 pub fn escape_json_to_ascii(json: &str) -> String {
     let escape = |unit: u16| match u8::try_from(unit) {
         Ok(byte @ (b' '..=b'~' | b'\n')) => char::from(byte).to_string(),
@@ -270,12 +271,12 @@ pub fn escape_json_to_ascii(json: &str) -> String {
     json.encode_utf16().map(escape).collect()
 }
 
-/// What a character is to the eye.
+/// Visual class of a character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CharClass {
     Control,   // C0, DEL, C1
-    Invisible, // nothing shows, or nobody knows what
-    Space,     // white space that is not the ordinary one
+    Invisible, // shows nothing, or has no known shape
+    Space,     // white space other than space and tab
     Combining, // belongs to the character before it
     Base,      // shows by itself
 }
@@ -298,13 +299,13 @@ fn char_class(c: char) -> CharClass {
     }
 }
 
-/// The length in bytes of the emoji at the start of `text`; 0 if there is none.
-/// It is a pictograph, with a skin tone or, where `joiners` may pass, VS16; there
-/// also a keycap, and up to [`MAX_JOINED_PICTOGRAPHS`] pictographs joined by ZWJ.
+/// Returns the length in bytes of the emoji at the start of `text`, or 0. An emoji is a pictograph,
+/// optionally with a skin tone; where `joiners` may pass, also one with VS16, a keycap, and up to
+/// [`MAX_JOINED_PICTOGRAPHS`] pictographs joined by ZWJ.
 fn emoji_length(text: &str, joiners: bool) -> usize {
     let pictographs = CodePointSetData::new::<ExtendedPictographic>();
     let modifiers = CodePointSetData::new::<EmojiModifier>();
-    // Code points reserved for future emoji are pictographs, too.
+    // Code points reserved for future emoji are pictographs too.
     let is_pictograph = |c: char| pictographs.contains(c) && char_class(c) == CharClass::Base;
     let is_emoji_style = |c: char| modifiers.contains(c) || joiners && c == '\u{FE0F}';
     let after_keycap_base = text.strip_prefix(KEYCAP_BASES);
@@ -326,22 +327,22 @@ fn emoji_length(text: &str, joiners: bool) -> usize {
     end
 }
 
-/// Builds the tokens of one line, piece by piece. A piece is shown whole or not at
-/// all; the methods return None when it has no room.
+/// Builder of the tokens of one line, piece by piece. A piece is written whole or not at all; the
+/// methods return `None` if it does not fit.
 struct TokenWriter {
     view: RevealOptions,
     tokens: Vec<VisibleToken>,
-    /// Cells left.
+    /// Remaining cells.
     cells_left: usize,
-    /// Bytes of the line shown so far.
+    /// Bytes of the line written so far.
     bytes_shown: usize,
-    /// What a combining mark would sit on: where it begins in the last token, and
-    /// how many it carries. None at the start, after a tab, after marks of ours.
+    /// The base for a combining mark: its offset in the last token, and the number of marks that it
+    /// carries. `None` at the start, after a tab, and after our marks.
     combining_base: Option<(usize, usize)>,
 }
 
-/// Reveals a line whose final CR is to be shown. `plain`: the result will lose
-/// its style, so our brackets must not occur in the text.
+/// Reveals a line whose final CR is shown. `is_plain`: the result will lose its style, so our
+/// brackets must not occur in the text.
 fn reveal_tokens(line: &[u8], view: RevealOptions, is_plain: bool) -> Vec<VisibleToken> {
     let mut writer = TokenWriter {
         view,
@@ -393,8 +394,8 @@ impl TokenWriter {
         Some(())
     }
 
-    /// Shows the printable ASCII at the start of `rest`, as far as there is room:
-    /// the fast path, one piece for most lines.
+    /// Writes the printable ASCII at the start of `rest`, as far as it fits: the fast path, one
+    /// piece for most lines.
     fn write_ascii(&mut self, rest: &str) -> Option<usize> {
         let marks_whitespace = self.view.marks_whitespace;
         if marks_whitespace && rest.starts_with(' ') {
@@ -405,7 +406,7 @@ impl TokenWriter {
         let is_shown =
             |byte: &u8| matches!(byte, b' '..=b'~') && !(marks_whitespace && *byte == b' ');
         let mut run_length = bytes.take_while(is_shown).count();
-        // The last one may be the digit of a keycap.
+        // The last character may be the digit of a keycap.
         if run_length > 1 && emoji_length(rest.get(run_length - 1..).unwrap_or_default(), true) > 0
         {
             run_length -= 1;
@@ -435,8 +436,8 @@ impl TokenWriter {
         Some(1)
     }
 
-    /// Names `c`: a control by its picture or code, anything else by its code
-    /// point and the number of its repetitions at the start of `rest`.
+    /// Writes a mark for `c`: a control by its picture or code, anything else by its code point and
+    /// the number of its repetitions at the start of `rest`.
     fn write_code_point(&mut self, rest: &str, c: char) -> Option<usize> {
         let code = u32::from(c);
         let mut run = 1;
@@ -459,8 +460,8 @@ impl TokenWriter {
         let base =
             (self.combining_base).and_then(|(start, _)| self.tokens.last()?.text.get(start..));
         let can_join = |base: &str| format!("{base}{c}").graphemes(true).nth(1).is_none();
-        // The vowels and finals of Hangul join nothing but Hangul; elsewhere,
-        // taking no room, they would be lost on the way to the screen.
+        // The vowels and finals of Hangul join only Hangul; elsewhere they have no width and would
+        // be lost on the screen.
         if cells == 0 && !can_join(base.unwrap_or("◌")) {
             return self.write_code_point(rest, c);
         }
@@ -479,7 +480,7 @@ impl TokenWriter {
                 self.combining_base = Some((start, carried + 1));
             }
             None => {
-                // In one token with its circle, so that they share a cell.
+                // The mark and its circle are in one token, so that they share a cell.
                 let start = self.write_piece(&format!("◌{c}"), 1 + cells, true)?;
                 self.combining_base = Some((start, 1));
             }
@@ -491,8 +492,8 @@ impl TokenWriter {
         self.write_piece(text, text.width(), true)
     }
 
-    /// Appends a piece; combining marks may sit on it unless it is a mark of ours.
-    /// Returns where it starts in the last token.
+    /// Appends a piece and returns its offset in the last token. Combining marks may sit on it,
+    /// unless it is a mark of ours.
     fn write_piece(&mut self, text: &str, cells: usize, mark: bool) -> Option<usize> {
         self.cells_left = self.cells_left.checked_sub(cells)?;
         let start = self.append_text(text, mark);
@@ -500,7 +501,7 @@ impl TokenWriter {
         Some(start)
     }
 
-    /// Appends text to the last token if that is of its kind, else begins one.
+    /// Appends text to the last token if it is of the same kind, else begins a new one.
     fn append_text(&mut self, piece: &str, mark: bool) -> usize {
         let last = self.tokens.pop_if(|last| last.is_mark == mark);
         let mut text = last.map_or(String::new(), |last| last.text);
@@ -519,7 +520,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A line and how it shows, with marks in brackets, the same in every context.
+    /// Lines and their revealed form, with marks in brackets; the same for every purpose.
     const CHARACTER_CLASSES: &str =
         "- plain [text]: ~ é 漢字 が Ж 🚀👍🏽🇪🇺 -> - plain [text]: ~ é 漢字 が Ж 🚀👍🏽🇪🇺
 literal ‹U+202E›x4 ␛ …(+5) ◌ -> literal ‹U+202E›x4 ␛ …(+5) ◌
@@ -636,7 +637,7 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
         assert_eq!(json, "{\n \"\\u00e9\\ud83d\\ude80\\u007f\": 1}");
     }
 
-    /// Bytes rich in what the rules are about.
+    /// Generates bytes rich in the characters that the rules cover.
     fn hostile_bytes() -> impl Strategy<Value = Vec<u8>> {
         let odd = "[\t\r\n\x1B\u{9B}‹›◌1❤🚀🏽🇪\u{200D}\u{FE0F}\u{20E3}\u{301}\u{903}\u{1112}\u{1161}\u{202E}\u{A0}\u{D4E}]";
         let bytes = prop::collection::vec(any::<u8>(), 0..3);

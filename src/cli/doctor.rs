@@ -1,8 +1,7 @@
-//! `doctor`: what the engine's promises rest on, looked at one by one. Made for
-//! pasting into a bug report, so it says what is well, too.
+//! `doctor`: checks one by one what resets rely on. Prints good results too, for bug reports.
 //!
-//! It changes nothing: files that it tries things on have no name, or stand in
-//! a directory of their own inside the archive that is removed at once.
+//! Changes nothing: it tries operations on unnamed files, or in a directory of its own inside the
+//! archive that it removes at once.
 
 mod hosts;
 mod kernel_probe;
@@ -41,7 +40,7 @@ use crate::file_systems::{FileSystem, FileSystems};
 use crate::transport::local::LocalTransport;
 use crate::transport::{SwapForecast, SwapMethod, Transport};
 
-/// How a check came out.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum CheckLevel {
@@ -50,18 +49,18 @@ enum CheckLevel {
     Fail,
 }
 
-/// One line of the report.
+/// One check of the report.
 #[derive(Serialize)]
 struct DoctorCheck {
     level: CheckLevel,
     text: String,
     hint: Option<String>,
-    /// What a failure means for the exit code.
+    /// Error kind of a failure, for the exit code.
     #[serde(skip)]
     kind: Option<ErrorKind>,
 }
 
-/// What `doctor` answers.
+/// The answer of `doctor`.
 #[derive(Default, Serialize)]
 struct DoctorReport {
     checks: Vec<DoctorCheck>,
@@ -89,7 +88,7 @@ impl DoctorReport {
         self.add_check(CheckLevel::Fail, text, hint);
     }
 
-    /// A host, or a memory on one, that cannot be reached or read.
+    /// Adds a host or remote memory that cannot be reached or read.
     fn add_unreachable(&mut self, text: impl Into<String>, hint: &str) {
         self.add_failure(text, hint);
         if let Some(check) = self.checks.last_mut() {
@@ -97,10 +96,9 @@ impl DoctorReport {
         }
     }
 
-    /// An error of the config or of integrity keeps its kind; any other is a
-    /// plain failure.
+    /// Adds an error. Config and integrity errors keep their kind; any other is a plain failure.
     fn add_error(&mut self, error: &Error) {
-        // What to do about a breach of integrity is not to be told by half.
+        // An integrity error needs all of its hints.
         let hints = match error.kind() {
             ErrorKind::Integrity => error.hints(),
             _ => &error.hints()[..error.hints().len().min(1)],
@@ -181,7 +179,7 @@ impl CommandContext<'_> {
                     for names in engine.agents_sharing_memories() {
                         report.add_failure(
                             format!("{} share one memory file", names.join(" and ")),
-                            "each needs a file of its own; until then none of them is reset",
+                            "give each a file of its own; none of them is reset until then",
                         );
                     }
                     check_archive(
@@ -213,7 +211,7 @@ impl CommandContext<'_> {
         ));
     }
 
-    /// The config, if it can be used.
+    /// Loads the config, and reports its mistakes.
     fn check_config(&mut self, report: &mut DoctorReport) -> Option<Config> {
         let located = match config::locate(self.config_flag.as_deref(), &self.environment.env) {
             Ok(located) => located,
@@ -238,7 +236,7 @@ impl CommandContext<'_> {
                 Some(config)
             }
             Err(ConfigErrors(list)) => {
-                let message = format!("config {path} has errors, so nothing else is checked");
+                let message = format!("config {path} has errors; nothing else is checked");
                 report.add_error(&Error::new(ErrorKind::Config, message));
                 for diagnostic in &list {
                     report.add_diagnostic("config", diagnostic);
@@ -249,7 +247,7 @@ impl CommandContext<'_> {
     }
 }
 
-/// The operator's own keys, columns and filters.
+/// Checks the user's own keys, columns and filters.
 fn check_preferences(report: &mut DoctorReport, env: &ConfigEnvironment) {
     let Some(path) = preferences::default_path(env) else {
         return;
@@ -265,11 +263,11 @@ fn check_preferences(report: &mut DoctorReport, env: &ConfigEnvironment) {
             .filter(|spec| keymap.is_overridden(spec.command));
         let changed = format_count(changed.count(), "command");
         let path = path.display();
-        report.add_ok(format!("preferences {path}, other keys for {changed}"));
+        report.add_ok(format!("preferences {path}, {changed} with changed keys"));
     }
 }
 
-/// Agents whose names mean something else on the command line.
+/// Reports agents whose names are commands.
 fn check_agent_names(report: &mut DoctorReport, config: &Config) {
     let cli = Cli::command();
     let verbs: Vec<&str> = cli.get_subcommands().map(clap::Command::get_name).collect();
@@ -283,11 +281,11 @@ fn check_agent_names(report: &mut DoctorReport, config: &Config) {
         has_finding = true;
         report.add_warning(
             format!(
-                "the agent {0} has the name of a command: `memory-shepherd {0}` is the command",
+                "agent {0} has the name of a command: `memory-shepherd {0}` runs the command",
                 agent.name
             ),
             &format!(
-                "`{}` always means the agent",
+                "use `{}` to reset the agent",
                 config
                     .invocation
                     .command_line(&format!("reset {}", agent.name))
@@ -299,7 +297,7 @@ fn check_agent_names(report: &mut DoctorReport, config: &Config) {
     }
 }
 
-/// "uid 1000, mode 0755"
+/// Formats owner and mode: "uid 1000, mode 0755".
 fn describe_owner(meta: &fs::Metadata) -> String {
     format!(
         "uid {}, mode {:04o}",
@@ -323,51 +321,53 @@ fn check_directories(report: &mut DoctorReport, config: &Config) {
             Ok(_) => report.add_failure(format!("{key} {shown} is not a directory"), ""),
             Err(error) if error.kind() == io::ErrorKind::NotFound && key == "archive_dir" => {
                 if !report_symlink(report, key, directory) {
-                    report.add_ok(format!("{key} {shown} is made by the first reset"));
+                    report.add_ok(format!(
+                        "{key} {shown} does not exist yet; the first reset creates it"
+                    ));
                 }
             }
-            Err(error) => report.add_error(&Error::from_io("look at", directory, &error)),
+            Err(error) => report.add_error(&Error::from_io("stat", directory, &error)),
         }
     }
     let archive = &general.archive_dir;
-    // What is missing of it is made in the last directory that is there.
+    // A reset creates missing directories in the last existing one.
     let existing = archive.ancestors().find(|directory| directory.exists());
     if let Some((why, hint)) = existing
         .filter(|there| there.is_dir())
-        .and_then(|there| write_obstacle(there, "run this as the user that owns it"))
+        .and_then(|there| write_obstacle(there, "run as the user that owns it"))
     {
-        report.add_failure(format!("{why}, so nothing can be reset"), &hint);
+        report.add_failure(format!("{why}; no agent can be reset"), &hint);
     }
     if let Ok(meta) = fs::metadata(archive)
         && general.archive_group.is_none()
         && meta.mode() & 0o077 != 0
     {
         report.add_warning(
-            format!("others can look into {}", archive.display()),
+            format!("others can read {}", archive.display()),
             &format!("chmod 700 {}", archive.display()),
         );
     }
 }
 
-/// Why nothing can be written in a directory, and what to do about it; `rights` is
-/// that where we lack the right.
+/// Returns why nothing can be written in a directory, with a hint. `access_hint` is the hint for
+/// missing permission.
 fn write_obstacle(directory: &Path, access_hint: &str) -> Option<(String, String)> {
     let errno = rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).err()?;
     let directory = directory.display();
     Some(match errno {
         Errno::ROFS => (
             format!("{directory} is on a read-only file system"),
-            "mount it for writing; if nobody mounted it so, the kernel did after an error: \
+            "remount it for writing; the kernel may have made it read-only after an error: \
              see dmesg"
                 .to_string(),
         ),
-        // So says access(2) of a directory with that attribute.
+        // access(2) returns EPERM for an immutable directory.
         Errno::PERM => (
             format!("{directory} is immutable"),
             format!("chattr -i {directory}"),
         ),
         Errno::ACCESS => (
-            format!("you may not write {directory}"),
+            format!("cannot write {directory}: permission denied"),
             access_hint.to_string(),
         ),
         errno => {
@@ -377,13 +377,14 @@ fn write_obstacle(directory: &Path, access_hint: &str) -> Option<(String, String
     })
 }
 
-/// A configured path is walked without following links.
+/// Reports a symlink in a configured path, since the engine follows none. Returns whether there is
+/// one.
 fn report_symlink(report: &mut DoctorReport, what: &str, path: &Path) -> bool {
     let Some(real) = durable::resolve_first_symlink(path) else {
         return false;
     };
     report.add_failure(
-        format!("{what} {} is reached through a link", path.display()),
+        format!("{what} {} is reached through a symlink", path.display()),
         &format!("write its real path into the config: {}", real.display()),
     );
     true
@@ -396,8 +397,8 @@ fn local_memory(agent: &Agent) -> Option<&Path> {
     }
 }
 
-/// Asks the file system of each memory of this machine for an answer. Returns the config
-/// without the agents on those that give none: nothing else is asked of them.
+/// Checks that the file system of each local memory answers. Returns the config without the agents
+/// on silent file systems, so that no other check touches them.
 fn check_file_systems(report: &mut DoctorReport, config: &Config) -> Config {
     let general = &config.general;
     let timeout = Duration::from_secs(general.local_timeout.into());
@@ -413,7 +414,7 @@ fn check_file_systems(report: &mut DoctorReport, config: &Config) -> Config {
             group.2.push(&agent.name);
         }
     }
-    // All are asked before the first is waited for.
+    // All probes start before the first is waited for.
     let pending: Vec<_> = groups
         .into_values()
         .map(|(system, memory, agents)| {
@@ -434,7 +435,7 @@ fn check_file_systems(report: &mut DoctorReport, config: &Config) -> Config {
         .collect();
     for (error, agents) in &unanswered {
         let names = agents.join(", ");
-        let message = format!("{error}, so these agents cannot be read or reset: {names}");
+        let message = format!("{error}; cannot read or reset {names}");
         report.add_unreachable(message, error.hints().first().map_or("", |it| it));
     }
     let silent: Vec<&str> = unanswered
@@ -449,7 +450,7 @@ fn check_agent_directories(report: &mut DoctorReport, config: &Config, transport
     let mut in_place_count = 0;
     for agent in &config.agents {
         let name = agent.name.as_str();
-        // Hosts are looked at by themselves.
+        // Hosts have checks of their own.
         let Some(memory) = local_memory(agent) else {
             continue;
         };
@@ -462,7 +463,7 @@ fn check_agent_directories(report: &mut DoctorReport, config: &Config, transport
             SwapForecast::Refused(error) => Some(error),
             _ => degradation.err(),
         };
-        // What a link leads to is not looked at: an agent may have made it.
+        // The target of a symlink is not examined: an agent may have created the link.
         if report_symlink(report, &format!("the directory of {name},"), directory) {
             continue;
         }
@@ -471,9 +472,9 @@ fn check_agent_directories(report: &mut DoctorReport, config: &Config, transport
                 if let Some(error) = refused {
                     report.add_error(&error.with_context(name));
                 } else if let Some((why, hint)) =
-                    write_obstacle(directory, "run this as root, or as the agent's user")
+                    write_obstacle(directory, "run as root, or as the user of the agent")
                 {
-                    report.add_failure(format!("{why}, so {name} cannot be reset"), &hint);
+                    report.add_failure(format!("{why}; {name} cannot be reset"), &hint);
                 } else {
                     ok_count += 1;
                 }
@@ -486,42 +487,41 @@ fn check_agent_directories(report: &mut DoctorReport, config: &Config, transport
                 "",
             ),
             Err(error) => report.add_error(
-                &Error::from_io("look at", directory, &error)
+                &Error::from_io("stat", directory, &error)
                     .with_context(format!("the directory of {name}")),
             ),
         }
-        // Of the directories that it names that is an error of its own.
+        // For the directories that the config names, this is a config error.
         if config.path.starts_with(directory) {
             report.add_failure(
                 format!(
-                    "the config lies inside the directory of {name}, {}",
+                    "the config is inside the directory of {name}, {}",
                     directory.display()
                 ),
-                "move it to where no agent writes",
+                "move it to a directory that no agent writes to",
             );
         }
     }
     if ok_count > 0 {
         report.add_ok(format!(
-            "the directories of {} are there, writable, and reached without links",
+            "directories of {} exist, are writable and contain no symlinks",
             format_count(ok_count, "agent")
         ));
     }
     if in_place_count > 0 {
         report.add_warning(
             format!(
-                "the memories of {} are mount points of their own and are written in place",
+                "memories of {} are mount points and are written in place",
                 format_count(in_place_count, "agent")
             ),
-            "a crash at that moment leaves one half written until the next run; mount \
-             their directories instead",
+            "a crash during the write leaves a memory half written until the next run; mount \
+             the directories instead",
         );
     }
 }
 
-/// Memories that are hard links to one file. A reset gives each a file of its own, so
-/// none is refused; until then each agent writes into the other's memory, or into its
-/// baseline.
+/// Reports memories that are hard links to one file. A reset gives each a file of its own, so none
+/// is refused; until then each agent writes into the memory of the other, or into its baseline.
 fn check_hard_links(report: &mut DoctorReport, config: &Config) {
     let hard_link_id = |path: &Path| {
         let stat = durable::stat_no_symlinks(path).ok()?;
@@ -540,21 +540,21 @@ fn check_hard_links(report: &mut DoctorReport, config: &Config) {
         if let Some(agents) = hard_link_id(&path).and_then(|id| memories.get(&id)) {
             report.add_failure(
                 format!(
-                    "the memory of {} is a hard link to the baseline {}, so what is written to \
-                     the memory is written to the baseline",
+                    "the memory of {} is a hard link to the baseline {}: writes to the memory change \
+                     the baseline",
                     agents.join(" and "),
                     path.display()
                 ),
-                "read the baseline, then give it a file of its own: cp it to another name, and mv \
-                 that back",
+                "review the baseline, then give it a file of its own: cp it to another name, and mv \
+                 the copy back",
             );
         }
     }
     for agents in memories.into_values().filter(|agents| agents.len() > 1) {
         report.add_warning(
             format!(
-                "the memories of {} are hard links to one file, so what one of them writes the \
-                 others read",
+                "the memories of {} are hard links to one file: each agent reads what the others \
+                 write",
                 agents.join(" and ")
             ),
             "a reset gives each a file of its own",
@@ -570,12 +570,12 @@ fn check_baselines(report: &mut DoctorReport, config: &Config) {
         BaselineSeal::read(&general.baseline_dir),
     ) {
         (SealRequirement::Never, _) => report.add_warning(
-            "require_seal=never: a tampered baseline is not noticed",
-            "remove that line from the config and seal the baselines",
+            "require_seal=never: a tampered baseline is not detected",
+            "remove that line from the config, and seal the baselines",
         ),
         (_, Ok(Some(_))) => report.add_ok(format!("seal {}", seal_path.display())),
         (_, Ok(None)) => report.add_warning(
-            "there is no seal, so a tampered baseline is not noticed",
+            "no seal: a tampered baseline is not detected",
             &seal::seal_hint(general),
         ),
         (_, Err(error)) => report.add_error(&error),
@@ -592,7 +592,7 @@ fn check_baselines(report: &mut DoctorReport, config: &Config) {
     }
     if ok_count > 0 {
         report.add_ok(format!(
-            "the baselines of {} may be pushed",
+            "baselines of {} pass their checks",
             format_count(ok_count, "agent")
         ));
     }
@@ -617,7 +617,7 @@ fn check_archive(
             report.add_error(&error);
         }
     }
-    // How the memory of each agent was replaced the last time.
+    // How the memory of each agent was replaced in its last reset.
     let mut methods: HashMap<String, SwapMethod> = HashMap::new();
     let read = engine.records(None, None).and_then(|range| {
         range.for_each(&mut |record| {
@@ -636,11 +636,11 @@ fn check_archive(
             Some((logged, _)) if logged > seq => report.add_failure(
                 format!(
                     "the ledger ends with record {seq}, but reset.log has the head of record \
-                     {logged}: its end was cut off"
+                     {logged}: the ledger was truncated"
                 ),
-                &format!("`{}` says what to do", engine.command_line("verify")),
+                &format!("see `{}`", engine.command_line("verify")),
             ),
-            _ => report.add_ok(format!("the ledger is whole; its head is {seq}:{head}")),
+            _ => report.add_ok(format!("the ledger is intact; its head is {seq}:{head}")),
         },
         Err(error) => {
             report.add_error(&error);
@@ -648,7 +648,7 @@ fn check_archive(
         }
     }
     check_clock(report, engine);
-    // On a host that is how it is always done.
+    // On a host this is always the case.
     let local_agents = engine.config().agents.iter();
     let here = local_agents.filter(|agent| local_memory(agent).is_some());
     let was_absent = |agent: &&Agent| methods.get(&agent.name) == Some(&SwapMethod::TakeAway);
@@ -656,7 +656,7 @@ fn check_archive(
     if number > 0 {
         report.add_warning(
             format!(
-                "the memories of {} were absent for a moment in the last reset",
+                "memories of {} were absent for a moment during the last reset",
                 format_count(number, "agent")
             ),
             "their file system cannot exchange two files; nothing is lost",
@@ -668,7 +668,7 @@ fn check_archive(
     kernel_probe::check_kernel(report, engine, agents, world);
 }
 
-/// Directories of entries that cannot be read: no reset of their agents can archive
+/// Reports directories of entries that cannot be read: no reset of their agents can archive
 /// anything.
 fn check_entry_directories(report: &mut DoctorReport, engine: &Engine) {
     let agents = engine.config().agents.iter();
@@ -680,7 +680,7 @@ fn check_entry_directories(report: &mut DoctorReport, engine: &Engine) {
     }
 }
 
-/// Lines of the pins that retention cannot go by.
+/// Reports lines of the pins file that retention cannot apply.
 fn check_pins(report: &mut DoctorReport, engine: &Engine) {
     match engine.pin_faults() {
         Ok(faults) => {
@@ -690,7 +690,7 @@ fn check_pins(report: &mut DoctorReport, engine: &Engine) {
                     None => "in the whole archive".to_string(),
                 };
                 report.add_warning(
-                    format!("{fault}, so retention deletes nothing {scope}"),
+                    format!("{fault}; retention deletes nothing {scope}"),
                     "correct the line, or remove it",
                 );
             }
@@ -699,8 +699,7 @@ fn check_pins(report: &mut DoctorReport, engine: &Engine) {
     }
 }
 
-/// A record that is of a time that has not come yet: this clock is wrong, or that of the
-/// run was.
+/// Reports a record with a future time: the clock is wrong, or was wrong during the run.
 fn check_clock(report: &mut DoctorReport, engine: &Engine) {
     if let Ok(Some((seq, time))) = engine.future_record() {
         let ahead = (time - engine.clock().now()).num_hours();
@@ -710,7 +709,7 @@ fn check_clock(report: &mut DoctorReport, engine: &Engine) {
         };
         report.add_warning(
             format!(
-                "record {seq} of the ledger is of {}, {ahead} ahead of this clock",
+                "record {seq} of the ledger has the time {}, {ahead} ahead of the clock",
                 time.format("%Y-%m-%d %H:%M:%S")
             ),
             "compare `date` with another clock, and set it (timedatectl set-ntp true). If it \
@@ -720,13 +719,13 @@ fn check_clock(report: &mut DoctorReport, engine: &Engine) {
     }
 }
 
-/// Records that an interrupted run left, or that a run has just now.
+/// Reports journals of interrupted runs, or of runs in progress.
 fn check_journals(report: &mut DoctorReport, engine: &Engine) {
     let directory = engine.archive().program_path("tx");
     let list = match fs::read_dir(&directory) {
         Ok(list) => list,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return report.add_ok("no interrupted run left anything");
+            return report.add_ok("no journals of interrupted runs");
         }
         Err(error) => return report.add_error(&Error::from_io("list", &directory, &error)),
     };
@@ -738,7 +737,7 @@ fn check_journals(report: &mut DoctorReport, engine: &Engine) {
             has_finding = true;
             report.add_failure(
                 format!(
-                    "{} is of an agent that is not configured: what its run left is not settled",
+                    "{} is the journal of an agent that is not configured; its run is not recovered",
                     path.display()
                 ),
                 engine::UNCLAIMED_JOURNAL_HINT,
@@ -753,13 +752,13 @@ fn check_journals(report: &mut DoctorReport, engine: &Engine) {
         let agent = name.split('.').next().unwrap_or_default();
         report.add_warning(
             format!(
-                "a run of {agent} goes on, or was interrupted: {}",
+                "a run of {agent} is in progress or was interrupted: {}",
                 path.display()
             ),
-            "if it was interrupted, the agent's next reset settles what it left",
+            "if it was interrupted, the next reset of the agent recovers it",
         );
     }
     if !has_finding {
-        report.add_ok("no interrupted run left anything");
+        report.add_ok("no journals of interrupted runs");
     }
 }

@@ -56,7 +56,7 @@ fn doctor_checks_remote_memories_and_names_problems() {
         assert!(line.contains(why), "{line}");
     }
     assert!(
-        text.contains("the memories of 2 agents on hosts can be read"),
+        text.contains("memories of 2 agents on hosts can be read"),
         "{text}"
     );
     assert_eq!(code, Some(3), "{text}");

@@ -269,7 +269,7 @@ mod plan {
         let before = site.snapshot_files();
         let ran = site.run(["reset", "--all", "--plan", &hash]).assert_code(6);
         let _ = ran
-            .assert_stderr_has("no longer holds")
+            .assert_stderr_has("is out of date")
             .assert_stderr_has("--dry-run");
         assert_eq!(site.snapshot_files(), before);
     }
@@ -505,7 +505,7 @@ fn unknown_archive_group_is_a_config_error() {
     let _ = site
         .run(["reset", "--all"])
         .assert_code(2)
-        .assert_stderr_has("no group called");
+        .assert_stderr_has("no group no-such-group-here");
 }
 
 #[test]

@@ -237,7 +237,7 @@ fn demo_without_terminal_prints_status() {
     let _ = ran
         .assert_stdout_has("BUSY      release-captain")
         .assert_stdout_has("14 agents")
-        .assert_stderr_has("it is removed again");
+        .assert_stderr_has("the fleet is removed now");
     assert!(site.snapshot_files().keys().eq(before.keys()));
     let _ = site.run(["demo", "--dir", "kept"]).assert_code(0);
     assert!(site.path("kept/memory-shepherd.conf").exists());

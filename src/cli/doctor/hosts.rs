@@ -1,5 +1,5 @@
-//! Hosts: whether they let us in, what ssh makes of its configuration for them,
-//! and which promises are degraded there.
+//! Checks of hosts: whether they accept connections, the effective SSH configuration, and missing
+//! SFTP extensions.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,14 +13,14 @@ use crate::config::Agent;
 use crate::engine::{Engine, HostStatus, Reachability};
 use crate::error::{self, Error, ErrorKind};
 
-/// Connects to all hosts at the same time, and tells what came of it. The keys of
-/// the config are ours if they belong to `uid`.
+/// Connects to all hosts in parallel and reports the results. Only keys that belong to `uid` have
+/// their mode checked.
 pub(super) fn check_hosts(report: &mut DoctorReport, engine: &Engine, uid: u32) {
     let hosts = engine.connect_all_hosts();
     check_identity_files(report, &hosts, uid);
     for status in &hosts {
         let error = status.connection.error.as_ref();
-        // One that is the same everywhere is told once, for all whom it concerns.
+        // A configuration shared by several hosts is reported once.
         let has_same_error = |it: &&HostStatus| it.connection.error.as_ref() == error;
         match hosts.iter().find(has_same_error) {
             Some(first) if error.is_some() && first.host != status.host => {}
@@ -41,8 +41,8 @@ pub(super) fn check_hosts(report: &mut DoctorReport, engine: &Engine, uid: u32) 
     engine.close_all_hosts();
 }
 
-/// Looks at the memories on hosts that answer, those of a host together: a missing
-/// directory, or something else in a memory's place, is nothing that a host tells of.
+/// Reads the memories on hosts that answer, grouped by host: a connection does not show a missing
+/// directory, or a directory in place of a memory.
 fn check_remote_memories<'a>(
     report: &mut DoctorReport,
     engine: &Engine,
@@ -58,16 +58,16 @@ fn check_remote_memories<'a>(
         let memory = seen.address.map_or(String::new(), |it| it.memory);
         report.add_unreachable(
             format!("{} on {}, {memory}: {}", seen.agent, seen.host, seen.reason),
-            "until it can be read, it is not reset",
+            "the agent cannot be reset until the memory can be read",
         );
     }
     if ok_count > 0 {
         let agents = format_count(ok_count, "agent");
-        report.add_ok(format!("the memories of {agents} on hosts can be read"));
+        report.add_ok(format!("memories of {agents} on hosts can be read"));
     }
 }
 
-/// Keys of the config, each once: ssh passes over one that it cannot use.
+/// Checks the identity files of the config, each once: ssh skips a key that it cannot use.
 fn check_identity_files(report: &mut DoctorReport, hosts: &[HostStatus], uid: u32) {
     let mut keys: BTreeMap<&Path, Vec<&str>> = BTreeMap::new();
     for status in hosts {
@@ -84,10 +84,9 @@ fn check_identity_files(report: &mut DoctorReport, hosts: &[HostStatus], uid: u3
     }
 }
 
-/// What is wrong with a key, and what to do about it.
+/// Returns the problem of an identity file, with a hint.
 fn identity_file_problem(key: &Path, uid: u32) -> Option<(String, String)> {
-    let hint =
-        "write the path of a private key, or leave it out for what the SSH configuration says";
+    let hint = "set the path of a private key, or remove the line to use the SSH configuration";
     let not_a_file = |what: &str| Some((format!("is {what}"), hint.to_string()));
     let refused = |fault: &io::Error| {
         let cause = error::describe_io_error(fault);
@@ -104,23 +103,26 @@ fn identity_file_problem(key: &Path, uid: u32) -> Option<(String, String)> {
     if kind.is_dir() {
         return not_a_file("a directory");
     } else if kind.is_fifo() {
-        return not_a_file("a pipe");
+        return not_a_file("a FIFO");
     } else if !kind.is_file() {
-        return not_a_file("no regular file");
+        return not_a_file("not a regular file");
     }
-    // A public half stands for a key that an agent has. What belongs to somebody else
-    // ssh takes as it is.
+    // A public key selects a key that the SSH agent holds. ssh does not check the mode of a key
+    // that belongs to another user.
     let is_public_key = key.extension().is_some_and(|it| it == "pub");
     if !is_public_key && meta.uid() == uid && meta.mode() & 0o077 != 0 {
         return Some((
             format!("can be read by others (mode {:04o})", meta.mode() & 0o7777),
-            format!("ssh does not use it like that: chmod 600 {}", key.display()),
+            format!(
+                "ssh ignores a key that others can read: chmod 600 {}",
+                key.display()
+            ),
         ));
     }
     File::open(key).err().map(|error| refused(&error))
 }
 
-/// Whether a host lets us in; what keeps us from it keeps us from so many agents.
+/// Reports whether a host accepts the connection, and how many agents a failure affects.
 fn check_connection(report: &mut DoctorReport, status: &HostStatus, unreachable_agents: usize) {
     let contact = &status.connection;
     match &contact.error {
@@ -129,10 +131,10 @@ fn check_connection(report: &mut DoctorReport, status: &HostStatus, unreachable_
             let hint = error.hints().first().map_or("", |hint| hint);
             match contact.reachability {
                 Reachability::HostKeyMismatch => {
-                    let message = format!("{agents} out of reach: {error}");
+                    let message = format!("{agents} unreachable: {error}");
                     report.add_error(&Error::new(ErrorKind::Integrity, message).with_hint(hint));
                 }
-                _ => report.add_unreachable(format!("{agents} out of reach: {error}"), hint),
+                _ => report.add_unreachable(format!("{agents} unreachable: {error}"), hint),
             }
         }
         None => {
@@ -148,7 +150,7 @@ fn check_connection(report: &mut DoctorReport, status: &HostStatus, unreachable_
     }
 }
 
-/// What ssh makes of its configuration for a host, and which promises are degraded there.
+/// Reports the effective SSH configuration of a host, and its missing SFTP extensions.
 fn check_ssh_settings(report: &mut DoctorReport, engine: &Engine, status: &HostStatus) {
     let name = &status.host.name;
     let contact = &status.connection;
@@ -161,7 +163,7 @@ fn check_ssh_settings(report: &mut DoctorReport, engine: &Engine, status: &HostS
             let each: Vec<String> = each.collect();
             report.add_ok(format!("ssh for {name}: {}", each.join(", ")));
         }
-        // It was told already.
+        // Already reported.
         Err(error)
             if contact
                 .error

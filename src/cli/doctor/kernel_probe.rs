@@ -1,5 +1,5 @@
-//! What the kernel and the archive's file system can do, found out by trying it
-//! on files that are gone at once.
+//! Checks of the kernel and of the file system of the archive, by trying operations on files that
+//! are removed at once.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,7 +21,7 @@ use crate::sys::{self, LeaseOutcome};
 /// The bit of `CAP_LEASE` (capabilities(7)).
 const CAP_LEASE: u32 = 28;
 
-/// Leases, nameless files and exchanging renames.
+/// Checks leases, unnamed files and exchanging renames.
 pub(super) fn check_kernel(
     report: &mut DoctorReport,
     engine: &Engine,
@@ -31,13 +31,13 @@ pub(super) fn check_kernel(
     let archive = engine.archive().root();
     if !archive.is_dir() {
         report.add_warning(
-            "leases and renames were not tried, since there is no archive yet",
+            "leases and renames not checked: no archive yet",
             "run this again after the first reset",
         );
     } else if super::write_obstacle(archive, "").is_some() {
         report.add_warning(
-            "leases and renames were not tried, since the archive cannot be written",
-            "run this again when it can",
+            "leases and renames not checked: cannot write the archive",
+            "make the archive writable, then run this again",
         );
     } else {
         probe_archive(report, archive);
@@ -50,27 +50,27 @@ fn probe_archive(report: &mut DoctorReport, archive: &Path) {
     match probe_lease(archive) {
         Ok((nameless, lease)) => {
             match nameless {
-                true => report.add_ok("the archive's file system has nameless files"),
+                true => report.add_ok("the file system of the archive supports unnamed files"),
                 false => report.add_warning(
-                    "the archive's file system has no nameless files",
+                    "the file system of the archive does not support unnamed files",
                     "entries are written under random names first; nothing is lost",
                 ),
             }
             match lease {
-                LeaseOutcome::Granted => report.add_ok("file leases work on our own files"),
+                LeaseOutcome::Granted => report.add_ok("file leases work on own files"),
                 LeaseOutcome::OpenElsewhere | LeaseOutcome::Unavailable => report.add_warning(
                     "file leases do not work in the archive",
-                    "where they do not work beside a memory, late writers are waited for blindly",
+                    "without leases on a memory, a reset waits a fixed time for late writers",
                 ),
             }
         }
         Err(error) => report.add_error(&error),
     }
     match probe_exchange(archive) {
-        Ok(true) => report.add_ok("the archive's file system exchanges two files in one step"),
+        Ok(true) => report.add_ok("the file system of the archive exchanges two files in one step"),
         Ok(false) => report.add_warning(
-            "the archive's file system cannot exchange two files",
-            "on such a file system a memory is absent for a moment while it is reset",
+            "the file system of the archive cannot exchange two files",
+            "on such a file system a memory is absent for a moment during a reset",
         ),
         Err(error) => report.add_error(&error),
     }
@@ -87,22 +87,22 @@ fn check_lease_capability(report: &mut DoctorReport, agents: &[Agent], environme
         (0, _) => {}
         (_, Some(false)) => report.add_warning(
             format!(
-                "the files of {agents} belong to other users, and we lack CAP_LEASE: \
-                 late writers cannot be detected there"
+                "files of {agents} belong to other users, and the process lacks CAP_LEASE: \
+                 late writers cannot be detected"
             ),
             "run resets as root, or give the service AmbientCapabilities=CAP_LEASE",
         ),
         _ => report.add_ok(format!(
-            "CAP_LEASE is there for the files of {agents} of other users"
+            "CAP_LEASE covers files of {agents} that belong to other users"
         )),
     }
 }
 
-/// File systems on which leases prove nothing.
+/// Reports file systems on which leases do not detect writers.
 fn check_lease_file_systems(report: &mut DoctorReport, engine: &Engine, agents: &[Agent]) {
     let mut agents_by_reason: BTreeMap<String, usize> = BTreeMap::new();
     let agents = agents.iter();
-    // On a host that is how it is always done.
+    // On a host this is always the case.
     let local = agents.filter(|agent| agent.location.host().is_none());
     for why in local.filter_map(|agent| engine.undetectable_writers_reason(agent)) {
         *agents_by_reason.entry(why).or_default() += 1;
@@ -110,27 +110,28 @@ fn check_lease_file_systems(report: &mut DoctorReport, engine: &Engine, agents: 
     for (why, number) in agents_by_reason {
         report.add_warning(
             format!(
-                "late writers cannot be detected beside the memory of {}: {why}",
+                "late writers to the memory of {} cannot be detected: {why}",
                 format_count(number, "agent")
             ),
-            "run resets on the machine that has the files on its own disk; elsewhere a displaced \
-             file is read again after 250 ms before it is removed",
+            "run resets on the machine that has the files on its own disk; elsewhere a reset reads \
+             a displaced file again after 250 ms, then removes it",
         );
     }
 }
 
-/// Whether a file without a name can be made, and what became of a lease on it.
+/// Tries to create an unnamed file and to take a lease on it. Returns whether the file is unnamed,
+/// and the result of the lease.
 fn probe_lease(directory: &Path) -> Result<(bool, LeaseOutcome), Error> {
     let to_error = |error: std::io::Error| Error::from_io("try a file in", directory, &error);
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let unnamed_file = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR);
     let has_unnamed_files = unnamed_file.is_ok();
-    // Deleted already where it had to have a name.
+    // A file that needed a name is deleted already.
     let writable_file = match unnamed_file {
         Ok(file) => File::from(file),
         Err(_) => tempfile::tempfile_in(directory).map_err(to_error)?,
     };
-    // A read lease wants a file that nobody has open for writing, we included.
+    // A read lease requires that no descriptor is open for writing, including ours.
     let reopened_path = format!("/proc/self/fd/{}", writable_file.as_raw_fd());
     let read_only_file = File::open(reopened_path).map_err(to_error)?;
     drop(writable_file);
@@ -141,7 +142,7 @@ fn probe_lease(directory: &Path) -> Result<(bool, LeaseOutcome), Error> {
     Ok((has_unnamed_files, lease))
 }
 
-/// Whether two files in a directory of their own inside `archive` can be exchanged.
+/// Whether two files can be exchanged, tried in a new directory inside `archive`.
 fn probe_exchange(archive: &Path) -> Result<bool, Error> {
     let to_error = |error| Error::from_io("try to exchange two files in", archive, &error);
     let directory = create_probe_directory(archive).map_err(to_error)?;
@@ -161,7 +162,7 @@ fn create_probe_directory(archive: &Path) -> std::io::Result<TempDir> {
         .tempdir_in(archive)
 }
 
-/// Whether this process has a capability; unknown where there is no /proc.
+/// Whether this process has a capability; `None` without /proc.
 fn has_capability(bit: u32) -> Option<bool> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let mask = status

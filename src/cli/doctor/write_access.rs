@@ -1,7 +1,7 @@
-//! Whether agents, or anybody else, can write what they must not: the config, the
-//! baselines, every directory and file of the archive, or a directory above one of
-//! them. By owner and mode bits; access control lists are not looked at. And whether
-//! those who may read the archive come as far as it.
+//! Checks of write access: whether agents, or all users, can write the config, the baselines, a
+//! directory or file of the archive, or a directory above these. Also checks that members of
+//! `archive_group` can reach the archive. Considers owner and mode bits; reports access control
+//! lists without evaluating them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,13 +15,13 @@ use crate::cli::output::format_count;
 use crate::config::{Agent, Config};
 use crate::durable;
 
-/// The bit of directories in which everybody may only change files of their own.
+/// The mode bit of directories in which users can rename and delete only their own files.
 const STICKY_BIT: u32 = 0o1000;
 
-/// The most paths that are named of one user.
+/// Maximum number of paths reported for one user.
 const MAX_REPORTED_PATHS: usize = 10;
 
-/// A user who should write none of it, and through which agents it is one.
+/// A user without a right to write these paths, with the agents that run as this user.
 struct UntrustedUser<'c> {
     uid: u32,
     groups: Vec<u32>,
@@ -30,8 +30,7 @@ struct UntrustedUser<'c> {
     agents: Vec<&'c str>,
 }
 
-/// Checks it for every user that an agent's memory or its directory belongs to, and for
-/// everybody.
+/// Checks write access of all users, and of each user that owns a memory or its directory.
 pub(super) fn check_write_access(
     report: &mut DoctorReport,
     config: &Config,
@@ -50,11 +49,11 @@ pub(super) fn check_write_access(
     if own_count > 0 {
         report.add_warning(
             format!(
-                "the files of {} belong to you or to root",
+                "files of {} belong to you or to root",
                 format_count(own_count, "agent")
             ),
-            "an agent that runs as such a user can write baselines and archive: \
-             give agents users of their own",
+            "an agent that runs as one of these users can write baselines and archive: \
+             run each agent as a user of its own",
         );
     }
     let untrusted_users: Vec<UntrustedUser<'_>> = owners
@@ -127,7 +126,7 @@ fn report_writable_paths(report: &mut DoctorReport, user: &str, targets: &[&Prot
             None => report.add_failure(
                 format!("{user} can write {path}"),
                 &format!(
-                    "take that right away, or the agent can undo the protection: chown root \
+                    "remove write access, or the agent can undo the protection: chown root \
                      {path} && chmod go-w {path}"
                 ),
             ),
@@ -142,24 +141,23 @@ fn report_writable_paths(report: &mut DoctorReport, user: &str, targets: &[&Prot
     }
     if targets.len() > MAX_REPORTED_PATHS {
         let more = targets.len() - MAX_REPORTED_PATHS;
-        report.add_failure(format!("{user} can write {more} more of them"), "");
+        report.add_failure(format!("{user} can write {more} more of these paths"), "");
     }
 }
 
-/// Files and directories that all members of a group can write: no agent of today may be
-/// among these, but nobody checks that tomorrow.
+/// Reports files and directories that a group can write: an agent may join the group later.
 fn check_group_access(report: &mut DoctorReport, targets: &[ProtectedPath]) {
     for target in targets.iter().filter(|it| it.is_group_writable()) {
         let path = target.path.display();
         report.add_warning(
             format!("members of gid {} can write {path}", target.gid),
-            &format!("unless all of them may: chmod g-w {path}"),
+            &format!("if they should not: chmod g-w {path}"),
         );
     }
 }
 
-/// Files and directories with an access list (acl(5)), which gives users and groups rights
-/// that owner, group and mode do not show.
+/// Reports files and directories with an access list (acl(5)), which grants rights that owner,
+/// group and mode do not show.
 fn check_access_lists(report: &mut DoctorReport, targets: &[ProtectedPath]) {
     let with_access_list: Vec<&ProtectedPath> =
         targets.iter().filter(|it| it.has_access_list()).collect();
@@ -170,15 +168,15 @@ fn check_access_lists(report: &mut DoctorReport, targets: &[ProtectedPath]) {
             more => format!(" and {more} more"),
         };
         report.add_warning(
-            format!("access lists decide who can write {path}{more}; they were not looked at"),
-            &format!("getfacl {path} shows who can; setfacl -b {path} removes the list"),
+            format!("access lists decide who can write {path}{more}; they are not checked"),
+            &format!("see who can with getfacl {path}; remove the list with setfacl -b {path}"),
         );
     }
 }
 
-/// Checks that members of `archive_group` can pass through all directories above the
-/// archive. A run gives its group the directories that it makes, but was perhaps
-/// killed meanwhile; what stood there before is left as it is.
+/// Checks that members of `archive_group` can pass through all directories above the archive. A run
+/// sets the group of the directories that it creates, but may have been killed before, and leaves
+/// existing directories unchanged.
 pub(super) fn check_archive_group(
     report: &mut DoctorReport,
     config: &Config,
@@ -188,7 +186,7 @@ pub(super) fn check_archive_group(
     let Some(name) = &general.archive_group else {
         return;
     };
-    // That there is no such group is an error of its own.
+    // A missing group is reported elsewhere.
     let Some(group) = (environment.find_group)(name) else {
         return;
     };
@@ -203,7 +201,7 @@ pub(super) fn check_archive_group(
             false => (
                 0o001,
                 format!(
-                    "chgrp {name} {path} && chmod g+x {path}; or, to let everybody pass, chmod o+x {path}"
+                    "chgrp {name} {path} && chmod g+x {path}; or, for all users, chmod o+x {path}"
                 ),
             ),
         };
@@ -227,7 +225,7 @@ pub(super) fn check_archive_group(
     }
 }
 
-/// Whom an agent's memory, or the directory where it would be made, belongs to.
+/// Returns the owner of a memory or, if it does not exist, of its directory.
 pub(super) fn memory_owner(agent: &Agent) -> Option<u32> {
     let memory = local_memory(agent)?;
     let stat = durable::stat_no_symlinks(memory);
@@ -235,8 +233,8 @@ pub(super) fn memory_owner(agent: &Agent) -> Option<u32> {
     stat.ok().map(|stat| stat.st_uid)
 }
 
-/// Whom an agent's memory and its directory belong to: whoever has the directory puts
-/// files there, whoever they belong to.
+/// Returns the owners of a memory and of its directory: the owner of the directory can replace any
+/// file in it.
 fn memory_and_directory_owners(agent: &Agent) -> BTreeSet<u32> {
     let directory = local_memory(agent).and_then(Path::parent);
     let directory = directory.and_then(|path| durable::stat_no_symlinks(path).ok());
@@ -244,20 +242,20 @@ fn memory_and_directory_owners(agent: &Agent) -> BTreeSet<u32> {
     memory_owner(agent).into_iter().chain(directory).collect()
 }
 
-/// What no agent may write.
+/// A path that no agent may write.
 struct ProtectedPath {
     path: PathBuf,
     uid: u32,
     gid: u32,
     mode: u32,
     is_directory: bool,
-    /// What is to be created in it.
+    /// The file that will be created in this directory.
     missing_child: Option<PathBuf>,
 }
 
 impl ProtectedPath {
-    /// Whether a user can change a file, or what a directory's names stand for. The
-    /// owner always can, since nothing keeps it from changing the mode.
+    /// Whether a user can change a file or the names in a directory. The owner always can, by
+    /// changing the mode.
     fn is_writable_by(&self, uid: u32, groups: &[u32]) -> bool {
         if self.uid == uid {
             return true;
@@ -265,20 +263,21 @@ impl ProtectedPath {
         if self.is_sticky() {
             return false;
         }
-        match groups.contains(&self.gid) {
-            true => self.mode & 0o020 != 0,
-            false => self.mode & 0o002 != 0,
-        }
+        let write_bit = if groups.contains(&self.gid) {
+            0o020
+        } else {
+            0o002
+        };
+        self.mode & write_bit != 0
     }
 
-    /// In a sticky directory, such as /tmp, others' files stay what they are; but what
-    /// is not there yet anybody can create.
+    /// Whether sticky protection applies: in a sticky directory such as /tmp, existing files of
+    /// others are safe, but any user can create a missing one.
     fn is_sticky(&self) -> bool {
         self.is_directory && self.mode & STICKY_BIT != 0 && self.missing_child.is_none()
     }
 
-    /// Whether the system keeps a list of rights beside the mode. One that says no more
-    /// than the mode is not kept.
+    /// Whether the path has an access list. The system stores none that only repeats the mode.
     fn has_access_list(&self) -> bool {
         let mut size = [0_u8; 0];
         let list = rustix::fs::lgetxattr(&self.path, "system.posix_acl_access", &mut size[..]);
@@ -290,19 +289,19 @@ impl ProtectedPath {
     }
 
     fn is_group_writable(&self) -> bool {
-        // A group of the same number is commonly the owner's alone.
+        // A group with the same number as the owner is usually the private group of that user.
         let shared = self.gid != 0 && self.gid != self.uid;
         !self.is_sticky() && self.mode & 0o022 == 0o020 && shared
     }
 }
 
-/// What is in a directory, as far as it can be read.
+/// Returns the children of a directory, as far as it can be read.
 fn child_paths(path: &Path) -> impl Iterator<Item = PathBuf> {
     let items = fs::read_dir(path).into_iter().flatten();
     items.filter_map(|item| Some(item.ok()?.path()))
 }
 
-/// Files and directories that are written to or relied on, and all directories above.
+/// Returns the files and directories that runs write or rely on, and all directories above.
 fn protected_paths(config: &Config) -> Vec<ProtectedPath> {
     let general = &config.general;
     let mut paths = vec![

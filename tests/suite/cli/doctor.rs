@@ -39,7 +39,7 @@ fn doctor_finds_setups_that_break_guarantees() {
     let ran = site.run(["doctor", "--config", "agents/code-reviewer/fleet.conf"]);
     let _ = ran
         .assert_code(1)
-        .assert_stdout_has("FAIL  the config lies inside the directory of code-reviewer");
+        .assert_stdout_has("FAIL  the config is inside the directory of code-reviewer");
 
     let site = site_with_notes_and_drift();
     fs::hard_link(
@@ -95,7 +95,7 @@ fn doctor_finds_setups_that_break_guarantees() {
     let _ = site
         .run(["doctor"])
         .assert_code(1)
-        .assert_stdout_has("is reached through a link")
+        .assert_stdout_has("is reached through a symlink")
         .assert_stdout_has("/real");
 }
 
@@ -228,9 +228,9 @@ fn doctor_names_read_only_file_system() {
         let ran = ran
             .assert_code(1)
             .assert_stdout_has(&format!(
-                "FAIL  {there} is on a read-only file system, so nothing can be reset\n      hint: mount it"
+                "FAIL  {there} is on a read-only file system; no agent can be reset\n      hint: remount it"
             ))
-            .assert_stdout_has("agents/monitor-bot is on a read-only file system, so monitor-bot cannot be reset");
+            .assert_stdout_has("agents/monitor-bot is on a read-only file system; monitor-bot cannot be reset");
         for wrong in ["os error", "run this as", "exchange", "you may not"] {
             assert!(!ran.stdout.contains(wrong), "{wrong}: {}", ran.stdout);
         }
@@ -259,7 +259,7 @@ fn doctor_names_immutable_directory() {
     let _ = ran
         .assert_code(1)
         .assert_stdout_has(&format!(
-            "FAIL  {path} is immutable, so nothing can be reset\n"
+            "FAIL  {path} is immutable; no agent can be reset\n"
         ))
         .assert_stdout_has(&format!("hint: chattr -i {path}\n"));
 }
@@ -336,8 +336,8 @@ fn doctor_names_future_record_with_remedy() {
     let _ = site
         .run(["doctor"])
         .assert_code(0)
-        .assert_stdout_has("warn  record 1 of the ledger is of ")
-        .assert_stdout_has("39 days ahead of this clock")
+        .assert_stdout_has("warn  record 1 of the ledger has the time ")
+        .assert_stdout_has("39 days ahead of the clock")
         .assert_stdout_has("hint: compare `date` with another clock, and set it (timedatectl");
     let _ = site
         .run(["reset", "--all"])

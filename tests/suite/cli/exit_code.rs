@@ -78,7 +78,7 @@ fn usage_and_config_errors_exit_2() {
     let _ = site
         .run(["reset", "--all"])
         .assert_code(2)
-        .assert_stderr_has("nothing runs with it");
+        .assert_stderr_has("no command runs with it");
     assert!(!site.path("archives").exists());
 }
 
@@ -126,7 +126,7 @@ fn integrity_breach_exits_4() {
     let _ = site
         .run(["status"])
         .assert_code(4)
-        .assert_stderr_has("LAST is not known");
+        .assert_stderr_has("cannot read the last runs");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn config_check_reports_all_mistakes() {
         "the agents `code-reviewer` and `same` have the same memory",
         "the agents `code-reviewer` and `text` have the same memory",
         "linked: ",
-        "is reached through a link",
+        "is reached through a symlink",
         "is a directory, and no record says",
     ];
     let broken = [

@@ -40,7 +40,7 @@ fn link_above_archive_names_real_path() {
         let _ = site
             .run(["doctor"])
             .assert_code(1)
-            .assert_stdout_has("is reached through a link")
+            .assert_stdout_has("is reached through a symlink")
             .assert_stdout_has(&format!("the config: {real}\n"));
         // The hinted command works.
         site.write(
@@ -183,7 +183,7 @@ fn redo_reverts_undo_of_one_agent() {
     let _ = site
         .run(["undo", "--redo", "code-reviewer", "--plan", "00000000"])
         .assert_code(6)
-        .assert_stderr_has("no longer holds");
+        .assert_stderr_has("is out of date");
     let _ = site.run(["undo", "--redo", "code-reviewer"]).assert_code(0);
     assert_eq!(
         (site.read(REVIEWER_MEMORY), site.read(MONITOR_MEMORY)),

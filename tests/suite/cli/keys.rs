@@ -24,7 +24,7 @@ fn keys_lists_bindings_in_force() {
     let _ = ran
         .assert_stdout_has("F5  Space r *")
         .assert_stdout_has("(none) *")
-        .assert_stdout_has("(by default 7)")
+        .assert_stdout_has("(default: 7)")
         .assert_stdout_has("3 commands changed by ");
     let json = site.run(["keys", "--json"]).assert_code(0).json();
     let rows = json["keys"].as_array().unwrap();
@@ -87,7 +87,7 @@ fn key_errors_are_all_reported_and_exit_2() {
     let _ = site
         .run(["doctor"])
         .assert_code(0)
-        .assert_stdout_has("other keys for 1 command");
+        .assert_stdout_has("1 command with changed keys");
 }
 
 #[test]
