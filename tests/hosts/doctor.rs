@@ -81,7 +81,7 @@ fn unreachable_host_exits_3_with_user_and_port_hint() {
         "echo 'Bad configuration option: nonsense' >&2; exit 255",
     );
     let (text, code) = run_doctor(&site);
-    assert!(text.contains("1 agent out of reach"), "{text}");
+    assert!(text.contains("1 agent unreachable"), "{text}");
     assert!(text.contains("`ssh -G -p 2222 ops@box`"), "{text}");
     assert_eq!(code, Some(3), "{text}");
 }

@@ -183,7 +183,7 @@ mod original {
             .assert_stdout_has("DRIFTED");
         let _ = site
             .run(["doctor"])
-            .assert_stdout_has("the agent status has the name of a command");
+            .assert_stdout_has("agent status has the name of a command");
         let _ = site.run(["reset", "status"]).assert_code(0);
         assert_eq!(
             site.read(MONITOR_MEMORY),

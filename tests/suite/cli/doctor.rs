@@ -12,8 +12,8 @@ fn doctor_passes_sound_fleet() {
     let ran = site.run(["doctor"]).assert_code(0);
     assert!(!ran.stdout.contains("FAIL"), "{}", ran.stdout);
     let _ = ran
-        .assert_stdout_has("the ledger is whole")
-        .assert_stdout_has("warn  there is no seal");
+        .assert_stdout_has("the ledger is intact")
+        .assert_stdout_has("warn  no seal: ");
 }
 
 #[test]
@@ -186,12 +186,12 @@ fn doctor_finds_interrupted_run() {
     site.write("archives/.shepherd/tx/monitor-bot.json", "{}");
     let _ = site
         .run(["doctor"])
-        .assert_stdout_has("warn  a run of monitor-bot goes on, or was interrupted");
+        .assert_stdout_has("warn  a run of monitor-bot is in progress or was interrupted");
     site.write("archives/.shepherd/tx/renamed.shepherd-1.json", "{}");
     let _ = site
         .run(["doctor"])
         .assert_code(1)
-        .assert_stdout_has("tx/renamed.shepherd-1.json is of an agent that is not configured");
+        .assert_stdout_has("tx/renamed.shepherd-1.json is the journal of an agent that is not configured");
 }
 
 /// Runs `doctor` on a read-only file system, in a mount namespace that ends with the

@@ -283,7 +283,7 @@ fn config_check_reports_all_mistakes() {
         "the agents `code-reviewer` and `same` have the same memory",
         "the agents `code-reviewer` and `text` have the same memory",
         "linked: ",
-        "is reached through a symlink",
+        "is reached through a link",
         "is a directory, and no record says",
     ];
     let broken = [

@@ -167,7 +167,7 @@ fn unusable_identity_file_is_reported() {
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     let kind = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, site.path("keys/id"), kind, mode, 0).unwrap();
-    told(&site, "is a pipe");
+    told(&site, "is a FIFO");
 
     let site = with_key();
     site.write("keys/id", "a key");
@@ -187,7 +187,7 @@ fn doctor_reports_each_problem_once() {
     let ran = run_with_ssh(&site, ["doctor"]).assert_code(3);
     let said = ran.stdout.matches("ssh is not installed here").count();
     assert_eq!(said, 1, "{}", ran.stdout);
-    let _ = ran.assert_stdout_has("3 agents out of reach: ssh is not installed here");
+    let _ = ran.assert_stdout_has("3 agents unreachable: ssh is not installed here");
     // Reports of different problems are separate.
     install_ssh(
         &site,
@@ -196,6 +196,6 @@ fn doctor_reports_each_problem_once() {
     );
     let _ = run_with_ssh(&site, ["doctor"])
         .assert_code(3)
-        .assert_stdout_has("1 agent out of reach: box cannot be reached")
-        .assert_stdout_has("2 agents out of reach: crate cannot be reached");
+        .assert_stdout_has("1 agent unreachable: box cannot be reached")
+        .assert_stdout_has("2 agents unreachable: crate cannot be reached");
 }
