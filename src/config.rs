@@ -1,12 +1,11 @@
-//! The typed configuration: `memory-shepherd.conf` with the original's keys and
-//! defaults plus ours, checked as a whole before anything runs.
+//! The typed configuration: `memory-shepherd.conf` with the keys and defaults of the original tool
+//! plus ours, checked as a whole before anything runs.
 //!
-//! A reset with half a config gives one agent another's identity, so every
-//! fault is found and all of them are shown at once ([`ConfigErrors`]), with file,
-//! line, text and what to do. One table (`keys`) says which keys exist, what
-//! they accept and default to; reading, did-you-mean, `config show` and the
-//! documentation all follow it. `main` resolves home, environment and current
-//! directory and passes them in as [`ConfigEnvironment`].
+//! A reset with half a config gives one agent another's identity, so all faults are found and
+//! reported together ([`ConfigErrors`]), with file, line, text and hint. One table (`keys`) defines
+//! which keys exist, their values and defaults; the parser, the spelling suggestions, `config show`
+//! and the documentation follow it. `main` resolves home, environment and current directory and
+//! passes them in as [`ConfigEnvironment`].
 
 mod ini;
 mod keys;
@@ -36,17 +35,16 @@ pub use keys::{KeySpec, SectionKind, keys};
 use parser::parse_partial;
 pub use parser::{SAME_MEMORY_HINT, parse, same_memory_message};
 
-/// What `main` resolved from the process environment; this module reads none
-/// of it by itself.
+/// The process environment as `main` resolved it; this module reads none of it by itself.
 #[derive(Clone, Debug)]
 pub struct ConfigEnvironment {
     /// The current directory, absolute.
     pub cwd: PathBuf,
-    /// The user's home, which `~` stands for.
+    /// Home directory of the user; `~` expands to it.
     pub home: Option<PathBuf>,
-    /// `$XDG_CONFIG_HOME`; without it, `~/.config`.
+    /// `$XDG_CONFIG_HOME`; `~/.config` if unset.
     pub xdg_config_home: Option<PathBuf>,
-    /// `$XDG_STATE_HOME`; without it, `~/.local/state`.
+    /// `$XDG_STATE_HOME`; `~/.local/state` if unset.
     pub xdg_state_home: Option<PathBuf>,
     /// `$MEMORY_SHEPHERD_CONF`; an empty one counts as unset.
     pub config_path_variable: Option<PathBuf>,
@@ -55,17 +53,17 @@ pub struct ConfigEnvironment {
 }
 
 impl ConfigEnvironment {
-    /// Where the user's own settings of this program are.
+    /// Returns the directory of the user's own settings of this program.
     pub fn config_directory(&self) -> Option<PathBuf> {
         self.user_directory(&self.xdg_config_home, ".config")
     }
 
-    /// Where this program keeps what it remembers for the user.
+    /// Returns the directory of the state that this program keeps for the user.
     pub fn state_directory(&self) -> Option<PathBuf> {
         self.user_directory(&self.xdg_state_home, ".local/state")
     }
 
-    /// A relative path in such a variable counts as none, as the standard says.
+    /// A relative path in such a variable counts as unset, as the XDG specification requires.
     fn user_directory(&self, variable: &Option<PathBuf>, default: &str) -> Option<PathBuf> {
         let from_variable = variable.clone().filter(|path| path.is_absolute());
         let directory = from_variable.or_else(|| Some(self.home.as_ref()?.join(default)))?;
@@ -73,15 +71,15 @@ impl ConfigEnvironment {
     }
 }
 
-/// The config file that the search order leads to.
+/// The config file found by the search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocatedConfig {
     /// The file, absolute.
     pub path: PathBuf,
-    /// How command lines that messages offer invoke this program on it: without
-    /// `--config` only where the search finds it from any directory.
+    /// Invocation of this program on the file, for suggested command lines: without `--config` only
+    /// if the search finds the file from any directory.
     pub invocation: Invocation,
-    /// What the operator should know about the search, in sentences.
+    /// Notes about the search for the operator, as sentences.
     pub notes: Vec<String>,
 }
 
@@ -99,9 +97,9 @@ impl LocatedConfig {
 const CONFIG_FILE_NAME: &str = "memory-shepherd.conf";
 const SYSTEM_CONFIG_PATH: &str = "/etc/memory-shepherd/memory-shepherd.conf";
 
-/// Finds the config file: the flag, the variable, the current directory, the
-/// user's directory, `/etc`. A file that is named but missing is an error and
-/// never a fall-through, so that no fleet is taken for another.
+/// Finds the config file: the flag, the variable, the current directory, the directory of the user,
+/// `/etc`. A file that is named but missing is an error and never a fall-through, so that no other
+/// fleet is used by mistake.
 pub fn locate(flag: Option<&Path>, env: &ConfigEnvironment) -> Result<LocatedConfig> {
     locate_with_system_path(flag, env, Path::new(SYSTEM_CONFIG_PATH))
 }
@@ -126,12 +124,9 @@ fn locate_with_system_path(
                 notes: Vec::new(),
             });
         }
-        let message = format!(
-            "the config {} named by {source} does not exist",
-            path.display()
-        );
+        let message = format!("config {} named by {source} does not exist", path.display());
         return Err(Error::new(ErrorKind::Config, message).with_hint(format!(
-            "correct {source}, or leave it out to search the usual places"
+            "correct {source}, or omit it to search the default locations"
         )));
     }
     let local_path = env.cwd.join(CONFIG_FILE_NAME);
@@ -160,14 +155,15 @@ fn locate_with_system_path(
             && let Some(why) = distrust_reason(&local_path, &env.cwd)?
         {
             notes.push(format!(
-                "{} was skipped, because you are root and {why}; to use it, pass --config",
+                "skipped {}: running as root, and {why}; to use it, pass --config",
                 local_path.display()
             ));
             continue;
         }
-        let invocation = match path == local_path {
-            true => Invocation::with_config(&path),
-            false => Invocation::default(),
+        let invocation = if path == local_path {
+            Invocation::with_config(&path)
+        } else {
+            Invocation::default()
         };
         return Ok(LocatedConfig {
             path,
@@ -175,7 +171,7 @@ fn locate_with_system_path(
             notes,
         });
     }
-    let message = format!("there is no config; looked for {}", searched.join(", "));
+    let message = format!("no config found; looked for {}", searched.join(", "));
     let mut error = Error::new(ErrorKind::Config, message);
     for note in notes {
         error = error.with_hint(note);
@@ -183,14 +179,14 @@ fn locate_with_system_path(
     Err(error
         .with_hint("run `memory-shepherd demo` to try it on an example fleet")
         .with_hint(format!(
-            "for a first config copy config/memory-shepherd.conf.example of the sources to \
-             {example_path} and edit it; `memory-shepherd config check` says what is wrong with it"
+            "to start, copy config/memory-shepherd.conf.example of the sources to \
+             {example_path} and edit it; check it with `memory-shepherd config check`"
         ))
-        .with_hint("if there is one in another place, pass --config FILE"))
+        .with_hint("for a config at another path, pass --config FILE"))
 }
 
-/// Whether something stands at `path`; a link that leads nowhere does, and is
-/// reported when it is read. "May not look" is not "absent".
+/// Whether `path` exists. A dangling symlink does, and is reported when the file is read. Missing
+/// permission is an error, not absence.
 fn exists(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
@@ -202,16 +198,16 @@ fn exists(path: &Path) -> Result<bool> {
         {
             Ok(false)
         }
-        Err(error) => Err(Error::from_io("look for", path, &error).with_kind(ErrorKind::Config)),
+        Err(error) => Err(Error::from_io("stat", path, &error).with_kind(ErrorKind::Config)),
     }
 }
 
-/// Why root should not take `file` from the current directory: somebody else wrote
-/// it, could write it, or could put another one in its place.
+/// Returns why root should not use `file` from the current directory: another user owns it, can
+/// write it, or can replace it.
 fn distrust_reason(file: &Path, directory: &Path) -> Result<Option<&'static str>> {
-    let metadata = fs::symlink_metadata(file).with_path("look at", file);
+    let metadata = fs::symlink_metadata(file).with_path("stat", file);
     let meta = metadata.map_err(|error| error.with_kind(ErrorKind::Config))?;
-    let directory_metadata = fs::metadata(directory).with_path("look at", directory);
+    let directory_metadata = fs::metadata(directory).with_path("stat", directory);
     let place = directory_metadata.map_err(|error| error.with_kind(ErrorKind::Config))?;
     let is_writable_by_others = |meta: &fs::Metadata| meta.mode() & 0o022 != 0;
     let is_sticky = place.mode() & 0o1000 != 0;
@@ -228,9 +224,8 @@ fn distrust_reason(file: &Path, directory: &Path) -> Result<Option<&'static str>
     })
 }
 
-/// Everything that is wrong with a config, in the order of the file: at least
-/// one error, and the warnings. Displayed with hints; as an [`Error`], each is
-/// a detail of it.
+/// All faults of a config, in the order of the file: at least one error, and the warnings.
+/// Displayed with hints; as an [`Error`], each is a detail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ConfigErrors(pub Vec<Diagnostic>);
 
@@ -263,51 +258,51 @@ impl From<ConfigErrors> for Error {
 pub struct Config {
     /// The file it was read from, absolute.
     pub path: PathBuf,
-    /// How command lines that messages offer invoke this program on it.
+    /// Invocation of this program on the file, for suggested command lines.
     pub invocation: Invocation,
-    /// What concerns the whole fleet.
+    /// Settings of the whole fleet.
     pub general: GeneralSettings,
     /// The agents in the order of the file.
     pub agents: Vec<Agent>,
-    /// What probably does not say what was meant.
+    /// Warnings: lines that probably do not say what was meant.
     pub warnings: Vec<Diagnostic>,
     effective_values: Vec<EffectiveValue>,
-    /// Where each agent is in `agents`.
+    /// Index of each agent in `agents`, by name.
     agent_indexes: HashMap<String, usize>,
 }
 
 /// An effective value, as `config show` prints it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EffectiveValue {
-    /// `general`, or the agent.
+    /// `general`, or the name of the agent.
     pub section: String,
-    /// The key, under our name of it.
+    /// The key, under its current name.
     pub key: &'static str,
     /// The value, paths absolute.
     pub value: String,
-    /// Where it comes from. For what an agent takes over from the fleet, that
-    /// is the line in `[general]`.
+    /// Origin of the value. For a value that an agent inherits from the fleet, this is the line in
+    /// `[general]`.
     pub origin: ValueOrigin,
 }
 
-/// Where a value comes from.
+/// Origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ValueOrigin {
-    /// No line of the file says it.
+    /// No line of the file sets the value.
     Default,
-    /// The line that says it, counted from 1.
+    /// The line that sets the value, counted from 1.
     Line(usize),
 }
 
 impl Config {
-    /// The agent of that name.
+    /// Returns the agent of a name.
     pub fn agent(&self, name: &str) -> Option<&Agent> {
         let place = self.agent_indexes.get(name)?;
         self.agents.get(*place).filter(|agent| agent.name == name)
     }
 
-    /// The same config with some of its agents only.
+    /// Returns a copy of the config with some of its agents only.
     #[must_use]
     pub fn with_agents(&self, is_kept: impl Fn(&Agent) -> bool) -> Config {
         let mut config = self.clone();
@@ -319,7 +314,7 @@ impl Config {
         config
     }
 
-    /// Where the effective value of a key comes from.
+    /// Returns the origin of the effective value of a key.
     pub fn origin(&self, section: &str, key: &str) -> ValueOrigin {
         let mut entries = self.effective_values.iter();
         let entry =
@@ -327,13 +322,13 @@ impl Config {
         entry.map_or(ValueOrigin::Default, |entry| entry.origin)
     }
 
-    /// The agent that was probably meant by a name that no agent has.
+    /// Returns the agent whose name is most similar to an unknown name.
     pub fn suggest_agent(&self, name: &str) -> Option<&str> {
         closest_match(name, self.agents.iter().map(|agent| agent.name.as_str()))
     }
 
-    /// The effective values: `[general]`, then the agents in the order of the
-    /// file. Keys without a value are left out.
+    /// Returns the effective values: `[general]`, then the agents in the order of the file. Keys
+    /// without a value are omitted.
     pub fn effective_values(&self) -> &[EffectiveValue] {
         &self.effective_values
     }
@@ -354,21 +349,21 @@ pub struct GeneralSettings {
     pub archive_retention_days: u32,
     /// The line between the two domains of a memory.
     pub separator: String,
-    /// What is typed to confirm a plan of the whole fleet.
+    /// Name typed to confirm a plan of the whole fleet.
     pub fleet_name: String,
-    /// A mark such as `PROD` for the header of every screen.
+    /// Tag such as `PROD` in the header of every screen.
     pub fleet_tag: Option<String>,
-    /// How hard a reset is made.
+    /// Protection against resets.
     pub protect: ProtectLevel,
-    /// What a seal must be like for a baseline to be pushed.
+    /// Requirement on the seal for a baseline to be pushed.
     pub require_seal: SealRequirement,
     /// An OpenSSH allowed-signers file.
     pub seal_signers: Option<PathBuf>,
-    /// Seconds until a file system that is not the archive's counts as not answering.
+    /// Timeout, in seconds, of file systems other than that of the archive.
     pub local_timeout: u32,
-    /// Seconds until a remote host counts as not answering.
+    /// Timeout of a remote host, in seconds.
     pub remote_timeout: u32,
-    /// Seconds between two looks at a remote memory.
+    /// Interval between two polls of a remote memory, in seconds.
     pub remote_poll: u32,
     /// Permission bits of entries; the owner can always read and write.
     pub archive_mode: u32,
@@ -378,7 +373,7 @@ pub struct GeneralSettings {
     pub theme: String,
 }
 
-/// How hard a reset of an agent is made.
+/// Protection of an agent against resets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ProtectLevel {
@@ -391,31 +386,31 @@ pub enum ProtectLevel {
     ReadOnly,
 }
 
-/// What a seal must be like for a baseline to be pushed.
+/// Requirement on the seal for a baseline to be pushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SealRequirement {
-    /// A seal that exists must hold.
+    /// An existing seal must match.
     #[default]
     IfPresent,
-    /// There must be one.
+    /// There must be a seal, and it must match.
     Always,
-    /// Seals are not looked at.
+    /// Seals are ignored.
     Never,
 }
 
-/// One agent, with everything that it takes over from the fleet.
+/// One agent, including the settings that it inherits from the fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
-    /// The section's name.
+    /// Name of the section.
     pub name: String,
-    /// Where its memory is.
+    /// Location of the memory.
     pub location: MemoryLocation,
-    /// The baseline's file name, relative to `baseline_dir` and inside it.
+    /// File name of the baseline, relative to `baseline_dir` and inside it.
     pub baseline: String,
-    /// Directory of its entries, relative to `archive_dir` and inside it.
+    /// Directory of the entries, relative to `archive_dir` and inside it.
     pub archive_subdir: String,
-    /// How hard a reset is made.
+    /// Protection against resets.
     pub protect: ProtectLevel,
     /// Bytes; a larger memory is OVERSIZE.
     pub max_memory_size: u64,
@@ -427,53 +422,52 @@ pub struct Agent {
     pub section_line: usize,
 }
 
-/// Where an agent's memory is.
+/// Location of a memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryLocation {
     /// On this machine.
     Local {
         /// The memory, absolute.
         memory: PathBuf,
-        /// Whether it may be written where it is, if nothing can replace it.
+        /// Whether the memory may be written in place if nothing can replace it.
         accept_in_place: bool,
     },
-    /// On a host that is reached over SSH.
+    /// On a host reached over SSH.
     Remote {
-        /// How the host is reached.
+        /// SSH settings of the host.
         host: SshHost,
-        /// The memory there, as it was written; a leading `~/` is the remote home.
+        /// Path of the memory there, as configured; a leading `~/` is the remote home.
         memory: PathBuf,
-        /// Seconds between two looks at the memory.
+        /// Interval between two polls of the memory, in seconds.
         poll_seconds: u32,
-        /// What the host may lack when the memory is replaced.
+        /// Extensions that the host may lack when the memory is replaced.
         accept_degraded: Vec<SftpExtension>,
     },
 }
 
-/// What `accept_degraded` calls writing a memory that is a mount point where it is.
+/// The word of `accept_degraded` for writing a memory that is a mount point in place.
 pub const ACCEPT_IN_PLACE: &str = "in-place";
 
-/// An extension of SFTP, OpenSSH's, without which replacing a memory promises
-/// less.
+/// An SFTP extension of OpenSSH, without which replacing a memory has degraded promises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SftpExtension {
-    /// Renames in one step.
+    /// Renames atomically over an existing file.
     PosixRename,
-    /// Puts a file at a name only if nothing stands there.
+    /// Gives a file a name only if the name is free.
     Hardlink,
-    /// Puts what was written on the disk.
+    /// Flushes a written file to the disk.
     Fsync,
 }
 
 impl SftpExtension {
-    /// All of them.
+    /// All extensions.
     pub const ALL: [SftpExtension; 3] = [
         SftpExtension::PosixRename,
         SftpExtension::Hardlink,
         SftpExtension::Fsync,
     ];
 
-    /// Its name in the config; the protocol's ends in `@openssh.com`.
+    /// Returns the name in the config; the name in the protocol ends in `@openssh.com`.
     pub const fn as_str(self) -> &'static str {
         match self {
             SftpExtension::PosixRename => "posix-rename",
@@ -499,7 +493,7 @@ impl SftpExtension {
 }
 
 impl MemoryLocation {
-    /// The host, for what is not on this machine.
+    /// Returns the host, or `None` for a location on this machine.
     pub fn host(&self) -> Option<&SshHost> {
         match self {
             MemoryLocation::Local { .. } => None,
@@ -507,7 +501,7 @@ impl MemoryLocation {
         }
     }
 
-    /// What the host may lack when the memory is replaced.
+    /// Returns the extensions that the host may lack when the memory is replaced.
     pub fn accept_degraded(&self) -> &[SftpExtension] {
         match self {
             MemoryLocation::Local { .. } => &[],
@@ -517,7 +511,7 @@ impl MemoryLocation {
         }
     }
 
-    /// Whether the memory may be written where it is, if nothing can replace it.
+    /// Whether the memory may be written in place if nothing can replace it.
     pub fn accepts_in_place(&self) -> bool {
         matches!(
             self,
@@ -528,9 +522,9 @@ impl MemoryLocation {
         )
     }
 
-    /// The same for two places that are the same file, as far as the config can
-    /// tell: host, port, user and path. Different users see the same file on a host,
-    /// unless the path starts at their home.
+    /// Returns a key that is equal for two locations of the same file, as far as the config shows:
+    /// host, port, user and path. Different users see the same file on a host, unless the path
+    /// starts at their home.
     pub fn file_identity(&self) -> (String, u16, &str, PathBuf) {
         match self {
             MemoryLocation::Local { memory, .. } => (String::new(), 0, "", memory.clone()),
@@ -548,34 +542,33 @@ impl MemoryLocation {
         }
     }
 
-    /// The memory, on whatever machine.
+    /// Returns the path of the memory, on this machine or a host.
     pub fn memory(&self) -> &Path {
         let (MemoryLocation::Local { memory, .. } | MemoryLocation::Remote { memory, .. }) = self;
         memory
     }
 }
 
-/// The port of SSH where nothing else is said.
+/// Default port of SSH.
 const DEFAULT_SSH_PORT: u16 = 22;
 
-/// How a host is reached. Agents for whom all of it is the same share one
-/// session.
+/// SSH settings of a host. Agents with equal settings share one session.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SshHost {
     /// A host name, an address or a `Host` alias of the SSH config.
     pub name: String,
-    /// The user there, unless the SSH config decides.
+    /// User name there, unless the SSH config decides.
     pub user: Option<String>,
     /// The port, unless the SSH config decides.
     pub port: Option<u16>,
     /// The private key, unless the SSH config decides.
     pub identity_file: Option<PathBuf>,
-    /// Seconds until the host counts as not answering.
+    /// Timeout of the host, in seconds.
     pub timeout_seconds: u32,
 }
 
 impl SshHost {
-    /// `ops@box:2222`: what tells it from other hosts of the same name.
+    /// Returns `ops@box:2222`, which distinguishes hosts of the same name.
     pub fn authority(&self) -> String {
         let user = self.user.as_ref();
         let user = user.map_or(String::new(), |user| format!("{user}@"));
@@ -584,8 +577,8 @@ impl SshHost {
     }
 }
 
-/// The longest config that is read: far above any real one, and far below what
-/// a path to the wrong thing would cost.
+/// Maximum size of a config in bytes: far above any real one, and small enough to read when the
+/// path is wrong.
 pub const MAX_CONFIG_BYTES: u64 = 1 << 22;
 
 /// Reads and checks the config at `path`, which may be a pipe.
@@ -593,8 +586,8 @@ pub fn load(path: &Path, env: &ConfigEnvironment) -> std::result::Result<Config,
     reject_errors(check_file(path, env))
 }
 
-/// The same again, while a console runs on it: what is no regular file is not waited
-/// for.
+/// Reads and checks the config again while a console runs. Does not wait for a file that is not a
+/// regular file.
 pub fn reload(path: &Path, env: &ConfigEnvironment) -> std::result::Result<Config, ConfigErrors> {
     reject_errors(check_read_bytes(
         durable::read_regular_file(path, MAX_CONFIG_BYTES),
@@ -603,24 +596,27 @@ pub fn reload(path: &Path, env: &ConfigEnvironment) -> std::result::Result<Confi
     ))
 }
 
-/// A config as far as it can be read, and everything that is wrong with it.
+/// The readable part of a config, and all of its faults.
 #[derive(Clone, Debug)]
 pub struct CheckedConfig {
-    /// Agents whose memory is known; none where the directories of the fleet are not.
+    /// The config with the agents whose memory is known; `None` if the directories of the fleet are
+    /// not known.
     pub config: Option<Config>,
-    /// In the order of the file.
+    /// Diagnostics in the order of the file.
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Reads the config at `path` like [`load`], and what can be read of it where it has
-/// errors.
+/// Reads the config at `path` like [`load`], and its readable part if it has errors.
 pub fn check_file(path: &Path, env: &ConfigEnvironment) -> CheckedConfig {
     let mut bytes = Vec::new();
     let read =
         File::open(path).and_then(|file| file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes));
-    let read = read.and_then(|length| match length as u64 > MAX_CONFIG_BYTES {
-        true => Err(durable::too_large_error(MAX_CONFIG_BYTES)),
-        false => Ok(bytes),
+    let read = read.and_then(|length| {
+        if length as u64 > MAX_CONFIG_BYTES {
+            Err(durable::too_large_error(MAX_CONFIG_BYTES))
+        } else {
+            Ok(bytes)
+        }
     });
     check_read_bytes(read, path, env)
 }
@@ -666,8 +662,7 @@ fn reject_errors(examined: CheckedConfig) -> std::result::Result<Config, ConfigE
     }
 }
 
-/// The same path without `.` components. `a/../b` stays as it is: what it means
-/// depends on links.
+/// Removes `.` components. `a/../b` stays unchanged: its meaning depends on symlinks.
 fn strip_dot_components(path: &Path) -> PathBuf {
     path.components()
         .filter(|part| *part != Component::CurDir)

@@ -1,11 +1,9 @@
-//! The example fleet: fourteen agents of an invented service, one in every state
-//! that a local agent can be in and two on a host, with two days of history behind
-//! them and three agents that keep writing. What `memory-shepherd demo` shows, what the
-//! screenshots are made of, and what tests of whole fleets run on.
+//! The example fleet: fourteen agents of an invented service, one in every state that a local agent
+//! can have and two on a host, with two days of history and three agents that keep writing.
+//! `memory-shepherd demo`, the screenshots, and tests of whole fleets use it.
 //!
-//! Nothing is staged where the real thing can be had: the history is made of
-//! runs of the engine with a clock that is set back, the seal is broken by
-//! changing a file, the busy agent's lock is a lock.
+//! States are real, not simulated: the history consists of runs of the engine with a clock that is
+//! set back, a changed file breaks the seal, and a held lock makes the busy agent busy.
 
 pub mod host;
 mod sample_agents;
@@ -34,22 +32,22 @@ use host::{DemoHost, SupportedExtensions};
 use sample_agents::{AGENT_ROLES, AgentRole, BASELINES, DEMO_CONFIG, REMOTE_AGENTS, agent_notes};
 pub use writers::NoteWriters;
 
-/// The most agents that a demo is made with.
+/// Maximum number of agents of a demo.
 pub const MAX_DEMO_AGENTS: usize = 1000;
 
-/// How long the writing agents pause between two notes.
+/// Pause of the writing agents between two notes.
 const WRITE_PAUSE: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(5);
 
-/// The host's directory.
+/// Name of the host, and of its directory.
 const DEMO_HOST_NAME: &str = "harbour";
 
-/// Minutes since the fleet was set up.
+/// Age of the fleet in minutes.
 const FLEET_AGE_MINUTES: i64 = 52 * 60;
 
-/// An example fleet on the disk. Its directory goes with it if it is a temporary
-/// one, and so does the lock that makes one of its agents BUSY.
+/// An example fleet on the disk. Dropping it releases the lock that makes one of its agents BUSY,
+/// and removes its directory if that is temporary.
 pub struct Demo {
-    // In this order: the lock is a file in the directory, and so is what the host has.
+    // Drop order: the lock is a file in the directory, and so are the files of the host.
     _busy_lock: Option<Held>,
     host: Arc<DemoHost>,
     directory: PathBuf,
@@ -57,8 +55,8 @@ pub struct Demo {
     _temporary_directory: Option<TempDir>,
 }
 
-/// The config, which outlasts the host: when this is dropped, it becomes one whose
-/// agents are all on this machine.
+/// The config, which outlasts the host: on drop, it is rewritten so that all agents are on this
+/// machine.
 struct DetachableConfig(PathBuf);
 
 impl Drop for DetachableConfig {
@@ -72,19 +70,19 @@ impl Drop for DetachableConfig {
             let local = format!("memory_file=./{DEMO_HOST_NAME}/{name}/MEMORY.md\n");
             text = text.replace(&remote, &local);
         }
-        // Nobody is left to be told.
+        // A drop cannot report an error.
         let _ = fs::write(&self.0, text);
     }
 }
 
-/// Makes the example fleet in `dir`, which must be empty or not exist, with
-/// `agents` of them instead of fourteen. Its history ends at the time of `clock`.
+/// Creates the example fleet in `dir`, which must be empty or not exist, with `agents` of them
+/// instead of fourteen. Its history ends at the time of `clock`.
 ///
 /// # Errors
-/// A directory that is not empty, or what the system answered.
+/// Fails if the directory is not empty, or on errors of the system.
 pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
     fs::create_dir_all(dir).with_path("make the directory", dir)?;
-    // The engine follows no links, so the directory has to have its real name.
+    // The engine follows no symlinks, so the path must be the real one.
     let dir = fs::canonicalize(dir).with_path("find", dir)?;
     if fs::read_dir(&dir).with_path("list", &dir)?.next().is_some() {
         let message = format!("the directory {} is not empty", dir.display());
@@ -117,10 +115,11 @@ pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<
     })
 }
 
-/// The same in a new directory below `place`, which goes when the demo is dropped.
+/// Creates the example fleet in a new directory below `parent`, which is removed when the demo is
+/// dropped.
 ///
 /// # Errors
-/// What the system answered.
+/// Errors of the system.
 pub fn build_temporary(parent: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
     let mut builder = tempfile::Builder::new();
     builder.permissions(fs::Permissions::from_mode(0o700));
@@ -134,28 +133,27 @@ pub fn build_temporary(parent: &Path, agents: Option<usize>, clock: &dyn Clock) 
 }
 
 impl Demo {
-    /// Where everything of it is.
+    /// Returns the directory of the fleet.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Its config.
+    /// Returns the path of the config.
     pub fn config_path(&self) -> &Path {
         &self.config_file.0
     }
 
-    /// The host that some of its agents are on.
+    /// Returns the host of its remote agents.
     pub fn host(&self) -> &Arc<DemoHost> {
         &self.host
     }
 
-    /// Three agents begin to append a note every few seconds, until the result is
-    /// dropped.
+    /// Starts three agents that append a note every few seconds, until the result is dropped.
     pub fn start_writers(&self) -> NoteWriters {
         self.start_writers_with_pause(WRITE_PAUSE)
     }
 
-    /// The same with other pauses.
+    /// Starts the writing agents with other pauses.
     pub fn start_writers_with_pause(&self, pause: Range<Duration>) -> NoteWriters {
         let writing = AGENT_ROLES
             .iter()
@@ -166,7 +164,7 @@ impl Demo {
     }
 }
 
-/// Where an agent's memory is on this machine's disk, which the host serves, too.
+/// Returns the path of a memory on the disk of this machine, which the host serves too.
 fn memory_path(dir: &Path, agent: &str) -> PathBuf {
     let place = match REMOTE_AGENTS.contains(&agent) {
         true => DEMO_HOST_NAME,
@@ -175,8 +173,7 @@ fn memory_path(dir: &Path, agent: &str) -> PathBuf {
     dir.join(place).join(agent).join("MEMORY.md")
 }
 
-/// A clock that stands still until it is set, so that the past can be lived
-/// through.
+/// A clock that shows a fixed time until it is set, for runs in the past.
 struct SettableClock(Mutex<DateTime<FixedOffset>>);
 
 impl SettableClock {
@@ -199,7 +196,7 @@ impl Clock for SettableClock {
     }
 }
 
-/// The fleet while it is made.
+/// Builder of the fleet.
 struct DemoBuilder {
     dir: PathBuf,
     host: Arc<DemoHost>,
@@ -211,7 +208,7 @@ impl DemoBuilder {
         self.dir.join("memory-shepherd.conf")
     }
 
-    /// Writes a file that was last changed so many minutes ago.
+    /// Writes a file with a modification time `minutes_ago` minutes in the past.
     fn write_file_aged(&self, path: &Path, bytes: &[u8], minutes_ago: i64) -> Result<()> {
         fs::write(path, bytes).with_path("write", path)?;
         let time = self.now - chrono::Duration::minutes(minutes_ago);
@@ -220,13 +217,13 @@ impl DemoBuilder {
             .with_path("set the time of", path)
     }
 
-    /// Config, baselines, seal, and the agents' directories.
+    /// Writes config, baselines, seal, and the directories of the agents.
     fn write_fleet_files(&self, agents: usize) -> Result<()> {
         let mut config = DEMO_CONFIG.to_string();
         let mut clones = Vec::new();
         for number in AGENT_ROLES.len() + 1..=agents.min(MAX_DEMO_AGENTS) {
             let name = format!("android-{number}");
-            // Clones do without the baseline that is going to be tampered with.
+            // Clones do not use the baseline that is tampered with later.
             let models = AGENT_ROLES
                 .iter()
                 .filter(|(_, part)| *part != AgentRole::Tampered);
@@ -273,7 +270,7 @@ impl DemoBuilder {
         Ok(())
     }
 
-    /// An engine at some time of the past.
+    /// Returns an engine at a time in the past, with its clock.
     fn engine(
         &self,
         time: DateTime<FixedOffset>,
@@ -306,8 +303,8 @@ impl DemoBuilder {
         Ok((clock, engine))
     }
 
-    /// The history: the fleet is set up, a timer resets it, an operator takes
-    /// one reset back, and so on until three hours ago.
+    /// Runs the history: an operator sets up the fleet, a timer resets it, the operator undoes one
+    /// reset, and so on until three hours ago.
     fn run_history(&self) -> Result<()> {
         let hour = self.now.with_minute(0).and_then(|now| now.with_second(0));
         let hour = hour
@@ -320,7 +317,7 @@ impl DemoBuilder {
             .iter()
             .map(|(name, _)| name.to_string())
             .collect();
-        // A timer has no right to unlock the one that is read-only.
+        // The read-only agent is excluded: a timer cannot unlock it.
         let unlocked = AGENT_ROLES
             .iter()
             .filter(|(_, part)| *part != AgentRole::Clean);
@@ -335,7 +332,7 @@ impl DemoBuilder {
         timer_clock.set(time_ago(27, 6));
         apply_history_plan(&timer, &timer.plan_reset(&unlocked_agents, false)?)?;
 
-        // "I still needed that", says the researcher's operator.
+        // The operator of the researcher needs its notes again.
         console_clock.set(time_ago(26, 1290));
         let target = UndoTarget::Agents(vec!["researcher".to_string()]);
         apply_history_plan(
@@ -352,7 +349,7 @@ impl DemoBuilder {
         apply_history_plan(&timer, &timer.plan_reset(night, false)?)
     }
 
-    /// These agents write what they write in a day.
+    /// Appends a day of notes to the memories of `agents`.
     fn append_notes(&self, agents: &[String], day: usize) -> Result<()> {
         for (number, agent) in agents.iter().enumerate() {
             let path = memory_path(&self.dir, agent);
@@ -368,7 +365,7 @@ impl DemoBuilder {
         Ok(())
     }
 
-    /// Every agent takes the state that it is there for.
+    /// Puts every agent into the state of its role.
     fn set_current_states(&self) -> Result<()> {
         for (number, (name, part)) in AGENT_ROLES.iter().enumerate() {
             let path = memory_path(&self.dir, name);
@@ -420,17 +417,14 @@ impl DemoBuilder {
     }
 }
 
-/// Applies a plan of the history, in which nothing may fail.
+/// Applies a plan of the history, in which no agent may fail.
 fn apply_history_plan(engine: &Engine, plan: &crate::engine::Plan) -> Result<()> {
     let report = engine.apply_plan(plan, false, &AtomicBool::new(false), &mut |_| {});
     match report.results.iter().find(|result| result.kind.is_some()) {
         None => Ok(()),
         Some(result) => {
-            let why = result.note.as_deref().unwrap_or("for a reason unknown");
-            let message = format!(
-                "the example fleet could not be made: {}: {why}",
-                result.agent
-            );
+            let why = result.note.as_deref().unwrap_or("unknown error");
+            let message = format!("cannot create the example fleet: {}: {why}", result.agent);
             Err(Error::new(ErrorKind::Internal, message))
         }
     }

@@ -1,11 +1,10 @@
-//! `memory-shepherd.conf` as lines: sections and pairs with their line numbers,
-//! and one diagnostic for every line that is neither.
+//! The lines of `memory-shepherd.conf`: sections and pairs with their line numbers, and a
+//! diagnostic for every line that is neither.
 //!
-//! rust-ini is the grammar. It keeps no line numbers and stops at the first
-//! fault, so it is handed one line at a time: the number is then known, and
-//! every bad line is reported. What it would take and an operator did not mean
-//! (`:` as a delimiter, a pair behind a section header, a carriage return as
-//! the end of a line) is refused here.
+//! rust-ini is the grammar. It keeps no line numbers and stops at the first fault, so it gets one
+//! line at a time: the number is then known, and every bad line is reported. Input that it accepts
+//! but an operator did not mean (`:` as a delimiter, a pair after a section header, a carriage
+//! return as the end of a line) is refused here.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,27 +12,27 @@ use std::path::{Path, PathBuf};
 use ini::{Ini, ParseOption};
 use serde::{Serialize, Serializer};
 
-/// How bad a [`Diagnostic`] is.
+/// Severity of a [`Diagnostic`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DiagnosticLevel {
-    /// Nothing runs with this config.
+    /// No command runs with this config.
     Error,
     /// The config is used, but probably does not say what was meant.
     Warning,
 }
 
-/// What is wrong in a config, where, and what to do about it.
+/// A fault in a config: location, message, hint.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnostic {
-    /// Whether the config can be used at all.
+    /// Severity.
     pub level: DiagnosticLevel,
     /// The config file.
     #[serde(serialize_with = "serialize_path_lossily")]
     pub file: PathBuf,
-    /// The line, counted from 1; none when the file as a whole is meant.
+    /// The line, counted from 1; `None` for a fault of the whole file.
     pub line: Option<usize>,
-    /// The offending line, trimmed, and cut when it is very long.
+    /// The offending line, trimmed, and cut if very long.
     pub text: String,
     /// A sentence without its full stop.
     pub message: String,
@@ -41,13 +40,13 @@ pub struct Diagnostic {
     pub hint: Option<String>,
 }
 
-/// A directory whose name is not UTF-8 must not make the JSON output fail.
+/// Keeps a directory name that is not UTF-8 from failing the JSON output.
 fn serialize_path_lossily<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&path.to_string_lossy())
 }
 
 impl Diagnostic {
-    /// Where, and what.
+    /// Formats location, level and message.
     fn headline(&self) -> String {
         let level = match self.level {
             DiagnosticLevel::Error => "error",
@@ -58,7 +57,7 @@ impl Diagnostic {
         format!("{file}{line}: {level}: {}", self.message)
     }
 
-    /// Where, what, and what to do about it.
+    /// Formats location, level, message and hint.
     pub(super) fn to_single_line(&self) -> String {
         let hint = self.hint.as_ref();
         self.headline() + &hint.map_or(String::new(), |hint| format!("; {hint}"))
@@ -78,31 +77,30 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Where a line stands and how it reads, for the diagnostics about it.
+/// Number and text of a line, for diagnostics about it.
 #[derive(Clone, Debug)]
 pub(super) struct SourceLine {
     pub(super) number: usize,
     pub(super) text: String,
 }
 
-/// One line that means something.
+/// A line with a meaning.
 #[derive(Debug)]
 pub(super) struct IniItem {
     pub(super) source: SourceLine,
     pub(super) kind: IniItemKind,
 }
 
-/// What a line is.
+/// Kind of a line.
 #[derive(Debug)]
 pub(super) enum IniItemKind {
-    /// `[name]`. A header that could not be read is one too (`broken`), with
-    /// the name it seems to have: otherwise the keys below it would be blamed
-    /// on the section before.
+    /// `[name]`. A malformed header counts too (`is_malformed`), with the name that it seems to
+    /// have: otherwise its keys would be attributed to the section before.
     Section { name: String, is_malformed: bool },
     /// `key = value`.
     Pair { key: String, value: String },
-    /// A line with a diagnostic. The key that it seems to set is kept, so that
-    /// it is not reported as missing as well.
+    /// A line that has a diagnostic. Its apparent key is kept, so that the key is not also reported
+    /// as missing.
     Malformed { key: String },
 }
 
@@ -115,8 +113,7 @@ pub(super) struct Diagnostics {
     warning_count: usize,
 }
 
-/// The most diagnostics of a level that are kept. Somebody who names the wrong
-/// file wants to see the start of what is wrong with it, not a million lines.
+/// Maximum number of diagnostics kept per level. For a wrong file, the first ones suffice.
 const MAX_DIAGNOSTICS_PER_LEVEL: usize = 1000;
 
 impl Diagnostics {
@@ -133,7 +130,7 @@ impl Diagnostics {
         self.error_count > 0
     }
 
-    /// The diagnostics in the order of the file.
+    /// Returns the diagnostics in the order of the file.
     pub(super) fn into_sorted(mut self) -> Vec<Diagnostic> {
         self.diagnostics.sort_by_key(|diagnostic| diagnostic.line);
         for (level, count, name) in [
@@ -204,7 +201,7 @@ impl Diagnostics {
     }
 }
 
-/// The longest text of a line that a diagnostic repeats, in characters.
+/// Maximum length of the text of a line in a diagnostic, in characters.
 const MAX_EXCERPT_CHARS: usize = 200;
 
 /// Reads the lines of a config.
@@ -232,7 +229,7 @@ fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Opti
         number,
         text: excerpt(&String::from_utf8_lossy(line)),
     };
-    // A comment in another encoding did no harm to the original.
+    // The original tool accepts a comment in another encoding, so this is a warning.
     let (content, comment) = split_comment(line);
     if str::from_utf8(comment).is_err() {
         let hint = "save the file as UTF-8".to_string();
@@ -245,10 +242,8 @@ fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Opti
         let comment_text = excerpt(&String::from_utf8_lossy(comment));
         diagnostics.add_warning(
             &spot,
-            format!(
-                "`{comment_text}` counts as a comment, because white space stands before its `#`"
-            ),
-            Some("put a space behind the `#` of a comment; a value cannot hold ` #`".to_string()),
+            format!("`{comment_text}` is read as a comment, because white space precedes its `#`"),
+            Some("put a space after the `#` of a comment; a value cannot contain ` #`".to_string()),
         );
     }
     let kind = match str::from_utf8(content) {
@@ -266,11 +261,7 @@ fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Opti
 fn parse_content(text: &str, source: &SourceLine, diagnostics: &mut Diagnostics) -> IniItemKind {
     if text.contains('\r') {
         let hint = "end every line with a line feed".to_string();
-        diagnostics.add_error(
-            source,
-            "a carriage return stands inside the line",
-            Some(hint),
-        );
+        diagnostics.add_error(source, "carriage return inside the line", Some(hint));
         return malformed_item(text);
     }
     let is_header = text.starts_with('[');
@@ -281,7 +272,7 @@ fn parse_content(text: &str, source: &SourceLine, diagnostics: &mut Diagnostics)
         let hint = format!("write `{} = {}`", key.trim(), rest[1..].trim());
         diagnostics.add_error(
             source,
-            "`:` does not set a key, use key = value",
+            "`:` does not set a key; use key = value",
             Some(hint),
         );
         return malformed_item(text);
@@ -307,30 +298,30 @@ fn parse_content(text: &str, source: &SourceLine, diagnostics: &mut Diagnostics)
                     value: value.to_string(),
                 };
             }
-            // `[a] b=c` is both, and white space that is not ASCII is neither.
+            // `[a] b=c` is both; a line of white space that is not ASCII is neither.
             _ => {}
         }
     }
     let (message, hint) = if is_header && !text.contains(']') {
-        ("the section header has no closing `]`", "write [name]")
+        ("section header without a closing `]`", "write [name]")
     } else if is_header {
         (
-            "something stands behind the section header",
+            "unexpected text after the section header",
             "put it on a line of its own",
         )
     } else if text.starts_with('=') {
-        ("there is no key before the `=`", "write key = value")
+        ("no key before the `=`", "write key = value")
     } else {
         (
-            "the line is neither a [section] nor a key = value",
-            "a comment starts with `#`; a value cannot go on in the next line",
+            "the line is neither [section] nor key = value",
+            "start a comment with `#`; a value cannot continue on the next line",
         )
     };
     diagnostics.add_error(source, message, Some(hint.to_string()));
     malformed_item(text)
 }
 
-/// What a line that cannot be read seems to be.
+/// Guesses the kind of a malformed line.
 fn malformed_item(text: &str) -> IniItemKind {
     match text.strip_prefix('[') {
         Some(rest) => IniItemKind::Section {
@@ -351,9 +342,9 @@ fn malformed_item(text: &str) -> IniItemKind {
     }
 }
 
-/// Splits a trimmed line before its comment. A `#` starts one at the start of
-/// the line, after white space, and right behind a section header; the original
-/// cut at every `#`. A `;` starts one only at the start of the line.
+/// Splits a trimmed line before its comment. A `#` starts a comment at the start of the line, after
+/// white space, and directly after a section header; the original tool cut at every `#`. A `;`
+/// starts a comment only at the start of the line.
 fn split_comment(line: &[u8]) -> (&[u8], &[u8]) {
     if line.first().is_some_and(|byte| matches!(byte, b'#' | b';')) {
         return line.split_at(0);
@@ -368,15 +359,15 @@ fn split_comment(line: &[u8]) -> (&[u8], &[u8]) {
     (content.trim_ascii_end(), comment)
 }
 
-/// Whether a comment behind a value may be a part of the value: `#2/MEMORY.md`
-/// does, `# the second one` does not.
+/// Whether a comment after a value may be part of the value: `#2/MEMORY.md` may, `# the second one`
+/// may not.
 fn is_likely_value(comment: &[u8]) -> bool {
     comment
         .get(1)
         .is_some_and(|byte| !byte.is_ascii_whitespace())
 }
 
-/// The start of a text that may be long.
+/// Returns the start of a text that may be long.
 pub(super) fn excerpt(text: &str) -> String {
     match text.char_indices().nth(MAX_EXCERPT_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),

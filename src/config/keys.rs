@@ -1,4 +1,4 @@
-//! The table of all keys, and what their values must look like.
+//! The table of all keys, and the parsers of their values.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::{ACCEPT_IN_PLACE, SftpExtension, strip_dot_components};
 
-/// Where a key may stand.
+/// The kind of section that a key belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SectionKind {
     /// In `[general]`.
@@ -20,17 +20,17 @@ pub enum SectionKind {
 }
 
 impl SectionKind {
-    /// Whether a key of this scope has a meaning in a section of `place`.
+    /// Whether a key of this kind has a meaning in a section of another kind.
     pub(super) fn has_effect_in(self, kind: SectionKind) -> bool {
         self == kind || (self == SectionKind::AnyAgent && kind != SectionKind::General)
     }
 }
 
-/// What a value must look like.
+/// Shape of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ValueShape {
     Text,
-    /// Goes into the arguments of `ssh` and the like.
+    /// A word for the arguments of `ssh` and similar programs.
     SingleWord,
     Host,
     Separator,
@@ -42,7 +42,7 @@ pub(super) enum ValueShape {
     Number(u64, u64, NumberUnit),
     PermissionBits,
     Choice(&'static [&'static str]),
-    /// Some of these, with commas in between.
+    /// A list of these words, separated by commas.
     ChoiceList(&'static [&'static str]),
 }
 
@@ -54,7 +54,7 @@ pub(super) enum NumberUnit {
     Port,
 }
 
-/// What people write behind a number, and what it is worth in the unit.
+/// Unit suffixes after a number, with their factor.
 #[rustfmt::skip]
 const UNIT_SUFFIXES: &[(NumberUnit, &[&str], u64)] = &[
     (NumberUnit::Bytes, &["", "b", "byte", "bytes"], 1),
@@ -68,27 +68,25 @@ const UNIT_SUFFIXES: &[(NumberUnit, &[&str], u64)] = &[
     (NumberUnit::Seconds, &["h", "hour", "hours"], 3600),
 ];
 
-/// One key of the config: what the reader accepts and what the documentation
-/// says about it.
+/// Specification of a key, for the parser and the documentation.
 #[derive(Clone, Copy, Debug)]
 pub struct KeySpec {
-    /// Where it may stand.
+    /// Kind of section.
     pub section: SectionKind,
-    /// Its name.
+    /// Name of the key.
     pub name: &'static str,
-    /// Whether an agent cannot do without it.
+    /// Whether an agent requires the key.
     pub is_required: bool,
-    /// The text that it has when no line says otherwise; empty: unset, taken
-    /// over from `[general]`, or as `doc` says.
+    /// Default value; empty: unset, inherited from `[general]`, or as `description` says.
     pub default: &'static str,
-    /// What it is, in a line.
+    /// Description in one line.
     pub description: &'static str,
     pub(super) shape: ValueShape,
 }
 
 impl KeySpec {
-    /// Whether the key may stand in a section of that kind: `[general]`, or an
-    /// agent of whatever place.
+    /// Whether the key is allowed in a section of a kind: `[general]`, or an agent at either
+    /// location.
     pub(super) fn is_allowed_in(&self, scope: SectionKind) -> bool {
         (self.section == SectionKind::General) == (scope == SectionKind::General)
     }
@@ -140,7 +138,7 @@ const ACCEPT_DEGRADED_SHAPE: ValueShape = ValueShape::ChoiceList(&[
 ]);
 const SEAL_SHAPE: ValueShape = ValueShape::Choice(&["if-present", "always", "never"]);
 
-/// Every key there is, in the order of `config show`.
+/// All keys, in the order of `config show`.
 #[rustfmt::skip]
 pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::General, "baseline_dir", ValueShape::Directory, "./baselines", "directory of the baselines"),
@@ -149,14 +147,14 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::General, "min_baseline_size", ValueShape::Number(0, 1 << 40, NumberUnit::Bytes), "1000", "bytes; a smaller baseline is never pushed"),
     optional_key(SectionKind::General, "archive_retention_days", ValueShape::Number(1, 36_500, NumberUnit::Days), "30", "days after which an entry is deleted"),
     optional_key(SectionKind::General, "separator", ValueShape::Separator, "---", "the line between baseline and scratch, compared literally"),
-    optional_key(SectionKind::General, "fleet_name", ValueShape::Text, "", "typed to confirm a plan of the whole fleet; default: the config file's stem"),
-    optional_key(SectionKind::General, "fleet_tag", ValueShape::Text, "", "a mark such as PROD in the header of every screen"),
+    optional_key(SectionKind::General, "fleet_name", ValueShape::Text, "", "name typed to confirm a plan of the whole fleet; default: the stem of the config file"),
+    optional_key(SectionKind::General, "fleet_tag", ValueShape::Text, "", "tag such as PROD in the header of every screen"),
     optional_key(SectionKind::General, "protect", PROTECT_SHAPE, "none", "typed: confirmed on screen by typing the agent's name; readonly: resets are refused"),
-    optional_key(SectionKind::General, "require_seal", SEAL_SHAPE, "if-present", "what a seal must be like for a baseline to be pushed"),
+    optional_key(SectionKind::General, "require_seal", SEAL_SHAPE, "if-present", "requirement on the seal for a baseline to be pushed"),
     optional_key(SectionKind::General, "seal_signers", ValueShape::File, "", "no effect in this version"),
-    optional_key(SectionKind::General, "local_timeout", TIMEOUT_SHAPE, "30", "seconds until a file system of this machine counts as not answering"),
-    optional_key(SectionKind::General, "remote_timeout", TIMEOUT_SHAPE, "15", "seconds until a remote host counts as not answering"),
-    optional_key(SectionKind::General, "remote_poll", POLL_SHAPE, "10", "seconds between two looks at a remote memory"),
+    optional_key(SectionKind::General, "local_timeout", TIMEOUT_SHAPE, "30", "timeout of a file system of this machine, in seconds"),
+    optional_key(SectionKind::General, "remote_timeout", TIMEOUT_SHAPE, "15", "timeout of a remote host, in seconds"),
+    optional_key(SectionKind::General, "remote_poll", POLL_SHAPE, "10", "interval between two polls of a remote memory, in seconds"),
     optional_key(SectionKind::General, "archive_mode", ValueShape::PermissionBits, "0600", "permission bits of entries; 0640 when archive_group is set"),
     optional_key(SectionKind::General, "archive_group", ValueShape::SingleWord, "", "the group whose members may read the archive"),
     optional_key(SectionKind::General, "theme", ValueShape::Text, "terminal", "the theme of the screens"),
@@ -173,11 +171,11 @@ pub(super) const CONFIG_KEYS: &[KeySpec] = &[
     optional_key(SectionKind::AnyAgent, "separator", ValueShape::Separator, "", "as in [general], for this agent"),
     optional_key(SectionKind::AnyAgent, "every", ValueShape::Text, "", "no effect in this version"),
     optional_key(SectionKind::RemoteAgent, "remote_poll", POLL_SHAPE, "", "as in [general], for this agent"),
-    optional_key(SectionKind::RemoteAgent, "remote_timeout", TIMEOUT_SHAPE, "", "as in [general], for this agent's host: of several the longest holds"),
+    optional_key(SectionKind::RemoteAgent, "remote_timeout", TIMEOUT_SHAPE, "", "as in [general], for the host of this agent; of several, the longest applies"),
     optional_key(SectionKind::AnyAgent, "accept_degraded", ACCEPT_DEGRADED_SHAPE, "", "degraded promises accepted: what its host's SFTP server may lack, such as fsync; in-place for a memory that is a mount point"),
 ];
 
-/// Keys that are read and change nothing in this version, and what to do instead.
+/// Keys without effect in this version, and what to do instead.
 pub(super) const KEYS_WITHOUT_EFFECT: &[(&str, &str)] = &[
     (
         "every",
@@ -189,7 +187,7 @@ pub(super) const KEYS_WITHOUT_EFFECT: &[(&str, &str)] = &[
     ),
 ];
 
-/// Words that a later version may accept, and what to do until then.
+/// Values that a later version may accept, and what to do until then.
 const UNSUPPORTED_CHOICES: &[(&str, &str)] = &[(
     "signed",
     "this version cannot check signatures; write `always`",
@@ -201,7 +199,7 @@ const KEY_ALIASES: &[(&str, &str)] = &[
     ("accept_weaker", "accept_degraded"),
 ];
 
-/// Every key of the config, for the documentation.
+/// Returns all keys of the config, for the documentation.
 pub fn keys() -> &'static [KeySpec] {
     CONFIG_KEYS
 }
@@ -212,14 +210,14 @@ pub(super) fn canonical_key(key: &str) -> &str {
     alias.map_or(key, |(_, ours)| *ours)
 }
 
-/// The longest name that may be a misspelt one, in bytes; comparing costs the
-/// length of the name for each character of each candidate.
+/// Maximum length in bytes of a name that is checked for misspelling; comparing costs the length of
+/// the name for each character of each candidate.
 const MAX_MISSPELT_BYTES: usize = 256;
 
-/// How much alike two names are of which one may be meant by the other.
+/// Minimum similarity of two names for a suggestion.
 const MIN_SIMILARITY: f64 = 0.8;
 
-/// The candidate that was probably meant.
+/// Returns the candidate most similar to `name`, if one is similar enough.
 pub(crate) fn closest_match<'a>(
     name: &str,
     candidates: impl Iterator<Item = &'a str>,
@@ -231,15 +229,16 @@ pub(crate) fn closest_match<'a>(
     let score = |it: &str| {
         let it = it.to_lowercase();
         let similarity = strsim::jaro_winkler(&name, &it);
-        // It overlooks two letters that changed places in a short word.
+        // Jaro-Winkler underrates two swapped letters in a short word.
         let has_comparable_length =
             name.len().min(it.len()) > 2 && name.len().abs_diff(it.len()) < 2;
-        match similarity < MIN_SIMILARITY
+        if similarity < MIN_SIMILARITY
             && has_comparable_length
             && strsim::osa_distance(&name, &it) == 1
         {
-            true => MIN_SIMILARITY,
-            false => similarity,
+            MIN_SIMILARITY
+        } else {
+            similarity
         }
     };
     let scored = candidates.map(|it| (score(it), it));
@@ -267,22 +266,21 @@ impl fmt::Display for KeyValue {
     }
 }
 
-/// What is wrong with a value, to be read behind the name of its key, and what
-/// to do about it.
+/// Fault of a value, to be read after the name of its key, and a hint.
 pub(super) type KeyFault = (String, Option<String>);
 
 fn key_fault<T>(what: impl Into<String>, hint: impl Into<String>) -> Result<T, KeyFault> {
     Err((what.into(), Some(hint.into())))
 }
 
-/// What relative paths and `~` start from.
+/// Base directories of relative paths and of `~`.
 pub(super) struct PathBases<'a> {
     pub(super) directory: &'a Path,
     pub(super) home: Option<&'a Path>,
 }
 
 impl PathBases<'_> {
-    /// Turns a text into a value of that shape.
+    /// Parses a text as a value of a shape.
     pub(super) fn parse_value(&self, shape: ValueShape, text: &str) -> Result<KeyValue, KeyFault> {
         if text.contains('\0') {
             return key_fault("contains a NUL character", "remove it");
@@ -307,7 +305,7 @@ impl PathBases<'_> {
         value.and_then(|value| check_round_trip(text, value))
     }
 
-    /// A path on this machine, absolute.
+    /// Parses a path on this machine; the result is absolute.
     fn parse_local_path(&self, text: &str) -> Result<KeyValue, KeyFault> {
         let path = match text.strip_prefix('~') {
             None => self.directory.join(text),
@@ -326,7 +324,7 @@ impl PathBases<'_> {
     }
 }
 
-/// The home of another user.
+/// Fault: `~NAME`, the home of another user.
 fn other_home_fault<T>(text: &str) -> Result<T, KeyFault> {
     key_fault(
         format!("is `{text}`, and only `~/` can be expanded"),
@@ -334,7 +332,7 @@ fn other_home_fault<T>(text: &str) -> Result<T, KeyFault> {
     )
 }
 
-/// A path on another host, as it was written.
+/// Parses a path on another host; it stays as configured.
 fn parse_remote_path(text: &str) -> Result<KeyValue, KeyFault> {
     if text.starts_with('~') && !text.starts_with("~/") {
         return other_home_fault(text);
@@ -342,7 +340,7 @@ fn parse_remote_path(text: &str) -> Result<KeyValue, KeyFault> {
     let path = Path::new(text);
     if path.components().any(|part| part == Component::ParentDir) {
         return key_fault(
-            format!("is `{text}`, and what `..` leads to depends on links there"),
+            format!("is `{text}`, and the target of `..` depends on symlinks there"),
             "write the path without `..`",
         );
     }
@@ -350,9 +348,8 @@ fn parse_remote_path(text: &str) -> Result<KeyValue, KeyFault> {
     Ok(KeyValue::Path(path.to_path_buf()))
 }
 
-/// `config show` prints values that mean the same when they are read: without
-/// its `./` or its last `/`, a path may begin or end with what is trimmed or
-/// expanded.
+/// Checks that `config show` prints a value that has the same meaning when read again: without its
+/// `./` or its last `/`, a path may begin or end with text that is trimmed or expanded.
 fn check_round_trip(text: &str, value: KeyValue) -> Result<KeyValue, KeyFault> {
     let shown = value.to_string();
     if shown.trim() == shown && (text.starts_with("~/") || !shown.starts_with("~/")) {
@@ -364,7 +361,7 @@ fn check_round_trip(text: &str, value: KeyValue) -> Result<KeyValue, KeyFault> {
     )
 }
 
-/// A reset displaces whatever stands at the path, so a directory must not get here.
+/// A reset displaces the object at the path, so a directory must not get here.
 fn check_names_file(text: &str) -> Result<(), KeyFault> {
     match text.rsplit('/').next() {
         Some("" | "." | ".." | "~") => key_fault(
@@ -375,7 +372,7 @@ fn check_names_file(text: &str) -> Result<(), KeyFault> {
     }
 }
 
-/// A relative path that cannot leave the directory it starts from.
+/// Parses a relative path that cannot leave its base directory.
 fn parse_relative_path(text: &str, directory: &str) -> Result<KeyValue, KeyFault> {
     let path = Path::new(text);
     let can_stay_inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
@@ -395,7 +392,7 @@ fn parse_relative_path(text: &str, directory: &str) -> Result<KeyValue, KeyFault
     ))
 }
 
-/// What file systems take.
+/// Checks the limits of file systems for paths and names.
 fn check_path_length(path: &Path) -> Result<(), KeyFault> {
     if path.components().any(|part| part.as_os_str().len() > 255) {
         return key_fault("has a name of more than 255 bytes", "write a shorter one");
@@ -419,15 +416,15 @@ fn parse_archive_subdirectory(text: &str) -> Result<KeyValue, KeyFault> {
     }
     if first.starts_with(".shepherd") || matches!(first, "reset.log" | "reset.log.old") {
         return key_fault(
-            format!("cannot be `{text}`, a name that the archive keeps for itself"),
+            format!("cannot be `{text}`, a name that the archive reserves"),
             "write another name",
         );
     }
     Ok(value)
 }
 
-/// A host, user or group. A leading `-` would be an option of the program that
-/// gets it.
+/// Parses a host, user or group. A leading `-` would be an option of the program that gets the
+/// word.
 fn parse_single_word(text: &str) -> Result<KeyValue, KeyFault> {
     if text.starts_with('-') || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
         return key_fault(
@@ -438,11 +435,11 @@ fn parse_single_word(text: &str) -> Result<KeyValue, KeyFault> {
     Ok(KeyValue::Text(text.to_string()))
 }
 
-/// The longest name that the domain name system has, and the longest of a host.
+/// Maximum length of a domain name, and of a host name, in bytes.
 const MAX_HOST_BYTES: usize = 255;
 
-/// A host as `ssh` takes it: without port, brackets or scheme, which have other
-/// places.
+/// Parses a host as `ssh` takes it: without port, brackets or scheme, which have keys of their own
+/// or no meaning.
 fn parse_host(text: &str) -> Result<KeyValue, KeyFault> {
     let host_hint = |name: &str| format!("write the host alone, `{name}`, without brackets");
     let host_and_port_hint = |name: &str, port: &str| match port.parse::<u16>() {
@@ -482,7 +479,7 @@ fn parse_host(text: &str) -> Result<KeyValue, KeyFault> {
 fn parse_separator(text: &str) -> Result<KeyValue, KeyFault> {
     if text.is_empty() {
         return key_fault(
-            "is empty, and would match every empty line",
+            "is empty and would match every empty line",
             "write a line such as ---",
         );
     }
@@ -519,7 +516,7 @@ fn parse_number(text: &str, min: u64, max: u64, unit: NumberUnit) -> Result<KeyV
     }
 }
 
-/// What `16K`, `16,384` or `2 weeks` is in the unit.
+/// Converts `16K`, `16,384` or `2 weeks` to the unit.
 fn parse_with_suffix(text: &str, unit: NumberUnit) -> Option<u64> {
     let end = text
         .find(|c: char| !matches!(c, '0'..='9' | ',' | '_'))

@@ -1,9 +1,9 @@
-//! Directories of a config that overlap. What agents may write, what the archive deletes
-//! from, and where baselines are must be apart: in the archive's directories retention
-//! and sweeps delete files, and what lies in an agent's directory the agent can change.
+//! Overlap checks of the directories of a config. Memories, archive and baselines must be apart:
+//! retention and sweeps delete files in directories of the archive, and an agent can change all
+//! files in its directory.
 //!
-//! Directories are compared as they really are ([`crate::file_systems::ancestry`]), so that neither links nor
-//! bind mounts hide anything. Hosts are not asked.
+//! Compares real directories ([`crate::file_systems::ancestry`]), so that neither symlinks nor bind
+//! mounts hide an overlap. Hosts are not checked.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ use crate::clock::SystemClock;
 use crate::file_systems::FileSystems;
 use crate::file_systems::ancestry::{Ancestry, resolve_ancestries};
 
-/// How long a file system may take to say where directories are. One that hangs keeps
-/// nobody from its own agents, who are not reset then.
+/// Time limit for a file system to resolve directories. A hung one does not block other agents; its
+/// own are not reset then.
 const ANCESTRY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Reports directories that overlap; `text` is what the config was read from.
+/// Reports overlapping directories; `text` is the text of the config.
 pub(super) fn report_overlaps(config: &Config, text: &[u8], diagnostics: &mut Diagnostics) {
     OverlapCheck::new(config, text).report_all(diagnostics);
 }
@@ -32,7 +32,7 @@ struct OverlapCheck<'c> {
     file_systems: FileSystems,
 }
 
-/// Directories of agents, each with its agent.
+/// Directories of agents, paired with their agents.
 type AgentDirectories<'c> = Vec<(&'c Agent, Ancestry)>;
 
 impl<'c> OverlapCheck<'c> {
@@ -115,11 +115,11 @@ impl<'c> OverlapCheck<'c> {
             agent.name,
             archive.path.display()
         );
-        let hint = "move one of them away: among entries, retention and sweeps delete files";
+        let hint = "move one of them: retention and sweeps delete files among the entries";
         self.add_error(diagnostics, (&agent.name, "memory_file"), message, hint);
     }
 
-    /// Reports a directory that is an agent's or inside it; whether it is.
+    /// Reports `directory` if it is the directory of an agent or inside one. Returns whether it is.
     fn report_inside_agent_directory<'d>(
         &self,
         mut agents: impl Iterator<Item = &'d (&'c Agent, Ancestry)>,
@@ -139,12 +139,12 @@ impl<'c> OverlapCheck<'c> {
             agent.name,
             at.path.display()
         );
-        let hint = "move it to where no agent writes, or the memory to a directory of its own";
+        let hint = "move it to a directory that no agent writes to, or the memory to a directory of its own";
         self.add_error(diagnostics, ("general", key), message, hint);
         true
     }
 
-    /// Reports baselines in directories of their own below `baseline_dir`.
+    /// Reports baselines in directories of agents below `baseline_dir`.
     fn report_baselines_in_agent_directories(
         &self,
         agents: &AgentDirectories<'_>,
@@ -176,7 +176,7 @@ impl<'c> OverlapCheck<'c> {
                 agent.name,
                 baseline.display()
             );
-            let hint = "move it to where no agent writes";
+            let hint = "move it to a directory that no agent writes to";
             self.add_error(diagnostics, (&agent.name, "baseline"), message, hint);
         }
     }
@@ -203,8 +203,8 @@ impl<'c> OverlapCheck<'c> {
         }
     }
 
-    /// Adds an error about the line of a key, or about the agent's section where no line
-    /// sets it.
+    /// Adds an error about the line of a key, or about the section of the agent if no line sets the
+    /// key.
     fn add_error(
         &self,
         diagnostics: &mut Diagnostics,

@@ -1,8 +1,7 @@
-//! From the lines of a config to a [`Config`], or to everything that is wrong.
+//! The parser from the lines of a config to a [`Config`], or to all of its faults.
 //!
-//! Nothing here stops at a fault. Each is reported once: a key whose line is
-//! bad already is not missing as well, and a second section of a name is
-//! checked but asked for nothing.
+//! Does not stop at a fault, and reports each once: a key whose line has a diagnostic is not also
+//! missing, and a second section of a name is checked but needs no keys.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -20,16 +19,16 @@ use super::{
     SshHost, ValueOrigin, strip_dot_components,
 };
 
-/// Sections that are no agents, unless they have one of [`AGENT_KEYS`].
+/// Sections that are not agents, unless they have one of [`AGENT_KEYS`].
 const RESERVED_SECTIONS: &[&str] = &["lint", "alerts"];
 const AGENT_KEYS: &[&str] = &["memory_file", "remote_host"];
 
-/// The most bytes of an agent's name. Files of its runs are called by it with a
-/// random name and an ending behind, and file systems take 255 for all of that.
+/// Maximum length of an agent name in bytes. Files of its runs have that name plus a random name
+/// and a suffix, and file systems allow 255 bytes in all.
 const MAX_AGENT_NAME_BYTES: usize = 200;
 
-/// Checks a config without touching anything. `path` is where it stands:
-/// diagnostics name it, and relative paths start at its directory.
+/// Checks the text of a config without reading files. `path` is its location: diagnostics name it,
+/// and relative paths start at its directory.
 pub fn parse(
     text: &[u8],
     path: &Path,
@@ -45,17 +44,17 @@ pub fn parse(
     }
 }
 
-/// A config as far as it can be read.
+/// The readable part of a config.
 pub(super) struct PartialConfig {
-    /// Agents whose memory is known, and no warnings.
+    /// The config with the agents whose memory is known, without warnings.
     pub config: Config,
-    /// What is wrong with it.
+    /// Faults found so far.
     pub diagnostics: Diagnostics,
     /// Whether the directories of the fleet are those that the file names.
     pub has_directories: bool,
 }
 
-/// Reads what can be read of a config, and reports what is wrong with it.
+/// Reads the readable part of a config, and reports its faults.
 pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -> PartialConfig {
     let path = strip_dot_components(&env.cwd.join(path));
     let base = PathBases {
@@ -91,11 +90,10 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
                 .add_warning(&section.source, message, hint);
         }
     }
-    // With errors it may have some.
+    // If there are errors, they may have hidden the agents.
     if agent_sections.is_empty() && !reader.diagnostics.has_errors() {
-        let message = "the config has no agents, so nothing is ever reset".to_string();
-        let hint =
-            "add a section for each: its name in brackets, below it memory_file and baseline";
+        let message = "the config has no agents; nothing is ever reset".to_string();
+        let hint = "add a section for each agent: [NAME], then memory_file and baseline";
         let hint = Some(hint.to_string());
         reader
             .diagnostics
@@ -105,8 +103,8 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     for base in bases.into_iter().flatten() {
         if base.to_str().is_none() {
             // The ledger is JSON, and records paths.
-            let message = format!("the name of {} is not UTF-8", base.display());
-            let hint = "paths go by it, and no run can be recorded: rename it".to_string();
+            let message = format!("path {} is not UTF-8", base.display());
+            let hint = "rename it: the ledger cannot record paths below it".to_string();
             let report = &mut reader.diagnostics;
             report.add(DiagnosticLevel::Error, None, message, Some(hint));
         }
@@ -159,7 +157,7 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     }
 }
 
-/// Whether the lines of an agent say where its memory is.
+/// Whether an agent sets the location of its memory.
 fn has_memory(kind: SectionKind, slots: &KeySlots) -> bool {
     let is_set = |key: &&str| matches!(slots.get(*key), Some(KeySlot::Set(..)));
     match kind {
@@ -169,8 +167,8 @@ fn has_memory(kind: SectionKind, slots: &KeySlots) -> bool {
     }
 }
 
-/// Agents that are reached in the same way share a session, so the longest of their
-/// `remote_timeout` holds for it.
+/// Agents with the same SSH settings share a session, so the longest of their `remote_timeout`
+/// applies.
 fn share_longest_timeout(agents: &mut [Agent]) {
     let without_timeout = |host: &SshHost| SshHost {
         timeout_seconds: 0,
@@ -191,11 +189,11 @@ fn share_longest_timeout(agents: &mut [Agent]) {
     }
 }
 
-/// A section as it stands in the file.
+/// A section of the file.
 struct ConfigSection {
     name: String,
     source: SourceLine,
-    /// The header has a diagnostic already, or is the second of its name.
+    /// The header has a diagnostic already, or repeats the name of another section.
     is_faulty: bool,
     lines: Vec<ConfigLine>,
 }
@@ -204,7 +202,7 @@ struct ConfigSection {
 struct ConfigLine {
     source: SourceLine,
     key: String,
-    /// None where the line has a diagnostic already.
+    /// `None` if the line has a diagnostic already.
     value: Option<String>,
 }
 
@@ -215,22 +213,22 @@ impl ConfigSection {
     }
 }
 
-/// What the file says about a key.
+/// The value of a key in the file.
 enum KeySlot {
     Set(KeyValue, SourceLine),
     Empty(SourceLine),
-    /// There is a diagnostic already: the key is neither usable nor missing.
+    /// The key has a diagnostic: it is neither usable nor missing.
     Invalid,
 }
 
 type KeySlots = BTreeMap<&'static str, KeySlot>;
 
-/// Whether the file says anything about a key, even something bad.
+/// Whether the file sets a key, even to an invalid value.
 fn is_given(slots: &KeySlots, key: &str) -> bool {
     matches!(slots.get(key), Some(KeySlot::Set(..) | KeySlot::Invalid))
 }
 
-/// Turns sections into values and collects what is wrong.
+/// Converts sections to values and collects faults.
 struct ConfigReader<'a> {
     path_bases: PathBases<'a>,
     diagnostics: Diagnostics,
@@ -275,7 +273,7 @@ impl ConfigReader<'_> {
                             }
                             _ => "put it below the [name] of an agent",
                         };
-                        let message = format!("`{key}` stands before the first section");
+                        let message = format!("`{key}` is set before the first section");
                         self.diagnostics
                             .add_error(&spot, message, Some(hint.to_string()));
                     }
@@ -294,23 +292,25 @@ impl ConfigReader<'_> {
         sections
     }
 
-    /// Reports a name that no section may have. `first` is the line of the first
-    /// section of that name.
+    /// Checks the name of a section, and reports it if invalid. `first_line` is the line of the
+    /// first section of that name.
     fn check_section_name(&mut self, name: &str, source: &SourceLine, first_line: usize) -> bool {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
         let (message, hint) = if first_line != source.number {
-            let hint =
-                format!("line {first_line} has the first one; put its keys there, or rename one");
-            (format!("there are two sections [{name}]"), hint)
+            let hint = format!(
+                "the first is on line {first_line}; move the keys there, or rename one section"
+            );
+            (format!("duplicate section [{name}]"), hint)
         } else if name.is_empty() {
-            let hint = "write the agent's name between the brackets";
+            let hint = "write the name of the agent between the brackets";
             ("the section has no name".to_string(), hint.to_string())
         } else if !name.chars().all(is_allowed) {
             let suggestion = name.replace(|c| !is_allowed(c), "-");
-            let message = "a section's name has only letters, digits, `_` and `-`";
+            let message = "a section name has only letters, digits, `_` and `-`";
             (message.to_string(), format!("write [{suggestion}]"))
         } else if name == "all" {
-            let message = "`all` cannot be an agent: `memory-shepherd all` resets every agent";
+            let message =
+                "`all` cannot be the name of an agent: `memory-shepherd all` resets every agent";
             (
                 message.to_string(),
                 "give the agent another name".to_string(),
@@ -319,9 +319,10 @@ impl ConfigReader<'_> {
             let length = name.len();
             (
                 format!(
-                    "a section's name has at most {MAX_AGENT_NAME_BYTES} characters, this {length}"
+                    "a section name has at most {MAX_AGENT_NAME_BYTES} characters; this one has {length}"
                 ),
-                "give the agent a shorter name: files in the archive are called by it".to_string(),
+                "give the agent a shorter name; files in the archive are named after it"
+                    .to_string(),
             )
         } else {
             return true;
@@ -330,7 +331,7 @@ impl ConfigReader<'_> {
         false
     }
 
-    /// Reads the values of a section, `scope` saying which kind it is.
+    /// Reads the values of a section of a kind.
     fn read_slots(&mut self, section: &ConfigSection, kind: SectionKind) -> KeySlots {
         let mut slots = KeySlots::new();
         let mut first_lines: BTreeMap<&str, usize> = BTreeMap::new();
@@ -359,7 +360,7 @@ impl ConfigReader<'_> {
             };
             if let Some(line) = first_lines.get(doc.name) {
                 let message = format!("`{written}` sets `{}` a second time", doc.name);
-                let hint = format!("line {line} has the first one; keep one of the two");
+                let hint = format!("the first is on line {line}; keep one of the two");
                 self.diagnostics.add_error(spot, message, Some(hint));
                 continue;
             }
@@ -377,7 +378,7 @@ impl ConfigReader<'_> {
                 }
             };
             if let Some(inner) = strip_quotes(value) {
-                let message = format!("the quotes are a part of the value of `{written}`");
+                let message = format!("the quotes are part of the value of `{written}`");
                 self.diagnostics.add_warning(
                     spot,
                     message,
@@ -389,8 +390,7 @@ impl ConfigReader<'_> {
         slots
     }
 
-    /// Reports a key that the section does not know, and returns the one that
-    /// was probably meant.
+    /// Reports an unknown key, and returns the key that was probably meant.
     fn report_unknown_key(
         &mut self,
         source: &SourceLine,
@@ -426,7 +426,7 @@ impl ConfigReader<'_> {
         suggestion
     }
 
-    /// Where the agent lives, judged by its keys.
+    /// Determines the location of an agent from its keys.
     fn agent_kind(&mut self, slots: &KeySlots) -> SectionKind {
         let source_of = |key| match slots.get(key) {
             Some(KeySlot::Set(_, spot)) => Some(spot),
@@ -443,9 +443,8 @@ impl ConfigReader<'_> {
             } else {
                 there
             };
-            let message = format!(
-                "the agent has both `memory_file` and `{key}`, and can live in one place only"
-            );
+            let message =
+                format!("`memory_file` and `{key}` exclude each other: an agent has one memory");
             let hint = "keep memory_file for an agent on this machine, remote_host and remote_memory for another";
             self.diagnostics
                 .add_error(later, message, Some(hint.to_string()));
@@ -454,13 +453,13 @@ impl ConfigReader<'_> {
             && let Some((_, name)) = host.rsplit_once('@')
             && let Some(user) = source_of("remote_user")
         {
-            let message = "`remote_host` names a user, too, who does not count";
-            let hint = format!("write remote_host = {name}, or leave out remote_user");
+            let message = "user in `remote_host` ignored: `remote_user` is set";
+            let hint = format!("write remote_host = {name}, or remove remote_user");
             self.diagnostics.add_warning(user, message, Some(hint));
         }
         let is_remote = remote.into_iter().any(|key| is_given(slots, key));
         if is_remote && is_given(slots, "memory_file") {
-            // That is the fault; asking for what else belongs to a host is no help.
+            // Naming both is the fault; asking for further keys of a host would not help.
             SectionKind::AnyAgent
         } else if is_remote {
             SectionKind::RemoteAgent
@@ -469,7 +468,7 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// Reports required keys that are missing, and keys that say nothing.
+    /// Reports missing required keys, and keys without a value or effect.
     fn check_required_keys(
         &mut self,
         section: &ConfigSection,
@@ -483,7 +482,7 @@ impl ConfigReader<'_> {
             let missing_key_hint = || Some(format!("add `{key} = …`: {}", doc.description));
             match slots.get(key) {
                 None if is_required && !section.is_faulty => {
-                    let message = format!("the agent `{}` lacks `{key}`", section.name);
+                    let message = format!("agent `{}` lacks `{key}`", section.name);
                     self.diagnostics
                         .add_error(&section.source, message, missing_key_hint());
                 }
@@ -495,7 +494,7 @@ impl ConfigReader<'_> {
                     );
                 }
                 Some(KeySlot::Empty(spot)) => {
-                    let message = format!("`{key}` has no value and counts as left out");
+                    let message = format!("`{key}` has no value and counts as unset");
                     let hint = "remove the line, or write a value".to_string();
                     self.diagnostics.add_warning(spot, message, Some(hint));
                 }
@@ -503,7 +502,7 @@ impl ConfigReader<'_> {
                     if doc.section == SectionKind::RemoteAgent
                         && kind == SectionKind::LocalAgent =>
                 {
-                    let message = format!("`{key}` does nothing for an agent on this machine");
+                    let message = format!("`{key}` has no effect for an agent on this machine");
                     let hint = "remove it, or add remote_host and remote_memory".to_string();
                     self.diagnostics.add_warning(spot, message, Some(hint));
                 }
@@ -523,15 +522,16 @@ impl ConfigReader<'_> {
                 _ => ("on another host", &|word| *word == ACCEPT_IN_PLACE),
             };
             for word in words.split(", ").filter(has_no_effect) {
-                let message =
-                    format!("`accept_degraded = {word}` does nothing for an agent {where_it_runs}");
+                let message = format!(
+                    "`accept_degraded = {word}` has no effect for an agent {where_it_runs}"
+                );
                 self.diagnostics
                     .add_warning(spot, message, Some("remove it".to_string()));
             }
         }
     }
 
-    /// Warns about agents that share what should be their own.
+    /// Warns about agents that share a memory or an archive directory.
     fn warn_of_sharing(&mut self, agents: &[(Agent, &SourceLine)]) {
         let mut memories = BTreeMap::new();
         let mut directories = BTreeMap::new();
@@ -548,25 +548,26 @@ impl ConfigReader<'_> {
             let directory = agent.archive_subdir.as_str();
             let first = *directories.entry(directory).or_insert(name);
             if first != name {
-                let message = format!(
-                    "the agents `{first}` and `{name}` share the archive_subdir `{directory}`"
-                );
-                let hint = "give each its own, so that their entries can be told apart".to_string();
+                let message =
+                    format!("agents `{first}` and `{name}` share the archive_subdir `{directory}`");
+                let hint = "give each agent a directory of its own, to keep their entries apart"
+                    .to_string();
                 self.diagnostics.add_warning(spot, message, Some(hint));
             }
         }
     }
 }
 
-/// Says that two agents have one memory.
+/// Returns the message about two agents with one memory.
 pub fn same_memory_message(first: &str, second: &str) -> String {
-    format!("the agents `{first}` and `{second}` have the same memory")
+    format!("agents `{first}` and `{second}` have the same memory")
 }
 
-/// What follows from [`same_memory_message`].
-pub const SAME_MEMORY_HINT: &str = "a reset of either is refused as long as they share it";
+/// The hint for [`same_memory_message`].
+pub const SAME_MEMORY_HINT: &str =
+    "give each agent a memory of its own; until then resets of both are refused";
 
-/// What a value would be without the quotes around it, if it has any.
+/// Returns a value without the quotes around it, if it has any.
 fn strip_quotes(value: &str) -> Option<&str> {
     ['"', '\'']
         .iter()
@@ -577,8 +578,8 @@ fn strip_quotes(value: &str) -> Option<&str> {
 struct ResolvedSection(Vec<(&'static str, KeyValue, ValueOrigin)>);
 
 impl ResolvedSection {
-    /// The line of the file wins, then what the fleet says, then a computed
-    /// default, then the table's.
+    /// Precedence: the line of the file, the value of the fleet, a computed default, the default of
+    /// the table.
     fn new(
         base: &PathBases,
         mut slots: KeySlots,
@@ -643,8 +644,8 @@ impl ResolvedSection {
         entries.collect()
     }
 
-    /// The getters fall back to nothing only for a key without a default in the
-    /// table; a test holds that all the others have one.
+    /// The getters return an empty value only for a key without a default in the table; a test
+    /// checks that all other keys have one.
     fn to_general_settings(&self) -> GeneralSettings {
         GeneralSettings {
             baseline_dir: self.path("baseline_dir").unwrap_or_default(),

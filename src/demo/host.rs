@@ -1,6 +1,6 @@
-//! A host in this process: directories of this machine behind an SFTP server, for
-//! the demo and for tests. It needs neither ssh nor keys and listens nowhere;
-//! only its own [`Connector`] leads to it.
+//! A host in this process: directories of this machine behind an SFTP server, for the demo and for
+//! tests. It needs neither ssh nor keys and listens on no port; only its own [`Connector`] connects
+//! to it.
 
 mod sftp_handler;
 
@@ -20,7 +20,7 @@ use crate::transport::sftp::ssh::{Connector, SftpStream};
 use crate::transport::{FailureCause, TransportError};
 pub use sftp_handler::{SftpHandler, SupportedExtensions};
 
-/// A host. What is connected to it is cut when it is dropped or goes away.
+/// A host. Dropping it, or taking it offline, cuts its connections.
 pub struct DemoHost {
     home: PathBuf,
     extensions: SupportedExtensions,
@@ -28,11 +28,11 @@ pub struct DemoHost {
 }
 
 impl DemoHost {
-    /// A host that can be reached at once. Paths that are not absolute begin in
-    /// `home`; the others are those of this machine.
+    /// Creates a host that is online. Relative paths start in `home`; absolute paths are those of
+    /// this machine.
     ///
     /// # Errors
-    /// What the system answered.
+    /// Errors of the system.
     pub fn start(home: &Path, abilities: SupportedExtensions) -> Result<DemoHost> {
         let host = DemoHost {
             home: home.to_path_buf(),
@@ -43,17 +43,17 @@ impl DemoHost {
         Ok(host)
     }
 
-    /// Cuts every connection and refuses new ones, as if its network had failed.
+    /// Cuts every connection and refuses new ones, as after a network failure.
     pub fn go_offline(&self) {
-        // Dropped by whoever calls: nothing is served any more when this returns.
+        // The server is dropped by this call: no request is served after it returns.
         let server = self.lock_server().take();
         drop(server);
     }
 
-    /// Can be reached again.
+    /// Accepts connections again.
     ///
     /// # Errors
-    /// What the system answered.
+    /// Errors of the system.
     pub fn go_online(&self) -> Result<()> {
         let mut serving = self.lock_server();
         if serving.is_none() {
@@ -64,7 +64,7 @@ impl DemoHost {
         Ok(())
     }
 
-    /// Whether it cannot be reached.
+    /// Whether the host is offline.
     pub fn is_offline(&self) -> bool {
         self.lock_server().is_none()
     }
@@ -111,7 +111,7 @@ impl Connector for DemoHost {
     }
 }
 
-/// The thread that serves. Dropping this ends it, and every connection with it.
+/// The server thread. Dropping it ends the thread and every connection.
 struct HostServer {
     connections: Option<UnboundedSender<UnixStream>>,
     thread: Option<JoinHandle<()>>,
@@ -130,7 +130,7 @@ impl HostServer {
         })
     }
 
-    /// Serves one more connection; false where nobody does any more.
+    /// Serves one more connection. Returns false if the server has ended.
     fn accept_connection(&self, connection: UnixStream) -> bool {
         let connections = self.connections.as_ref();
         connections.is_some_and(|connections| connections.send(connection).is_ok())
@@ -141,14 +141,14 @@ impl Drop for HostServer {
     fn drop(&mut self) {
         self.connections = None;
         if let Some(thread) = self.thread.take() {
-            // If it panicked, it serves nobody, either.
+            // After a panic of the thread, the server has ended too.
             let _ = thread.join();
         }
     }
 }
 
-/// Serves connections, one request of each after the other, until nobody can send
-/// any more. What is still connected then is cut: it goes with the runtime.
+/// Serves connections, one request of each after the other, until all senders are gone. Open
+/// connections are then cut: they end with the runtime.
 fn serve_connections(
     runtime: Runtime,
     mut connections: UnboundedReceiver<UnixStream>,
@@ -157,7 +157,7 @@ fn serve_connections(
 ) {
     runtime.block_on(async {
         while let Some(connection) = connections.recv().await {
-            // One that cannot be watched is dropped, which its other end sees.
+            // A connection that cannot be watched is dropped, which its other end notices.
             if let Ok(connection) = tokio::net::UnixStream::from_std(connection) {
                 let files = SftpHandler::new(home, extensions);
                 russh_sftp::server::run(connection, files).await;

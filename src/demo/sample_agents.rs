@@ -1,34 +1,34 @@
-//! Who the agents of the example fleet are, and what they write.
+//! The agents of the example fleet, their roles, and the notes that they write.
 
-/// The config of the fleet.
+/// Config of the fleet.
 pub(super) const DEMO_CONFIG: &str = include_str!("../../config/demo.conf");
 
 const NOTES_TEXT: &str = include_str!("notes.txt");
 
-/// What an agent of the demo is there for.
+/// Role of an agent in the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AgentRole {
     /// Its baseline was changed after it was sealed.
     Tampered,
-    /// It edited its rules.
+    /// The agent has edited its rules.
     Drifted,
-    /// It edited its rules with characters that nobody sees.
+    /// The agent has edited its rules with invisible characters.
     HiddenCharacters,
-    /// It wrote everything anew, and the boundary with it.
+    /// The agent has rewritten the whole memory, including the boundary.
     NoBoundary,
-    /// A directory stands in the place of its memory.
+    /// The path of its memory is a directory.
     DirectoryInPlace,
-    /// It has no memory.
+    /// The agent has no memory.
     Missing,
-    /// It writes too much.
+    /// The memory is too large.
     Oversize,
     /// A run holds its lock.
     Busy,
-    /// It does what it should.
+    /// The agent has written notes, as intended.
     Scratch,
-    /// The same, and goes on while one looks.
+    /// The agent has written notes, and keeps writing.
     KeepsWriting,
-    /// It wrote nothing.
+    /// The agent has written nothing.
     Clean,
 }
 
@@ -50,7 +50,7 @@ pub(super) const AGENT_ROLES: [(&str, AgentRole); 14] = [
     ("customs-clerk", AgentRole::Drifted),
 ];
 
-/// Those of them that live on the host.
+/// Agents on the host.
 pub(super) const REMOTE_AGENTS: [&str; 2] = ["dock-watch", "customs-clerk"];
 
 macro_rules! baselines {
@@ -59,21 +59,21 @@ macro_rules! baselines {
     };
 }
 
-/// What the agents are reset to.
+/// Baselines of the agents.
 pub(super) const BASELINES: [(&str, &str); 14] = baselines!(
     "billing-bot" "code-reviewer" "triage" "researcher" "monitor-bot" "docs-writer"
     "release-captain" "log-digger" "inbox-scout" "test-runner" "data-steward" "oncall-buddy"
     "dock-watch" "customs-clerk"
 );
 
-/// The baseline of an agent.
+/// Returns the baseline of an agent.
 pub(super) fn agent_baseline(agent: &str) -> &'static str {
     let mut all = BASELINES.iter();
     all.find(|(name, _)| *name == agent)
         .map_or("", |(_, text)| text)
 }
 
-/// What an agent writes, a note a line.
+/// Returns the notes of an agent, one per line.
 pub(super) fn agent_notes(agent: &str) -> Vec<&'static str> {
     let mut lines = NOTES_TEXT
         .lines()
@@ -82,8 +82,8 @@ pub(super) fn agent_notes(agent: &str) -> Vec<&'static str> {
     lines.take_while(|line| line.starts_with("- ")).collect()
 }
 
-/// So many of the notes, from the first one on and around, as they stand below
-/// the boundary.
+/// Formats `count` of the notes, from number `first` on and wrapping around, as scratch below the
+/// boundary.
 pub(super) fn scratch_text(notes: &[&str], first: usize, count: usize) -> String {
     let some = notes
         .iter()
@@ -98,7 +98,7 @@ pub(super) fn scratch_text(notes: &[&str], first: usize, count: usize) -> String
     text
 }
 
-/// The text with its third rule softened and one rule more behind it.
+/// Returns the text with its third rule softened and one rule added after it.
 pub(super) fn with_edited_rules(text: &str) -> String {
     rewrite_lines(text, |line| {
         let softened_rule =
@@ -109,8 +109,8 @@ pub(super) fn with_edited_rules(text: &str) -> String {
     })
 }
 
-/// The text with a rule that reads as before and is not: characters of no width,
-/// and one that turns the order of what follows.
+/// Returns the text with a rule that looks unchanged but is not: it has characters without width,
+/// and one that reverses the order of the text after it.
 pub(super) fn with_hidden_characters(text: &str) -> String {
     rewrite_lines(text, |line| {
         let rule = line.strip_prefix("4. ")?;
@@ -128,7 +128,7 @@ fn rewrite_lines(text: &str, change: impl Fn(&str) -> Option<String>) -> String 
     lines.collect()
 }
 
-/// A memory that has nothing of the baseline any more.
+/// Returns a memory that contains nothing of the baseline.
 pub(super) fn session_log(notes: &[&str]) -> String {
     format!(
         "# Session log, tidied up\n{}",

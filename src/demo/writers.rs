@@ -1,4 +1,4 @@
-//! Agents that keep writing, so that a fleet that is being looked at lives.
+//! Agents that keep writing, so that the fleet changes while it is watched.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
-/// Threads that append notes to memories. They end when this is dropped, and it
-/// waits for them: nothing is written afterwards.
+/// Threads that append notes to memories. Dropping this ends them and waits for them: nothing is
+/// written afterwards.
 pub struct NoteWriters {
     stop: Option<Sender<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -36,7 +36,7 @@ impl Drop for NoteWriters {
     fn drop(&mut self) {
         self.stop = None;
         for thread in self.threads.drain(..) {
-            // A writer that panicked has stopped, too.
+            // A panicked writer has stopped too.
             let _ = thread.join();
         }
     }
@@ -51,14 +51,14 @@ fn append_notes_until_stopped(
 ) {
     let pause_range = pause.end.saturating_sub(pause.start);
     for (turn, note) in (0u32..).zip(notes.iter().cycle()) {
-        // Irregular enough to look at, and the same every time.
+        // Pauses are irregular, but the same every time.
         let share = turn.wrapping_mul(7).wrapping_add(number * 5) % 11;
         let wait = pause.start + pause_range * share / 10;
         if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
             return;
         }
-        // As agents do: open, append, close. A memory that is away for a moment
-        // is not made anew; the next note comes soon.
+        // Agents open, append and close. A memory that is absent for a moment is not created again;
+        // the next note follows soon.
         let file = OpenOptions::new().append(true).open(memory);
         let _ = file.and_then(|mut file| file.write_all(format!("{note}\n").as_bytes()));
     }

@@ -228,7 +228,7 @@ mod the_original {
         }
         assert_rejected(
             &site_with_config("[monitor-bot]", "[code-reviewer]"),
-            "two sections",
+            "duplicate section",
         );
     }
 

@@ -1,7 +1,6 @@
-//! What the host's SFTP server does: as much of version 3 of the protocol and of
-//! OpenSSH's extensions as our transport asks for, on the files of this machine.
-//! It answers as OpenSSH's server does, but for names that are not UTF-8, which
-//! its library does not know.
+//! The SFTP server of the host: the parts of protocol version 3 and of OpenSSH's extensions that
+//! our transport uses, on the files of this machine. It answers as OpenSSH's server does, except
+//! for names that are not UTF-8, which its library does not support.
 
 use std::collections::HashMap;
 use std::fs::{self, DirEntry, File, FileTimes, Metadata, ReadDir};
@@ -24,14 +23,14 @@ use serde::Deserialize;
 
 const POSIX_RENAME: &str = "posix-rename@openssh.com";
 
-/// The most that one reply carries, and one request: OpenSSH's numbers.
+/// Maximum payload of a reply, and maximum size of a request: the values of OpenSSH.
 const MAX_READ_BYTES: u32 = 255 * 1024;
 const MAX_PACKET_BYTES: u32 = 256 * 1024;
 
-/// Names in one reply to READDIR.
+/// Maximum number of names in one reply to READDIR.
 const NAMES_PER_REPLY: usize = 100;
 
-/// What a server can do beside the protocol's own: OpenSSH's extensions.
+/// Supported extensions of OpenSSH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SupportedExtensions {
     /// `posix-rename@openssh.com`
@@ -47,7 +46,7 @@ pub struct SupportedExtensions {
 }
 
 impl SupportedExtensions {
-    /// As OpenSSH's server.
+    /// Returns the extensions of OpenSSH's server.
     pub const ALL: SupportedExtensions = SupportedExtensions {
         posix_rename: true,
         hardlink: true,
@@ -56,7 +55,7 @@ impl SupportedExtensions {
         limits: true,
     };
 
-    /// With the version of each, as they are announced.
+    /// Returns the extensions with their versions, as announced.
     fn announced_names(self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let all = [
             (self.posix_rename, POSIX_RENAME, "1"),
@@ -70,13 +69,13 @@ impl SupportedExtensions {
     }
 }
 
-/// One connection: what it may ask for, and what it has open. A file that is open
-/// stays readable whatever becomes of its name.
+/// One connection: its extensions and its open handles. An open file stays readable after its name
+/// is removed.
 pub struct SftpHandler {
     home: PathBuf,
     extensions: SupportedExtensions,
     open_handles: HashMap<String, OpenHandle>,
-    /// Handles that were given out: no number is given twice.
+    /// Number of the next handle; no number is used twice.
     next_handle: u64,
 }
 
@@ -85,12 +84,11 @@ enum OpenHandle {
     Directory(ReadDir),
 }
 
-/// What a request comes to, if it does not fail.
+/// Result of a request.
 type HandlerResult<T> = Result<T, StatusCode>;
 
 impl SftpHandler {
-    /// A connection that has asked for nothing yet. Paths that are not absolute
-    /// begin in `home`.
+    /// Creates the handler of a new connection. Relative paths start in `home`.
     pub fn new(home: &Path, abilities: SupportedExtensions) -> SftpHandler {
         SftpHandler {
             home: home.to_path_buf(),
@@ -135,7 +133,7 @@ impl SftpHandler {
         ] {
             open_flags.set(system_flag, flags.contains(flag));
         }
-        // One that waits at a FIFO would keep everybody waiting.
+        // Without NONBLOCK, opening a FIFO would block all connections.
         open_flags |= OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mode = Mode::from_raw_mode(attrs.permissions.unwrap_or(0o666) & 0o7777);
         Ok(File::from(rustix::fs::open(
@@ -148,7 +146,7 @@ impl SftpHandler {
     fn canonicalize_path(&self, path: &str) -> io::Result<PathBuf> {
         let path = self.resolve_path(path);
         match (fs::canonicalize(&path), path.parent(), path.file_name()) {
-            // Its last part need not exist.
+            // The last component need not exist.
             (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
                 Ok(fs::canonicalize(parent)?.join(name))
             }
@@ -162,7 +160,7 @@ impl SftpHandler {
         };
         let entries: io::Result<Vec<DirEntry>> = directory.take(NAMES_PER_REPLY).collect();
         let file = |entry: DirEntry| {
-            // What is removed while it is listed has no attributes any more.
+            // An entry that is removed during listing has no attributes.
             let attrs = entry.metadata().map(|it| file_attributes(&it));
             let name = entry.file_name().to_string_lossy().into_owned();
             protocol::File::new(name, attrs.unwrap_or_else(|_| FileAttributes::empty()))
@@ -189,7 +187,8 @@ impl SftpHandler {
         }
     }
 
-    /// An extension's request; the answer of those that answer more than OK.
+    /// Runs the request of an extension. Returns the reply of extensions that answer with more than
+    /// OK.
     fn run_extension(&self, request: &str, data: Vec<u8>) -> HandlerResult<Option<Vec<u64>>> {
         if !self
             .extensions
@@ -217,8 +216,8 @@ impl SftpHandler {
             }
             FSYNC => {
                 let FsyncExtension { handle } = decode_request(data)?;
-                // Nothing is waited for: what is here need not outlive a power cut,
-                // and a host whose disk is busy for too long counts as gone.
+                // Does not wait for the disk: these files need not outlive a power cut, and a host
+                // with a busy disk would count as unreachable.
                 self.find_file(&handle)?;
             }
             STATVFS => {
@@ -235,12 +234,12 @@ impl SftpHandler {
                     statistics.f_ffree,
                     statistics.f_favail,
                     statistics.f_fsid,
-                    // Read-only and no set-id have the same numbers there.
+                    // The flags for read-only and no set-id have the same values there.
                     statistics.f_flag.bits() & 3,
                     statistics.f_namemax,
                 ]));
             }
-            // How many handles there may be is left open.
+            // The number of handles is unlimited.
             LIMITS => {
                 let (packet, read) = (u64::from(MAX_PACKET_BYTES), u64::from(MAX_READ_BYTES));
                 return Ok(Some(vec![packet, read, read, 0]));
@@ -251,12 +250,12 @@ impl SftpHandler {
     }
 }
 
-/// What an extension's request carries.
+/// Decodes the payload of an extension request.
 fn decode_request<T: for<'de> Deserialize<'de>>(data: Vec<u8>) -> HandlerResult<T> {
     de::from_bytes(&mut data.into()).map_err(|_| StatusCode::BadMessage)
 }
 
-/// The status for an error of the system's: the same that OpenSSH's server takes.
+/// Returns the status for a system error, the same that OpenSSH's server returns.
 fn status_code(error: io::Error) -> StatusCode {
     match Errno::from_io_error(&error) {
         Some(Errno::NOENT | Errno::NOTDIR | Errno::BADF | Errno::LOOP) => StatusCode::NoSuchFile,
@@ -272,7 +271,7 @@ fn file_attributes(metadata: &Metadata) -> FileAttributes {
         size: Some(metadata.size()),
         uid: Some(metadata.uid()),
         gid: Some(metadata.gid()),
-        // With the type, which the library's own conversion gets wrong.
+        // Sets the file type, which the conversion of the library gets wrong.
         permissions: Some(metadata.mode()),
         atime: Some(clamp_seconds(metadata.atime())),
         mtime: Some(clamp_seconds(metadata.mtime())),
@@ -280,7 +279,7 @@ fn file_attributes(metadata: &Metadata) -> FileAttributes {
     }
 }
 
-/// The protocol's times end in 2106 and begin in 1970.
+/// Times of the protocol range from 1970 to 2106.
 fn clamp_seconds(time: i64) -> u32 {
     time.clamp(0, i64::from(u32::MAX)) as u32
 }
@@ -319,8 +318,8 @@ fn name_reply(id: u32, path: &Path) -> Name {
     }
 }
 
-/// Requests of one connection come one after the other, and each is done at once:
-/// nobody else is served meanwhile, which so few do not notice.
+/// Requests of a connection are handled one after the other, each to its end, which blocks other
+/// connections for a time too short to notice.
 impl Handler for SftpHandler {
     type Error = StatusCode;
 
@@ -441,7 +440,7 @@ impl Handler for SftpHandler {
         Ok(name_reply(id, &target))
     }
 
-    /// Replaces nothing.
+    /// Fails if the new name exists.
     async fn rename(&mut self, id: u32, from: String, to: String) -> HandlerResult<Status> {
         let (from, to) = (self.resolve_path(&from), self.resolve_path(&to));
         let renamed = rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE);

@@ -188,10 +188,9 @@ fn doctor_finds_interrupted_run() {
         .run(["doctor"])
         .assert_stdout_has("warn  a run of monitor-bot is in progress or was interrupted");
     site.write("archives/.shepherd/tx/renamed.shepherd-1.json", "{}");
-    let _ = site
-        .run(["doctor"])
-        .assert_code(1)
-        .assert_stdout_has("tx/renamed.shepherd-1.json is the journal of an agent that is not configured");
+    let _ = site.run(["doctor"]).assert_code(1).assert_stdout_has(
+        "tx/renamed.shepherd-1.json is the journal of an agent that is not configured",
+    );
 }
 
 /// Runs `doctor` on a read-only file system, in a mount namespace that ends with the

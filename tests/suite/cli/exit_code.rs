@@ -280,8 +280,8 @@ fn config_check_reports_all_mistakes() {
          [broken]\nmax_memory_size=many\nmemory_file={dir}/agents/broken/MEMORY.md\n"
     );
     let all = [
-        "the agents `code-reviewer` and `same` have the same memory",
-        "the agents `code-reviewer` and `text` have the same memory",
+        "agents `code-reviewer` and `same` have the same memory",
+        "agents `code-reviewer` and `text` have the same memory",
         "linked: ",
         "is reached through a link",
         "is a directory, and no record says",

@@ -65,8 +65,8 @@ fn whole_fleet_plan_matches_snapshot() {
 /// What three hosts lack, in all.
 const DEGRADATIONS: [&str; 4] = [
     "on other hosts a memory is absent for a moment, loses extended attributes and access lists, and two looks take the place of a lease on open files",
-    "box lacks posix-rename@openssh.com: what an agent puts in the memory's place in that very instant may be lost",
-    "box lacks hardlink@openssh.com: a memory that an agent makes anew in that very instant may be written over",
+    "box lacks posix-rename@openssh.com: a file that an agent puts in place of the memory at that moment may be lost",
+    "box lacks hardlink@openssh.com: a memory that an agent recreates at that moment may be overwritten",
     "box lacks fsync@openssh.com: a power cut there may leave the new memory empty or half written",
 ];
 
