@@ -109,8 +109,10 @@ fn locate_with_system_path(
     env: &ConfigEnvironment,
     system: &Path,
 ) -> Result<LocatedConfig> {
-    let variable = env.config_path_variable.as_deref();
-    let variable = variable.filter(|path| !path.as_os_str().is_empty());
+    let variable = env
+        .config_path_variable
+        .as_deref()
+        .filter(|path| !path.as_os_str().is_empty());
     let named = flag.map(|path| (path, "--config"));
     if let Some((path, source)) = named.or(variable.map(|path| (path, "$MEMORY_SHEPHERD_CONF"))) {
         let path = strip_dot_components(&match (path.strip_prefix("~"), &env.home) {
@@ -476,14 +478,14 @@ impl SftpExtension {
         }
     }
 
-    /// The degradation without it, in the words of every message.
+    /// Returns the degradation without the extension, as all messages word it.
     pub const fn degradation(self) -> &'static str {
         match self {
             SftpExtension::PosixRename => {
-                "what an agent puts in the memory's place in that very instant may be lost"
+                "a file that an agent puts in place of the memory at that moment may be lost"
             }
             SftpExtension::Hardlink => {
-                "a memory that an agent makes anew in that very instant may be written over"
+                "a memory that an agent recreates at that moment may be overwritten"
             }
             SftpExtension::Fsync => {
                 "a power cut there may leave the new memory empty or half written"
@@ -570,8 +572,10 @@ pub struct SshHost {
 impl SshHost {
     /// Returns `ops@box:2222`, which distinguishes hosts of the same name.
     pub fn authority(&self) -> String {
-        let user = self.user.as_ref();
-        let user = user.map_or(String::new(), |user| format!("{user}@"));
+        let user = self
+            .user
+            .as_ref()
+            .map_or(String::new(), |user| format!("{user}@"));
         let port = self.port.map_or(String::new(), |port| format!(":{port}"));
         format!("{user}{}{port}", self.name)
     }

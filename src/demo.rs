@@ -79,9 +79,9 @@ impl Drop for DetachableConfig {
 /// instead of fourteen. Its history ends at the time of `clock`.
 ///
 /// # Errors
-/// Fails if the directory is not empty, or on errors of the system.
+/// The directory is not empty, or the system reports an error.
 pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
-    fs::create_dir_all(dir).with_path("make the directory", dir)?;
+    fs::create_dir_all(dir).with_path("create the directory", dir)?;
     // The engine follows no symlinks, so the path must be the real one.
     let dir = fs::canonicalize(dir).with_path("find", dir)?;
     if fs::read_dir(&dir).with_path("list", &dir)?.next().is_some() {
@@ -90,7 +90,7 @@ pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<
             .with_hint("name one that is empty or does not exist yet; nothing was changed"));
     }
     let home = dir.join(DEMO_HOST_NAME);
-    fs::create_dir(&home).with_path("make the directory", &home)?;
+    fs::create_dir(&home).with_path("create the directory", &home)?;
     let builder = DemoBuilder {
         now: clock.now(),
         host: Arc::new(DemoHost::start(&home, SupportedExtensions::ALL)?),
@@ -117,14 +117,13 @@ pub fn build_in(dir: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<
 
 /// Creates the example fleet in a new directory below `parent`, which is removed when the demo is
 /// dropped.
-///
-/// # Errors
-/// Errors of the system.
 pub fn build_temporary(parent: &Path, agents: Option<usize>, clock: &dyn Clock) -> Result<Demo> {
     let mut builder = tempfile::Builder::new();
     builder.permissions(fs::Permissions::from_mode(0o700));
-    let temporary = builder.prefix("memory-shepherd-demo-").tempdir_in(parent);
-    let temporary = temporary.with_path("make a directory in", parent)?;
+    let temporary = builder
+        .prefix("memory-shepherd-demo-")
+        .tempdir_in(parent)
+        .with_path("create a directory in", parent)?;
     let demo = build_in(temporary.path(), agents, clock)?;
     Ok(Demo {
         _temporary_directory: Some(temporary),
@@ -166,11 +165,12 @@ impl Demo {
 
 /// Returns the path of a memory on the disk of this machine, which the host serves too.
 fn memory_path(dir: &Path, agent: &str) -> PathBuf {
-    let place = match REMOTE_AGENTS.contains(&agent) {
-        true => DEMO_HOST_NAME,
-        false => "agents",
+    let parent = if REMOTE_AGENTS.contains(&agent) {
+        DEMO_HOST_NAME
+    } else {
+        "agents"
     };
-    dir.join(place).join(agent).join("MEMORY.md")
+    dir.join(parent).join(agent).join("MEMORY.md")
 }
 
 /// A clock that shows a fixed time until it is set, for runs in the past.
@@ -237,7 +237,7 @@ impl DemoBuilder {
         }
         self.write_file_aged(&self.config_path(), config.as_bytes(), FLEET_AGE_MINUTES)?;
         let baselines = self.dir.join("baselines");
-        fs::create_dir(&baselines).with_path("make the directory", &baselines)?;
+        fs::create_dir(&baselines).with_path("create the directory", &baselines)?;
         let mut seal_text = String::new();
         for (name, text) in BASELINES {
             let file = format!("{name}-MEMORY.md");
@@ -253,7 +253,7 @@ impl DemoBuilder {
         for name in AGENT_ROLES.iter().map(|(name, _)| *name).chain(clone_names) {
             let memory = memory_path(&self.dir, name);
             let directory = memory.parent().unwrap_or(&self.dir);
-            fs::create_dir_all(directory).with_path("make the directory", directory)?;
+            fs::create_dir_all(directory).with_path("create the directory", directory)?;
         }
         for (number, name, model) in clones {
             let mut text = sample_agents::agent_baseline(model).to_string();
@@ -380,7 +380,7 @@ impl DemoBuilder {
                 }
                 AgentRole::DirectoryInPlace => {
                     fs::remove_file(&path).with_path("remove", &path)?;
-                    fs::create_dir(&path).with_path("make the directory", &path)?;
+                    fs::create_dir(&path).with_path("create the directory", &path)?;
                     continue;
                 }
                 AgentRole::Drifted => sample_agents::with_edited_rules(pristine) + &scratch,

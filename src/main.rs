@@ -31,8 +31,10 @@ fn main() -> ExitCode {
 fn read_environment() -> Environment {
     let path_variable = |name| env::var_os(name).map(PathBuf::from);
     let is_set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].map(env::var_os).into_iter();
-    let locale = locale.flatten().find(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .filter_map(env::var_os)
+        .find(|value| !value.is_empty());
     let uid = get_effective_uid();
     let user = get_effective_username().map(|user| user.to_string_lossy().into_owned());
     Environment {

@@ -48,8 +48,8 @@ impl Untrusted {
     }
 
     /// Reveals the text as tokens of one line; see [`reveal_line`].
-    pub fn to_tokens(&self, view: RevealOptions) -> Vec<VisibleToken> {
-        reveal_line(&self.0, view)
+    pub fn to_tokens(&self, options: RevealOptions) -> Vec<VisibleToken> {
+        reveal_line(&self.0, options)
     }
 
     /// Reveals the text as a string of one line; see [`visible_line()`].
@@ -133,9 +133,13 @@ impl RevealOptions {
 /// An LF inside becomes a mark. A final CR counts as part of the line end: it is dropped, unless
 /// `options.marks_whitespace` is set. Takes linear time; the part that is cut off is only counted,
 /// in N (characters, and bytes that are not UTF-8).
-pub fn reveal_line(line: &[u8], view: RevealOptions) -> Vec<VisibleToken> {
+pub fn reveal_line(line: &[u8], options: RevealOptions) -> Vec<VisibleToken> {
     let body = line.strip_suffix(b"\r").unwrap_or(line);
-    reveal_tokens(if view.marks_whitespace { line } else { body }, view, false)
+    reveal_tokens(
+        if options.marks_whitespace { line } else { body },
+        options,
+        false,
+    )
 }
 
 /// Reveals text as a plain string of one line, for command-line text and messages.
@@ -156,16 +160,16 @@ pub fn visible_text(text: impl AsRef<[u8]>) -> String {
 
 /// Reveals text like [`visible_text`] without cutting lines, for a pager or the clipboard.
 pub fn visible_text_uncut(text: impl AsRef<[u8]>) -> String {
-    let view = RevealOptions {
+    let options = RevealOptions {
         max_cells: usize::MAX,
         ..RevealOptions::PROSE
     };
-    reveal_text(text.as_ref(), view)
+    reveal_text(text.as_ref(), options)
 }
 
-fn reveal_text(text: &[u8], view: RevealOptions) -> String {
+fn reveal_text(text: &[u8], options: RevealOptions) -> String {
     let line = |part: &[u8]| -> String {
-        let tokens = reveal_tokens(part, view, true).into_iter();
+        let tokens = reveal_tokens(part, options, true).into_iter();
         tokens.map(|token| token.text).collect()
     };
     let reveal = |part: &[u8]| match part.strip_suffix(b"\n") {
@@ -330,7 +334,7 @@ fn emoji_length(text: &str, joiners: bool) -> usize {
 /// Builder of the tokens of one line, piece by piece. A piece is written whole or not at all; the
 /// methods return `None` if it does not fit.
 struct TokenWriter {
-    view: RevealOptions,
+    options: RevealOptions,
     tokens: Vec<VisibleToken>,
     /// Remaining cells.
     cells_left: usize,
@@ -343,11 +347,11 @@ struct TokenWriter {
 
 /// Reveals a line whose final CR is shown. `is_plain`: the result will lose its style, so our
 /// brackets must not occur in the text.
-fn reveal_tokens(line: &[u8], view: RevealOptions, is_plain: bool) -> Vec<VisibleToken> {
+fn reveal_tokens(line: &[u8], options: RevealOptions, is_plain: bool) -> Vec<VisibleToken> {
     let mut writer = TokenWriter {
-        view,
+        options,
         tokens: Vec::new(),
-        cells_left: view.max_cells,
+        cells_left: options.max_cells,
         bytes_shown: 0,
         combining_base: None,
     };
@@ -364,7 +368,7 @@ fn reveal_tokens(line: &[u8], view: RevealOptions, is_plain: bool) -> Vec<Visibl
 
 impl TokenWriter {
     fn write_line(&mut self, line: &[u8], plain: bool) -> Option<()> {
-        let joiners = self.view.purpose == RevealPurpose::Prose;
+        let joiners = self.options.purpose == RevealPurpose::Prose;
         for chunk in line.utf8_chunks() {
             let mut rest = chunk.valid();
             while let Some(c) = rest.chars().next() {
@@ -397,7 +401,7 @@ impl TokenWriter {
     /// Writes the printable ASCII at the start of `rest`, as far as it fits: the fast path, one
     /// piece for most lines.
     fn write_ascii(&mut self, rest: &str) -> Option<usize> {
-        let marks_whitespace = self.view.marks_whitespace;
+        let marks_whitespace = self.options.marks_whitespace;
         if marks_whitespace && rest.starts_with(' ') {
             self.write_mark("·")?;
             return Some(1);
@@ -421,11 +425,11 @@ impl TokenWriter {
     }
 
     fn write_tab(&mut self) -> Option<usize> {
-        let mut cells = TAB_STOP - (self.view.max_cells - self.cells_left) % TAB_STOP;
+        let mut cells = TAB_STOP - (self.options.max_cells - self.cells_left) % TAB_STOP;
         if cells > self.cells_left {
             return None;
         }
-        if self.view.marks_whitespace {
+        if self.options.marks_whitespace {
             self.write_mark("→")?;
             cells -= 1;
         }
@@ -535,7 +539,7 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
 \u{301}a\t\u{903} -> [◌\u{301}]a      [◌\u{903}]
 \u{1112}\u{1161}\u{11AB} a\u{1161} -> \u{1112}\u{1161}\u{11AB} a[‹U+1161›]";
 
-    fn view(whitespace: bool, max_cells: usize, prose: bool) -> RevealOptions {
+    fn options(whitespace: bool, max_cells: usize, prose: bool) -> RevealOptions {
         RevealOptions {
             purpose: if prose {
                 RevealPurpose::Prose
@@ -547,12 +551,15 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
         }
     }
 
-    fn format_tokens(line: impl AsRef<[u8]>, view: RevealOptions) -> String {
-        let show = |token: VisibleToken| match token.is_mark {
-            true => format!("[{}]", token.text),
-            false => token.text,
+    fn format_tokens(line: impl AsRef<[u8]>, options: RevealOptions) -> String {
+        let show = |token: VisibleToken| {
+            if token.is_mark {
+                format!("[{}]", token.text)
+            } else {
+                token.text
+            }
         };
-        reveal_line(line.as_ref(), view)
+        reveal_line(line.as_ref(), options)
             .into_iter()
             .map(show)
             .collect()
@@ -579,7 +586,7 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
             format_tokens(b"\n\xFF(\xED\xA0", RevealOptions::DIFF),
             r"[␊\xFF]([\xED\xA0]"
         );
-        let whitespace = view(true, 99, false);
+        let whitespace = options(true, 99, false);
         assert_eq!(
             format_tokens("a b\tc \t \r", whitespace),
             "a[·]b[→]    c[·→]     [·␍]"
@@ -608,7 +615,7 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
 
     #[test]
     fn long_line_is_cut_and_the_rest_counted() {
-        let cut = |line: &[u8], cells| format_tokens(line, view(false, cells, true));
+        let cut = |line: &[u8], cells| format_tokens(line, options(false, cells, true));
         assert_eq!(cut("漢字漢é".as_bytes(), 5), "漢字[…(+2)]");
         assert_eq!(cut(b"abc", 3), "abc");
         assert_eq!(cut(b"abc\x1B\xFF", 0), "[…(+5)]");
@@ -649,7 +656,7 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
     proptest! {
         #[test]
         fn no_dangerous_character_passes(bytes in hostile_bytes(), prose: bool, whitespace: bool, max in 0..90usize) {
-            let mut tokens = reveal_line(&bytes, view(whitespace, max, prose));
+            let mut tokens = reveal_line(&bytes, options(whitespace, max, prose));
             prop_assert!(tokens.windows(2).all(|pair| pair[0].is_mark != pair[1].is_mark));
             for token in &tokens {
                 let joined = token.text.replace(['\u{200D}', '\u{FE0F}'], "");
@@ -669,7 +676,7 @@ e\u{301}\u{301}\u{301}\u{301}\u{302}\u{903}! -> e\u{301}\u{301}\u{301}\u{301}[�
         #[test]
         fn plain_text_stays_unchanged(line in "[ -~‹›␀-␡◌…·→éж漢🚀]{1,99}", prose: bool) {
             let token = VisibleToken { text: line.clone(), is_mark: false };
-            prop_assert_eq!(reveal_line(line.as_bytes(), view(false, 200, prose)), [token]);
+            prop_assert_eq!(reveal_line(line.as_bytes(), options(false, 200, prose)), [token]);
             prop_assert_eq!(count_hidden(line.as_bytes()), HiddenCounts::default());
         }
     }

@@ -124,8 +124,10 @@ impl CommandContext<'_> {
             diagnostics: problems,
         } = config::check_file(&located.path, &self.environment.env);
         let is_error = |it: &Diagnostic| it.level == DiagnosticLevel::Error;
-        let agents = config.as_ref().map(|config| config.agents.len());
-        let agents = agents.filter(|_| !problems.iter().any(is_error));
+        let agents = config
+            .as_ref()
+            .map(|config| config.agents.len())
+            .filter(|_| !problems.iter().any(is_error));
         // A missing group fails other commands, but not this check.
         let engine = config.and_then(|config| self.build_engine(config).ok());
         let errors: Vec<Diagnostic> = engine.iter().flat_map(memory_diagnostics).collect();

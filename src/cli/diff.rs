@@ -218,8 +218,10 @@ impl DiffDocument {
             ]
         };
         let all = counts(self.added, self.removed);
-        let above = self.above.as_ref();
-        let above = above.map(|above| counts(above.added, above.removed));
+        let above = self
+            .above
+            .as_ref()
+            .map(|above| counts(above.added, above.removed));
         let lines = format_count(self.scratch_lines as usize, "line");
         let scratch = format!("{lines}, {} bytes", self.scratch_bytes);
         let mut pieces = vec![
@@ -427,7 +429,7 @@ fn entry_and_memory_sides(
         let message = format!("{} has no entry {entry_name}", agent.name);
         let error = Error::new(ErrorKind::User, message);
         return Err(match entries.last() {
-            Some(last) => error.with_hint(format!("its latest entry is {}", last.path.display())),
+            Some(last) => error.with_hint(format!("its newest entry is {}", last.path.display())),
             None => error.with_hint("the agent has no entries yet"),
         });
     };

@@ -409,8 +409,9 @@ fn check_file_systems(report: &mut DoctorReport, config: &Config) -> Config {
         if let Some(memory) = local_memory(agent)
             && let Some(system) = file_systems.find_untrusted(memory)
         {
-            let group = groups.entry(system.display_mount_points());
-            let group = group.or_insert_with(|| (system, memory, Vec::new()));
+            let group = groups
+                .entry(system.display_mount_points())
+                .or_insert_with(|| (system, memory, Vec::new()));
             group.2.push(&agent.name);
         }
     }
@@ -649,10 +650,10 @@ fn check_archive(
     }
     check_clock(report, engine);
     // On a host this is always the case.
-    let local_agents = engine.config().agents.iter();
-    let here = local_agents.filter(|agent| local_memory(agent).is_some());
+    let agents = engine.config().agents.iter();
+    let local_agents = agents.filter(|agent| local_memory(agent).is_some());
     let was_absent = |agent: &&Agent| methods.get(&agent.name) == Some(&SwapMethod::TakeAway);
-    let number = here.filter(was_absent).count();
+    let number = local_agents.filter(was_absent).count();
     if number > 0 {
         report.add_warning(
             format!(

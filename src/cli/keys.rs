@@ -44,8 +44,8 @@ fn serialize_category<S: serde::Serializer>(
 
 impl Document for KeysDocument {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let head = ["KEYS", "CONTEXT", "COMMAND", "ACTION"];
-        let head = head.map(|word| text_cell(OutputRole::Heading, word));
+        let head = ["KEYS", "CONTEXT", "COMMAND", "ACTION"]
+            .map(|word| text_cell(OutputRole::Heading, word));
         let mut rows: Vec<Vec<TableCell>> = vec![head.into_iter().collect()];
         rows.extend(self.keys.iter().map(key_row_cells));
         printer.write_table(&rows)?;

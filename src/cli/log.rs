@@ -109,8 +109,11 @@ fn record_cells(record: &LedgerRecord) -> Vec<TableCell> {
         (before, after) if before == after => before,
         (before, after) => format!("{before} -> {after}"),
     };
-    let entry = event.late_entries.last().or(event.entry.as_ref());
-    let entry = entry.map_or("-".to_string(), |entry| entry.path.display().to_string());
+    let entry = event
+        .late_entries
+        .last()
+        .or(event.entry.as_ref())
+        .map_or("-".to_string(), |entry| entry.path.display().to_string());
     let undoes = event.undone_run.as_ref().map(|run| format!("undoes {run}"));
     let note: Vec<&str> = undoes
         .iter()

@@ -665,13 +665,18 @@ impl Printer<'_> {
             fit_columns(&ColumnWidths::from_rows(&rows).0, expendable, width);
         let row = |row: Vec<TableCell>| {
             let last = row.len().saturating_sub(1);
-            let cells = row.into_iter().enumerate();
-            let cells = cells.filter(|(column, _)| kept_columns.contains(column));
-            let truncate_last = |(column, cell): (usize, TableCell)| match column == last {
-                true => cell.truncate(room),
-                false => cell,
+            let truncate_last = |(column, cell): (usize, TableCell)| {
+                if column == last {
+                    cell.truncate(room)
+                } else {
+                    cell
+                }
             };
-            cells.map(truncate_last).collect()
+            row.into_iter()
+                .enumerate()
+                .filter(|(column, _)| kept_columns.contains(column))
+                .map(truncate_last)
+                .collect()
         };
         let rows: Vec<Vec<TableCell>> = rows.into_iter().map(row).collect();
         self.write_table(&rows)

@@ -200,20 +200,24 @@ impl CommandContext<'_> {
                 .with_hint("pass --config FILE to use another config")
                 .into());
         }
-        let names = match args.all {
-            true => engine
+        let names = if args.all {
+            engine
                 .config()
                 .agents
                 .iter()
                 .map(|it| it.name.clone())
-                .collect(),
-            false => args.agents.clone(),
+                .collect()
+        } else {
+            args.agents.clone()
         };
         // Without --dry-run or --plan, each agent is observed only when the run reaches it.
         let wants_preview = args.dry_run || args.plan.is_some();
-        let (plan, _queue) = plan_with_locks(&engine, || match wants_preview {
-            true => engine.plan_reset(&names, false),
-            false => engine.plan_unobserved(&names, false),
+        let (plan, _queue) = plan_with_locks(&engine, || {
+            if wants_preview {
+                engine.plan_reset(&names, false)
+            } else {
+                engine.plan_unobserved(&names, false)
+            }
         })?;
         check_plan_hash(&plan, args.plan.as_deref())?;
         if args.dry_run {
@@ -246,11 +250,11 @@ impl CommandContext<'_> {
         let kinds = skipped.chain(undo_refusals.map(|_| ErrorKind::Conflict));
         let kind = kinds.reduce(ErrorKind::more_serious);
         let has_undo_refusal = plan.steps.iter().any(is_undo_refused);
-        let hints = plan
+        let hints: Vec<String> = plan
             .skipped
             .iter()
-            .flat_map(|skipped| skipped.hints.clone());
-        let hints: Vec<String> = hints.collect();
+            .flat_map(|skipped| skipped.hints.clone())
+            .collect();
         self.output.print_document(&DryRunDocument { plan })?;
         self.output.print_hints(&hints);
         if has_undo_refusal {

@@ -242,8 +242,10 @@ impl Document for StatusDocument {
                 counts.push(format!("{number} {state}"));
             }
         }
-        let tag = self.tag.as_ref();
-        let tag = tag.map_or(String::new(), |tag| format!(" [{tag}]"));
+        let tag = self
+            .tag
+            .as_ref()
+            .map_or(String::new(), |tag| format!(" [{tag}]"));
         let mut line = format!(
             "{}{tag}: {}",
             self.fleet,

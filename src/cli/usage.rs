@@ -60,9 +60,8 @@ pub(super) fn print_clap_error(error: &clap::Error, settings: OutputSettings) ->
     if settings.is_json {
         let text = text.trim_start_matches("error: ");
         let (message, tips) = text.split_once("\n\n").unwrap_or((text, ""));
-        let message: Vec<&str> = message.split_whitespace().collect();
-        let message = message.join(" ");
-        let mut error = Error::new(ErrorKind::User, message);
+        let words: Vec<&str> = message.split_whitespace().collect();
+        let mut error = Error::new(ErrorKind::User, words.join(" "));
         if let Some(tip) = tips
             .lines()
             .find_map(|line| line.trim().strip_prefix("tip: "))

@@ -83,7 +83,7 @@ impl Document for VerifyDocument {
 }
 
 impl VerifyDocument {
-    /// A part with its word; what is said of it holds only if nothing is wrong.
+    /// Builds the row of a part: `summary` if it has no findings, else their number.
     fn part_row(&self, subject: FindingSubject, name: &str, summary: String) -> Vec<TableCell> {
         let findings = self
             .verification

@@ -193,7 +193,8 @@ const UNSUPPORTED_CHOICES: &[(&str, &str)] = &[(
     "this version cannot check signatures; write `always`",
 )];
 
-/// Other accepted names of keys, and the name here: the original tool's, and former ones.
+/// Other accepted names of keys (those of the original tool, and former ones), and the current
+/// name.
 const KEY_ALIASES: &[(&str, &str)] = &[
     ("remote_scp_timeout", "remote_timeout"),
     ("accept_weaker", "accept_degraded"),
@@ -204,7 +205,7 @@ pub fn keys() -> &'static [KeySpec] {
     CONFIG_KEYS
 }
 
-/// Returns the name here of a key that may be written by another name.
+/// Returns the current name of a key that may be written with another name.
 pub(super) fn canonical_key(key: &str) -> &str {
     let alias = KEY_ALIASES.iter().find(|(theirs, _)| *theirs == key);
     alias.map_or(key, |(_, ours)| *ours)
@@ -361,7 +362,7 @@ fn check_round_trip(text: &str, value: KeyValue) -> Result<KeyValue, KeyFault> {
     )
 }
 
-/// A reset displaces the object at the path, so a directory must not get here.
+/// A reset displaces the object at the path, so a directory is refused.
 fn check_names_file(text: &str) -> Result<(), KeyFault> {
     match text.rsplit('/').next() {
         Some("" | "." | ".." | "~") => key_fault(

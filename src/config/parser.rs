@@ -35,13 +35,13 @@ pub fn parse(
     env: &ConfigEnvironment,
 ) -> std::result::Result<Config, ConfigErrors> {
     let partial = parse_partial(text, path, env);
-    match partial.diagnostics.has_errors() {
-        true => Err(ConfigErrors(partial.diagnostics.into_sorted())),
-        false => Ok(Config {
-            warnings: partial.diagnostics.into_sorted(),
-            ..partial.config
-        }),
+    if partial.diagnostics.has_errors() {
+        return Err(ConfigErrors(partial.diagnostics.into_sorted()));
     }
+    Ok(Config {
+        warnings: partial.diagnostics.into_sorted(),
+        ..partial.config
+    })
 }
 
 /// The readable part of a config.
@@ -61,10 +61,9 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
         directory: path.parent().unwrap_or(&path),
         home: env.home.as_deref(),
     };
-    let report = Diagnostics::new(&path);
     let mut reader = ConfigReader {
         path_bases: base,
-        diagnostics: report,
+        diagnostics: Diagnostics::new(&path),
     };
     let items = ini::parse_items(text, &mut reader.diagnostics);
     let sections = reader.group_sections(items);
@@ -105,12 +104,12 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
             // The ledger is JSON, and records paths.
             let message = format!("path {} is not UTF-8", base.display());
             let hint = "rename it: the ledger cannot record paths below it".to_string();
-            let report = &mut reader.diagnostics;
-            report.add(DiagnosticLevel::Error, None, message, Some(hint));
+            reader
+                .diagnostics
+                .add(DiagnosticLevel::Error, None, message, Some(hint));
         }
     }
-    agent_sections
-        .retain(|(section, place, slots)| !section.is_faulty && has_memory(*place, slots));
+    agent_sections.retain(|(section, kind, slots)| !section.is_faulty && has_memory(*kind, slots));
 
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let mut computed = vec![("fleet_name", KeyValue::Text(stem.into_owned()))];
@@ -128,26 +127,27 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     );
     let mut effective_values = fleet.effective_values("general");
     let mut agents = Vec::new();
-    for (section, place, slots) in agent_sections {
+    for (section, kind, slots) in agent_sections {
         let computed = [("archive_subdir", KeyValue::Text(section.name.clone()))];
-        let values =
-            ResolvedSection::new(&reader.path_bases, slots, place, &computed, Some(&fleet));
+        let values = ResolvedSection::new(&reader.path_bases, slots, kind, &computed, Some(&fleet));
         effective_values.extend(values.effective_values(&section.name));
-        agents.push((values.to_agent(section, place), &section.source));
+        agents.push((values.to_agent(section, kind), &section.source));
     }
     reader.warn_of_sharing(&agents);
     let mut agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
     share_longest_timeout(&mut agents);
-    let named = agents.iter().enumerate();
-    let agent_indexes = named.map(|(place, agent)| (agent.name.clone(), place));
-    let places = agent_indexes.collect();
+    let agent_indexes = agents
+        .iter()
+        .enumerate()
+        .map(|(index, agent)| (agent.name.clone(), index))
+        .collect();
     let general = fleet.to_general_settings();
     PartialConfig {
         config: Config {
             path: path.clone(),
             invocation: Invocation::default(),
             general,
-            agent_indexes: places,
+            agent_indexes,
             agents,
             warnings: Vec::new(),
             effective_values,
@@ -445,7 +445,8 @@ impl ConfigReader<'_> {
             };
             let message =
                 format!("`memory_file` and `{key}` exclude each other: an agent has one memory");
-            let hint = "keep memory_file for an agent on this machine, remote_host and remote_memory for another";
+            let hint =
+                "keep memory_file for an agent on this machine, else remote_host and remote_memory";
             self.diagnostics
                 .add_error(later, message, Some(hint.to_string()));
         }
@@ -583,13 +584,13 @@ impl ResolvedSection {
     fn new(
         base: &PathBases,
         mut slots: KeySlots,
-        place: SectionKind,
+        kind: SectionKind,
         computed: &[(&str, KeyValue)],
         fleet: Option<&ResolvedSection>,
     ) -> ResolvedSection {
         let docs = CONFIG_KEYS
             .iter()
-            .filter(|doc| doc.section.has_effect_in(place));
+            .filter(|doc| doc.section.has_effect_in(kind));
         let values = docs.filter_map(|doc| {
             if let Some(KeySlot::Set(value, spot)) = slots.remove(doc.name) {
                 return Some((doc.name, value, ValueOrigin::Line(spot.number)));
@@ -673,7 +674,7 @@ impl ResolvedSection {
     }
 
     fn to_agent(&self, section: &ConfigSection, kind: SectionKind) -> Agent {
-        let place = match kind {
+        let location = match kind {
             SectionKind::RemoteAgent => MemoryLocation::Remote {
                 host: SshHost {
                     name: self.text("remote_host").unwrap_or_default(),
@@ -693,7 +694,7 @@ impl ResolvedSection {
         };
         Agent {
             name: section.name.clone(),
-            location: place,
+            location,
             baseline: self.text("baseline").unwrap_or_default(),
             archive_subdir: self.text("archive_subdir").unwrap_or_default(),
             protect: self.protect_level(),

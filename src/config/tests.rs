@@ -275,7 +275,7 @@ fn root_rejects_unsafe_config_in_current_directory() {
     symlink("real", &file).unwrap();
     assert!(why().contains("symbolic link"));
 
-    // Skipped here, found further on: the note goes with the answer.
+    // The search skips this file and finds another: the answer includes the note.
     fs::write(&nowhere, "").unwrap();
     let located = locate_with_system_path(None, &env, &nowhere).unwrap();
     assert_eq!(located.path, nowhere);
@@ -297,7 +297,7 @@ fn config_from_pipe_is_loaded_once_only() {
     });
     assert_eq!(load(&pipe, &test_env()).unwrap().agents.len(), 1);
     writer.join().unwrap();
-    // A console that runs does not wait for somebody to write.
+    // A running console does not wait for a writer.
     let text = reload(&pipe, &test_env()).unwrap_err().to_string();
     assert!(text.contains("it is not a regular file"), "{text}");
 }
@@ -781,7 +781,7 @@ fn key_table_is_consistent() {
     );
 }
 
-/// What `config show` prints, read again.
+/// The output of `config show`, read again.
 fn reparsed_config(config: &Config) -> Config {
     let mut text = String::new();
     let mut section = "";

@@ -30,9 +30,6 @@ pub struct DemoHost {
 impl DemoHost {
     /// Creates a host that is online. Relative paths start in `home`; absolute paths are those of
     /// this machine.
-    ///
-    /// # Errors
-    /// Errors of the system.
     pub fn start(home: &Path, abilities: SupportedExtensions) -> Result<DemoHost> {
         let host = DemoHost {
             home: home.to_path_buf(),
@@ -51,9 +48,6 @@ impl DemoHost {
     }
 
     /// Accepts connections again.
-    ///
-    /// # Errors
-    /// Errors of the system.
     pub fn go_online(&self) -> Result<()> {
         let mut serving = self.lock_server();
         if serving.is_none() {

@@ -20,7 +20,7 @@ pub(super) fn check_hosts(report: &mut DoctorReport, engine: &Engine, uid: u32) 
     check_identity_files(report, &hosts, uid);
     for status in &hosts {
         let error = status.connection.error.as_ref();
-        // A configuration shared by several hosts is reported once.
+        // An error shared by several hosts is reported once, for all of their agents.
         let has_same_error = |it: &&HostStatus| it.connection.error.as_ref() == error;
         match hosts.iter().find(has_same_error) {
             Some(first) if error.is_some() && first.host != status.host => {}
@@ -142,9 +142,11 @@ fn check_connection(report: &mut DoctorReport, status: &HostStatus, unreachable_
                 &status.host.name,
                 format_count(status.agents.len(), "agent"),
             );
-            let limits = contact.server_limits.iter();
-            let limits = limits.map(|(name, limit)| format!(", {name} {limit}"));
-            let limits: String = limits.collect();
+            let limits: String = contact
+                .server_limits
+                .iter()
+                .map(|(name, limit)| format!(", {name} {limit}"))
+                .collect();
             report.add_ok(format!("host {name}, {agents}: SFTP answers{limits}"));
         }
     }
@@ -157,10 +159,10 @@ fn check_ssh_settings(report: &mut DoctorReport, engine: &Engine, status: &HostS
     match engine.connection_settings(&status.host) {
         Ok(settings) if settings.is_empty() => {}
         Ok(settings) => {
-            let each = settings
+            let each: Vec<String> = settings
                 .iter()
-                .map(|it| format!("{} {}", it.name, it.value));
-            let each: Vec<String> = each.collect();
+                .map(|it| format!("{} {}", it.name, it.value))
+                .collect();
             report.add_ok(format!("ssh for {name}: {}", each.join(", ")));
         }
         // Already reported.

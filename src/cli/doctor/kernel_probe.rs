@@ -48,13 +48,14 @@ pub(super) fn check_kernel(
 
 fn probe_archive(report: &mut DoctorReport, archive: &Path) {
     match probe_lease(archive) {
-        Ok((nameless, lease)) => {
-            match nameless {
-                true => report.add_ok("the file system of the archive supports unnamed files"),
-                false => report.add_warning(
+        Ok((has_unnamed_files, lease)) => {
+            if has_unnamed_files {
+                report.add_ok("the file system of the archive supports unnamed files");
+            } else {
+                report.add_warning(
                     "the file system of the archive does not support unnamed files",
                     "entries are written under random names first; nothing is lost",
-                ),
+                );
             }
             match lease {
                 LeaseOutcome::Granted => report.add_ok("file leases work on own files"),

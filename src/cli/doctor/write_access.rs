@@ -68,9 +68,10 @@ pub(super) fn check_write_access(
             .iter()
             .filter(|target| target.is_writable_by(stranger.uid, &stranger.groups))
             .collect();
-        let agents = match paths.is_empty() {
-            true => &mut agents_without_access,
-            false => &mut agents_with_access,
+        let agents = if paths.is_empty() {
+            &mut agents_without_access
+        } else {
+            &mut agents_with_access
         };
         agents.extend(&stranger.agents);
         report_writable_paths(report, &stranger.label, &paths);
@@ -196,14 +197,15 @@ pub(super) fn check_archive_group(
             continue;
         };
         let path = directory.display();
-        let (bit, fix) = match meta.gid() == group {
-            true => (0o010, format!("chmod g+x {path}")),
-            false => (
+        let (bit, fix) = if meta.gid() == group {
+            (0o010, format!("chmod g+x {path}"))
+        } else {
+            (
                 0o001,
                 format!(
                     "chgrp {name} {path} && chmod g+x {path}; or, for all users, chmod o+x {path}"
                 ),
-            ),
+            )
         };
         if meta.mode() & bit == 0 {
             is_blocked = true;
@@ -228,18 +230,23 @@ pub(super) fn check_archive_group(
 /// Returns the owner of a memory or, if it does not exist, of its directory.
 pub(super) fn memory_owner(agent: &Agent) -> Option<u32> {
     let memory = local_memory(agent)?;
-    let stat = durable::stat_no_symlinks(memory);
-    let stat = stat.or_else(|_| durable::stat_no_symlinks(memory.parent().unwrap_or(memory)));
-    stat.ok().map(|stat| stat.st_uid)
+    durable::stat_no_symlinks(memory)
+        .or_else(|_| durable::stat_no_symlinks(memory.parent().unwrap_or(memory)))
+        .ok()
+        .map(|stat| stat.st_uid)
 }
 
 /// Returns the owners of a memory and of its directory: the owner of the directory can replace any
 /// file in it.
 fn memory_and_directory_owners(agent: &Agent) -> BTreeSet<u32> {
-    let directory = local_memory(agent).and_then(Path::parent);
-    let directory = directory.and_then(|path| durable::stat_no_symlinks(path).ok());
-    let directory = directory.map(|stat| stat.st_uid);
-    memory_owner(agent).into_iter().chain(directory).collect()
+    let directory_owner = local_memory(agent)
+        .and_then(Path::parent)
+        .and_then(|path| durable::stat_no_symlinks(path).ok())
+        .map(|stat| stat.st_uid);
+    memory_owner(agent)
+        .into_iter()
+        .chain(directory_owner)
+        .collect()
 }
 
 /// A path that no agent may write.
@@ -423,6 +430,6 @@ mod tests {
         let mut sticky = at(directory.path());
         assert!(!sticky.is_writable_by(other, &[]));
         sticky.missing_child = Some(path.clone());
-        assert!(sticky.is_writable_by(other, &[]), "what is not there yet");
+        assert!(sticky.is_writable_by(other, &[]), "a missing file");
     }
 }

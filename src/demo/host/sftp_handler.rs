@@ -170,9 +170,10 @@ impl SftpHandler {
             .into_iter()
             .map(file)
             .collect();
-        match names.is_empty() {
-            true => Err(StatusCode::Eof),
-            false => Ok(names),
+        if names.is_empty() {
+            Err(StatusCode::Eof)
+        } else {
+            Ok(names)
         }
     }
 
