@@ -650,8 +650,8 @@ fn check_archive(
     }
     check_clock(report, engine);
     // On a host this is always the case.
-    let agents = engine.config().agents.iter();
-    let local_agents = agents.filter(|agent| local_memory(agent).is_some());
+    let all_agents = engine.config().agents.iter();
+    let local_agents = all_agents.filter(|agent| local_memory(agent).is_some());
     let was_absent = |agent: &&Agent| methods.get(&agent.name) == Some(&SwapMethod::TakeAway);
     let number = local_agents.filter(was_absent).count();
     if number > 0 {
