@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::fixture::{Fleet, has_tool};
 use super::scene::{Scene, assert_ok};
-use crate::skip::skip_missing_tool;
+use crate::skip::skip_unsupported;
 
 /// How long any run may take, in seconds; one that hangs is a failure.
 const RUN_TIMEOUT: &str = "60";
@@ -241,7 +241,7 @@ pub fn can_trace() -> bool {
     let probe = probe.args(["-f", "-o", "/dev/null", "true"]).output();
     let works = probe.is_ok_and(|output| output.status.success());
     if !works {
-        skip_missing_tool("the right to trace with strace");
+        skip_unsupported("strace may not trace here");
     }
     works
 }

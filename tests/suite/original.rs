@@ -15,7 +15,7 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, sorted_names};
-use crate::skip::skip_missing_tool;
+use crate::skip::{skip_missing_tool, skip_unsupported};
 
 /// Resets a memory with this scratch, and asserts that the archive holds all of it.
 #[track_caller]
@@ -233,7 +233,7 @@ fn entry_and_memory_are_flushed_in_order() {
     };
     let calls = String::from_utf8_lossy(&traced.stderr).into_owned();
     if !traced.status.success() && calls.contains("PTRACE") {
-        skip_missing_tool("the right to trace with strace");
+        skip_unsupported("strace may not trace here");
         return;
     }
     assert!(traced.status.success(), "{calls}");
