@@ -1,5 +1,5 @@
-//! The terminal: what it can do, entered, left, handed to the shell and taken
-//! back. Here and in the painter below it are the only escape codes.
+//! Owns the terminal: its features, raw mode and the alternate screen, the hand-over to the shell
+//! or to another program, the clipboard. Escape codes occur only here and in the painter below.
 
 mod ascii;
 mod painter;
@@ -28,27 +28,25 @@ use super::model::Model;
 use super::theme::{ColourDepth, Theme};
 use crate::error::{PathContext, Result};
 
-/// What a terminal can do. It goes by names alone: a terminal that is asked may
-/// answer late or never, and what it answers comes between the keys.
+/// What a terminal supports, judged by its name alone: a terminal may answer a query late or never,
+/// and its answer arrives between the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalFeatures {
-    /// Rows can be moved within margins.
+    /// Whether rows can be moved within margins.
     pub can_scroll_region: bool,
-    /// What is erased takes the background that is set.
+    /// Whether erased cells take the current background.
     pub can_erase_to_background: bool,
-    /// How many colours there are.
+    /// The number of colours.
     pub colour_depth: ColourDepth,
-    /// It shows ASCII alone.
+    /// Whether only ASCII can be shown.
     pub is_ascii_only: bool,
 }
 
-/// Terminals that cannot insert and delete lines within margins: those from
-/// before the VT102, and what pretends to be none. All others do, the Linux
-/// console and every multiplexer among them.
+/// Terminals that cannot insert and delete lines within margins: those older than the VT102, and
+/// those of no or unknown type. All others can, the Linux console and every multiplexer included.
 const TERMS_WITHOUT_SCROLL: &[&str] = &["", "dumb", "unknown", "vt52", "vt100", "ansi", "sun"];
 
-/// Terminals with all colours that say so in their name only; `COLORTERM` does
-/// not come along over SSH.
+/// Terminals with true colour that only their name tells: SSH does not forward `COLORTERM`.
 const TRUE_COLOUR_TERMS: &[&str] = &[
     "alacritty",
     "contour",
@@ -60,15 +58,15 @@ const TRUE_COLOUR_TERMS: &[&str] = &[
 ];
 
 impl TerminalFeatures {
-    /// By `TERM` and `COLORTERM`, in a locale of UTF-8.
+    /// Returns the features for the values of `TERM` and `COLORTERM`, in a UTF-8 locale.
     pub fn from_term(term: &str, colorterm: &str) -> TerminalFeatures {
-        // The variable is often that of the terminal around a GNU screen, which
-        // itself knows fewer colours and erases without any.
+        // Inside GNU screen `COLORTERM` is often that of the outer terminal; screen itself has
+        // fewer colours and does not erase to the background.
         let screen = term.starts_with("screen");
-        let said = matches!(colorterm, "truecolor" | "24bit") && !screen;
+        let is_claimed = matches!(colorterm, "truecolor" | "24bit") && !screen;
         let named = |name: &str| term == name || term.starts_with(&format!("{name}-"));
         let depth = match () {
-            () if said || term.ends_with("-direct") => ColourDepth::TrueColour,
+            () if is_claimed || term.ends_with("-direct") => ColourDepth::TrueColour,
             () if TRUE_COLOUR_TERMS.iter().any(|name| named(name)) => ColourDepth::TrueColour,
             () if term.contains("256color") => ColourDepth::Indexed256,
             () => ColourDepth::Ansi16,
@@ -81,10 +79,9 @@ impl TerminalFeatures {
         }
     }
 
-    /// The same in this locale. One that is set says what the terminal takes. Where
-    /// none is, as in containers and behind `env -i`, the terminal is the same one
-    /// that showed UTF-8 a moment ago; only the console of a machine and real
-    /// terminals are not to be relied on.
+    /// Returns the features in a locale. A locale that is set tells what the terminal shows.
+    /// Without one, as in containers and behind `env -i`, the terminal is assumed to show UTF-8,
+    /// except for the Linux console and hardware terminals (`vt*`).
     #[must_use]
     pub fn with_locale(self, locale: Option<&str>, term: &str) -> TerminalFeatures {
         let utf8 = |locale: &str| {
@@ -102,16 +99,16 @@ impl TerminalFeatures {
     }
 }
 
-/// When frames are drawn, so that what a held key moves stops when it is let go.
+/// Decides when frames are drawn, so that motion stops when a held key is released.
 ///
-/// A key is answered at once and what happens in the background is gathered. Over
-/// SSH nobody sees what waits on the way: a frame there is given the time that its
-/// bytes take on a slow line before the next key is answered. All input is taken
-/// in before a frame is drawn, so nothing piles up here, either.
+/// Locally a key is answered at once, and background changes are collected. Over SSH the bytes of a
+/// frame queue on the line, where the console cannot see them: the next key is answered only after
+/// the time that a slow line takes to send the last frame. All pending input is handled before a
+/// frame is drawn, so no backlog builds up in the console either.
 #[derive(Clone, Copy, Debug)]
 pub struct FramePacer {
     is_over_ssh: bool,
-    /// When the last frame was drawn, and how many bytes it had.
+    /// Time of the last frame since the start of the console, and its size in bytes.
     last_frame: Option<(Duration, usize)>,
 }
 
@@ -119,10 +116,10 @@ impl FramePacer {
     /// The slowest line on which a held key does not lag, in bytes per second.
     pub const MIN_LINE_BYTES_PER_SECOND: u64 = 4_000;
 
-    /// No frame makes a key wait for longer than this.
+    /// The longest time that a frame delays a key.
     const MAX_FRAME_DELAY: Duration = Duration::from_millis(120);
 
-    /// No frame was drawn yet.
+    /// Creates a pacer before the first frame.
     pub fn new(over_ssh: bool) -> FramePacer {
         FramePacer {
             is_over_ssh: over_ssh,
@@ -130,12 +127,12 @@ impl FramePacer {
         }
     }
 
-    /// A frame of so many bytes was drawn.
+    /// Records that a frame of `bytes` bytes was drawn.
     pub fn record_frame(&mut self, now: Duration, bytes: usize) {
         self.last_frame = Some((now, bytes));
     }
 
-    /// How long the next frame has to wait. `keyed`: it answers a key.
+    /// Returns how long to wait before the next frame; `is_key_pending` if it answers a key.
     pub fn delay_until_frame(&self, now: Duration, is_key_pending: bool) -> Duration {
         let Some((last, bytes)) = self.last_frame else {
             return Duration::ZERO;
@@ -153,32 +150,32 @@ impl FramePacer {
     }
 }
 
-/// The terminal while the console has it. Dropping it gives it back.
+/// The terminal while the console owns it. Dropping it restores the terminal.
 pub struct TerminalScreen {
     painter: Painter<File>,
 }
 
-/// Whether a screen is entered, and the terminal it is on: for the panic hook,
-/// which has nothing else. The one piece of shared state here.
+/// Whether the screen is entered, and its terminal: for the panic hook, which has no other access.
+/// The only global state of the console.
 static IS_ENTERED: AtomicBool = AtomicBool::new(false);
 static ENTERED_TTY: Mutex<Option<File>> = Mutex::new(None);
 
 impl TerminalScreen {
-    /// Takes the terminal: raw mode, alternate screen, hidden cursor, pasted
-    /// text marked as such. A panic of this thread gives it back first.
+    /// Takes over the terminal: raw mode, alternate screen, hidden cursor, bracketed paste. A panic
+    /// of this thread restores it first.
     ///
     /// # Errors
-    /// When standard output is no terminal that can do this.
+    /// If standard output is not a terminal that supports this.
     pub fn enter(abilities: TerminalFeatures) -> Result<TerminalScreen> {
         let path = std::path::Path::new("the terminal");
-        // Not the standard library's stdout: that flushes at every line feed.
+        // The standard library's stdout would flush at every line feed.
         let duplicate = || io::stdout().as_fd().try_clone_to_owned().map(File::from);
         *ENTERED_TTY
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) =
             Some(duplicate().with_path("open", path)?);
         install_panic_hook();
-        // Whatever fails from here on drops this, which gives the terminal back.
+        // An error from here on drops `screen`, which restores the terminal.
         let screen = TerminalScreen {
             painter: Painter::new(duplicate().with_path("open", path)?, abilities),
         };
@@ -186,7 +183,7 @@ impl TerminalScreen {
         Ok(screen)
     }
 
-    /// Columns and rows.
+    /// Returns columns and rows; 80x24 if the terminal does not tell.
     pub fn size(&self) -> (u16, u16) {
         match rustix::termios::tcgetwinsize(&self.painter.out) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col, size.ws_row),
@@ -194,40 +191,32 @@ impl TerminalScreen {
         }
     }
 
-    /// Draws the model; says how many bytes that took.
-    ///
-    /// # Errors
-    /// When the terminal is gone.
+    /// Draws the model and returns the number of bytes written.
     pub fn draw(&mut self, model: &Model, theme: &Theme) -> io::Result<usize> {
         self.painter.draw(model, theme)
     }
 
-    /// Forgets what is on the screen, so that the next frame draws all of it.
+    /// Forgets the screen's contents, so that the next frame draws all of it.
     pub fn invalidate(&mut self) {
         self.painter.invalidate();
     }
 
-    /// Gives the terminal to the shell until the process is continued.
-    ///
-    /// # Errors
-    /// When the terminal is gone.
+    /// Restores the terminal and stops the process; takes the terminal again when the process is
+    /// continued.
     pub fn suspend(&mut self) -> io::Result<()> {
         restore_terminal();
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
         self.resume()
     }
 
-    /// Gives the terminal to another program, until [`TerminalScreen::resume`].
+    /// Restores the terminal for another program, until [`TerminalScreen::resume`].
     pub fn release(&mut self) {
         restore_terminal();
     }
 
-    /// Asks the terminal to put a text on its clipboard, whatever machine that is
-    /// on. It says nothing back. False, and nothing is sent, when the text is longer
-    /// than [`MAX_CLIPBOARD_BYTES`].
-    ///
-    /// # Errors
-    /// When the terminal is gone.
+    /// Asks the terminal to put a text on its clipboard, on whatever machine it runs. The terminal
+    /// does not acknowledge. Returns false and sends nothing if the text is longer than
+    /// [`MAX_CLIPBOARD_BYTES`].
     pub fn copy_to_clipboard(
         &mut self,
         text: &str,
@@ -239,10 +228,7 @@ impl TerminalScreen {
         }
     }
 
-    /// Takes the terminal again after somebody else had it.
-    ///
-    /// # Errors
-    /// When the terminal is gone.
+    /// Takes the terminal again after another program or the shell had it.
     pub fn resume(&mut self) -> io::Result<()> {
         acquire_terminal()?;
         self.invalidate();
@@ -250,14 +236,15 @@ impl TerminalScreen {
     }
 }
 
-/// The longest text for a terminal's clipboard, in bytes: 100 000 characters of
-/// Base64 are what many terminals take, and part of a text is worse than none.
+/// The longest text for a terminal's clipboard, in bytes: many terminals accept 100,000 characters
+/// of Base64, and a truncated text is worse than none.
 pub const MAX_CLIPBOARD_BYTES: usize = 74_994;
 
-/// How much of a sequence GNU screen hands through at once.
+/// Bytes of a sequence that GNU screen passes through at once.
 const SCREEN_CHUNK_BYTES: usize = 254;
 
-/// What puts a text on the terminal's clipboard (OSC 52); none when it is too long.
+/// Returns the sequence that puts a text on the terminal's clipboard (OSC 52), or `None` if the
+/// text is too long.
 pub fn clipboard_sequence(text: &str, multiplexer: Option<Multiplexer>) -> Option<Vec<u8>> {
     if text.len() > MAX_CLIPBOARD_BYTES {
         return None;
@@ -265,8 +252,8 @@ pub fn clipboard_sequence(text: &str, multiplexer: Option<Multiplexer>) -> Optio
     let plain = format!("\x1b]52;c;{}\x07", BASE64.encode(text));
     Some(match multiplexer {
         None => plain.into_bytes(),
-        // It takes the first with `set-clipboard on`, and hands the second through
-        // with `allow-passthrough on`.
+        // tmux accepts the first with `set-clipboard on`, and passes the second through with
+        // `allow-passthrough on`.
         Some(Multiplexer::Tmux) => {
             let doubled = plain.replace('\x1b', "\x1b\x1b");
             format!("{plain}\x1bPtmux;{doubled}\x1b\\").into_bytes()
@@ -287,7 +274,7 @@ impl Drop for TerminalScreen {
 }
 
 fn acquire_terminal() -> io::Result<()> {
-    // Raw mode first: what is typed meanwhile must not be echoed.
+    // Raw mode first: keys typed during the switch must not be echoed.
     terminal::enable_raw_mode()?;
     IS_ENTERED.store(true, Ordering::SeqCst);
     let mut codes = Vec::new();
@@ -300,8 +287,8 @@ fn acquire_terminal() -> io::Result<()> {
     write_codes(&codes)
 }
 
-/// Gives the terminal back as it was; does nothing when it is not taken. Never
-/// fails: at this point there is nobody to tell.
+/// Restores the terminal; does nothing if it is not taken. Errors are ignored: at this point
+/// nothing can report them.
 fn restore_terminal() {
     if !IS_ENTERED.swap(false, Ordering::SeqCst) {
         return;
@@ -330,8 +317,8 @@ fn write_codes(codes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Gives the terminal back before a panic of this thread is reported. Panics of
-/// workers are caught where they are started and said on the screen.
+/// Installs a panic hook that restores the terminal before a panic of this thread is reported.
+/// Panics of workers are caught where the workers start and shown on the screen.
 fn install_panic_hook() {
     let screen_thread = std::thread::current().id();
     let report = std::panic::take_hook();
@@ -345,11 +332,11 @@ fn install_panic_hook() {
     }));
 }
 
-/// A key of the terminal library as ours; none for keys that mean nothing here.
+/// Converts a key event into the keys of the console; none for keys that have no meaning here.
 ///
-/// A terminal sends Alt as Escape before the key, so Escape and another key
-/// that come together over a slow line look the same. Nothing is bound to Alt:
-/// it is taken for the two keys.
+/// A terminal sends Alt as Escape before the key, so Alt and a key looks the same as Escape and a
+/// key that arrive together over a slow line. No command is bound to Alt: the event counts as the
+/// two keys.
 pub fn keys_from_event(key: KeyEvent) -> Vec<Key> {
     let alt = key.modifiers.contains(KeyModifiers::ALT);
     let code = match key.code {
@@ -374,17 +361,18 @@ pub fn keys_from_event(key: KeyEvent) -> Vec<Key> {
         code,
         has_ctrl: key.modifiers.contains(KeyModifiers::CONTROL),
     };
-    match alt {
-        true => vec![Key::from_code(KeyCode::Esc), key],
-        false => vec![key],
+    if alt {
+        vec![Key::from_code(KeyCode::Esc), key]
+    } else {
+        vec![key]
     }
 }
 
-/// Returns when the terminal has hung up. Reading it then yields nothing for
-/// ever, and whoever reads it in a loop spins.
+/// Blocks until the terminal hangs up. Reading it then returns nothing for ever, so that a reader
+/// in a loop would spin.
 pub fn wait_for_hangup() {
     let stdin = io::stdin();
-    // No events asked for: hang-up and errors are always told.
+    // No events are requested: hang-up and errors are always reported.
     let nothing = rustix::event::PollFlags::empty();
     let mut poll = [rustix::event::PollFd::new(&stdin, nothing)];
     while let Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) =

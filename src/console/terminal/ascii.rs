@@ -1,9 +1,9 @@
-//! Screens in ASCII, for a locale without UTF-8.
+//! Converts screens to ASCII, for a locale without UTF-8.
 
 use ratatui::buffer::{Buffer, Cell};
 
-/// What our own signs become, whoever wrote them. In texts the marks of what is hidden
-/// wear a style that tells them from what an agent wrote, whatever they are spelt with.
+/// ASCII substitutes for the program's own signs, wherever they occur. In an agent's text the marks
+/// of revealed characters stay recognisable by their style, however they are spelt.
 const ASCII_SUBSTITUTES: &[(char, char)] = &[
     ('─', '-'),
     ('│', '|'),
@@ -29,8 +29,8 @@ const ASCII_SUBSTITUTES: &[(char, char)] = &[
     ('█', '@'),
 ];
 
-/// Spells a screen in ASCII, each sign in as many cells as before: ours with one that
-/// looks like it, the rest with question marks.
+/// Replaces the signs of a screen by ASCII, in as many cells as before: the program's own by
+/// similar ones, others by question marks.
 pub(super) fn substitute_ascii(screen: &mut Buffer, width: impl Fn(&Cell) -> u16) {
     let area = screen.area;
     for y in area.rows().map(|row| row.y) {
@@ -51,7 +51,7 @@ pub(super) fn substitute_ascii(screen: &mut Buffer, width: impl Fn(&Cell) -> u16
 fn ascii_substitute(symbol: &str) -> char {
     let mut chars = symbol.chars();
     match (chars.next(), chars.next()) {
-        // The picture of a control character, as in `^[`.
+        // The Unicode picture of a control character, which reads as in `^[`.
         (Some('\u{2400}'..='\u{2421}'), None) => '^',
         (Some(own), None) => {
             let found = ASCII_SUBSTITUTES.iter().find(|(sign, _)| *sign == own);

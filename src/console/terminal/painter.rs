@@ -1,5 +1,4 @@
-//! Frames: what turns one screen into the next, in as few bytes as can be, in
-//! one write.
+//! Turns one screen into the next with as few bytes as possible, in one write per frame.
 
 use std::io::{self, Write};
 
@@ -15,24 +14,24 @@ use crate::console::model::Model;
 use crate::console::theme::{Role, Theme};
 use crate::console::view;
 
-/// The terminal shows what stands between these two at once.
+/// The terminal applies the bytes between these two at once.
 const BEGIN_SYNC: &[u8] = b"\x1b[?2026h";
 const END_SYNC: &[u8] = b"\x1b[?2026l";
 
-/// Draws frames: what changed since the last one goes out in one write, inside a
-/// synchronized update, so that no terminal shows half of it. Nothing changed,
-/// nothing goes out. Rows that only moved are moved by the terminal.
+/// Draws frames: the changes since the last one in one write, inside a synchronized update, so that
+/// no terminal shows half a frame. An unchanged frame writes nothing. The terminal itself moves
+/// rows that only moved.
 pub struct Painter<W: Write> {
     pub(super) out: W,
     features: TerminalFeatures,
     current_buffer: Buffer,
     next_buffer: Buffer,
-    /// Nothing is known of what is on the screen.
+    /// Whether the screen's contents are unknown.
     is_invalid: bool,
 }
 
 impl<W: Write> Painter<W> {
-    /// Frames go to `out`, an empty screen that can do this.
+    /// Creates a painter for `out`, an empty screen with these features.
     pub fn new(out: W, abilities: TerminalFeatures) -> Painter<W> {
         Painter {
             out,
@@ -43,21 +42,15 @@ impl<W: Write> Painter<W> {
         }
     }
 
-    /// Draws the model; says how many bytes that took.
-    ///
-    /// # Errors
-    /// When the terminal is gone.
+    /// Draws the model and returns the number of bytes written.
     pub fn draw(&mut self, model: &Model, theme: &Theme) -> io::Result<usize> {
         let area = Rect::new(0, 0, model.size.0, model.size.1);
         let ground = theme.style(Role::Text).bg.unwrap_or_default();
         self.draw_frame(area, ground, |buffer| view::draw(model, theme, buffer))
     }
 
-    /// Draws what `draw` puts into an empty buffer, most of it on `ground`; says how
-    /// many bytes that took.
-    ///
-    /// # Errors
-    /// When the terminal is gone.
+    /// Draws what `draw` puts into an empty buffer, most of it on the background `ground`, and
+    /// returns the number of bytes written.
     pub fn draw_frame(
         &mut self,
         area: Rect,
@@ -66,7 +59,7 @@ impl<W: Write> Painter<W> {
     ) -> io::Result<usize> {
         let mut pen = Pen::new(self.features.can_erase_to_background);
         if self.current_buffer.area != area || self.is_invalid {
-            // What was there may be anything, the pen and the margins included.
+            // The screen, the style and the margins may be anything.
             let known = !self.is_invalid && self.current_buffer.area.is_empty();
             self.current_buffer = Buffer::empty(area);
             if !known {
@@ -98,12 +91,13 @@ impl<W: Write> Painter<W> {
         })
     }
 
-    /// What turns the screen that is shown into the next one: with rows that the
-    /// terminal moves, or without, whichever is shorter.
+    /// Returns the bytes for the next screen: with rows moved by the terminal or without, whichever
+    /// is shorter.
     fn shortest_update(&self, mut pen: Pen) -> Vec<u8> {
-        let scroll = match self.features.can_scroll_region {
-            true => ScrollMove::find(&self.current_buffer, &self.next_buffer),
-            false => None,
+        let scroll = if self.features.can_scroll_region {
+            ScrollMove::find(&self.current_buffer, &self.next_buffer)
+        } else {
+            None
         };
         let moved = scroll.map(|scroll| {
             let (mut pen, mut shown) = (pen.clone(), self.current_buffer.clone());
@@ -119,36 +113,36 @@ impl<W: Write> Painter<W> {
         }
     }
 
-    /// Forgets what is on the screen, so that the next frame draws all of it.
+    /// Forgets the screen's contents, so that the next frame draws all of it.
     pub fn invalidate(&mut self) {
         self.is_invalid = true;
     }
 
-    /// Where frames go.
+    /// Returns the writer that frames go to.
     pub fn out(&mut self) -> &mut W {
         &mut self.out
     }
 }
 
-/// From so many blanks on at the end of a row it is cheaper to erase them.
+/// Blanks at the end of a row from which erasing is cheaper than writing.
 const MIN_ERASE_CELLS: usize = 4;
 
-/// So many cells are cheaper written again than jumped over.
+/// Distance in cells from which a jump is cheaper than writing the cells again.
 const MIN_JUMP_CELLS: u16 = 7;
 
-/// What writing has come to.
+/// The bytes written so far, and the terminal's state after them.
 #[derive(Clone)]
 struct Pen {
     bytes: Vec<u8>,
     style: Style,
-    /// Where the cursor stands, where that is certain.
+    /// The cursor's position, if it is certain.
     position: Option<(u16, u16)>,
-    /// Erasing takes the background of the pen.
+    /// Whether erased cells take the current background.
     can_erase: bool,
 }
 
 impl Pen {
-    /// As a frame begins, and as it ends.
+    /// Creates a pen in the state in which each frame begins and ends.
     fn new(erases: bool) -> Pen {
         Pen {
             bytes: Vec::new(),
@@ -158,34 +152,33 @@ impl Pen {
         }
     }
 
-    /// Moves rows. Lines are deleted or inserted within margins: that is older than
-    /// the codes for scrolling, which the Linux console lacks and some
-    /// multiplexers know one half of. Margins move the cursor.
+    /// Moves rows by deleting or inserting lines within margins. That is older than the codes for
+    /// scrolling, which the Linux console lacks and some multiplexers support only in part. Setting
+    /// margins moves the cursor.
     fn scroll_rows(&mut self, scroll: ScrollMove) {
         self.set_style(Style::reset());
         let (top, bottom) = (scroll.top + 1, scroll.bottom + 1);
-        let act = if scroll.is_upward { 'M' } else { 'L' };
+        let command = if scroll.is_upward { 'M' } else { 'L' };
         let by = match scroll.distance {
             1 => String::new(),
             by => by.to_string(),
         };
-        let codes = format!("\x1b[{top};{bottom}r\x1b[{top}H\x1b[{by}{act}\x1b[r");
+        let codes = format!("\x1b[{top};{bottom}r\x1b[{top}H\x1b[{by}{command}\x1b[r");
         self.bytes.extend(codes.into_bytes());
         self.position = None;
     }
 
-    /// Writes what turns one screen into another.
+    /// Writes the bytes that turn one screen into another.
     fn write_changes(&mut self, shown: &Buffer, next: &Buffer) {
         let changes = changed_cells(shown, next);
         let mut index = 0;
         while let Some(&(x, y, cell)) = changes.get(index) {
             self.move_to(next, x, y);
-            let blanks = match x >= row_text_end(next, y) {
-                true => {
-                    let rest = changes[index..].iter();
-                    rest.take_while(|(_, row, _)| *row == y).count()
-                }
-                false => 0,
+            let blanks = if x >= row_text_end(next, y) {
+                let rest = changes[index..].iter();
+                rest.take_while(|(_, row, _)| *row == y).count()
+            } else {
+                0
             };
             if blanks >= MIN_ERASE_CELLS && (self.can_erase || cell.bg == Color::Reset) {
                 self.set_style(Style::new().bg(cell.bg));
@@ -194,8 +187,8 @@ impl Pen {
                 continue;
             }
             self.put_cell(cell);
-            // Terminals disagree on how wide a cluster of several characters is,
-            // and on where the cursor is behind the last column.
+            // Terminals disagree on the width of a cluster of several characters, and on the
+            // cursor's position behind the last column.
             let alone = cell.symbol().chars().nth(1).is_none();
             let after = x + cell_width(cell);
             self.position = (alone && after < next.area.width).then_some((after, y));
@@ -204,8 +197,8 @@ impl Pen {
         self.set_style(Style::reset());
     }
 
-    /// Goes to a cell: over those before it, where these are few and look as what
-    /// is written now, else with a code.
+    /// Moves the cursor to a cell: by writing the cells before it, if they are few and look as the
+    /// pen writes, else with a code.
     fn move_to(&mut self, next: &Buffer, x: u16, y: u16) {
         if self.position == Some((x, y)) {
             return;
@@ -232,7 +225,7 @@ impl Pen {
         self.position = Some((x, y));
     }
 
-    /// Whether a blank of the pen looks as this cell.
+    /// Returns whether a blank written with the pen looks like this cell.
     fn is_blank_like(&self, cell: &Cell) -> bool {
         let style = self.style;
         is_blank(cell)
@@ -245,34 +238,36 @@ impl Pen {
             self.set_style(cell.style());
         }
         let symbol = cell.symbol();
-        // Everything foreign was made visible long before; if something were
-        // not, it would end here.
-        match symbol.chars().any(char::is_control) {
-            true => self.bytes.push(b'?'),
-            false => self.bytes.extend(symbol.as_bytes()),
+        // Untrusted text was made visible long before; this is the last line of defence.
+        if symbol.chars().any(char::is_control) {
+            self.bytes.push(b'?')
+        } else {
+            self.bytes.extend(symbol.as_bytes())
         }
     }
 
-    /// Goes to another style: from the one now or from none, whichever is
-    /// shorter.
+    /// Switches to another style: from the current one or from a reset, whichever is shorter.
     fn set_style(&mut self, next: Style) {
-        let (now, next_looks) = (normalized_style(self.style), normalized_style(next));
-        if now == next_looks {
+        let (now, next_style) = (normalized_style(self.style), normalized_style(next));
+        if now == next_style {
             return;
         }
         self.style = next;
-        let step = style_codes(now, next_looks).join(";");
-        let mut anew = vec![String::new()];
-        anew.extend(style_codes(normalized_style(Style::reset()), next_looks));
-        let anew = anew.join(";");
-        let code = if step.len() < anew.len() { step } else { anew };
+        let step = style_codes(now, next_style).join(";");
+        let mut reset = vec![String::new()];
+        reset.extend(style_codes(normalized_style(Style::reset()), next_style));
+        let reset = reset.join(";");
+        let code = if step.len() < reset.len() {
+            step
+        } else {
+            reset
+        };
         self.bytes.extend(format!("\x1b[{code}m").into_bytes());
     }
 }
 
-/// The cells that have to be written, row by row. What a wide sign leaves of
-/// itself when half of it is overwritten is up to the terminal, so the other half
-/// is written, too.
+/// Returns the cells to write, row by row. Terminals differ in what they leave of a wide character
+/// when one half is overwritten, so the other half is written as well.
 fn changed_cells<'n>(shown: &Buffer, next: &'n Buffer) -> Vec<(u16, u16, &'n Cell)> {
     let mut changes = Vec::new();
     for y in next.area.rows().map(|row| row.y) {
@@ -281,9 +276,10 @@ fn changed_cells<'n>(shown: &Buffer, next: &'n Buffer) -> Vec<(u16, u16, &'n Cel
             let (old, new) = (&shown[(x, y)], &next[(x, y)]);
             let blank = is_blank(old) && is_blank(new) && old.bg == new.bg;
             let changed = (old != new && !blank) || overwritten > 0;
-            overwritten = match changed {
-                true => cell_width(old).max(cell_width(new)).max(overwritten) - 1,
-                false => 0,
+            overwritten = if changed {
+                cell_width(old).max(cell_width(new)).max(overwritten) - 1
+            } else {
+                0
             };
             if covered > 0 {
                 covered -= 1;
@@ -298,7 +294,7 @@ fn changed_cells<'n>(shown: &Buffer, next: &'n Buffer) -> Vec<(u16, u16, &'n Cel
     changes
 }
 
-/// How many columns a cell's sign takes: one at least.
+/// Returns the width of a cell's symbol in columns, at least 1.
 fn cell_width(cell: &Cell) -> u16 {
     match cell.symbol().len() {
         0..=1 => 1,
@@ -306,15 +302,15 @@ fn cell_width(cell: &Cell) -> u16 {
     }
 }
 
-/// What a blank shows, too.
+/// Modifiers that are visible on a blank.
 const BLANK_MODIFIERS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED);
 
-/// Whether a cell shows nothing but its background.
+/// Returns whether a cell shows only its background.
 fn is_blank(cell: &Cell) -> bool {
     cell.symbol() == " " && !cell.modifier.intersects(BLANK_MODIFIERS)
 }
 
-/// The column from which on a row is blank, all in one colour.
+/// Returns the column from which a row is blank, all on one background.
 fn row_text_end(buffer: &Buffer, y: u16) -> u16 {
     let (left, right) = (buffer.area.left(), buffer.area.right());
     let ground = buffer[(right - 1, y)].bg;
@@ -323,7 +319,7 @@ fn row_text_end(buffer: &Buffer, y: u16) -> u16 {
     texts.next().map_or(0, |(x, cell)| x + cell_width(cell))
 }
 
-/// What can be told apart on a screen.
+/// The visible attributes of a cell: foreground, background, modifiers.
 type CellStyle = (Color, Color, Modifier);
 
 fn style_of_cell(cell: &Cell) -> CellStyle {
@@ -338,12 +334,12 @@ fn normalized_style(style: Style) -> CellStyle {
     )
 }
 
-/// The codes from one look to another.
+/// Returns the codes that switch from one style to another.
 fn style_codes((fg, bg, modifiers): CellStyle, (next_fg, next_bg, next): CellStyle) -> Vec<String> {
     let gone = modifiers - next;
     let mut added = next - modifiers;
     let mut codes = Vec::new();
-    // One code takes both away.
+    // One code switches both off.
     let weight = Modifier::BOLD | Modifier::DIM;
     if gone.intersects(weight) {
         codes.push(22.to_string());
@@ -372,7 +368,7 @@ fn style_codes((fg, bg, modifiers): CellStyle, (next_fg, next_bg, next): CellSty
     codes
 }
 
-/// The code of a colour; `base` is 30 for the text and 40 behind it.
+/// Returns the code of a colour; `base` is 30 for the foreground and 40 for the background.
 fn colour_code(colour: Color, base: u8) -> String {
     let plain = |number: u8| (base + number).to_string();
     let bright = |number: u8| (base + 60 + number).to_string();

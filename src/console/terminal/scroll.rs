@@ -1,41 +1,41 @@
-//! Whether rows of a screen only moved, and where to. A guess that saves bytes:
-//! what is right is decided by whoever writes the difference that remains.
+//! Detects rows that only moved from one screen to the next. The result is a guess that saves
+//! bytes: the painter writes every difference that remains.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use ratatui::buffer::{Buffer, Cell};
 
-/// Whole rows that move within a block, what enters it being blank.
+/// A move of whole rows within a block; the rows that enter it are blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ScrollMove {
     /// The first row of the block.
     pub top: u16,
-    /// The last one.
+    /// The last row of the block.
     pub bottom: u16,
-    /// By how many rows.
+    /// The distance in rows.
     pub distance: u16,
-    /// Towards the first row, as when one reads on.
+    /// Whether rows move towards the first row, as when reading on.
     pub is_upward: bool,
 }
 
-/// About what it takes to go to a row, in cells.
+/// Approximate cost of moving the cursor to a row, in cells.
 const MOVE_COST: i64 = 7;
 
-/// Less than this, in cells, is not worth the codes.
+/// The smallest saving that is worth the codes, in cells.
 const MIN_SAVED_CELLS: i64 = 16;
 
-/// What a row of the next screen costs.
+/// Costs of the rows of the next screen, in cells, and digests of both screens' rows.
 struct RowCosts {
-    /// Written over what is there.
+    /// Cost of each row if it is written over the current one.
     overwrite_costs: Vec<i64>,
-    /// Written into a blank row.
+    /// Cost of each row if it is written into a blank one.
     blank_costs: Vec<i64>,
     shown_digests: Vec<u64>,
     next_digests: Vec<u64>,
 }
 
 impl RowCosts {
-    /// In an order of the rows in which everything moves to the front.
+    /// Returns the costs in reverse order, in which a move down is a move to the front.
     fn reversed(mut self) -> RowCosts {
         self.overwrite_costs.reverse();
         self.blank_costs.reverse();
@@ -44,18 +44,21 @@ impl RowCosts {
         self
     }
 
-    /// The block whose move to the front by so many rows saves most: what it
-    /// saves, its first row, its last one.
+    /// Returns the block that saves most by moving `by` rows to the front: the saving, its first
+    /// row, its last row.
     fn best_block(&self, by: usize) -> Option<(i64, usize, usize)> {
         let rows = self.next_digests.len();
         let entering = |row: usize| self.overwrite_costs[row] - self.blank_costs[row];
-        let saves = |row: usize| match self.next_digests[row] == self.shown_digests[row + by] {
-            true => self.overwrite_costs[row],
-            false => entering(row),
+        let saves = |row: usize| {
+            if self.next_digests[row] == self.shown_digests[row + by] {
+                self.overwrite_costs[row]
+            } else {
+                entering(row)
+            }
         };
-        // The rows behind the last one that is moved to.
+        // Cost of the rows that enter behind the last moved one.
         let mut enters: i64 = (0..by).map(entering).sum();
-        // The run of rows up to here that saves most, and its first row.
+        // The run of rows ending here that saves most, and its first row.
         let (mut run, mut from) = (0, 0);
         let mut best = None;
         for row in 0..rows - by {
@@ -74,7 +77,7 @@ impl RowCosts {
 }
 
 impl ScrollMove {
-    /// The move that leaves least to be written, if one is worth it.
+    /// Returns the move that leaves least to write, if one is worthwhile.
     pub(super) fn find(shown: &Buffer, next: &Buffer) -> Option<ScrollMove> {
         let width = usize::from(next.area.width);
         if width == 0 || shown.area != next.area {
@@ -92,7 +95,7 @@ impl ScrollMove {
             written(old.iter().zip(new).filter(|(old, new)| old != new).count())
         };
         let before: Vec<i64> = rows().map(differ).collect();
-        // A cursor that goes on changes two.
+        // A moved cursor changes two rows.
         if before.iter().filter(|cost| **cost > 0).count() < 3 {
             return None;
         }
@@ -137,15 +140,12 @@ impl ScrollMove {
         let row = |row: u16| usize::from(row) * width;
         let block = &mut buffer.content[row(self.top)..row(self.bottom + 1)];
         let (moved, kept) = (row(self.distance), block.len() - row(self.distance));
-        match self.is_upward {
-            true => {
-                block.rotate_left(moved);
-                block[kept..].fill(Cell::EMPTY);
-            }
-            false => {
-                block.rotate_right(moved);
-                block[..moved].fill(Cell::EMPTY);
-            }
+        if self.is_upward {
+            block.rotate_left(moved);
+            block[kept..].fill(Cell::EMPTY);
+        } else {
+            block.rotate_right(moved);
+            block[..moved].fill(Cell::EMPTY);
         }
     }
 }
