@@ -1,6 +1,6 @@
-//! The columns of the fleet: which there are, and which of them fit.
+//! The columns of the fleet: the table of all columns, and the layout of those that fit the screen.
 
-/// A column. Cursor, mark and the sign of the state stand before the first.
+/// A column of the fleet. Cursor, mark and glyph of the state come before the first one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the table below says what each one shows")]
 pub enum FleetColumn {
@@ -17,28 +17,28 @@ pub enum FleetColumn {
     Reason,
 }
 
-/// How a column looks.
+/// Name, heading and width of a column.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnLayout {
     /// The column.
     pub column: FleetColumn,
     /// Its name in the preferences.
     pub id: &'static str,
-    /// Its head.
+    /// Its heading.
     pub heading: &'static str,
-    /// Its cells as a rule: host and last run are as wide as what they hold, agent and
-    /// why take what is left.
+    /// Its usual width in cells. Host and last run are as wide as their contents; agent and reason
+    /// take the remaining space.
     pub width: u16,
-    /// From this width of the screen on it is shown in any case; below, where there
-    /// happens to be room. As the screen shrinks the least needed goes first.
+    /// Width of the screen from which the column is always shown; on narrower screens it is shown
+    /// if there is room. As the screen shrinks, the least needed column goes first.
     pub min_screen_width: u16,
-    /// Whether it ends at its edge instead of beginning there.
+    /// Whether its cells are right-aligned.
     pub is_right_aligned: bool,
 }
 
 macro_rules! column_table {
     ($($column:ident $id:literal $heading:literal $width:literal $min_width:literal $right_aligned:literal;)*) => {
-        /// All columns, in their usual order.
+        /// All columns in their default order.
         pub const COLUMN_LAYOUTS: &[ColumnLayout] = &[$(ColumnLayout {
             column: FleetColumn::$column,
             id: $id,
@@ -49,7 +49,7 @@ macro_rules! column_table {
         }),*];
 
         impl FleetColumn {
-            /// Returns its layout.
+            /// Returns the column's layout.
             pub fn layout(self) -> &'static ColumnLayout {
                 &COLUMN_LAYOUTS[self as usize]
             }
@@ -58,20 +58,20 @@ macro_rules! column_table {
 }
 
 column_table! {
-    State   "state"    "STATE"    9  0   false;
-    Agent   "agent"    "AGENT"    8  0   false;
-    Host    "host"     "HOST"     8  110 false;
-    Size    "size"     "SIZE"     7  96  true;
-    Limit   "limit"    "LIM"      5  100 true;
-    Scratch "scratch"  "SCRATCH"  7  0   true;
-    DriftLines   "above"    "ABOVE---" 8  0   true;
-    Changed "changed"  "CHANGED"  7  0   true;
-    LastRun "last-run" "LAST RUN" 17 72  true;
-    Trend   "trend"    "TREND"    8  124 true;
+    State      "state"    "STATE"    9  0   false;
+    Agent      "agent"    "AGENT"    8  0   false;
+    Host       "host"     "HOST"     8  110 false;
+    Size       "size"     "SIZE"     7  96  true;
+    Limit      "limit"    "LIM"      5  100 true;
+    Scratch    "scratch"  "SCRATCH"  7  0   true;
+    DriftLines "above"    "ABOVE---" 8  0   true;
+    Changed    "changed"  "CHANGED"  7  0   true;
+    LastRun    "last-run" "LAST RUN" 17 72  true;
+    Trend      "trend"    "TREND"    8  124 true;
     Reason     "why"      "WHY"      22 100 false;
 }
 
-/// The columns unless the operator has others: all but the trend.
+/// Returns the default columns: all but the trend.
 pub fn default_columns() -> Vec<FleetColumn> {
     let columns = COLUMN_LAYOUTS.iter().map(|shape| shape.column);
     columns
@@ -79,40 +79,40 @@ pub fn default_columns() -> Vec<FleetColumn> {
         .collect()
 }
 
-/// Where a column begins, and how many cells it has.
+/// Position of a column on the screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ColumnSpan {
     /// The column.
     pub column: FleetColumn,
     /// Its first cell.
     pub x: u16,
-    /// Its cells.
+    /// Its width in cells.
     pub width: u16,
 }
 
-/// Where the first column begins, behind cursor, mark and sign.
+/// First cell of the first column, behind cursor, mark and glyph.
 const FIRST_COLUMN: u16 = 5;
 
-/// Long names are not what all columns wait for.
+/// Most cells that a long name takes from other columns.
 const MAX_RESERVED_NAME_CELLS: u16 = 24;
 
-/// What names keep, however long the hosts are.
+/// Cells that names keep, however long the hosts are.
 const MIN_NAME_CELLS: u16 = 15;
 
-/// How many cells of a fleet's rows are needed to show them whole.
+/// Cells that the contents of a fleet's rows need.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CellWidths {
     /// The longest name of an agent.
     pub agent: u16,
     /// The longest host.
     pub host: u16,
-    /// The longest word about a last run, with its time.
+    /// The longest outcome of a last run, with its time.
     pub last_run: u16,
-    /// Whether an agent is on another host, so that hosts tell something.
+    /// Whether an agent is on another host, so that the host column matters.
     pub has_remote_agents: bool,
 }
 
-/// Places the columns that a screen has room for.
+/// Lays out the columns that fit a screen.
 pub fn lay_out_columns(
     columns: &[FleetColumn],
     screen: u16,
@@ -130,7 +130,7 @@ pub fn lay_out_columns(
                 + 1
         }
         FleetColumn::Host => host.unwrap_or(FleetColumn::Host.layout().width) + 1,
-        // What is shown does not depend on what was read so far.
+        // The set of columns must not depend on the observations read so far.
         FleetColumn::LastRun => run.max(FleetColumn::LastRun.layout().width) + 1,
         other => other.layout().width + 1,
     };
@@ -144,7 +144,7 @@ pub fn lay_out_columns(
         .map(needed)
         .sum();
     let mut free = screen.saturating_sub(FIRST_COLUMN + used);
-    // What a screen like this has no room for, as a rule, may fit all the same.
+    // Columns that this width does not guarantee are shown if they fit.
     let mut more: Vec<FleetColumn> = columns
         .iter()
         .copied()
@@ -154,8 +154,8 @@ pub fn lay_out_columns(
     let mut full = false;
     more.retain(|column| {
         let fits = !full && needed(column) <= free;
-        // Nothing less needed takes the place of what did not fit, but for that of a
-        // sentence, which needs more than any other.
+        // Once a column does not fit, no less needed one is shown. The reason is excepted: it needs
+        // more cells than any other.
         full |= !fits && *column != FleetColumn::Reason;
         free -= if fits { needed(column) } else { 0 };
         fits
@@ -173,7 +173,7 @@ pub fn lay_out_columns(
         let others: u16 = others.map(|column| width(*column) + 1).sum();
         screen.saturating_sub(FIRST_COLUMN + others)
     };
-    // Before a name is shortened, figures that matter less than it go.
+    // Less important figures go before names are shortened.
     for column in [FleetColumn::Trend, FleetColumn::Limit, FleetColumn::Size] {
         if room(&shown) <= cell_widths.agent.min(MAX_RESERVED_NAME_CELLS) {
             shown.retain(|it| *it != column);
@@ -188,7 +188,7 @@ pub fn lay_out_columns(
             FleetColumn::Reason => screen.saturating_sub(x + 1),
             other => width(other),
         };
-        // One more blank before what is a sentence.
+        // One more blank before the reason, which is a sentence.
         let gap = u16::from(column == FleetColumn::Reason);
         let place = ColumnSpan {
             column,
@@ -201,8 +201,8 @@ pub fn lay_out_columns(
     shown.into_iter().map(place).collect()
 }
 
-/// The cells of the hosts where a screen has room for them. Of names and hosts,
-/// hosts are whole first: of a name enough is left to know it by.
+/// Returns the width of the host column, if the screen has room for it. Hosts are kept whole before
+/// names: names keep enough to be recognised.
 fn host_cells(
     columns: &[FleetColumn],
     screen: u16,

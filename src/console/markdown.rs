@@ -1,4 +1,5 @@
-//! What the pieces of a Markdown text are, for their colours.
+//! Finds the elements of a Markdown text and gives them tones, for their colours. Limits bound the
+//! time and memory that a hostile text can take.
 
 use std::collections::HashMap;
 
@@ -8,29 +9,29 @@ use syntect::parsing::{
 
 use super::text::{Tone, Tones};
 
-/// Longer texts stay plain.
+/// The longest text that is highlighted, in bytes; longer ones stay plain.
 pub const MAX_TEXT_BYTES: usize = 256 << 10;
 
-/// So do longer lines.
+/// The longest line that is highlighted, in bytes.
 const MAX_LINE_BYTES: usize = 1 << 10;
 
-/// Pieces of one text that get a tone; the rest stays plain.
+/// Toned pieces of one text; the rest stays plain.
 const MAX_TONED_SPANS: usize = 20_000;
 
-/// The rules.
+/// The syntax rules.
 const SYNTAX_RULES: &str = include_str!("markdown.sublime-syntax");
 
-/// The rules of Markdown, read.
+/// Highlights Markdown.
 pub struct MarkdownHighlighter {
     syntaxes: SyntaxSet,
     scope_tones: Vec<(Scope, Tone)>,
 }
 
 impl MarkdownHighlighter {
-    /// Reads the rules, which takes a moment.
+    /// Parses the rules, which takes some time.
     pub fn load() -> MarkdownHighlighter {
         let mut rules = SyntaxSetBuilder::new();
-        // A test proves that they can be read.
+        // The rules are embedded, and a test proves that they parse.
         if let Ok(markdown) = SyntaxDefinition::load_from_str(SYNTAX_RULES, true, None) {
             rules.add(markdown);
         }
@@ -50,8 +51,8 @@ impl MarkdownHighlighter {
         }
     }
 
-    /// The tones of a text, by the numbers of its lines from 1. It ends early when
-    /// it may not `go_on`: some texts are made to take long.
+    /// Returns the tones of a text by line number, from 1. Stops early if `should_continue` returns
+    /// false: some texts are made to take long.
     pub fn line_tones(
         &self,
         text: &[u8],
@@ -113,7 +114,7 @@ impl MarkdownHighlighter {
         all
     }
 
-    /// The innermost of the scopes that has one.
+    /// Returns the tone of the innermost scope that has one.
     fn scope_tone(&self, stack: &ScopeStack) -> Tone {
         let of = |scope: &Scope| {
             let mut tones = self.scope_tones.iter();
@@ -128,7 +129,7 @@ impl MarkdownHighlighter {
 mod tests {
     use super::*;
 
-    /// The tones of a text, as words with what they are of.
+    /// Returns the tones of a text as `LINE:TONE:TEXT`.
     fn toned_words(text: &str) -> Vec<String> {
         let markdown = MarkdownHighlighter::load();
         let tones = markdown.line_tones(text.as_bytes(), &|| true);
@@ -193,12 +194,12 @@ mod tests {
         assert_eq!(tones(&long).keys().collect::<Vec<_>>(), [&2]);
         assert!(tones(&format!("# a\n{}", "x\n".repeat(MAX_TEXT_BYTES / 2))).is_empty());
         assert!(markdown.line_tones(b"# a\n", &|| false).is_empty());
-        // Bytes that are no UTF-8 are not looked into.
+        // Lines that are not UTF-8 stay plain.
         assert_eq!(markdown.line_tones(b"# \xff\n# b\n", &|| true).len(), 1);
     }
     proptest::proptest! {
-        /// Whatever a text is, the pieces are in order, apart, of whole characters,
-        /// and never in the styles of what this program says itself.
+        /// For any text, the pieces are in order, do not overlap, consist of whole characters, and
+        /// never have a tone of the program's own text.
         #[test]
         fn toned_spans_are_ordered_and_on_char_boundaries(
             text in "([`*_#>\\[\\]()~!\\\\ a日\\n\\r\u{200b}-]|http://|1\\. ){0,120}",
