@@ -1,5 +1,5 @@
-//! Texts that are read in a pane: lines of raw bytes, made visible only when
-//! they are drawn, with folding, two sides, scrolling, wrapping and search. Pure.
+//! Text panes: lines of raw bytes, with folding, two sides, scrolling, wrapping and search. Bytes
+//! are made visible only when they are drawn. Pure: no input or output.
 
 mod arrangement;
 mod prepare;
@@ -17,10 +17,10 @@ pub use rows::PaneRow;
 
 use crate::engine::State;
 
-/// What a line is.
+/// Kind of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LineKind {
-    /// Text as it is in both versions, or simply text.
+    /// Text that both versions have, or text that is not compared.
     #[default]
     Same,
     /// Added by the agent.
@@ -29,24 +29,24 @@ pub enum LineKind {
     Removed,
     /// The boundary.
     Separator,
-    /// Said by us, not by the file.
+    /// Text of the program, not of the file.
     Note,
 }
 
 impl LineKind {
-    /// Whether it stands in one of two texts alone.
+    /// Returns whether the line is in one of two texts only.
     pub fn is_changed(self) -> bool {
         matches!(self, LineKind::Added | LineKind::Removed)
     }
 }
 
-/// What a piece of a line is, for its colour.
+/// Meaning of a piece of a line, which its colour follows from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tone {
-    /// Nothing special.
+    /// Ordinary text.
     #[default]
     Plain,
-    /// A heading of Markdown.
+    /// A Markdown heading.
     Heading,
     /// Strong emphasis.
     Strong,
@@ -56,55 +56,55 @@ pub enum Tone {
     Code,
     /// A link.
     Link,
-    /// What begins an item of a list.
+    /// The marker of a list item.
     List,
     /// A quotation.
     Quote,
-    /// Said by us: less important.
+    /// Text of the program: less important.
     Dim,
-    /// Said by us: all is well.
+    /// Text of the program: success.
     Good,
-    /// Said by us: worth a look.
+    /// Text of the program: a warning.
     Warn,
-    /// Said by us: wrong.
+    /// Text of the program: a failure.
     Bad,
-    /// Said by us: an agent's state.
+    /// Text of the program: an agent's state.
     State(State),
 }
 
-/// The tones of pieces of a line, in order and apart.
+/// The tones of a line, by byte ranges in ascending order that do not overlap.
 pub type Tones = Vec<(Range<usize>, Tone)>;
 
-/// How many lines behind one are compared to tell it from others that are alike.
+/// Lines that are compared to tell a line from equal ones elsewhere.
 const MATCH_CONTEXT_LINES: usize = 16;
 
 /// One line of a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextLine {
-    /// What it is.
+    /// Its kind.
     pub kind: LineKind,
     /// Its number in the baseline.
     pub old_number: Option<usize>,
     /// Its number in the memory.
     pub new_number: Option<usize>,
-    /// Its bytes, without the line feed; our own words in notes.
+    /// Its bytes, without the line feed; in notes, text of the program.
     pub bytes: Vec<u8>,
-    /// Which bytes of a changed line changed.
+    /// The bytes of a changed line that changed.
     pub changed_ranges: Vec<Range<usize>>,
-    /// Whether a line of the other side became this one, or it became that.
+    /// Whether it is one of a removed and an added line that replace each other.
     pub is_paired: bool,
-    /// What an equal line is in the baseline, where that differs in blanks alone.
+    /// The baseline's bytes of an equal line, if they differ in blanks.
     pub old_bytes: Option<Vec<u8>>,
     /// Whether a changed line lacks its line feed.
     pub lacks_line_feed: bool,
-    /// Whether what is behind it is not shown, be it of this line or of the text.
+    /// Whether text behind it is not shown, of this line or of the whole text.
     pub is_truncated: bool,
-    /// What its pieces are.
+    /// The tones of its pieces.
     pub tones: Tones,
 }
 
 impl TextLine {
-    /// A line of our own.
+    /// Creates a line of the program's own text.
     pub fn note(kind: LineKind, text: impl Into<String>) -> TextLine {
         TextLine {
             kind,
@@ -117,57 +117,57 @@ impl TextLine {
 /// A run of cells of one style.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StyledSpan {
-    /// Safe to draw.
+    /// The text; safe to draw.
     pub text: String,
-    /// Made visible by us: wears a style that no agent can obtain.
+    /// Whether it was made visible; no agent's text can have its style.
     pub is_mark: bool,
-    /// One of the words that changed.
+    /// Whether it is part of a changed word.
     pub is_emphasized: bool,
-    /// What it is.
+    /// Its tone.
     pub tone: Tone,
 }
 
-/// How a pane shows its lines.
+/// Options for drawing a pane's lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaneStyle {
-    /// Wrap long lines instead of cutting them.
+    /// Wrap long lines instead of truncating them.
     pub is_wrapping: bool,
-    /// Mark ordinary white space, too.
+    /// Mark ordinary white space as well.
     pub is_whitespace_marked: bool,
-    /// A text that is no diff: known emoji sequences pass whole.
+    /// The text is not a diff: known emoji sequences are drawn as they are.
     pub is_prose: bool,
     /// Put `[-…-]` and `{+…+}` around changed words, for themes without colour.
     pub has_word_marks: bool,
-    /// Cells of each half, where two texts stand side by side.
+    /// Width of each half in cells, if two texts are side by side.
     pub half_width: usize,
 }
 
-/// A text in a pane.
+/// A text in a pane, with its layout, search and scroll position.
 #[derive(Clone, Debug, Default)]
 pub struct Pane {
     /// All lines.
     pub lines: Vec<TextLine>,
-    /// What is shown of them.
+    /// The visible lines and folds, in order.
     pub items: Vec<PaneItem>,
-    /// By which rules.
+    /// The rules by which `items` are made.
     pub arrangement: Arrangement,
-    /// Items at which hunks begin.
+    /// The items at which hunks begin, as indices.
     pub hunks: Vec<usize>,
-    /// The item at the top, and how many of its rows are above it.
+    /// The item at the top, and how many of its rows are above the top.
     pub top: (usize, usize),
-    /// What is searched for, lower case; empty when nothing is.
+    /// The search query in lower case; empty without a search.
     pub query: String,
-    /// The items that contain it.
+    /// The items that match the query, as indices.
     pub hits: Vec<usize>,
-    /// Which hit was gone to last.
+    /// The current hit, as an index into `hits`.
     pub current_hit: usize,
-    /// Lines that came in above the top when the text changed.
+    /// Lines that were added above the top by the last change of the text.
     pub lines_added_above: usize,
 }
 
 impl Pane {
-    /// Puts a new text in, staying on the line that was at the top. Lines that were
-    /// there before keep their tones.
+    /// Replaces the text and keeps the line at the top in place. Lines that the old text had as
+    /// well keep their tones.
     pub fn replace_lines(&mut self, mut lines: Vec<TextLine>) {
         let toned = self.lines.iter().filter(|line| !line.tones.is_empty());
         let known: HashMap<&[u8], &Tones> = toned
@@ -187,8 +187,7 @@ impl Pane {
                 pair.is_some_and(|(old, new)| old.bytes == new.bytes)
             };
             let found = (0..lines.len()).filter(|index| same(0, *index));
-            // Of many that are alike, such as empty ones, the one that the same text
-            // follows.
+            // Of several equal lines, such as empty ones, the one with the same text behind it.
             let likely = |index: &usize| {
                 let following =
                     (0..MATCH_CONTEXT_LINES).take_while(|behind| same(*behind, index + behind));
@@ -205,7 +204,7 @@ impl Pane {
         }
     }
 
-    /// Shows other lines or sides of the same text, staying on the line at the top.
+    /// Changes the arrangement and keeps the line at the top in place.
     pub fn set_arrangement(&mut self, arrangement: Arrangement) {
         if self.arrangement != arrangement {
             self.arrangement = arrangement;
@@ -213,7 +212,7 @@ impl Pane {
         }
     }
 
-    /// Takes in what the pieces of equal lines are, by their numbers in the memory.
+    /// Applies tones to equal lines, by their numbers in the memory.
     pub fn apply_tones(&mut self, tones: &HashMap<usize, Tones>) {
         for line in &mut self.lines {
             let of = line.new_number.filter(|_| line.kind == LineKind::Same);
@@ -224,15 +223,16 @@ impl Pane {
         }
     }
 
-    /// Whether it has two sides to show.
+    /// Returns whether the pane is arranged in two sides and has changes to show.
     pub fn is_side_by_side(&self) -> bool {
         self.arrangement.is_side_by_side && !self.hunks.is_empty()
     }
 
-    /// Changes something and lays the lines out anew; the line at the top stays.
+    /// Applies a change and lays out the lines again; the line at the top stays in place.
     fn change_keeping_top(&mut self, change: impl FnOnce(&mut Pane)) {
         let here = self.top_line();
-        // What a fold at the beginning hides does not push away what is read.
+        // At the very beginning the pane stays there, unless it begins with a fold: then the text
+        // that is read must not move.
         let folded = matches!(self.items.first(), Some(PaneItem::Folded(..)));
         let inside = self.top != (0, 0) || folded;
         change(self);
@@ -248,11 +248,12 @@ impl Pane {
             let text = String::from_utf8_lossy(&line.bytes).to_lowercase();
             text.contains(&self.query)
         };
-        let hits: Vec<usize> = match self.query.is_empty() {
-            true => Vec::new(),
-            false => (0..self.lines.len())
+        let hits: Vec<usize> = if self.query.is_empty() {
+            Vec::new()
+        } else {
+            (0..self.lines.len())
                 .filter(|at| is_hit(&self.lines[*at]))
-                .collect(),
+                .collect()
         };
         let hunks = arrangement::find_hunks(&self.lines);
         let arrangement = Arrangement {
@@ -273,7 +274,7 @@ impl Pane {
         self.top.0 = self.top.0.min(self.items.len().saturating_sub(1));
     }
 
-    /// The line that is read: the hit, else the one at the top.
+    /// Returns the current line: that of the current hit, else the one at the top.
     pub fn current_line(&self) -> Option<usize> {
         let hit = self.hits.get(self.current_hit);
         let hit = hit.and_then(|hit| self.items.get(*hit));
@@ -288,23 +289,24 @@ impl Pane {
         })
     }
 
-    /// The item that shows a line, or that it is folded into.
+    /// Returns the item that contains a line.
     fn item_of_line(&self, line: usize) -> usize {
         let found = self.items.iter().position(|item| item.contains_line(line));
         found.unwrap_or(0)
     }
 
-    /// Moves by rows, down when positive.
+    /// Scrolls by rows, down if positive.
     pub fn scroll(&mut self, rows: isize, width: usize, height: usize, style: PaneStyle) {
         self.lines_added_above = 0;
         let by = rows.unsigned_abs();
-        match rows > 0 {
-            true => self.scroll_down(by, width, height, style),
-            false => self.scroll_up(by, width, style),
+        if rows > 0 {
+            self.scroll_down(by, width, height, style)
+        } else {
+            self.scroll_up(by, width, style)
         }
     }
 
-    /// Moves down, no further than until the last row is in sight.
+    /// Scrolls down, at most until the last row is visible.
     fn scroll_down(&mut self, by: usize, width: usize, height: usize, style: PaneStyle) {
         let visible_end = self.top.1 + height;
         let (mut counts, mut rows) = (Vec::new(), 0);
@@ -335,20 +337,20 @@ impl Pane {
         self.top.1 = self.top.1.saturating_sub(remaining);
     }
 
-    /// Shows the beginning.
+    /// Scrolls to the beginning.
     pub fn scroll_to_start(&mut self) {
         self.lines_added_above = 0;
         self.top = (0, 0);
     }
 
-    /// Shows the end.
+    /// Scrolls to the end.
     pub fn scroll_to_end(&mut self, width: usize, height: usize, style: PaneStyle) {
         let last = self.items.len().saturating_sub(1);
         self.top = (last, self.rows(last, width, style).len() - 1);
         self.scroll_up(height.saturating_sub(1), width, style);
     }
 
-    /// The item at the top may have fewer rows than it had.
+    /// Moves the top to an existing row after the width or the style has changed.
     pub fn clamp_top(&mut self, width: usize, style: PaneStyle) {
         if self.top.1 > 0 {
             let rows = self.rows(self.top.0, width, style).len();
@@ -356,39 +358,36 @@ impl Pane {
         }
     }
 
-    /// Shows an item near the top, with a little of what is above it.
+    /// Scrolls so that an item is a quarter of the height below the top.
     pub fn scroll_to_item(&mut self, item: usize, height: usize) {
         self.lines_added_above = 0;
         let top = item.saturating_sub(height / 4);
         self.top = (top.min(self.items.len().saturating_sub(1)), 0);
     }
 
-    /// Goes to the next or previous hunk, seen from the top.
+    /// Goes to the next or previous hunk, counted from [`Pane::current_hunk`].
     pub fn go_to_hunk(&mut self, is_forward: bool, height: usize) {
         let here = self.current_hunk(height);
         let next = match (here, is_forward) {
             (None, true) => 0,
             (Some(here), true) => here + 1,
             (None, false) => return,
-            (Some(here), false) => match here.checked_sub(1) {
-                Some(next) => next,
-                None => return self.scroll_to_item(0, height),
-            },
+            (Some(0), false) => return self.scroll_to_item(0, height),
+            (Some(here), false) => here - 1,
         };
         if let Some(item) = self.hunks.get(next) {
             self.scroll_to_item(*item, height);
         }
     }
 
-    /// The hunk that was gone to or scrolled to, if one begins above the place
-    /// where [`Pane::scroll_to_item`] puts lines.
+    /// Returns the last hunk that begins above the row where [`Pane::scroll_to_item`] puts items.
     pub fn current_hunk(&self, height: usize) -> Option<usize> {
         let here = self.top.0 + height / 4;
         self.hunks.iter().rposition(|item| *item <= here)
     }
 
-    /// Searches for text, ignoring case; an empty text ends the search. What is
-    /// found is not folded.
+    /// Searches for text, ignoring case; an empty query ends the search. Matching lines are not
+    /// folded.
     pub fn search(&mut self, query: &str) {
         let query = query.to_lowercase();
         self.change_keeping_top(|pane| pane.query = query);
@@ -401,7 +400,7 @@ impl Pane {
         self.scroll_to_hit(height);
     }
 
-    /// Goes to the next or previous hit, round the ends.
+    /// Goes to the next or previous hit, wrapping around at the ends.
     pub fn go_to_next_hit(&mut self, is_forward: bool, height: usize) {
         let count = self.hits.len();
         if count > 0 {
@@ -416,7 +415,7 @@ impl Pane {
         }
     }
 
-    /// An item as rows of at most `width` cells, or of two halves; at least one.
+    /// Returns an item as rows of at most `width` cells, or of two halves; at least one row.
     pub fn rows(&self, item: usize, width: usize, style: PaneStyle) -> Vec<PaneRow> {
         match self.items.get(item) {
             Some(item) => rows::lay_out_item(&self.lines, *item, width, style),
@@ -431,7 +430,7 @@ mod tests {
 
     use super::*;
 
-    /// A line by itself, as rows.
+    /// Returns the rows of a single line.
     fn rows(line: &TextLine, width: usize, look: PaneStyle) -> Vec<Vec<StyledSpan>> {
         let rows = rows::lay_out_item(
             std::slice::from_ref(line),
@@ -524,7 +523,7 @@ mod tests {
         assert_eq!(pane.lines_added_above, 2);
     }
 
-    /// A pane of lines, of which `+` and `-` begin changed ones.
+    /// Returns a pane of lines; `+` and `-` begin changed ones.
     fn changed(lines: &[&str], context: Option<usize>, sides: bool) -> Pane {
         let line = |text: &&str| TextLine {
             kind: match text.as_bytes().first() {
@@ -694,8 +693,8 @@ mod tests {
         assert!(pane.hits.is_empty());
     }
     proptest::proptest! {
-        /// Two sides take as many rows as the longer one, none is wider than its
-        /// half, and each shows what its line shows by itself.
+        /// Two sides take as many rows as the longer one; no side is wider than its half; each
+        /// equals the rows of its line alone.
         #[test]
         fn side_by_side_rows_equal_rows_of_their_lines(
             old in "[a-d日\u{200b}\t ]{0,40}",

@@ -1,6 +1,5 @@
-//! Colours and attributes, by meaning. A closed set of roles; themes are TOML
-//! files, embedded from `themes/` or in the user's directory, where one is layered
-//! over another.
+//! Themes: the style of each role of a closed set. Themes are TOML files, built in from `themes/`
+//! or in the user's directory, and each is layered over a built-in one.
 
 mod colour_depth;
 #[cfg(test)]
@@ -21,16 +20,16 @@ use crate::durable;
 use crate::engine::{Outcome, State};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The default theme's name.
+/// Name of the default theme.
 pub const DEFAULT_THEME: &str = "terminal";
 
-/// The theme without colour.
+/// Name of the theme without colour.
 pub const MONOCHROME_THEME: &str = "mono";
 
-/// Where the operator's own themes are, in the directory of their preferences.
+/// Directory of the user's own themes, in the directory of their preferences.
 pub const THEMES_DIRECTORY: &str = "themes";
 
-/// The themes that come with the program.
+/// The built-in themes: name and text.
 pub const BUILT_IN_THEMES: &[(&str, &str)] = &[
     (DEFAULT_THEME, include_str!("../../themes/terminal.toml")),
     ("dark", include_str!("../../themes/dark.toml")),
@@ -48,13 +47,12 @@ pub const BUILT_IN_THEMES: &[(&str, &str)] = &[
 
 macro_rules! roles {
     ($($field:ident $role:ident $doc:literal,)*) => {
-        /// What a run of cells means.
+        /// Meaning of a run of cells, which its style follows from.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Role { $(#[doc = $doc] $role,)* }
 
         impl Role {
-            /// All roles, each with its name in themes. Their order is that of the
-            /// looks of a theme.
+            /// All roles with their names in themes, in the order of a theme's styles.
             pub const ALL: &[(Role, &str)] = &[$((Role::$role, stringify!($field)),)*];
         }
     };
@@ -66,12 +64,12 @@ roles! {
     title Title "The name of what is shown.",
     tag Tag "The fleet's tag.",
     rule Rule "Lines between regions.",
-    heading Heading "Column heads, headings of help, the tab that is open.",
+    heading Heading "Column headings, headings of help, the open tab.",
     cursor Cursor "The row under the cursor.",
     mark Mark "The star of a marked row.",
     key Key "A key in a hint.",
     disabled Disabled "A command that cannot be run now.",
-    prompt Prompt "What is being typed.",
+    prompt Prompt "Text being typed.",
     tampered Tampered "State TAMPERED.",
     drifted Drifted "States DRIFTED and NOSEP.",
     trouble Trouble "States ERROR and MISSING.",
@@ -80,27 +78,27 @@ roles! {
     scratch Scratch "State SCRATCH.",
     clean Clean "State CLEAN.",
     loading Loading "State LOADING.",
-    good Good "It went well.",
-    warn Warn "Something is in the way.",
-    bad Bad "It went wrong.",
+    good Good "Success.",
+    warn Warn "A warning.",
+    bad Bad "A failure.",
     added Added "A line that the agent added.",
-    added_word AddedWord "The words of it that are new.",
+    added_word AddedWord "The new words of a changed line.",
     removed Removed "A line that the agent removed.",
-    removed_word RemovedWord "The words of it that are gone.",
+    removed_word RemovedWord "The removed words of a changed line.",
     separator Separator "The boundary.",
     number Number "Line numbers.",
     markdown_heading MarkdownHeading "A heading in an agent's text.",
-    markdown_strong MarkdownStrong "Strong emphasis there.",
-    markdown_emphasis MarkdownEmphasis "Emphasis there.",
-    markdown_code MarkdownCode "Code there.",
-    markdown_link MarkdownLink "A link there.",
-    markdown_list MarkdownList "What begins an item of a list there.",
-    markdown_quote MarkdownQuote "A quotation there.",
+    markdown_strong MarkdownStrong "Strong emphasis in an agent's text.",
+    markdown_emphasis MarkdownEmphasis "Emphasis in an agent's text.",
+    markdown_code MarkdownCode "Code in an agent's text.",
+    markdown_link MarkdownLink "A link in an agent's text.",
+    markdown_list MarkdownList "The marker of a list item in an agent's text.",
+    markdown_quote MarkdownQuote "A quotation in an agent's text.",
     hit Hit "A search hit.",
-    revealed Revealed "Characters that would not show; no agent's text can wear this.",
+    revealed Revealed "Revealed characters that would be invisible; no agent's text can have this style.",
 }
 
-/// A theme: how each role looks.
+/// A theme: the style of each role.
 #[derive(Clone, Debug)]
 pub struct Theme {
     has_word_marks: bool,
@@ -108,39 +106,39 @@ pub struct Theme {
 }
 
 impl Theme {
-    /// The built-in theme of this name, in all its colours.
+    /// Returns the built-in theme of this name, in true colour.
     ///
     /// # Errors
-    /// [`ErrorKind::User`] when there is none.
+    /// [`ErrorKind::User`] if there is none.
     pub fn built_in(name: &str) -> Result<Theme> {
         Themes::default().load(name)
     }
 
-    /// Whether changed words are marked by signs, because there is no colour.
+    /// Returns whether signs mark changed words, for lack of colour.
     pub fn has_word_marks(&self) -> bool {
         self.has_word_marks
     }
 
-    /// How a role looks. What it says nothing about is that of [`Role::Text`],
-    /// which is on the whole screen.
+    /// Returns the style of a role, to be drawn over that of [`Role::Text`], which covers the whole
+    /// screen.
     pub fn style(&self, role: Role) -> Style {
-        // The looks are made from the roles, one for each.
+        // Every theme has a style for each role.
         self.styles.get(role as usize).copied().unwrap_or_default()
     }
 }
 
-/// The themes that can be chosen: the built-in ones, and those of the user.
+/// The available themes: the built-in ones and those of the user.
 #[derive(Clone, Debug, Default)]
 pub struct Themes {
     directory: Option<PathBuf>,
     colour_depth: ColourDepth,
 }
 
-/// The longest theme that is read.
+/// The largest theme file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1 << 16;
 
 impl Themes {
-    /// With the user's themes in `directory`, for a terminal of so many colours.
+    /// Creates the set with the user's themes in `directory`, for a terminal with these colours.
     pub fn new(directory: Option<PathBuf>, depth: ColourDepth) -> Themes {
         Themes {
             directory,
@@ -148,7 +146,7 @@ impl Themes {
         }
     }
 
-    /// The names of all themes, the built-in ones first.
+    /// Returns the names of all themes, the built-in ones first.
     pub fn names(&self) -> Vec<String> {
         let mut own: Vec<String> = Vec::new();
         let directory = self
@@ -171,39 +169,39 @@ impl Themes {
         built_in.chain(own).collect()
     }
 
-    /// The theme of this name; the user's, where both have one.
+    /// Loads a theme; the user's, if both have one of this name.
     ///
     /// # Errors
-    /// [`ErrorKind::User`] when there is none, [`ErrorKind::Config`] when it is wrong.
+    /// [`ErrorKind::User`] if there is none, [`ErrorKind::Config`] if its file is invalid.
     pub fn load(&self, name: &str) -> Result<Theme> {
         let found = match self.load_user_theme(name)? {
             Some(text) => Some(text),
             None => read_built_in(name).transpose()?,
         };
         let mut theme = found.ok_or_else(|| self.unknown_theme_error(name))?;
-        let ground = theme.style(Role::Text);
-        for look in &mut theme.styles {
-            *look = self.colour_depth.reduce_style(*look, ground);
+        let background = theme.style(Role::Text);
+        for style in &mut theme.styles {
+            *style = self.colour_depth.reduce_style(*style, background);
         }
         Ok(theme)
     }
 
-    /// An error of [`Themes::load`] in lines: all that is wrong, in a file of the
-    /// user's directory, and what can be done about it.
+    /// Returns an error of [`Themes::load`] as lines: each mistake with its hint, with paths
+    /// relative to the user's directory.
     pub fn error_lines(&self, error: &Error) -> Vec<String> {
-        let mut told = error.details().to_vec();
-        if told.is_empty() {
+        let mut lines = error.details().to_vec();
+        if lines.is_empty() {
             let hint = error.hints().first();
             let hint = hint.map_or(String::new(), |hint| format!("; {hint}"));
-            told.push(format!("{}{hint}", error.message()));
+            lines.push(format!("{}{hint}", error.message()));
         }
         if let Some(directory) = &self.directory {
             let directory = format!("{}/", directory.display());
-            for line in &mut told {
+            for line in &mut lines {
                 *line = line.replacen(&directory, "", 1);
             }
         }
-        told
+        lines
     }
 
     fn load_user_theme(&self, name: &str) -> Result<Option<Theme>> {
@@ -217,14 +215,15 @@ impl Themes {
             Err(error) => {
                 let large = error.kind() == io::ErrorKind::FileTooLarge;
                 let error = Error::from_io("read", &path, &error).with_kind(ErrorKind::Config);
-                return Err(match large {
-                    true => error.with_hint("a theme has a line for each role"),
-                    false => error,
+                return Err(if large {
+                    error.with_hint("a theme has one line per role")
+                } else {
+                    error
                 });
             }
         };
         let Ok(text) = String::from_utf8(bytes) else {
-            let message = format!("{} is no UTF-8 text", path.display());
+            let message = format!("{} is not UTF-8", path.display());
             return Err(Error::new(ErrorKind::Config, message));
         };
         Ok(Some(theme_file::read_theme(
@@ -236,14 +235,16 @@ impl Themes {
 
     fn unknown_theme_error(&self, name: &str) -> Error {
         let names = self.names();
-        let error = Error::new(ErrorKind::User, format!("there is no theme called {name}"));
+        let error = Error::new(ErrorKind::User, format!("unknown theme `{name}`"));
         let error = match config::closest_match(name, names.iter().map(String::as_str)) {
             Some(near) => error.with_hint(format!("did you mean `{near}`?")),
             None => error,
         };
-        let error = error.with_hint(format!("there are {}", names.join(", ")));
+        let error = error.with_hint(format!("available themes: {}", names.join(", ")));
         match &self.directory {
-            Some(directory) => error.with_hint(format!("your own go into {}", directory.display())),
+            Some(directory) => {
+                error.with_hint(format!("put your own themes into {}", directory.display()))
+            }
             None => error,
         }
     }
@@ -253,20 +254,20 @@ fn is_built_in(name: &str) -> bool {
     BUILT_IN_THEMES.iter().any(|(own, _)| *own == name)
 }
 
-/// Whether this can be the name of a theme: a name and no way elsewhere.
+/// Returns whether a text can be the name of a theme: a plain file name, not a path.
 pub(super) fn is_theme_name(name: &str) -> bool {
     let part = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
     !name.is_empty() && !name.starts_with('.') && name.chars().all(part)
 }
 
-/// The built-in theme of this name.
+/// Reads the built-in theme of this name.
 fn read_built_in(name: &str) -> Option<Result<Theme, ConfigErrors>> {
     let (_, text) = BUILT_IN_THEMES.iter().find(|(own, _)| *own == name)?;
     let path = PathBuf::from(format!("themes/{name}.toml"));
     Some(theme_file::read_theme(text, &path, None))
 }
 
-/// The role of a state.
+/// Returns the role of a state.
 pub fn role_of_state(state: State) -> Role {
     match state {
         State::Tampered | State::HostKey => Role::Tampered,
@@ -280,7 +281,7 @@ pub fn role_of_state(state: State) -> Role {
     }
 }
 
-/// The role of a tone.
+/// Returns the role of a tone.
 pub fn role_of_tone(tone: Tone) -> Role {
     match tone {
         Tone::Plain => Role::Text,
@@ -299,7 +300,7 @@ pub fn role_of_tone(tone: Tone) -> Role {
     }
 }
 
-/// The role of an outcome.
+/// Returns the role of an outcome.
 pub fn role_of_outcome(outcome: Outcome) -> Role {
     match outcome {
         Outcome::Ok => Role::Good,

@@ -1,5 +1,5 @@
-//! Draws the model. Nothing here changes anything; only what is visible is
-//! built.
+//! Draws the model into a buffer of cells: the screen, then the overlay. Drawing changes no state
+//! and builds only what is visible.
 
 mod agent;
 mod fleet;
@@ -22,9 +22,9 @@ use super::theme::{Role, Theme, role_of_state};
 use crate::engine::State;
 use crate::untrusted::{self, RevealOptions};
 
-/// Draws everything, from the bottom up: the screen, then what lies over it.
+/// Draws the whole console, bottom layer first: the screen, then the overlay.
 pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
-    // A terminal that shrank a moment ago: the message about it is on its way.
+    // The terminal has shrunk and the resize message is not handled yet.
     if buffer.area.width < model.size.0 || buffer.area.height < model.size.1 {
         return;
     }
@@ -40,7 +40,7 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
         Screen::Log => log::draw(model, &mut canvas),
         Screen::Hosts => hosts::draw(model, &mut canvas),
     }
-    // A text that has the screen for itself has its own last line.
+    // A full-screen text draws its own last line.
     let full =
         model.screen == Screen::Agent && model.agent.is_full_screen && !model.agent.is_list();
     if !full {
@@ -81,11 +81,11 @@ fn draw_too_small(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-/// What is said while keys are ignored, wherever they were typed too early.
+/// Notice shown while the key guard ignores keys that were typed ahead.
 const KEYS_IGNORED_NOTICE: &str =
-    "Keys typed ahead are ignored: pause for half a second, then go on.";
+    "Typed-ahead keys ignored: pause for half a second, then continue.";
 
-/// The last line: what can be done here. Help is the last hint to go.
+/// Draws the last line: the hints of this screen. As space runs out, help is the last to go.
 fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
     let (width, height) = model.size;
     let y = height - 1;
@@ -98,7 +98,7 @@ fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
         let x = canvas.put_text(0, y, label, Role::Key);
         let x = canvas.put_untrusted(x, y, text.as_bytes(), Role::Prompt);
         let x = canvas.put_text(x, y, "_", Role::Prompt);
-        canvas.put_text(x + 2, y, "Enter keeps it, Esc takes it back", Role::Dim);
+        canvas.put_text(x + 2, y, "Enter apply, Esc cancel", Role::Dim);
         return;
     }
     if model.pending_keys.is_hint_shown {
@@ -111,7 +111,7 @@ fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
     let mut available_width = draw_pending_question(model, canvas, end);
     let mut x = 1;
     let mut hints = visible_hints(model);
-    // What only the demo has stands last, and in any case.
+    // The command that only the demo offers comes last and is always shown.
     if let Some(last) = hints.pop_if(|hint| hint.command == Command::ToggleDemoHost) {
         available_width = available_width.saturating_sub(last.width());
         last.draw(model, canvas, available_width, y);
@@ -125,7 +125,7 @@ fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
     canvas.put_text(x, y, " help", Role::Text);
 }
 
-/// What a key does, in the last line.
+/// A key with its command, in the last line.
 struct KeyHint {
     command: Command,
     keys: String,
@@ -133,12 +133,12 @@ struct KeyHint {
 }
 
 impl KeyHint {
-    /// Cells that it takes, with the blanks behind it.
+    /// Returns its width in cells, including the blanks behind it.
     fn width(&self) -> u16 {
         (self.keys.width() + self.text.width() + 3) as u16
     }
 
-    /// Returns the column behind it.
+    /// Draws the hint and returns the column behind it.
     fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
         let (key, text) = match command::check_enabled(self.command, model) {
             Ok(()) => (Role::Key, Role::Text),
@@ -149,7 +149,7 @@ impl KeyHint {
     }
 }
 
-/// The hints of a screen, what matters most first.
+/// Returns the hints of this screen, the most important first.
 fn visible_hints(model: &Model) -> Vec<KeyHint> {
     let context = model.key_context();
     let keymap = &model.preferences.keymap;
@@ -157,13 +157,13 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
         .filter(|spec| !spec.hint.is_empty() && spec.command != Command::Help)
         .filter(|spec| fits_reset_stage(spec.command, model))
         .collect();
-    // At a plan and at a result what acts comes before what only looks.
+    // Outside the fleet, actions come before commands that only show something.
     specs.sort_by_key(|spec| {
         let looks = spec.category != CommandCategory::Actions && context != KeyContext::Fleet;
         (spec.command == Command::ToggleDemoHost, looks)
     });
     let hint = |spec: &command::CommandSpec| {
-        // What goes on and back is one hint.
+        // Forward and back share one hint.
         let back = match spec.command {
             Command::NextHunk => Some(Command::PreviousHunk),
             Command::NextAgent => Some(Command::PreviousAgent),
@@ -182,20 +182,20 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
         }
     };
     let mut hints: Vec<KeyHint> = specs.into_iter().map(hint).collect();
-    // A command without a key is in help and palette.
+    // A command without a key appears only in help and in the palette.
     hints.retain(|hint| !hint.keys.is_empty());
     hints
 }
 
-/// What hosts ask, in the last line before `end`: it stays there until it is
-/// answered. Where it begins.
+/// Draws the pending questions of hosts in the last line, before column `end`; they stay until they
+/// are answered. Returns the column at which they begin.
 fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
     let Some(first) = model.questions.first() else {
         return end;
     };
     let text = match model.questions.len() {
         1 => format!("{} wants {}", first.host, first.short_name()),
-        many => format!("{many} questions of hosts"),
+        many => format!("{many} questions from hosts"),
     };
     let text = truncate_untrusted(&text, usize::from(end / 2));
     let key = model.key_hint(Command::AnswerQuestion);
@@ -207,7 +207,7 @@ fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u1
     x
 }
 
-/// Whether a hint belongs to what is asked right now.
+/// Returns whether a hint fits the current screen and the stage of a reset.
 fn fits_reset_stage(command: Command, model: &Model) -> bool {
     use super::model::{Confirmation, ResetStage};
     if command == Command::ToggleDemoHost {
@@ -254,7 +254,7 @@ fn fits_reset_stage(command: Command, model: &Model) -> bool {
         _ if !view.hidden_agents.is_empty() => command == Command::GoBack,
         Command::ConfirmPlan => view.confirmation == Confirmation::SingleKey,
         Command::UndoAppend | Command::UndoOverwrite => view.has_newer_notes(),
-        // Everything that is typed goes into the confirmation.
+        // Typed letters go into the confirmation.
         Command::Palette | Command::GoLog => {
             !matches!(view.confirmation, Confirmation::TypedText(_))
         }
@@ -262,7 +262,7 @@ fn fits_reset_stage(command: Command, model: &Model) -> bool {
     }
 }
 
-/// What was said last, in a row that nothing else is in. Returns the column behind it.
+/// Draws the last message, in a row of its own. Returns the column behind it.
 fn draw_message(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room: u16) -> u16 {
     let Some(message) = &model.last_message else {
         return x;
@@ -277,14 +277,15 @@ fn draw_message(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room
         count => format!(" x{count}"),
     };
     let room = usize::from(room).saturating_sub(times.width());
-    let x = match untrusted::visible_line(&message.text).width() > room {
-        true => canvas.put_text(x, y, &fit_end_of_sentence(&message.text, room), role),
-        false => canvas.put_untrusted(x, y, message.text.as_bytes(), role),
+    let x = if untrusted::visible_line(&message.text).width() > room {
+        canvas.put_text(x, y, &fit_end_of_sentence(&message.text, room), role)
+    } else {
+        canvas.put_untrusted(x, y, message.text.as_bytes(), role)
     };
     canvas.put_text(x, y, &times, Role::Dim)
 }
 
-/// Cells to draw into, with what every screen needs.
+/// The cells to draw into and the theme, shared by all screens.
 struct Canvas<'a> {
     buffer: &'a mut Buffer,
     theme: &'a Theme,
@@ -306,7 +307,7 @@ impl<'a> Canvas<'a> {
         self.area.width
     }
 
-    /// Puts our own text and returns the column behind it.
+    /// Puts text of the program and returns the column behind it.
     fn put_text(&mut self, x: u16, y: u16, text: &str, role: Role) -> u16 {
         self.put_styled(x, y, text, self.theme.style(role))
     }
@@ -320,7 +321,7 @@ impl<'a> Canvas<'a> {
         x
     }
 
-    /// Puts text that is not ours, made visible.
+    /// Puts untrusted text, made visible, and returns the column behind it.
     fn put_untrusted(&mut self, mut x: u16, y: u16, text: &[u8], role: Role) -> u16 {
         for token in untrusted::reveal_line(text, RevealOptions::PROSE) {
             let role = if token.is_mark { Role::Revealed } else { role };
@@ -329,12 +330,12 @@ impl<'a> Canvas<'a> {
         x
     }
 
-    /// Puts text that ends at a column.
+    /// Puts text that ends before column `end`.
     fn put_right(&mut self, end: u16, y: u16, text: &str, role: Role) {
         self.put_text(end.saturating_sub(text.width() as u16), y, text, role);
     }
 
-    /// Dims what is in a region.
+    /// Applies the dim style to a region.
     fn dim(&mut self, area: Rect) {
         let area = area.intersection(self.area);
         self.buffer.set_style(area, self.theme.style(Role::Dim));
@@ -345,13 +346,13 @@ impl<'a> Canvas<'a> {
         self.put_text(0, y, &line, Role::Rule);
     }
 
-    /// Adds the cursor's look to some cells of a row.
+    /// Adds the cursor's style to some cells of a row.
     fn highlight_cursor(&mut self, x: u16, y: u16, width: u16) {
         let area = Rect::new(x, y, width, 1).intersection(self.area);
         self.buffer.set_style(area, self.theme.style(Role::Cursor));
     }
 
-    /// Empties a region.
+    /// Clears a region to blanks in the style of ordinary text.
     fn clear(&mut self, area: Rect) {
         let area = area.intersection(self.area);
         for y in area.top()..area.bottom() {
@@ -365,8 +366,8 @@ impl<'a> Canvas<'a> {
     }
 }
 
-/// Foreign text for a column of `width` cells: made visible, and shortened in
-/// the middle when it is too long.
+/// Returns untrusted text for a column of `width` cells: made visible, and shortened in the middle
+/// if it is too long.
 fn shorten_untrusted(text: &str, width: usize) -> String {
     let text = untrusted::visible_line(text);
     if text.width() <= width {
@@ -391,7 +392,7 @@ fn shorten_untrusted(text: &str, width: usize) -> String {
     format!("{}…{end}", start.concat())
 }
 
-/// Splits text that is safe to draw at the last blank that fits.
+/// Splits drawable text at the last blank that fits into `room` cells.
 fn split_at_blank(text: &str, room: usize) -> (&str, &str) {
     if text.width() <= room {
         return (text, "");
@@ -406,14 +407,14 @@ fn split_at_blank(text: &str, room: usize) -> (&str, &str) {
     (&text[..end], text[end..].trim_start())
 }
 
-/// Text that is safe to draw, in lines of `room` cells, `most` of them; the last is
-/// cut if there is more.
+/// Wraps drawable text into at most `max_lines` lines of `room` cells; truncates the last line if
+/// text is left.
 fn wrap_text(text: &str, room: usize, max_lines: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text;
     while !rest.is_empty() && lines.len() + 1 < max_lines {
         let (first, more) = match split_at_blank(rest, room) {
-            // A word that is longer than the line goes on in the next.
+            // A word longer than the line continues on the next one.
             ("", _) => break_word(rest, room),
             parts => parts,
         };
@@ -426,26 +427,26 @@ fn wrap_text(text: &str, room: usize, max_lines: usize) -> Vec<String> {
     lines
 }
 
-/// A cause is kept whatever room there is if it has no more cells.
+/// A cause of at most this many cells is kept, however little room there is.
 const MIN_CAUSE_CELLS: usize = 20;
 
-/// A path that is shortened keeps so many cells.
+/// Cells that a shortened path keeps.
 const MIN_PATH_CELLS: usize = 16;
 
-/// As much as fits, which is one character at least, and the rest.
+/// Splits off as much as fits, at least one character.
 fn break_word(text: &str, room: usize) -> (&str, &str) {
     let mut used = 0;
     let fits = |(at, grapheme): &(usize, &str)| {
         used += grapheme.width();
         *at == 0 || used <= room
     };
-    let kept = text.grapheme_indices(true).take_while(fits).last();
-    text.split_at(kept.map_or(text.len(), |(at, grapheme)| at + grapheme.len()))
+    let last = text.grapheme_indices(true).take_while(fits).last();
+    text.split_at(last.map_or(text.len(), |(at, grapheme)| at + grapheme.len()))
 }
 
-/// A sentence about trouble, made visible, in `room` cells: what is cut is the middle
-/// of paths and then what stands before the cause, which comes last; not the cause,
-/// unless it is so long that nothing would be left to tell what it is about.
+/// Fits an error message into `room` cells and makes it visible. Paths lose their middle first,
+/// then the text before the cause, which comes last, is cut. The cause itself is cut only if it is
+/// so long that its subject would disappear.
 fn fit_end_of_sentence(text: &str, room: usize) -> String {
     let text = shorten_paths(text, room);
     match text.rsplit_once(": ") {
@@ -461,12 +462,13 @@ fn fit_end_of_sentence(text: &str, room: usize) -> String {
     }
 }
 
-/// The same where the beginning matters most: the end is cut.
+/// Fits a message whose beginning matters most into `room` cells: its end is cut.
 fn fit_start_of_sentence(text: &str, room: usize) -> String {
     truncate(&shorten_paths(text, room), room)
 }
 
-/// Text, made visible, whose paths have lost as much of their middle as it is too long.
+/// Makes text visible and cuts the middle of its paths until it fits into `room` cells, as far as
+/// that goes.
 fn shorten_paths(text: &str, room: usize) -> String {
     let text = untrusted::visible_line(text);
     let mut excess = text.width().saturating_sub(room);
@@ -485,12 +487,12 @@ fn shorten_paths(text: &str, room: usize) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Foreign text for a column of `width` cells: made visible, and cut at its end.
+/// Returns untrusted text for a column of `width` cells: made visible, and cut at its end.
 fn truncate_untrusted(text: &str, width: usize) -> String {
     truncate(&untrusted::visible_line(text), width)
 }
 
-/// The same for text that is safe to draw already.
+/// Cuts drawable text at its end to `width` cells.
 fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_string();
@@ -507,7 +509,7 @@ fn truncate(text: &str, width: usize) -> String {
     kept + "…"
 }
 
-/// Bytes for people: `812`, `14.1K`, `3.2M`. K is 1024 bytes.
+/// Formats a number of bytes for people: `812`, `14.1K`, `3.2M`. K is 1024 bytes.
 fn format_size(bytes: u64) -> String {
     let scaled = |unit: f64| bytes as f64 / unit;
     match bytes {
@@ -518,7 +520,7 @@ fn format_size(bytes: u64) -> String {
     }
 }
 
-/// `1 line`, `2 lines`.
+/// Formats a number with its noun, as `1 line` or `2 lines`.
 fn format_count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),

@@ -489,7 +489,7 @@ fn terminal_passphrase_unlocks_agent() {
     terminal.send("\r");
     terminal.wait_for("box did not accept that");
     type_answer(&mut terminal, PASSPHRASE, &"•".repeat(PASSPHRASE.len()));
-    assert!(terminal.text().contains("was not accepted"));
+    assert!(terminal.text().contains("was rejected"));
     let limits = fs::read_to_string(format!("/proc/{}/limits", terminal.pid())).unwrap();
     let core = limits
         .lines()

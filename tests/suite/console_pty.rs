@@ -128,7 +128,7 @@ fn reset_is_planned_confirmed_and_undone() {
     type_confirmation(&mut terminal, "reset 1");
     terminal.send("\r");
     // During the run the screen counts finished agents, and an undo waits.
-    terminal.wait_for("z plans to undo it");
+    terminal.wait_for("z plans an undo");
     assert_eq!(
         site.read(REVIEWER_MEMORY),
         Site::read_baseline("code-reviewer")
@@ -440,7 +440,7 @@ fn order_and_filter_are_restored_on_next_start() {
     terminal.send("S");
     quit_console(terminal);
     let mut terminal = start_program(&site, &[]);
-    terminal.wait_for("filter: monitor (kept; Esc clears)");
+    terminal.wait_for("filter: monitor (restored; Esc clears)");
     terminal.wait_for("reversed");
     terminal.wait_for("1 DRIFTED");
     assert!(agent_row(&terminal, "code-reviewer").is_empty());
@@ -607,7 +607,7 @@ fn read_only_console_plans_and_runs_nothing() {
     assert!(terminal.row(0).contains(" RO "), "{}", terminal.row(0));
     terminal.send("X");
     terminal.wait_for("RESET PLAN");
-    terminal.wait_for("Started with --read-only: nothing can be run");
+    terminal.wait_for("Started with --read-only: runs are disabled");
     terminal.send_until("reset 1\r", "keys that count", |_| true);
     terminal.send("!");
     terminal.wait_for("leave and start without it");

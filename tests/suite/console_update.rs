@@ -60,7 +60,7 @@ const BASELINE: &[u8] =
 const MEMORY: &[u8] =
     b"# Rules\none\nTWO\nthree\nfour\nfive\nsix\n.\n.\nseven\neight\nNINE\n---\nnote one\nnote two\n";
 
-/// A console with the texts of an agent.
+/// A console that shows the texts of an agent.
 fn console_with_texts() -> TestConsole {
     let mut console = fleet_of_four();
     console.send(Msg::Resized(80, 15));

@@ -206,7 +206,7 @@ impl Terminal {
             terminal.send(keys);
             terminal.wait_for_quiet();
             terminal.wait("keys to count", |terminal| {
-                !terminal.text().contains("Keys typed ahead")
+                !terminal.text().contains("Typed-ahead keys")
             });
             holds(terminal)
         })

@@ -1,33 +1,34 @@
-//! Which lines of a text are shown, and how: equal ones far from any change are
-//! folded, and the two texts of a diff may stand side by side.
+//! Arranges the lines of a text: folds equal lines far from changes, and pairs the two sides of a
+//! diff.
 
 use super::{LineKind, TextLine};
 
-/// Equal lines between two changes that still belong to one hunk.
+/// Most equal lines between two changes of the same hunk.
 const HUNK_GAP_LINES: usize = 6;
 
-/// Rules for showing lines.
+/// Rules for arranging lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrangement {
-    /// Equal lines around a change; all of them when there is no number.
+    /// Equal lines shown around a change; `None` shows all lines.
     pub context_lines: Option<usize>,
-    /// The old text left, the new one right.
+    /// Shows the old text at the left, the new one at the right.
     pub is_side_by_side: bool,
 }
 
-/// What stands in one place of a pane.
+/// One item of a pane: a line, a pair of lines, or a fold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaneItem {
-    /// A line, as wide as the pane.
+    /// A line that takes the whole width of the pane.
     FullWidth(usize),
-    /// A line of the old text and the one of the new text that goes with it.
+    /// A line of the old text and the corresponding one of the new text.
     SideBySide(Option<usize>, Option<usize>),
-    /// So many equal lines, from this one on.
+    /// A fold of equal lines: the first one and their number.
     Folded(usize, usize),
 }
 
 impl PaneItem {
-    /// The line it is about; of several the first, of two sides the new one.
+    /// Returns the line that stands for the item: the first one of a fold, the new one of two
+    /// sides.
     pub fn main_line(self) -> usize {
         match self {
             PaneItem::FullWidth(line) | PaneItem::Folded(line, _) => line,
@@ -35,7 +36,7 @@ impl PaneItem {
         }
     }
 
-    /// Whether a line is in it.
+    /// Returns whether the item contains a line.
     pub fn contains_line(self, line: usize) -> bool {
         match self {
             PaneItem::FullWidth(own) => own == line,
@@ -45,7 +46,7 @@ impl PaneItem {
     }
 }
 
-/// The lines at which hunks begin: changes that are near to each other are one.
+/// Returns the lines at which hunks begin: changes near each other form one hunk.
 pub(super) fn find_hunks(lines: &[TextLine]) -> Vec<usize> {
     let mut hunks = Vec::new();
     let mut last: Option<usize> = None;
@@ -62,8 +63,8 @@ pub(super) fn find_hunks(lines: &[TextLine]) -> Vec<usize> {
     hunks
 }
 
-/// What is shown of these lines. Changes, our own words and the lines that are
-/// `wanted` (ascending) are never folded.
+/// Arranges lines into items. Changes, notes, the separator and the lines of `always_shown`
+/// (ascending) are never folded.
 pub(super) fn arrange_lines(
     lines: &[TextLine],
     arrangement: Arrangement,
@@ -85,7 +86,7 @@ pub(super) fn arrange_lines(
                 _ => 1,
             };
         match line.kind {
-            // In place of a single line that line can stand as well.
+            // A fold of one line would not save a row.
             _ if !shown[at] && end - at > 1 => items.push(PaneItem::Folded(at, end - at)),
             LineKind::Same if arrangement.is_side_by_side => {
                 items.push(PaneItem::SideBySide(Some(at), Some(at)))
@@ -100,23 +101,23 @@ pub(super) fn arrange_lines(
     items
 }
 
-/// The item of each of so many lines.
+/// Returns the index of the item of each of `count` lines.
 pub(super) fn item_indices(items: &[PaneItem], count: usize) -> Vec<usize> {
-    let mut places = vec![0; count];
-    for (place, item) in items.iter().enumerate() {
+    let mut indices = vec![0; count];
+    for (index, item) in items.iter().enumerate() {
         let lines = match *item {
             PaneItem::FullWidth(line) => line..line + 1,
             PaneItem::Folded(first, count) => first..first + count,
             PaneItem::SideBySide(old, new) => {
                 for line in [old, new].into_iter().flatten() {
-                    places[line] = place;
+                    indices[line] = index;
                 }
                 continue;
             }
         };
-        places[lines].fill(place);
+        indices[lines].fill(index);
     }
-    places
+    indices
 }
 
 fn visible_lines(lines: &[TextLine], context: Option<usize>, always_shown: &[usize]) -> Vec<bool> {
@@ -131,13 +132,14 @@ fn visible_lines(lines: &[TextLine], context: Option<usize>, always_shown: &[usi
     for at in always_shown {
         shown[*at] = true;
     }
-    // As far as the context of the last change reaches, down and then up.
+    // Context reaches down from each change, then up.
     let reach = |order: &mut dyn Iterator<Item = usize>, shown: &mut Vec<bool>| {
         let mut left = 0;
         for at in order {
-            left = match lines[at].kind.is_changed() {
-                true => context + 1,
-                false => left,
+            left = if lines[at].kind.is_changed() {
+                context + 1
+            } else {
+                left
             };
             shown[at] |= left > 0;
             left = left.saturating_sub(1);
@@ -148,8 +150,7 @@ fn visible_lines(lines: &[TextLine], context: Option<usize>, always_shown: &[usi
     shown
 }
 
-/// The lines of one change: those that became each other beside each other, and
-/// what is between them in their order.
+/// Appends the lines of one change: paired lines side by side, the lines between them in order.
 fn push_side_by_side(
     lines: &[TextLine],
     change: std::ops::Range<usize>,
@@ -187,7 +188,7 @@ mod tests {
 
     use super::*;
 
-    /// Lines as `=`, `-`, `+`, and `<`, `>` for paired ones.
+    /// Returns lines written as `=`, `-`, `+`, `#` (note), and `<`, `>` for paired ones.
     fn lines(text: &str) -> Vec<TextLine> {
         let line = |(at, c): (usize, char)| TextLine {
             kind: match c {
@@ -267,8 +268,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every line of both texts stands exactly once, in order; changes and
-        /// what is wanted are never folded.
+        /// Every line of both texts appears exactly once, in order; changes and `always_shown`
+        /// lines are never folded.
         #[test]
         fn arrangement_keeps_every_line_in_order(
             text in "[=<>+#-]{0,60}",
@@ -276,7 +277,7 @@ mod tests {
             two in any::<bool>(),
             wanted in proptest::collection::btree_set(0_usize..60, 0..4),
         ) {
-            // Within a change what was removed comes first.
+            // Within a change, removed lines come first.
             let mut lines = lines(&text);
             for run in lines.chunk_by_mut(|a, b| a.kind.is_changed() == b.kind.is_changed()) {
                 run.sort_by_key(|line| line.kind == LineKind::Added);

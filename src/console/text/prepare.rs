@@ -1,4 +1,4 @@
-//! Prepares the lines of texts: of a live diff, of scratch, of what a run changed.
+//! Prepares the lines of a pane: the live diff, the baseline diff, the scratch, the diff of a run.
 
 use std::time::Instant;
 
@@ -6,19 +6,18 @@ use super::{LineKind, TextLine};
 use crate::diff::{self, Diff, LineOp};
 use crate::engine::{AgentDetail, BaselineChange, RunDiff, RunDiffSide};
 
-/// How much of a text is shown; the rest is counted.
+/// Bytes of a text that are shown; the rest is counted.
 const MAX_SHOWN_BYTES: usize = 256 * 1024;
 
-/// How many lines of it: each takes memory, however short it is.
+/// Lines of a text that are shown: each takes memory, however short it is.
 const MAX_SHOWN_LINES: usize = 20_000;
 
-/// A text that was prepared for a pane.
+/// A text that is ready for a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PreparedText {
     /// Its lines.
     pub lines: Vec<TextLine>,
-    /// The same with lines that differ in blanks alone as equal ones; none where
-    /// there are no such lines.
+    /// The lines when white space is ignored; `None` if that makes no difference.
     pub ignoring_whitespace: Option<Vec<TextLine>>,
 }
 
@@ -31,7 +30,7 @@ impl From<Vec<TextLine>> for PreparedText {
     }
 }
 
-/// The live diff of an agent: above the boundary line by line, then the boundary.
+/// Prepares the live diff of an agent: the part above the boundary line by line, then the boundary.
 pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> PreparedText {
     let content = detail.observation.content.as_ref();
     let boundary = content.and_then(|content| content.boundary);
@@ -39,7 +38,7 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
         return vec![TextLine::note(LineKind::Note, error.clone())].into();
     }
     let Some(old) = &detail.operator_part else {
-        let why = "There is no baseline to compare with; the memory as it is:";
+        let why = "No baseline to compare with; the whole memory:";
         let mut lines = vec![TextLine::note(LineKind::Note, why)];
         push_text_lines(&mut lines, &detail.memory_prefix, 1, detail.omitted_bytes);
         return lines.into();
@@ -59,9 +58,10 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
         });
     match boundary {
         None => {
-            let why = match detail.has_cr_lf_separator {
-                true => "The separator line ends with CR LF, so no line is the baseline's: the",
-                false => "No separator: the",
+            let why = if detail.has_cr_lf_separator {
+                "The separator line ends with CR LF, so it is no boundary: the"
+            } else {
+                "No separator: the"
             };
             let why = format!("{why} WHOLE file would be archived, then replaced.");
             let banner = vec![TextLine::note(LineKind::Note, why)];
@@ -82,9 +82,9 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
             let baseline = version.map_or("baseline".to_string(), |it| format!("the {it}"));
             let what = match (clean, count) {
                 (true, _) => format!("Equal to {baseline}. 0 scratch lines."),
-                (false, 1) => format!("Above the separator equal to {baseline}. 1 scratch line."),
+                (false, 1) => format!("Equal to {baseline} above the separator. 1 scratch line."),
                 (false, count) => {
-                    format!("Above the separator equal to {baseline}. {count} scratch lines.")
+                    format!("Equal to {baseline} above the separator. {count} scratch lines.")
                 }
             };
             let mut lines = vec![
@@ -99,14 +99,14 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
     }
 }
 
-/// A baseline file against the last version of it that is known, behind what there is to
-/// know of it.
+/// Prepares the diff of a baseline file against its last known version, after the notes on that
+/// change.
 pub fn prepare_baseline_diff(change: &BaselineChange, deadline: Option<Instant>) -> PreparedText {
     let note = |text: String| TextLine::note(LineKind::Note, text);
     let mut lines: Vec<TextLine> = change.notes().into_iter().map(note).collect();
     match (&change.current, &change.reference) {
         (Ok(file), Some(known)) if *file == *known.bytes => {
-            lines.push(note("The file and that version are equal:".to_string()));
+            lines.push(note("The file equals that version:".to_string()));
             lines.push(note(String::new()));
             push_text_lines(&mut lines, file, 1, 0);
             lines.into()
@@ -116,13 +116,13 @@ pub fn prepare_baseline_diff(change: &BaselineChange, deadline: Option<Instant>)
             compare_texts(lines, [&known.bytes, file], [0, 0], deadline)
         }
         (Ok(file), None) => {
-            lines.push(note("The file as it is:".to_string()));
+            lines.push(note("The current file:".to_string()));
             lines.push(note(String::new()));
             push_text_lines(&mut lines, file, 1, 0);
             lines.into()
         }
         (Err(error), Some(known)) => {
-            lines.push(note(format!("{error}; that version is:")));
+            lines.push(note(format!("{error}; that version:")));
             lines.push(note(String::new()));
             push_text_lines(&mut lines, &known.bytes, 1, 0);
             lines.into()
@@ -134,7 +134,7 @@ pub fn prepare_baseline_diff(change: &BaselineChange, deadline: Option<Instant>)
     }
 }
 
-/// The scratch of an agent.
+/// Prepares an agent's scratch.
 pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
     if let Some(error) = &detail.error {
         return vec![TextLine::note(LineKind::Note, error.clone())].into();
@@ -145,11 +145,11 @@ pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
     let boundary = content.and_then(|content| content.boundary);
     if boundary.is_none() {
         let why = if detail.operator_part.is_none() {
-            "Without the baseline it cannot be told where the scratch begins; the memory as it is:"
+            "No baseline, so the scratch's beginning is unknown; the whole memory:"
         } else if detail.has_cr_lf_separator {
-            "No boundary, because lines end with CR LF; all of it may be scratch:"
+            "No boundary: the separator line ends with CR LF. All of it may be scratch:"
         } else {
-            "No separator, so all of it may be scratch:"
+            "No separator. All of it may be scratch:"
         };
         lines.push(TextLine::note(LineKind::Note, why));
         scratch = above;
@@ -162,22 +162,22 @@ pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
     lines.into()
 }
 
-/// What a run changed: what stood there before against what stood there after.
+/// Prepares the diff of a run: the memory before it against the memory after it.
 pub fn prepare_run_diff(passed: &RunDiff, deadline: Option<Instant>) -> PreparedText {
     let mut lines = Vec::new();
     if passed.before == RunDiffSide::Unchanged && passed.after == RunDiffSide::Unchanged {
-        return vec![TextLine::note(LineKind::Note, "It changed nothing.")].into();
+        return vec![TextLine::note(LineKind::Note, "No changes.")].into();
     }
     let texts =
         [("before", &passed.before), ("after", &passed.after)].map(|(when, side)| match side {
             RunDiffSide::Text(bytes, _) => Some(bytes.as_slice()),
             RunDiffSide::Absent => {
-                let why = format!("There was no memory {when} it.");
+                let why = format!("{when}: no memory file");
                 lines.push(TextLine::note(LineKind::Note, why));
                 Some(&[][..])
             }
             RunDiffSide::Unchanged => {
-                let why = format!("{when}: it left the memory as it was");
+                let why = format!("{when}: memory unchanged");
                 lines.push(TextLine::note(LineKind::Note, why));
                 None
             }
@@ -194,19 +194,19 @@ pub fn prepare_run_diff(passed: &RunDiff, deadline: Option<Instant>) -> Prepared
         [Some(before), Some(after)] if before == after && more == [0, 0] => {
             lines.push(TextLine::note(
                 LineKind::Note,
-                "Before and after are equal.",
+                "No difference before and after.",
             ));
             push_text_lines(&mut lines, after, 1, 0);
             lines.into()
         }
         [Some(before), Some(after)] => compare_texts(lines, [before, after], more, deadline),
         [Some(text), None] => {
-            lines.push(TextLine::note(LineKind::Note, "What stood there before:"));
+            lines.push(TextLine::note(LineKind::Note, "The memory before:"));
             push_text_lines(&mut lines, text, 1, more[0]);
             lines.into()
         }
         [None, Some(text)] => {
-            lines.push(TextLine::note(LineKind::Note, "What stood there after it:"));
+            lines.push(TextLine::note(LineKind::Note, "The memory after:"));
             push_text_lines(&mut lines, text, 1, more[1]);
             lines.into()
         }
@@ -214,7 +214,7 @@ pub fn prepare_run_diff(passed: &RunDiff, deadline: Option<Instant>) -> Prepared
     }
 }
 
-/// The difference of two texts behind some lines, as far as they are shown.
+/// Compares two texts, as far as they are shown, and puts the diff behind `leading_lines`.
 fn compare_texts(
     leading_lines: Vec<TextLine>,
     texts: [&[u8]; 2],
@@ -238,7 +238,7 @@ fn compare_texts(
         lines
     };
     let exact = diff::compare_lines(old, new, deadline);
-    // Only a change of both texts can be one of blanks.
+    // White space can only be ignored if both texts have changed lines.
     let has_whitespace_changes = exact.added > 0 && exact.removed > 0;
     let ignoring_whitespace =
         has_whitespace_changes.then(|| diff::compare_lines_ignoring_blanks(old, new, deadline));
@@ -268,7 +268,7 @@ fn text_line(line: diff::DiffLine) -> TextLine {
     }
 }
 
-/// The lines of a text with their numbers, as far as they are shown.
+/// Appends the lines of a text with their numbers from `first`, as far as they are shown.
 fn push_text_lines(lines: &mut Vec<TextLine>, text: &[u8], first: usize, omitted_bytes: u64) {
     let (shown, left) = shown_part(text);
     for (number, line) in shown.split_inclusive(|byte| *byte == b'\n').enumerate() {
@@ -284,7 +284,7 @@ fn push_text_lines(lines: &mut Vec<TextLine>, text: &[u8], first: usize, omitted
     lines.extend(omitted_bytes_note(left + omitted_bytes));
 }
 
-/// The last of these lines goes on behind what is shown.
+/// Marks the last candidate among the lines as truncated.
 fn mark_last_truncated(lines: &mut [TextLine], is_candidate: impl Fn(&TextLine) -> bool) {
     if let Some(line) = lines.iter_mut().rfind(|line| is_candidate(line)) {
         line.is_truncated = true;
@@ -292,7 +292,7 @@ fn mark_last_truncated(lines: &mut [TextLine], is_candidate: impl Fn(&TextLine) 
     }
 }
 
-/// What is shown of a text, and how many bytes are not.
+/// Returns the part of a text that is shown, and how many bytes are not.
 fn shown_part(text: &[u8]) -> (&[u8], u64) {
     let shown = &text[..text.len().min(MAX_SHOWN_BYTES)];
     let mut ends = shown.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
@@ -302,13 +302,16 @@ fn shown_part(text: &[u8]) -> (&[u8], u64) {
     (&shown[..end], (text.len() - end) as u64)
 }
 
-/// That so many bytes follow.
+/// Returns the note that bytes are omitted, if any are.
 fn omitted_bytes_note(omitted_bytes: u64) -> Option<TextLine> {
     (omitted_bytes > 0).then(|| TextLine {
         is_truncated: true,
         ..TextLine::note(
             LineKind::Note,
-            format!("{omitted_bytes} bytes more are not shown"),
+            match omitted_bytes {
+                1 => "1 more byte not shown".to_string(),
+                count => format!("{count} more bytes not shown"),
+            },
         )
     })
 }
@@ -367,19 +370,15 @@ mod tests {
         let gone = || RunDiffSide::Unavailable("it was deleted".to_string());
         assert_eq!(
             shown(&sides(gone(), text_side("a\n")).lines),
-            [
-                "#before: it was deleted",
-                "#What stood there after it:",
-                " a"
-            ]
+            ["#before: it was deleted", "#The memory after:", " a"]
         );
         assert_eq!(
             shown(&sides(RunDiffSide::Absent, text_side("a\n")).lines),
-            ["#There was no memory before it.", "+a"]
+            ["#before: no memory file", "+a"]
         );
         assert_eq!(
             shown(&sides(text_side("a\n"), text_side("a\n")).lines),
-            ["#Before and after are equal.", " a"]
+            ["#No difference before and after.", " a"]
         );
         let (first, second) = ("#before: it was deleted", "#after: it was deleted");
         assert_eq!(shown(&sides(gone(), gone()).lines), [first, second]);
@@ -395,7 +394,7 @@ mod tests {
             let left = long.len() - count * line.len() + 7;
             let lines = sides(text_side(""), RunDiffSide::Text(long.into_bytes(), 7)).lines;
             let last = shown(&lines[lines.len() - 1..]);
-            assert_eq!(last, [format!("#{left} bytes more are not shown")]);
+            assert_eq!(last, [format!("#{left} more bytes not shown")]);
             assert_eq!(lines.len(), count + 1);
         }
     }
@@ -435,15 +434,11 @@ mod tests {
         let untouched = || RunDiffSide::Unchanged;
         assert_eq!(
             shown(&sides(untouched(), untouched()).lines),
-            ["#It changed nothing."]
+            ["#No changes."]
         );
         assert_eq!(
             shown(&sides(text_side("a\n"), untouched()).lines),
-            [
-                "#after: it left the memory as it was",
-                "#What stood there before:",
-                " a"
-            ]
+            ["#after: memory unchanged", "#The memory before:", " a"]
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Lines as rows of spans: revealed, wrapped or cut.
+//! Lays out lines as rows of spans: made visible, then wrapped or truncated.
 
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
@@ -9,13 +9,13 @@ use crate::untrusted::{self, RevealOptions};
 /// One row of a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PaneRow {
-    /// What is in it; of two sides the left one.
+    /// Its spans; of two sides, those of the left one.
     pub spans: Vec<StyledSpan>,
-    /// What is on the right side.
+    /// The spans of the right side.
     pub right_spans: Vec<StyledSpan>,
 }
 
-/// An item as rows; at least one.
+/// Lays out an item as rows, at least one.
 pub(super) fn lay_out_item(
     lines: &[TextLine],
     item: PaneItem,
@@ -71,7 +71,7 @@ fn own_span(text: impl Into<String>, tone: Tone) -> StyledSpan {
     }
 }
 
-/// A line, or what it is on one of two sides, as rows.
+/// Lays out a line as rows; `raw` is its text on the side that is drawn.
 fn lay_out_line(
     line: &TextLine,
     raw: &[u8],
@@ -82,7 +82,7 @@ fn lay_out_line(
     let shown = |span: &StyledSpan| !span.is_mark && raw.starts_with(span.text.as_bytes());
     let plain = matches!(spans.as_slice(), [span] if shown(span));
     let width = width.max(1);
-    // What the program says is never cut: it may be a command line to be copied.
+    // Text of the program is never truncated: it may be a command line to copy.
     let wraps = style.is_wrapping || line.kind == LineKind::Note;
     let mut rows = if wraps && line.kind != LineKind::Separator {
         wrap_spans(spans, width)
@@ -133,10 +133,14 @@ fn line_spans(line: &TextLine, raw: &[u8], style: PaneStyle) -> Vec<StyledSpan> 
         );
         spans.extend(marked.then(|| word_mark(close)));
     };
-    // A final CR is of the line's end and does not show; that of a piece has to.
-    let piece = |bytes: &[u8]| match bytes.ends_with(b"\r") && !view.marks_whitespace {
-        true => [bytes, b"\r"].concat(),
-        false => bytes.to_vec(),
+    // A CR at the end of a line belongs to the line's end and is hidden; at the end of a piece it
+    // must show, so it is doubled.
+    let piece = |bytes: &[u8]| {
+        if bytes.ends_with(b"\r") && !view.marks_whitespace {
+            [bytes, b"\r"].concat()
+        } else {
+            bytes.to_vec()
+        }
     };
     let mut at = 0;
     for range in &line.changed_ranges {
@@ -152,9 +156,8 @@ fn line_spans(line: &TextLine, raw: &[u8], style: PaneStyle) -> Vec<StyledSpan> 
     spans
 }
 
-/// Gives the pieces of wrapped rows their tones. A line of which anything had to be
-/// made visible stays plain. That is done last, for where a line breaks must not
-/// depend on its colours.
+/// Gives the spans of wrapped rows their tones. Tones come last because line breaks must not depend
+/// on colours. A line with revealed characters stays plain.
 fn apply_tones(rows: &mut [Vec<StyledSpan>], raw: &[u8], tones: &Tones) {
     let Ok(text) = str::from_utf8(raw) else {
         return;
@@ -168,7 +171,7 @@ fn apply_tones(rows: &mut [Vec<StyledSpan>], raw: &[u8], tones: &Tones) {
                 continue;
             }
             for c in span.text.chars() {
-                // Blanks at the end of a row are not in it.
+                // Wrapping drops blanks at the end of a row.
                 if !rest.starts_with(c) {
                     rest = rest.trim_start_matches(' ');
                 }
@@ -187,7 +190,7 @@ fn apply_tones(rows: &mut [Vec<StyledSpan>], raw: &[u8], tones: &Tones) {
     }
 }
 
-/// Breaks at the last blank of a row, or in a word that is longer than a row.
+/// Wraps spans at blanks, and inside words that are longer than a row.
 fn wrap_spans(spans: Vec<StyledSpan>, width: usize) -> Vec<Vec<StyledSpan>> {
     let mut rows: Vec<Vec<StyledSpan>> = vec![Vec::new()];
     let mut used = 0;
@@ -212,7 +215,7 @@ fn wrap_spans(spans: Vec<StyledSpan>, width: usize) -> Vec<Vec<StyledSpan>> {
                 let cells = grapheme.width();
                 if used + cells > width {
                     if grapheme == " " {
-                        continue; // A blank at the end of a row shows nothing.
+                        continue; // A blank at the end of a row is invisible.
                     }
                     rows.last_mut()
                         .into_iter()
@@ -234,7 +237,7 @@ fn wrap_spans(spans: Vec<StyledSpan>, width: usize) -> Vec<Vec<StyledSpan>> {
     rows
 }
 
-/// Cuts a line at the width, with a mark that says so.
+/// Truncates spans to `width` cells, with an ellipsis.
 fn truncate_spans(spans: Vec<StyledSpan>, width: usize) -> Vec<StyledSpan> {
     let total: usize = spans.iter().map(|span| span.text.width()).sum();
     if total <= width {

@@ -1,20 +1,20 @@
-//! Fewer colours than a theme has: each becomes the nearest that there is.
+//! Reduces a theme's colours to the nearest ones that the terminal has.
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// How many colours a terminal shows.
+/// Number of colours that a terminal shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ColourDepth {
-    /// Its own sixteen.
+    /// Its own 16.
     Ansi16,
-    /// 256 by number.
+    /// 256, by number.
     Indexed256,
-    /// All of them.
+    /// All 24-bit colours.
     #[default]
     TrueColour,
 }
 
-/// The sixteen, as terminals show them that were not told otherwise.
+/// The 16 colours, as terminals show them by default.
 const ANSI_COLOURS: [(Color, [u8; 3]); 16] = [
     (Color::Black, [0, 0, 0]),
     (Color::Red, [205, 0, 0]),
@@ -35,20 +35,19 @@ const ANSI_COLOURS: [(Color, [u8; 3]); 16] = [
 ];
 
 impl ColourDepth {
-    /// A look of a theme as the terminal can show it, above the look of ordinary
-    /// text. Where two colours became one, so that something would no longer be
-    /// seen, it is reversed instead.
+    /// Returns a style in the terminal's colours, to be drawn over that of ordinary text. Where two
+    /// colours became one and something would be invisible, the style is reversed instead.
     pub(super) fn reduce_style(self, style: Style, background: Style) -> Style {
         let (reduced, plain) = (self.reduce_colours(style), self.reduce_colours(background));
-        let above = |look: Style, ground: Style| (look.fg.or(ground.fg), look.bg.or(ground.bg));
-        let (fg, bg) = above(reduced, plain);
-        let unseen = fg == bg && fg.is_some();
-        let backed = style.bg.is_some() && style.bg != background.bg;
-        let as_ground =
+        let (fg, bg) = (reduced.fg.or(plain.fg), reduced.bg.or(plain.bg));
+        let is_invisible = fg == bg && fg.is_some();
+        let has_own_background = style.bg.is_some() && style.bg != background.bg;
+        let is_like_plain =
             (fg, bg) == (plain.fg, plain.bg) && reduced.add_modifier == plain.add_modifier;
-        match unseen || (backed && as_ground) {
-            true => Style::new().add_modifier(reduced.add_modifier | Modifier::REVERSED),
-            false => reduced,
+        if is_invisible || (has_own_background && is_like_plain) {
+            Style::new().add_modifier(reduced.add_modifier | Modifier::REVERSED)
+        } else {
+            reduced
         }
     }
 
@@ -69,7 +68,7 @@ impl ColourDepth {
         };
         match (self, colour) {
             (ColourDepth::TrueColour, _) | (ColourDepth::Indexed256, Color::Indexed(_)) => colour,
-            // The first sixteen look different everywhere.
+            // The first 16 differ between terminals.
             (ColourDepth::Indexed256, _) => {
                 let all = (16..=255).map(|number| (Color::Indexed(number), indexed_rgb(number)));
                 closest_colour(exact, all).unwrap_or(colour)
@@ -81,7 +80,7 @@ impl ColourDepth {
     }
 }
 
-/// What a colour is made of; none for the terminal's own.
+/// Returns the RGB parts of a colour; `None` for the terminal's own colours.
 pub(super) fn exact_rgb(colour: Color) -> Option<[u8; 3]> {
     match colour {
         Color::Rgb(red, green, blue) => Some([red, green, blue]),
@@ -90,8 +89,8 @@ pub(super) fn exact_rgb(colour: Color) -> Option<[u8; 3]> {
     }
 }
 
-/// One of the sixteen for text: for a colour the one of that name, though a grey
-/// may be nearer to it. None for greys.
+/// Returns the one of the 16 colours that has the same hue, for text, even if a grey is nearer.
+/// `None` for greys.
 fn ansi_colour_by_hue(colour: Color) -> Option<Color> {
     let parts = exact_rgb(colour)?;
     let (least, most) = (parts.iter().min()?, parts.iter().max()?);
@@ -99,7 +98,7 @@ fn ansi_colour_by_hue(colour: Color) -> Option<Color> {
         return None;
     }
     let middle = least + (most - least) / 2;
-    // Red, green and blue are the bits of their numbers.
+    // Red, green and blue are the bits of the colour's number.
     let bits = (0..3).filter(|part| parts[*part] > middle);
     let number = bits.map(|part| 1 << part).sum::<usize>();
     let bright = if *most >= 200 { 8 } else { 0 };
@@ -111,13 +110,13 @@ fn closest_colour(exact: [u8; 3], all: impl Iterator<Item = (Color, [u8; 3])>) -
         .map(|(colour, _)| colour)
 }
 
-/// How different two colours look, roughly: the eye is keenest for green.
+/// Returns roughly how different two colours look: the eye is most sensitive to green.
 fn colour_distance(one: [u8; 3], other: [u8; 3]) -> u32 {
     let part = |at: usize| u32::from(one[at].abs_diff(other[at])).pow(2);
     2 * part(0) + 4 * part(1) + 3 * part(2)
 }
 
-/// A colour of the cube, or a grey, of the 256.
+/// Returns the RGB parts of one of the 256 colours.
 fn indexed_rgb(number: u8) -> [u8; 3] {
     let step = |part: u8| if part == 0 { 0 } else { 55 + 40 * part };
     match number {

@@ -6,7 +6,7 @@ use super::*;
 
 type Rgb = [f64; 3];
 
-/// A colour in linear light.
+/// Returns a colour in linear light.
 fn linear_color(colour: Color) -> Rgb {
     let parts = colour_depth::exact_rgb(colour);
     let parts = parts.unwrap_or_else(|| panic!("{colour} looks different everywhere"));
@@ -16,7 +16,7 @@ fn linear_color(colour: Color) -> Rgb {
     })
 }
 
-/// Ink and ground of a role, on a ground that it may be drawn over.
+/// Returns foreground and background of a role, over a background that it may be drawn on.
 fn composed_colors(theme: &Theme, role: Role, ground: Color) -> (Rgb, Rgb) {
     let (look, text) = (theme.style(role), theme.style(Role::Text));
     let ink = linear_color(look.fg.or(text.fg).unwrap());
@@ -24,13 +24,14 @@ fn composed_colors(theme: &Theme, role: Role, ground: Color) -> (Rgb, Rgb) {
         Role::Text => ground,
         _ => look.bg.unwrap_or(ground),
     });
-    match look.add_modifier.contains(Modifier::REVERSED) {
-        true => (ground, ink),
-        false => (ink, ground),
+    if look.add_modifier.contains(Modifier::REVERSED) {
+        (ground, ink)
+    } else {
+        (ink, ground)
     }
 }
 
-/// WCAG 2: relative luminance, and the contrast of two.
+/// Relative luminance by WCAG 2; `contrast` is the ratio of two.
 fn luminance([red, green, blue]: Rgb) -> f64 {
     0.2126 * red + 0.7152 * green + 0.0722 * blue
 }
@@ -40,7 +41,7 @@ fn contrast(one: Rgb, other: Rgb) -> f64 {
     (one.max(other) + 0.05) / (one.min(other) + 0.05)
 }
 
-/// What is hard to read in a theme with a ground of its own.
+/// Returns the roles below a contrast of `least` in a theme with a background of its own.
 fn low_contrast_texts(theme: &Theme, least: f64) -> impl Iterator<Item = String> {
     let ground = theme.style(Role::Text).bg.unwrap();
     let cursor = theme.style(Role::Cursor).bg.unwrap();
@@ -54,7 +55,7 @@ fn low_contrast_texts(theme: &Theme, least: f64) -> impl Iterator<Item = String>
         ),
     ];
     for (role, word) in Role::ALL {
-        // Lines between regions are no text, and have no cursor.
+        // Rules are not text, and the cursor never covers them.
         if matches!(role, Role::Rule | Role::Cursor) {
             continue;
         }
@@ -91,7 +92,7 @@ fn theme_texts_have_readable_contrast() {
     assert!(weak.is_empty(), "{weak:#?}");
 }
 
-/// What is seen without one kind of cones, in linear light: Machado, Oliveira and
+/// Matrices for colour vision without one kind of cones, in linear light: Machado, Oliveira and
 /// Fernandes 2009, full severity.
 const COLOR_DEFICIENCIES: [(&str, [Rgb; 3]); 3] = [
     (
@@ -125,11 +126,14 @@ fn with_deficiency(matrix: [Rgb; 3], colour: Rgb) -> Rgb {
     matrix.map(|it| row(it).clamp(0.0, 1.0))
 }
 
-/// CIE L*a*b*, in which a distance of 2 is just seen.
+/// Returns a colour in CIE L*a*b*, in which a distance of 2 is just noticeable.
 fn lab_color([red, green, blue]: Rgb) -> Rgb {
-    let part = |value: f64| match value > 0.008_856 {
-        true => value.cbrt(),
-        false => 7.787 * value + 16.0 / 116.0,
+    let part = |value: f64| {
+        if value > 0.008_856 {
+            value.cbrt()
+        } else {
+            7.787 * value + 16.0 / 116.0
+        }
     };
     let x = part((0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505);
     let y = part(0.2126 * red + 0.7152 * green + 0.0722 * blue);
@@ -137,9 +141,9 @@ fn lab_color([red, green, blue]: Rgb) -> Rgb {
     [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
 }
 
-/// How far apart two roles of a theme are, for eyes that see the least of it.
+/// Returns the distance of two roles of a theme, for the colour vision that sees the least of it.
 fn min_color_distance(theme: &Theme, one: Role, other: Role) -> f64 {
-    // Words that changed are told apart by what is behind them.
+    // Changed words differ by their background.
     let colour = |role| {
         let look = theme.style(role);
         linear_color(look.bg.or(look.fg).unwrap())
@@ -178,7 +182,7 @@ fn color_blind_theme_keeps_opposites_distinct() {
             );
         }
     }
-    // That the measure means something: red and green do not pass.
+    // The measure is meaningful: red and green fail it.
     let dark = Theme::built_in("dark").unwrap();
     let distance = min_color_distance(&dark, Role::Added, Role::Removed);
     assert!(distance < 30.0, "{distance:.1}");
@@ -341,7 +345,7 @@ fn colors_reduce_to_the_nearest_available() {
     }
 }
 
-/// Themes in a directory of the user's, where these are.
+/// Returns the themes with these files in the user's directory.
 fn themes_with_files(files: &[(&str, &str)]) -> (tempfile::TempDir, Themes) {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -393,7 +397,7 @@ fn user_theme_overrides_base_role_by_role() {
         terminal.style(Role::Bad),
         "over the default"
     );
-    // One's own comes before the built-in one of that name, which it can be over.
+    // A user's theme replaces the built-in one of its name, and can be based on it.
     let grey = Style::new().fg(Color::Rgb(0x88, 0x88, 0x88));
     assert_eq!(themes.load("dark").unwrap().style(Role::Rule), grey);
     let names = themes.names();
@@ -425,14 +429,14 @@ fn theme_errors_are_all_reported_with_line_and_hint() {
     for (told, said) in told.iter().zip([
         "1: error: there is no built-in theme `drak`; did you mean `dark`?",
         "4: error: there is no role `addded`; did you mean `added`?",
-        "5: error: `rot` is no colour; `#rrggbb`",
+        "5: error: invalid colour `rot`; `#rrggbb`",
         "5: error: there is no attribute `bald`; did you mean `bold`?",
-        "6: error: `#12` is no colour; ",
+        "6: error: invalid colour `#12`; ",
         "6: error: there is no role `zebra`; there are text, ",
         "7: error: a colour is written in quotes",
         "7: error: there is no field `bgg`; did you mean `bg`?",
-        "7: error: style is a list: ",
-        "8: error: the look of a role is written ",
+        "7: error: style must be a list: ",
+        "8: error: a role is written ",
     ]) {
         let said = format!("mine.toml:{said}");
         assert!(told.starts_with(&said), "{said}\n{told}");
@@ -452,7 +456,7 @@ fn theme_errors_are_all_reported_with_line_and_hint() {
     );
     let (_, told) = error("large");
     let large = "cannot read large.toml: it is larger than 65536 bytes";
-    assert_eq!(told, [format!("{large}; a theme has a line for each role")]);
+    assert_eq!(told, [format!("{large}; a theme has one line per role")]);
     let fifo = directory.path().join("fifo.toml");
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
     rustix::fs::mknodat(rustix::fs::CWD, fifo, kind, mode, 0).unwrap();
@@ -464,17 +468,17 @@ fn unknown_theme_lists_available_names() {
     let (directory, themes) = themes_with_files(&[("mine.toml", "")]);
     let error = themes.load("drak").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::User);
-    assert_eq!(error.message(), "there is no theme called drak");
+    assert_eq!(error.message(), "unknown theme `drak`");
     let names = "terminal, dark, light, high-contrast, colour-blind, mono, mine";
     assert_eq!(
         error.hints(),
         [
             "did you mean `dark`?".to_string(),
-            format!("there are {names}"),
-            format!("your own go into {}", directory.path().display()),
+            format!("available themes: {names}"),
+            format!("put your own themes into {}", directory.path().display()),
         ]
     );
-    // A name is no way to another file.
+    // A name cannot point to another file.
     for way in ["", "../mine", "a/b", ".hidden", "/etc/passwd"] {
         assert_eq!(
             themes.load(way).unwrap_err().kind(),
@@ -482,7 +486,7 @@ fn unknown_theme_lists_available_names() {
             "{way}"
         );
     }
-    // No directory, no themes of one's own.
+    // Without the directory there are only built-in themes.
     let none = Themes::new(Some(directory.path().join("none")), ColourDepth::TrueColour);
     assert_eq!(none.names().len(), BUILT_IN_THEMES.len());
     none.load("dark").unwrap();

@@ -1,4 +1,4 @@
-//! Reading a theme. All that is wrong with it is said at once, with file and line.
+//! Reads theme files. Every mistake is reported at once, with file and line.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::config::{ConfigErrors, Diagnostic, DiagnosticLevel};
 use crate::console::keymap::KeyError;
 use crate::console::toml_source::{TomlSource, table_entries};
 
-/// The attributes, by name.
+/// The attributes by name.
 const ATTRIBUTES: &[(&str, Modifier)] = &[
     ("bold", Modifier::BOLD),
     ("dim", Modifier::DIM),
@@ -20,8 +20,8 @@ const ATTRIBUTES: &[(&str, Modifier)] = &[
     ("reversed", Modifier::REVERSED),
 ];
 
-/// Reads a theme. A role that it does not name is that of its base, whole; without
-/// one, that of the theme `otherwise`, and if there is none, it must name it.
+/// Reads a theme. A role that it leaves out has the style of its base; without a base, that of the
+/// theme `fallback`; without either, every role is required.
 pub(super) fn read_theme(
     text: &str,
     path: &Path,
@@ -40,7 +40,7 @@ pub(super) fn read_theme(
     }
 }
 
-/// What of it can be read; none if it is no TOML.
+/// Parses what is valid of a theme; `None` if the text is not TOML.
 fn parse_theme(
     source: &mut TomlSource<'_>,
     fallback: Option<&str>,
@@ -56,11 +56,12 @@ fn parse_theme(
                 DeValue::Boolean(marks) => word_marks = Some(*marks),
                 _ => source.report(
                     value.span(),
-                    KeyError::new("word_marks is true or false, without quotes", ""),
+                    KeyError::new("word_marks must be true or false, without quotes", ""),
                 ),
             },
             "roles" => {
-                for (name, value) in source.expect_table(value, "roles is a section: [roles]") {
+                for (name, value) in source.expect_table(value, "roles must be a section: [roles]")
+                {
                     let look = read_style(source, value);
                     let names: Vec<&str> = Role::ALL.iter().map(|(_, name)| *name).collect();
                     match names.iter().position(|role| role == name.get_ref()) {
@@ -95,7 +96,7 @@ fn read_base<'v>(source: &mut TomlSource<'_>, value: &'v Spanned<DeValue<'v>>) -
     None
 }
 
-/// What is under a theme that names all roles.
+/// Returns an empty base for a theme that must name every role, or the roles that are missing.
 fn empty_base(styles: &[(usize, Style)], path: &Path) -> Result<Theme, ConfigErrors> {
     let is_named = |place: usize| styles.iter().any(|(role, _)| *role == place);
     let all = Role::ALL.iter().enumerate();
@@ -106,28 +107,29 @@ fn empty_base(styles: &[(usize, Style)], path: &Path) -> Result<Theme, ConfigErr
             file: path.to_path_buf(),
             line: None,
             text: String::new(),
-            message: format!("the role `{role}` is missing"),
+            message: format!("missing role `{role}`"),
             hint: None,
         })
         .collect();
-    match found.is_empty() {
-        true => Ok(Theme {
+    if found.is_empty() {
+        Ok(Theme {
             has_word_marks: false,
             styles: vec![Style::new(); Role::ALL.len()],
-        }),
-        false => Err(ConfigErrors(found)),
+        })
+    } else {
+        Err(ConfigErrors(found))
     }
 }
 
 fn read_style<'v>(source: &mut TomlSource<'_>, value: &'v Spanned<DeValue<'v>>) -> Style {
     let mut style = Style::new();
-    let how = "the look of a role is written `{ fg = \"red\", style = [\"bold\"] }`";
+    let how = "a role is written `{ fg = \"red\", style = [\"bold\"] }`";
     for (name, value) in source.expect_table(value, how) {
         match *name.get_ref() {
             "fg" => style.fg = read_colour(source, value),
             "bg" => style.bg = read_colour(source, value),
             "style" => {
-                let list = source.expect_list(value, "style is a list: style = [\"bold\"]");
+                let list = source.expect_list(value, "style must be a list: style = [\"bold\"]");
                 for item in list.unwrap_or_default() {
                     style = style.add_modifier(read_attribute(source, item));
                 }
@@ -142,7 +144,7 @@ fn read_colour<'v>(source: &mut TomlSource<'_>, value: &'v Spanned<DeValue<'v>>)
     let text = source.expect_string(value, "a colour")?;
     let colour = text.get_ref().parse().ok();
     if colour.is_none() {
-        let message = format!("`{}` is no colour", text.get_ref());
+        let message = format!("invalid colour `{}`", text.get_ref());
         let hint = "`#rrggbb`, a number from 0 to 255, or a name such as `red` or `lightred`";
         source.report(text.span(), KeyError::new(message, hint));
     }

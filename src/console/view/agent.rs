@@ -1,4 +1,4 @@
-//! One agent: its live diff, its scratch, its facts and its history.
+//! Draws one agent: its live diff, its scratch, its facts, its baseline and its history.
 
 mod history;
 mod text;
@@ -39,7 +39,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     } else {
         text::draw(model, canvas, 3);
     }
-    // Below it the findings, the message, the hints.
+    // Below the text: the findings, the message, the hints.
     let bottom = canvas.area.height - 4;
     canvas.draw_rule(bottom);
     if agent.is_list() {
@@ -66,20 +66,21 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         _ => {
             let room = usize::from(canvas.width().saturating_sub(x + 1));
             let findings = &agent.findings;
-            match untrusted::visible_line(findings).width() > room {
-                true => canvas.put_text(
+            if untrusted::visible_line(findings).width() > room {
+                canvas.put_text(
                     x,
                     bottom + 1,
                     &fit_end_of_sentence(findings, room),
                     Role::Text,
-                ),
-                false => canvas.put_untrusted(x, bottom + 1, findings.as_bytes(), Role::Text),
+                )
+            } else {
+                canvas.put_untrusted(x, bottom + 1, findings.as_bytes(), Role::Text)
             };
         }
     }
 }
 
-/// The one line below a text that has the screen for itself.
+/// Draws the only line below a full-screen text.
 fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     if model.input_line.is_some() {
         return;
@@ -105,9 +106,9 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
         let here = here.map_or(0, |hunk| hunk + 1);
         place.push_str(&format!(" {here}/{}", pane.hunks.len()));
     }
-    let leaves = format!("{} leaves", model.key_hint(Command::ToggleFullScreen));
+    let exit = format!("{} exit", model.key_hint(Command::ToggleFullScreen));
     let help = format!("{} help", model.key_hint(Command::Help));
-    for text in [&leaves, &help] {
+    for text in [&exit, &help] {
         if usize::from(end.saturating_sub(x)) > text.width() {
             x = canvas.put_text(x, y, text, Role::Dim) + 2;
         }
@@ -120,7 +121,7 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-/// What the two sides are.
+/// Draws the titles of the two sides.
 fn draw_side_titles(model: &Model, canvas: &mut Canvas<'_>) {
     let agent = &model.agent;
     let middle = model.divider_column() as u16;
@@ -177,7 +178,7 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Obse
     draw_position(model, canvas, x);
 }
 
-/// The state of the agent.
+/// Draws the agent's state and returns the column behind it.
 fn draw_state(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
     let row = model.find_row(&model.agent.agent);
     let state = row.map_or(State::Loading, |row| row.state());
@@ -185,7 +186,7 @@ fn draw_state(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
     canvas.put_text(x, y, &text, role_of_state(state))
 }
 
-/// That what is shown is only a copy, how old that is, and why.
+/// Draws the notice that a copy is shown: its age, and why. Returns the column behind it.
 fn draw_cached_notice(
     model: &Model,
     canvas: &mut Canvas<'_>,
@@ -197,15 +198,15 @@ fn draw_cached_notice(
             "CACHED {} old - {trouble}",
             format_age(model.now.local_time, read)
         ),
-        None => format!("no copy - {trouble}"),
+        None => format!("no cached copy - {trouble}"),
     };
-    // Where it is narrow this matters more than what else is in the line.
+    // On a narrow screen this matters more than the position.
     let reserve = if canvas.width() < 110 { 1 } else { 22 };
     let room = usize::from(canvas.width().saturating_sub(x + reserve));
     canvas.put_text(x, 0, &fit_end_of_sentence(&text, room), Role::Warn) + 2
 }
 
-/// Which agent of how many, and where in its text.
+/// Draws which of the visible agents this is, and the current hunk of its diff.
 fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
     let width = canvas.width();
     let pane = model.agent.current_pane();
@@ -230,7 +231,7 @@ fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
 
 fn draw_tabs(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Observation>) {
     let row = model.find_row(&model.agent.agent);
-    // Of a copy it is told what it holds.
+    // A copy's counts come from the observation that it was taken with.
     let copied = row.filter(|_| model.agent.cached_at.is_some());
     let seen = copied
         .and_then(|row| row.last_readable_observation())
@@ -250,9 +251,10 @@ fn draw_tabs(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Observ
             AgentTab::Scratch => scratch.as_str(),
             tab => tab_title(tab),
         };
-        x = match here {
-            true => canvas.put_text(x, 1, &format!("[{title}]"), Role::Heading),
-            false => canvas.put_text(x, 1, &format!(" {title} "), Role::Dim),
+        x = if here {
+            canvas.put_text(x, 1, &format!("[{title}]"), Role::Heading)
+        } else {
+            canvas.put_text(x, 1, &format!(" {title} "), Role::Dim)
         } + 1;
     }
     x = draw_fleet_name(model, canvas, x + 2, 1);
@@ -270,7 +272,7 @@ fn draw_tabs(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Observ
             pane.hits.len()
         ));
     }
-    // What is open in the history is not about now.
+    // The opened run of the history is not the present state.
     if let Some(boundary) = content
         .and_then(|content| content.boundary)
         .filter(|b| b.is_drifted() && model.agent.history.open_seq.is_none())
@@ -281,13 +283,13 @@ fn draw_tabs(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Observ
         ));
     }
     state.extend(display_options(model));
-    // What is said first matters most.
+    // The first parts matter most, so the last are dropped.
     let room = usize::from(canvas.width().saturating_sub(x));
     while state.join("  ").width() >= room && state.pop().is_some() {}
     canvas.put_right(canvas.width(), 1, &state.join("  "), Role::Dim);
 }
 
-/// How the text is shown; what hides something comes first.
+/// Returns the display options of the text; those that hide something come first.
 fn display_options(model: &Model) -> Vec<String> {
     let agent = &model.agent;
     let on = |on: bool| if on { "on" } else { "off" };
@@ -296,7 +298,7 @@ fn display_options(model: &Model) -> Vec<String> {
         return how;
     }
     if agent.is_comparison() {
-        // Where it is narrow, this stands with the findings.
+        // On a narrow screen this is shown with the findings.
         if model.size.0 >= MIN_SIDE_BY_SIDE_COLUMNS {
             let ws = if agent.is_whitespace_ignored {
                 "ignored"

@@ -1,4 +1,4 @@
-//! All agents, the worst first.
+//! Draws the fleet: a row for each agent, a header of counts, and details of the current agent.
 
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
@@ -19,10 +19,10 @@ use crate::untrusted;
 
 const PROGRAM_LABEL: &str = "memory-shepherd  ";
 
-/// The most cells of a filter that is quoted.
+/// Cells that a quoted filter takes at most.
 const MAX_FILTER_CELLS: usize = 24;
 
-/// The most lines of a sentence that stands where the agents would be.
+/// Lines of a message that is shown in place of the agents.
 const MAX_PARAGRAPH_LINES: usize = 4;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
@@ -91,7 +91,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_strip(model, canvas, bottom + 1);
 }
 
-/// Puts a sentence in as many lines as it needs, and returns the row below it.
+/// Draws a message in as many lines as it needs, and returns the row below it.
 fn draw_paragraph(canvas: &mut Canvas<'_>, y: u16, text: &str, role: Role) -> u16 {
     let room = usize::from(canvas.width()) - 2;
     let lines = wrap_text(&untrusted::visible_line(text), room, MAX_PARAGRAPH_LINES);
@@ -108,20 +108,20 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         .iter()
         .filter(|row| row.observation.is_none())
         .count();
-    let fresh = match (loading, saved_observation_time(model)) {
+    let freshness = match (loading, saved_observation_time(model)) {
         (0, _) => match count_unreachable(model) {
             0 => "live".to_string(),
-            count => format!("live, {count} not"),
+            count => format!("live, {count} stale"),
         },
-        (_, Some(time)) => format!("from {}", time.format("%H:%M")),
+        (_, Some(time)) => format!("as of {}", time.format("%H:%M")),
         (count, None) => format!("reading {count}"),
     };
     let name = format!("{} ", model.fleet.name).width()
         + model.fleet.tag.as_ref().map_or(0, |tag| tag.width() + 3)
         + "RW unlocked  ".len();
-    let room = usize::from(canvas.width()).saturating_sub(name + fresh.width() + 1);
-    // As the screen shrinks the program's name goes first, then the total, then
-    // what is fine becomes one number.
+    let room = usize::from(canvas.width()).saturating_sub(name + freshness.width() + 1);
+    // As the screen shrinks, the program's name goes first, then the total; then the healthy states
+    // share one number.
     let total = format!("{}: ", format_count(model.rows.len() as u64, "agent"));
     let mut all = header_counts(model);
     let length = |counts: &[(String, Role)]| {
@@ -142,12 +142,12 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
     if spare > total.len() {
         x = canvas.put_text(x, 0, &total, Role::Text);
     }
-    canvas.put_right(canvas.width(), 0, &fresh, Role::Dim);
-    let end = canvas.width().saturating_sub(fresh.width() as u16 + 1);
+    canvas.put_right(canvas.width(), 0, &freshness, Role::Dim);
+    let end = canvas.width().saturating_sub(freshness.width() as u16 + 1);
     for (index, (text, role)) in all.iter().enumerate() {
         let last = index + 1 == all.len();
         let room = usize::from(end.saturating_sub(x));
-        // What does not fit is counted: "+3" more states.
+        // States that do not fit are counted: `+3` more.
         let reserve = if last { 0 } else { " +9".len() };
         if room < text.width() + reserve {
             canvas.put_text(x, 0, &format!("+{}", all.len() - index), Role::Text);
@@ -200,14 +200,16 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         } else {
             &model.filter
         };
-        // One that was not typed today must not hide anybody unseen.
-        let (kept, role) = match model.is_filter_restored {
-            true => (" (kept; Esc clears)", Role::Warn),
-            false => ("", Role::Dim),
+        // A restored filter is pointed out, because it hides agents without having been typed in
+        // this session.
+        let (notice, role) = if model.is_filter_restored {
+            (" (restored; Esc clears)", Role::Warn)
+        } else {
+            ("", Role::Dim)
         };
         parts.push((
             format!(
-                "filter: {}{kept}",
+                "filter: {}{notice}",
                 truncate_untrusted(filter, MAX_FILTER_CELLS)
             ),
             role,
@@ -226,7 +228,8 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-/// The fleet's name and tag, and whether it can be changed: on every screen.
+/// Draws the fleet's name, its tag and whether it is read-only, as on every screen. Returns the
+/// column behind them.
 pub(super) fn draw_fleet_name(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
     let mut x = canvas.put_untrusted(x, y, model.fleet.name.as_bytes(), Role::Title) + 1;
     if let Some(tag) = &model.fleet.tag {
@@ -240,12 +243,12 @@ pub(super) fn draw_fleet_name(model: &Model, canvas: &mut Canvas<'_>, x: u16, y:
     canvas.put_text(x, y, word, role) + 2
 }
 
-/// Counts of the header, the worst first.
+/// Returns the header's counts by state, the worst first.
 fn header_counts(model: &Model) -> Vec<(String, Role)> {
     model.state_counts().into_iter().map(count_label).collect()
 }
 
-/// The same with one number for what is fine.
+/// Returns the header's counts, with one number for SCRATCH and CLEAN.
 fn folded_header_counts(model: &Model) -> Vec<(String, Role)> {
     let fine = |state: State| matches!(state, State::Scratch | State::Clean);
     let (ok, bad): (Vec<_>, Vec<_>) = model
@@ -263,7 +266,7 @@ fn count_label((state, number): (State, usize)) -> (String, Role) {
     (format!("{number} {state}"), role_of_state(state))
 }
 
-/// How many agents cannot be reached, so that what is shown of them is old.
+/// Returns how many agents cannot be reached, so that their figures are stale.
 fn count_unreachable(model: &Model) -> usize {
     let names = model.rows.iter().map(|row| &row.name);
     names
@@ -280,7 +283,7 @@ fn saved_observation_time(model: &Model) -> Option<DateTime<FixedOffset>> {
         .max()
 }
 
-/// What the columns are sized by.
+/// Returns the widths that the layout of the columns depends on.
 fn cell_widths(model: &Model) -> CellWidths {
     let cells = |width: Option<usize>| width.unwrap_or(0).min(usize::from(u16::MAX / 4)) as u16;
     let seen = || model.rows.iter().filter_map(AgentRow::latest_observation);
@@ -291,7 +294,7 @@ fn cell_widths(model: &Model) -> CellWidths {
     CellWidths {
         agent: cells(model.rows.iter().map(|row| row.name.width()).max()),
         host: cells(hosts.chain(known).max()),
-        // One that is not up to date stands in parentheses.
+        // Stale figures are in parentheses.
         last_run: cells(
             runs.map(|last| "(09:00 )".len() + last.outcome_label().len())
                 .max(),
@@ -300,7 +303,7 @@ fn cell_widths(model: &Model) -> CellWidths {
     }
 }
 
-/// The host of an agent, with user and port where another has the same name.
+/// Returns an agent's host, with user and port if another host has the same name.
 fn host_label(model: &Model, observation: &Observation) -> String {
     match model.hosts.status_of_agent(&observation.agent) {
         Some(status) => model.hosts.label(&status.host),
@@ -357,7 +360,7 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
             (_, None) => {}
             (FleetColumn::Reason, Some(seen)) => draw_reason(canvas, y, place, row, seen, &trouble),
             (column, Some(seen)) => {
-                // Of who cannot be reached the last that was seen is shown, and its age.
+                // An unreachable agent shows its last readable observation and the age of that.
                 let lasting = matches!(column, FleetColumn::Host | FleetColumn::LastRun);
                 let known = row
                     .last_readable_observation()
@@ -370,9 +373,10 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
                     (None, column) => column_text(model, seen, column),
                 };
                 let stale = row.observation.is_none() || known.is_some();
-                let text = match stale && text != "-" {
-                    true => format!("({text})"),
-                    false => text,
+                let text = if stale && text != "-" {
+                    format!("({text})")
+                } else {
+                    text
                 };
                 let role = match (column, &seen.last_run) {
                     (FleetColumn::LastRun, Some(last)) if last.outcome.is_failure() => Role::Bad,
@@ -395,15 +399,16 @@ fn draw_reason(
 ) {
     let room = usize::from(span.width);
     let text = match trouble {
-        // Without room for both, the reason.
+        // The reason has precedence over the time of the next attempt.
         Some(HostProblem {
             reason,
             next_attempt: Some(next),
         }) => {
             let both = format!("{}; {}", untrusted::visible_line(reason), next.short_text());
-            match both.width() > room {
-                true => fit_end_of_sentence(reason, room),
-                false => both,
+            if both.width() > room {
+                fit_end_of_sentence(reason, room)
+            } else {
+                both
             }
         }
         _ => fit_end_of_sentence(&observation.reason, room),
@@ -428,9 +433,12 @@ fn column_text(model: &Model, observation: &Observation, column: FleetColumn) ->
         FleetColumn::DriftLines => {
             content
                 .and_then(|content| content.boundary.as_ref())
-                .map(|boundary| match boundary.is_drifted() {
-                    true => format!("+{} -{}", boundary.added_lines, boundary.removed_lines),
-                    false => "0".to_string(),
+                .map(|boundary| {
+                    if boundary.is_drifted() {
+                        format!("+{} -{}", boundary.added_lines, boundary.removed_lines)
+                    } else {
+                        "0".to_string()
+                    }
                 })
         }
         FleetColumn::Changed => {
@@ -451,8 +459,8 @@ fn column_text(model: &Model, observation: &Observation, column: FleetColumn) ->
     text.unwrap_or_else(|| "-".to_string())
 }
 
-/// How the last run of an agent ended, in a word. Only the log tells an undo from one
-/// that took an undo back.
+/// Returns how an agent's last run ended, in a word. Only the log distinguishes an undo from a
+/// redo.
 fn last_run_label(model: &Model, last: &LastRun) -> &'static str {
     match last.outcome_label() {
         "undone" if model.log.is_redo_run(&last.run) => "redone",
@@ -460,7 +468,7 @@ fn last_run_label(model: &Model, last: &LastRun) -> &'static str {
     }
 }
 
-/// Sizes as bars of eight heights, the largest the highest.
+/// Returns sizes as bars of eight heights, the largest the highest.
 fn trend_bars(sizes: &[u64]) -> String {
     let largest = sizes.iter().copied().max().unwrap_or(0).max(1);
     let bar = |size: &u64| {
@@ -473,7 +481,7 @@ fn trend_bars(sizes: &[u64]) -> String {
     }
 }
 
-/// How much of a limit is used, in four cells.
+/// Returns how much of a limit is used, in at most four cells.
 pub(super) fn limit_usage(size: u64, limit: u64) -> String {
     match size.saturating_mul(100) / limit.max(1) {
         percent @ 0..1000 => format!("{percent}%"),
@@ -481,16 +489,17 @@ pub(super) fn limit_usage(size: u64, limit: u64) -> String {
     }
 }
 
-/// A time of today as `09:00`, an older one as `11-20`.
+/// Formats a time of today as `09:00`, an older one as `11-20`.
 pub(super) fn format_time(model: &Model, time: DateTime<FixedOffset>) -> String {
     let time = time.with_timezone(model.now.local_time.offset());
-    match time.date_naive() == model.now.local_time.date_naive() {
-        true => time.format("%H:%M").to_string(),
-        false => time.format("%m-%d").to_string(),
+    if time.date_naive() == model.now.local_time.date_naive() {
+        time.format("%H:%M").to_string()
+    } else {
+        time.format("%m-%d").to_string()
     }
 }
 
-/// What there is to know of the agent under the cursor, and what to do about it.
+/// Draws details of the agent under the cursor, and the next step.
 fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let is_tall = model.strip_height() > 1;
     let Some(row) = model
@@ -515,11 +524,11 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     }
     let trouble = model.host_problem(&row.name);
     if let Some(trouble) = &trouble {
-        // The reason first, and in whole sentences if there is room.
+        // The host's problem comes first.
         text.push_str(&format!(": {trouble}"));
     }
     if !seen.reason.is_empty() {
-        // The trouble was said already.
+        // The host's problem is not repeated.
         let is_said = |why: &str| trouble.as_ref().is_some_and(|it| why.contains(&it.reason));
         let whys: Vec<&str> = seen
             .reason
@@ -541,7 +550,8 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         text.push_str(&format!("; {}", block.reason));
     }
     let room = usize::from(canvas.width()) - 2;
-    // Of a baseline that is not the sealed one a key shows all of it.
+    // For a TAMPERED agent the hints are left out: the next step names the key that shows the
+    // details.
     let block = seen
         .blocker
         .iter()
@@ -550,24 +560,24 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let hints: Vec<String> = hints.map(untrusted::visible_line).collect();
     let hint = hints.join("; ");
     let mut shown = untrusted::visible_line(&text);
-    // Where it has no line of its own, it follows.
+    // Without a line of its own, the hint follows the reason.
     if !hint.is_empty() && (!is_tall || shown.width() > room) {
         shown.push_str(&format!("; {hint}"));
     }
-    // What to press about a tampered baseline matters more than its digests.
-    let (first, rest) = match is_tall && seen.state != State::Tampered {
-        true => split_at_blank(&shown, room),
-        false => (shown.as_str(), ""),
+    // For a TAMPERED agent the key to press matters more than the digests.
+    let (first, rest) = if is_tall && seen.state != State::Tampered {
+        split_at_blank(&shown, room)
+    } else {
+        (shown.as_str(), "")
     };
-    let first = match first.width() > room {
-        true => {
-            let (name, why) = shown.split_at(shown.find(": ").map_or(0, |at| at + 2));
-            format!(
-                "{name}{}",
-                fit_end_of_sentence(why, room.saturating_sub(name.width()))
-            )
-        }
-        false => first.to_string(),
+    let first = if first.width() > room {
+        let (name, why) = shown.split_at(shown.find(": ").map_or(0, |at| at + 2));
+        format!(
+            "{name}{}",
+            fit_end_of_sentence(why, room.saturating_sub(name.width()))
+        )
+    } else {
+        first.to_string()
     };
     canvas.put_text(1, y, &truncate(&first, room), Role::Text);
     canvas.put_text(
@@ -590,7 +600,7 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     }
 }
 
-/// What to press now.
+/// Returns which keys to press next, by the agent's state.
 fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> String {
     let key = |command| model.key_hint(command);
     let (diff, plan) = (key(Command::OpenDiff), key(Command::PlanReset));
@@ -611,28 +621,28 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
         }
         State::Unreach => {
             let known = match row.last_readable_observation() {
-                Some(_) => "these figures were read before",
-                None => "nothing was ever read there",
+                Some(_) => "these figures are from the last read",
+                None => "no earlier figures",
             };
             let read = key(Command::ReadAgent);
-            format!("The host did not answer; {known}. {read} tries it now.")
+            format!("The host did not answer; {known}. {read} tries again now.")
         }
-        // What could be done about the cause is a hint, which comes instead of this.
+        // A hint about the cause, if there is one, is shown instead of this.
         State::Error if observation.blocker.is_some() => {
             let read = key(Command::ReadAgent);
-            format!("Resets are refused until that is corrected; {read} reads it again.")
+            format!("Resets are refused until this is fixed; {read} reads the agent again.")
         }
         State::Error => {
-            format!("{plan} plans a reset, and says what becomes of what stands there.")
+            format!("{plan} plans a reset and shows what happens to the existing file.")
         }
         State::Missing => format!("{plan} plans to create it from the baseline."),
         State::Oversize => {
             format!("{plan} plans a reset that archives its notes, {diff} shows the diff.")
         }
-        State::Busy => "A run holds its lock; wait until it has ended.".to_string(),
+        State::Busy => "Locked by a run; wait until it has ended.".to_string(),
         State::Scratch => {
             let tab = key(Command::NextTab);
-            format!("{diff} shows the diff, {tab} there the notes, {plan} plans a reset.")
+            format!("{diff} shows the diff, {diff} then {tab} the notes; {plan} plans a reset.")
         }
         State::Clean | State::Loading => "Nothing to do.".to_string(),
     }

@@ -1,23 +1,23 @@
-//! The hosts: how they stand, and everything that is known of one of them.
+//! Draws the hosts: a row of status for each, and the details of the current one.
 
 use std::time::Duration;
 
-use super::fleet::draw_fleet_name;
-use super::{Canvas, fit_end_of_sentence, format_count, format_size, shorten_untrusted, wrap_text};
 use unicode_width::UnicodeWidthStr;
 
+use super::fleet::draw_fleet_name;
+use super::{Canvas, fit_end_of_sentence, format_count, format_size, shorten_untrusted, wrap_text};
 use crate::console::command::NO_HOSTS_REASON;
 use crate::console::model::{Model, format_age, next_attempt_text, problem_of, status_label};
 use crate::console::theme::{Role, role_of_state};
 use crate::engine::{HostStatus, Reachability, State};
 use crate::untrusted;
 
-/// A column behind the host's name, right-aligned: head and width.
+/// A right-aligned column behind the host's name: heading and width.
 type HostColumn = (&'static str, u16);
 
 const WIDE_COLUMNS: [HostColumn; 4] = [("AGENTS", 7), ("REPLY", 8), ("SINCE", 7), ("NEXT TRY", 10)];
 
-/// Where it is narrow, the reason needs the room.
+/// Narrower columns, which leave room for the reason.
 const NARROW_COLUMNS: [HostColumn; 4] = [("AGENTS", 7), ("REPLY", 6), ("SINCE", 6), ("NEXT", 5)];
 
 fn columns_for(canvas: &Canvas<'_>) -> [HostColumn; 4] {
@@ -28,7 +28,7 @@ fn columns_for(canvas: &Canvas<'_>) -> [HostColumn; 4] {
     }
 }
 
-/// Where the state word begins, behind cursor and glyph.
+/// Column of the state's name, behind cursor and glyph.
 const STATE_X: u16 = 5;
 const STATE_WIDTH: u16 = 11;
 
@@ -148,14 +148,15 @@ fn draw_row(
             .pending_prompt
             .and_then(|_| problem_of(status, now, keymap));
         let asks = asks.map(|asks| asks.to_string());
-        // What answers it is in the column beside, too.
+        // The next column shows the key that answers it as well.
         let whole = asks.filter(|asks| asks.width() <= room);
         let text = whole.unwrap_or_else(|| fit_end_of_sentence(&reason, room));
         canvas.put_text(x + 2, y, &text, Role::Text);
     }
 }
 
-/// How long a reply took, in steps as coarse as it varies.
+/// Formats a latency, rounded to steps of its order of magnitude so that small variations do not
+/// repaint.
 fn format_latency(latency: Duration) -> String {
     match latency.as_millis() {
         0 => "<1ms".to_string(),
@@ -165,7 +166,7 @@ fn format_latency(latency: Duration) -> String {
     }
 }
 
-/// Everything that is known of a host, what matters most first.
+/// Draws the details of a host, the most important first.
 fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostStatus) {
     let contact = &status.connection;
     let mut parts: Vec<(&str, String, Role)> = Vec::new();
@@ -191,9 +192,9 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostSta
         );
     }
     let settings = match model.hosts.settings.get(&status.host) {
-        None => ("asking ssh -G …".to_string(), Role::Dim),
+        None => ("running ssh -G …".to_string(), Role::Dim),
         Some(Err(why)) => (why.clone(), Role::Warn),
-        Some(Ok(settings)) if settings.is_empty() => ("nothing to tell".to_string(), Role::Dim),
+        Some(Ok(settings)) if settings.is_empty() => ("no settings to show".to_string(), Role::Dim),
         Some(Ok(settings)) => {
             let each = settings
                 .iter()
@@ -210,7 +211,7 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostSta
     };
     let names: Vec<&str> = able(true).map(|it| it.name).collect();
     if !contact.server_features.is_empty() {
-        parts.push(("can", names.join(" "), Role::Text));
+        parts.push(("has", names.join(" "), Role::Text));
     }
     let lacks = able(false).map(|it| ("lacks", it.describe_missing(), Role::Warn));
     parts.extend(lacks);
@@ -230,7 +231,7 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostSta
     let count = parts.len();
     let mut line = 0;
     for (number, (label, text, role)) in parts.into_iter().enumerate() {
-        // Each of those below gets a line, if there is one.
+        // Reserves a line for each of the parts below, if there is room.
         let most = height.saturating_sub(line + (count - number - 1));
         let most = most.max(usize::from(line < height));
         let texts = wrap_text(&untrusted::visible_line(&text), room, most);

@@ -1,4 +1,4 @@
-//! What happened: runs of the ledger and what was said in this session.
+//! Draws the log: runs of the ledger, messages of this session, background jobs.
 
 use super::fleet::{draw_fleet_name, format_time};
 use super::{Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, truncate_untrusted};
@@ -17,7 +17,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         MAX_RUNS => format!("the last {runs}"),
         _ => runs,
     };
-    canvas.put_text(x, 0, &format!("{runs}, the youngest first"), Role::Text);
+    canvas.put_text(x, 0, &format!("{runs}, newest first"), Role::Text);
     if !model.log.query.is_empty() {
         canvas.put_right(
             canvas.width(),
@@ -42,7 +42,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put_text(
             1,
             top + 1,
-            "Nothing has happened yet; the first reset is recorded here.",
+            "No runs yet; the first reset appears here.",
             Role::Text,
         );
     }
@@ -57,9 +57,10 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put_text(0, y, ">", Role::Text);
         }
         let time = row.time().with_timezone(model.now.local_time.offset());
-        let time = match format_time(model, time).contains(':') {
-            true => time.format("%H:%M:%S").to_string(),
-            false => time.format("%m-%d %H:%M").to_string(),
+        let time = if format_time(model, time).contains(':') {
+            time.format("%H:%M:%S").to_string()
+        } else {
+            time.format("%m-%d %H:%M").to_string()
         };
         canvas.put_text(2, y, &format!("{time:>11}"), Role::Dim);
         let (word, role) = match row {
@@ -90,17 +91,17 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.highlight_cursor(2, y, 11);
         }
     }
-    // Below it what is known of the row, the message, the hints.
+    // Below the list: details of the current row, the message, the hints.
     let bottom = canvas.area.height - 4;
     canvas.draw_rule(bottom);
     draw_details(model, canvas, bottom + 1, rows.get(model.log.cursor));
 }
 
-/// More about the row under the cursor.
+/// Draws details of the row under the cursor.
 fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: Option<&LogRow<'_>>) {
     match row {
         Some(LogRow::Run(run)) => draw_run_details(model, canvas, y, run),
-        // Here it has the whole width.
+        // Here the message has the whole width.
         Some(row @ LogRow::Message(_)) => {
             let room = usize::from(canvas.width()) - 2;
             canvas.put_text(1, y, &fit_start_of_sentence(&row.text(), room), Role::Text);
@@ -121,16 +122,17 @@ fn draw_run_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, run: &RunSum
     canvas.put_text(x, y, &command, Role::Text);
 }
 
-/// What goes on, above everything that has happened; how many rows it took.
+/// Draws the background jobs above the log. Returns the number of rows used.
 fn draw_background_jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
     let jobs = &model.background_jobs.visible;
     if jobs.is_empty() {
         return 0;
     }
     let most = model.log_height() / 3;
-    let fit = match jobs.len() > most {
-        true => most.saturating_sub(1),
-        false => jobs.len(),
+    let fit = if jobs.len() > most {
+        most.saturating_sub(1)
+    } else {
+        jobs.len()
     };
     for (row, job) in (y..).zip(jobs.iter().take(fit)) {
         let time = job.started.local_time.format("%H:%M:%S");

@@ -1,4 +1,4 @@
-//! What lies over a screen: help, the palette, a question.
+//! Draws the overlays of a screen: help, the palette, the questions of the console and of hosts.
 
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
@@ -18,17 +18,17 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
         Overlay::UnlockReadOnly => {
             let y = height - 2;
             canvas.clear(Rect::new(0, y, width, 2));
-            let what = "Switch read-only off for 30 minutes, for protected agents, too?  ";
+            let what = "Turn off read-only for 30 minutes, protected agents included?  ";
             let x = canvas.put_text(1, y, what, Role::Warn);
             let x = canvas.put_text(x, y, "y", Role::Key);
-            canvas.put_text(x, y, " does", Role::Text);
+            canvas.put_text(x, y, " confirms", Role::Text);
         }
         Overlay::EditSealed(asked) => draw_seal_question(model, canvas, asked),
         Overlay::AnswerQuestion(answering) => question::draw(model, answering, canvas),
         Overlay::Help(chooser) => {
             let key = |command| model.key_hint(command);
             let title = format!(
-                "Keys of this screen   {} {} move, Enter runs, {} searches, Esc leaves",
+                "Keys of this screen   {} {} move, Enter run, {} search, Esc close",
                 key(Command::Down),
                 key(Command::Up),
                 key(Command::Search)
@@ -42,7 +42,7 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
             draw_list(model, canvas, &shown);
         }
         Overlay::Palette(chooser) => {
-            let title = "Commands   type a few letters, Enter runs, Esc leaves";
+            let title = "Commands   type a few letters, Enter run, Esc close";
             let shown = ChoiceList {
                 title,
                 chooser,
@@ -54,7 +54,7 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
     }
 }
 
-/// What can follow the keys that were pressed, over the lower part of a screen.
+/// Draws the possible continuations of the pressed keys over the lower part of a screen.
 pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
     let keys = &model.pending_keys.keys;
     let following = model
@@ -65,7 +65,7 @@ pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
     let following = following
         .into_iter()
         .filter(|(_, command)| offered(*command));
-    // The header stays in sight.
+    // The header stays visible.
     let room = usize::from(canvas.area.height) - 6;
     let following: Vec<(String, Command)> = following.take(room).collect();
     let top = canvas.area.height - 2 - following.len() as u16;
@@ -89,8 +89,7 @@ pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-/// Whether a sealed baseline is to be edited: what stands against it, and what comes
-/// of it.
+/// Draws the question whether to edit a sealed baseline: the seal and the consequences of an edit.
 fn draw_seal_question(model: &Model, canvas: &mut Canvas<'_>, question: &SealQuestion) {
     let (width, height) = (canvas.area.width, canvas.area.height);
     let y = height - 4;
@@ -101,10 +100,11 @@ fn draw_seal_question(model: &Model, canvas: &mut Canvas<'_>, question: &SealQue
     let name = name.to_string_lossy();
     let first = match &edit.original.seal_mismatch {
         Some(how) => how.clone(),
-        None => format!("{name} is sealed by .checksums, and an edit breaks the seal."),
+        None => format!("{name} is sealed by .checksums; an edit breaks the seal."),
     };
     let users = edit.sharing_agents.join(", ");
-    let second = format!("This BLOCKS resets of {users} until .checksums has its new sha256sum.");
+    let second =
+        format!("An edit BLOCKS resets of {users} until .checksums has the new sha256sum.");
     let room = usize::from(width) - 2;
     canvas.put_text(1, y + 1, &truncate_untrusted(&first, room), Role::Warn);
     canvas.put_text(1, y + 2, &truncate_untrusted(&second, room), Role::Text);
@@ -113,12 +113,7 @@ fn draw_seal_question(model: &Model, canvas: &mut Canvas<'_>, question: &SealQue
         return;
     }
     let x = canvas.put_text(1, y + 3, "y", Role::Key);
-    canvas.put_text(
-        x,
-        y + 3,
-        " edits it all the same, any other key leaves it",
-        Role::Text,
-    );
+    canvas.put_text(x, y + 3, " edit anyway, any other key cancel", Role::Text);
 }
 
 /// A list to choose from.
@@ -126,12 +121,11 @@ struct ChoiceList<'a> {
     title: &'a str,
     chooser: &'a Chooser,
     choices: &'a [ChooserChoice],
-    /// The states that help explains first. The palette has none, and no headings.
+    /// The states that help explains first; `None` for the palette, which has no headings.
     legend: Option<Vec<State>>,
 }
 
-/// A list over the whole screen but its first line, so that the fleet's name
-/// stays in sight.
+/// Draws a list over the whole screen except its first line, which shows the fleet's name.
 fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_>) {
     let ChoiceList {
         title,
@@ -149,11 +143,11 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_
         &truncate_untrusted(title, usize::from(area.width) - 2),
         Role::Title,
     );
-    // The command line that does the same as what is under the cursor.
-    if let Some(twin) = here.and_then(|at| choices[at].equivalent_command.as_ref()) {
-        let twin = format!("$ {}", untrusted::visible_line(twin));
-        if usize::from(area.width) > usize::from(x) + twin.width() + 2 {
-            canvas.put_right(area.width, 2, &twin, Role::Dim);
+    // The command line equivalent to the choice under the cursor.
+    if let Some(command) = here.and_then(|at| choices[at].equivalent_command.as_ref()) {
+        let command = format!("$ {}", untrusted::visible_line(command));
+        if usize::from(area.width) > usize::from(x) + command.width() + 2 {
+            canvas.put_right(area.width, 2, &command, Role::Dim);
         }
     }
     let rows = list_rows(choices, legend.as_deref());
@@ -168,7 +162,7 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_
         rows.len().saturating_sub(from + height),
     );
     if rows.is_empty() {
-        canvas.put_text(3, 4, "nothing matches", Role::Dim);
+        canvas.put_text(3, 4, "no match", Role::Dim);
     }
     for (line, row) in rows.iter().skip(from).take(height).enumerate() {
         let y = 4 + line as u16;
@@ -196,7 +190,7 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_
     }
 }
 
-/// What is searched for, what was said about it, and how many rows follow below.
+/// Draws the query, the last message and the number of rows below the visible ones.
 fn draw_query(
     model: &Model,
     canvas: &mut Canvas<'_>,
@@ -227,7 +221,7 @@ fn draw_query(
     draw_message(model, canvas, (x, 3), end.saturating_sub(x + 2));
 }
 
-/// Rows with their headings, so that scrolling counts both.
+/// Returns the choices with their headings as rows, so that scrolling counts both.
 fn list_rows<'a>(choices: &'a [ChooserChoice], legend: Option<&[State]>) -> Vec<ListRow<'a>> {
     let mut rows = Vec::new();
     let states = legend.unwrap_or_default();

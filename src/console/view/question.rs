@@ -1,4 +1,4 @@
-//! A question of a host's, over the lower part of a screen.
+//! Draws a host's question over the lower part of a screen.
 
 use ratatui::layout::Rect;
 use unicode_segmentation::UnicodeSegmentation;
@@ -13,10 +13,10 @@ use crate::console::theme::Role;
 use crate::transport::sftp::askpass::{ExpectedAnswer, SecretRecipient, UnknownHostKey};
 use crate::untrusted::{RevealOptions, Untrusted};
 
-/// The most lines of ssh's own words.
+/// Lines of ssh's own text that are shown.
 const MAX_SSH_MESSAGE_LINES: usize = 4;
 
-/// Text in roles, made visible.
+/// A line of drawable text, in pieces with their roles.
 type RoleLine = Vec<(String, Role)>;
 
 pub(super) fn draw(model: &Model, answering: &QuestionDialog, canvas: &mut Canvas<'_>) {
@@ -24,7 +24,7 @@ pub(super) fn draw(model: &Model, answering: &QuestionDialog, canvas: &mut Canva
     let mut lines = vec![title_line(model, answering, width)];
     if answering.is_withdrawn {
         lines.push(own_line(
-            "What was typed is thrown away; Enter closes this.",
+            "Your answer is discarded; Enter closes this.",
             Role::Text,
         ));
     } else {
@@ -34,7 +34,7 @@ pub(super) fn draw(model: &Model, answering: &QuestionDialog, canvas: &mut Canva
         lines.pop();
         lines.push(own_line(KEYS_IGNORED_NOTICE, Role::Warn));
     }
-    // The row of messages is below this.
+    // The dialog covers the row of messages, so it shows the last message itself.
     let said = model
         .last_message
         .as_ref()
@@ -58,13 +58,14 @@ fn own_line(text: &str, role: Role) -> RoleLine {
 
 fn title_line(model: &Model, answering: &QuestionDialog, width: usize) -> RoleLine {
     let question = &answering.question;
-    let text = match answering.is_withdrawn {
-        true => format!(
+    let text = if answering.is_withdrawn {
+        format!(
             "{} no longer waits for {}",
             question.host,
             question.short_name()
-        ),
-        false => format!("{} wants {}", question.host, question.short_name()),
+        )
+    } else {
+        format!("{} wants {}", question.host, question.short_name())
     };
     let role = if answering.is_withdrawn {
         Role::Warn
@@ -79,7 +80,7 @@ fn title_line(model: &Model, answering: &QuestionDialog, width: usize) -> RoleLi
         .count() as u64;
     if others > 0 {
         line.push((
-            format!("   {} after it", format_count(others, "question")),
+            format!("   {} waiting", format_count(others, "more question")),
             Role::Dim,
         ));
     }
@@ -100,29 +101,24 @@ fn push_body(answering: &QuestionDialog, width: usize, lines: &mut Vec<RoleLine>
         );
     }
     if question.is_repeated {
-        lines.push(own_line(
-            "What was typed before was not accepted.",
-            Role::Warn,
-        ));
+        lines.push(own_line("The previous answer was rejected.", Role::Warn));
     }
     let say = match &question.expected_answer {
         ExpectedAnswer::Secret(SecretRecipient::LocalSsh) => {
-            "ssh on this machine asks: what you type does not leave it."
+            "ssh on this machine asks: your answer does not leave it."
         }
-        ExpectedAnswer::Secret(SecretRecipient::RemoteHost) => {
-            "What you type is sent to the host that asks."
-        }
+        ExpectedAnswer::Secret(SecretRecipient::RemoteHost) => "Your answer is sent to this host.",
         ExpectedAnswer::HostKey(_) => {
-            "Type yes, or the fingerprint itself: then ssh adds the key to known_hosts."
+            "Type yes, or the fingerprint: ssh then adds the key to known_hosts."
         }
         ExpectedAnswer::Consent => "Type yes or no.",
-        ExpectedAnswer::NoAnswer => "This goes by itself once that is done.",
+        ExpectedAnswer::NoAnswer => "This closes by itself once that is done.",
     };
     lines.push(own_line(say, Role::Text));
     let typed = &answering.answer;
     match &question.expected_answer {
         ExpectedAnswer::Secret(_) => lines.push(input_line(mask_answer(typed.char_count(), width))),
-        // These are no secrets; who compares a fingerprint must see it.
+        // These answers are not secret, and a typed fingerprint has to be compared.
         ExpectedAnswer::HostKey(_) | ExpectedAnswer::Consent => {
             let typed = Untrusted::new(typed.expose()).to_visible_line();
             lines.push(input_line(shorten_untrusted(
@@ -136,14 +132,14 @@ fn push_body(answering: &QuestionDialog, width: usize, lines: &mut Vec<RoleLine>
     if question.expected_answer != ExpectedAnswer::NoAnswer {
         keys.extend([
             key_part("Enter"),
-            text_part("answers  "),
+            text_part("answer  "),
             key_part("^u"),
-            text_part("clears  "),
+            text_part("clear  "),
         ]);
     }
     keys.extend([
         key_part("Esc"),
-        text_part("gives no answer: the host is left alone"),
+        text_part("decline: the host stays disconnected"),
     ]);
     lines.push(keys);
 }
@@ -164,7 +160,7 @@ fn input_line(text: String) -> RoleLine {
     ]
 }
 
-/// As many bullets as characters were typed, and a number where they do not fit.
+/// Returns one bullet per typed character, and the number of those that do not fit.
 fn mask_answer(typed: usize, width: usize) -> String {
     let room = width.saturating_sub(12);
     match typed.checked_sub(room) {
@@ -180,7 +176,7 @@ fn push_host_key(key: &UnknownHostKey, width: usize, lines: &mut Vec<RoleLine>) 
         ("fingerprint", &key.fingerprint),
     ];
     for (name, value) in fields {
-        // Its end counts as much as its beginning.
+        // The end matters as much as the beginning, so a long value takes two lines.
         let value = wrap_untrusted(value.as_bytes(), width.saturating_sub(13));
         for (number, part) in value.into_iter().take(2).enumerate() {
             let name = if number == 0 { name } else { "" };
@@ -194,11 +190,11 @@ fn push_host_key(key: &UnknownHostKey, width: usize, lines: &mut Vec<RoleLine>) 
         .iter()
         .flat_map(|line| wrap_untrusted(line.as_bytes(), width));
     lines.extend(more.take(MAX_SSH_MESSAGE_LINES));
-    let compare = "Compare it with what you were told by another way than this network.";
+    let compare = "Compare it with a fingerprint that you got over another channel.";
     lines.push(own_line(compare, Role::Text));
 }
 
-/// Foreign text, made visible, in lines of a width.
+/// Makes untrusted text visible and breaks it into lines of `width` cells.
 fn wrap_untrusted(text: &[u8], width: usize) -> Vec<RoleLine> {
     let mut lines = vec![RoleLine::new()];
     let mut used = 0;

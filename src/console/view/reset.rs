@@ -1,4 +1,4 @@
-//! A plan, a run, its result.
+//! Draws a plan, its run and the result.
 
 use unicode_width::UnicodeWidthStr;
 
@@ -24,13 +24,13 @@ const PLAN_FOOTER_LINES: u16 = 6;
 /// Lines below a run: a rule, a line, the message, the hints.
 const RUN_FOOTER_LINES: u16 = 4;
 
-/// Lines below a result: the same, and a line about the agent under the cursor.
+/// Lines below a result: those of a run, and one about the agent under the cursor.
 const RESULT_FOOTER_LINES: u16 = 5;
 
-/// Agents of a plan that are in sight whatever else there is to be told.
+/// Agents of a plan that stay visible, however long the notes below them are.
 const MIN_VISIBLE_AGENTS: usize = 3;
 
-/// Fewer cells of a command line than this tell nothing.
+/// Cells below which a command line is not worth showing.
 const MIN_COMMAND_LINE_CELLS: usize = 40;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
@@ -39,13 +39,13 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put_text(0, 0, "RESET", Role::Title);
             canvas.draw_rule(1);
             let key = model.key_hint(Command::PlanReset);
-            let text = format!("There is no plan. Mark agents in the fleet and press {key}.");
+            let text = format!("No plan. Mark agents in the fleet and press {key}.");
             canvas.put_text(1, 3, &text, Role::Text);
         }
         ResetStage::Planning(request) => {
             canvas.put_text(0, 0, &request_title(request), Role::Title);
             canvas.draw_rule(1);
-            canvas.put_text(1, 3, "looking at the agents …", Role::Dim);
+            canvas.put_text(1, 3, "reading the agents …", Role::Dim);
             draw_keys_ignored(model, canvas, canvas.area.height - PLAN_FOOTER_LINES + 3);
         }
         ResetStage::Plan(view) => draw_plan(model, view, canvas),
@@ -62,7 +62,7 @@ fn request_title(request: &PlanRequest) -> String {
     }
 }
 
-/// The first of `count` rows to draw so that the cursor is among them.
+/// Returns the first of `count` rows to draw so that the cursor is visible.
 fn first_visible_row(cursor: usize, count: usize, height: usize) -> usize {
     (cursor + 1)
         .saturating_sub(height)
@@ -86,9 +86,9 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
         ..1024 => format!("{bytes} B"),
         _ => format_size(bytes),
     };
-    let done = "nothing done yet";
-    let room = usize::from(canvas.width().saturating_sub(x)).saturating_sub(done.len() + 1);
-    // What is archived of each stands in its row.
+    let status = "nothing changed yet";
+    let room = usize::from(canvas.width().saturating_sub(x)).saturating_sub(status.len() + 1);
+    // Each row says what it archives, so the total may be shortened.
     let texts = [
         format!("{agents}  would archive {lines} ({bytes})"),
         format!("{agents}, archive {lines}"),
@@ -96,13 +96,13 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let shorter = if wide { &texts[..] } else { &texts[1..] };
     let text = shorter.iter().find(|text| text.width() <= room);
     canvas.put_text(x, 0, &truncate(text.unwrap_or(&agents), room), Role::Text);
-    canvas.put_right(canvas.width(), 0, done, Role::Good);
+    canvas.put_right(canvas.width(), 0, status, Role::Good);
     canvas.draw_rule(1);
     let columns = PlanColumns::new(plan, canvas.width());
     draw_headings(canvas, &columns, plan.operation);
     let total = plan.steps.len() + plan.skipped.len();
     let foot = plan_footer(model, view, canvas, total.clamp(1, MIN_VISIBLE_AGENTS));
-    // The first of its lines has a place in any case.
+    // The first line of the footer always has a row of its own.
     let height = list_height(canvas) - foot.len().saturating_sub(1);
     let from = first_visible_row(model.reset.cursor, total, height);
     for index in from..total.min(from + height) {
@@ -159,7 +159,7 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     draw_confirmation(model, view, canvas, y + 3);
 }
 
-/// What is told below the list, of which `rows` stay in sight.
+/// Returns the lines below a plan's list, of which `min_list_rows` rows stay visible.
 fn plan_footer(
     model: &Model,
     view: &PlanView,
@@ -170,7 +170,7 @@ fn plan_footer(
     let most = list_height(canvas).saturating_sub(min_list_rows) + 1;
     let (text, role) = plan_note(model, view);
     let mut note = wrap_text(&untrusted::visible_line(&text), room, usize::MAX);
-    // The text that has no room is cut in its last line.
+    // A note that does not fit is cut in its last line.
     if note.len() > most {
         note.truncate(most);
         if let Some(last) = note.last_mut() {
@@ -184,8 +184,8 @@ fn plan_footer(
         .collect()
 }
 
-/// What a plan promises less than on this machine, whole; beyond `most` lines it is
-/// said how many there are.
+/// Returns what a plan guarantees less than on this machine; of more than `max_lines` lines, the
+/// number of those that are left out.
 fn degradation_lines(plan: &Plan, room: usize, max_lines: usize) -> Vec<String> {
     let mut lines = Vec::new();
     for text in plan.degradations() {
@@ -201,7 +201,7 @@ fn degradation_lines(plan: &Plan, room: usize, max_lines: usize) -> Vec<String> 
     lines
 }
 
-/// Columns of a plan: where each begins.
+/// First cells of a plan's columns.
 struct PlanColumns {
     name: u16,
     state: u16,
@@ -333,7 +333,7 @@ fn draw_plan_row(
     }
 }
 
-/// What has to be known before this is confirmed.
+/// Returns the note to read before this plan is confirmed.
 fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
     if !view.hidden_agents.is_empty() {
         let text = format!(
@@ -375,7 +375,7 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
     (told.join("; "), Role::Text)
 }
 
-/// Says that keys are ignored while the guard says so. Returns whether it does.
+/// Draws the notice that keys are ignored, while the guard ignores them. Returns whether it does.
 fn draw_keys_ignored(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> bool {
     let ignores = model.key_guard_notice_until().is_some();
     if ignores {
@@ -391,19 +391,19 @@ fn draw_confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y:
     }
     match &view.confirmation {
         Confirmation::NothingToRun => {
-            canvas.put_text(1, y, "Nothing to run. Esc leaves.", Role::Text);
+            canvas.put_text(1, y, "Nothing to run. Esc to go back.", Role::Text);
         }
         Confirmation::SingleKey | Confirmation::TypedText(_) | Confirmation::NewerNotes
             if model.read_only.is_forced =>
         {
-            let why = "Started with --read-only: nothing can be run. Esc leaves.";
+            let why = "Started with --read-only: runs are disabled. Esc to go back.";
             canvas.put_text(1, y, why, Role::Warn);
         }
         Confirmation::SingleKey => {
             let x = draw_unlock_hint(model, canvas, y);
             let x = canvas.put_text(x, y, "Press ", Role::Text);
             let x = canvas.put_text(x, y, "y", Role::Key);
-            let x = canvas.put_text(x, y, &format!(" to {verb}, Esc to leave."), Role::Text);
+            let x = canvas.put_text(x, y, &format!(" to {verb}, Esc to cancel."), Role::Text);
             let more = "   (Enter alone does nothing)";
             if more.len() <= usize::from(canvas.width().saturating_sub(x)) {
                 canvas.put_text(x, y, more, Role::Text);
@@ -411,13 +411,10 @@ fn draw_confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y:
         }
         Confirmation::NewerNotes => {
             let x = draw_unlock_hint(model, canvas, y);
-            let x = canvas.put_text(x, y, "Written to since:  ", Role::Warn);
+            let x = canvas.put_text(x, y, "New notes since:  ", Role::Warn);
             let keys = [Command::UndoAppend, Command::UndoOverwrite].map(|it| model.key_hint(it));
-            let whole = [
-                " appends its new notes below,  ",
-                " archives them, overwrites",
-            ];
-            let short = [" appends,  ", " overwrites"];
+            let whole = [" append them below,  ", " archive them, overwrite"];
+            let short = [" append,  ", " overwrite"];
             let length: usize = keys.iter().map(|key| key.width()).sum();
             let fits = |texts: &[&str; 2]| {
                 let text: usize = texts.iter().map(|text| text.len()).sum();
@@ -434,9 +431,10 @@ fn draw_confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y:
             let x = draw_unlock_hint(model, canvas, y);
             let x = canvas.put_text(x, y, "Type  ", Role::Text);
             let x = canvas.put_untrusted(x, y, word.as_bytes(), Role::Key);
-            let then = match model.read_only.is_on {
-                true => "  and Enter:  ",
-                false => "  and Enter to run, Esc leaves:  ",
+            let then = if model.read_only.is_on {
+                "  and Enter:  "
+            } else {
+                "  and Enter to run, Esc to cancel:  "
             };
             let x = canvas.put_text(x, y, then, Role::Text);
             let x = canvas.put_untrusted(x, y, view.typed_text.as_bytes(), Role::Prompt);
@@ -445,7 +443,7 @@ fn draw_confirmation(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>, y:
     }
 }
 
-/// What has to be done first where the fleet is read-only. Returns the column behind it.
+/// Draws the key that unlocks a read-only fleet. Returns the column behind it.
 fn draw_unlock_hint(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
     if !model.read_only.is_on {
         return 1;
@@ -457,7 +455,7 @@ fn draw_unlock_hint(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
 
 fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
     let verb = view.verb.to_uppercase();
-    // Skipped agents have outcomes, too; they are not part of the work.
+    // Skipped agents have outcomes as well, but do not count as work.
     let planned = view.plan.steps.iter();
     let ended: Vec<Outcome> = planned
         .filter_map(|step| view.outcomes.get(&step.agent))
@@ -474,7 +472,7 @@ fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
         done - bad,
         summarize_failures(ended.iter().copied())
     );
-    // It gives way to the figures.
+    // The bar yields to the figures.
     let room = usize::from(canvas.width().saturating_sub(x));
     let bar = room.saturating_sub(text.width() + 2).min(20);
     let full = (done * bar / total).min(bar);
@@ -484,7 +482,7 @@ fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
     canvas.put_text(x, 0, &text, role);
     canvas.draw_rule(1);
     let height = usize::from(canvas.area.height - RUN_FOOTER_LINES - 2);
-    // The agent in hand stays in sight.
+    // The current agent stays visible.
     let active = view
         .plan
         .steps
@@ -520,11 +518,12 @@ fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
     }
     let y = canvas.area.height - RUN_FOOTER_LINES;
     canvas.draw_rule(y);
-    let before = match view.is_cancelled {
-        true => "Stopping".to_string(),
-        false => model.key_hint(Command::Quit),
+    let before = if view.is_cancelled {
+        "Stopping".to_string()
+    } else {
+        format!("{} to stop", model.key_hint(Command::Quit))
     };
-    let text = format!("{before}: the agent in hand is finished, the rest is not started.");
+    let text = format!("{before}: the current agent is finished, the rest are not started.");
     canvas.put_text(1, y + 1, &text, Role::Text);
 }
 
@@ -607,10 +606,10 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     canvas.draw_rule(y);
     let days = format_count(u64::from(model.fleet.retention_days), "day");
     let mut text = match tally(Outcome::Ok) {
-        0 => "nothing was changed that could be undone".to_string(),
+        0 => "nothing to undo".to_string(),
         _ => {
             let key = model.key_hint(Command::PlanUndo);
-            format!("{key} plans to undo it, for {days}")
+            format!("{key} plans an undo, for {days}")
         }
     };
     if view.retired_entries > 0 {
@@ -631,7 +630,7 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     }
 }
 
-/// Everything that is told of the agent under the cursor, in lines.
+/// Returns the note and the hints of the agent under the cursor, in lines.
 fn detail_lines(model: &Model, view: &ResultView, canvas: &Canvas<'_>) -> Vec<String> {
     let Some(line) = view.lines.get(model.reset.cursor) else {
         return Vec::new();

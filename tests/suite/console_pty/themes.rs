@@ -68,7 +68,7 @@ fn unknown_theme_refuses_to_start() {
     assert_eq!(ended.exit_code(), 2);
     terminal.assert_restored();
     let said = terminal.text();
-    assert!(said.contains("there is no theme called drak"), "{said}");
+    assert!(said.contains("unknown theme `drak`"), "{said}");
     assert!(said.contains("did you mean `dark`?"), "{said}");
     assert!(said.contains("high-contrast"), "{said}");
 }
@@ -87,7 +87,7 @@ fn theme_errors_are_all_reported_with_line() {
         .collect();
     for (line, wanted) in lines.iter().zip([
         "night.toml:1: error: there is no built-in theme `drak`; did you mean `dark`?",
-        "night.toml:3: error: `300` is no colour; ",
+        "night.toml:3: error: invalid colour `300`; ",
         "night.toml:3: error: there is no role `addded`; did you mean `added`?",
         "night.toml:4: error: there is no field `bgg`; did you mean `bg`?",
         "night.toml: 4 errors",

@@ -1,4 +1,4 @@
-//! The texts of an agent.
+//! The texts of an agent's screen.
 
 use memory_shepherd::console::model::{AgentTab, Screen};
 use memory_shepherd::console::text::{self, PreparedText};
@@ -100,7 +100,7 @@ fn tabs_wrap_and_reveal_toggle() {
 
 #[test]
 fn d_always_opens_the_diff() {
-    // On every tab of an agent, and from the fleet whatever tab was used last.
+    // From every tab of an agent, and from the fleet after any tab.
     for tabs in ["", "Tab", "Tab Tab", "S-Tab"] {
         for from in ["", "q"] {
             let mut console = console_with_texts();
@@ -116,8 +116,8 @@ fn d_always_opens_the_diff() {
             );
         }
     }
-    // From plan, run, result and a row of the log it is that of the agent there, and
-    // leads back.
+    // From plan, run, result and a row of the log, the screen is of the agent there, and goes back
+    // there.
     let run = || run_report(&[("bravo", Outcome::Ok, None)]);
     type ConsolePlace<'p> = (&'p str, Screen, &'p dyn Fn(&mut TestConsole));
     let places: [ConsolePlace<'_>; 4] = [
@@ -151,7 +151,7 @@ fn d_always_opens_the_diff() {
         console.press("q");
         assert_eq!(console.model.screen, screen, "{what}");
     }
-    // A run of several is opened first.
+    // A run of several agents is opened first.
     let mut console = fleet_of_four();
     let both = [("bravo", Outcome::Ok), ("delta", Outcome::Ok)];
     console.send(Msg::LogLoaded(Ok(vec![
@@ -182,7 +182,7 @@ fn tampered_agent_opens_on_baseline_tab() {
         console.press(keys);
         assert_eq!(shows(&console), alpha(AgentTab::Baseline), "{keys}");
     }
-    // Whatever tab was used last; and it is not the tab of others then.
+    // After any tab; and the tab does not carry over to other agents.
     let mut console = fleet();
     console.press("j Enter Tab Tab q gg Enter");
     assert_eq!(shows(&console), alpha(AgentTab::Baseline));
@@ -190,7 +190,7 @@ fn tampered_agent_opens_on_baseline_tab() {
     assert_eq!(shows(&console), alpha(AgentTab::Diff));
     console.press("q Enter q j Enter");
     assert_eq!(shows(&console), ("charlie".to_string(), AgentTab::Diff));
-    // In the result of a run as well.
+    // The same in the result of a run.
     let mut console = fleet();
     console.press_and_plan("j X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reset 1");
@@ -242,7 +242,7 @@ fn side_by_side_needs_width_and_a_diff() {
         "{}",
         console.message_text()
     );
-    // What is equal is shown once.
+    // An equal text is shown once.
     console.load_texts("charlie", BASELINE, Some(BASELINE));
     console.press("S-Tab");
     assert!(!console.model.is_side_by_side());
@@ -273,7 +273,7 @@ fn context_changes_within_bounds() {
         "{}",
         console.message_text()
     );
-    // The next agent is shown in the same way.
+    // The next agent keeps the display options.
     console.press("]");
     assert_eq!(console.model.agent.context_lines, None);
 }
@@ -291,7 +291,7 @@ fn blank_only_differences_can_be_ignored() {
     assert_eq!(changed(&console), 6);
     console.press("i");
     assert_eq!(changed(&console), 4);
-    // So is a text that comes later, and one without such lines.
+    // So is a text that arrives later, and one without such lines.
     let more = format!("{memory}note three\n");
     console.load_texts("charlie", more.as_bytes(), Some(BASELINE));
     assert_eq!(changed(&console), 4);
@@ -361,7 +361,7 @@ fn history_row_opens_run_diff_and_returns() {
             },
             None,
         );
-        // What was asked for before comes too late.
+        // The reply to an earlier request arrives too late.
         console.send(Msg::RunDiffPrepared(
             "charlie".to_string(),
             9,
@@ -392,10 +392,10 @@ fn history_keeps_its_row_when_records_are_added() {
     assert_eq!(current_record(&console), 12);
     console.press("G");
     assert_eq!(current_record(&console), 2);
-    // That of another agent is not for this one.
+    // The reply for another agent is ignored.
     console.send(Msg::HistoryLoaded("alpha".to_string(), Ok(Vec::new())));
     assert_eq!(current_record(&console), 2);
-    // Who looks at it sees what a run adds.
+    // An open history is updated after a run.
     let mut ran = observation_of("charlie", State::Scratch);
     ran.last_run.as_mut().unwrap().run = "another".to_string();
     let wanted = console.observe(vec![ran]);

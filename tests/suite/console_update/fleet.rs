@@ -1,4 +1,4 @@
-//! The fleet: order, cursor, marks, filter, and ways to and fro.
+//! The fleet: sort order, cursor, marks, filter and navigation.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ fn cursor_follows_worst_agent_until_moved() {
     );
 }
 
-/// A key is aimed at what the operator saw.
+/// Keys act on the agent that the operator saw under the cursor.
 #[test]
 fn any_key_or_pause_fixes_the_cursor() {
     for key in ["r", "d 1", "X q", "7 1"] {
@@ -42,7 +42,7 @@ fn any_key_or_pause_fixes_the_cursor() {
     console.advance(CURSOR_SETTLE_TIME);
     console.observe(vec![observation_of("alpha", State::Tampered)]);
     assert_eq!(cursor_agent(&console), "charlie");
-    // While some are still being read the worst is not known.
+    // While agents are still loading, the worst is unknown.
     let mut console = unread_fleet(&["alpha", "bravo"], (120, 36));
     console.observe(vec![observation_of("alpha", State::Scratch)]);
     console.advance(CURSOR_SETTLE_TIME * 60);
@@ -69,7 +69,7 @@ fn demo_cursor_starts_on_resettable_agent() {
         cursor_agent(&console).to_string()
     };
     assert_eq!([first(true), first(false)], ["charlie", "delta"]);
-    // Where all are blocked it is the worst.
+    // If all are blocked, the cursor is on the worst.
     let mut console = unread_fleet(&["alpha", "bravo"], (80, 24));
     console.model.is_demo_host_away = Some(false);
     console.observe(vec![
@@ -176,7 +176,7 @@ fn canceled_filter_restores_previous_filter() {
         (console.model.filter.as_str(), agent_order(&console.model)),
         ("bravo", vec!["bravo"])
     );
-    // A new one begins empty, and the one before can be recalled.
+    // A new filter begins empty, and the previous one can be recalled.
     console.press("/ d");
     assert_eq!(console.model.filter, "d");
     console.press("Up Backspace");

@@ -1,4 +1,4 @@
-//! Texts that are handed out, and baselines that are handed in.
+//! Texts handed to other programs, and baselines edited in an editor.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ use crate::console_fixture::{
     run_report, run_summary, undo_plan,
 };
 
-/// What is copied by these keys.
+/// Returns the text that these keys copy.
 #[track_caller]
 fn press_and_copy(console: &mut TestConsole, keys: &str) -> ClipboardText {
     match console.press(keys).as_slice() {
@@ -72,7 +72,7 @@ fn copied_command_line_names_the_config() {
     console.press_and_plan("X", plan(&[("bravo", State::Scratch)]));
     let reset = format!("reset bravo --plan {}", hash(&console));
     assert_eq!(press_and_copy(&mut console, "c").text, wanted(&reset));
-    // A run keeps the command line that it was begun with.
+    // A run keeps the command line with which it began.
     console.press("y");
     console.send(Msg::RunEnded(Box::new(run_report(&[(
         "bravo",
@@ -132,7 +132,7 @@ fn copy_of_partly_shown_text_says_so() {
     console.load_texts("charlie", &long, Some(BASELINE));
     console.press("Tab");
     let all = press_and_copy(&mut console, "ya");
-    assert!(all.is_truncated && all.text.contains("bytes more are not shown"));
+    assert!(all.is_truncated && all.text.contains("more bytes not shown"));
     console.press("/ x x x Enter");
     assert!(press_and_copy(&mut console, "yl").is_truncated);
     console.press("/ o n e Enter");
@@ -303,7 +303,7 @@ fn edit_of_shared_read_only_baseline_needs_unlock() {
         console.message_text(),
         "delta has this baseline and is protected as read-only; ! unlocks for 30 minutes"
     );
-    // Locking and unlocking is what there is a key for.
+    // After locking and unlocking with the key, E works.
     console.press("! ! y E");
     let effects = console.send(Msg::BaselineInspected(name(), Ok(shared.clone())));
     assert_eq!(effects, [Effect::OpenEditor(shared)]);
@@ -323,7 +323,7 @@ fn late_handoff_is_dropped_after_other_input() {
     let written = run_with_entry().events[0].entry.clone().unwrap();
     let came = |written: WrittenEntry| Msg::EntryLoaded(name(), written, Ok(pager_text()));
     assert_eq!(console.send(came(written.clone())), []);
-    // Another entry of the same agent is another one.
+    // A different entry of the same agent.
     let mut other = written.clone();
     other.path = "charlie/2026-03-14_0800.md".into();
     console.press("k o");
@@ -363,7 +363,7 @@ fn edit_of_sealed_baseline_needs_y() {
         assert_eq!(console.press(key), [], "{key}");
         assert_eq!(console.model.overlay, None);
     }
-    // What was on its way when the question came is no answer to it.
+    // Keys typed before the question appeared do not answer it.
     let mut console = asked();
     assert_eq!(console.send(keys_message("y")), []);
     assert_eq!(console.type_line("no, any of it"), []);
@@ -393,7 +393,7 @@ fn read_only_blocks_editing() {
     );
 }
 
-/// A run with something in the archive.
+/// A run with an archive entry.
 fn run_with_entry() -> memory_shepherd::console::model::RunSummary {
     let mut run = run_summary("aaaa", 10, &[("charlie", Outcome::Ok)]);
     run.events[0].entry = Some(WrittenEntry {
@@ -478,7 +478,7 @@ fn run_keeps_its_equivalent_command() {
         report.starts_with(&format!("$ {command}\nbravo  ok")),
         "{report}"
     );
-    // The ledger does not know the plan; this session does.
+    // The ledger does not contain the plan; this session remembers it.
     let runs = vec![
         run_summary(&id, 0, &[("bravo", Outcome::Ok)]),
         run_summary("old", 90, &[("alpha", Outcome::Ok)]),
@@ -542,7 +542,7 @@ fn jobs_redraw_only_the_log_and_rarely() {
     let mut frames = 0;
     console.press("7");
     for round in 0..40 {
-        // Somebody is read every fifty milliseconds, and read again.
+        // An agent is read every 50 ms, again and again.
         let names = vec!["alpha".to_string()];
         console.model.is_dirty = false;
         console.observe(vec![observation_of("alpha", State::Clean)]);

@@ -1,4 +1,4 @@
-//! Hosts that come and go, their screen, and agents that cannot be reached.
+//! Hosts that connect and disconnect, their screen, and unreachable agents.
 
 use memory_shepherd::console::keymap::Keymap;
 use memory_shepherd::console::model::{self, Confirmation, KEY_GUARD_TIME, MessageLevel, Screen};
@@ -14,7 +14,7 @@ use crate::console_fixture::{
     passphrase_question, plan, skipped_agent,
 };
 
-/// Two agents here, two on `box`, one on `far`.
+/// Two local agents, two on `box`, one on `far`.
 fn fleet_on_hosts(reach: Reachability) -> TestConsole {
     let mut console = fleet_of(&[
         ("alpha", State::Clean),
@@ -46,7 +46,7 @@ fn fleet_on_hosts(reach: Reachability) -> TestConsole {
     console
 }
 
-/// `box` stands like this from now on.
+/// Sets the connection state of `box`.
 fn set_reachability(console: &mut TestConsole, reach: Reachability) {
     console.send(Msg::HostsChanged(vec![host_status(
         "box",
@@ -77,7 +77,7 @@ fn host_loss_and_return_are_each_reported_once() {
     assert!(log(&console).is_empty(), "that all is well is not said");
     let mut away = host_status("box", Reachability::Unreachable, &["charlie", "delta"]);
     for failures in 1..10 {
-        // Between two tries, and while one is under way.
+        // Between two attempts, and during one.
         away.connection.failures = failures;
         away.connection.is_connecting = failures % 2 == 0;
         console.send(Msg::HostsChanged(vec![away.clone()]));
@@ -182,14 +182,14 @@ fn hosts_enter_filters_agents_and_r_retries() {
     assert_eq!(effects, [Effect::LoadHostSettings(worst.clone())]);
     assert_eq!(console.model.screen, Screen::Hosts);
     let agents = || vec!["charlie".to_string(), "delta".to_string()];
-    // It may ask again.
+    // The host may ask again.
     let tried = [
         Effect::AllowQuestions(agents()),
         Effect::ReadAgents(agents()),
     ];
     assert_eq!(console.press("r"), tried);
     assert_eq!(console.message_text(), "trying box:2222 now");
-    // What is known is not asked again.
+    // Known settings are not requested again.
     let setting = ConnectionSetting {
         name: "hostname".to_string(),
         value: "10.0.0.50".to_string(),
@@ -256,7 +256,7 @@ fn last_read_state_is_kept_while_unreachable() {
         row.last_readable_observation().unwrap().state,
         State::Drifted
     );
-    // A run of the console after this one knows it, too.
+    // The next session of the console knows it as well.
     assert!(row.last_readable_observation().unwrap().is_content_known());
     assert!(console.model.host_problem("alpha").is_none());
     let mut back = observation_of("charlie", State::Clean);
@@ -273,7 +273,7 @@ fn cached_copy_lasts_until_agent_is_readable() {
     console.load_cached_copy("charlie", MEMORY, Some(BASELINE), 130);
     assert_eq!(console.model.agent.cached_at, Some(minutes_before(130)));
     assert!(!console.model.agent.diff.lines.is_empty());
-    // The next agent has nothing of it.
+    // The next agent is not affected.
     console.press("]");
     assert_eq!(console.model.agent.cached_at, None);
     console.press("[");
@@ -293,7 +293,7 @@ fn idle_hosts_screen_redraws_only_on_age_change() {
         let mut console = fleet_on_hosts(Reachability::Unreachable);
         console.press(key);
         console.send(Msg::Tick);
-        // The same again is nothing new.
+        // A repeated status changes nothing.
         let same = host_status("box", Reachability::Unreachable, &["charlie", "delta"]);
         assert!(!makes_dirty(&mut console, |console| {
             console.now += SECOND;
@@ -307,7 +307,7 @@ fn idle_hosts_screen_redraws_only_on_age_change() {
     }
 }
 
-/// `box`, new and waiting for an answer.
+/// Returns `box` as new and waiting for an answer.
 fn asking_host_status() -> HostStatus {
     let mut asks = host_status("box", Reachability::Unknown, &["charlie", "delta"]);
     asks.connection.pending_prompt = Some("a password");
@@ -337,7 +337,7 @@ fn asking_host_says_so_until_answered() {
         model::status_label(console.model.hosts.status_of_agent("charlie").unwrap())
     };
     assert_eq!(word(&console), "CONNECTING");
-    // What came of it is said, once.
+    // The outcome is reported once.
     console.send(Msg::HostsChanged(vec![host_status(
         "box",
         Reachability::Unknown,
@@ -372,7 +372,7 @@ fn unanswered_host_is_retried_only_by_key() {
     );
     let trouble = console.model.host_problem("charlie").unwrap();
     assert_eq!(trouble.to_string(), "No route to host; r tries again");
-    // No countdown: nothing changes with time.
+    // No countdown: the text does not change with time.
     console.press("8");
     console.send(Msg::Tick);
     assert!(trouble.next_attempt.unwrap().short_text().contains('r'));

@@ -1,4 +1,4 @@
-//! Every command and every key, everywhere.
+//! Invariants that hold for every command and key on every screen.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::console_fixture::{
     passphrase_question, plan, run_report, undo_plan, unread_fleet,
 };
 
-/// Consoles in every place that there is.
+/// Returns consoles on every screen and stage.
 fn consoles_in_every_place() -> Vec<(&'static str, TestConsole)> {
     let at = |keys: &str| {
         let mut console = fleet_of_four();
@@ -100,7 +100,7 @@ fn consoles_in_every_place() -> Vec<(&'static str, TestConsole)> {
     ]
 }
 
-/// What holds of every model.
+/// Asserts the invariants of a model.
 pub fn assert_model_invariants(model: &Model, what: &str) {
     match &model.cursor_agent {
         Some(name) => assert!(
@@ -170,8 +170,7 @@ fn every_key_is_safe_in_every_place() {
     }
 }
 
-/// Keys, some of them likelier than others, and things that happen between
-/// them.
+/// Keys, some more likely than others, and events between them.
 #[derive(Clone, Debug)]
 enum RandomStep {
     Key(&'static str),
@@ -190,7 +189,7 @@ fn random_steps() -> impl Strategy<Value = RandomStep> {
     let keys: Vec<&'static str> = COMMAND_TABLE
         .iter()
         .flat_map(|spec| spec.keys.iter().copied())
-        // Quitting ends it, in all ways but the one that may not.
+        // Left out: keys that quit or suspend the program at once.
         .filter(|key| !matches!(*key, "^c" | "^z"))
         .chain(["Enter", "Esc", "Backspace", "Space", "y"])
         .collect();
@@ -254,7 +253,7 @@ proptest! {
             apply_step(&mut console, step);
             assert_model_invariants(&console.model, &format!("{number}: {step:?}"));
             if console.applied_agents().len() > applied {
-                // Only these two keys confirm; the first one begins sequences, too.
+                // Only these two keys confirm; the first one also begins sequences.
                 let confirms = match step {
                     RandomStep::Key(key) => key.starts_with('y') || *key == "Enter",
                     step => matches!(step, RandomStep::Letter('y')),

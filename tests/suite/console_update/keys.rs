@@ -1,4 +1,4 @@
-//! Keys, and input that no hand typed.
+//! Keys, and input that arrives faster than typing.
 
 use memory_shepherd::console::chooser;
 use memory_shepherd::console::command::{self, COMMAND_TABLE, Command};
@@ -36,11 +36,11 @@ fn palette_category_word_limits_matches() {
         (console.model.sort_order, effects)
     };
     assert_eq!(chosen("sort changed").0, SortOrder::Changed);
-    // Its file may be there since a moment ago; if not, that is said.
+    // The file may have just appeared; if not, the message says so.
     let theme = |name: &str| vec![Effect::LoadTheme(name.to_string())];
     assert_eq!(chosen("theme moon").1, theme("moon"));
     assert_eq!(chosen("theme mon").1, theme("mono"));
-    // Two orders go by an age.
+    // Two sort orders use an age.
     let nothings = [
         "theme ../x",
         "sort nothing",
@@ -57,7 +57,7 @@ fn palette_category_word_limits_matches() {
     }
 }
 
-/// What the palette lists for a query, by name.
+/// Returns the ids that the palette lists for a query.
 fn palette_matches(console: &mut TestConsole, query: &str) -> Vec<String> {
     console.press(":");
     console.type_line(query);
@@ -91,7 +91,7 @@ fn palette_lists_name_matches_first() {
         console.model.theme_names = vec!["mono".to_string(), "wrap".to_string()];
         assert_eq!(palette_matches(&mut console, query)[0], first, "{query}");
     }
-    // Of several that begin so, all come before those that have it elsewhere.
+    // Names that begin with the query come before those that contain it.
     let found = palette_matches(&mut console, "re");
     let last = found
         .iter()
@@ -112,8 +112,7 @@ fn palette_opens_tabs_and_screens() {
         ("baseline", AgentTab::Baseline),
         ("history", AgentTab::History),
     ];
-    // Of the agent under the cursor, also from where there is none; of the one that is
-    // open; of the one in the row.
+    // The command is about the agent under the cursor, the open one, or the one in the row.
     for (from, agent) in [
         ("j", "bravo"),
         ("8", "charlie"),
@@ -175,7 +174,7 @@ fn palette_enter_needs_unambiguous_match() {
             console.message_text()
         );
     }
-    // What a key has chosen is meant, whatever else fits.
+    // A choice made with a key wins over a better match.
     let mut console = fleet_of_four();
     console.press(":");
     console.type_line("agent ");
@@ -184,7 +183,7 @@ fn palette_enter_needs_unambiguous_match() {
         console.press("Enter"),
         [Effect::PrepareTexts("alpha".to_string())]
     );
-    // Another letter takes that choice back.
+    // Another letter discards that choice.
     console.press("q :");
     console.type_line("sort ");
     console.press("Down");
@@ -216,7 +215,7 @@ fn help_search_enter_needs_unambiguous_match() {
         "{}",
         console.message_text()
     );
-    // A list that is not searched has its cursor on a row.
+    // A list without a query has its cursor on a row.
     console.press("Esc Enter");
     assert_eq!(console.model.overlay, None);
 }
@@ -267,7 +266,7 @@ fn palette_choice_follows_cursor_after_reload() {
     console.press(":");
     console.type_line("agent ");
     console.press("Down Down");
-    // Others join in meanwhile, before it.
+    // Other agents join above it.
     let info = console.model.fleet.clone();
     let names = configured_agents(&["aaaa", "alpha", "bravo", "charlie"]);
     console.send(Msg::ConfigAdopted(info, names, false));
@@ -348,7 +347,7 @@ fn burst_of_printable_keys_only_moves() {
         console.message_text()
     );
     assert_eq!(console.effects, []);
-    // Eight are a quick hand's.
+    // Eight keys are fast typing.
     console.send(burst("kkkkkkka"));
     assert_eq!(console.model.marks.len(), 4);
     console.press_and_plan("gg A X", plan(&[("charlie", State::Drifted)]));
@@ -402,7 +401,7 @@ fn every_key_sequence_prefix_is_recognized() {
     }
 }
 
-/// Only the demo has a host that can be sent away.
+/// Only the demo has a host that can be switched off.
 #[test]
 fn demo_host_command_is_offered_only_in_demo() {
     let offered = |console: &TestConsole| {
@@ -424,7 +423,7 @@ fn demo_host_command_is_offered_only_in_demo() {
         assert!(matches!(&effects[1], Effect::ReadAgents(names) if names.len() == 4));
         assert_eq!(console.model.is_demo_host_away, Some(away));
     }
-    // What is typed to confirm a plan is no key.
+    // Text typed to confirm a plan is not a key.
     console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
     console.type_line("reD");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The log, and what was said.
+//! The log and the messages.
 
 use memory_shepherd::console::model::{LogRow, MessageLevel, ResetStage, RunSummary};
 use memory_shepherd::console::update::{Effect, Msg};
@@ -79,7 +79,7 @@ fn run_of_this_session_is_logged_once() {
         let rows = console.model.log.rows();
         rows.iter().map(LogRow::text).collect()
     };
-    // Until the ledger was read, or where it cannot be, the note tells of it.
+    // Until the ledger is read, or if it is unreadable, the message reports the run.
     assert_eq!(rows(&console), ["run 7f3c0a11: 1 ok, 0 failed"]);
     let recorded = vec![run_summary("7f3c0a11", 0, &[("bravo", Outcome::Ok)])];
     console.send(Msg::LogLoaded(Ok(recorded)));
@@ -172,7 +172,7 @@ fn refused_agents_are_not_counted_as_failed() {
         text(&summary),
         "reset 5 agents  run 1f00d5ee: 1 ok, 1 FAILED bravo, 2 refused charlie delta, 1 not started echo"
     );
-    // All of it that could be undone was.
+    // All undoable agents of the run were undone.
     summary.undone_agents = vec!["alpha".to_string()];
     assert!(text(&summary).ends_with("(undone)"));
     let mut console = console_with_run();

@@ -1,4 +1,4 @@
-//! What was seen of agents, and what the configuration became.
+//! Observations of agents, and config reloads.
 
 use memory_shepherd::console::model::{FleetModel, ResetStage, Screen};
 use memory_shepherd::console::update::{Effect, Msg};
@@ -123,7 +123,7 @@ fn agent_removed_from_config_leaves_its_screen() {
         false,
     ));
     assert_eq!(console.model.screen, Screen::Fleet);
-    // Nor is one led back to it from a plan.
+    // Going back from a plan does not lead there either.
     let mut planning = fleet_of_four();
     planning.press("d X");
     let info = planning.model.fleet.clone();
@@ -242,7 +242,7 @@ fn moved_agent_discards_its_observations() {
     );
     assert_eq!(console.model.agent.generation, 0);
     assert!(console.model.agent.diff.lines.is_empty());
-    // What was still on its way from there comes to nothing.
+    // Pending observations of the old location are ignored.
     let mut late = observation_of("bravo", State::Drifted);
     late.address = Some(local_address("bravo"));
     console.observe(vec![late.clone()]);
@@ -250,7 +250,7 @@ fn moved_agent_discards_its_observations() {
     late.address = Some(moved[1].1.clone());
     console.observe(vec![late]);
     assert_eq!(row(&console).state(), State::Drifted);
-    // Another path, user or port is another memory, too.
+    // A different path, user or port is a different memory.
     moved[1].1.memory = "/elsewhere".to_string();
     let info = console.model.fleet.clone();
     console.send(Msg::ConfigAdopted(info, moved, false));

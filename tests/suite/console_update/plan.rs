@@ -1,4 +1,4 @@
-//! Plans: what has to be typed, and when they are void.
+//! Plans: confirmations, and the changes that invalidate a plan.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::console_fixture::{
     undo_plan, undo_request,
 };
 
-/// Everything that the grammar calls a key that never confirms.
+/// Every key that must never confirm.
 const NON_CONFIRMING_KEYS: &[&str] = &["Enter", "Space", "X", "z", "j", "G", "Tab", "x", "r", "l"];
 
 #[test]
@@ -96,7 +96,7 @@ fn confirmation_word_depends_on_plan_risk() {
         }
         console.press("Backspace Backspace Backspace y");
         assert_eq!(console.applied_agents(), [] as [&str; 0], "{what}: y");
-        // Typed but not closed by Enter, or closed before it is whole.
+        // Typed without Enter, or Enter before the text is complete.
         let mut console = fleet_of_four();
         console.press_and_plan("X", plan.clone());
         let (most, last) = word.split_at(word.len() - 1);
@@ -239,7 +239,7 @@ fn plan_ignores_keys_for_400_ms() {
     assert_eq!(console.applied_agents(), ["bravo"]);
 }
 
-/// What was asked for, and a word that somebody types right behind it.
+/// A request, and a word typed right behind it.
 fn plans_with_typed_words() -> [(&'static str, &'static str, Plan); 3] {
     let four = ["alpha", "bravo", "charlie", "delta"];
     let all = Plan {
@@ -269,7 +269,7 @@ fn escape_leaves_plan_that_ignores_keys() {
 #[test]
 fn word_typed_right_after_plan_key_is_ignored() {
     for (ask, word, plan) in plans_with_typed_words() {
-        // The plan comes after none of its letters, after some, after all.
+        // The plan arrives after none, some or all of the letters.
         for letters in [0, 3, word.len()] {
             let what = format!("{ask} {word}, {letters} letters before the plan");
             let mut console = fleet_of_four();
@@ -304,7 +304,7 @@ fn word_typed_right_after_plan_key_is_ignored() {
 fn word_typed_during_slow_plan_is_ignored() {
     for (ask, word, plan) in plans_with_typed_words() {
         let mut console = fleet_of_four();
-        // Its first letter leads back elsewhere.
+        // Its first letter goes back to another screen.
         console.model.fleet.name = "harbour".to_string();
         let word = if word == "prod-west" { "harbour" } else { word };
         console.press(ask);
@@ -344,7 +344,7 @@ fn reshown_plan_ignores_keys_briefly() {
         console.press(over);
         console.answer_plan(plan(&[("bravo", State::Scratch)]));
         console.advance(2 * KEY_GUARD_TIME);
-        // In one read, as from a slow line.
+        // In one read, as over a slow line.
         let both = [keys_message(back), keys_message("y")].map(|msg| match msg {
             Msg::KeysPressed(keys) => keys,
             other => panic!("{other:?}"),
@@ -394,7 +394,7 @@ fn held_unlock_key_confirms_nothing() {
         console.send(keys_message("y"));
     }
     assert_eq!(console.applied_agents(), [] as [&str; 0], "held");
-    // The plan has been made anew meanwhile.
+    // The plan was made again in between.
     console.answer_plan(plan(&[("bravo", State::Scratch)]));
     console.advance(Duration::from_secs(1));
     console.send(keys_message("y"));
@@ -429,7 +429,7 @@ fn newly_protected_plan_must_be_typed() {
     let mut console = fleet_of_four();
     console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     assert_eq!(*console.confirmation(), Confirmation::SingleKey);
-    // Of the same agents, by the same hash.
+    // For the same agents, with the same hash.
     let mut protected = plan(&[("bravo", State::Scratch)]);
     protected.steps[0].protection = Protection::Typed;
     console.observe(vec![observation_of("bravo", State::Drifted)]);
@@ -477,7 +477,7 @@ fn plan_returns_to_where_it_was_requested() {
     console.press("j d X");
     console.answer_plan(plan(&[("bravo", State::Scratch)]));
     console.advance(KEY_GUARD_TIME);
-    // What would be lost can be looked at first.
+    // The text that would be lost can be viewed first.
     assert!(
         console
             .press("d")
@@ -544,7 +544,7 @@ fn plan_expires_after_a_minute() {
         "asked for once"
     );
     assert_eq!(console.typed_confirmation(), "");
-    // Enter comes before the new plan does.
+    // Enter arrives before the new plan.
     console.type_line("reset 1");
     console.press("Enter");
     assert_eq!(console.applied_agents(), [] as [&str; 0]);

@@ -1,4 +1,4 @@
-//! The operator's own keys, columns and filters; and what is kept.
+//! The operator's keys, columns and filters, and the saved view state.
 
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +37,7 @@ fn parse_preferences(text: &str) -> (Preferences, Vec<Diagnostic>) {
     preferences::parse(text, Path::new("/home/op/console.toml"))
 }
 
-/// A console of somebody who prefers this.
+/// Returns a console with these preferences.
 fn console_with_preferences(text: &str) -> TestConsole {
     let (preferences, found) = parse_preferences(text);
     assert_eq!(found, [], "{text}");
@@ -259,7 +259,7 @@ fn order_and_filter_are_saved_when_final() {
     assert_eq!(kept(&console.press("j k 7 1")), []);
     let effects = console.press("Esc");
     assert_eq!(kept(&effects)[0].filter, "");
-    // Marks do not come back, so neither does a filter that asks for them.
+    // Marks are not restored, so neither is a filter that depends on them.
     console.press("/");
     console.type_line("is:marked");
     assert_eq!(kept(&console.press("Enter")), []);
@@ -326,7 +326,7 @@ fn console_page_example_is_valid() {
     assert_eq!(preferences.named_filters.len(), 1);
 }
 
-/// Texts that change the keys of some commands, many of them refused.
+/// Preferences that bind keys of some commands; many of them are invalid.
 fn preference_texts() -> impl Strategy<Value = String> {
     let ids: Vec<&'static str> = COMMAND_TABLE.iter().map(|spec| spec.id).collect();
     let keys = [
@@ -351,8 +351,8 @@ fn preference_texts() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever is configured: only y confirms what a key confirms, nothing but the
-    /// typed words what they do, and no key that opens a plan is y.
+    /// With any configuration, only y confirms single-key plans, only the typed text confirms the
+    /// others, and no key that opens a plan is y.
     #[test]
     fn only_y_confirms_under_any_keymap(text in preference_texts()) {
         let (preferences, _) = parse_preferences(&text);

@@ -1,4 +1,4 @@
-//! Agents and fleets that are not to be changed.
+//! Protected agents and read-only fleets.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ fn keys_after_closing_a_question_are_ignored() {
     );
     console.press("a");
     assert_eq!(console.model.marks.len(), 4, "after a pause they count");
-    // Esc and n are answers.
+    // Esc and n decline.
     for answer in ["Esc", "n"] {
         console.press("A !");
         console.press(answer);
@@ -134,7 +134,7 @@ fn read_only_shows_plans_and_blocks_runs() {
         assert_eq!(console.applied_agents(), [] as [&str; 0], "{confirm}");
         let said = console.message_text();
         assert!(said.contains("read-only; F9 switches it off"), "{said}");
-        // The key unlocks it also behind a word that was typed; the plan is made again.
+        // The key unlocks after a typed word as well; the plan is made again.
         console.press("F9");
         let effects = console.press("y");
         assert!(

@@ -1,4 +1,4 @@
-//! What hosts ask: nothing that is typed for one may ever mean anything else.
+//! Questions of hosts: keys typed for a question must never act elsewhere.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn console_with_questions(questions: &[Question]) -> TestConsole {
     console
 }
 
-/// Opens the oldest question and waits until it listens.
+/// Opens the oldest question and waits until it accepts keys.
 fn console_with_open_question(questions: &[Question]) -> TestConsole {
     let mut console = console_with_questions(questions);
     assert_eq!(console.press("@"), []);
@@ -67,7 +67,7 @@ fn question_is_announced_but_never_opens_itself() {
     );
     console.advance(Duration::from_secs(600));
     assert_eq!(console.model.overlay, None);
-    // What was typed all the while goes where it went before.
+    // Until it is opened, keys go to the screen, not to the question.
     console.press("j j");
     assert_eq!(console.model.cursor_agent.as_deref(), Some("delta"));
     assert_eq!(console.model.questions.len(), 1, "it waits");
@@ -113,7 +113,7 @@ fn empty_answer_is_not_sent() {
 fn keys_arriving_with_answer_key_are_dropped() {
     let mut console = console_with_questions(&[passphrase_question(1, "harbour")]);
     console.advance(Duration::from_secs(1));
-    // In one go, and as a held key repeats them.
+    // In one read, and as repeats of a held key.
     let keys = "@@x".chars().map(|c| Key::from_code(KeyCode::Char(c)));
     console.send(Msg::KeysPressed(keys.collect()));
     console.advance(KEY_GUARD_TIME / 2);
@@ -309,7 +309,7 @@ fn withdrawn_question_discards_typed_text() {
     withdraw_question(&mut console, 1);
     assert!(open_answer(&console).is_withdrawn);
     assert_eq!(typed_answer(&console), "", "it is thrown away");
-    // The rest of the passphrase has commands in it.
+    // The rest of the passphrase contains command keys.
     console.type_line("Xyq ");
     console.send(Msg::TextPasted("more".to_string()));
     assert_eq!(typed_answer(&console), "");

@@ -1,4 +1,4 @@
-//! A run and its result.
+//! Runs and their results.
 
 use memory_shepherd::console::model::{PlanRequest, ResetStage, Screen};
 use memory_shepherd::console::update::{Effect, Msg};

@@ -1,4 +1,4 @@
-//! Undos are planned like resets, and ask about what was written since.
+//! Undo plans: they work like reset plans, and ask what to do with notes written since.
 
 use memory_shepherd::console::model::{Confirmation, KEY_GUARD_TIME, PlanRequest, ResetStage};
 use memory_shepherd::console::update::{Effect, Msg};
@@ -70,7 +70,7 @@ fn redo_without_undo_here_offers_the_last_undo() {
         undo("aaaa", 50, "bravo"),
     ];
     console.send(Msg::LogLoaded(Ok(runs)));
-    // charlie was never undone, alpha's undo was taken back, bravo was reset since.
+    // charlie was never undone, alpha's undo was redone, bravo was reset since.
     for keys in ["Z", "/ alpha Enter Z", "Esc a Z"] {
         let redo = |names: &[&str]| {
             let names = names.iter().map(ToString::to_string).collect();
@@ -89,7 +89,7 @@ fn redo_without_undo_here_offers_the_last_undo() {
         assert_eq!(console.message_text().contains("bbbb"), !is_all, "{keys}");
         console.press("Esc");
     }
-    // On an agent it is about that one.
+    // On an agent's screen the undo is of that agent.
     console.press("A 1");
     console.open_agent("charlie", b"", None);
     let effects = console.press("Z");
@@ -179,7 +179,7 @@ fn undo_of_single_agent_fleet_is_not_a_reset() {
 fn undo_after_partial_run_targets_cursor() {
     let mut console = fleet_of_four();
     console.press("Space Space Space");
-    // Of three that are marked one is left out of the plan.
+    // The plan skips one of three marked agents.
     let mut made = plan(&[("bravo", State::Scratch), ("delta", State::Scratch)]);
     made.skipped = vec![skipped_agent("charlie", State::Tampered, "blocked")];
     console.press_and_plan("X", made);
@@ -220,7 +220,7 @@ fn undo_of_never_reset_marks_offers_last_run() {
         &[("alpha", Outcome::Ok), ("charlie", Outcome::Ok)],
     );
     console.send(Msg::LogLoaded(Ok(vec![undone, refused, last])));
-    // What is marked has nothing that could be undone.
+    // None of the marked agents has a run to undo.
     console.press("j Space Space");
     assert_eq!(console.model.marks.len(), 2);
     assert_eq!(
@@ -229,14 +229,14 @@ fn undo_of_never_reset_marks_offers_last_run() {
     );
     let said = console.message_text().to_string();
     assert!(said.contains("the last run, aaaa of 07:40"), "{said}");
-    // One of them has.
+    // One of them has a run.
     console.press("Esc gg Space");
     let marked = ["bravo", "charlie", "delta"];
     assert_eq!(asked(&mut console, "z"), of(&marked));
-    // Without marks it is the agent under the cursor, come what may.
+    // Without marks, the undo is always of the agent under the cursor.
     console.press("Esc A G k");
     assert_eq!(asked(&mut console, "z"), of(&["delta"]));
-    // Without any run it says so of the marked ones.
+    // Without any run the message names the marked agents.
     console.press("Esc Space");
     console.send(Msg::LogLoaded(Ok(Vec::new())));
     console.press("A G k Space");

@@ -1,4 +1,4 @@
-//! One agent: its states, two sides, context, blanks, the text alone, facts and history.
+//! Views of one agent: states, two sides, context, blanks, full screen, facts and history.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::console_fixture::{observation_of, sample_history};
 
 pub const BASELINE: &[u8] = include_bytes!("../../../baselines/code-reviewer-MEMORY.md");
 
-/// What the agent made of its baseline, with notes below.
+/// Returns a baseline that the agent edited, with notes below.
 pub fn memory_from_baseline(edit: impl Fn(String) -> String, notes: &str) -> Vec<u8> {
     let text = String::from_utf8(BASELINE.to_vec()).unwrap();
     (edit(text) + notes).into_bytes()
@@ -31,13 +31,13 @@ pub fn with_edited_rules(text: String) -> String {
         .replacen("2. Flag", "2. Never flag", 1)
 }
 
-/// Opens an agent with such a memory.
+/// Opens an agent with this memory.
 pub fn open_agent(console: &mut TestConsole, name: &str, memory: &[u8], baseline: Option<&[u8]>) {
     console.open_agent(name, memory, baseline);
     console.advance(Duration::from_secs(1));
 }
 
-/// Opens the agent that has drifted.
+/// Opens the drifted agent.
 pub fn open_drifted_agent(console: &mut TestConsole) {
     open_agent(
         console,
@@ -47,7 +47,7 @@ pub fn open_drifted_agent(console: &mut TestConsole) {
     );
 }
 
-/// Opens one that has only written notes.
+/// Opens an agent with notes and no drift.
 fn open_intact_agent(console: &mut TestConsole) {
     open_agent(
         console,
@@ -57,7 +57,7 @@ fn open_intact_agent(console: &mut TestConsole) {
     );
 }
 
-/// Pictures of an agent that was opened, and keys pressed.
+/// Takes snapshots of an opened agent after some keys.
 fn assert_view_after_keys(name: &str, open: impl Fn(&mut TestConsole), keys: &str) {
     assert_view(name, |console| {
         open(console);
@@ -366,7 +366,7 @@ fn agent_facts_match_snapshot() {
     assert_view_after_keys("agent_facts", open_drifted_agent, "Tab Tab");
 }
 
-/// Opens the history of the agent that has drifted.
+/// Opens the history of the drifted agent.
 fn open_history(console: &mut TestConsole) {
     open_drifted_agent(console);
     console.press("S-Tab");
@@ -462,7 +462,7 @@ fn highlighting_changes_no_text_or_changed_line() {
         .line_tones(&memory_from_baseline(with_edited_rules, NOTES), &|| true);
     let generation = console.model.agent.generation;
     let name = "code-reviewer".to_string();
-    // Those of another text are not taken.
+    // Tones of another text are ignored.
     console.send(Msg::TonesPrepared(
         name.clone(),
         generation + 1,
@@ -497,7 +497,7 @@ fn highlighting_changes_no_text_or_changed_line() {
     for line in changed {
         assert!(line.tones.is_empty(), "{line:?}");
     }
-    // A text that came anew keeps them until its own come.
+    // A reloaded text keeps its tones until the new ones arrive.
     console.load_texts(
         "code-reviewer",
         &memory_from_baseline(with_edited_rules, "\n## Today\n- more\n"),

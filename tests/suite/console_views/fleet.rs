@@ -1,4 +1,4 @@
-//! The fleet: its states, orders, filters and columns, and what is said around it.
+//! Views of the fleet: states, sort orders, filters, columns, header and details.
 
 use std::path::Path;
 

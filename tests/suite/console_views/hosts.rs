@@ -1,4 +1,4 @@
-//! Hosts, and what the other screens show of those that do not answer.
+//! Views of the hosts, and of unreachable agents on the other screens.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::console_fixture::{host_status, observation_of};
 
-/// A fleet with hosts in every state, some of which were well before.
+/// A fleet with hosts in every state, some of which were connected before.
 fn fleet_on_hosts() -> TestConsole {
     let mut console = fleet_of_every_state();
     let of = [
@@ -110,7 +110,7 @@ fn connected_host_matches_snapshot() {
     });
 }
 
-/// What is cut where it is narrow is not the reason.
+/// Narrow screens cut other text before the reason.
 #[test]
 fn host_reason_is_readable_on_every_screen() {
     let shown = |size: (u16, u16), keys: &str| {
@@ -127,7 +127,7 @@ fn host_reason_is_readable_on_every_screen() {
             size.0 < 120 || fleet.contains("10.0.0.61"),
             "the host is whole: {fleet}"
         );
-        assert!(fleet.contains("live, 4 not"), "{fleet}");
+        assert!(fleet.contains("live, 4 stale"), "{fleet}");
         let hosts = shown(size, "8");
         let rows = hosts
             .lines()
@@ -135,7 +135,7 @@ fn host_reason_is_readable_on_every_screen() {
         assert!(rows.count() > 0, "{hosts}");
         assert!(hosts.contains("host key changed\n"), "{hosts}");
     }
-    // Of five hosts all but one.
+    // Four of five hosts.
     let small = shown((60, 15), "8");
     for host in ["edge-7", "vault", "10.0.0.61", "new"] {
         assert!(small.contains(host), "{host}: {small}");

@@ -1,5 +1,5 @@
-//! What can come over any screen: the log and the work in the background, help, the
-//! palette, what is asked before something is done, a message, a size that is too small.
+//! Views that can cover or replace any screen: the log and background jobs, help, the palette,
+//! confirmations, a message, a terminal that is too small.
 
 use std::time::Duration;
 
@@ -213,7 +213,7 @@ fn truncated_errors_remain_distinguishable() {
     assert_eq!(rows.len(), 2, "{shown}");
     assert!(rows[0].ends_with("baseline: it is missing"), "{shown}");
     assert!(rows[1].ends_with("no_such_key: unknown"), "{shown}");
-    // Above the fleet as well.
+    // The fleet shows it as well.
     let mut console = fleet_of_every_state();
     console.send(Msg::Resized(80, 24));
     console.model.config_error = Some(errors[0].clone());
@@ -224,7 +224,7 @@ fn truncated_errors_remain_distinguishable() {
         .filter(|row| row.contains("[scout]"))
         .collect();
     assert!(rows.len() == 2 && rows[0] != rows[1], "{shown}");
-    // And in a plan, of two agents that are left out.
+    // So does a plan that skips two agents.
     let mut console = fleet_of_every_state();
     console.send(Msg::Resized(80, 24));
     let mut made = plan(&[]);
@@ -260,7 +260,7 @@ fn help_explains_the_shown_states() {
         let shown = rendered_text(&console, "terminal");
         assert!(shown.contains(State::Tampered.description()), "{shown}");
         assert!(!shown.contains(State::Drifted.description()), "{shown}");
-        // Of an agent its own state is explained.
+        // An agent's screen explains that agent's state.
         console.press("Esc Esc");
         open_agent(&mut console, "docs-writer", BASELINE, Some(BASELINE));
         console.press("?");

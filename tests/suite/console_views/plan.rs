@@ -1,4 +1,4 @@
-//! Plans of resets and of undos.
+//! Views of reset and undo plans.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use memory_shepherd::engine::{Plan, READ_ONLY_REASON, State, UndoMode};
 use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
 use crate::console_fixture::{observation_of, plan, skipped_agent, undo_plan};
 
-/// Asks for a plan and shows it until keys are heard.
+/// Requests a plan and waits until the key guard accepts keys.
 pub fn show_plan(console: &mut TestConsole, keys: &str, plan: Plan) {
     console.press_and_plan(keys, plan);
     console.advance(Duration::from_secs(2));
@@ -62,7 +62,7 @@ fn whole_fleet_plan_matches_snapshot() {
     });
 }
 
-/// What three hosts lack, in all.
+/// Everything that three hosts lack.
 const DEGRADATIONS: [&str; 4] = [
     "on other hosts a memory is absent for a moment, loses extended attributes and access lists, and two looks take the place of a lease on open files",
     "box lacks posix-rename@openssh.com: a file that an agent puts in place of the memory at that moment may be lost",
@@ -95,7 +95,7 @@ fn degraded_plan_matches_snapshot() {
             assert!(shown.join(" ").contains(text), "{text}\n{shown:?}");
         }
     }
-    // Where there is no room for all of it, that is said.
+    // Omitted lines are counted.
     let mut console = fleet_of_every_state();
     console.send(Msg::Resized(60, 15));
     let mut made = plan(&[("docs-writer", State::Scratch)]);
@@ -250,9 +250,9 @@ fn read_only_undo_plan_says_so_and_fits() {
             .find(|line| line.contains("Read-only: ! unlocks."));
         let line = line.unwrap_or_else(|| panic!("{shown}"));
         let end = match (written_since, columns) {
-            (false, _) => "Press y to undo, Esc to leave.",
-            (true, 80) => "Written to since:  a appends,  o overwrites",
-            (true, _) => "o archives them, overwrites",
+            (false, _) => "Press y to undo, Esc to cancel.",
+            (true, 80) => "New notes since:  a append,  o overwrite",
+            (true, _) => "o archive them, overwrite",
         };
         assert!(line.trim_end().ends_with(end), "{line}");
     }

@@ -1,4 +1,4 @@
-//! What hosts and keys ask of the operator.
+//! Questions of hosts and keys.
 
 use memory_shepherd::console::update::Msg;
 use memory_shepherd::transport::sftp::askpass::{
@@ -49,7 +49,7 @@ fn questions_match_snapshot() {
     });
 }
 
-/// A host that asks chooses its words, and may choose them badly.
+/// The host writes the text of its question, which may be hostile.
 #[test]
 fn hostile_questions_match_snapshot() {
     let hostile = |wants: ExpectedAnswer| Question {

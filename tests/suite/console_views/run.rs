@@ -1,4 +1,4 @@
-//! A run while it goes on, and its result.
+//! Views of a run in progress and of its result.
 
 use std::time::Duration;
 
@@ -125,6 +125,6 @@ fn result_shows_whole_error_of_selected_row() {
         let shown = rendered_text(&console, "terminal");
         assert!(shown.contains("hint: chmod u+r MEMORY.md"), "{shown}");
         assert!(shown.matches("Permission denied").count() >= 2, "{shown}");
-        assert!(shown.contains("nothing was changed that could be undone"));
+        assert!(shown.contains("nothing to undo"));
     }
 }

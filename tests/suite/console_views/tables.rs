@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use memory_shepherd::console::command::{self, COMMAND_TABLE};
 use memory_shepherd::engine::State;
 
-/// Returns the table of keys, from the table of commands.
+/// Returns the table of keys, made from the command table.
 fn key_table() -> String {
     let mut rows: Vec<_> = COMMAND_TABLE.iter().collect();
     rows.sort_by_key(|spec| spec.category);
@@ -40,7 +40,7 @@ fn state_table() -> String {
 /// Serialises the tests that write the page.
 static PAGE_LOCK: Mutex<()> = Mutex::new(());
 
-/// Compares the text between two marks of the page with a table, or writes it.
+/// Compares the text between two marks of the page with a table, or writes the table.
 #[track_caller]
 fn assert_page_table(name: &str, table: &str) {
     let _turn = PAGE_LOCK.lock().unwrap_or_else(PoisonError::into_inner);

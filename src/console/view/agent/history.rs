@@ -1,4 +1,4 @@
-//! What was done to an agent: charts of its size and of its drift, and a list.
+//! Draws an agent's history: charts of its size and drift, and the list of its records.
 
 use chrono::{DateTime, FixedOffset};
 
@@ -10,10 +10,10 @@ use crate::console::model::Model;
 use crate::console::theme::{Role, role_of_outcome};
 use crate::engine::{FileState, HistoryEntry, Operation, RunEvent};
 
-/// Heights of a chart's columns, the lowest first.
+/// Bars of a chart, the lowest first.
 const CHART_BARS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
 
-/// Below this many columns only what matters most is in a row.
+/// Narrower screens show the most important columns only.
 const WIDE_SCREEN_COLUMNS: u16 = 110;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
@@ -29,7 +29,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             return;
         }
         Some(Ok(past)) if past.is_empty() => {
-            let text = "Nothing was done to it yet; the first reset is recorded here.";
+            let text = "No runs yet; the first reset appears here.";
             canvas.put_text(1, 3, text, Role::Text);
             return;
         }
@@ -50,7 +50,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-/// The memory's size at each run, and its drift, the oldest left.
+/// Draws charts of the memory's size and of its drift at each run, the oldest at the left.
 fn draw_charts(model: &Model, canvas: &mut Canvas<'_>) {
     let runs = model.agent.history.loaded_records().iter();
     let runs = runs.filter(|past| {
@@ -76,7 +76,7 @@ fn draw_charts(model: &Model, canvas: &mut Canvas<'_>) {
         (_, Some(0)) => "none".to_string(),
         (Some(least), Some(most)) if least == most => show(*most),
         (Some(least), Some(most)) => format!("{} to {}", show(*least), show(*most)),
-        _ => "not known".to_string(),
+        _ => "unknown".to_string(),
     };
     for (y, label, values, range) in [
         (3, "size before", &sizes, range(&sizes, &format_size)),
@@ -94,11 +94,11 @@ fn draw_charts(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-/// Values as columns, the youngest of them, which come first, rightmost.
+/// Returns values, newest first, as a line of bars with the newest at the right.
 fn chart_line(values: &[u64], room: usize) -> String {
     let shown = &values[..values.len().min(room)];
     let most = shown.iter().copied().max().unwrap_or(0).max(1);
-    // The largest is the highest, and anything but nothing shows.
+    // The largest value has the highest bar, and any value but 0 has one.
     let height = |value: u64| {
         let scaled = u128::from(value) * CHART_BARS.len() as u128;
         scaled.div_ceil(u128::from(most)) as usize
@@ -110,13 +110,13 @@ fn chart_line(values: &[u64], room: usize) -> String {
     shown.iter().rev().map(column).collect()
 }
 
-/// A column: its head, where it begins, how wide it is, and whether right-aligned.
+/// A column: its heading, first cell, width in cells, and whether it is right-aligned.
 type HistoryColumn = (&'static str, u16, usize, bool);
 
-/// The columns that fit.
+/// Returns the columns that fit.
 fn visible_columns(width: u16) -> impl Iterator<Item = &'static HistoryColumn> {
-    let columns: &[HistoryColumn] = match width >= WIDE_SCREEN_COLUMNS {
-        true => &[
+    let columns: &[HistoryColumn] = if width >= WIDE_SCREEN_COLUMNS {
+        &[
             ("WHEN", 3, 16, false),
             ("ACT", 21, 6, false),
             ("OUTCOME", 29, 11, false),
@@ -127,8 +127,9 @@ fn visible_columns(width: u16) -> impl Iterator<Item = &'static HistoryColumn> {
             ("RUN", 76, 8, false),
             ("BY", 86, 14, false),
             ("NOTE", 101, 0, false),
-        ],
-        false => &[
+        ]
+    } else {
+        &[
             ("WHEN", 3, 16, false),
             ("ACT", 21, 6, false),
             ("OUTCOME", 28, 11, false),
@@ -136,7 +137,7 @@ fn visible_columns(width: u16) -> impl Iterator<Item = &'static HistoryColumn> {
             ("SCRATCH", 46, 8, true),
             ("ABOVE---", 55, 9, true),
             ("NOTE", 66, 0, false),
-        ],
+        ]
     };
     let fits =
         move |column: &&HistoryColumn| usize::from(column.1) + column.2.max(8) < usize::from(width);
@@ -158,16 +159,15 @@ fn put_cell(
 ) {
     let rest = usize::from(canvas.width().saturating_sub(x + 1));
     let (width, right) = column;
-    // A note tells what went wrong: its end matters most.
+    // A note names a cause at its end.
     let text = match width {
         0 => fit_end_of_sentence(text, rest),
         width => truncate_untrusted(text, width),
     };
-    match right {
-        true => canvas.put_right(x + width as u16, y, &text, role),
-        false => {
-            canvas.put_text(x, y, &text, role);
-        }
+    if right {
+        canvas.put_right(x + width as u16, y, &text, role)
+    } else {
+        canvas.put_text(x, y, &text, role);
     }
 }
 
@@ -179,14 +179,15 @@ fn draw_row(
     is_at_cursor: bool,
 ) {
     let event = &record.record.event;
-    let standing = |standing: &Option<FileState>| match standing {
+    let size_text = |state: &Option<FileState>| match state {
         Some(FileState::Absent) => "none".to_string(),
-        Some(FileState::Special(_)) => "odd".to_string(),
+        Some(FileState::Special(_)) => "special".to_string(),
         other => file_size(other).map_or("-".to_string(), format_size),
     };
     let scratch = match (&event.before, event.boundary) {
         _ if event.scratch_lines.is_some() => event.scratch_lines,
-        // An older record. What the baseline has below its separator counts, too.
+        // An older record without the count: this includes the baseline's own lines below its
+        // separator.
         (Some(FileState::File { lines, .. }), boundary) => {
             let above = boundary.map_or(0, |boundary| boundary.line as u64);
             Some(lines.saturating_sub(above))
@@ -209,8 +210,8 @@ fn draw_row(
                 event.outcome.as_str().to_string(),
                 role_of_outcome(event.outcome),
             ),
-            "BEFORE" => (standing(&event.before), Role::Text),
-            "AFTER" => (standing(&event.after), Role::Text),
+            "BEFORE" => (size_text(&event.before), Role::Text),
+            "AFTER" => (size_text(&event.after), Role::Text),
             "SCRATCH" => (scratch.clone(), Role::Text),
             "ABOVE---" if above.starts_with('+') => (above.clone(), Role::Drifted),
             "ABOVE---" => (above.clone(), Role::Text),
@@ -226,7 +227,7 @@ fn draw_row(
     }
 }
 
-/// More about the run under the cursor, or the one that is open.
+/// Draws details of the record under the cursor, or of the opened one.
 pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let history = &model.agent.history;
     let opened = |past: &&HistoryEntry| Some(past.record.seq) == history.open_seq;
@@ -236,7 +237,7 @@ pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     };
     let Some(past) = past else { return };
     let event = &past.record.event;
-    // What went wrong comes first: it is what is read where the rest is cut.
+    // The note comes first, because the end is cut.
     let mut parts: Vec<String> = event.note.iter().cloned().collect();
     parts.push(format!(
         "{} of run {} by {}",
@@ -256,7 +257,7 @@ pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         ));
     }
     let room = usize::from(canvas.width()).saturating_sub(2);
-    // The row below is that of messages.
+    // The row below shows the last message.
     let rows = if model.last_message.is_some() { 1 } else { 2 };
     let text = shorten_paths(&parts.join(" · "), room * rows);
     for (line, y) in wrap_text(&text, room, rows).iter().zip(y..) {
@@ -264,7 +265,7 @@ pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     }
 }
 
-/// What the two sides of an opened run are.
+/// Returns the titles of the two sides of an opened run.
 pub(super) fn run_diff_titles(model: &Model) -> [String; 2] {
     let history = &model.agent.history;
     let opened = |past: &&HistoryEntry| Some(past.record.seq) == history.open_seq;
@@ -296,9 +297,10 @@ fn operation_label(record: &HistoryEntry) -> &'static str {
 
 fn trigger_label(event: &RunEvent) -> String {
     let trigger = event.trigger.as_str();
-    match event.user == trigger {
-        true => trigger.to_string(),
-        false => format!("{} {trigger}", event.user),
+    if event.user == trigger {
+        trigger.to_string()
+    } else {
+        format!("{} {trigger}", event.user)
     }
 }
 
@@ -308,7 +310,7 @@ fn record_note(record: &HistoryEntry) -> String {
     parts.join(", ")
 }
 
-/// The runs that a record is related to, and what came late.
+/// Returns the runs that a record is related to, and the number of its late entries.
 fn related_runs(record: &HistoryEntry) -> Vec<String> {
     let event = &record.record.event;
     let mut parts = Vec::new();
@@ -325,7 +327,7 @@ fn related_runs(record: &HistoryEntry) -> Vec<String> {
     parts
 }
 
-/// Bytes of what stood there, if it was a file.
+/// Returns the size in bytes of a state that is a file.
 fn file_size(state: &Option<FileState>) -> Option<u64> {
     match state {
         Some(FileState::File { size, .. }) => Some(*size),

@@ -1,4 +1,4 @@
-//! The text of a pane, row by row.
+//! Draws the text of a pane, row by row.
 
 use ratatui::layout::Rect;
 use ratatui::style::Style;
@@ -62,8 +62,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
     }
 }
 
-/// A number in a gutter. Blanks are not drawn: in the numbers' style they would cost
-/// bytes.
+/// Draws a line number in a gutter, without padding: blanks in the numbers' style would cost bytes.
 fn draw_number(canvas: &mut Canvas<'_>, x: u16, y: u16, width: usize, number: Option<usize>) {
     if let Some(number) = number {
         canvas.put_text(x, y, &format!("{number:>width$}"), Role::Number);
@@ -78,7 +77,7 @@ fn line_sign(kind: LineKind) -> (&'static str, Role) {
     }
 }
 
-/// A row of a line that has the whole width.
+/// Draws a row of a line that takes the whole width.
 fn draw_full_width(
     model: &Model,
     canvas: &mut Canvas<'_>,
@@ -121,7 +120,7 @@ fn draw_full_width(
     draw_spans(canvas, gutter, y, Some(line), &row.spans, hit);
 }
 
-/// A row of two lines beside each other.
+/// Draws a row of two lines side by side.
 fn draw_side_by_side(
     model: &Model,
     canvas: &mut Canvas<'_>,
@@ -137,7 +136,7 @@ fn draw_side_by_side(
         let Some(line) = lines[side] else { continue };
         let (sign, role) = line_sign(line.kind);
         let row = [&row.spans, &row.right_spans][side];
-        // The other side may be longer.
+        // The other side has more rows.
         if !is_first_row && row.is_empty() {
             continue;
         }
@@ -155,7 +154,7 @@ fn draw_side_by_side(
     }
 }
 
-/// Pieces of text, by what they are and by what their line is.
+/// Draws spans in the roles of their tone, mark and line. Returns the column behind them.
 fn draw_spans(
     canvas: &mut Canvas<'_>,
     begin: u16,
@@ -176,7 +175,7 @@ fn draw_spans(
     let mut x = begin;
     for span in row {
         let role = match (span.is_mark, span.is_emphasized) {
-            // The word marks are ours and wear the colour of their line.
+            // Word marks come from the program and have the colour of their line.
             (true, _) if worded && is_word_mark(&span.text) => word,
             (true, _) => Role::Revealed,
             (false, true) => word,
@@ -196,12 +195,12 @@ fn is_word_mark(text: &str) -> bool {
     matches!(text, "[-" | "-]" | "{+" | "+}")
 }
 
-/// Marks the places where a row contains what is searched for.
+/// Highlights the search hits in a row.
 fn highlight_hits(canvas: &mut Canvas<'_>, begin: u16, y: u16, text: &str, query: &str) {
     let style: Style = canvas.theme.style(Role::Hit);
     let lower = text.to_lowercase();
-    // Lower case may have other lengths; then the row is marked by its line
-    // only.
+    // Lower case may have another length; byte offsets would then be wrong, so the hits of such a
+    // row are not highlighted.
     if lower.len() != text.len() {
         return;
     }
