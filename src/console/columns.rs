@@ -118,10 +118,10 @@ pub fn lay_out_columns(
     screen: u16,
     cell_widths: CellWidths,
 ) -> Vec<ColumnSpan> {
-    let run = cell_widths
+    let last_run_cells = cell_widths
         .last_run
         .max(FleetColumn::LastRun.layout().heading.len() as u16);
-    let host = host_cells(columns, screen, cell_widths, run);
+    let host = host_cells(columns, screen, cell_widths, last_run_cells);
     let needed = |column: &FleetColumn| match column {
         FleetColumn::Agent => {
             cell_widths
@@ -131,7 +131,7 @@ pub fn lay_out_columns(
         }
         FleetColumn::Host => host.unwrap_or(FleetColumn::Host.layout().width) + 1,
         // The set of columns must not depend on the observations read so far.
-        FleetColumn::LastRun => run.max(FleetColumn::LastRun.layout().width) + 1,
+        FleetColumn::LastRun => last_run_cells.max(FleetColumn::LastRun.layout().width) + 1,
         other => other.layout().width + 1,
     };
     let is_always_shown = |column: &FleetColumn| match column {
@@ -145,27 +145,27 @@ pub fn lay_out_columns(
         .sum();
     let mut free = screen.saturating_sub(FIRST_COLUMN + used);
     // Columns that this width does not guarantee are shown if they fit.
-    let mut more: Vec<FleetColumn> = columns
+    let mut optional: Vec<FleetColumn> = columns
         .iter()
         .copied()
         .filter(|it| !is_always_shown(it))
         .collect();
-    more.sort_by_key(|column| column.layout().min_screen_width);
-    let mut full = false;
-    more.retain(|column| {
-        let fits = !full && needed(column) <= free;
+    optional.sort_by_key(|column| column.layout().min_screen_width);
+    let mut is_full = false;
+    optional.retain(|column| {
+        let fits = !is_full && needed(column) <= free;
         // Once a column does not fit, no less needed one is shown. The reason is excepted: it needs
         // more cells than any other.
-        full |= !fits && *column != FleetColumn::Reason;
+        is_full |= !fits && *column != FleetColumn::Reason;
         free -= if fits { needed(column) } else { 0 };
         fits
     });
     let shown = columns
         .iter()
-        .filter(|it| is_always_shown(it) || more.contains(it));
+        .filter(|it| is_always_shown(it) || optional.contains(it));
     let mut shown: Vec<FleetColumn> = shown.copied().collect();
     let width = |column: FleetColumn| match column {
-        FleetColumn::LastRun => run,
+        FleetColumn::LastRun => last_run_cells,
         other => needed(&other) - 1,
     };
     let room = |shown: &[FleetColumn]| {
@@ -182,7 +182,7 @@ pub fn lay_out_columns(
     let min_name_cells = FleetColumn::Agent.layout().width;
     let names = (cell_widths.agent + 1).clamp(min_name_cells, room(&shown).max(min_name_cells));
     let mut x = FIRST_COLUMN;
-    let place = |column: FleetColumn| {
+    let span_of = |column: FleetColumn| {
         let width = match column {
             FleetColumn::Agent => names - 1,
             FleetColumn::Reason => screen.saturating_sub(x + 1),
@@ -190,15 +190,15 @@ pub fn lay_out_columns(
         };
         // One more blank before the reason, which is a sentence.
         let gap = u16::from(column == FleetColumn::Reason);
-        let place = ColumnSpan {
+        let span = ColumnSpan {
             column,
             x: x + gap,
             width,
         };
         x += gap + width + 1;
-        place
+        span
     };
-    shown.into_iter().map(place).collect()
+    shown.into_iter().map(span_of).collect()
 }
 
 /// Returns the width of the host column, if the screen has room for it. Hosts are kept whole before
@@ -237,8 +237,8 @@ mod tests {
             agent: longest,
             ..CellWidths::default()
         };
-        let places = lay_out_columns(columns, screen, longest);
-        places.iter().map(|it| it.column.layout().id).collect()
+        let spans = lay_out_columns(columns, screen, longest);
+        spans.iter().map(|it| it.column.layout().id).collect()
     }
 
     #[test]
@@ -266,11 +266,11 @@ mod tests {
                 last_run: 8,
                 ..CellWidths::default()
             };
-            let places = lay_out_columns(&default_columns(), screen, longest);
-            let of = |column| places.iter().find(|it| it.column == column);
-            let names = of(FleetColumn::Agent).map_or(0, |place| place.width);
+            let spans = lay_out_columns(&default_columns(), screen, longest);
+            let of = |column| spans.iter().find(|it| it.column == column);
+            let names = of(FleetColumn::Agent).map_or(0, |span| span.width);
             let sizes = of(FleetColumn::Size).or(of(FleetColumn::Limit));
-            assert!(names >= 20 || sizes.is_none(), "{screen}: {places:?}");
+            assert!(names >= 20 || sizes.is_none(), "{screen}: {spans:?}");
         }
         let usual = default_columns();
         let at_100 = shown_columns(&usual, 100, 15);
@@ -315,9 +315,9 @@ mod tests {
             has_remote_agents: true,
         };
         let width = |longest, screen, column| {
-            let places = lay_out_columns(&default_columns(), screen, longest);
-            let place = places.iter().find(|it| it.column == column);
-            place.map(|it| it.width)
+            let spans = lay_out_columns(&default_columns(), screen, longest);
+            let span = spans.iter().find(|it| it.column == column);
+            span.map(|it| it.width)
         };
         assert_eq!(width(longest, 80, FleetColumn::Host), Some(7));
         assert_eq!(width(longest, 80, FleetColumn::Agent), Some(18));
@@ -349,12 +349,12 @@ mod tests {
                         last_run: 17,
                         has_remote_agents: host > 5,
                     };
-                    let places = lay_out_columns(&columns, screen, longest);
-                    let what = format!("{screen} {longest:?} {places:?}");
-                    for pair in places.windows(2) {
+                    let spans = lay_out_columns(&columns, screen, longest);
+                    let what = format!("{screen} {longest:?} {spans:?}");
+                    for pair in spans.windows(2) {
                         assert!(pair[0].x + pair[0].width < pair[1].x, "{what}");
                     }
-                    let end = places.last().map(|it| it.x + it.width);
+                    let end = spans.last().map(|it| it.x + it.width);
                     assert!(end.is_some_and(|end| end <= screen), "{what}");
                 }
             }

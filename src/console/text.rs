@@ -170,20 +170,20 @@ impl Pane {
     /// well keep their tones.
     pub fn replace_lines(&mut self, mut lines: Vec<TextLine>) {
         let toned = self.lines.iter().filter(|line| !line.tones.is_empty());
-        let known: HashMap<&[u8], &Tones> = toned
+        let known_tones: HashMap<&[u8], &Tones> = toned
             .map(|line| (line.bytes.as_slice(), &line.tones))
             .collect();
-        if !known.is_empty() {
+        if !known_tones.is_empty() {
             for line in lines.iter_mut().filter(|line| line.kind == LineKind::Same) {
-                if let Some(tones) = known.get(line.bytes.as_slice()) {
+                if let Some(tones) = known_tones.get(line.bytes.as_slice()) {
                     line.tones = (*tones).clone();
                 }
             }
         }
-        let here = self.top_line();
-        let there = here.map(|here| {
+        let old_top = self.top_line();
+        let new_top = old_top.map(|old_top| {
             let same = |behind: usize, index: usize| {
-                let pair = self.lines.get(here + behind).zip(lines.get(index));
+                let pair = self.lines.get(old_top + behind).zip(lines.get(index));
                 pair.is_some_and(|(old, new)| old.bytes == new.bytes)
             };
             let found = (0..lines.len()).filter(|index| same(0, *index));
@@ -191,16 +191,19 @@ impl Pane {
             let likely = |index: &usize| {
                 let following =
                     (0..MATCH_CONTEXT_LINES).take_while(|behind| same(*behind, index + behind));
-                (Reverse(following.count()), index.abs_diff(here))
+                (Reverse(following.count()), index.abs_diff(old_top))
             };
             let end = lines.len().saturating_sub(1);
-            (here, found.min_by_key(likely).unwrap_or(here).min(end))
+            (
+                old_top,
+                found.min_by_key(likely).unwrap_or(old_top).min(end),
+            )
         });
         self.lines = lines;
         self.lay_out();
-        if let Some((here, there)) = there.filter(|_| self.top.0 > 0) {
-            self.lines_added_above = there.saturating_sub(here);
-            self.top.0 = self.item_of_line(there);
+        if let Some((old_top, new_top)) = new_top.filter(|_| self.top.0 > 0) {
+            self.lines_added_above = new_top.saturating_sub(old_top);
+            self.top.0 = self.item_of_line(new_top);
         }
     }
 
@@ -230,16 +233,16 @@ impl Pane {
 
     /// Applies a change and lays out the lines again; the line at the top stays in place.
     fn change_keeping_top(&mut self, change: impl FnOnce(&mut Pane)) {
-        let here = self.top_line();
+        let top_line = self.top_line();
         // At the very beginning the pane stays there, unless it begins with a fold: then the text
         // that is read must not move.
-        let folded = matches!(self.items.first(), Some(PaneItem::Folded(..)));
-        let inside = self.top != (0, 0) || folded;
+        let is_folded = matches!(self.items.first(), Some(PaneItem::Folded(..)));
+        let is_kept = self.top != (0, 0) || is_folded;
         change(self);
         self.lay_out();
         self.lines_added_above = 0;
-        if let Some(here) = here.filter(|_| inside) {
-            self.top = (self.item_of_line(here), 0);
+        if let Some(top_line) = top_line.filter(|_| is_kept) {
+            self.top = (self.item_of_line(top_line), 0);
         }
     }
 
@@ -367,13 +370,13 @@ impl Pane {
 
     /// Goes to the next or previous hunk, counted from [`Pane::current_hunk`].
     pub fn go_to_hunk(&mut self, is_forward: bool, height: usize) {
-        let here = self.current_hunk(height);
-        let next = match (here, is_forward) {
+        let current = self.current_hunk(height);
+        let next = match (current, is_forward) {
             (None, true) => 0,
-            (Some(here), true) => here + 1,
+            (Some(current), true) => current + 1,
             (None, false) => return,
             (Some(0), false) => return self.scroll_to_item(0, height),
-            (Some(here), false) => here - 1,
+            (Some(current), false) => current - 1,
         };
         if let Some(item) = self.hunks.get(next) {
             self.scroll_to_item(*item, height);
@@ -382,8 +385,8 @@ impl Pane {
 
     /// Returns the last hunk that begins above the row where [`Pane::scroll_to_item`] puts items.
     pub fn current_hunk(&self, height: usize) -> Option<usize> {
-        let here = self.top.0 + height / 4;
-        self.hunks.iter().rposition(|item| *item <= here)
+        let anchor = self.top.0 + height / 4;
+        self.hunks.iter().rposition(|item| *item <= anchor)
     }
 
     /// Searches for text, ignoring case; an empty query ends the search. Matching lines are not
@@ -431,12 +434,12 @@ mod tests {
     use super::*;
 
     /// Returns the rows of a single line.
-    fn rows(line: &TextLine, width: usize, look: PaneStyle) -> Vec<Vec<StyledSpan>> {
+    fn rows(line: &TextLine, width: usize, style: PaneStyle) -> Vec<Vec<StyledSpan>> {
         let rows = rows::lay_out_item(
             std::slice::from_ref(line),
             PaneItem::FullWidth(0),
             width,
-            look,
+            style,
         );
         rows.into_iter().map(|row| row.spans).collect()
     }
@@ -482,13 +485,13 @@ mod tests {
 
     #[test]
     fn truncated_line_ends_with_ellipsis() {
-        let look = PaneStyle {
+        let style = PaneStyle {
             is_wrapping: false,
             ..TEST_STYLE
         };
         let line = TextLine::note(LineKind::Same, "日本語abc");
-        assert_eq!(text(&rows(&line, 6, look)), ["日本…"]);
-        assert_eq!(text(&rows(&line, 9, look)), ["日本語abc"]);
+        assert_eq!(text(&rows(&line, 6, style)), ["日本…"]);
+        assert_eq!(text(&rows(&line, 9, style)), ["日本語abc"]);
     }
 
     #[test]
@@ -602,7 +605,7 @@ mod tests {
 
     #[test]
     fn side_by_side_rows_follow_the_longer_side() {
-        let look = PaneStyle {
+        let style = PaneStyle {
             half_width: 5,
             ..TEST_STYLE
         };
@@ -610,7 +613,7 @@ mod tests {
         assert!(pane.is_side_by_side());
         pane.lines[2].lacks_line_feed = true;
         let sides = |item| {
-            let rows = pane.rows(item, 20, look);
+            let rows = pane.rows(item, 20, style);
             let join = |spans: &Vec<StyledSpan>| text(std::slice::from_ref(spans)).concat();
             rows.iter()
                 .map(|row| (join(&row.spans), join(&row.right_spans)))
@@ -702,11 +705,11 @@ mod tests {
             half in 8_usize..20,
             wrap in proptest::bool::ANY,
         ) {
-            let look = PaneStyle { is_wrapping: wrap, half_width: half, ..TEST_STYLE };
+            let style = PaneStyle { is_wrapping: wrap, half_width: half, ..TEST_STYLE };
             let line = |kind, text: &str| TextLine::note(kind, text);
             let lines = [line(LineKind::Removed, &old), line(LineKind::Added, &new)];
-            let alone = [0, 1].map(|at| rows(&lines[at], half, look));
-            let both = rows::lay_out_item(&lines, PaneItem::SideBySide(Some(0), Some(1)), 99, look);
+            let alone = [0, 1].map(|at| rows(&lines[at], half, style));
+            let both = rows::lay_out_item(&lines, PaneItem::SideBySide(Some(0), Some(1)), 99, style);
             proptest::prop_assert_eq!(both.len(), alone[0].len().max(alone[1].len()));
             for (at, row) in both.iter().enumerate() {
                 for (side, spans) in [(0, &row.spans), (1, &row.right_spans)] {

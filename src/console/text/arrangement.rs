@@ -71,17 +71,17 @@ pub(super) fn arrange_lines(
     always_shown: &[usize],
 ) -> Vec<PaneItem> {
     let shown = visible_lines(lines, arrangement.context_lines, always_shown);
-    let run = |from: usize, goes_on: &dyn Fn(usize) -> bool| {
-        (from..lines.len()).take_while(|at| goes_on(*at)).count()
+    let run_length = |from: usize, continues: &dyn Fn(usize) -> bool| {
+        (from..lines.len()).take_while(|at| continues(*at)).count()
     };
     let mut items = Vec::new();
     let mut at = 0;
     while let Some(line) = lines.get(at) {
         let end = at
             + match line.kind {
-                _ if !shown[at] => run(at, &|at| !shown[at]),
+                _ if !shown[at] => run_length(at, &|at| !shown[at]),
                 LineKind::Added | LineKind::Removed if arrangement.is_side_by_side => {
-                    run(at, &|at| lines[at].kind.is_changed())
+                    run_length(at, &|at| lines[at].kind.is_changed())
                 }
                 _ => 1,
             };
@@ -162,9 +162,10 @@ fn push_side_by_side(
         of(LineKind::Added).collect(),
     );
     let (mut old, mut new) = (old.as_slice(), new.as_slice());
-    let alone = |side: &[usize]| side.iter().take_while(|at| !lines[**at].is_paired).count();
+    let unpaired_count =
+        |side: &[usize]| side.iter().take_while(|at| !lines[**at].is_paired).count();
     while !old.is_empty() || !new.is_empty() {
-        let (left, right) = (alone(old), alone(new));
+        let (left, right) = (unpaired_count(old), unpaired_count(new));
         for at in 0..left.max(right) {
             let left = old[..left].get(at).copied();
             let right = new[..right].get(at).copied();

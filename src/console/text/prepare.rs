@@ -38,8 +38,8 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
         return vec![TextLine::note(LineKind::Note, error.clone())].into();
     }
     let Some(old) = &detail.operator_part else {
-        let why = "No baseline to compare with; the whole memory:";
-        let mut lines = vec![TextLine::note(LineKind::Note, why)];
+        let note = "No baseline to compare with; the whole memory:";
+        let mut lines = vec![TextLine::note(LineKind::Note, note)];
         push_text_lines(&mut lines, &detail.memory_prefix, 1, detail.omitted_bytes);
         return lines.into();
     };
@@ -58,13 +58,13 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
         });
     match boundary {
         None => {
-            let why = if detail.has_cr_lf_separator {
+            let note = if detail.has_cr_lf_separator {
                 "The separator line ends with CR LF, so it is no boundary: the"
             } else {
                 "No separator: the"
             };
-            let why = format!("{why} WHOLE file would be archived, then replaced.");
-            let banner = vec![TextLine::note(LineKind::Note, why)];
+            let note = format!("{note} WHOLE file would be archived, then replaced.");
+            let banner = vec![TextLine::note(LineKind::Note, note)];
             compare_texts(banner, [old, above], [0, detail.omitted_bytes], deadline)
         }
         Some(boundary) if boundary.is_drifted() => {
@@ -144,14 +144,14 @@ pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
     let content = detail.observation.content.as_ref();
     let boundary = content.and_then(|content| content.boundary);
     if boundary.is_none() {
-        let why = if detail.operator_part.is_none() {
+        let note = if detail.operator_part.is_none() {
             "No baseline, so the scratch's beginning is unknown; the whole memory:"
         } else if detail.has_cr_lf_separator {
             "No boundary: the separator line ends with CR LF. All of it may be scratch:"
         } else {
             "No separator. All of it may be scratch:"
         };
-        lines.push(TextLine::note(LineKind::Note, why));
+        lines.push(TextLine::note(LineKind::Note, note));
         scratch = above;
     }
     if scratch.is_empty() {
@@ -163,35 +163,35 @@ pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
 }
 
 /// Prepares the diff of a run: the memory before it against the memory after it.
-pub fn prepare_run_diff(passed: &RunDiff, deadline: Option<Instant>) -> PreparedText {
+pub fn prepare_run_diff(run_diff: &RunDiff, deadline: Option<Instant>) -> PreparedText {
     let mut lines = Vec::new();
-    if passed.before == RunDiffSide::Unchanged && passed.after == RunDiffSide::Unchanged {
+    if run_diff.before == RunDiffSide::Unchanged && run_diff.after == RunDiffSide::Unchanged {
         return vec![TextLine::note(LineKind::Note, "No changes.")].into();
     }
     let texts =
-        [("before", &passed.before), ("after", &passed.after)].map(|(when, side)| match side {
+        [("before", &run_diff.before), ("after", &run_diff.after)].map(|(when, side)| match side {
             RunDiffSide::Text(bytes, _) => Some(bytes.as_slice()),
             RunDiffSide::Absent => {
-                let why = format!("{when}: no memory file");
-                lines.push(TextLine::note(LineKind::Note, why));
+                let note = format!("{when}: no memory file");
+                lines.push(TextLine::note(LineKind::Note, note));
                 Some(&[][..])
             }
             RunDiffSide::Unchanged => {
-                let why = format!("{when}: memory unchanged");
-                lines.push(TextLine::note(LineKind::Note, why));
+                let note = format!("{when}: memory unchanged");
+                lines.push(TextLine::note(LineKind::Note, note));
                 None
             }
-            RunDiffSide::Unavailable(why) => {
-                lines.push(TextLine::note(LineKind::Note, format!("{when}: {why}")));
+            RunDiffSide::Unavailable(note) => {
+                lines.push(TextLine::note(LineKind::Note, format!("{when}: {note}")));
                 None
             }
         });
-    let more = [&passed.before, &passed.after].map(|side| match side {
-        RunDiffSide::Text(_, more) => *more,
+    let omitted_bytes = [&run_diff.before, &run_diff.after].map(|side| match side {
+        RunDiffSide::Text(_, omitted_bytes) => *omitted_bytes,
         _ => 0,
     });
     match texts {
-        [Some(before), Some(after)] if before == after && more == [0, 0] => {
+        [Some(before), Some(after)] if before == after && omitted_bytes == [0, 0] => {
             lines.push(TextLine::note(
                 LineKind::Note,
                 "No difference before and after.",
@@ -199,15 +199,17 @@ pub fn prepare_run_diff(passed: &RunDiff, deadline: Option<Instant>) -> Prepared
             push_text_lines(&mut lines, after, 1, 0);
             lines.into()
         }
-        [Some(before), Some(after)] => compare_texts(lines, [before, after], more, deadline),
+        [Some(before), Some(after)] => {
+            compare_texts(lines, [before, after], omitted_bytes, deadline)
+        }
         [Some(text), None] => {
             lines.push(TextLine::note(LineKind::Note, "The memory before:"));
-            push_text_lines(&mut lines, text, 1, more[0]);
+            push_text_lines(&mut lines, text, 1, omitted_bytes[0]);
             lines.into()
         }
         [None, Some(text)] => {
             lines.push(TextLine::note(LineKind::Note, "The memory after:"));
-            push_text_lines(&mut lines, text, 1, more[1]);
+            push_text_lines(&mut lines, text, 1, omitted_bytes[1]);
             lines.into()
         }
         [None, None] => lines.into(),

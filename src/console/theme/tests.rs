@@ -18,13 +18,13 @@ fn linear_color(colour: Color) -> Rgb {
 
 /// Returns foreground and background of a role, over a background that it may be drawn on.
 fn composed_colors(theme: &Theme, role: Role, ground: Color) -> (Rgb, Rgb) {
-    let (look, text) = (theme.style(role), theme.style(Role::Text));
-    let ink = linear_color(look.fg.or(text.fg).unwrap());
+    let (style, text) = (theme.style(role), theme.style(Role::Text));
+    let ink = linear_color(style.fg.or(text.fg).unwrap());
     let ground = linear_color(match role {
         Role::Text => ground,
-        _ => look.bg.unwrap_or(ground),
+        _ => style.bg.unwrap_or(ground),
     });
-    if look.add_modifier.contains(Modifier::REVERSED) {
+    if style.add_modifier.contains(Modifier::REVERSED) {
         (ground, ink)
     } else {
         (ink, ground)
@@ -145,8 +145,8 @@ fn lab_color([red, green, blue]: Rgb) -> Rgb {
 fn min_color_distance(theme: &Theme, one: Role, other: Role) -> f64 {
     // Changed words differ by their background.
     let colour = |role| {
-        let look = theme.style(role);
-        linear_color(look.bg.or(look.fg).unwrap())
+        let style = theme.style(role);
+        linear_color(style.bg.or(style.fg).unwrap())
     };
     let distance = COLOR_DEFICIENCIES.iter().map(|(_, matrix)| {
         let (one, other) = (
@@ -282,8 +282,8 @@ fn roles_stay_distinct_with_fewer_colors() {
             let theme = Themes::new(None, depth).load(name).unwrap();
             let text = theme.style(Role::Text);
             for (role, word) in Role::ALL {
-                let look = theme.style(*role);
-                for colour in [look.fg, look.bg].into_iter().flatten() {
+                let style = theme.style(*role);
+                for colour in [style.fg, style.bg].into_iter().flatten() {
                     let fits = match colour {
                         Color::Rgb(..) => false,
                         Color::Indexed(_) => depth == ColourDepth::Indexed256,
@@ -291,12 +291,16 @@ fn roles_stay_distinct_with_fewer_colors() {
                     };
                     assert!(fits, "{name}, {depth:?}: {word} {colour}");
                 }
-                let (fg, bg) = (look.fg.or(text.fg), look.bg.or(text.bg));
+                let (fg, bg) = (style.fg.or(text.fg), style.bg.or(text.bg));
                 assert!(fg.is_none() || fg != bg, "{name}, {depth:?}: {word}");
             }
-            let looks = |role| {
-                let look = theme.style(role);
-                (look.fg.or(text.fg), look.bg.or(text.bg), look.add_modifier)
+            let visible_style = |role| {
+                let style = theme.style(role);
+                (
+                    style.fg.or(text.fg),
+                    style.bg.or(text.bg),
+                    style.add_modifier,
+                )
             };
             let colourless = name == &MONOCHROME_THEME;
             let pairs = [
@@ -307,7 +311,7 @@ fn roles_stay_distinct_with_fewer_colors() {
                 (Role::Good, Role::Bad, true),
             ];
             for (one, other, differ) in pairs {
-                let different = looks(one) != looks(other);
+                let different = visible_style(one) != visible_style(other);
                 assert!(
                     different || !differ,
                     "{name}, {depth:?}: {one:?}, {other:?}"
@@ -320,8 +324,8 @@ fn roles_stay_distinct_with_fewer_colors() {
 #[test]
 fn colors_reduce_to_the_nearest_available() {
     let near = |depth: ColourDepth, text: &str| {
-        let look = Style::new().fg(text.parse().unwrap());
-        depth.reduce_style(look, Style::new()).fg.unwrap()
+        let style = Style::new().fg(text.parse().unwrap());
+        depth.reduce_style(style, Style::new()).fg.unwrap()
     };
     for (text, indexed, sixteen) in [
         ("#000000", Color::Indexed(16), Color::Black),
@@ -423,10 +427,10 @@ fn theme_errors_are_all_reported_with_line_and_hint() {
         assert_eq!(error.kind(), ErrorKind::Config, "{name}");
         (error.message().to_string(), themes.error_lines(&error))
     };
-    let (message, told) = error("mine");
+    let (message, lines) = error("mine");
     let file = directory.path().join("mine.toml").display().to_string();
     assert_eq!(message, format!("{file}: 10 errors"));
-    for (told, said) in told.iter().zip([
+    for (line, expected) in lines.iter().zip([
         "1: error: there is no built-in theme `drak`; did you mean `dark`?",
         "4: error: there is no role `addded`; did you mean `added`?",
         "5: error: invalid colour `rot`; `#rrggbb`",
@@ -438,25 +442,25 @@ fn theme_errors_are_all_reported_with_line_and_hint() {
         "7: error: style must be a list: ",
         "8: error: a role is written ",
     ]) {
-        let said = format!("mine.toml:{said}");
-        assert!(told.starts_with(&said), "{said}\n{told}");
+        let expected = format!("mine.toml:{expected}");
+        assert!(line.starts_with(&expected), "{expected}\n{line}");
     }
-    let (_, told) = error("base");
-    let said = "there is no built-in theme `drak`; did you mean `dark`?";
-    assert_eq!(told, [format!("base.toml:1: error: {said}")]);
-    let (_, told) = error("syntax");
+    let (_, lines) = error("base");
+    let expected = "there is no built-in theme `drak`; did you mean `dark`?";
+    assert_eq!(lines, [format!("base.toml:1: error: {expected}")]);
+    let (_, lines) = error("syntax");
     assert!(
-        told.len() == 1 && told[0].starts_with("syntax.toml:2: error: "),
-        "{told:?}"
+        lines.len() == 1 && lines[0].starts_with("syntax.toml:2: error: "),
+        "{lines:?}"
     );
-    let (_, told) = error("key");
+    let (_, lines) = error("key");
     assert!(
-        told[0].starts_with("key.toml:3: error: there is no field `colour`; "),
-        "{told:?}"
+        lines[0].starts_with("key.toml:3: error: there is no field `colour`; "),
+        "{lines:?}"
     );
-    let (_, told) = error("large");
+    let (_, lines) = error("large");
     let large = "cannot read large.toml: it is larger than 65536 bytes";
-    assert_eq!(told, [format!("{large}; a theme has one line per role")]);
+    assert_eq!(lines, [format!("{large}; a theme has one line per role")]);
     let fifo = directory.path().join("fifo.toml");
     let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
     rustix::fs::mknodat(rustix::fs::CWD, fifo, kind, mode, 0).unwrap();
@@ -479,11 +483,11 @@ fn unknown_theme_lists_available_names() {
         ]
     );
     // A name cannot point to another file.
-    for way in ["", "../mine", "a/b", ".hidden", "/etc/passwd"] {
+    for name in ["", "../mine", "a/b", ".hidden", "/etc/passwd"] {
         assert_eq!(
-            themes.load(way).unwrap_err().kind(),
+            themes.load(name).unwrap_err().kind(),
             ErrorKind::User,
-            "{way}"
+            "{name}"
         );
     }
     // Without the directory there are only built-in themes.

@@ -62,10 +62,10 @@ fn parse_theme(
             "roles" => {
                 for (name, value) in source.expect_table(value, "roles must be a section: [roles]")
                 {
-                    let look = read_style(source, value);
+                    let style = read_style(source, value);
                     let names: Vec<&str> = Role::ALL.iter().map(|(_, name)| *name).collect();
                     match names.iter().position(|role| role == name.get_ref()) {
-                        Some(role) => styles.push((role, look)),
+                        Some(role) => styles.push((role, style)),
                         None => source.report_unknown(&name, "role", &names),
                     }
                 }
@@ -79,8 +79,8 @@ fn parse_theme(
     };
     Some(theme.map(|mut theme| {
         theme.has_word_marks = word_marks.unwrap_or(theme.has_word_marks);
-        for (role, look) in styles {
-            theme.styles[role] = look;
+        for (role, style) in styles {
+            theme.styles[role] = style;
         }
         theme
     }))
@@ -98,9 +98,9 @@ fn read_base<'v>(source: &mut TomlSource<'_>, value: &'v Spanned<DeValue<'v>>) -
 
 /// Returns an empty base for a theme that must name every role, or the roles that are missing.
 fn empty_base(styles: &[(usize, Style)], path: &Path) -> Result<Theme, ConfigErrors> {
-    let is_named = |place: usize| styles.iter().any(|(role, _)| *role == place);
+    let is_named = |index: usize| styles.iter().any(|(role, _)| *role == index);
     let all = Role::ALL.iter().enumerate();
-    let missing = all.filter(|(place, _)| !is_named(*place));
+    let missing = all.filter(|(index, _)| !is_named(*index));
     let found: Vec<Diagnostic> = missing
         .map(|(_, (_, role))| Diagnostic {
             level: DiagnosticLevel::Error,

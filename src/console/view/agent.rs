@@ -21,15 +21,15 @@ use crate::untrusted;
 
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let agent = &model.agent;
-    let seen = model
+    let observation = model
         .find_row(&agent.agent)
         .and_then(|row| row.latest_observation());
     if agent.is_full_screen && !agent.is_list() {
         text::draw(model, canvas, 0);
         return draw_full_screen_footer(model, canvas);
     }
-    draw_header(model, canvas, seen);
-    draw_tabs(model, canvas, seen);
+    draw_header(model, canvas, observation);
+    draw_tabs(model, canvas, observation);
     canvas.draw_rule(2);
     if agent.is_list() {
         history::draw(model, canvas);
@@ -100,11 +100,11 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     let end = canvas.width().saturating_sub(1);
     let end = draw_pending_question(model, canvas, end);
     let pane = agent.current_pane();
-    let mut place = tab_title(agent.tab).to_string();
+    let mut position = tab_title(agent.tab).to_string();
     if !pane.hunks.is_empty() {
         let here = pane.current_hunk(model.text_height());
         let here = here.map_or(0, |hunk| hunk + 1);
-        place.push_str(&format!(" {here}/{}", pane.hunks.len()));
+        position.push_str(&format!(" {here}/{}", pane.hunks.len()));
     }
     let exit = format!("{} exit", model.key_hint(Command::ToggleFullScreen));
     let help = format!("{} help", model.key_hint(Command::Help));
@@ -116,8 +116,8 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     let room = end.saturating_sub(x);
     if model.last_message.is_some() {
         draw_message(model, canvas, (x, y), room);
-    } else if usize::from(room) > place.width() {
-        canvas.put_text(x, y, &place, Role::Dim);
+    } else if usize::from(room) > position.width() {
+        canvas.put_text(x, y, &position, Role::Dim);
     }
 }
 
@@ -191,14 +191,14 @@ fn draw_cached_notice(
     model: &Model,
     canvas: &mut Canvas<'_>,
     x: u16,
-    trouble: &HostProblem,
+    problem: &HostProblem,
 ) -> u16 {
     let text = match model.agent.cached_at {
         Some(read) => format!(
-            "CACHED {} old - {trouble}",
+            "CACHED {} old - {problem}",
             format_age(model.now.local_time, read)
         ),
-        None => format!("no cached copy - {trouble}"),
+        None => format!("no cached copy - {problem}"),
     };
     // On a narrow screen this matters more than the position.
     let reserve = if canvas.width() < 110 { 1 } else { 22 };
@@ -210,22 +210,22 @@ fn draw_cached_notice(
 fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
     let width = canvas.width();
     let pane = model.agent.current_pane();
-    let mut right = String::new();
-    if let Some(place) = model
+    let mut text = String::new();
+    if let Some(index) = model
         .visible_agents
         .iter()
         .position(|name| *name == model.agent.agent)
     {
-        right = format!("[{} of {}]", place + 1, model.visible_agents.len());
+        text = format!("[{} of {}]", index + 1, model.visible_agents.len());
     }
     if model.agent.is_comparison() && !pane.hunks.is_empty() {
-        let here = pane
+        let current = pane
             .current_hunk(model.text_height())
             .map_or(0, |hunk| hunk + 1);
-        right.push_str(&format!("  hunk {here}/{}", pane.hunks.len()));
+        text.push_str(&format!("  hunk {current}/{}", pane.hunks.len()));
     }
-    if x + (right.width() as u16) < width {
-        canvas.put_right(width, 0, &right, Role::Text);
+    if x + (text.width() as u16) < width {
+        canvas.put_right(width, 0, &text, Role::Text);
     }
 }
 
@@ -233,41 +233,41 @@ fn draw_tabs(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Observ
     let row = model.find_row(&model.agent.agent);
     // A copy's counts come from the observation that it was taken with.
     let copied = row.filter(|_| model.agent.cached_at.is_some());
-    let seen = copied
+    let shown = copied
         .and_then(|row| row.last_readable_observation())
         .or(observation);
-    let content = seen.and_then(|seen| seen.content.as_ref());
-    let scratch = match seen.and_then(known_scratch_lines) {
+    let content = shown.and_then(|shown| shown.content.as_ref());
+    let scratch = match shown.and_then(known_scratch_lines) {
         Some(lines) if canvas.width() < MIN_SIDE_BY_SIDE_COLUMNS => format!("Scratch {lines}"),
         Some(lines) => format!("Scratch {}", format_count(lines, "line")),
         None => "Scratch".to_string(),
     };
     let mut x = 0;
     for tab in AgentTab::ALL {
-        let here = tab == model.agent.tab;
+        let is_open = tab == model.agent.tab;
         let title = match tab {
             // The fleet's name and tag need the room.
-            tab if canvas.width() < 80 && !here => &tab_title(tab)[..1],
+            tab if canvas.width() < 80 && !is_open => &tab_title(tab)[..1],
             AgentTab::Scratch => scratch.as_str(),
             tab => tab_title(tab),
         };
-        x = if here {
+        x = if is_open {
             canvas.put_text(x, 1, &format!("[{title}]"), Role::Heading)
         } else {
             canvas.put_text(x, 1, &format!(" {title} "), Role::Dim)
         } + 1;
     }
     x = draw_fleet_name(model, canvas, x + 2, 1);
-    let mut state = Vec::new();
+    let mut notes = Vec::new();
     let pane = model.agent.current_pane();
     if !pane.query.is_empty() {
-        let at = if pane.hits.is_empty() {
+        let hit = if pane.hits.is_empty() {
             0
         } else {
             pane.current_hit + 1
         };
-        state.push(format!(
-            "\"{}\" {at}/{}",
+        notes.push(format!(
+            "\"{}\" {hit}/{}",
             truncate_untrusted(&pane.query, 16),
             pane.hits.len()
         ));
@@ -277,16 +277,16 @@ fn draw_tabs(model: &Model, canvas: &mut Canvas<'_>, observation: Option<&Observ
         .and_then(|content| content.boundary)
         .filter(|b| b.is_drifted() && model.agent.history.open_seq.is_none())
     {
-        state.push(format!(
+        notes.push(format!(
             "+{} -{}",
             boundary.added_lines, boundary.removed_lines
         ));
     }
-    state.extend(display_options(model));
+    notes.extend(display_options(model));
     // The first parts matter most, so the last are dropped.
     let room = usize::from(canvas.width().saturating_sub(x));
-    while state.join("  ").width() >= room && state.pop().is_some() {}
-    canvas.put_right(canvas.width(), 1, &state.join("  "), Role::Dim);
+    while notes.join("  ").width() >= room && notes.pop().is_some() {}
+    canvas.put_right(canvas.width(), 1, &notes.join("  "), Role::Dim);
 }
 
 /// Returns the display options of the text; those that hide something come first.

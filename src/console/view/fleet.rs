@@ -35,19 +35,13 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         canvas.put_text(0, y, &text, Role::Bad);
         y += 1;
     }
-    let places = columns::lay_out_columns(
+    let spans = columns::lay_out_columns(
         &model.preferences.columns,
         canvas.width(),
         cell_widths(model),
     );
-    for place in &places {
-        draw_cell(
-            canvas,
-            y,
-            place,
-            place.column.layout().heading,
-            Role::Heading,
-        );
+    for span in &spans {
+        draw_cell(canvas, y, span, span.column.layout().heading, Role::Heading);
     }
     y += 1;
     let height = model.fleet_height();
@@ -83,7 +77,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         .take(height);
     for (index, name) in shown.enumerate() {
         if let Some(agent) = model.find_row(name) {
-            draw_row(model, canvas, y + index as u16, agent, &places);
+            draw_row(model, canvas, y + index as u16, agent, &spans);
         }
     }
     let bottom = y + height as u16;
@@ -289,11 +283,11 @@ fn cell_widths(model: &Model) -> CellWidths {
     let seen = || model.rows.iter().filter_map(AgentRow::latest_observation);
     let runs = seen().filter_map(|seen| seen.last_run.as_ref());
     let hosts = seen().map(|seen| seen.host.width());
-    let known = model.hosts.sorted_statuses().into_iter();
-    let known = known.map(|status| model.hosts.label(&status.host).width());
+    let statuses = model.hosts.sorted_statuses().into_iter();
+    let labels = statuses.map(|status| model.hosts.label(&status.host).width());
     CellWidths {
         agent: cells(model.rows.iter().map(|row| row.name.width()).max()),
-        host: cells(hosts.chain(known).max()),
+        host: cells(hosts.chain(labels).max()),
         // Stale figures are in parentheses.
         last_run: cells(
             runs.map(|last| "(09:00 )".len() + last.outcome_label().len())
@@ -326,25 +320,25 @@ fn draw_cell(canvas: &mut Canvas<'_>, y: u16, span: &ColumnSpan, text: &str, rol
 
 fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, spans: &[ColumnSpan]) {
     let state = row.state();
-    let here = model.cursor_agent.as_ref() == Some(&row.name);
+    let is_at_cursor = model.cursor_agent.as_ref() == Some(&row.name);
     if model.marks.contains(&row.name) {
         canvas.put_text(1, y, "*", Role::Mark);
     }
-    if here {
+    if is_at_cursor {
         canvas.put_text(0, y, ">", Role::Text);
     }
     canvas.put_text(2, y, state.glyph().trim_end(), role_of_state(state));
-    let trouble = model.host_problem(&row.name);
-    for place in spans {
-        match (place.column, row.latest_observation()) {
+    let problem = model.host_problem(&row.name);
+    for span in spans {
+        match (span.column, row.latest_observation()) {
             (FleetColumn::State, _) => {
-                draw_cell(canvas, y, place, state.as_str(), role_of_state(state))
+                draw_cell(canvas, y, span, state.as_str(), role_of_state(state))
             }
             (FleetColumn::Agent, _) => {
-                let name = shorten_untrusted(&row.name, usize::from(place.width));
-                canvas.put_text(place.x, y, &name, Role::Text);
-                if here {
-                    canvas.highlight_cursor(place.x, y, place.width);
+                let name = shorten_untrusted(&row.name, usize::from(span.width));
+                canvas.put_text(span.x, y, &name, Role::Text);
+                if is_at_cursor {
+                    canvas.highlight_cursor(span.x, y, span.width);
                 }
             }
             (FleetColumn::Trend, _) => {
@@ -352,38 +346,40 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
                 draw_cell(
                     canvas,
                     y,
-                    place,
+                    span,
                     &trend_bars(trend.map_or(&[], Vec::as_slice)),
                     Role::Text,
                 );
             }
             (_, None) => {}
-            (FleetColumn::Reason, Some(seen)) => draw_reason(canvas, y, place, row, seen, &trouble),
-            (column, Some(seen)) => {
+            (FleetColumn::Reason, Some(observation)) => {
+                draw_reason(canvas, y, span, row, observation, &problem)
+            }
+            (column, Some(observation)) => {
                 // An unreachable agent shows its last readable observation and the age of that.
-                let lasting = matches!(column, FleetColumn::Host | FleetColumn::LastRun);
-                let known = row
+                let is_never_stale = matches!(column, FleetColumn::Host | FleetColumn::LastRun);
+                let last_readable = row
                     .last_readable_observation()
-                    .filter(|_| trouble.is_some() && !lasting);
-                let text = match (known, column) {
-                    (Some(known), FleetColumn::Changed) => {
-                        format_age(model.now.local_time, known.read_at)
+                    .filter(|_| problem.is_some() && !is_never_stale);
+                let text = match (last_readable, column) {
+                    (Some(last_readable), FleetColumn::Changed) => {
+                        format_age(model.now.local_time, last_readable.read_at)
                     }
-                    (Some(known), column) => column_text(model, known, column),
-                    (None, column) => column_text(model, seen, column),
+                    (Some(last_readable), column) => column_text(model, last_readable, column),
+                    (None, column) => column_text(model, observation, column),
                 };
-                let stale = row.observation.is_none() || known.is_some();
-                let text = if stale && text != "-" {
+                let is_stale = row.observation.is_none() || last_readable.is_some();
+                let text = if is_stale && text != "-" {
                     format!("({text})")
                 } else {
                     text
                 };
-                let role = match (column, &seen.last_run) {
+                let role = match (column, &observation.last_run) {
                     (FleetColumn::LastRun, Some(last)) if last.outcome.is_failure() => Role::Bad,
-                    _ if stale => Role::Dim,
+                    _ if is_stale => Role::Dim,
                     _ => Role::Text,
                 };
-                draw_cell(canvas, y, place, &text, role);
+                draw_cell(canvas, y, span, &text, role);
             }
         }
     }
@@ -395,10 +391,10 @@ fn draw_reason(
     span: &ColumnSpan,
     row: &AgentRow,
     observation: &Observation,
-    trouble: &Option<HostProblem>,
+    problem: &Option<HostProblem>,
 ) {
     let room = usize::from(span.width);
-    let text = match trouble {
+    let text = match problem {
         // The reason has precedence over the time of the next attempt.
         Some(HostProblem {
             reason,
@@ -509,7 +505,7 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     else {
         return;
     };
-    let Some(seen) = row.latest_observation() else {
+    let Some(observation) = row.latest_observation() else {
         canvas.put_untrusted(
             1,
             y,
@@ -519,44 +515,48 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         return;
     };
     let mut text = row.name.clone();
-    if seen.blocker.is_some() {
+    if observation.blocker.is_some() {
         text.push_str(" BLOCKED");
     }
-    let trouble = model.host_problem(&row.name);
-    if let Some(trouble) = &trouble {
+    let problem = model.host_problem(&row.name);
+    if let Some(problem) = &problem {
         // The host's problem comes first.
-        text.push_str(&format!(": {trouble}"));
+        text.push_str(&format!(": {problem}"));
     }
-    if !seen.reason.is_empty() {
+    if !observation.reason.is_empty() {
         // The host's problem is not repeated.
-        let is_said = |why: &str| trouble.as_ref().is_some_and(|it| why.contains(&it.reason));
-        let whys: Vec<&str> = seen
+        let is_shown = |reason: &str| {
+            problem
+                .as_ref()
+                .is_some_and(|it| reason.contains(&it.reason))
+        };
+        let reasons: Vec<&str> = observation
             .reason
             .split("; ")
-            .filter(|why| !is_said(why))
+            .filter(|reason| !is_shown(reason))
             .collect();
-        let gap = if trouble.is_some() { " - " } else { ": " };
-        if !whys.is_empty() && (trouble.is_none() || is_tall) {
-            text.push_str(&format!("{gap}{}", whys.join("; ")));
+        let gap = if problem.is_some() { " - " } else { ": " };
+        if !reasons.is_empty() && (problem.is_none() || is_tall) {
+            text.push_str(&format!("{gap}{}", reasons.join("; ")));
         }
-    } else if let Some(lines) = known_scratch_lines(seen) {
+    } else if let Some(lines) = known_scratch_lines(observation) {
         text.push_str(&format!(": {}", format_count(lines, "scratch line")));
     }
-    if let Some(block) = seen
+    if let Some(blocker) = observation
         .blocker
         .as_ref()
-        .filter(|block| !seen.reason.contains(&block.reason))
+        .filter(|blocker| !observation.reason.contains(&blocker.reason))
     {
-        text.push_str(&format!("; {}", block.reason));
+        text.push_str(&format!("; {}", blocker.reason));
     }
     let room = usize::from(canvas.width()) - 2;
     // For a TAMPERED agent the hints are left out: the next step names the key that shows the
     // details.
-    let block = seen
+    let blocker = observation
         .blocker
         .iter()
-        .filter(|_| seen.state != State::Tampered);
-    let hints = block.flat_map(|block| &block.hints);
+        .filter(|_| observation.state != State::Tampered);
+    let hints = blocker.flat_map(|blocker| &blocker.hints);
     let hints: Vec<String> = hints.map(untrusted::visible_line).collect();
     let hint = hints.join("; ");
     let mut shown = untrusted::visible_line(&text);
@@ -565,16 +565,16 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
         shown.push_str(&format!("; {hint}"));
     }
     // For a TAMPERED agent the key to press matters more than the digests.
-    let (first, rest) = if is_tall && seen.state != State::Tampered {
+    let (first, rest) = if is_tall && observation.state != State::Tampered {
         split_at_blank(&shown, room)
     } else {
         (shown.as_str(), "")
     };
     let first = if first.width() > room {
-        let (name, why) = shown.split_at(shown.find(": ").map_or(0, |at| at + 2));
+        let (name, reason) = shown.split_at(shown.find(": ").map_or(0, |at| at + 2));
         format!(
             "{name}{}",
-            fit_end_of_sentence(why, room.saturating_sub(name.width()))
+            fit_end_of_sentence(reason, room.saturating_sub(name.width()))
         )
     } else {
         first.to_string()
@@ -592,7 +592,7 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
             "" => canvas.put_text(
                 1,
                 y + 1,
-                &truncate(&next_step_hint(model, row, seen), room),
+                &truncate(&next_step_hint(model, row, observation), room),
                 Role::Dim,
             ),
             rest => canvas.put_text(1, y + 1, &fit_end_of_sentence(rest, room), Role::Text),

@@ -35,19 +35,19 @@ const STATE_WIDTH: u16 = 11;
 pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_header(model, canvas);
     canvas.draw_rule(2);
-    let order = model.hosts.sorted_statuses();
-    let names = order.iter().map(|it| it.host.authority().width()).max();
-    let names = (names.unwrap_or(0) as u16 + 1).clamp(8, canvas.width() / 4);
-    draw_headings(canvas, names);
-    if order.is_empty() {
+    let statuses = model.hosts.sorted_statuses();
+    let name_width = statuses.iter().map(|it| it.host.authority().width()).max();
+    let name_width = (name_width.unwrap_or(0) as u16 + 1).clamp(8, canvas.width() / 4);
+    draw_headings(canvas, name_width);
+    if statuses.is_empty() {
         canvas.put_text(1, 4, NO_HOSTS_REASON, Role::Text);
     }
     let height = model.hosts_list_height();
-    let here = model.hosts.cursor_index();
-    let from = (here + 1).saturating_sub(height);
-    for (index, status) in order.iter().enumerate().skip(from).take(height) {
+    let current = model.hosts.cursor_index();
+    let from = (current + 1).saturating_sub(height);
+    for (index, status) in statuses.iter().enumerate().skip(from).take(height) {
         let y = 4 + (index - from) as u16;
-        draw_row(model, canvas, y, status, names, index == here);
+        draw_row(model, canvas, y, status, name_width, index == current);
     }
     let bottom = 4 + height as u16;
     canvas.draw_rule(bottom);
@@ -126,14 +126,14 @@ fn draw_row(
         canvas.highlight_cursor(x, y, name_width - 1);
     }
     x += name_width;
-    let contact = &status.connection;
+    let connection = &status.connection;
     let now = model.now.local_time;
     let keymap = &model.preferences.keymap;
     let none = || "-".to_string();
     let texts = [
         status.agents.len().to_string(),
-        contact.latency.map_or_else(none, format_latency),
-        contact
+        connection.latency.map_or_else(none, format_latency),
+        connection
             .since
             .map_or_else(none, |since| format_age(now, since)),
         next_attempt_text(status, now, keymap),
@@ -143,8 +143,8 @@ fn draw_row(
         canvas.put_right(x, y, text, Role::Text);
     }
     let room = usize::from(canvas.width().saturating_sub(x + 2));
-    if let Some(reason) = contact.short_reason() {
-        let asks = contact
+    if let Some(reason) = connection.short_reason() {
+        let asks = connection
             .pending_prompt
             .and_then(|_| problem_of(status, now, keymap));
         let asks = asks.map(|asks| asks.to_string());
@@ -168,7 +168,7 @@ fn format_latency(latency: Duration) -> String {
 
 /// Draws the details of a host, the most important first.
 fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostStatus) {
-    let contact = &status.connection;
+    let connection = &status.connection;
     let mut parts: Vec<(&str, String, Role)> = Vec::new();
     let agents = format_count(status.agents.len() as u64, "agent");
     let names = status.agents.join(" ");
@@ -177,8 +177,8 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostSta
         format!("{}, {agents}: {names}", status.host.authority()),
         Role::Text,
     ));
-    if let Some(error) = &contact.error {
-        let failures = match contact.failures {
+    if let Some(error) = &connection.error {
+        let failures = match connection.failures {
             0 => String::new(),
             failures => format!(" ({} in a row)", format_count(failures.into(), "failure")),
         };
@@ -203,19 +203,19 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostSta
         }
     };
     parts.push(("ssh", settings.0, settings.1));
-    let able = |there| {
-        contact
+    let features = |is_available| {
+        connection
             .server_features
             .iter()
-            .filter(move |it| it.is_available == there)
+            .filter(move |it| it.is_available == is_available)
     };
-    let names: Vec<&str> = able(true).map(|it| it.name).collect();
-    if !contact.server_features.is_empty() {
+    let names: Vec<&str> = features(true).map(|it| it.name).collect();
+    if !connection.server_features.is_empty() {
         parts.push(("has", names.join(" "), Role::Text));
     }
-    let lacks = able(false).map(|it| ("lacks", it.describe_missing(), Role::Warn));
+    let lacks = features(false).map(|it| ("lacks", it.describe_missing(), Role::Warn));
     parts.extend(lacks);
-    let limits = contact
+    let limits = connection
         .server_limits
         .iter()
         .map(|(name, limit)| match *name {
@@ -232,10 +232,10 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostSta
     let mut line = 0;
     for (number, (label, text, role)) in parts.into_iter().enumerate() {
         // Reserves a line for each of the parts below, if there is room.
-        let most = height.saturating_sub(line + (count - number - 1));
-        let most = most.max(usize::from(line < height));
-        let texts = wrap_text(&untrusted::visible_line(&text), room, most);
-        for (number, text) in texts.iter().take(most).enumerate() {
+        let max_lines = height.saturating_sub(line + (count - number - 1));
+        let max_lines = max_lines.max(usize::from(line < height));
+        let texts = wrap_text(&untrusted::visible_line(&text), room, max_lines);
+        for (number, text) in texts.iter().take(max_lines).enumerate() {
             let at = y + line as u16;
             if number == 0 {
                 canvas.put_text(1, at, label, Role::Dim);

@@ -50,10 +50,10 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let query = model.log.query.to_lowercase();
     for (index, row) in rows.iter().enumerate().skip(from).take(height) {
         let y = top + (index - from) as u16;
-        let here = index == model.log.cursor;
+        let is_at_cursor = index == model.log.cursor;
         let text = row.text();
-        let hit = !query.is_empty() && text.to_lowercase().contains(&query);
-        if here {
+        let is_hit = !query.is_empty() && text.to_lowercase().contains(&query);
+        if is_at_cursor {
             canvas.put_text(0, y, ">", Role::Text);
         }
         let time = row.time().with_timezone(model.now.local_time.offset());
@@ -85,9 +85,9 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
                 LogRow::Run(_) => truncate_untrusted(&text, room),
                 LogRow::Message(_) => fit_start_of_sentence(&text, room),
             },
-            if hit { Role::Hit } else { Role::Text },
+            if is_hit { Role::Hit } else { Role::Text },
         );
-        if here {
+        if is_at_cursor {
             canvas.highlight_cursor(2, y, 11);
         }
     }
@@ -128,13 +128,13 @@ fn draw_background_jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
     if jobs.is_empty() {
         return 0;
     }
-    let most = model.log_height() / 3;
-    let fit = if jobs.len() > most {
-        most.saturating_sub(1)
+    let max_rows = model.log_height() / 3;
+    let shown = if jobs.len() > max_rows {
+        max_rows.saturating_sub(1)
     } else {
         jobs.len()
     };
-    for (row, job) in (y..).zip(jobs.iter().take(fit)) {
+    for (row, job) in (y..).zip(jobs.iter().take(shown)) {
         let time = job.started.local_time.format("%H:%M:%S");
         canvas.put_text(2, row, &format!("{time:>11}"), Role::Dim);
         canvas.put_text(15, row, "now", Role::Busy);
@@ -143,9 +143,9 @@ fn draw_background_jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
         let x = canvas.put_text(23, row, &truncate_untrusted(&job.label, room), Role::Text) + 2;
         canvas.put_text(x, row, &format!("for {since}"), Role::Dim);
     }
-    let mut rows = fit as u16;
-    if fit < jobs.len() {
-        let more = format!("and {} more", jobs.len() - fit);
+    let mut rows = shown as u16;
+    if shown < jobs.len() {
+        let more = format!("and {} more", jobs.len() - shown);
         canvas.put_text(23, y + rows, &more, Role::Dim);
         rows += 1;
     }

@@ -24,7 +24,7 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
             canvas.put_text(x, y, " confirms", Role::Text);
         }
         Overlay::EditSealed(asked) => draw_seal_question(model, canvas, asked),
-        Overlay::AnswerQuestion(answering) => question::draw(model, answering, canvas),
+        Overlay::AnswerQuestion(dialog) => question::draw(model, dialog, canvas),
         Overlay::Help(chooser) => {
             let key = |command| model.key_hint(command);
             let title = format!(
@@ -76,14 +76,14 @@ pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
     let widest = following.iter().map(|(rest, _)| rest.width()).max();
     let titles = 3 + widest.unwrap_or(0) as u16 + 2;
     for ((rest, command), y) in following.iter().zip(top + 1..) {
-        let why = command::check_enabled(*command, model).err();
-        let (role, key) = match why {
+        let reason = command::check_enabled(*command, model).err();
+        let (role, key) = match reason {
             Some(_) => (Role::Disabled, Role::Disabled),
             None => (Role::Text, Role::Key),
         };
         canvas.put_text(3, y, rest, key);
         let title = command::spec_of(*command).title;
-        let text = why.map_or(title.to_string(), |why| format!("({why}) {title}"));
+        let text = reason.map_or(title.to_string(), |reason| format!("({reason}) {title}"));
         let room = usize::from(canvas.width().saturating_sub(titles + 1));
         canvas.put_text(titles, y, &truncate_untrusted(&text, room), role);
     }
@@ -136,7 +136,7 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_
     let area = Rect::new(0, 1, canvas.area.width, canvas.area.height - 1);
     canvas.clear(area);
     canvas.draw_rule(1);
-    let here = chooser::cursor_row(chooser, choices);
+    let current = chooser::cursor_row(chooser, choices);
     let x = canvas.put_text(
         1,
         2,
@@ -144,7 +144,7 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_
         Role::Title,
     );
     // The command line equivalent to the choice under the cursor.
-    if let Some(command) = here.and_then(|at| choices[at].equivalent_command.as_ref()) {
+    if let Some(command) = current.and_then(|at| choices[at].equivalent_command.as_ref()) {
         let command = format!("$ {}", untrusted::visible_line(command));
         if usize::from(area.width) > usize::from(x) + command.width() + 2 {
             canvas.put_right(area.width, 2, &command, Role::Dim);
@@ -152,7 +152,7 @@ fn draw_list(model: &Model, canvas: &mut Canvas<'_>, choice_list: &ChoiceList<'_
     }
     let rows = list_rows(choices, legend.as_deref());
     let height = usize::from(area.height).saturating_sub(3);
-    let is_here = |row: &ListRow<'_>| matches!(row, ListRow::Choice(at, _) if Some(*at) == here);
+    let is_here = |row: &ListRow<'_>| matches!(row, ListRow::Choice(at, _) if Some(*at) == current);
     let cursor = rows.iter().position(is_here).unwrap_or(0);
     let from = (cursor + 1).saturating_sub(height);
     draw_query(
@@ -265,7 +265,7 @@ fn draw_choice(
         x += 22;
     }
     let text = match &choice.disabled_reason {
-        Some(why) => format!("({why}) {}", choice.title),
+        Some(reason) => format!("({reason}) {}", choice.title),
         None => choice.title.clone(),
     };
     let room = usize::from(canvas.width().saturating_sub(x + 1));

@@ -19,27 +19,26 @@ const MAX_SSH_MESSAGE_LINES: usize = 4;
 /// A line of drawable text, in pieces with their roles.
 type RoleLine = Vec<(String, Role)>;
 
-pub(super) fn draw(model: &Model, answering: &QuestionDialog, canvas: &mut Canvas<'_>) {
+pub(super) fn draw(model: &Model, dialog: &QuestionDialog, canvas: &mut Canvas<'_>) {
     let width = usize::from(canvas.width()).saturating_sub(2);
-    let mut lines = vec![title_line(model, answering, width)];
-    if answering.is_withdrawn {
+    let mut lines = vec![title_line(model, dialog, width)];
+    if dialog.is_withdrawn {
         lines.push(own_line(
             "Your answer is discarded; Enter closes this.",
             Role::Text,
         ));
     } else {
-        push_body(answering, width, &mut lines);
+        push_body(dialog, width, &mut lines);
     }
     if model.key_guard_notice_until().is_some() {
         lines.pop();
         lines.push(own_line(KEYS_IGNORED_NOTICE, Role::Warn));
     }
     // The dialog covers the row of messages, so it shows the last message itself.
-    let said = model
-        .last_message
-        .as_ref()
-        .filter(|_| !answering.is_withdrawn);
-    lines.extend(said.map(|said| own_line(&fit_end_of_sentence(&said.text, width), Role::Warn)));
+    let message = model.last_message.as_ref().filter(|_| !dialog.is_withdrawn);
+    lines.extend(
+        message.map(|message| own_line(&fit_end_of_sentence(&message.text, width), Role::Warn)),
+    );
     let height = lines.len() as u16 + 1;
     let y = canvas.area.height.saturating_sub(height);
     canvas.clear(Rect::new(0, y, canvas.area.width, height));
@@ -56,9 +55,9 @@ fn own_line(text: &str, role: Role) -> RoleLine {
     vec![(text.to_string(), role)]
 }
 
-fn title_line(model: &Model, answering: &QuestionDialog, width: usize) -> RoleLine {
-    let question = &answering.question;
-    let text = if answering.is_withdrawn {
+fn title_line(model: &Model, dialog: &QuestionDialog, width: usize) -> RoleLine {
+    let question = &dialog.question;
+    let text = if dialog.is_withdrawn {
         format!(
             "{} no longer waits for {}",
             question.host,
@@ -67,7 +66,7 @@ fn title_line(model: &Model, answering: &QuestionDialog, width: usize) -> RoleLi
     } else {
         format!("{} wants {}", question.host, question.short_name())
     };
-    let role = if answering.is_withdrawn {
+    let role = if dialog.is_withdrawn {
         Role::Warn
     } else {
         Role::Title
@@ -87,15 +86,15 @@ fn title_line(model: &Model, answering: &QuestionDialog, width: usize) -> RoleLi
     line
 }
 
-fn push_body(answering: &QuestionDialog, width: usize, lines: &mut Vec<RoleLine>) {
-    let question = &answering.question;
+fn push_body(dialog: &QuestionDialog, width: usize, lines: &mut Vec<RoleLine>) {
+    let question = &dialog.question;
     if let ExpectedAnswer::HostKey(key) = &question.expected_answer {
         push_host_key(key, width, lines);
     } else {
-        let words = question.text.as_bytes().split(|byte| *byte == b'\n');
-        let words = words.filter(|line| !line.trim_ascii().is_empty());
+        let message_lines = question.text.as_bytes().split(|byte| *byte == b'\n');
+        let message_lines = message_lines.filter(|line| !line.trim_ascii().is_empty());
         lines.extend(
-            words
+            message_lines
                 .flat_map(|line| wrap_untrusted(line, width))
                 .take(MAX_SSH_MESSAGE_LINES),
         );
@@ -103,7 +102,7 @@ fn push_body(answering: &QuestionDialog, width: usize, lines: &mut Vec<RoleLine>
     if question.is_repeated {
         lines.push(own_line("The previous answer was rejected.", Role::Warn));
     }
-    let say = match &question.expected_answer {
+    let instruction = match &question.expected_answer {
         ExpectedAnswer::Secret(SecretRecipient::LocalSsh) => {
             "ssh on this machine asks: your answer does not leave it."
         }
@@ -114,8 +113,8 @@ fn push_body(answering: &QuestionDialog, width: usize, lines: &mut Vec<RoleLine>
         ExpectedAnswer::Consent => "Type yes or no.",
         ExpectedAnswer::NoAnswer => "This closes by itself once that is done.",
     };
-    lines.push(own_line(say, Role::Text));
-    let typed = &answering.answer;
+    lines.push(own_line(instruction, Role::Text));
+    let typed = &dialog.answer;
     match &question.expected_answer {
         ExpectedAnswer::Secret(_) => lines.push(input_line(mask_answer(typed.char_count(), width))),
         // These answers are not secret, and a typed fingerprint has to be compared.

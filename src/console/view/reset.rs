@@ -107,8 +107,8 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let from = first_visible_row(model.reset.cursor, total, height);
     for index in from..total.min(from + height) {
         let y = 3 + (index - from) as u16;
-        let here = index == model.reset.cursor;
-        if here {
+        let is_at_cursor = index == model.reset.cursor;
+        if is_at_cursor {
             canvas.put_text(0, y, ">", Role::Text);
         }
         match plan.steps.get(index) {
@@ -167,17 +167,17 @@ fn plan_footer(
     min_list_rows: usize,
 ) -> Vec<(String, Role)> {
     let room = usize::from(canvas.width()) - 2;
-    let most = list_height(canvas).saturating_sub(min_list_rows) + 1;
+    let max_lines = list_height(canvas).saturating_sub(min_list_rows) + 1;
     let (text, role) = plan_note(model, view);
     let mut note = wrap_text(&untrusted::visible_line(&text), room, usize::MAX);
     // A note that does not fit is cut in its last line.
-    if note.len() > most {
-        note.truncate(most);
+    if note.len() > max_lines {
+        note.truncate(max_lines);
         if let Some(last) = note.last_mut() {
             *last = truncate(&format!("{last} …"), room);
         }
     }
-    let degradations = degradation_lines(&view.plan, room, most - note.len());
+    let degradations = degradation_lines(&view.plan, room, max_lines - note.len());
     let degradations = degradations.into_iter().map(|text| (text, Role::Warn));
     degradations
         .chain(note.into_iter().map(|text| (text, role)))
@@ -357,11 +357,14 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
         }
         return (text, Role::Text);
     }
-    let under = view.plan.steps.get(model.reset.cursor);
-    let told = under.into_iter().chain(&view.plan.steps).find_map(|step| {
-        let note = step.notes.last()?;
-        Some(format!("{}: {note}", step.agent))
-    });
+    let current = view.plan.steps.get(model.reset.cursor);
+    let note = current
+        .into_iter()
+        .chain(&view.plan.steps)
+        .find_map(|step| {
+            let note = step.notes.last()?;
+            Some(format!("{}: {note}", step.agent))
+        });
     let retired = view
         .plan
         .retention
@@ -371,8 +374,8 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
         let entries = format_count(retired as u64, "old entry");
         format!("then retention deletes {entries}")
     });
-    let told: Vec<String> = deletes.into_iter().chain(told).collect();
-    (told.join("; "), Role::Text)
+    let parts: Vec<String> = deletes.into_iter().chain(note).collect();
+    (parts.join("; "), Role::Text)
 }
 
 /// Draws the notice that keys are ignored, while the guard ignores them. Returns whether it does.
@@ -578,9 +581,9 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         Role::Dim,
     );
     canvas.draw_rule(1);
-    let told = detail_lines(model, view, canvas);
-    let foot = RESULT_FOOTER_LINES + (told.len() as u16).saturating_sub(1);
-    let height = usize::from((canvas.area.height - 2).saturating_sub(foot)).max(1);
+    let details = detail_lines(model, view, canvas);
+    let footer_height = RESULT_FOOTER_LINES + (details.len() as u16).saturating_sub(1);
+    let height = usize::from((canvas.area.height - 2).saturating_sub(footer_height)).max(1);
     let from = first_visible_row(model.reset.cursor, view.lines.len(), height);
     for (index, line) in view.lines.iter().enumerate().skip(from).take(height) {
         let y = 2 + (index - from) as u16;
@@ -602,7 +605,7 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         let room = usize::from(canvas.width().saturating_sub(x));
         canvas.put_text(x, y, &fit_end_of_sentence(&text, room), Role::Text);
     }
-    let y = canvas.area.height - foot;
+    let y = canvas.area.height - footer_height;
     canvas.draw_rule(y);
     let days = format_count(u64::from(model.fleet.retention_days), "day");
     let mut text = match tally(Outcome::Ok) {
@@ -625,7 +628,7 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         let command = truncate_untrusted(&equivalent_command::for_result(model, view), room);
         canvas.put_text(x, y + 1, &command, Role::Text);
     }
-    for (line, y) in told.iter().zip(y + 2..) {
+    for (line, y) in details.iter().zip(y + 2..) {
         canvas.put_text(1, y, line, Role::Text);
     }
 }
@@ -638,9 +641,9 @@ fn detail_lines(model: &Model, view: &ResultView, canvas: &Canvas<'_>) -> Vec<St
     let hints = line.hints.iter().map(|hint| format!("hint: {hint}"));
     let texts = line.note.iter().cloned().chain(hints);
     let room = usize::from(canvas.width()) - 2;
-    let most = usize::from(canvas.area.height / 3);
-    let lines = texts.flat_map(|text| wrap_text(&untrusted::visible_line(&text), room, most));
-    lines.take(most).collect()
+    let max_lines = usize::from(canvas.area.height / 3);
+    let lines = texts.flat_map(|text| wrap_text(&untrusted::visible_line(&text), room, max_lines));
+    lines.take(max_lines).collect()
 }
 
 #[cfg(test)]

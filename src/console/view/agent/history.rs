@@ -28,7 +28,7 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put_text(1, 3, &fit_end_of_sentence(why, room), Role::Bad);
             return;
         }
-        Some(Ok(past)) if past.is_empty() => {
+        Some(Ok(records)) if records.is_empty() => {
             let text = "No runs yet; the first reset appears here.";
             canvas.put_text(1, 3, text, Role::Text);
             return;
@@ -39,14 +39,14 @@ pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_headings(canvas, 6);
     let rows = history.loaded_records();
     let index = history.cursor_index();
-    for (place, past) in rows
+    for (row, record) in rows
         .iter()
         .enumerate()
         .skip(history.top)
         .take(model.history_height())
     {
-        let y = 7 + (place - history.top) as u16;
-        draw_row(model, canvas, y, past, place == index);
+        let y = 7 + (row - history.top) as u16;
+        draw_row(model, canvas, y, record, row == index);
     }
 }
 
@@ -230,26 +230,26 @@ fn draw_row(
 /// Draws details of the record under the cursor, or of the opened one.
 pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let history = &model.agent.history;
-    let opened = |past: &&HistoryEntry| Some(past.record.seq) == history.open_seq;
-    let past = match history.open_seq {
-        Some(_) => history.loaded_records().iter().find(opened),
+    let is_open = |entry: &&HistoryEntry| Some(entry.record.seq) == history.open_seq;
+    let entry = match history.open_seq {
+        Some(_) => history.loaded_records().iter().find(is_open),
         None => history.current_record(),
     };
-    let Some(past) = past else { return };
-    let event = &past.record.event;
+    let Some(entry) = entry else { return };
+    let event = &entry.record.event;
     // The note comes first, because the end is cut.
     let mut parts: Vec<String> = event.note.iter().cloned().collect();
     parts.push(format!(
         "{} of run {} by {}",
-        operation_label(past),
+        operation_label(entry),
         event.run,
         trigger_label(event)
     ));
     let entries = event
         .entries()
-        .map(|entry| entry.path.display().to_string());
+        .map(|archived| archived.path.display().to_string());
     parts.extend(entries.take(1));
-    parts.extend(related_runs(past));
+    parts.extend(related_runs(entry));
     if history.open_seq.is_none() {
         parts.push(format!(
             "{} shows before and after",
@@ -268,11 +268,11 @@ pub(super) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
 /// Returns the titles of the two sides of an opened run.
 pub(super) fn run_diff_titles(model: &Model) -> [String; 2] {
     let history = &model.agent.history;
-    let opened = |past: &&HistoryEntry| Some(past.record.seq) == history.open_seq;
-    match history.loaded_records().iter().find(opened) {
-        Some(past) => {
-            let word = operation_label(past);
-            let when = format_time(model, past.record.time);
+    let is_open = |entry: &&HistoryEntry| Some(entry.record.seq) == history.open_seq;
+    match history.loaded_records().iter().find(is_open) {
+        Some(entry) => {
+            let word = operation_label(entry);
+            let when = format_time(model, entry.record.time);
             [
                 format!("before the {word} of {when}"),
                 format!("after the {word}"),
