@@ -145,7 +145,7 @@ pub fn prepare_scratch(detail: &AgentDetail) -> PreparedText {
     let boundary = content.and_then(|content| content.boundary);
     if boundary.is_none() {
         let note = if detail.operator_part.is_none() {
-            "No baseline, so the scratch's beginning is unknown; the whole memory:"
+            "The start of scratch is unknown without the baseline; the whole memory:"
         } else if detail.has_cr_lf_separator {
             "No boundary: the separator line ends with CR LF. All of it may be scratch:"
         } else {
