@@ -1,8 +1,8 @@
-//! The engine: everything that is done with agents, without a screen. It knows
-//! neither the terminal nor the home directory nor the clock; what it needs of
-//! them is passed in.
+//! The engine: observes, plans, resets and undoes agents, and keeps archive and ledger. Console and
+//! command line call the methods of [`Engine`] and nothing below.
 //!
-//! Console and command line call the methods of [`Engine`] and nothing below.
+//! It owns no terminal and reads neither the home directory nor the clock by itself: the caller
+//! passes them in as [`EngineSetup`].
 
 mod address;
 mod baseline_change;
@@ -74,23 +74,23 @@ use memory::{Baseline, Boundary, BoundaryRule};
 use observe::CachedContent;
 use shared_memories::SharedMemories;
 
-/// How many earlier versions of its baseline are tried on a memory.
+/// Maximum number of earlier versions of its baseline that are tried on a memory.
 const MAX_EARLIER_VERSIONS: usize = 8;
 
-/// What the fleet looked like, among the archive's own files.
+/// File of the last observations, in the program's own directory of the archive.
 const FLEET_FILE_NAME: &str = "fleet.json";
 
-/// What the engine is made of.
+/// Everything that an [`Engine`] is built from.
 pub struct EngineSetup {
     /// The configuration; it does not change during an engine's life.
     pub config: Config,
-    /// Where times come from.
+    /// Source of all times.
     pub clock: Arc<dyn Clock>,
-    /// Where memories live.
+    /// Access to memories, on this machine and on hosts.
     pub transports: Arc<dyn Transports>,
     /// The operator's user name, for the ledger.
     pub user: String,
-    /// Who starts the runs of this engine.
+    /// What starts the runs of this engine.
     pub trigger: Trigger,
     /// The numeric group of `archive_group`, if one is configured.
     pub archive_group: Option<u32>,
@@ -103,36 +103,36 @@ pub struct Engine {
     baseline_versions: BaselineVersions,
     ledger: Mutex<Ledger>,
     shared_memories: Mutex<SharedMemories>,
-    /// Which of this machine's disks may hang.
+    /// Knows which file systems of this machine may hang.
     file_systems: Arc<FileSystems>,
     content_cache: Mutex<HashMap<String, CachedContent>>,
     last_generation: AtomicU64,
-    /// Until when runs wait for the locks of agents; none if they do not.
+    /// End of the wait for agents' locks; none if runs do not wait.
     lock_deadline: Option<Instant>,
 }
 
-/// Everything about one agent that a person may want to read.
+/// One agent in full: its observation and the bytes of its memory.
 #[derive(Clone, Debug)]
 pub struct AgentDetail {
-    /// What it looks like now.
+    /// The agent's state at the time of the read.
     pub observation: Observation,
-    /// The baseline version that the memory is measured against, if there is
-    /// one: the bytes up to and including its separator line.
+    /// The baseline version that the memory is measured against, if there is one: the bytes up to
+    /// and including its separator line.
     pub operator_part: Option<Vec<u8>>,
-    /// The beginning of the memory, up to [`MAX_WINDOW_BYTES`] bytes; empty when there is
-    /// none to read.
+    /// The beginning of the memory, up to [`MAX_WINDOW_BYTES`] bytes; empty when there is none to
+    /// read.
     pub memory_prefix: Vec<u8>,
-    /// How many bytes follow that are not in `memory`.
+    /// Number of bytes of the memory behind `memory_prefix`.
     pub omitted_bytes: u64,
-    /// Whether a separator line ends with CR LF, and that of the baseline does not.
+    /// Whether a separator line of the memory ends with CR LF and that of the baseline does not.
     pub has_cr_lf_separator: bool,
-    /// Why there is nothing to read, if there is a reason.
+    /// Why the memory could not be read, if it could not.
     pub error: Option<String>,
 }
 
 impl AgentDetail {
-    /// The part of the memory above the boundary, and the scratch below it.
-    /// Without a boundary everything is above.
+    /// Splits the prefix into the part above the boundary and the scratch below it. Without a
+    /// boundary everything is above.
     pub fn split_at_boundary(&self) -> (&[u8], &[u8]) {
         let boundary = self
             .observation
@@ -146,8 +146,8 @@ impl AgentDetail {
             .split_at(cut.min(self.memory_prefix.len()))
     }
 
-    /// What the memory is measured against, where that is not the baseline as it is:
-    /// it cannot be used, or it changed since the memory got it.
+    /// Names the version that the memory is measured against, where that is not the current
+    /// baseline: the baseline cannot be used, or changed since it was pushed.
     pub fn reference_label(&self) -> Option<&'static str> {
         self.operator_part.as_ref()?;
         let seen = &self.observation;
@@ -171,7 +171,7 @@ impl fmt::Debug for Engine {
 }
 
 impl Engine {
-    /// An engine for a configuration. Nothing is read or made yet.
+    /// Creates an engine. It reads and writes nothing yet.
     pub fn new(setup: EngineSetup) -> Engine {
         let general = &setup.config.general;
         let archive = Archive::new(
@@ -198,8 +198,8 @@ impl Engine {
         }
     }
 
-    /// An engine whose runs wait for agents that other runs have locked, until a time from
-    /// now on is over.
+    /// Makes the runs of this engine wait up to `timeout`, from now, for agents that other runs
+    /// have locked.
     #[must_use]
     pub fn with_lock_timeout(self, timeout: Duration) -> Engine {
         let end = self.clock().instant() + timeout;
@@ -209,7 +209,7 @@ impl Engine {
         }
     }
 
-    /// Whether its runs wait for agents that other runs have locked.
+    /// Returns whether runs wait for agents that other runs have locked.
     pub fn has_lock_timeout(&self) -> bool {
         self.lock_deadline.is_some()
     }
@@ -219,7 +219,7 @@ impl Engine {
         &self.setup.config
     }
 
-    /// The command line of a verb with its arguments, for messages.
+    /// Returns the command line of a verb with its arguments, for messages.
     pub fn command_line(&self, verb: &str) -> String {
         self.config().invocation.command_line(verb)
     }
@@ -229,17 +229,17 @@ impl Engine {
         &self.archive
     }
 
-    /// Where times come from.
+    /// Source of all times.
     pub fn clock(&self) -> &dyn Clock {
         self.setup.clock.as_ref()
     }
 
-    /// The same, for those who outlive the engine.
+    /// Shared handle to the clock, for threads that outlive the engine.
     pub fn clock_handle(&self) -> Arc<dyn Clock> {
         Arc::clone(&self.setup.clock)
     }
 
-    /// The transport that an agent's memory is reached by.
+    /// Returns the transport that reaches an agent's memory.
     fn transport_for(&self, location: &MemoryLocation) -> Arc<dyn Transport> {
         match location.host() {
             None => {
@@ -250,8 +250,8 @@ impl Engine {
         }
     }
 
-    /// The file systems of this machine, for calls about an agent's directory that
-    /// no transport makes.
+    /// The file systems of this machine, for calls about an agent's directory that no transport
+    /// makes.
     pub fn file_systems(&self) -> &Arc<FileSystems> {
         &self.file_systems
     }
@@ -261,7 +261,7 @@ impl Engine {
         self.open_directory_at(agent, agent.location.memory())
     }
 
-    /// Opens the directory of a memory that was an agent's once, where the agent is.
+    /// Opens the directory of an agent's former memory, on the agent's current host.
     fn open_directory_at(
         &self,
         agent: &Agent,
@@ -270,33 +270,36 @@ impl Engine {
         self.transport_for(&agent.location).open_directory(memory)
     }
 
-    /// The agent of this name.
+    /// Returns the agent of this name.
     ///
     /// # Errors
-    /// [`ErrorKind::User`], with a suggestion, when there is none.
+    /// [`ErrorKind::User`], with a suggestion, when the config has no such agent.
     pub fn agent(&self, name: &str) -> Result<&Agent> {
         let config = self.config();
         config.agent(name).ok_or_else(|| {
-            let error = Error::new(ErrorKind::User, format!("there is no agent called {name}"));
+            let error = Error::new(ErrorKind::User, format!("no agent named {name}"));
             match config.suggest_agent(name) {
                 Some(near) => error.with_hint(format!("did you mean {near}?")),
-                None => error.with_hint(format!("`{}` lists them", self.command_line("status"))),
+                None => error.with_hint(format!(
+                    "run `{}` to list all agents",
+                    self.command_line("status")
+                )),
             }
         })
     }
 
-    /// The records of the ledger from the last one back, and where it ends. What the
-    /// index covers is checked only as far as it is read.
+    /// Returns the records of the ledger, last one first, and the ledger's end. What the index
+    /// covers is checked only as far as it is read.
     fn scan_ledger_backwards(&self) -> Result<(ReverseScan, ledger::LedgerPosition)> {
         self.ledger().scan_backwards()
     }
 
-    /// The record that ends at a place of the ledger.
+    /// Reads the record that ends at a position of the ledger.
     fn read_record_at(&self, position: ledger::LedgerPosition) -> Result<LedgerRecord> {
         ledger::read_record_at(&self.ledger_path(), position)
     }
 
-    /// The attributes in an event, or in the record that it names instead.
+    /// Returns the attributes in an event, or in the record that the event names instead.
     fn event_attributes(&self, event: &RunEvent) -> Result<Option<Attributes>> {
         match (&event.attributes, event.attributes_position) {
             (None, Some(place)) => Ok(self.read_record_at(place)?.event.attributes),
@@ -304,9 +307,8 @@ impl Engine {
         }
     }
 
-    /// Appends to the ledger: all of the events are on the disk when it returns,
-    /// or none is recorded. Whoever only reads it never waits for the lock, which
-    /// another process may hold for long.
+    /// Appends to the ledger: either all of the events are on the disk when this returns, or none
+    /// is recorded. Readers never wait for the lock, which another process may hold for long.
     fn append_to_ledger(&self, events: Vec<RunEvent>) -> Result<()> {
         if events.is_empty() {
             return Ok(());
@@ -315,20 +317,20 @@ impl Engine {
         self.ledger().append(locked, events, self.clock())
     }
 
-    /// Number and digest of the ledger's last record.
+    /// Returns number and digest of the ledger's last record.
     ///
     /// # Errors
-    /// A ledger that cannot be read.
+    /// The ledger cannot be read.
     pub fn ledger_head(&self) -> Result<(u64, Digest)> {
         self.ledger().head()
     }
 
-    /// Where the ledger is.
+    /// Path of the ledger.
     pub fn ledger_path(&self) -> PathBuf {
         self.ledger().path().to_path_buf()
     }
 
-    /// An agent with the bytes that a person may want to read.
+    /// Observes an agent and reads the beginning of its memory.
     pub fn read_detail(&self, agent: &Agent) -> AgentDetail {
         let baselines = Mutex::new(BaselineCache::new(self.config()));
         let seen = self.observe_with_bytes(agent, &baselines);
@@ -348,11 +350,11 @@ impl Engine {
         }
     }
 
-    /// The beginning of an entry, up to `most` bytes. All of it is read, and is what
-    /// the ledger says of it.
+    /// Reads the beginning of an entry, up to `max_bytes` bytes, and checks the digest of all of it
+    /// against the ledger.
     ///
     /// # Errors
-    /// An entry that cannot be read, or holds something else.
+    /// The entry cannot be read, or its digest differs.
     pub fn read_entry(&self, written: &WrittenEntry, max_bytes: usize) -> Result<Vec<u8>> {
         let path = self.archive.root().join(&written.path);
         let mut file = self.archive.open_entry(&written.path)?;
@@ -375,18 +377,16 @@ impl Engine {
         if hasher.finish() == written.digest {
             return Ok(bytes);
         }
-        let message = format!(
-            "{} is not what was archived: the ledger has another digest of it",
-            path.display()
-        );
+        let message = format!("{} does not match its digest in the ledger", path.display());
         let verify = self.command_line("verify");
-        Err(Error::new(ErrorKind::Integrity, message).with_hint(format!("`{verify}` tells more")))
+        Err(Error::new(ErrorKind::Integrity, message)
+            .with_hint(format!("run `{verify}` to check all entries")))
     }
 
-    /// Keeps what the fleet looked like, for the first screen of the next time.
+    /// Saves observations for the first screen of the next session.
     ///
     /// # Errors
-    /// When the archive cannot be written.
+    /// The archive cannot be written.
     pub fn save_observations(&self, seen: &[Observation]) -> Result<()> {
         self.archive
             .open_or_create_directory(archive::PROGRAM_DIRECTORY_NAME.as_ref())?;
@@ -397,7 +397,7 @@ impl Engine {
             .replace_program_file(&self.archive.program_path(FLEET_FILE_NAME), &text)
     }
 
-    /// What the fleet looked like the last time; nothing when that is not known.
+    /// Loads the observations of the last session; empty when there are none to read.
     pub fn load_observations(&self) -> Vec<Observation> {
         let text =
             durable::read_own_file(&self.archive.program_path(FLEET_FILE_NAME)).unwrap_or_default();
@@ -432,9 +432,8 @@ impl Engine {
         self.ledger().history(agent)
     }
 
-    /// The versions pushed to an agent, the last one first. One that is the
-    /// current baseline stays in its place: a memory that drifted is measured
-    /// against what was pushed last.
+    /// Returns the versions pushed to an agent, newest first. One that is the current baseline
+    /// stays in its place: a drifted memory is measured against what was pushed last.
     fn earlier_versions(
         &self,
         agent: &Agent,
@@ -453,7 +452,7 @@ impl Engine {
         Some(Baseline::new(bytes.to_vec(), &agent.separator))
     }
 
-    /// What stands at the name of an agent's memory now.
+    /// Probes what the path of an agent's memory holds now.
     fn probe_memory(&self, location: &MemoryLocation) -> Result<MemoryObject, TransportError> {
         match self
             .transport_for(location)

@@ -1,5 +1,5 @@
-//! The address of a memory as the ledger keeps it, and whether an agent's memory is
-//! still there. Agents of several configurations may share a name and an archive.
+//! The address of a memory as the ledger records it, and whether an agent's memory is still there.
+//! Agents of several configurations may share a name and an archive.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -10,8 +10,8 @@ use super::ledger::RunEvent;
 use super::observe::host_name;
 use crate::config::{Agent, SshHost};
 
-/// Where a memory was when a record was written. Records of earlier versions leave
-/// parts of it out.
+/// Address of a memory when a record was written. Records of earlier versions leave parts of it
+/// out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedAddress {
     /// `local`, or the host.
@@ -19,13 +19,13 @@ pub struct RecordedAddress {
     /// The host with user and port; none for this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
-    /// The path there.
+    /// The path on that host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<PathBuf>,
 }
 
 impl RecordedAddress {
-    /// Where a configuration puts an agent's memory.
+    /// The address that the config gives an agent's memory.
     pub fn from_agent(agent: &Agent) -> RecordedAddress {
         RecordedAddress {
             host: host_name(agent),
@@ -34,7 +34,7 @@ impl RecordedAddress {
         }
     }
 
-    /// Where the memory of a record was.
+    /// The address of a record's memory.
     pub fn from_event(event: &RunEvent) -> RecordedAddress {
         RecordedAddress {
             host: event.host.clone(),
@@ -43,8 +43,8 @@ impl RecordedAddress {
         }
     }
 
-    /// Whether the agent's memory may be at this address: nothing that the record says
-    /// contradicts it.
+    /// Returns whether the agent's memory may be at this address: no part of the record contradicts
+    /// it.
     pub fn is_compatible_with(&self, agent: &Agent) -> bool {
         let now = RecordedAddress::from_agent(agent);
         self.host == now.host
@@ -66,8 +66,8 @@ impl fmt::Display for RecordedAddress {
     }
 }
 
-/// Whether a path leads to an agent's memory. Memories are never reached through links,
-/// so the text of a path tells what `..` stands for.
+/// Returns whether a path leads to an agent's memory. Memories are never reached through symlinks,
+/// so the text of a path decides what `..` stands for.
 fn is_memory_of(agent: &Agent, path: &Path) -> bool {
     let memory = agent.location.memory();
     path == memory || normalize_parents(path) == normalize_parents(memory)
@@ -84,16 +84,16 @@ fn normalize_parents(path: &Path) -> PathBuf {
     normalized
 }
 
-/// Tells the records about an agent's memory from those about another memory of an
-/// agent with the same name.
+/// Separates the records about an agent's memory from those about another memory of an agent with
+/// the same name.
 pub struct AddressFilter<'a> {
     agent: &'a Agent,
-    /// The addresses that were met, and whether they fit.
+    /// Addresses that were checked before, and whether they are compatible.
     checked: Vec<(RecordedAddress, bool)>,
 }
 
 impl<'a> AddressFilter<'a> {
-    /// The filter of an agent.
+    /// Creates the filter of an agent.
     pub fn new(agent: &'a Agent) -> AddressFilter<'a> {
         AddressFilter {
             agent,
@@ -101,7 +101,7 @@ impl<'a> AddressFilter<'a> {
         }
     }
 
-    /// Whether a record may be about the agent's memory.
+    /// Returns whether a record may be about the agent's memory.
     pub fn accepts(&mut self, event: &RunEvent) -> bool {
         let same = |(known, _): &&(RecordedAddress, bool)| {
             (&known.host, &known.login, &known.memory) == (&event.host, &event.login, &event.memory)

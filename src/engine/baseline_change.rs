@@ -1,7 +1,7 @@
-//! What changed in a baseline file: the file as it stands there against the last version
-//! of it whose bytes are known, with what there is to know before it is accepted.
+//! Changes of a baseline file: compares the current file with the last version whose bytes are
+//! known, and gathers what an operator should know before accepting it.
 //!
-//! It reads and judges nothing of memories, and changes nothing.
+//! It classifies no memory and writes nothing.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,67 +18,67 @@ use crate::digest::Digest;
 use crate::durable;
 use crate::error::Result;
 
-/// So many files are looked at for the bytes of a version.
+/// Maximum number of files that are searched for the bytes of a version.
 const MAX_SEARCHED_FILES: usize = 1000;
 
-/// A larger file is no baseline.
+/// Size limit of a baseline; larger files are skipped.
 const MAX_BASELINE_BYTES: u64 = 16 << 20;
 
-/// The form of times for people.
+/// Format of times in notes.
 const TIME_FORMAT: &str = "%Y-%m-%d %H:%M:%S";
 
-/// A baseline file against the last version of it that is known.
+/// A baseline file and the last known version of it.
 #[derive(Clone, Debug)]
 pub struct BaselineChange {
     /// The file.
     pub path: PathBuf,
-    /// What it holds, or why it cannot be read.
+    /// Its content, or why it cannot be read.
     pub current: Result<Vec<u8>>,
-    /// Whose it is and when it changed; none where nothing stands there.
+    /// Its owner and times; none where the file does not exist.
     pub owner: Option<FileOwner>,
-    /// Why resets refuse it, if they do.
+    /// Why resets refuse the file, if they do.
     pub refusal: Option<String>,
-    /// What to do about that.
+    /// What to do about the refusal.
     pub advice: Option<String>,
-    /// What it is compared with; none where no bytes of a version are kept.
+    /// The version that it is compared with; none where the archive keeps no version's bytes.
     pub reference: Option<KnownVersion>,
-    /// The digest in the seal, where the file is another version and the bytes of that
-    /// one are not kept.
+    /// The digest in the seal, where the file is another version and the bytes of the sealed one
+    /// are not kept.
     pub missing_sealed_version: Option<Digest>,
-    /// The agents that have this baseline: their next reset would give it to them.
+    /// The agents that use this baseline: their next reset would push it.
     pub agents: Vec<String>,
 }
 
-/// A version of a baseline whose bytes are kept.
+/// A version of a baseline whose bytes are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownVersion {
-    /// Its digest.
+    /// Digest of its bytes.
     pub digest: Digest,
-    /// Its bytes.
+    /// Its content.
     pub bytes: Arc<Vec<u8>>,
-    /// Where they are kept, or the file that begins with them.
+    /// The file that holds the bytes, or begins with them.
     pub path: PathBuf,
-    /// Whether it is the one that was sealed; else it is the one pushed last.
+    /// Whether it is the sealed version; otherwise it is the last pushed one.
     pub is_sealed: bool,
 }
 
-/// Whose a file is, and when it changed.
+/// Owner, mode and times of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileOwner {
-    /// The user.
+    /// User id.
     pub uid: u32,
-    /// The group.
+    /// Group id.
     pub gid: u32,
     /// Permissions, with the set-user, set-group and sticky bits.
     pub mode: u32,
-    /// When its content was written, as far as nobody set that time.
+    /// When its content was written (mtime); programs can set this time.
     pub modified_at: DateTime<FixedOffset>,
-    /// When the file changed in any way, which nobody can set.
+    /// When the file changed in any way (ctime); programs cannot set this time.
     pub changed_at: DateTime<FixedOffset>,
 }
 
 impl BaselineChange {
-    /// Whether the file is the version that it is compared with.
+    /// Returns whether the file equals the version that it is compared with.
     pub fn is_unchanged(&self) -> bool {
         let known = self.reference.as_ref();
         let file = self.current.as_ref().ok();
@@ -86,26 +86,26 @@ impl BaselineChange {
             .is_some_and(|(file, known)| *file == *known.bytes)
     }
 
-    /// What there is to know beside the difference, in sentences.
+    /// Lines that accompany the difference: owner, compared version, affected agents, advice.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
-        // That it is not the sealed version shows by itself.
+        // The difference itself shows that it is not the sealed version.
         let is_shown = self.reference.as_ref().is_some_and(|known| known.is_sealed);
         let refused = self.refusal.as_ref().filter(|_| !is_shown);
         notes.extend(refused.map(|why| format!("resets are BLOCKED: {why}")));
         notes.extend(self.owner.map(|owner| owner.describe()));
         notes.push(match &self.reference {
             Some(known) => known.describe(),
-            None => "no version of it is kept to compare it with".to_string(),
+            None => "no known version to compare with".to_string(),
         });
         notes.extend(self.missing_sealed_version.map(|sealed| {
             let digest = sealed.short_hex(8);
-            format!("no bytes of the sealed version {digest}… are kept")
+            format!("the content of the sealed version {digest}… is not in the archive")
         }));
         let agents = self.agents.join(", ");
         notes.push(match self.refusal {
-            Some(_) => format!("without the seal the next reset would give it to: {agents}"),
-            None => format!("the next reset gives it to: {agents}"),
+            Some(_) => format!("if sealed, the next reset pushes it to: {agents}"),
+            None => format!("the next reset pushes it to: {agents}"),
         });
         notes.extend(self.advice.clone());
         notes
@@ -114,15 +114,17 @@ impl BaselineChange {
 
 impl KnownVersion {
     fn describe(&self) -> String {
-        let which = match self.is_sealed {
-            true => "sealed version",
-            false => "last pushed version",
+        let which = if self.is_sealed {
+            "sealed version"
+        } else {
+            "last pushed version"
         };
         let digest = self.digest.short_hex(8);
         let name = self.digest.to_string();
-        let place = match self.path.file_stem() == Some(name.as_ref()) {
-            true => String::new(),
-            false => format!(", which {} begins with", self.path.display()),
+        let place = if self.path.file_stem() == Some(name.as_ref()) {
+            String::new()
+        } else {
+            format!(", found at the start of {}", self.path.display())
         };
         format!("compared with the {which} {digest}…{place}")
     }
@@ -148,8 +150,9 @@ impl FileOwner {
         let (uid, gid, mode) = (self.uid, self.gid, self.mode);
         let [written, changed] =
             [self.modified_at, self.changed_at].map(|it| it.format(TIME_FORMAT));
-        let mut text = format!("file of uid {uid}, gid {gid}, mode {mode:04o}, written {written}");
-        // Who sets the one back cannot set the other.
+        let mut text =
+            format!("file owned by uid {uid}, gid {gid}, mode {mode:04o}, written {written}");
+        // A program that sets back mtime cannot set back ctime.
         if (self.changed_at - self.modified_at).num_seconds().abs() > 1 {
             text.push_str(&format!(", changed {changed}"));
         }
@@ -158,8 +161,8 @@ impl FileOwner {
 }
 
 impl Engine {
-    /// The baseline file of an agent against the version that was sealed, where its
-    /// bytes are kept, else against the one that was pushed last. Reads the file again.
+    /// Compares the baseline file of an agent with the sealed version, where its bytes are known,
+    /// otherwise with the last pushed one. Reads the file again.
     pub fn compare_baseline(&self, agent: &Agent) -> BaselineChange {
         let general = &self.config().general;
         let path = general.baseline_dir.join(&agent.baseline);
@@ -168,7 +171,7 @@ impl Engine {
         let current = file.as_ref().ok().map(|bytes| Digest::of(bytes));
         let seal = BaselineSeal::read(&general.baseline_dir).ok().flatten();
         let sealed = seal.and_then(|seal| seal.expected_digest(&agent.baseline));
-        // What is sealed as it stands there is measured by what was pushed.
+        // A file that matches its seal is compared with the last pushed version.
         let differs = sealed.filter(|sealed| Some(*sealed) != current);
         let users = self.config().agents.iter();
         let users = users.filter(|it| it.baseline == agent.baseline);
@@ -196,7 +199,7 @@ impl Engine {
             owner: FileOwner::read(&path, self.clock().now()),
             current: file,
             refusal: refusal.as_ref().map(|it| it.error().to_string()),
-            // The first of several leads to what is shown here.
+            // The last hint of several leads to the comparison that is shown here.
             advice: refusal.and_then(|it| it.error().hints().last().cloned()),
             missing_sealed_version: differs.filter(|_| !is_known),
             reference: known,
@@ -205,7 +208,7 @@ impl Engine {
         }
     }
 
-    /// The sealed version under another name in the directory of the baselines.
+    /// Finds the sealed version under another name in the directory of the baselines.
     fn find_sealed_in_baselines(&self, sealed: Digest) -> Option<KnownVersion> {
         let files = fs::read_dir(&self.config().general.baseline_dir).ok()?;
         let mut paths = files
@@ -222,7 +225,7 @@ impl Engine {
         })
     }
 
-    /// The sealed version at the beginning of an agent's memory, on this machine.
+    /// Finds the sealed version at the beginning of an agent's memory, on this machine.
     fn find_sealed_in_memory(&self, agent: &Agent, sealed: Digest) -> Option<KnownVersion> {
         if agent.location.host().is_some() {
             return None;

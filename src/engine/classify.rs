@@ -1,17 +1,15 @@
-//! A memory while it is read, and what it means against its baseline.
+//! Classification of a memory against its baseline, from one sequential read of the file.
 
 use std::sync::Arc;
 
 use super::memory::{self, Baseline, Boundary, BoundaryRule};
 use crate::digest::{Digest, Hasher};
 
-/// How much of a memory is kept for finding the boundary and for showing it.
-/// The rest is only counted and digested, so memory use does not grow with the
-/// file.
+/// Maximum number of bytes of a memory that are kept to find the boundary and to show it. The rest
+/// is only counted and digested, so memory use does not grow with the file.
 pub const MAX_WINDOW_BYTES: usize = 1 << 20;
 
-/// A file while it is read once: its beginning is kept, all of it is counted
-/// and digested.
+/// Collects one sequential read of a file: keeps its beginning, counts and digests all of it.
 #[derive(Default)]
 pub(super) struct MemoryAccumulator {
     pub prefix: Vec<u8>,
@@ -19,12 +17,12 @@ pub(super) struct MemoryAccumulator {
     line_feeds: u64,
     last_byte: u8,
     hasher: Hasher,
-    /// Once somebody asked for it, after the last piece.
+    /// Digest of all bytes, from the first call of [`MemoryAccumulator::digest`] on.
     digest: Option<Digest>,
 }
 
 impl MemoryAccumulator {
-    /// Takes the next piece, keeping at most `window` bytes in all.
+    /// Adds the next bytes of the file; keeps at most `window` bytes in all.
     pub fn push(&mut self, bytes: &[u8], window: usize) {
         let room = window.saturating_sub(self.prefix.len());
         self.prefix
@@ -35,7 +33,7 @@ impl MemoryAccumulator {
         self.hasher.update(bytes);
     }
 
-    /// The digest of all of it, which ends it.
+    /// Returns the digest of all bytes. No bytes may be added afterwards.
     pub fn digest(&mut self) -> Digest {
         let hasher = &mut self.hasher;
         *self
@@ -43,40 +41,40 @@ impl MemoryAccumulator {
             .get_or_insert_with(|| std::mem::take(hasher).finish())
     }
 
-    /// Lines, an unfinished last one included.
+    /// Number of lines, including an unfinished last one.
     pub fn line_count(&self) -> u64 {
         self.line_feeds + u64::from(self.size > 0 && self.last_byte != b'\n')
     }
 }
 
-/// How many lines these are; the last one may lack its end.
+/// Counts lines; the last one may lack its line feed.
 pub(super) fn count_lines(bytes: &[u8]) -> u64 {
     count_line_feeds(bytes) + u64::from(bytes.last().is_some_and(|last| *last != b'\n'))
 }
 
 fn count_line_feeds(bytes: &[u8]) -> u64 {
-    // So few at once that a byte can count them, which the compiler makes many
-    // times faster than counting in 64 bits.
+    // A chunk is small enough to be counted in one byte, which the compiler makes many times faster
+    // than counting in 64 bits.
     let few = bytes.chunks(usize::from(u8::MAX));
     let count = |few: &[u8]| few.iter().map(|byte| u8::from(*byte == b'\n')).sum::<u8>();
     few.map(|few| u64::from(count(few))).sum()
 }
 
-/// How much of a memory to keep for a baseline of this size.
+/// Number of bytes of a memory to keep for a baseline of this size.
 pub(super) fn window_size(baseline: &Baseline) -> usize {
     MAX_WINDOW_BYTES.max(4 * baseline.bytes().len())
 }
 
-/// What a memory means against its baseline.
+/// Result of [`classify`].
 pub(super) struct Classification {
     pub boundary: Option<Boundary>,
-    /// The version that the boundary was found by.
+    /// The version that the boundary was found with.
     pub version: Option<Arc<Baseline>>,
     pub scratch_lines: u64,
     pub scratch_bytes: u64,
-    /// Equal to the current baseline, byte for byte.
+    /// Whether the memory equals the current baseline, byte for byte.
     pub is_clean: bool,
-    /// The bytes above the boundary are the version's operator part exactly.
+    /// Whether the bytes above the boundary equal the version's operator part.
     pub is_exact: bool,
 }
 
@@ -86,7 +84,7 @@ pub(super) fn classify(
     earlier: &[Arc<Baseline>],
 ) -> Classification {
     let whole = reading.size == reading.prefix.len() as u64;
-    // Measured against nothing, every line would be drift.
+    // Against an empty baseline every line would count as drift.
     let mut boundary = match current.bytes() {
         [] => None,
         _ => memory::find_boundary(&reading.prefix, current, earlier),
@@ -99,16 +97,17 @@ pub(super) fn classify(
             .cloned(),
     });
     if let Some(found) = boundary.as_mut().filter(|found| found.line == 0) {
-        // Without a separator everything is above, also what was not kept.
+        // Without a separator all bytes are above the boundary, including those that were not kept.
         found.offset = reading.size as usize;
     }
     let (scratch_lines, scratch_bytes) = match (&boundary, &version) {
         (Some(found), Some(version)) => {
             let cut = found.offset.min(reading.prefix.len());
             let (above, below) = reading.prefix.split_at(cut);
-            let tail = match below.starts_with(version.tail()) {
-                true => version.tail(),
-                false => b"",
+            let tail = if below.starts_with(version.tail()) {
+                version.tail()
+            } else {
+                b""
             };
             let fixed = count_line_feeds(above) + count_line_feeds(tail);
             let unfinished = tail.last().is_some_and(|byte| *byte != b'\n')
@@ -145,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_reader_keeps_bounded_window() {
+    fn accumulator_keeps_bounded_window() {
         let piece = [b'x'; 1000];
         let mut reading = MemoryAccumulator::default();
         for _ in 0..5000 {

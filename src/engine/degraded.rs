@@ -1,4 +1,4 @@
-//! What a reset promises less where a host lacks something, and whether the
+//! Degraded guarantees: what a reset cannot promise where a host lacks a feature, and whether the
 //! operator accepts that.
 
 use super::Engine;

@@ -1,7 +1,6 @@
-//! Keeping watch over a fleet: local directories are watched, a slow sweep behind
-//! the watcher catches what it missed, and whatever changed is observed by a
-//! few workers. Nobody waits for anybody else's disk. Hosts are asked instead,
-//! each in a lane of its own.
+//! Watches a fleet and reports what changes. On this machine it watches directories, sweeps slowly
+//! for changes that the watcher missed, and reads changed agents with a few workers; a disk that
+//! hangs delays no other agent. Hosts are polled, each in a lane of its own (`host_lanes`).
 
 mod host_lanes;
 mod sweep;
@@ -27,63 +26,61 @@ use crate::config::MemoryLocation;
 use crate::durable;
 use crate::error::ErrorKind;
 
-/// How many agents are read at the same time.
+/// Maximum number of agents that are read at the same time.
 const READ_WORKERS: usize = 8;
 
-/// An agent that writes all the time is read this often at most.
+/// Minimum time between two reads of an agent that writes all the time.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A file that takes long to read may cost at most this part of the time.
+/// Reading a slow file takes at most one part in this many of the time.
 const MAX_READ_SHARE: u32 = 20;
 
-/// How often it is asked what changed, whatever the watcher says.
+/// Interval of the sweeps that look for changes which the watcher missed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The same where directories cannot be watched.
+/// Interval of the sweeps where directories cannot be watched.
 const UNWATCHED_SWEEP_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The same while a directory is missing, or was a moment ago.
+/// Interval of the sweeps while a directory is missing, or was until the last sweep.
 const MISSING_SWEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a config is left alone after a change: whoever saves it may not be
-/// done yet.
+/// Delay between a change of the config and its report: an editor may still be writing it.
 const CONFIG_DEBOUNCE: Duration = Duration::from_millis(300);
 
-/// How many messages are taken in before anything else is done. Agents that
-/// write faster than that cost nobody else anything.
+/// Maximum number of messages handled per turn, so that agents that write faster than that do not
+/// delay the others.
 const MAX_MESSAGES_PER_TURN: usize = 1024;
 
-/// What a fleet reports.
+/// What a [`FleetWatcher`] reports.
 #[derive(Clone, Debug)]
 pub enum FleetEvent {
-    /// Agents as they look now.
+    /// New observations of agents.
     Observed(Vec<Observation>),
-    /// How some hosts stand now.
+    /// New status of hosts.
     HostsChanged(Vec<HostStatus>),
     /// The configuration file changed.
     ConfigChanged,
-    /// Something the operator should know.
+    /// A warning for the operator.
     Notice(String),
 }
 
 enum FleetMessage {
     ReadRequested(Vec<String>),
     PathChanged(PathBuf),
-    /// A worker is free again. There is no observation when looking at the
-    /// agent failed for a fault in this program.
+    /// A worker is free again. There is no observation when the read panicked or failed.
     AgentRead(String, Option<Box<Observation>>, Duration),
-    /// Nothing when the sweep came to nothing.
+    /// None when the sweep panicked or could not start.
     SweepFinished(Option<UnwatchedChanges>),
     Stop,
 }
 
-/// A fleet that is being watched. Dropping it stops the watch.
+/// Handle of a running watch. Dropping it stops the watch.
 pub struct FleetWatcher {
     messages: Sender<FleetMessage>,
     jobs: Arc<JobCounter>,
 }
 
-/// Counts what is queued or running, so that tests can wait until nothing is.
+/// Counts queued and running jobs, so that tests can wait for idle.
 #[derive(Default)]
 struct JobCounter {
     count: Mutex<usize>,
@@ -101,8 +98,8 @@ impl JobCounter {
 }
 
 impl FleetWatcher {
-    /// Starts watching, and reads every agent once. Events go to `events`; when
-    /// that is full, the watch waits.
+    /// Starts watching, and reads every agent once. Events go to `events`; when that is full, the
+    /// watch waits.
     pub fn start(engine: Arc<Engine>, events: Sender<FleetEvent>) -> FleetWatcher {
         let (messages, inbox) = unbounded();
         let jobs = Arc::new(JobCounter::default());
@@ -119,7 +116,7 @@ impl FleetWatcher {
         fleet.request_read(names);
         thread::spawn(move || {
             engine.refresh_shared_memories();
-            // Who is there is known before anything is known of them.
+            // The list of hosts arrives before the first status of any.
             let hosts = engine.host_statuses();
             if hosts.is_empty() || events.send(FleetEvent::HostsChanged(hosts)).is_ok() {
                 WatchLoop::new(engine, messages, events, jobs).run(&inbox);
@@ -128,8 +125,7 @@ impl FleetWatcher {
         fleet
     }
 
-    /// Reads these agents soon, before others that wait; also those on hosts that
-    /// are left alone for a while because they did not answer.
+    /// Reads these agents soon, ahead of the queue, including those on hosts that are backing off.
     pub fn request_read(&self, agents: Vec<String>) {
         self.jobs.add(1);
         if self
@@ -141,8 +137,7 @@ impl FleetWatcher {
         }
     }
 
-    /// Waits until nothing is queued or running, or the time is over; says
-    /// which.
+    /// Waits until no job is queued or running; false when `limit` passes first.
     pub fn wait_idle(&self, limit: Duration) -> bool {
         let count = self
             .jobs
@@ -174,29 +169,29 @@ struct WatchLoop {
     host_lanes: HostLanes,
     watcher: Option<RecommendedWatcher>,
     watched_directories: HashSet<PathBuf>,
-    /// Directories of memories, in which agents plant what they like.
+    /// Directories of memories, whose content agents control.
     memory_directories: HashSet<PathBuf>,
-    /// Directories that should be watched, and what a touched name in them means.
+    /// Directories that should be watched, and what a changed name in them affects.
     change_scopes: HashMap<PathBuf, Vec<ChangeScope>>,
-    /// When an agent should be read next.
+    /// Time of an agent's next read.
     due_reads: HashMap<String, Instant>,
     running_reads: HashSet<String>,
-    /// When an agent may be read again.
+    /// Earliest time of an agent's next read.
     not_before: HashMap<String, Instant>,
     sweep: Arc<Sweep>,
-    /// When the next one begins; none while one is under way.
+    /// Start of the next sweep; none while one is running.
     next_sweep: Option<Instant>,
-    /// Where a sweep says what it found.
+    /// Where a sweep sends its result.
     messages: Sender<FleetMessage>,
-    /// When a changed config should be read.
+    /// When to report a changed config.
     config_due: Option<Instant>,
     is_unwatched: bool,
-    /// Touches that wait in the inbox, and whether some were left out.
+    /// Changes that wait in the inbox, and whether some were dropped.
     backlog: Arc<ChangeBacklog>,
 }
 
-/// Keeps the inbox short: past a limit touches are not queued but remembered as
-/// one, which then means everybody.
+/// Bounds the inbox: changes past the limit are not queued but set a flag, after which all agents
+/// are read.
 #[derive(Default)]
 struct ChangeBacklog {
     queued_changes: AtomicUsize,
@@ -204,7 +199,7 @@ struct ChangeBacklog {
 }
 
 struct ChangeScope {
-    /// The name in the directory; any name when there is none.
+    /// The name in the directory; none stands for any name.
     file_name: Option<OsString>,
     target: ChangeTarget,
 }
@@ -291,7 +286,7 @@ impl WatchLoop {
         let there = trusted.into_iter().filter(|path| watch.is_directory(path));
         watch.watch_existing_directories(&there.collect());
         if others {
-            // A sweep finds out which of them are there.
+            // A sweep finds out which of them exist.
             watch.next_sweep = Some(now);
         }
         watch
@@ -339,8 +334,8 @@ impl WatchLoop {
         }
     }
 
-    /// Asks what changed, in a thread of its own: while a disk does not answer, the
-    /// watcher and the workers go on.
+    /// Looks for missed changes, in a thread of its own: while a disk does not answer, watcher and
+    /// workers continue.
     fn start_sweep(&mut self) {
         self.jobs.add(1);
         let (sweep, messages) = (Arc::clone(&self.sweep), self.messages.clone());
@@ -353,12 +348,12 @@ impl WatchLoop {
             let _ = messages.send(FleetMessage::SweepFinished(missed.ok()));
         };
         if thread::Builder::new().spawn(look).is_err() {
-            // No thread to be had: there may be one the next time.
+            // The system may have a thread to spare at the next sweep.
             let _ = self.messages.send(FleetMessage::SweepFinished(None));
         }
     }
 
-    /// Acts on a message; false when it is time to stop.
+    /// Handles a message; false when the watch should stop.
     fn handle_message(&mut self, message: FleetMessage, observed: &mut Vec<Observation>) -> bool {
         let now = self.engine.clock().instant();
         match message {
@@ -374,7 +369,7 @@ impl WatchLoop {
             FleetMessage::AgentRead(name, observation, took) => {
                 self.running_reads.remove(&name);
                 let rested = now + MIN_READ_INTERVAL.max(took * MAX_READ_SHARE);
-                // It may have been touched again while it was read.
+                // The file may have changed again during the read.
                 if let Some(due) = self.due_reads.get_mut(&name) {
                     *due = (*due).max(rested);
                 }
@@ -382,8 +377,8 @@ impl WatchLoop {
                 let Some(observation) = observation else {
                     return true;
                 };
-                // The directory of the locks may be as new as this lock: unwatched,
-                // nobody would say when it is let go.
+                // The directory of the locks may be as new as this lock; unwatched, it would not
+                // report the release.
                 let block = observation.blocker.as_ref();
                 if block.is_some_and(|block| block.kind == ErrorKind::Busy) {
                     let lock = lock::holder_path(self.engine.archive(), &observation.agent);
@@ -430,14 +425,14 @@ impl WatchLoop {
             return;
         };
         if self.change_scopes.contains_key(path) {
-            // The directory itself: when it went, so did the watch on it.
+            // The watch on a directory ends when the directory is removed.
             self.watched_directories.remove(path);
             self.rewatch_directory(path);
             self.next_sweep = self
                 .next_sweep
                 .map(|next| next.min(now + MISSING_SWEEP_INTERVAL));
         }
-        // An event about the directory itself may mean anything in it.
+        // An event about the directory itself may concern any name in it.
         let whole = self.change_scopes.get(path).into_iter().flatten();
         let named = self.change_scopes.get(directory).into_iter().flatten();
         let named =
@@ -464,8 +459,8 @@ impl WatchLoop {
         self.host_lanes.request_poll(names, false);
     }
 
-    /// An agent of this machine should be read, as soon as it may be. A name that
-    /// is not of this config is of the one before.
+    /// Schedules a read of an agent of this machine, as soon as its limits allow. A name that this
+    /// config does not have came from an earlier one.
     fn schedule_read(&mut self, name: String, now: Instant) {
         if self.host_lanes.has_agent(&name) || self.engine.config().agent(&name).is_none() {
             return;
@@ -476,7 +471,7 @@ impl WatchLoop {
         }
     }
 
-    /// When a worker has something to do next, if one is free.
+    /// When a worker next has something to do, if one is free.
     fn next_dispatch(&self) -> Option<Instant> {
         let waiting = self
             .due_reads
@@ -486,7 +481,7 @@ impl WatchLoop {
         next.filter(|_| self.running_reads.len() < self.worker_count)
     }
 
-    /// Gives what is due to workers that are free. Order: the longest due.
+    /// Gives due reads to free workers, the longest due first.
     fn dispatch_due_reads(&mut self) {
         let now = self.engine.clock().instant();
         let mut ready: Vec<(Instant, String)> = self
@@ -506,7 +501,7 @@ impl WatchLoop {
         }
     }
 
-    /// Watches exactly those of the directories that are there.
+    /// Watches exactly those of the directories that exist.
     fn watch_existing_directories(&mut self, existing: &HashSet<PathBuf>) {
         self.watched_directories
             .retain(|path| existing.contains(path));
@@ -518,8 +513,8 @@ impl WatchLoop {
         }
     }
 
-    /// Watches a directory that may be new; whether it was not watched before. One on a
-    /// file system that may hang waits for the next sweep: nothing is asked of it here.
+    /// Watches a directory that may be new; returns whether it was not watched before. A directory
+    /// on a file system that may hang waits for the next sweep: nothing probes it here.
     fn rewatch_directory(&mut self, path: &Path) -> bool {
         let is_trusted = self.engine.file_systems().find_untrusted(path).is_none();
         !self.watched_directories.contains(path)
@@ -543,11 +538,12 @@ impl WatchLoop {
         }
     }
 
-    /// What a link of an agent's leads to may be on a file system that hangs.
+    /// A symlink in an agent's directory may lead to a file system that hangs.
     fn is_directory(&self, path: &Path) -> bool {
-        match self.memory_directories.contains(path) {
-            true => durable::is_directory_no_symlinks(path),
-            false => path.is_dir(),
+        if self.memory_directories.contains(path) {
+            durable::is_directory_no_symlinks(path)
+        } else {
+            path.is_dir()
         }
     }
 
@@ -567,16 +563,15 @@ impl WatchLoop {
     fn stop_watching(&mut self, error: &notify::Error) {
         if !std::mem::replace(&mut self.is_unwatched, true) {
             let seconds = UNWATCHED_SWEEP_INTERVAL.as_secs();
-            let note = format!(
-                "directories cannot be watched ({error}); looking every {seconds} s instead"
-            );
-            // Nobody may listen any more; then the loop ends by itself.
+            let note =
+                format!("cannot watch directories ({error}); checking every {seconds} s instead");
+            // If the receiver is gone, the loop ends by itself.
             let _ = self.events.send(FleetEvent::Notice(note));
         }
     }
 }
 
-/// What a change in which directory means.
+/// Maps each directory to what a change in it affects.
 fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
     let config = engine.config();
     let mut meanings: HashMap<PathBuf, Vec<ChangeScope>> = HashMap::new();

@@ -1,24 +1,24 @@
-//! The hosts of a fleet: how they stand, and what is done about that.
+//! Connection status of the fleet's hosts; opens and closes their connections.
 
 use super::{Engine, parallel};
 use crate::config::{Agent, SshHost};
 use crate::error::Result;
 use crate::transport::{ConnectionSetting, ConnectionStatus};
 
-/// A host of the fleet, with what is known of the way to it.
+/// A host of the fleet and the status of its connection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostStatus {
-    /// How it is reached, by the config.
+    /// Its address and login, from the config.
     pub host: SshHost,
     /// The agents on it, in the order of the config.
     pub agents: Vec<String>,
-    /// How it stands.
+    /// Its connection.
     pub connection: ConnectionStatus,
 }
 
 impl HostStatus {
-    /// Whether somebody who has seen `other` need not be told: all the same but
-    /// for a reply that took a little longer or shorter.
+    /// Returns whether the two need no separate report: equal, except that the latency may differ
+    /// by less than a factor of two.
     pub(super) fn is_similar_to(&self, other: &HostStatus) -> bool {
         let known = other.connection.latency;
         let close = match (self.connection.latency, known) {
@@ -32,7 +32,7 @@ impl HostStatus {
 }
 
 impl Engine {
-    /// All hosts, in the order in which the config names them. Nobody is asked.
+    /// All hosts, in the order of the config. Contacts no host.
     pub fn host_statuses(&self) -> Vec<HostStatus> {
         let mut found: Vec<HostStatus> = Vec::new();
         for agent in &self.config().agents {
@@ -51,7 +51,7 @@ impl Engine {
         found
     }
 
-    /// How a host stands, as far as that is known.
+    /// The last known connection status of a host. Contacts no host.
     pub fn connection_status(&self, host: &SshHost) -> ConnectionStatus {
         let contact = self
             .setup
@@ -61,10 +61,10 @@ impl Engine {
         contact.unwrap_or_default()
     }
 
-    /// What the setup of the way to a host comes to.
+    /// The effective settings of the connection to a host, after `ssh_config`.
     ///
     /// # Errors
-    /// Why that is not known.
+    /// They cannot be determined.
     pub fn connection_settings(&self, host: &SshHost) -> Result<Vec<ConnectionSetting>> {
         Ok(self
             .setup
@@ -73,11 +73,11 @@ impl Engine {
             .connection_settings()?)
     }
 
-    /// Connects to all hosts at the same time, and says how they stand then.
+    /// Connects to all hosts at the same time and returns their status afterwards.
     pub fn connect_all_hosts(&self) -> Vec<HostStatus> {
         let known = self.host_statuses().into_iter().map(|status| status.host);
         let greet = |host: &SshHost| {
-            // What comes of it is told as the host's contact.
+            // The host's connection status holds the outcome.
             drop(
                 self.setup
                     .transports
@@ -89,26 +89,24 @@ impl Engine {
         self.host_statuses()
     }
 
-    /// Connects to a host, if there is no connection yet. What comes of it is told
-    /// to whoever asks for something next.
+    /// Connects to a host if there is no connection yet. The next request reports a failure.
     pub(super) fn connect_host(&self, host: &SshHost) {
         drop(self.setup.transports.transport_for(Some(host)).probe(&[]));
     }
 
-    /// Ends the connections to hosts that the config does not name, where another
-    /// engine had them before.
+    /// Closes connections of an earlier engine to hosts that the config does not name.
     pub fn close_other_hosts(&self) {
         let agents = self.config().agents.iter();
         let kept: Vec<&SshHost> = agents.filter_map(|agent| agent.location.host()).collect();
         self.setup.transports.close_others(&kept);
     }
 
-    /// Ends all connections to hosts. They are not made again.
+    /// Closes all connections to hosts; later requests do not open them again.
     pub fn close_all_hosts(&self) {
         self.setup.transports.close_all();
     }
 
-    /// The agents of these names that are on a host.
+    /// Returns the agents of these names, without those that the config does not have.
     pub(super) fn agents_named<'a>(&'a self, names: &'a [String]) -> Vec<&'a Agent> {
         let config = self.config();
         names.iter().filter_map(|name| config.agent(name)).collect()
