@@ -1,9 +1,8 @@
-//! The archive: every byte that an agent ever wrote and that was taken out of
-//! its memory, one file an entry. Entries are created, never replaced.
+//! The archive: every byte that an agent wrote and that was removed from its memory, one file per
+//! entry. Entries are created, never replaced.
 //!
-//! Names: `YYYY-MM-DD_HHMM[-KIND][-N].md`, local time, below
-//! `<archive_dir>/<archive_subdir>/`. The program's own files are in
-//! `<archive_dir>/.shepherd/`.
+//! Names: `YYYY-MM-DD_HHMM[-KIND][-N].md`, local time, below `<archive_dir>/<archive_subdir>/`. The
+//! program's own files are in `<archive_dir>/.shepherd/`.
 
 mod ownership;
 mod pins;
@@ -29,21 +28,20 @@ use crate::error::{Error, ErrorKind, PathContext, Result};
 use ownership::{check_directory_owner, may_change_owner_and_mode};
 pub use pins::{PinFault, Pins};
 
-/// The directory of the program's own files below `archive_dir`.
+/// Directory of the program's own files, below `archive_dir`.
 pub const PROGRAM_DIRECTORY_NAME: &str = ".shepherd";
 
-/// The mode of a directory of the archive until its name is on the disk: whoever
-/// finds one that lacks bits syncs it again.
+/// Mode of a directory of the archive until its name is on the disk: a process that finds a
+/// directory without the other bits syncs it again.
 const UNSYNCED_DIRECTORY_MODE: Mode = Mode::RUSR.union(Mode::XUSR);
 
-/// How deep directories of agents are looked for that left the config.
+/// Maximum depth of the search for directories of agents that left the config.
 const MAX_SEARCH_DEPTH: usize = 8;
 
-/// How often a name that was free is taken by another run before this one gives
-/// up.
+/// Maximum number of times that another run may take a free name before this one fails.
 const MAX_NAME_ATTEMPTS: usize = 64;
 
-/// What an entry holds.
+/// Content of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryKind {
@@ -51,18 +49,18 @@ pub enum EntryKind {
     Scratch,
     /// The exact bytes of the whole memory.
     FullBackup,
-    /// The whole displaced file, which a late writer had changed.
+    /// The whole displaced file, which a late writer has changed.
     Late,
-    /// What a late writer had added to the displaced file, of which other entries hold
-    /// the beginning: see [`WrittenEntry::base`].
+    /// The part that a late writer added to the displaced file; other entries hold the beginning:
+    /// see [`WrittenEntry::base`].
     Appended,
-    /// A description of something that was not a readable file.
+    /// A description of an object that was not a readable file.
     #[serde(rename = "Odd")]
     Special,
 }
 
 impl EntryKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [EntryKind; 5] = [
         EntryKind::Scratch,
         EntryKind::FullBackup,
@@ -82,16 +80,16 @@ impl EntryKind {
     }
 }
 
-/// What is known of an entry from its name and its inode.
+/// An entry as its name and inode describe it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ArchiveEntry {
     /// Path below `archive_dir`.
     pub path: PathBuf,
-    /// What it holds, by its name.
+    /// Its content, by its name.
     pub kind: EntryKind,
     /// The local time in its name.
     pub stamp: NaiveDateTime,
-    /// The number that tells entries of one minute apart; 0 for the first.
+    /// The number that distinguishes entries of one minute; 0 for the first.
     pub number: u32,
     /// Size in bytes.
     pub size: u64,
@@ -104,31 +102,31 @@ pub struct ArchiveEntry {
 pub struct WrittenEntry {
     /// Path below `archive_dir`.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its content.
     pub kind: EntryKind,
     /// Digest of the whole entry.
     pub digest: Digest,
     /// Its size in bytes.
     pub size: u64,
-    /// Of an [`EntryKind::Appended`]: what stood before it in the file.
+    /// The content before it in the file; only for [`EntryKind::Appended`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<BaseContent>,
 }
 
-/// A content that an entry is the end of.
+/// The content that an appended entry continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BaseContent {
     /// Digest of the beginning, which other entries hold.
     pub sha256: Digest,
     /// Its size in bytes.
     pub size: u64,
-    /// Digest of both together.
+    /// Digest of beginning and entry together.
     #[serde(rename = "whole")]
     pub whole_digest: Digest,
 }
 
 impl WrittenEntry {
-    /// The same as the end of a content.
+    /// Marks the entry as the continuation of a content.
     #[must_use]
     pub fn with_base(self, base: BaseContent) -> WrittenEntry {
         WrittenEntry {
@@ -137,7 +135,7 @@ impl WrittenEntry {
         }
     }
 
-    /// Digest and size of the content that it is, or is the end of.
+    /// Returns digest and size of the content that the entry holds or completes.
     pub fn whole_content(&self) -> (Digest, u64) {
         match self.base {
             Some(base) => (base.whole_digest, base.size + self.size),
@@ -146,7 +144,7 @@ impl WrittenEntry {
     }
 }
 
-/// Where entries are kept.
+/// Location, modes and group of the archive.
 #[derive(Clone, Debug)]
 pub struct Archive {
     root: PathBuf,
@@ -156,10 +154,10 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// The archive at `root`. Nothing is made or looked at yet.
+    /// Creates the archive at `root`; reads and writes nothing yet.
     ///
-    /// With a group, its members can read directories and entries (2750 and 0640);
-    /// else `entry_mode` is the mode of entries and directories are 0700.
+    /// With a group, its members can read directories and entries (2750 and 0640); otherwise
+    /// `entry_mode` is the mode of entries, and directories have 0700.
     pub fn new(root: &Path, entry_mode: u32, group: Option<u32>) -> Archive {
         Archive {
             root: root.to_path_buf(),
@@ -174,25 +172,25 @@ impl Archive {
         &self.root
     }
 
-    /// A path among the program's own files.
+    /// Path of one of the program's own files.
     pub fn program_path(&self, name: &str) -> PathBuf {
         self.root.join(PROGRAM_DIRECTORY_NAME).join(name)
     }
 
-    /// Whether the members of a group can read what is in it.
+    /// Returns whether the members of a group can read the archive.
     pub fn has_group(&self) -> bool {
         self.group.is_some()
     }
 
-    /// The mode of files in the archive.
+    /// Mode of files in the archive.
     pub fn file_mode(&self) -> Mode {
         self.entry_mode
     }
 
-    /// Opens a directory below `archive_dir`, making it if need be.
+    /// Opens a directory below `archive_dir`, and creates it if necessary.
     ///
     /// # Errors
-    /// What the system answered, or a link in the path.
+    /// The system's error, or a symlink in the path.
     pub fn open_or_create_directory(&self, path: &Path) -> Result<OwnedFd> {
         for above in path.ancestors().skip(1) {
             self.check_owner(above)?;
@@ -206,7 +204,7 @@ impl Archive {
                 return Ok(directory);
             }
         }
-        // Each level in turn: the group needs to pass through all of them.
+        // Create each level: the group needs access to all of them.
         let mut directory = self.open_or_create_one_directory(&at)?;
         for component in path.components() {
             at.push(component);
@@ -221,14 +219,14 @@ impl Archive {
                 self.repair_mode(&directory, path)?;
                 return Ok(directory);
             }
-            // What is made above the archive must let its group pass, too.
+            // The group needs access to new directories above the archive, too.
             Err(Errno::NOENT) => match path.parent() {
                 Some(parent) if !parent.as_os_str().is_empty() && !parent.exists() => {
                     self.open_or_create_one_directory(parent)?;
                 }
                 _ => {}
             },
-            // Said of this path, not of a directory above it that is looked at below.
+            // Report this path, not a directory above it, which is checked below.
             Err(errno @ (Errno::LOOP | Errno::NOTDIR)) => {
                 return Err(durable::open_directory_error(errno, path));
             }
@@ -240,17 +238,17 @@ impl Archive {
         };
         if let (true, Some(parent)) = (path == self.root, path.parent()) {
             durable::sync_directory_name(parent)
-                .map_err(|error| error.with_context(format!("cannot make {}", path.display())))?;
+                .map_err(|error| error.with_context(format!("cannot create {}", path.display())))?;
         }
         let directory = durable::create_directory(path, unsynced)?;
         self.apply_attributes(&directory, self.directory_mode, path)?;
         Ok(directory)
     }
 
-    /// A run that was killed between making a directory and giving it its mode left
-    /// one that lacks bits of it, and perhaps of whose name the disk does not
-    /// know. What the operator allows beyond is theirs, but in the program's own
-    /// directories, which have exactly their mode.
+    /// Restores the mode of a directory. A run that was killed between creating the directory and
+    /// setting its mode leaves one that lacks bits, and whose name may not be on the disk. Further
+    /// bits are the operator's choice, except in the program's own directories, which have exactly
+    /// their mode.
     fn repair_mode(&self, directory: &OwnedFd, path: &Path) -> Result<()> {
         let Ok(relative_path) = path.strip_prefix(&self.root) else {
             return Ok(());
@@ -276,19 +274,18 @@ impl Archive {
         Ok(())
     }
 
-    /// Gives a file or directory of the archive its group and mode, of which the
-    /// process's umask took bits away. Giving it away clears the set-group bit,
-    /// so the mode comes second.
+    /// Gives a file or directory of the archive its group and mode, because the umask may have
+    /// cleared bits. A change of owner clears the set-group bit, so the mode follows it.
     fn apply_attributes(&self, file: impl AsFd, mode: Mode, path: &Path) -> Result<()> {
         self.set_group(&file, path)?;
         fs::fchmod(file, mode).with_path("set the mode of", path)
     }
 
-    /// Gives a file of the program's own its group and mode if it lacks them,
-    /// which it does when it was just made, or when a run was killed before.
+    /// Gives one of the program's own files its group and mode if it lacks them: it is new, or a
+    /// run was killed before it set them.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn repair_program_file(&self, file: impl AsFd, path: &Path) -> Result<()> {
         let stat = fs::fstat(&file).with_path("look at", path)?;
         let right = stat.st_mode & 0o7777 == self.entry_mode.as_raw_mode()
@@ -299,20 +296,19 @@ impl Archive {
         }
     }
 
-    /// Whether nobody but its owner may open a file, or none of it is for this process
-    /// to change.
+    /// Returns whether only its owner may open a file, or this process may not change its mode.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn is_private(&self, file: impl AsFd, path: &Path) -> Result<bool> {
         let stat = fs::fstat(&file).with_path("look at", path)?;
         Ok(stat.st_mode & 0o077 == 0 || !may_change_owner_and_mode(&stat))
     }
 
-    /// Replaces a file of the program's own as a whole.
+    /// Replaces one of the program's own files as a whole.
     ///
     /// # Errors
-    /// What the system answered; the old file is untouched then.
+    /// The system's error; the old file is then unchanged.
     pub fn replace_program_file(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         durable::replace_file(path, bytes, self.entry_mode)?;
         self.repair_program_file(File::open(path).with_path("open", path)?, path)
@@ -329,7 +325,7 @@ impl Archive {
     /// Starts an entry of the agent whose directory is `subdir`.
     ///
     /// # Errors
-    /// What the system answered: then nothing was archived.
+    /// The system's error; nothing was archived.
     pub fn start_entry(&self, subdir: &Path) -> Result<EntryDraft> {
         let path = self.root.join(subdir);
         let directory = Arc::new(self.open_or_create_directory(subdir)?);
@@ -343,11 +339,11 @@ impl Archive {
         })
     }
 
-    /// The entries of one agent, oldest first. Names of other forms are left
-    /// out, and so is whatever is not a regular file.
+    /// Lists the entries of one agent, oldest first. Skips other names, and everything but regular
+    /// files.
     ///
     /// # Errors
-    /// What the system answered. A directory that does not exist has no entries.
+    /// The system's error. A directory that does not exist has no entries.
     pub fn list_entries(&self, subdir: &Path) -> Result<Vec<ArchiveEntry>> {
         let Some((directory, names)) = self.list_entry_names(subdir)? else {
             return Ok(Vec::new());
@@ -358,11 +354,11 @@ impl Archive {
         entries.filter_map(Result::transpose).collect()
     }
 
-    /// The entries of a directory whose name *and* modification time are before
-    /// `limit`, oldest first; with `keep_newest` not the newest of them all.
+    /// Lists the entries of a directory whose name *and* modification time are before `limit`,
+    /// oldest first; with `keep_newest` without the newest entry of all.
     ///
     /// # Errors
-    /// What the system answered. A directory that does not exist has no entries.
+    /// The system's error. A directory that does not exist has no entries.
     pub fn expired_entries(
         &self,
         subdir: &Path,
@@ -377,7 +373,7 @@ impl Archive {
         for name in names.iter().rev() {
             let named = limit.timezone().from_local_datetime(&name.stamp).earliest();
             let old = named.is_some_and(|named| named < limit);
-            // Most are young, and nothing more need be known of them.
+            // Most entries are new; the stat of those is not needed.
             if kept && !old {
                 continue;
             }
@@ -393,9 +389,9 @@ impl Archive {
         Ok(expired)
     }
 
-    /// The path below `archive_dir` of what a typed path leads to: relative to
-    /// `archive_dir` or absolute, through links, bind mounts and any spelling. None for
-    /// what lies elsewhere. What stands there is for [`Archive::find_entry`] to say.
+    /// Resolves a typed path, relative to `archive_dir` or absolute, through symlinks, bind mounts
+    /// and any spelling, to a path below `archive_dir`; none for paths elsewhere. Does not check
+    /// that the path is an entry: see [`Archive::find_entry`].
     pub fn resolve_typed_path(&self, typed: &Path) -> Option<PathBuf> {
         let identity = |path: &Path| {
             let meta = std::fs::metadata(path).ok()?;
@@ -409,11 +405,11 @@ impl Archive {
         real.strip_prefix(above).ok().map(Path::to_path_buf)
     }
 
-    /// The directories below `archive_dir` that are neither claimed nor the program's
-    /// own, nor inside such a one. Links are not followed.
+    /// Lists the directories below `archive_dir` that are neither claimed nor the program's own,
+    /// nor inside such a directory. Does not follow symlinks.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn unclaimed_directories(
         &self,
         is_claimed: &dyn Fn(&Path) -> bool,
@@ -423,7 +419,7 @@ impl Archive {
         while let Some(directory) = open.pop() {
             let path = self.root.join(&directory);
             let opened = match durable::open_directory_errno(&path, PathWalk::Openat2) {
-                // Gone meanwhile, or not ours.
+                // Removed since it was listed, or of another user.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
                 opened => opened.map_err(|errno| durable::open_directory_error(errno, &path))?,
             };
@@ -449,10 +445,10 @@ impl Archive {
         Ok(found)
     }
 
-    /// The entry at a path below `archive_dir`, if one is there.
+    /// Finds the entry at a path below `archive_dir`.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn find_entry(&self, path: &Path) -> Result<Option<ArchiveEntry>> {
         let (Some(subdir), Some(name)) = (path.parent(), path.file_name()) else {
             return Ok(None);
@@ -471,8 +467,8 @@ impl Archive {
         }
     }
 
-    /// The names of entries in a directory, oldest first; none where there is no
-    /// directory.
+    /// Lists the names of entries in a directory, oldest first; none where the directory does not
+    /// exist.
     fn list_entry_names(&self, subdir: &Path) -> Result<Option<(OwnedFd, Vec<EntryName>)>> {
         let path = self.root.join(subdir);
         let directory = match durable::open_directory_errno(&path, PathWalk::Openat2) {
@@ -488,7 +484,7 @@ impl Archive {
         Ok(Some((directory, names)))
     }
 
-    /// The entry of a name; none when it is gone or no regular file.
+    /// Returns the entry of a name; none when it is gone or not a regular file.
     fn stat_entry(
         &self,
         directory: &OwnedFd,
@@ -510,10 +506,10 @@ impl Archive {
         }))
     }
 
-    /// Opens an entry for reading, following no link.
+    /// Opens an entry for reading, without following symlinks.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn open_entry(&self, entry: &Path) -> Result<File> {
         let path = self.root.join(entry);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -533,11 +529,11 @@ impl Archive {
         }
     }
 
-    /// A file of the archive that another run made, and its directory: nobody knows
-    /// whether that run came to sync them.
+    /// Opens a file of the archive that another run created, and its directory: that run may not
+    /// have synced them.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn open_unsynced(&self, file: &Path) -> Result<[UnsyncedObject; 2]> {
         let path = self.root.join(file);
         let parent = path.parent().unwrap_or(&self.root);
@@ -550,20 +546,18 @@ impl Archive {
         ])
     }
 
-    /// Digest of an entry as it is on the disk.
+    /// Returns the digest of an entry on the disk.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn digest_entry(&self, entry: &Path) -> Result<Digest> {
         digest_file(self.open_entry(entry)?, &self.root.join(entry))
     }
 
-    /// Deletes an entry that was listed, never following a link, and nothing
-    /// that stands there since.
+    /// Deletes a listed entry; follows no symlink, and deletes no other file at its path.
     ///
     /// # Errors
-    /// What the system answered, or another file at its name. An entry that is
-    /// gone is fine.
+    /// The system's error, or another file at its path. A missing entry is not an error.
     pub fn delete_entry(&self, entry: &ArchiveEntry) -> Result<()> {
         match self.find_entry(&entry.path)? {
             None => Ok(()),
@@ -580,16 +574,16 @@ impl Archive {
             }
             Some(_) => Err(Error::new(
                 ErrorKind::Conflict,
-                format!("{} is not the entry that was listed", entry.path.display()),
+                format!("{} was replaced since it was listed", entry.path.display()),
             )),
         }
     }
 }
 
-/// Digest of a file that was opened at `path`, read in pieces.
+/// Returns the digest of a file that was opened at `path`, read in pieces.
 ///
 /// # Errors
-/// What the system answered.
+/// The system's error.
 pub fn digest_file(mut file: File, path: &Path) -> Result<Digest> {
     let mut hasher = Hasher::default();
     let mut buffer = vec![0; 128 * 1024];
@@ -601,8 +595,7 @@ pub fn digest_file(mut file: File, path: &Path) -> Result<Digest> {
     }
 }
 
-/// Whether a path that somebody else wrote down leads to nothing but a place of
-/// entries.
+/// Returns whether a path from a record can only lead to an entry's place in the archive.
 pub fn is_below_archive(entry: &Path) -> bool {
     let mut parts = entry.components().peekable();
     parts
@@ -612,22 +605,23 @@ pub fn is_below_archive(entry: &Path) -> bool {
 }
 
 fn not_an_entry_error(entry: &Path) -> Error {
-    Error::new(ErrorKind::Host, format!("{} is no entry", entry.display()))
+    Error::new(
+        ErrorKind::Host,
+        format!("{} is not an entry", entry.display()),
+    )
 }
 
-/// What to do stands in the sentence: a plan keeps no hints.
+/// The message includes the hint, because a plan keeps no hints.
 fn entry_gone_error(path: &Path) -> Error {
     let path = path.display();
     let message = format!(
-        "cannot read {path}: no such file or directory; put the entry back from a backup of \
+        "cannot read {path}: no such file or directory; restore the entry from a backup of \
          the archive"
     );
     Error::new(ErrorKind::Host, message)
 }
 
-/// Whether this process may set the owner and mode of a file.
-/// An entry that is being written. Dropped before [`EntryDraft::finish`], it leaves
-/// nothing behind.
+/// An entry during its write. Dropped before [`EntryDraft::finish`], it leaves no file behind.
 pub struct EntryDraft {
     subdir: PathBuf,
     file: NewFile,
@@ -639,29 +633,29 @@ impl EntryDraft {
     /// Appends bytes.
     ///
     /// # Errors
-    /// What the system answered, a full disk for example.
+    /// The system's error, for example a full disk.
     pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.hasher.update(bytes);
         self.size += bytes.len() as u64;
         self.file.write(bytes)
     }
 
-    /// Lets the disk begin with what was written so far.
+    /// Starts to write the content so far to the disk, without waiting.
     pub fn start_writeback(&self) {
         self.file.start_writeback();
     }
 
-    /// How long it is by now, in bytes.
+    /// Size so far, in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// The content, which has to be on the disk before the entry gets its name.
+    /// The content, to be synced before the entry gets its name.
     pub fn unsynced_content(&self) -> UnsyncedObject {
         self.file.unsynced_content()
     }
 
-    /// The directory, which has to be synced after the entry got its name.
+    /// The directory, to be synced after the entry got its name.
     pub fn unsynced_directory(&self) -> UnsyncedObject {
         self.file.unsynced_directory()
     }
@@ -669,7 +663,7 @@ impl EntryDraft {
     /// Gives the entry a free name of this minute, behind those that are taken.
     ///
     /// # Errors
-    /// What the system answered: then there is no entry.
+    /// The system's error; there is then no entry.
     pub fn assign_name(
         &mut self,
         kind: EntryKind,
@@ -694,8 +688,8 @@ impl EntryDraft {
             number = next;
         }
         let directory = self.file.directory_path().display();
-        let message = format!("no name of this minute is free in {directory}");
-        Err(Error::new(ErrorKind::Host, message).with_hint("run it again in a minute"))
+        let message = format!("no free entry name for this minute in {directory}");
+        Err(Error::new(ErrorKind::Host, message).with_hint("retry in a minute"))
     }
 
     fn name_exists(&self, name: &str) -> Result<bool> {
@@ -707,10 +701,10 @@ impl EntryDraft {
         }
     }
 
-    /// Puts this one entry on the disk, with its name.
+    /// Syncs this entry to the disk, with its name.
     ///
     /// # Errors
-    /// What the system answered: then there is no entry.
+    /// The system's error; there is then no entry.
     pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<WrittenEntry> {
         self.unsynced_content().sync()?;
         let written = self.assign_name(kind, at)?;
@@ -719,8 +713,8 @@ impl EntryDraft {
     }
 }
 
-/// A number behind `taken` that is free. Those of a minute follow each other, so
-/// that few have to be looked at, however many there are.
+/// Returns a free number behind `last_taken`. Numbers of a minute are consecutive, so few lookups
+/// are needed, however many there are.
 fn behind(mut last_taken: u32, is_taken: impl Fn(u32) -> Result<bool>) -> Result<Option<u32>> {
     let mut step = 1;
     let mut free = loop {
@@ -742,12 +736,12 @@ fn behind(mut last_taken: u32, is_taken: impl Fn(u32) -> Result<bool>) -> Result
     Ok(Some(free))
 }
 
-/// The stamp in names and headers: local time to the minute.
+/// Formats the time in names and headers: local time, to the minute.
 pub fn format_stamp(at: DateTime<FixedOffset>) -> String {
     at.format("%Y-%m-%d_%H%M").to_string()
 }
 
-/// The first two lines of a scratch entry, in the original's form.
+/// Formats the first two lines of a scratch entry, as the original tool does.
 pub fn format_scratch_header(agent: &str, at: DateTime<FixedOffset>) -> String {
     format!(
         "# {agent} scratch notes — archived {}\n\n",
@@ -755,13 +749,13 @@ pub fn format_scratch_header(agent: &str, at: DateTime<FixedOffset>) -> String {
     )
 }
 
-/// The scratch in a scratch entry: what follows the two header lines.
+/// Returns the scratch of a scratch entry: the bytes behind the two header lines.
 pub fn strip_scratch_header(entry: &[u8]) -> Option<&[u8]> {
     let end = entry.windows(2).position(|pair| pair == b"\n\n")?;
     entry.starts_with(b"# ").then(|| &entry[end + 2..])
 }
 
-/// The name of an entry.
+/// Formats the name of an entry.
 pub fn format_entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String {
     let number = match number {
         0 => String::new(),
@@ -770,7 +764,7 @@ pub fn format_entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32
     format!("{}{}{number}.md", format_stamp(at), kind.name_suffix())
 }
 
-/// The name of an entry, read.
+/// The parsed name of an entry.
 struct EntryName {
     text: String,
     stamp: NaiveDateTime,
@@ -790,7 +784,7 @@ impl EntryName {
     }
 }
 
-/// Reads `YYYY-MM-DD_HHMM[-KIND][-N].md`, the name of an entry and of nothing else.
+/// Parses `YYYY-MM-DD_HHMM[-KIND][-N].md`, the name of an entry; none for other names.
 pub fn parse_entry_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
     const STAMP_LENGTH: usize = "2026-03-14_0900".len();
     let stem = name.strip_suffix(".md")?;
@@ -812,7 +806,7 @@ pub fn parse_entry_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
             number => {
                 let digits = number.strip_prefix('-')?;
                 let ours = digits.bytes().all(|byte| byte.is_ascii_digit());
-                // Numbers begin with 1 and have no zeros in front.
+                // Numbers begin with 1 and have no leading zeros.
                 if !ours || digits.starts_with('0') {
                     return None;
                 }

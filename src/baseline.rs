@@ -1,5 +1,5 @@
-//! The baseline store: what is pushed to agents, checked before it is used, and
-//! every version of it that ever was.
+//! The baseline store: loads and checks the baselines that resets push, and stores every version
+//! that was ever pushed.
 
 pub mod seal;
 
@@ -20,11 +20,10 @@ use crate::durable::{self, NewFile, PathWalk, UnsyncedObject};
 use crate::engine::memory::Baseline;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
-/// A baseline is read into memory whole; no sensible one comes near this.
+/// Size limit of a baseline, which is read into memory whole.
 const MAX_BASELINE_BYTES: u64 = 16 << 20;
 
-/// How many baselines or versions are held in memory, which many agents may
-/// share.
+/// Maximum number of baselines or versions in memory, which many agents may share.
 const MAX_CACHED_BASELINES: usize = 256;
 
 /// Why a baseline must not be pushed.
@@ -32,12 +31,12 @@ const MAX_CACHED_BASELINES: usize = 256;
 pub enum BaselineRefusal {
     /// Missing, too small, or not a plain readable file.
     Unusable(Error),
-    /// It does not match the seal, or a seal that is required is not there.
+    /// It does not match the seal, or a required seal is missing.
     Tampered(Error),
 }
 
 impl BaselineRefusal {
-    /// The error behind it.
+    /// Returns the underlying error.
     pub fn error(&self) -> &Error {
         match self {
             BaselineRefusal::Unusable(error) | BaselineRefusal::Tampered(error) => error,
@@ -45,8 +44,8 @@ impl BaselineRefusal {
     }
 }
 
-/// The baselines of a fleet, each read once: as long as a plan is made, or for a
-/// run, everybody gets the same, and agents that share one cost it once.
+/// The baselines of a fleet, each read once per plan or run: all agents get the same version, and
+/// agents that share a baseline share the read.
 pub struct BaselineCache<'c> {
     config: &'c Config,
     seal: OnceCell<Result<Option<seal::BaselineSeal>>>,
@@ -54,7 +53,7 @@ pub struct BaselineCache<'c> {
 }
 
 impl<'c> BaselineCache<'c> {
-    /// Nothing is read yet.
+    /// Creates an empty cache.
     pub fn new(config: &'c Config) -> BaselineCache<'c> {
         BaselineCache {
             config,
@@ -63,12 +62,11 @@ impl<'c> BaselineCache<'c> {
         }
     }
 
-    /// An agent's baseline, of which was checked that it may be pushed: its size,
-    /// and the seal as the configuration requires it. The bytes that were checked
-    /// are the bytes returned.
+    /// Loads an agent's baseline and checks that it may be pushed: its size, and the seal if the
+    /// config requires one. The bytes that were checked are the bytes returned.
     ///
     /// # Errors
-    /// Why it must not be pushed.
+    /// The reason why it must not be pushed.
     pub fn load(&mut self, agent: &'c Agent) -> Result<Arc<Baseline>, BaselineRefusal> {
         let key = (agent.baseline.as_str(), agent.separator.as_str());
         if let Some(loaded) = self.loaded.get(&key) {
@@ -92,7 +90,7 @@ impl<'c> BaselineCache<'c> {
         let min_bytes = self.config.general.min_baseline_size;
         if size < min_bytes {
             let message = format!(
-                "the baseline {} has only {size} bytes, min_baseline_size is {min_bytes}",
+                "the baseline {} has only {size} bytes; min_baseline_size is {min_bytes}",
                 path.display(),
             );
             return Err(BaselineRefusal::Unusable(
@@ -116,7 +114,7 @@ impl<'c> BaselineCache<'c> {
                 SealRequirement::Always => {
                     let directory = general.baseline_dir.display();
                     let message = format!(
-                        "require_seal=always, and there is no {} in {directory}",
+                        "require_seal=always, but {directory} has no {}",
                         seal::MANIFEST_FILE_NAME
                     );
                     Err(Error::new(ErrorKind::Integrity, message)
@@ -147,35 +145,34 @@ impl<'c> BaselineCache<'c> {
         }
     }
 
-    /// How to see what of a baseline is not as it was sealed. A `diff` of another program
-    /// would let out on the terminal what somebody may have written to act on it.
+    /// Hint for comparing a baseline with its sealed version. It names this program's `diff`, which
+    /// escapes terminal control codes that an attacker may have written into the file.
     fn comparison_hint(&self, agent: &Agent) -> String {
         let diff = format!("diff --baseline {}", agent.name);
         let diff = self.config.invocation.command_line(&diff);
-        format!("look at what changed before you accept it: {diff}")
+        format!("review the change before you accept it: {diff}")
     }
 }
 
-/// A baseline as it stands there, whether or not it may be pushed: what somebody who
-/// edits it should know.
+/// A baseline file as an operator who edits it sees it, whether or not it may be pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InspectedBaseline {
     /// The file.
     pub path: PathBuf,
-    /// What it holds.
+    /// Its content.
     pub bytes: Vec<u8>,
-    /// Whether a seal is there or required, which an edit breaks.
+    /// Whether a seal exists or is required, which an edit breaks.
     pub is_sealed: bool,
-    /// How it differs from the seal already, if it does.
+    /// How it already differs from the seal, if it does.
     pub seal_mismatch: Option<String>,
-    /// What else is wrong with it, in sentences, the worst first.
+    /// Other problems, as sentences, worst first.
     pub problems: Vec<String>,
 }
 
-/// Looks at the baseline of an agent.
+/// Reads and checks the baseline of an agent.
 ///
 /// # Errors
-/// One that is missing, or no plain readable file.
+/// The file is missing or not a plain readable file.
 pub fn inspect_baseline(config: &Config, agent: &Agent) -> Result<InspectedBaseline> {
     let general = &config.general;
     let path = general.baseline_dir.join(&agent.baseline);
@@ -213,7 +210,7 @@ pub fn inspect_baseline(config: &Config, agent: &Agent) -> Result<InspectedBasel
     })
 }
 
-/// Reads a whole file of the operator's, following no link.
+/// Reads a whole file of the operator, without following symlinks.
 fn read(path: &Path) -> Result<Vec<u8>> {
     let unusable = |message: String| Err(Error::new(ErrorKind::Conflict, message));
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
@@ -227,7 +224,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
             let message = format!("the baseline {} is missing", path.display());
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(
                 "write it (who the agent is, its rules, where things are, and the separator), \
-                 restore it from your own copy, or correct `baseline` in the config",
+                 restore it from a backup, or correct `baseline` in the config",
             ));
         }
         Err(Errno::LOOP) => {
@@ -257,15 +254,14 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Every baseline version that was ever pushed, by digest, in
-/// `<archive_dir>/.shepherd/baselines/`.
+/// Every baseline version that was ever pushed, by digest, in `<archive_dir>/.shepherd/baselines/`.
 pub struct BaselineVersions {
     archive: Archive,
     cached_versions: Mutex<HashMap<Digest, Arc<Vec<u8>>>>,
 }
 
 impl BaselineVersions {
-    /// The versions kept in `archive`.
+    /// Creates the store in `archive`.
     pub fn new(archive: &Archive) -> BaselineVersions {
         BaselineVersions {
             archive: archive.clone(),
@@ -273,17 +269,17 @@ impl BaselineVersions {
         }
     }
 
-    /// Where a version is kept, if it is.
+    /// Path of a version, whether or not it is stored.
     pub fn version_path(&self, digest: Digest) -> PathBuf {
         self.archive
             .program_path("baselines")
             .join(format!("{digest}.md"))
     }
 
-    /// Starts to keep a version; none when it is kept already.
+    /// Starts to store a version; none when it is already stored.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn start_version(&self, baseline: &Baseline) -> Result<Option<VersionDraft>> {
         let digest = baseline.digest();
         if self.is_stored(digest, baseline.bytes()) {
@@ -305,9 +301,8 @@ impl BaselineVersions {
         }))
     }
 
-    /// Whether a version is on the disk byte for byte. The length alone tells nothing
-    /// of a copy that a power cut or the disk has damaged, nor does what this process
-    /// read earlier.
+    /// Returns whether a version is on the disk byte for byte. Neither its length nor this
+    /// process's earlier reads reveal a copy that a power cut or the disk has damaged.
     fn is_stored(&self, digest: Digest, bytes: &[u8]) -> bool {
         let path = self.version_path(digest);
         let Ok(file) = durable::open_own_file(&path, OpenOptions::new().read(true)) else {
@@ -318,27 +313,27 @@ impl BaselineVersions {
         read.is_ok() && kept == bytes
     }
 
-    /// Gives a version its name; its content is on the disk. The name is after
-    /// [`BaselineVersions::open_unsynced`] was synced.
+    /// Gives a version its name; its content must be on the disk. The name is on the disk once
+    /// [`BaselineVersions::open_unsynced`] is synced.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn assign_name(&self, mut draft: VersionDraft) -> Result<()> {
         let path = self.version_path(draft.digest);
         if draft.file.link_as(path.file_name().unwrap_or_default())? {
             self.cache_version(draft.digest, draft.bytes);
         } else if !self.is_stored(draft.digest, &draft.bytes) {
-            // It is damaged; otherwise another run was quicker.
+            // The stored one is damaged; otherwise another run has stored the same bytes.
             self.archive.replace_program_file(&path, &draft.bytes)?;
         }
         Ok(())
     }
 
-    /// The file of a version that is kept, and its directory, to be synced before
-    /// anybody relies on them.
+    /// Opens the file of a stored version and its directory, to be synced before a record relies on
+    /// them.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn open_unsynced(&self, version: Digest) -> Result<[UnsyncedObject; 2]> {
         let name = format!("{version}.md");
         self.archive.open_unsynced(
@@ -348,10 +343,10 @@ impl BaselineVersions {
         )
     }
 
-    /// The bytes of a version.
+    /// Reads the bytes of a version.
     ///
     /// # Errors
-    /// When it is not kept, cannot be read, or is not what its name says.
+    /// It is not stored, cannot be read, or does not match its digest.
     pub fn read_version(&self, digest: Digest) -> Result<Arc<Vec<u8>>> {
         let known = self
             .cached_versions
@@ -383,7 +378,7 @@ impl BaselineVersions {
     }
 }
 
-/// A version that is being kept and has no name yet.
+/// A version that has no name yet.
 pub struct VersionDraft {
     digest: Digest,
     bytes: Arc<Vec<u8>>,
@@ -391,7 +386,7 @@ pub struct VersionDraft {
 }
 
 impl VersionDraft {
-    /// Its content, which has to be on the disk before it gets its name.
+    /// The content, to be synced before it gets its name.
     pub fn unsynced_content(&self) -> UnsyncedObject {
         self.file.unsynced_content()
     }

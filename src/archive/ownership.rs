@@ -1,4 +1,4 @@
-//! Whose files and directories of the archive are.
+//! Ownership checks for files and directories of the archive.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use crate::durable::{self, PathWalk};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 impl Archive {
-    /// Refuses a directory below `archive_dir` as runs do, which rely on what is in it. One
-    /// that cannot be opened is fine: runs say so themselves.
+    /// Checks a directory below `archive_dir` as runs do, which rely on its content. Passes one
+    /// that cannot be opened, which runs report themselves.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason why runs refuse the directory.
     pub fn check_owner(&self, path: &Path) -> Result<()> {
         let path = match path.as_os_str().is_empty() {
             true => self.root().to_path_buf(),
@@ -29,8 +29,8 @@ impl Archive {
     }
 }
 
-/// Refuses a directory of the archive that somebody else can change: by what a record
-/// there says, runs read, replace and remove files.
+/// Refuses a directory of the archive that other users can change: records there decide which files
+/// a run reads, replaces and removes.
 pub(super) fn check_directory_owner(stat: &Stat, path: &Path) -> Result<()> {
     let us = rustix::process::geteuid().as_raw();
     let path = path.display();
@@ -38,11 +38,13 @@ pub(super) fn check_directory_owner(stat: &Stat, path: &Path) -> Result<()> {
         let owner = stat.st_uid;
         (
             format!("belongs to user {owner}"),
-            format!("run as that user (sudo -u '#{owner}'), or take it over: chown -R {us} {path}"),
+            format!(
+                "run as that user (sudo -u '#{owner}'), or change its owner: chown -R {us} {path}"
+            ),
         )
     } else if stat.st_mode & 0o1002 == 0o002 {
         (
-            "can be written by every user".to_string(),
+            "is writable by every user".to_string(),
             format!("chmod o-w {path}"),
         )
     } else {

@@ -1,10 +1,10 @@
-//! Entries that retention never deletes: `<archive_dir>/.shepherd/pins`, one path
-//! below `archive_dir` a line. Blank lines and lines that begin with `#` mean nothing.
+//! Pins, the entries that retention never deletes: `<archive_dir>/.shepherd/pins`, one path below
+//! `archive_dir` per line. Blank lines and lines that begin with `#` are ignored.
 //!
-//! Lines are compared as paths, without white space at their ends: earlier versions wrote
-//! down what was typed, such as `scout//ENTRY`, and editors add carriage returns. A line
-//! that names no entry is kept as it is, and is a [`PinFault`]: what it was meant for must
-//! not be deleted.
+//! Lines are compared as paths, without white space at their ends: earlier versions wrote paths as
+//! typed, such as `scout//ENTRY`, and editors add carriage returns. A line that names no entry is
+//! kept unchanged and reported as a [`PinFault`]: the entry that it was meant for must not be
+//! deleted.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -17,11 +17,11 @@ use super::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::durable;
 use crate::error::{Error, Result};
 
-/// The file among the program's own.
+/// Name of the file in the program's own directory.
 const PINS_FILE_NAME: &str = "pins";
 
-/// The pins as they were read. To change them, hold the lock of pins from before
-/// they are read until they are written.
+/// The pins of an archive. To change them, hold the lock of the pins from before the read until
+/// after the write.
 #[derive(Clone, Debug)]
 pub struct Pins {
     archive: Archive,
@@ -29,24 +29,24 @@ pub struct Pins {
     pinned_entries: HashSet<PathBuf>,
 }
 
-/// A line of the pins that names no entry.
+/// A line of the pins file that names no entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinFault {
-    /// The file.
+    /// The pins file.
     pub pins_path: PathBuf,
     /// The line's number, from 1.
     pub line: usize,
-    /// What it says.
+    /// Its text.
     pub text: String,
-    /// The directory of the archive that it is about; none where that cannot be told, so
-    /// that it may be about any.
+    /// The directory of the archive that it may concern; none where that is unknown, so that it may
+    /// concern any.
     pub directory: Option<PathBuf>,
-    /// Why it could not be looked at, if that is the reason.
+    /// Why the entry could not be checked, if that is the reason.
     pub error: Option<Error>,
 }
 
 impl PinFault {
-    /// Whether it may have been meant for this entry.
+    /// Returns whether the line may have been meant for this entry.
     pub fn may_concern(&self, entry: &Path) -> bool {
         let directory = self.directory.as_deref();
         directory.is_none_or(|directory| entry.parent() == Some(directory))
@@ -68,7 +68,7 @@ impl Pins {
     /// Reads the pins of an archive.
     ///
     /// # Errors
-    /// What the system answered. Where there is no such file nothing is pinned.
+    /// The system's error. Without a pins file no entry is pinned.
     pub fn read(archive: &Archive) -> Result<Pins> {
         let path = archive.program_path(PINS_FILE_NAME);
         let text = match durable::read_own_file(&path) {
@@ -91,8 +91,7 @@ impl Pins {
         Ok(pins)
     }
 
-    /// The entry that a line names, as far as its text tells; none of a line that means
-    /// nothing.
+    /// Returns the entry that a line names, by its text alone; none for a blank line or comment.
     fn entry_of_line(&self, line: &[u8]) -> Option<PathBuf> {
         let text = line.trim_ascii();
         if text.is_empty() || text.starts_with(b"#") {
@@ -112,7 +111,7 @@ impl Pins {
         Some(resolved.unwrap_or_else(|| parts.collect()))
     }
 
-    /// The lines that name no entry.
+    /// Returns the lines that name no entry.
     pub fn find_faults(&self) -> Vec<PinFault> {
         let numbered = self.lines.iter().enumerate();
         let fault = |(number, line): (usize, &Vec<u8>)| {
@@ -138,12 +137,12 @@ impl Pins {
         numbered.filter_map(fault).collect()
     }
 
-    /// Whether an entry is pinned.
+    /// Returns whether an entry is pinned.
     pub fn contains(&self, entry: &Path) -> bool {
         self.pinned_entries.contains(entry)
     }
 
-    /// Pins an entry; false when it was pinned before.
+    /// Pins an entry; false when it is already pinned.
     pub fn add(&mut self, entry: &Path) -> bool {
         let is_new = self.pinned_entries.insert(entry.to_path_buf());
         if is_new {
@@ -152,7 +151,7 @@ impl Pins {
         is_new
     }
 
-    /// Unpins an entry; false when it was not pinned.
+    /// Unpins an entry; false when it is not pinned.
     pub fn remove(&mut self, entry: &Path) -> bool {
         let lines = std::mem::take(&mut self.lines).into_iter();
         let is_other = |line: &Vec<u8>| self.entry_of_line(line).as_deref() != Some(entry);
@@ -160,10 +159,10 @@ impl Pins {
         self.pinned_entries.remove(entry)
     }
 
-    /// Puts the pins on the disk.
+    /// Writes the pins and syncs them to the disk.
     ///
     /// # Errors
-    /// What the system answered; the pins are as before then.
+    /// The system's error; the pins are then unchanged.
     pub fn write(&self, archive: &Archive) -> Result<()> {
         archive.open_or_create_directory(PROGRAM_DIRECTORY_NAME.as_ref())?;
         let mut text = self.lines.join(&b'\n');

@@ -84,19 +84,19 @@ fn entries_of_one_minute_are_numbered_past_gaps() {
         let written = draft.finish(EntryKind::Late, time).unwrap();
         assert_eq!(written.path, scout.join(expected));
     }
-    // A gap is no reason to look at every name, and nothing is replaced.
+    // A gap does not cause a lookup of every name, and no entry is replaced.
     let gap = archive.root().join("scout").join(&names[150]);
     std::fs::remove_file(gap).unwrap();
     let draft = archive.start_entry(scout).unwrap();
     draft.finish(EntryKind::Late, time).unwrap();
     assert_eq!(archive.list_entries(scout).unwrap().len(), 302);
-    // Other kinds have numbers of their own.
+    // Each kind has its own numbers.
     let draft = archive.start_entry(scout).unwrap();
     let written = draft.finish(EntryKind::Scratch, time).unwrap();
     assert_eq!(written.path, scout.join("2026-03-14_0900.md"));
 }
 
-/// A directory of empty entries, each with its time of change, and its archive.
+/// A directory of empty entries, each with its change time, and its archive.
 fn archive_with_entries(names: &[(&str, &str)]) -> (tempfile::TempDir, Archive) {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().canonicalize().unwrap();
@@ -132,7 +132,7 @@ fn expired_is_old_by_name_and_time_except_newest() {
     gone.push("scout/2026-02-10_0900.md".into());
     assert_eq!(expired(false), gone);
     let none = archive
-        .expired_entries("nobody".as_ref(), limit, true)
+        .expired_entries("unknown".as_ref(), limit, true)
         .unwrap();
     assert_eq!(none, []);
 }
@@ -163,7 +163,7 @@ fn delete_removes_only_the_listed_entry() {
     archive.delete_entry(three).unwrap();
     archive.delete_entry(three).unwrap();
     assert!(!path(three).exists());
-    // A directory that became a link is not followed.
+    // A directory replaced by a symlink is not followed.
     let scout = archive.root().join("scout");
     std::fs::rename(&scout, archive.root().join("away")).unwrap();
     std::os::unix::fs::symlink("away", &scout).unwrap();

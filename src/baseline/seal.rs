@@ -21,41 +21,41 @@ use crate::error::{Error, ErrorKind, PathContext, Result};
 /// The manifest's name.
 pub const MANIFEST_FILE_NAME: &str = ".checksums";
 
-/// No sensible manifest comes near this.
+/// Size limit of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 
-/// How to seal the baselines of a directory, for whoever has looked at them.
+/// Hint for a baseline that does not match its seal.
 pub fn reseal_hint(directory: &Path) -> String {
     let directory = directory.to_string_lossy();
     format!(
-        "a change that is not yours: put your own copy back; one that is: cd {} && sha256sum -- \
-         *.md > {MANIFEST_FILE_NAME}",
+        "if the change is not yours, restore the file from a backup; if it is: cd {} && \
+         sha256sum -- *.md > {MANIFEST_FILE_NAME}",
         shell_words::quote(&directory)
     )
 }
 
-/// A manifest that was read.
+/// A parsed manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BaselineSeal {
     digests: HashMap<String, Digest>,
 }
 
-/// How a seal of all baselines is made by hand.
+/// Hint for sealing all baselines by hand.
 pub fn seal_hint(general: &GeneralSettings) -> String {
     let directory = general.baseline_dir.to_string_lossy();
     format!(
-        "read every baseline first, because a seal accepts what it finds; then: cd {} && sha256sum \
-         -- *.md > {MANIFEST_FILE_NAME}",
+        "review every baseline first, because a seal accepts the current content; then: cd {} && \
+         sha256sum -- *.md > {MANIFEST_FILE_NAME}",
         shell_words::quote(&directory)
     )
 }
 
 impl BaselineSeal {
-    /// Reads the seal of a directory; `None` where there is none.
+    /// Reads the seal of a directory; none where it has no manifest.
     ///
     /// # Errors
-    /// One that cannot be read, or has a line that is not of the format: a seal
-    /// that cannot be trusted seals nothing.
+    /// The manifest cannot be read, or one of its lines has another format: such a seal covers
+    /// nothing.
     pub fn read(directory: &Path) -> Result<Option<BaselineSeal>> {
         let path = directory.join(MANIFEST_FILE_NAME);
         let Some(text) = read(directory, &path)? else {
@@ -64,14 +64,14 @@ impl BaselineSeal {
         BaselineSeal::parse(&text, directory)
             .map(Some)
             .map_err(|line| {
-                let message = format!("the seal {} is broken at line {line}", path.display());
+                let message = format!("invalid line {line} in the seal {}", path.display());
                 Error::new(ErrorKind::Integrity, message).with_hint(
-                    "every line must be as sha256sum prints it, and no name may have two digests",
+                    "every line must have the format of sha256sum, and every name only one digest",
                 )
             })
     }
 
-    /// The digest that the seal names for a file of the directory.
+    /// Returns the digest that the seal has for a file of the directory.
     pub fn expected_digest(&self, name: &str) -> Option<Digest> {
         self.digests.get(name).copied()
     }
@@ -105,7 +105,7 @@ impl BaselineSeal {
                 .as_deref()
                 .and_then(|p| bare.strip_prefix(p))
                 .unwrap_or(bare);
-            // One of two digests of a name is wrong, and nobody knows which.
+            // One of two digests of a name is wrong, and the manifest does not tell which.
             if digests
                 .insert(bare.to_string(), digest)
                 .is_some_and(|other| other != digest)
@@ -117,9 +117,9 @@ impl BaselineSeal {
     }
 }
 
-/// The text of the seal, following no link; none when nothing stands there.
-/// Everything else that is no plain readable file is an error: what stands there
-/// might have been put there instead of the seal.
+/// Reads the text of the manifest, without following symlinks; none where it does not exist.
+/// Anything else that is not a plain readable file is an error: it may have been put in the place
+/// of the manifest.
 fn read(directory: &Path, path: &Path) -> Result<Option<String>> {
     let directory = match durable::open_directory_errno(directory, PathWalk::Openat2) {
         Err(Errno::NOENT) => return Ok(None),
@@ -152,7 +152,7 @@ fn read(directory: &Path, path: &Path) -> Result<Option<String>> {
     }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(Some(text)),
-        Err(_) => refuse("is no text"),
+        Err(_) => refuse("is not text"),
     }
 }
 

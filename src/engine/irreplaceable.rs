@@ -1,6 +1,6 @@
-//! Memories of this machine that the config places where no reset can replace them: a
-//! directory, a mount point, a path through a link. A directory is the agent's doing where
-//! a file stood there before.
+//! Memories of this machine whose path in the config no reset can replace: a directory, a mount
+//! point, a path through a symlink. A directory counts as the agent's doing where the ledger has a
+//! file at that path before.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::durable;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{MemoryObject, SpecialFile};
 
-/// How long a file system may take to say whether a path goes through a link.
+/// Maximum wait for a file system to resolve a path.
 const PATH_CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Engine {
@@ -29,14 +29,14 @@ impl Engine {
         found
     }
 
-    /// Agents of this machine whose memory is a directory and, as far as the ledger says,
-    /// never was a file, each with the reason why it is not reset.
+    /// Returns the agents of this machine whose memory is a directory and, by the ledger, never was
+    /// a file, each with the reason why it is not reset.
     pub fn misplaced_memories(&self) -> Vec<(&Agent, Error)> {
         self.local_agents_with_fault(|agent| self.misplacement_error(agent))
     }
 
-    /// Agents of this machine whose memory is behind a link, as is told without asking
-    /// what the link leads to.
+    /// Returns the agents of this machine whose memory is behind a symlink. Resolves only the path,
+    /// and does not open its target.
     fn symlinked_memories(&self) -> Vec<(&Agent, Error)> {
         let local = self.local_agents();
         let directory = |agent: &&Agent| agent.location.memory().parent().map(Path::to_path_buf);
@@ -47,8 +47,8 @@ impl Engine {
         let linked = local.into_iter().zip(real).filter_map(|(agent, real)| {
             let memory = agent.location.memory();
             let real = real?.join(memory.file_name()?);
-            let message = format!("{} is reached through a link", memory.display());
-            let hint = format!("write its real path into the config: {}", real.display());
+            let message = format!("{} is reached through a symlink", memory.display());
+            let hint = format!("set memory_file to its real path: {}", real.display());
             Some((agent, Error::new(ErrorKind::Host, message).with_hint(hint)))
         });
         linked.collect()
@@ -60,8 +60,8 @@ impl Engine {
         local.collect()
     }
 
-    /// Agents of this machine with this fault. File systems that hang are waited for at the
-    /// same time.
+    /// Returns the agents of this machine that have this fault. File systems that hang are waited
+    /// for at the same time.
     fn local_agents_with_fault(
         &self,
         fault: impl Fn(&Agent) -> Option<Error> + Sync,
@@ -85,8 +85,8 @@ impl Engine {
         }
     }
 
-    /// Why a directory in place of a memory is not displaced: no earlier run found or
-    /// left a file there.
+    /// Returns why a directory in place of a memory is not displaced: no earlier run found or left
+    /// a file there.
     pub(super) fn directory_error(&self, agent: &Agent, history: &AgentHistory) -> Option<Error> {
         if history
             .file_address
@@ -97,7 +97,7 @@ impl Engine {
         }
         let memory = agent.location.memory().display();
         let message =
-            format!("{memory} is a directory, and no record says that a file ever stood there");
+            format!("{memory} is a directory, and the ledger has no record of a file there");
         let key = match &agent.location {
             MemoryLocation::Local { .. } => "memory_file",
             MemoryLocation::Remote { .. } => "remote_memory",

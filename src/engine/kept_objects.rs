@@ -7,8 +7,8 @@ use crate::config::Agent;
 use crate::transport::MemoryObject;
 
 impl Engine {
-    /// Returns the kept objects that still stand beside an agent's memory, and what to do
-    /// about them, as one sentence.
+    /// Returns the kept objects that still exist beside an agent's memory and what to do about
+    /// them, as one sentence.
     pub(super) fn kept_objects_note(
         &self,
         agent: &Agent,
@@ -35,27 +35,24 @@ impl Engine {
         };
         let mut told = Vec::new();
         if !own.is_empty() {
-            // On a host an undo cannot.
+            // An undo cannot put them back on a host.
             let undo = match agent.location.host() {
                 None => "undo puts it back, or ",
                 Some(_) => "",
             };
             told.push(format!(
-                "kept beside the memory, in no entry: {}; {undo}copy what you need and remove it",
+                "kept beside the memory, not in the archive: {}; {undo}copy what you need and remove it",
                 listed(own)
             ));
         }
         if !others.is_empty() {
-            told.push(format!(
-                "another object stands where a run kept one: {}",
-                listed(others)
-            ));
+            told.push(format!("replaced since a run kept it: {}", listed(others)));
         }
         (!told.is_empty()).then(|| told.join("; "))
     }
 
-    /// Whether the object at a name is the one that was kept there, as far as that can be
-    /// told.
+    /// Returns whether the object at a name is the one that was kept there; true where its identity
+    /// is unknown.
     fn is_kept_object(&self, agent: &Agent, name: &str, history: &AgentHistory) -> bool {
         let Some(id) = history.kept_ids.get(name) else {
             return true;

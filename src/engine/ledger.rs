@@ -1,30 +1,29 @@
-//! The ledger: one line of JSON for everything that was done to an agent, each
-//! carrying the digest of the line before, so that a changed, removed or
-//! reordered record shows.
+//! The ledger: one line of JSON for every operation on an agent. Each line carries the digest of
+//! the line before, which exposes changed, removed and reordered records.
 //!
-//! `<archive_dir>/.shepherd/ledger.jsonl`. `prev` is the SHA-256 of the line
-//! before without its line feed, and 64 zeros in the first line.
+//! `<archive_dir>/.shepherd/ledger.jsonl`. `prev` is the SHA-256 of the line before without its
+//! line feed, and 64 zeros in the first line.
 //!
-//! A crash may leave anything of the append that it interrupted: some of its lines, one
-//! without its line feed, zeros or garbage in place of a part. Behind the last record
-//! it is told from what somebody changed by three things:
+//! A crash may leave any part of the append that it interrupted: some of its lines, one without its
+//! line feed, zeros or garbage in place of a part. Three conditions distinguish such a torn tail
+//! behind the last record from tampering:
 //!
-//! - Its first line is no record. A line that is one and does not continue the line
-//!   before was written whole: records were changed, removed or moved.
-//! - No record behind that line is of another run, for an append is one run's, and the
-//!   next run cuts off what it finds before it appends.
-//! - `reset.log` tells of no record among these bytes: a run tells of the ledger's head
-//!   when that is on the disk.
+//! - Its first line is not a record. A line that is a record and does not continue the line before
+//!   was written completely: records were changed, removed or moved.
+//! - No record behind that line belongs to another run: one append holds the records of one run,
+//!   and the next run truncates a torn tail before it appends.
+//! - `reset.log` mentions no record among these bytes: a run logs the ledger's head only after that
+//!   head is on the disk.
 //!
-//! Readers end before what a crash left; the next append keeps whole lines of it in
-//! `ledger.torn`, cuts all of it off and records that. Anything else is a broken chain.
-//! Two changes look like a crash: that of the last run's records into no records where
-//! `reset.log` is gone, which is recorded when they are cut off, and that of the last
-//! record into another record, which only a head that was noted shows.
+//! Readers stop before a torn tail; the next append keeps its complete lines in `ledger.torn`,
+//! truncates it and records that. Anything else is a broken chain. Two kinds of tampering look like
+//! a crash: turning the last run's records into non-records where `reset.log` is gone, which the
+//! truncation records, and turning the last record into another record, which only a head that was
+//! noted elsewhere exposes.
 //!
-//! Nobody holds all of it. [`Ledger::history`] and [`Ledger::latest_record_time`] read an index
-//! and what came after it; [`ReverseScan`] is for those who need the last records,
-//! [`RecordRange`] and [`LedgerScan`] for those who need many, one at a time.
+//! No reader loads the whole ledger. [`Ledger::history`] and [`Ledger::latest_record_time`] read an
+//! index and the records behind it; [`ReverseScan`] reads the last records, [`RecordRange`] and
+//! [`LedgerScan`] read many, one at a time.
 
 mod index;
 mod record_range;
@@ -59,7 +58,7 @@ pub use reverse_scan::ReverseScan;
 use scan::MAX_RECORD_BYTES;
 pub use scan::{LedgerPosition, LedgerScan, ScannedLine, read_record_at};
 
-/// What a record is about.
+/// The operation that a record describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
@@ -67,22 +66,22 @@ pub enum Operation {
     Reset,
     /// An undo of an earlier run.
     Undo,
-    /// What an interrupted run left was put right: an unfinished last line of the
-    /// ledger, or files that it had displaced. No memory was changed.
+    /// Recovery from an interrupted run: a torn tail of the ledger, or displaced files. Memories
+    /// stay unchanged.
     Repair,
-    /// Retention deletes entries. The record comes first.
+    /// Retention deletes entries. The record precedes the deletion.
     Retire,
     /// Entries were pinned: retention never deletes them.
     Pin,
-    /// Entries were left to retention again.
+    /// Entries were unpinned: retention may delete them again.
     Unpin,
-    /// What a later version did and this one does not know: it counts for nothing.
+    /// An operation of a later version, which this one ignores.
     #[serde(other)]
     Other,
 }
 
 impl Operation {
-    /// The word for people.
+    /// The name for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Operation::Reset => "reset",
@@ -96,7 +95,7 @@ impl Operation {
     }
 }
 
-/// Who or what started a run.
+/// What started a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
@@ -109,7 +108,7 @@ pub enum Trigger {
 }
 
 impl Trigger {
-    /// The word for people.
+    /// The name for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Trigger::Console => "console",
@@ -119,15 +118,15 @@ impl Trigger {
     }
 }
 
-/// How it ended for one agent.
+/// Result of a run for one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Done and read back.
     Ok,
-    /// Already equal to the baseline; nothing was written.
+    /// The memory already equals the baseline; nothing was written.
     Unchanged,
-    /// Tried, and failed; the error says what stands there now.
+    /// Tried, and failed; the error says what the memory holds now.
     Failed,
     /// Not tried, for the reason given.
     Refused,
@@ -136,7 +135,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The word for people.
+    /// The name for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::Ok => "ok",
@@ -147,15 +146,15 @@ impl Outcome {
         }
     }
 
-    /// Those that are no good end.
+    /// Outcomes that count as failures.
     pub const FAILURES: [Outcome; 3] = [Outcome::Failed, Outcome::Refused, Outcome::NotStarted];
 
-    /// Whether it is no good end.
+    /// Returns whether the outcome is one of [`Outcome::FAILURES`].
     pub fn is_failure(self) -> bool {
         Outcome::FAILURES.contains(&self)
     }
 
-    /// The word behind a number of agents.
+    /// The noun phrase behind a number of agents.
     pub fn count_label(self) -> &'static str {
         match self {
             Outcome::Refused => "refused",
@@ -164,11 +163,11 @@ impl Outcome {
     }
 }
 
-/// What stood at a memory's name.
+/// State of the path of a memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FileState {
-    /// Nothing.
+    /// There is no file.
     Absent,
     /// A file with this content.
     File {
@@ -179,13 +178,13 @@ pub enum FileState {
         /// Its lines.
         lines: u64,
     },
-    /// Something that was not read.
+    /// Something other than a plain file, which was not read.
     #[serde(rename = "odd")]
     Special(SpecialFile),
 }
 
 impl FileState {
-    /// The digest, if it was a file.
+    /// Digest of the content, if it is a file.
     pub fn digest(&self) -> Option<Digest> {
         match self {
             FileState::File { sha256, .. } => Some(*sha256),
@@ -199,25 +198,25 @@ impl FileState {
 pub struct LedgerRecord {
     /// The line's number, from 1.
     pub seq: u64,
-    /// Digest of the line before.
+    /// Digest of the line before, without its line feed.
     #[serde(rename = "prev")]
     pub previous_digest: Digest,
-    /// When it ended, with the offset of local time.
+    /// End of the operation, with the offset of local time.
     pub time: DateTime<FixedOffset>,
-    /// What follows.
+    /// The fields of the event, flattened into the record.
     #[serde(flatten)]
     pub event: RunEvent,
 }
 
-/// What happened to one agent in one run.
+/// One operation on one agent in one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunEvent {
-    /// The run; all agents of one run share it.
+    /// Id of the run; all agents of one run share it.
     pub run: String,
     /// What was done.
     #[serde(rename = "act")]
     pub operation: Operation,
-    /// Who started it.
+    /// What started the run.
     pub trigger: Trigger,
     /// The operator's user name.
     pub user: String,
@@ -232,43 +231,42 @@ pub struct RunEvent {
     /// The path of the memory there. Earlier versions left it out for this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<PathBuf>,
-    /// How it ended.
+    /// How the run ended for this agent.
     pub outcome: Outcome,
-    /// Why, when it did not end well; or what else is worth knowing.
+    /// Why it failed, or other information for the operator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What stood there before.
+    /// State of the memory before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<FileState>,
-    /// What was put there.
+    /// State of the memory after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<FileState>,
     /// The baseline version that was pushed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub baseline: Option<Digest>,
-    /// The entry that holds what stood there before.
+    /// The entry that holds the memory's state before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub entry: Option<WrittenEntry>,
     /// Entries with what late writers added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "late")]
     pub late_entries: Vec<WrittenEntry>,
-    /// Names beside the memory under which displaced objects stay that no entry
-    /// holds: a directory, or what may not be read.
+    /// Names beside the memory of displaced objects that no entry holds: a directory, or a file
+    /// that could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[serde(rename = "kept")]
     pub kept_names: Vec<String>,
-    /// Which objects these are, where that is known: agents can rename them.
+    /// Identities of these objects, where known: agents can rename them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub kept_ids: BTreeMap<String, ObjectId>,
-    /// Where the boundary was.
+    /// The boundary in the memory before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boundary: Option<Boundary>,
-    /// Lines of scratch that stood there; none in records of earlier versions of this
-    /// program.
+    /// Lines of scratch before; none in records of earlier versions of this program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scratch_lines: Option<u64>,
-    /// The version whose operator part stood above the scratch in the entry.
+    /// The version whose operator part was above the scratch in the entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "split")]
     pub split_version: Option<Digest>,
@@ -278,12 +276,12 @@ pub struct RunEvent {
     /// Owner, mode and attributes of the memory before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
-    /// Where the agent's earlier record stands that has the same attributes: long ones
-    /// are written down once.
+    /// Position of the agent's earlier record with the same attributes: long attributes are written
+    /// once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(rename = "attributes_at")]
     pub attributes_position: Option<LedgerPosition>,
-    /// How long it took, in milliseconds.
+    /// Duration in milliseconds.
     #[serde(default)]
     pub duration_ms: u64,
     /// The run that this one undid.
@@ -301,8 +299,8 @@ pub struct RunEvent {
 }
 
 impl RunEvent {
-    /// The event of a run that is about to act on an agent; how it ends is
-    /// filled in by whoever acts.
+    /// Creates the event of a run that is about to act on an agent; the caller fills in the
+    /// outcome.
     pub(super) fn new(
         run: &str,
         act: Operation,
@@ -341,7 +339,7 @@ impl RunEvent {
         }
     }
 
-    /// The event of a run that concerns the archive and no agent.
+    /// Creates the event of a run that concerns the archive and no agent.
     pub(super) fn for_archive(run: &str, act: Operation, trigger: Trigger, user: &str) -> RunEvent {
         RunEvent {
             host: String::new(),
@@ -349,46 +347,46 @@ impl RunEvent {
         }
     }
 
-    /// Whether the memory was changed.
+    /// Returns whether the run changed the memory.
     pub fn has_changed_memory(&self) -> bool {
         self.outcome == Outcome::Ok && matches!(self.operation, Operation::Reset | Operation::Undo)
     }
 
-    /// The entries that were written.
+    /// All entries that the run wrote for this agent.
     pub fn entries(&self) -> impl Iterator<Item = &WrittenEntry> {
         self.entry.iter().chain(&self.late_entries)
     }
 }
 
-/// How many late entries one record names.
+/// Maximum number of late entries that one record names.
 const MAX_LATE_ENTRIES_PER_RECORD: usize = 1000;
 
-/// How long an earlier version may keep the ledger locked.
+/// How long a process of an earlier version may keep the ledger locked.
 const OLD_VERSION_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a crash left of several records, the last time.
+/// Holds the complete lines of the last torn tail.
 const TORN_TAIL_FILE_NAME: &str = "ledger.torn";
 
-/// The file among the program's own.
+/// Name of the ledger in the program's own directory.
 const LEDGER_FILE_NAME: &str = "ledger.jsonl";
 
 /// The ledger of one archive.
 pub struct Ledger {
     archive: Archive,
     path: PathBuf,
-    /// What was gathered of agents.
+    /// Index of what the records say of each agent.
     index: LedgerIndex,
-    /// An index on the disk was tried, or is not to be.
+    /// Whether the index on the disk was loaded, or must not be.
     is_index_loaded: bool,
-    /// Device and inode of the file that was read.
+    /// Device and inode of the ledger that was read.
     file_id: Option<(u64, u64)>,
-    /// A broken chain is found once, however often the same file is asked about.
+    /// The error of a broken chain, cached for the file with this stamp.
     broken_chain: Option<(LedgerStamp, Error)>,
-    /// The last record that was appended here, with its digest.
+    /// Number and digest of the last record that this process appended.
     last_appended: Option<(u64, Digest)>,
 }
 
-/// What tells a file that was changed: device, inode, size, time of change.
+/// Exposes changes of a file: device, inode, size, and change time in seconds and nanoseconds.
 type LedgerStamp = (u64, u64, u64, i64, i64);
 
 /// The ledger's file, open for appending and locked until it is dropped.
@@ -400,13 +398,13 @@ pub struct LockedLedger {
 
 impl Drop for LockedLedger {
     fn drop(&mut self) {
-        // Closing it is not enough, as with any lock of ours.
+        // A close alone may leave the lock in place: see `AgentLock`.
         sys::unlock(self.file.as_fd());
     }
 }
 
 impl Ledger {
-    /// The ledger of `archive`; nothing is read yet.
+    /// Creates the ledger of `archive`; reads nothing yet.
     pub fn new(archive: &Archive) -> Ledger {
         Ledger {
             archive: archive.clone(),
@@ -419,15 +417,15 @@ impl Ledger {
         }
     }
 
-    /// Where it is.
+    /// Path of the ledger.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it says of an agent.
+    /// Returns what the records say of an agent.
     ///
     /// # Errors
-    /// A ledger that cannot be read, or whose chain is broken behind its index.
+    /// The ledger cannot be read, or its chain is broken behind its index.
     pub fn history(&mut self, agent: &str) -> Result<AgentHistory> {
         self.catch_up()?;
         if let Some(history) = self.index.history_mut(agent) {
@@ -438,7 +436,7 @@ impl Ledger {
         Ok(self.index.history_mut(agent).cloned().unwrap_or_default())
     }
 
-    /// Number and time of the record with the latest time.
+    /// Returns number and time of the record with the latest time.
     ///
     /// # Errors
     /// As [`Ledger::history`].
@@ -447,8 +445,7 @@ impl Ledger {
         Ok(self.index.latest_record())
     }
 
-    /// The latest time of a record that is not behind this time, among those of the last
-    /// days.
+    /// Returns the latest record time that is not after `time`, among the records of the last days.
     ///
     /// # Errors
     /// As [`Ledger::history`].
@@ -460,7 +457,7 @@ impl Ledger {
         Ok(self.index.last_record_time_before(time))
     }
 
-    /// Number and digest of the last record.
+    /// Returns number and digest of the last record.
     ///
     /// # Errors
     /// As [`Ledger::history`].
@@ -470,8 +467,8 @@ impl Ledger {
         Ok((end.seq, end.line_digest))
     }
 
-    /// The head after the last append of this process, else the ledger's. What others
-    /// have appended since is perhaps not on the disk.
+    /// Returns the head after this process's last append, otherwise the ledger's. Records that
+    /// other processes have appended since may not be on the disk yet.
     ///
     /// # Errors
     /// As [`Ledger::history`].
@@ -480,7 +477,7 @@ impl Ledger {
         Ok(self.last_appended.unwrap_or(head))
     }
 
-    /// The records from the last one back, and where that ends.
+    /// Returns the records, last one first, and the position of the last one.
     ///
     /// # Errors
     /// As [`Ledger::history`].
@@ -490,7 +487,7 @@ impl Ledger {
         Ok((ReverseScan::new(file, &self.path, end), end))
     }
 
-    /// Reads what was appended since the last time; none where there is no ledger.
+    /// Indexes what was appended since the last call; none where there is no ledger.
     fn catch_up(&mut self) -> Result<Option<File>> {
         match durable::open_own_file(&self.path, OpenOptions::new().read(true)) {
             Ok(file) => {
@@ -505,7 +502,7 @@ impl Ledger {
         }
     }
 
-    /// Nothing that was read is true any more.
+    /// Discards everything that was read.
     fn clear_cache(&mut self) {
         self.index = LedgerIndex::default();
         self.is_index_loaded = false;
@@ -514,7 +511,7 @@ impl Ledger {
         self.last_appended = None;
     }
 
-    /// The same, and the index on the disk is not to be used.
+    /// Discards everything that was read, and keeps the index on the disk from being loaded.
     fn discard_index(&mut self) {
         self.clear_cache();
         self.is_index_loaded = true;
@@ -531,7 +528,7 @@ impl Ledger {
         }
         if meta.len() < self.index.position().offset || self.file_id.is_some_and(|read| read != id)
         {
-            // Another ledger stands there: nothing read before is true of it.
+            // A shorter file or another inode is another ledger.
             self.clear_cache();
         }
         self.file_id = Some(id);
@@ -541,7 +538,7 @@ impl Ledger {
         }
         let began = self.index.position();
         let mut result = self.index_appended(file);
-        // The same file perhaps, for inodes are used again.
+        // It may be another ledger all the same, because inodes are reused.
         if began.offset > 0 && is_broken_chain(&result) {
             self.discard_index();
             self.file_id = Some(id);
@@ -560,7 +557,7 @@ impl Ledger {
         let mut scan = LedgerScan::new(file, &self.path, self.index.position())?;
         while let Some(record) = scan.next_record()? {
             if !self.index.add_record(&record, scan.position()) {
-                // Its index is of no known form.
+                // The index has an unknown format.
                 self.discard_index();
                 return self.catch_up().map(drop);
             }
@@ -568,12 +565,11 @@ impl Ledger {
         Ok(())
     }
 
-    /// Opens and locks the ledger of `archive` for an append. It waits for other
-    /// processes and threads, so nobody should be waiting for the caller.
+    /// Opens and locks the ledger of `archive` for an append. It waits for other processes and
+    /// threads, so the caller should hold no lock that others wait for.
     ///
     /// # Errors
-    /// What the system answered, or other runs that keep the ledger locked for longer
-    /// than a minute.
+    /// The system's error, or other runs that keep the ledger locked for longer than a minute.
     pub fn lock_for_append(archive: &Archive, clock: &dyn Clock) -> Result<LockedLedger> {
         let directory =
             archive.open_or_create_directory(Path::new(crate::archive::PROGRAM_DIRECTORY_NAME))?;
@@ -587,11 +583,11 @@ impl Ledger {
         })
     }
 
-    /// Opens the ledger of `archive` for an append: whoever can do that can most
-    /// likely record something.
+    /// Opens the ledger of `archive` for an append: success means that a record can most likely be
+    /// written.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn open_for_append(archive: &Archive) -> Result<File> {
         archive.open_or_create_directory(Path::new(crate::archive::PROGRAM_DIRECTORY_NAME))?;
         let path = archive.program_path(LEDGER_FILE_NAME);
@@ -604,7 +600,7 @@ impl Ledger {
         Ok(file)
     }
 
-    /// Has a record name an earlier one instead of long attributes that are the same.
+    /// Replaces long attributes by the position of an earlier record that has the same.
     fn deduplicate_attributes(&mut self, event: &mut RunEvent) {
         let Some(digest) = event
             .attributes
@@ -621,7 +617,7 @@ impl Ledger {
         }
     }
 
-    /// Cuts off what a crash left behind the last record, and says so.
+    /// Truncates a torn tail and returns the note for the record of that.
     fn truncate_torn_tail(&self, file: &File, offset: u64, length: u64) -> Result<String> {
         let mut tail = vec![0; length.min(MAX_RECORD_BYTES) as usize];
         file.read_exact_at(&mut tail, offset)
@@ -631,7 +627,7 @@ impl Ledger {
             self.archive
                 .replace_program_file(&self.archive.program_path(TORN_TAIL_FILE_NAME), &tail)?;
         }
-        file.set_len(offset).with_path("cut", &self.path)?;
+        file.set_len(offset).with_path("truncate", &self.path)?;
         Ok(match has_lines {
             true => {
                 format!("cut {length} bytes of unfinished records, kept as {TORN_TAIL_FILE_NAME}")
@@ -640,10 +636,10 @@ impl Ledger {
         })
     }
 
-    /// Appends records and puts them on the disk before it returns.
+    /// Appends records and syncs them to the disk before it returns.
     ///
     /// # Errors
-    /// What the system answered, or a broken chain.
+    /// The system's error, or a broken chain.
     pub fn append(
         &mut self,
         locked: LockedLedger,
@@ -663,8 +659,8 @@ impl Ledger {
         let mut at = begin;
         let mut records = Vec::new();
         for mut what in events {
-            // What would make a line too long to be read again stays in the
-            // archive, unnamed.
+            // A record with more names would be too long to be read again; the entries stay in the
+            // archive without a record.
             what.late_entries.truncate(MAX_LATE_ENTRIES_PER_RECORD);
             self.deduplicate_attributes(&mut what);
             let record = LedgerRecord {
@@ -692,13 +688,12 @@ impl Ledger {
         let written = file.write_all(&text).with_path("append to", &self.path);
         let synced = written.and_then(|()| file.sync_data().with_path("sync", &self.path));
         if let Err(error) = synced {
-            // None of it is recorded. What cannot be taken back now is cut off by
-            // the next append.
+            // None of it counts as recorded. The next append truncates what cannot be undone now.
             let _ = file.set_len(begin.offset);
             return Err(error);
         }
         if begin.offset == 0 {
-            // The first record of a new file: its name, too.
+            // The first record of a new file: sync its name, too.
             rustix::fs::fsync(&locked.directory).with_path("sync the directory of", &self.path)?;
         }
         match records
@@ -706,7 +701,7 @@ impl Ledger {
             .all(|(record, at)| self.index.add_record(record, *at))
         {
             true => self.index.write_if_outdated(&self.archive),
-            // Its index is of no known form: the next time all is read anew.
+            // The index has an unknown format: the next read rebuilds it.
             false => self.discard_index(),
         }
         self.last_appended = Some((at.seq, at.line_digest));
@@ -714,9 +709,9 @@ impl Ledger {
     }
 }
 
-/// Waits for versions that have no lock file for the ledger and lock the ledger itself,
-/// and keeps them out. A shared lock is no version's: whoever may read the ledger can
-/// take one, and nobody waits for that.
+/// Waits for versions that have no lock file for the ledger and lock the ledger itself, and locks
+/// them out. No version takes a shared lock, but every reader of the ledger can: a shared lock is
+/// not waited for.
 fn lock_out_old_versions(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> {
     let end = clock.instant() + OLD_VERSION_LOCK_TIMEOUT;
     while !sys::try_lock(file.as_fd()).with_path("lock", path)? {
@@ -738,7 +733,7 @@ fn is_broken_chain(result: &Result<()>) -> bool {
         .is_err_and(|error| error.kind() == ErrorKind::Integrity)
 }
 
-/// The record of a repair, in the name of the run that found the damage.
+/// The record of a repair, under the id of the run that found the damage.
 fn repair_event(note: String, events: &[RunEvent]) -> RunEvent {
     let (run, trigger, user) = match events.first() {
         Some(event) => (event.run.clone(), event.trigger, event.user.clone()),
@@ -782,7 +777,7 @@ mod tests {
         notes
     }
 
-    /// The numbers of an agent's records, from the last one back.
+    /// The numbers of an agent's records, last one first.
     fn newest_first_seqs(ledger: &mut Ledger, agent: &str) -> Vec<u64> {
         let (mut back, _) = ledger.scan_backwards().unwrap();
         let mut seqs = Vec::new();
@@ -817,7 +812,7 @@ mod tests {
         }
     }
 
-    /// A clock that moves by what is slept, and does something at each sleep.
+    /// A clock that advances by the time slept, and calls a hook at each sleep.
     struct HookedClock {
         began: Instant,
         slept: Mutex<Duration>,
@@ -885,7 +880,7 @@ mod tests {
                 newest_first_seqs(&mut reader, "scout"),
                 (1..=2 * number).rev().collect::<Vec<u64>>()
             );
-            assert_eq!(newest_first_seqs(&mut reader, "nobody"), [0; 0]);
+            assert_eq!(newest_first_seqs(&mut reader, "unknown"), [0; 0]);
         }
     }
 }

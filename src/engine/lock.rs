@@ -1,25 +1,24 @@
-//! Locks between runs: kernel locks on files that nobody but us may open. A holder
-//! that died has let go; one that lives is named.
+//! Locks between runs: kernel locks on files that only their owner may open. The death of a holder
+//! releases its lock; a refusal names a living holder.
 //!
-//! `<archive_dir>/.shepherd/locks/`, where no file is ever removed but one:
+//! `<archive_dir>/.shepherd/locks/`; only one of these files is ever removed (below):
 //!
-//! | file | what holds its lock |
+//! | file | holder of its lock |
 //! |---|---|
 //! | `AGENT.lock` | the run that works on an agent |
-//! | `AGENT.queue` | who waits for that run to end |
-//! | `.ledger.lock` | who appends to the ledger |
-//! | `.pins.lock` | who changes pins or deletes entries |
+//! | `AGENT.queue` | the run that waits for that run to end |
+//! | `.ledger.lock` | a process that appends to the ledger |
+//! | `.pins.lock` | a process that changes pins or deletes entries |
 //! | `.replace.lock` | up to [`MAX_REPLACING_RUNS`] runs that replace memories |
 //!
-//! All of them are of mode 0600, also with `archive_group`: whoever may open a file for
-//! reading can hold a shared lock on it for ever, and so keep every run from working.
-//! Members of the group see the names of these files, and in `AGENT.holder`, of mode
-//! 0640, who works on an agent since when. A lock that they take on that file, on the
-//! ledger or on an entry makes nobody wait; it can hide from other members that a run
-//! is at work.
+//! All of them have mode 0600, also with `archive_group`: a user who may open a file for reading
+//! can hold a shared lock on it for ever, and so block every run. Members of the group see the
+//! names of these files, and read in `AGENT.holder`, of mode 0640, which run holds an agent since
+//! when. A lock that they take on that file, on the ledger or on an entry blocks no run; it can
+//! hide a run from other members.
 //!
-//! Earlier versions made the files of mode 0640, and somebody may have had one open
-//! ever since: such a file is replaced as soon as no run holds its lock.
+//! Earlier versions created the files with mode 0640, and a process may have one open since then:
+//! such a file is replaced once no run holds its lock.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
@@ -39,45 +38,45 @@ use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::sys::{self, LockConflict};
 
-/// How many runs may be replacing memories at the same time: so many records at the
-/// most wait for the ledger that must not be given up.
+/// Maximum number of runs that replace memories at the same time. It bounds the records that wait
+/// for the ledger and must not be given up.
 pub const MAX_REPLACING_RUNS: u64 = 16;
 
-/// How long the ledger or a place among those runs is waited for.
+/// Maximum wait for the ledger, for the pins or for a permit to replace memories.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How often somebody who waits for a run to end looks again.
+/// Interval at which a waiting run checks whether a lock is free.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The mode of every file that is locked.
+/// Mode of every lock file.
 const LOCK_FILE_MODE: u32 = 0o600;
 
-/// The length of the line in which a holder is written down.
+/// Length of the line that describes the holder, padded with spaces.
 const HOLDER_LINE_BYTES: usize = 255;
 
-/// How often the name of a holder is looked for in passing,
+/// Attempts to read a new holder's description, without a pause.
 const HOLDER_READ_ATTEMPTS: usize = 2000;
 
-/// and by whoever is refused, with a pause in between: on a busy machine whoever has
-/// just taken the lock may have to wait for a processor before it can write.
+/// Attempts after a refusal, with a pause in between: on a busy machine a new holder may wait for a
+/// processor before it can write its description.
 const HOLDER_READ_ATTEMPTS_ON_REFUSAL: usize = 500;
 const HOLDER_READ_INTERVAL: Duration = Duration::from_millis(2);
 
-/// Who holds a lock, as the holder wrote it down.
+/// Description of a lock's holder, as the holder wrote it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockHolder {
     /// Process id.
     pub pid: u32,
-    /// The operator's user name.
+    /// Name of the operator.
     pub user: String,
-    /// Since when.
+    /// Time of acquisition.
     pub since: DateTime<FixedOffset>,
-    /// The run.
+    /// Id of the run.
     pub run: String,
 }
 
 impl LockHolder {
-    /// "run 5a10 of ops (process 4711, since 01:00:06)"
+    /// Returns, for example, "run 5a10 of ops (process 4711, since 01:00:06)".
     pub fn describe(&self) -> String {
         format!(
             "run {} of {} (process {}, since {})",
@@ -89,19 +88,19 @@ impl LockHolder {
     }
 }
 
-/// A lock that is held until it is dropped.
+/// The lock of an agent; dropping it releases the lock.
 #[derive(Debug)]
 pub struct AgentLock {
     file: File,
-    /// Where the holder is written down, if that is not the file itself.
+    /// The file with the holder's description, if that is not the lock file itself.
     holder_file: Option<File>,
 }
 
 impl Drop for AgentLock {
-    /// Closing it is not enough: a child that another thread is just starting
-    /// has a copy of the descriptor until it becomes another program.
+    /// Unlocks explicitly: a child process that another thread is just starting has a copy of the
+    /// descriptor until it executes its program, so a close would not release the lock.
     fn drop(&mut self) {
-        // Nobody is to be taken for the next one.
+        // The next holder must not be taken for this one.
         let _ = self
             .holder_file
             .as_ref()
@@ -113,11 +112,10 @@ impl Drop for AgentLock {
     }
 }
 
-/// Takes the lock of an agent.
+/// Acquires the lock of an agent.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`], naming the holder, when another run has it; else what the
-/// system answered.
+/// [`ErrorKind::Busy`], naming the holder, when another run has it; otherwise the system's error.
 pub fn acquire_agent_lock(
     archive: &Archive,
     agent: &str,
@@ -126,13 +124,13 @@ pub fn acquire_agent_lock(
     let path = lock_path(archive, agent);
     let mut file = open_lock_file(archive, &path)?;
     let mut read_attempts = 0;
-    // Who is refused is told by whom, and one that has let go meanwhile refuses nobody.
+    // A refusal names the holder; a holder that has released the lock since refuses no run.
     loop {
         if sys::try_lock(file.as_fd()).with_path("lock", &path)? {
             if is_still_at(&file, &path) {
                 break;
             }
-            // It was replaced in between.
+            // The file was replaced between open and lock.
             file = open_lock_file(archive, &path)?;
             continue;
         }
@@ -148,16 +146,16 @@ pub fn acquire_agent_lock(
         let who = holder.map_or_else(|| "another run".to_string(), |it| it.describe());
         return Err(
             Error::new(ErrorKind::Busy, format!("{agent} is locked by {who}"))
-                .with_hint("wait until it has ended; nothing was changed"),
+                .with_hint("wait for that run to end; nothing was changed"),
         );
     }
     let lock = AgentLock {
         holder_file: open_holder_file(archive, agent),
         file,
     };
-    // For people only: the lock itself is the kernel's, so a full disk is no
-    // reason to give up. It is one line, written over the one before: a file
-    // whose length stays costs no journal.
+    // The description is for people only: the kernel holds the lock, so a full disk does not
+    // prevent it. It is one line that overwrites the one before: a file of constant length needs no
+    // journal.
     if let Ok(text) = serde_json::to_string(holder) {
         let file = lock.holder_file.as_ref().unwrap_or(&lock.file);
         let _ = file.write_all_at(format!("{text:<HOLDER_LINE_BYTES$}\n").as_bytes(), 0);
@@ -165,8 +163,8 @@ pub fn acquire_agent_lock(
     Ok(lock)
 }
 
-/// The file in which members of the archive's group read who holds a lock, locked
-/// itself as far as nobody prevents that; none where there is no group.
+/// Opens the file in which members of the archive's group read the holder of a lock, and locks it
+/// if possible; none without a group.
 fn open_holder_file(archive: &Archive, agent: &str) -> Option<File> {
     if !archive.has_group() {
         return None;
@@ -181,31 +179,31 @@ fn open_holder_file(archive: &Archive, agent: &str) -> Option<File> {
     Some(file)
 }
 
-/// Takes the lock under which pins change and entries are deleted.
+/// Acquires the lock that protects pins and the deletion of entries.
 ///
 /// # Errors
-/// [`ErrorKind::Busy`] when it stays another's for a minute, else what the system
-/// answered.
+/// [`ErrorKind::Busy`] when another process holds it for longer than a minute, otherwise the
+/// system's error.
 pub fn lock_pins(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
     let path = archive.program_path("locks").join(".pins.lock");
-    let busy = "the pins stay locked by another process";
+    let busy = "the pins are locked by another process";
     acquire_permit(archive, &path, 1, clock, &|| false, busy)
 }
 
-/// Takes the lock under which the ledger is appended to.
+/// Acquires the lock for appends to the ledger.
 ///
 /// # Errors
 /// As [`lock_pins`].
 pub fn lock_ledger(archive: &Archive, clock: &dyn Clock) -> Result<Permit> {
     let path = archive.program_path("locks").join(".ledger.lock");
-    let busy = "the ledger stays locked by another process";
+    let busy = "the ledger is locked by another process";
     acquire_permit(archive, &path, 1, clock, &|| false, busy)
 }
 
-/// Takes a place among the runs that replace memories.
+/// Acquires one of the permits to replace memories.
 ///
 /// # Errors
-/// As [`lock_pins`]; the same when `is_cancelled` ends the wait.
+/// As [`lock_pins`]; [`ErrorKind::Busy`], too, when `is_cancelled` ends the wait.
 pub fn acquire_replacing_permit(
     archive: &Archive,
     clock: &dyn Clock,
@@ -223,7 +221,7 @@ pub fn acquire_replacing_permit(
     )
 }
 
-/// `busy` says what is the case when none is had.
+/// Acquires one of `permits`; `busy_message` begins the error when the wait fails.
 fn acquire_permit(
     archive: &Archive,
     path: &Path,
@@ -239,30 +237,29 @@ fn acquire_permit(
     };
     let permit = acquire(open_lock_file(archive, path)?, path, permits, &wait)?;
     permit.ok_or_else(|| {
-        let message = format!("{busy_message}, and a minute was not enough to wait for it");
-        let who = format!("`fuser -v {}` shows the processes", path.display());
+        let message = format!("{busy_message}; gave up after one minute");
+        let who = format!("run `fuser -v {}` to list the processes", path.display());
         Error::new(ErrorKind::Busy, message).with_hint(who)
     })
 }
 
-/// The places of one who waits for locks: whoever waits for one of them, too,
-/// comes next. Given back when it is dropped.
+/// Places in the queues of agents' locks. Runs that wait for the same agent take turns; dropping
+/// this gives up the places.
 #[derive(Debug)]
 pub struct LockQueue {
     _permits: Vec<Permit>,
 }
 
 impl Engine {
-    /// Waits until nobody holds the locks of these agents, as long as runs of this engine
-    /// wait for locks ([`Engine::with_lock_timeout`]). Those who wait come one after the
-    /// other, if they keep the result until their run has ended. They hold no lock
-    /// meanwhile, so that two who want several never wait for each other.
+    /// Waits until no run holds the locks of these agents, if runs of this engine wait at all
+    /// ([`Engine::with_lock_timeout`]). Waiting runs take turns, provided that each keeps the
+    /// result until it has ended. They hold no agent's lock while they wait, so two runs that want
+    /// several agents never deadlock.
     ///
-    /// When the time is over it just ends: then a lock is taken or refused as
-    /// ever.
+    /// A timeout is not an error here: acquiring the lock then succeeds or fails as without a wait.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The system's error.
     pub fn wait_for_locks<'n>(
         &self,
         agents: impl IntoIterator<Item = &'n str>,
@@ -275,7 +272,7 @@ impl Engine {
         };
         let _span = tracing::debug_span!("wait for locks").entered();
         let mut agents: Vec<&str> = agents.into_iter().collect();
-        // Everybody in the same order, each place once.
+        // All runs queue in the same order, which excludes a deadlock.
         agents.sort_unstable();
         agents.dedup();
         for agent in &agents {
@@ -293,7 +290,7 @@ impl Engine {
         Ok(LockQueue { _permits: places })
     }
 
-    /// Lets some time pass for a lock to be given back; false when there is none left.
+    /// Sleeps for one poll interval; false when the deadline has passed.
     pub fn wait_lock_interval(&self) -> bool {
         let clock = self.clock();
         let end = self.lock_deadline.unwrap_or_else(|| clock.instant());
@@ -304,12 +301,12 @@ impl Engine {
         !left.is_zero()
     }
 
-    /// Holds the lock of an agent as a run does, until the result is dropped,
-    /// without doing anything to the agent.
+    /// Holds the lock of an agent as a run does, until the result is dropped, and leaves the agent
+    /// unchanged.
     ///
     /// # Errors
-    /// An agent that is not configured, [`ErrorKind::Busy`] when a run has the lock,
-    /// or what the system answered.
+    /// An agent that is not configured, [`ErrorKind::Busy`] when a run has the lock, or the
+    /// system's error.
     pub fn hold_agent_lock(&self, agent: &str) -> Result<AgentLock> {
         let holder = LockHolder {
             pid: std::process::id(),
@@ -321,15 +318,15 @@ impl Engine {
     }
 }
 
-/// Who holds the lock of an agent, without touching it; `None` when nobody
-/// does. A holder that wrote nothing down is an empty description.
+/// Describes the holder of an agent's lock without taking the lock; none when it is free. The
+/// description is empty for a holder that has not written one.
 pub fn describe_holder(archive: &Archive, agent: &str) -> Option<String> {
     let note = holder_path(archive, agent);
-    // Not into a FIFO: that would wait for somebody who writes.
+    // Opening a FIFO would otherwise wait for a writer.
     let open =
         |path: &Path| durable::open_nofollow_nonblocking(path, OpenOptions::new().read(true));
     let locked = match open(&lock_path(archive, agent)) {
-        // For a member of the archive's group.
+        // Members of the archive's group may only read the holder's file.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => open(&note),
         file => file,
     };
@@ -342,15 +339,15 @@ pub fn describe_holder(archive: &Archive, agent: &str) -> Option<String> {
     Some(holder.map_or_else(String::new, |holder| holder.describe()))
 }
 
-/// Opens the file of a lock. Another one in its place would be another lock, so it is
-/// replaced only if others than its owner may open it and no run holds its lock.
+/// Opens a lock file. A new file at its path would be another lock, so the file is replaced only if
+/// users other than its owner may open it and no run holds its lock.
 fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
     archive.open_or_create_directory(&Path::new(PROGRAM_DIRECTORY_NAME).join("locks"))?;
     let file = open_or_create(path)?;
     if archive.is_private(&file, path)? {
         return Ok(file);
     }
-    // Two who both find such a file must not remove each other's.
+    // Two processes that both find such a file must not remove each other's replacement.
     let guard_path = archive.program_path("locks").join(".replaced.lock");
     let guard = open_or_create(&guard_path)?;
     while !sys::try_lock(guard.as_fd()).with_path("lock", &guard_path)? {
@@ -359,14 +356,12 @@ fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
     let file = open_or_create(path)?;
     let held =
         sys::lock_conflict(file.as_fd()).with_path("lock", path)? == Some(LockConflict::Exclusive);
-    let file = match archive.is_private(&file, path)? || held {
-        true => Ok(file),
-        false => {
-            std::fs::remove_file(path).with_path("replace", path)?;
-            open_or_create(path)
-        }
+    let file = if archive.is_private(&file, path)? || held {
+        Ok(file)
+    } else {
+        std::fs::remove_file(path).with_path("replace", path)?;
+        open_or_create(path)
     };
-    sys::unlock(guard.as_fd());
     file
 }
 
@@ -377,7 +372,7 @@ fn open_or_create(path: &Path) -> Result<File> {
         .with_path("open the lock", path)
 }
 
-/// Whether a file that was opened at a path still stands there.
+/// Returns whether the path still leads to this open file.
 fn is_still_at(file: &File, path: &Path) -> bool {
     let identity = |meta: std::fs::Metadata| (meta.dev(), meta.ino());
     let opened = file.metadata().map(identity);
@@ -385,23 +380,24 @@ fn is_still_at(file: &File, path: &Path) -> bool {
     matches!((opened, stands), (Ok(opened), Ok(stands)) if opened == stands)
 }
 
-/// The file of an agent's lock.
+/// Path of an agent's lock file.
 fn lock_path(archive: &Archive, agent: &str) -> PathBuf {
     archive.program_path("locks").join(format!("{agent}.lock"))
 }
 
-/// The file in which the holder of an agent's lock is written down, which changes when
-/// the lock is taken and given back.
+/// Path of the file that describes the holder of an agent's lock; it changes when the lock is
+/// acquired and released.
 pub(super) fn holder_path(archive: &Archive, agent: &str) -> PathBuf {
-    match archive.has_group() {
-        true => archive
+    if archive.has_group() {
+        archive
             .program_path("locks")
-            .join(format!("{agent}.holder")),
-        false => lock_path(archive, agent),
+            .join(format!("{agent}.holder"))
+    } else {
+        lock_path(archive, agent)
     }
 }
 
-/// Who has just taken a lock writes it down a moment later.
+/// Reads the holder's description, which a new holder writes just after it has the lock.
 fn wait_for_holder(file: &mut File) -> Option<LockHolder> {
     for _ in 0..HOLDER_READ_ATTEMPTS {
         if let Some(holder) = read_holder(file) {

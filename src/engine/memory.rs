@@ -17,8 +17,7 @@
 //!    Everything above it that differs is drift.
 //! 6. Else there is no boundary.
 //!
-//! A misjudgement in 5 and 6 cannot lose anything, because the whole file is
-//! archived there.
+//! A wrong boundary from 5 or 6 cannot lose anything, because a reset then archives the whole file.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,8 +26,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 
-/// Upper bound of the comparisons that rule 5 makes. It keeps the search
-/// linear in the memory: past it, further separators are not considered.
+/// Maximum number of line comparisons in rule 5. It keeps the search linear in the memory:
+/// separators past it are not considered.
 const MAX_ALIGN_COMPARISONS: usize = 64 << 20;
 
 /// A line that equals the separator, trailing white space aside.
@@ -40,7 +39,7 @@ pub struct SeparatorLine {
     pub end: usize,
     /// The line's number, from 1.
     pub line: usize,
-    /// Whether rule 1 lets it be a boundary.
+    /// Whether it may be a boundary by rule 1.
     pub is_eligible: bool,
 }
 
@@ -66,12 +65,12 @@ impl Baseline {
         }
     }
 
-    /// The whole file.
+    /// Content of the whole file.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The digest of the whole file.
+    /// Digest of the whole file.
     pub fn digest(&self) -> Digest {
         self.digest
     }
@@ -81,28 +80,27 @@ impl Baseline {
         self.separator_line
     }
 
-    /// Everything up to and including the last separator line; the whole file
-    /// where there is none.
+    /// The bytes up to and including the last separator line; the whole file where there is none.
     pub fn operator_part(&self) -> &[u8] {
         &self.bytes[..self.separator_line.map_or(self.bytes.len(), |cut| cut.end)]
     }
 
-    /// What follows the operator part.
+    /// The bytes behind the operator part.
     pub fn tail(&self) -> &[u8] {
         &self.bytes[self.operator_part().len()..]
     }
 
-    /// What stands above the separator line.
+    /// The bytes above the separator line.
     fn above_separator(&self) -> &[u8] {
         &self.bytes[..self
             .separator_line
             .map_or(self.bytes.len(), |cut| cut.start)]
     }
 
-    /// Where the boundary is in a memory that starts with the operator part.
+    /// Offset of the boundary in a memory that starts with the operator part.
     ///
-    /// The separator line itself is compared trailing white space aside (rule
-    /// 1), so an editor that changes the file's last line end makes no drift.
+    /// The separator line itself is compared without trailing white space (rule 1), so an editor
+    /// that changes the file's last line end causes no drift.
     fn intact_boundary_in(&self, memory: &[u8]) -> Option<usize> {
         let Some(cut) = self.separator_line else {
             return (memory == self.bytes).then_some(memory.len());
@@ -121,9 +119,9 @@ impl Baseline {
 pub enum BoundaryRule {
     /// The memory starts with the current baseline's operator part.
     Intact,
-    /// It starts with that of an earlier version, whose digest this is.
+    /// The memory starts with the operator part of the earlier version with this digest.
     Behind(Digest),
-    /// It was aligned with the version of this digest.
+    /// The memory was aligned with the version of this digest.
     Aligned(Digest),
 }
 
@@ -134,10 +132,10 @@ pub struct Boundary {
     pub offset: usize,
     /// The separator's line number, from 1; 0 when the baseline has none.
     pub line: usize,
-    /// The separator is the `nth` of `of` separator lines of the memory.
+    /// The separator is line `separator_number` of `separator_count` separator lines.
     #[serde(rename = "nth")]
     pub separator_number: usize,
-    /// See `nth`.
+    /// See `separator_number`.
     #[serde(rename = "of")]
     pub separator_count: usize,
     /// Which rule found it.
@@ -151,7 +149,7 @@ pub struct Boundary {
 }
 
 impl Boundary {
-    /// Whether the agent changed anything above the boundary.
+    /// Returns whether the agent changed anything above the boundary.
     pub fn is_drifted(&self) -> bool {
         matches!(self.rule, BoundaryRule::Aligned(_))
     }
@@ -159,9 +157,8 @@ impl Boundary {
 
 /// Finds the boundary in `memory` (rules 3 to 6).
 ///
-/// `earlier` are the other versions that were pushed to this agent, the last
-/// one first. `memory` may be the beginning of a longer file, as long as it
-/// holds several times the length of the baseline.
+/// `earlier` are the other versions that were pushed to this agent, newest first. `memory` may be
+/// the beginning of a longer file if it holds several times the length of the baseline.
 pub fn find_boundary(
     memory: &[u8],
     current: &Baseline,
@@ -187,7 +184,7 @@ pub fn find_boundary(
     }
     let version = earlier.first().map_or(current, Arc::as_ref);
     let Some(cut) = version.separator_line else {
-        // The agent does not share a baseline without separator: all is above.
+        // The baseline has no separator, so the whole memory is above the boundary.
         let (added, removed) = count_changed_lines(version.above_separator(), memory);
         return Some(Boundary {
             offset: memory.len(),
@@ -216,7 +213,7 @@ pub fn find_boundary(
     })
 }
 
-/// A boundary of which only the place among its like is known.
+/// The boundary below a separator line; the caller fills in how it was found.
 fn boundary_at_line(memory: &[u8], separator: &[u8], line: usize) -> Boundary {
     let lines = separator_lines(memory, separator);
     let eligible = |candidate: &&SeparatorLine| candidate.is_eligible || candidate.line == line;
@@ -235,10 +232,10 @@ fn boundary_at_line(memory: &[u8], separator: &[u8], line: usize) -> Boundary {
     }
 }
 
-/// Rule 5: the separator line above which `memory` differs least from `above`.
+/// Applies rule 5: finds the separator line above which `memory` differs least from `above`.
 ///
-/// Blank lines do not count: they match anywhere. A separator above which not
-/// one line of the baseline survives is no image of the baseline's.
+/// Blank lines do not count: they match anywhere. A separator needs at least one line of the
+/// baseline above it.
 fn align_separator(
     above: &[u8],
     memory: &[u8],
@@ -272,7 +269,7 @@ fn align_separator(
     best.map(|(_, line)| line)
 }
 
-/// How many lines were added and removed between two texts.
+/// Counts the lines that were added and removed between two texts.
 fn count_changed_lines(old: &[u8], new: &[u8]) -> (usize, usize) {
     let old: Vec<&[u8]> = split_lines(old).collect();
     let mut common = CommonSubsequence::new(&old);
@@ -284,9 +281,9 @@ fn count_changed_lines(old: &[u8], new: &[u8]) -> (usize, usize) {
     (count - common.length(), old.len() - common.length())
 }
 
-/// The length of the longest common subsequence of a fixed text and a growing
-/// one, known after every line of the latter: the usual table, of which only
-/// one row is kept. Lines that the fixed text does not have cost nothing.
+/// Length of the longest common subsequence of a fixed text and a growing one, updated with every
+/// line: the usual table, of which only one row is kept. Lines that the fixed text does not have
+/// cost nothing.
 struct CommonSubsequence<'a> {
     ids: HashMap<&'a [u8], u32>,
     fixed_lines: Vec<u32>,
@@ -341,7 +338,7 @@ impl<'a> CommonSubsequence<'a> {
     }
 }
 
-/// The lines of a text, without their line feeds.
+/// Splits a text into lines, without their line feeds.
 fn split_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split_inclusive(|byte| *byte == b'\n')
         .map(|line| line.strip_suffix(b"\n").unwrap_or(line))
@@ -351,7 +348,7 @@ fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
 }
 
-/// The offset behind the line that starts at `start`.
+/// Returns the offset behind the line that starts at `start`.
 fn line_end(text: &[u8], start: usize) -> usize {
     text[start..]
         .iter()
@@ -359,8 +356,8 @@ fn line_end(text: &[u8], start: usize) -> usize {
         .map_or(text.len(), |length| start + length + 1)
 }
 
-/// Whether a separator line of `memory` ends with CR LF where that of the baseline
-/// does not. Then the lines above it end so, too, and none of them is the baseline's.
+/// Returns whether a separator line of `memory` ends with CR LF where that of the baseline does
+/// not. The lines above it then end with CR LF, too, and none equals a line of the baseline.
 pub fn has_cr_lf_separator(memory: &[u8], baseline: &Baseline) -> bool {
     let lines = |text| <[u8]>::split_inclusive(text, |byte| *byte == b'\n');
     let own = lines(baseline.operator_part()).next_back();
@@ -376,8 +373,8 @@ fn is_separator(line: &[u8], separator: &[u8]) -> bool {
     line.trim_ascii_end() == separator
 }
 
-/// All lines of `text` that equal the separator, each with whether it is
-/// eligible (rule 1). Linear in the text.
+/// Finds all lines of `text` that equal the separator, with their eligibility (rule 1). Linear in
+/// the text.
 pub fn separator_lines(text: &[u8], separator: &[u8]) -> Vec<SeparatorLine> {
     let mut found = Vec::new();
     let mut blocks = MarkdownBlocks::new(text);
@@ -399,15 +396,14 @@ pub fn separator_lines(text: &[u8], separator: &[u8]) -> Vec<SeparatorLine> {
     found
 }
 
-/// The block structure of Markdown, as far as it decides what a line of dashes
-/// means: a reading of CommonMark 0.31.2, sections 4 and 5, one line at a time.
+/// The block structure of Markdown, as far as it decides the meaning of a line of dashes:
+/// CommonMark 0.31.2, sections 4 and 5, one line at a time.
 struct MarkdownBlocks {
     /// Number of lines that the front matter takes, delimiters included.
     front_matter_lines: usize,
     fence: Option<CodeFence>,
     paragraph: ParagraphState,
-    /// The indentation that keeps a line inside the outermost open list item;
-    /// 0 outside lists.
+    /// Indentation that keeps a line inside the outermost open list item; 0 outside lists.
     list_indent: usize,
     html_block: HtmlBlock,
     is_in_table: bool,
@@ -417,7 +413,7 @@ struct MarkdownBlocks {
 struct CodeFence {
     marker: u8,
     length: usize,
-    /// The list it was opened in, as in `Blocks::list`: a line further left
+    /// The list that contains the fence, as in `MarkdownBlocks::list_indent`: a line further left
     /// ends both.
     list_indent: usize,
 }
@@ -425,7 +421,7 @@ struct CodeFence {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ParagraphState {
     None,
-    /// Text at the margin: a line of dashes below makes it a heading.
+    /// Text at the margin: a line of dashes below it makes it a heading.
     TopLevel,
     /// Text in a list item or a quotation: a line of dashes ends it.
     Nested,
@@ -451,8 +447,7 @@ impl MarkdownBlocks {
         }
     }
 
-    /// Takes the next line (trailing white space removed) and says whether it
-    /// may be a separator.
+    /// Adds the next line, without trailing white space, and returns whether it may be a separator.
     fn push_line(&mut self, line: &[u8], number: usize) -> bool {
         if number < self.front_matter_lines {
             return false;
@@ -500,8 +495,8 @@ impl MarkdownBlocks {
         self.push_block_line(line, text, indent)
     }
 
-    /// The same for a line outside fences, HTML and blank lines: also says
-    /// whether the line is something else than a setext underline.
+    /// Adds a line outside fences, HTML and blank lines, and returns whether it is anything but a
+    /// setext underline.
     fn push_block_line(&mut self, line: &[u8], text: &[u8], indent: usize) -> bool {
         if indent >= 4 && self.paragraph == ParagraphState::None && self.list_indent == 0 {
             return true; // Indented code.
@@ -548,7 +543,7 @@ impl MarkdownBlocks {
         } else if self.paragraph == ParagraphState::None && is_html(text) {
             self.html_block = HtmlBlock::Block;
         } else if self.paragraph == ParagraphState::None && is_link_definition(line) {
-            // A link definition is no paragraph.
+            // A link definition does not begin a paragraph.
         } else if self.paragraph == ParagraphState::None {
             self.paragraph = if self.list_indent > 0 {
                 ParagraphState::Nested
@@ -577,7 +572,7 @@ impl MarkdownBlocks {
         true
     }
 
-    /// A line that starts further left than an item's text ends the list.
+    /// Ends the list at a line that starts further left than the item's text.
     fn close_list_if_outdented(&mut self, indent: usize) {
         if indent < self.list_indent {
             self.list_indent = 0;
@@ -585,8 +580,8 @@ impl MarkdownBlocks {
     }
 }
 
-/// How many lines YAML front matter takes: a `---` on the first line, with
-/// text right below it, up to the next `---` or `...`.
+/// Number of lines of YAML front matter: a `---` on the first line, with text right below it, up to
+/// the next `---` or `...`.
 fn count_front_matter_lines(text: &[u8]) -> usize {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let mut lines = text
@@ -604,7 +599,7 @@ fn count_front_matter_lines(text: &[u8]) -> usize {
     }
 }
 
-/// The width of a line's leading white space, tabs to stops of four.
+/// Width of a line's leading white space, with tab stops of four.
 fn indent_width(line: &[u8]) -> usize {
     let mut width = 0;
     for byte in line {
@@ -625,7 +620,7 @@ fn is_thematic_break(text: &[u8]) -> bool {
     let Some(mark @ (b'-' | b'*' | b'_')) = text.first().copied() else {
         return false;
     };
-    // Most lines with such a mark are list items, which end this early.
+    // Most lines with such a mark are list items, for which this stops early.
     text.iter().all(|b| *b == mark || b.is_ascii_whitespace())
         && text.iter().filter(|byte| **byte == mark).count() >= 3
 }
@@ -635,8 +630,8 @@ fn is_heading(text: &[u8]) -> bool {
     (1..=6).contains(&level) && text.get(level).is_none_or(u8::is_ascii_whitespace)
 }
 
-/// What follows a list marker. An item can interrupt a paragraph only if it
-/// has text and, when numbered, begins with 1.
+/// Returns the text behind a list marker. An item can interrupt a paragraph only if it has text
+/// and, when numbered, begins with 1.
 fn list_item_text(text: &[u8], interrupts: bool) -> Option<&[u8]> {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let marker = match text.get(digits)? {

@@ -1,4 +1,5 @@
-//! What an agent looks like now: its state, why, and what could be done.
+//! Observation of agents: reads their memories where needed, and determines their state, the
+//! reason, and what blocks a reset.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,36 +26,35 @@ use crate::transport::{
 };
 use crate::untrusted::{self, HiddenCounts};
 
-/// A file that changed less than this before it was read may have changed again
-/// within the same tick of the file system's clock.
+/// A file whose last change is more recent than this may change again within the same tick of the
+/// file system's clock.
 pub(super) const RECENT_CHANGE: Duration = Duration::from_millis(50);
 
-/// The same where stamps are of whole seconds: so long must the same one have been
-/// seen, or it is read once more.
+/// The same for stamps of whole seconds: a stamp counts as settled once it was first seen this long
+/// ago; before, the file is read once more.
 const RECENT_CHANGE_COARSE: Duration = Duration::from_secs(2);
 
-/// How far the clock of a host is taken to be behind at most; a file that is older
-/// than this did not change a moment ago.
+/// Maximum lag assumed for a host's clock: a file that is older than this has no recent change.
 const MAX_CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
-/// Bytes of memories that are read together at most, unless one alone is longer.
+/// Maximum bytes of memories that are read in one batch, unless a single one is longer.
 const BATCH_READ_BYTES: u64 = 8 << 20;
 
-/// How long the search for the edited lines may take.
+/// Time limit of the search for edited lines.
 const EDITS_DIFF_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// Where a memory is, as far as that tells it from any other: what was seen
-/// elsewhere says nothing of it.
+/// Location of a memory, as far as it identifies the memory: observations of another location say
+/// nothing about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryAddress {
     /// The host with user and port, as the config names them; none for this machine.
     pub login: Option<String>,
-    /// The path there.
+    /// The path on that host.
     pub memory: String,
 }
 
 impl MemoryAddress {
-    /// Where a config puts a memory.
+    /// The address that the config gives a memory.
     pub fn from_location(location: &MemoryLocation) -> MemoryAddress {
         MemoryAddress {
             login: location.host().map(SshHost::authority),
@@ -63,21 +63,21 @@ impl MemoryAddress {
     }
 }
 
-/// Why a reset is not possible now.
+/// Why an agent cannot be reset now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Blocker {
     /// Decides the exit code.
     pub kind: ErrorKind,
-    /// A sentence.
+    /// One sentence for people.
     #[serde(rename = "why")]
     pub reason: String,
-    /// What can be done about it.
+    /// What the operator can do about it.
     #[serde(default)]
     pub hints: Vec<String>,
 }
 
 impl Blocker {
-    /// An error that keeps an agent from being reset.
+    /// Converts an error that keeps an agent from being reset.
     pub(super) fn from_error(error: &Error) -> Blocker {
         Blocker {
             kind: error.kind(),
@@ -86,8 +86,8 @@ impl Blocker {
         }
     }
 
-    /// What it means for the exit code that a memory was not read, which this is the
-    /// reason of, if there is a reason: as for whoever would reset it.
+    /// Returns the error kind, and so the exit code, of a command for which a memory was not read:
+    /// that of the blocker, if there is one.
     pub fn kind_of_unread(block: Option<&Blocker>) -> ErrorKind {
         match block.map(|block| block.kind) {
             Some(ErrorKind::Integrity) => ErrorKind::Integrity,
@@ -95,7 +95,7 @@ impl Blocker {
         }
     }
 
-    /// The same as an error, to be told with another sentence.
+    /// Converts the blocker into an error with another message.
     pub fn to_error(&self, message: impl Into<String>) -> Error {
         let error = Error::new(self.kind, message);
         self.hints
@@ -107,9 +107,9 @@ impl Blocker {
 /// The last run of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastRun {
-    /// Its id.
+    /// Id of the run.
     pub run: String,
-    /// When it ended.
+    /// End of the run.
     pub time: DateTime<FixedOffset>,
     /// What it did.
     #[serde(rename = "act")]
@@ -119,7 +119,7 @@ pub struct LastRun {
 }
 
 impl LastRun {
-    /// How it ended, in a word: what was undone is not just `ok`.
+    /// The outcome in one word; an undo that succeeded is "undone", not "ok".
     pub fn outcome_label(&self) -> &'static str {
         match (self.operation, self.outcome) {
             (Operation::Undo, Outcome::Ok) => "undone",
@@ -128,39 +128,39 @@ impl LastRun {
     }
 }
 
-/// What an agent looked like at one moment.
+/// State of an agent at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
     /// The agent's name.
     pub agent: String,
-    /// Where it lives: `local`, or the host.
+    /// Its host, or `local`.
     pub host: String,
-    /// Where its memory is; none where an older version wrote it down.
+    /// Location of its memory; none in observations saved by earlier versions.
     #[serde(default)]
     pub address: Option<MemoryAddress>,
     /// Its state: the worst of the conditions that hold.
     pub state: State,
-    /// Why it is in this state; empty when the word says it all.
+    /// Why it is in this state; empty when the state's name suffices.
     #[serde(rename = "why")]
     pub reason: String,
     /// Why a reset is not possible, if it is not.
     #[serde(rename = "block")]
     pub blocker: Option<Blocker>,
-    /// What can be done about its state, beside what the block says.
+    /// What to do about its state, besides the blocker's hints.
     #[serde(default)]
     pub hints: Vec<String>,
-    /// Whether the fleet protects it.
+    /// Its protection against resets, from the config.
     #[serde(rename = "protect")]
     pub protection: Protection,
-    /// When it was read.
+    /// Time of the read.
     #[serde(rename = "read")]
     pub read_at: DateTime<FixedOffset>,
-    /// A later observation has a higher generation.
+    /// Increases with every observation; the higher one is the newer.
     pub generation: u64,
-    /// Limit of its size, in bytes.
+    /// Size limit of the memory, in bytes.
     #[serde(rename = "limit")]
     pub max_size: u64,
-    /// What was read, if anything was.
+    /// The content, if the memory was read.
     pub content: Option<MemoryContent>,
     /// Whether the memory is provably absent.
     #[serde(default)]
@@ -168,7 +168,7 @@ pub struct Observation {
     pub is_absent: bool,
     /// Digest of the baseline that a reset would install.
     pub baseline: Option<Digest>,
-    /// Its last run.
+    /// The last run on it.
     #[serde(rename = "last")]
     pub last_run: Option<LastRun>,
     /// Why the ledger could not be read, if it could not.
@@ -176,18 +176,17 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Whether it is known what the memory holds: it was read, or is provably
-    /// absent.
+    /// Returns whether the memory's content is known: it was read, or is provably absent.
     pub fn is_content_known(&self) -> bool {
         self.content.is_some() || self.is_absent
     }
 }
 
-/// How an agent is protected against resets from the console.
+/// Protection of an agent against resets from the console.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Protection {
-    /// Not at all.
+    /// Unprotected.
     #[default]
     None,
     /// Every plan that touches it must be confirmed by typing.
@@ -206,7 +205,7 @@ impl From<ProtectLevel> for Protection {
     }
 }
 
-/// What was found in a memory file.
+/// Result of reading a memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemoryContent {
     /// Size in bytes.
@@ -218,22 +217,22 @@ pub struct MemoryContent {
     /// Last modification, in nanoseconds since 1970.
     #[serde(rename = "modified")]
     pub modified_ns: i64,
-    /// Where the boundary is, if there is one.
+    /// The boundary, if there is one.
     pub boundary: Option<Boundary>,
-    /// Lines below the boundary, the baseline's own unchanged tail not counted;
-    /// all lines when there is no boundary.
+    /// Lines below the boundary, without the baseline's own unchanged tail; all lines where there
+    /// is no boundary.
     pub scratch_lines: u64,
-    /// The bytes of these lines.
+    /// Bytes of these lines.
     pub scratch_bytes: u64,
-    /// What cannot be seen in the part that was kept.
+    /// Hidden characters in the part of the memory that was kept.
     pub hidden: HiddenCounts,
 }
 
-/// Files that are read together. All of them are open at once, and servers allow for
-/// so many.
+/// Maximum number of files in one batch. All of them are open at once, and servers limit open
+/// files.
 const BATCH_READ_FILES: usize = 256;
 
-/// How many of these are read together.
+/// Number of these files that fit into one batch.
 fn batch_length(files: &[(usize, FileMetadata)]) -> usize {
     let mut sum = 0_u64;
     let fits = |(_, file): &&(usize, FileMetadata)| {
@@ -248,14 +247,14 @@ fn batch_length(files: &[(usize, FileMetadata)]) -> usize {
         .max(1)
 }
 
-/// A content that was judged, with what it was judged by: as long as none of
-/// it changes, the file need not be read again.
+/// A classified content and the stamps that it depends on: while they stay the same, the file need
+/// not be read again.
 #[derive(Clone)]
 pub(super) struct CachedContent {
     stamp: Stamp,
-    /// When this stamp was seen first.
+    /// Time at which this stamp was first seen.
     first_seen: Instant,
-    /// Another content may have the same stamp.
+    /// Whether another content may have the same stamp.
     is_racy: bool,
     baseline: Digest,
     pushed_versions: Vec<Digest>,
@@ -269,33 +268,33 @@ struct ClassifiedContent {
     reason: String,
 }
 
-/// What stands at the memory's name, judged.
+/// State of the memory's path, classified.
 enum ObservedMemory {
     Absent,
     Special(SpecialFile),
     File(Box<ClassifiedContent>, Option<ClassifiedBytes>),
 }
 
-/// The bytes that were judged.
+/// The bytes that were classified.
 struct ClassifiedBytes {
     prefix: Vec<u8>,
     operator_part: Vec<u8>,
 }
 
-/// An agent as one look saw it, with the bytes that were looked at.
+/// An observation with the bytes that it is based on.
 pub(super) struct ObservedAgent {
     pub observation: Observation,
-    /// What stands in place of the memory, if it is not a file to be read.
+    /// What the path holds, if it is not a file that can be read.
     pub special_file: Option<SpecialFile>,
     /// The beginning of the memory, at least [`super::MAX_WINDOW_BYTES`] bytes of it.
     pub prefix: Vec<u8>,
     /// The operator part that the memory was measured against.
     pub operator_part: Option<Vec<u8>>,
-    /// The baseline, unless it must not be pushed.
+    /// The baseline, unless resets refuse it.
     pub baseline: Option<Arc<Baseline>>,
 }
 
-/// An agent that is about to be looked at: what this machine knows of it.
+/// An agent before its memory is probed, with what this machine knows of it.
 struct ObservationSubject<'c> {
     agent: &'c Agent,
     generation: u64,
@@ -306,8 +305,8 @@ struct ObservationSubject<'c> {
 }
 
 impl ObservationSubject<'_> {
-    /// What the memory is measured against. Without a usable baseline that is
-    /// the one that was pushed last.
+    /// The version that the memory is measured against: the baseline, or the last pushed version
+    /// where the baseline cannot be used.
     fn reference_baseline(&self) -> Option<&Arc<Baseline>> {
         self.baseline
             .as_ref()
@@ -315,7 +314,7 @@ impl ObservationSubject<'_> {
             .or(self.earlier_versions.first())
     }
 
-    /// The same, or a baseline of nothing.
+    /// The reference baseline, or an empty one.
     fn reference_or_empty(&self) -> Arc<Baseline> {
         let none = || Arc::new(Baseline::new(Vec::new(), &self.agent.separator));
         self.reference_baseline().map_or_else(none, Arc::clone)
@@ -323,7 +322,7 @@ impl ObservationSubject<'_> {
 }
 
 impl Engine {
-    /// Looks at an agent. Reads its memory only if its stamp changed.
+    /// Observes an agent. Reads its memory only if its stamp changed.
     pub fn observe(&self, agent: &Agent) -> Observation {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
         let baselines = Mutex::new(BaselineCache::new(self.config()));
@@ -332,8 +331,8 @@ impl Engine {
         self.build_observed_agent(subject, look).observation
     }
 
-    /// Looks at many agents, several hosts at the same time. The answers are in
-    /// their order.
+    /// Observes many agents, on several hosts at the same time. The results are in the order of
+    /// `agents`.
     pub fn observe_all(&self, agents: &[&Agent]) -> Vec<Observation> {
         self.refresh_shared_memories();
         parallel::map_agents_by_site(
@@ -344,9 +343,8 @@ impl Engine {
         )
     }
 
-    /// Looks at some agents of one host: one round trip tells which memories
-    /// changed, two more read these. Nobody is read before `permit` answers, nor
-    /// after what it answered is dropped.
+    /// Observes agents of one host: one round trip probes their memories, two more read those that
+    /// changed. Reads wait for `permit` and end before its result is dropped.
     pub(super) fn observe_host_agents<P>(
         &self,
         agents: &[&Agent],
@@ -398,14 +396,14 @@ impl Engine {
         }
         let seen = subjects.into_iter().zip(looks).map(|(subject, look)| {
             let look = look.unwrap_or_else(|| {
-                Err(Error::new(ErrorKind::Internal, "a probe was not answered").into())
+                Err(Error::new(ErrorKind::Internal, "no reply to a probe").into())
             });
             self.build_observed_agent(subject, look).observation
         });
         seen.collect()
     }
 
-    /// Reads memories that changed, all at once.
+    /// Reads the memories that changed, in one batch.
     fn read_host_memories(
         &self,
         transport: &dyn Transport,
@@ -435,7 +433,7 @@ impl Engine {
         }
     }
 
-    /// An agent with the bytes of its memory, which is read in any case.
+    /// Observes an agent and reads its memory even if its stamp is unchanged.
     pub(super) fn observe_with_bytes<'c>(
         &'c self,
         agent: &'c Agent,
@@ -471,7 +469,7 @@ impl Engine {
         }
     }
 
-    /// What a look came to, as an observation.
+    /// Builds the observation from the outcome of a probe or read.
     fn build_observed_agent(
         &self,
         subject: ObservationSubject<'_>,
@@ -520,7 +518,7 @@ impl Engine {
             }
             Ok(ObservedMemory::File(verdict, bytes)) => {
                 if verdict.content.size > agent.max_memory_size {
-                    let why = format!("over the limit of {} bytes", agent.max_memory_size);
+                    let why = format!("larger than the limit of {} bytes", agent.max_memory_size);
                     conditions.push((State::Oversize, why));
                 }
                 // Measured against nothing, every memory would be drift.
@@ -552,7 +550,7 @@ impl Engine {
             blocks.push(Blocker::from_error(&error));
         }
         if let Some(kept) = self.kept_objects_note(agent, &subject.history) {
-            // No state of its own, either.
+            // This has no state of its own.
             conditions.push((State::Clean, kept));
         }
         if let Some(other) = self.known_sharing_agent(agent) {
@@ -562,7 +560,7 @@ impl Engine {
         }
         let holder = lock::describe_holder(self.archive(), &agent.name);
         if holder.is_none() && self.has_journal(&agent.name) {
-            // No state of its own: what stands there is as it was judged.
+            // This has no state of its own: the classification of the memory holds.
             conditions.push((State::Clean, UNSETTLED_REASON.to_string()));
         }
         if let Some(holder) = holder {
@@ -582,17 +580,17 @@ impl Engine {
             .filter(|why| !why.is_empty())
             .collect();
         observation.reason = whys.join("; ");
-        observation.blocker =
-            blocks
-                .into_iter()
-                .reduce(|a, b| match a.kind.more_serious(b.kind) == a.kind {
-                    true => a,
-                    false => b,
-                });
+        observation.blocker = blocks.into_iter().reduce(|a, b| {
+            if a.kind.more_serious(b.kind) == a.kind {
+                a
+            } else {
+                b
+            }
+        });
         seen
     }
 
-    /// An agent of which nothing is known yet.
+    /// An observation without content.
     fn unread_observation(&self, agent: &Agent, generation: u64) -> Observation {
         Observation {
             agent: agent.name.clone(),
@@ -620,7 +618,7 @@ impl Engine {
         bytes: bool,
     ) -> Result<ObservedMemory, TransportError> {
         let agent = subject.agent;
-        // Who reads it in any case need not ask first, from afar.
+        // A read that happens in any case needs no probe first, which would cost a round trip.
         let directory = bytes.then(|| self.open_directory(agent)).transpose()?;
         let object = match &directory {
             Some(directory) => directory.stat_memory()?,
@@ -644,8 +642,8 @@ impl Engine {
         self.classify_and_cache(subject, read, reading, bytes)
     }
 
-    /// What is known of a memory that has this stamp, if nothing that matters has
-    /// changed since.
+    /// Returns the cached content of a memory that has this stamp, if neither baseline nor pushed
+    /// versions have changed since.
     fn cached_if_unchanged(
         &self,
         subject: &ObservationSubject<'_>,
@@ -659,7 +657,7 @@ impl Engine {
         same.then(|| Box::new(cached.classified))
     }
 
-    /// What was read, judged and remembered.
+    /// Classifies what was read, and stores it in the cache.
     fn classify_and_cache(
         &self,
         subject: &ObservationSubject<'_>,
@@ -671,7 +669,7 @@ impl Engine {
             Err(error) if error.cause == FailureCause::Leased => {
                 return Ok(ObservedMemory::Special(SpecialFile::Leased));
             }
-            // It changed its kind since the probe; look again with next event.
+            // The file's type changed since the probe: probe again.
             Err(error) if error.cause == FailureCause::Replaced => {
                 return self.recheck_kind(subject.agent);
             }
@@ -705,7 +703,7 @@ impl Engine {
         Ok(ObservedMemory::File(Box::new(verdict), bytes))
     }
 
-    /// When a stamp of an agent's memory was seen first.
+    /// Returns when this stamp of an agent's memory was first seen.
     fn stamp_first_seen(&self, agent: &str, stamp: &Stamp) -> Instant {
         let known = self
             .cached_content(agent)
@@ -713,7 +711,7 @@ impl Engine {
         known.map_or_else(|| self.clock().instant(), |known| known.first_seen)
     }
 
-    /// Whether the memory may have changed again without getting another stamp.
+    /// Returns whether the memory may change again without getting another stamp.
     fn is_racy(&self, cached: &CachedContent) -> bool {
         let stamp = &cached.stamp;
         let now = self.clock().now().timestamp_nanos_opt().unwrap_or(0);
@@ -721,7 +719,7 @@ impl Engine {
         if stamp.inode != 0 {
             return age < RECENT_CHANGE.as_nanos() as i64;
         }
-        // Of another clock, and of whole seconds.
+        // The host's clock may differ from this one, and its stamps are whole seconds.
         let recent = i128::from(age) < MAX_CLOCK_SKEW.as_nanos() as i128;
         recent && self.clock().instant().duration_since(cached.first_seen) < RECENT_CHANGE_COARSE
     }
@@ -733,7 +731,7 @@ impl Engine {
             MemoryObject::File(_) => Err(Error::new(
                 ErrorKind::Host,
                 format!(
-                    "{} changes too fast to be read",
+                    "{} changes too fast to read it",
                     agent.location.memory().display()
                 ),
             )
@@ -793,7 +791,7 @@ impl Engine {
         }
     }
 
-    /// "rules edited: L31 L58", and what is hidden there.
+    /// Names the edited lines and the hidden characters there: "rules edited: L31 L58".
     fn describe_edits(&self, old: &[u8], new: &[u8]) -> String {
         let deadline = self.clock().instant() + EDITS_DIFF_TIMEOUT;
         let diff = diff::compare_lines(old, new, Some(deadline));
@@ -825,7 +823,7 @@ impl Engine {
     }
 }
 
-/// What to do about a memory that has a name elsewhere.
+/// Returns what to do about a memory that has a hard link elsewhere.
 fn foreign_link_hint(agent: &Agent) -> String {
     let memory = agent.location.memory();
     let directory = memory.parent().unwrap_or(memory);
@@ -842,17 +840,17 @@ fn foreign_link_hint(agent: &Agent) -> String {
     )
 }
 
-/// What NOSEP means.
+/// Reason of [`State::NoSep`].
 const NO_BOUNDARY_REASON: &str = "no boundary: the whole file would be archived";
 
-/// The same where a separator line can be seen.
+/// The same where a separator line is visible.
 const CR_LF_REASON: &str = "no boundary: its separator line ends with CR LF, so no line above it is \
                      the baseline's; the whole file would be archived";
 
-/// That a run was interrupted, or could not end, and nobody is at it.
+/// A run was interrupted or could not finish, and no run is at work on the agent now.
 const UNSETTLED_REASON: &str = "a run left something unsettled; the next reset settles it";
 
-/// Where an agent lives: `local`, or the host.
+/// Host of an agent, or `local`.
 pub(super) fn host_name(agent: &Agent) -> String {
     match &agent.location {
         MemoryLocation::Local { .. } => "local".to_string(),
@@ -860,8 +858,8 @@ pub(super) fn host_name(agent: &Agent) -> String {
     }
 }
 
-/// How an agent's host is reached, where that may lead elsewhere one day: another
-/// user has another home, another port may be another host's.
+/// Host with user and port, as the ledger records it: another user has another home, and another
+/// port may belong to another host.
 pub(super) fn connection_target(agent: &Agent) -> Option<String> {
     let host = agent.location.host()?;
     let user = host.user.iter().map(|user| format!("{user}@"));

@@ -1,6 +1,5 @@
-//! Work on several sites at the same time: a host, or a file system that may hang,
-//! delays the agents of no other, and the agents of one host wait for its answers
-//! together.
+//! Parallel work on several sites: a host, or a file system that may hang, delays only its own
+//! agents, and the agents of one host wait for its replies at the same time.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -12,30 +11,30 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::Engine;
 use crate::config::{Agent, SshHost};
 
-/// How many hosts are worked on at the same time. Those that are being connected to
-/// do not count: one that does not answer holds up no other.
+/// Maximum number of hosts with agents at work. Hosts that are still connecting do not count: one
+/// that does not answer delays no other.
 const MAX_PARALLEL_HOSTS: usize = 16;
 
-/// How many hosts are connected to at the same time.
+/// Maximum number of hosts that connect at the same time.
 const MAX_PARALLEL_CONNECTS: usize = 128;
 
-/// How many agents of one host, or of this machine, are worked on at the same time.
+/// Maximum number of agents of one host, or of this machine, at work at the same time.
 const MAX_PARALLEL_AGENTS: usize = 64;
 
-/// The most files that an agent has open while it is changed, those of a turn that
-/// waits for a late writer included.
+/// Maximum number of files that an agent has open during its change, those of a step that waits for
+/// a late writer included.
 const OPEN_FILES_PER_AGENT: usize = 12;
 
-/// The same for a host that is being connected to.
+/// Maximum number of files that a connecting host has open.
 const OPEN_FILES_PER_CONNECT: usize = 8;
 
-/// Files that the process has open whatever it does: streams, ledger, watches.
+/// Files that the process always has open: streams, ledger, watches.
 const RESERVED_OPEN_FILES: usize = 24;
 
-/// What agents wait for together.
+/// A place whose agents wait for the same disk or host.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Site<'a> {
-    /// The archive's own file systems, without which nothing can be done.
+    /// The archive's own file systems, without which no run can work.
     Trusted,
     /// A file system of this machine that may hang, by its mount points.
     FileSystem(String),
@@ -44,7 +43,7 @@ pub(super) enum Site<'a> {
 }
 
 impl Engine {
-    /// Where an agent's memory is, as far as others wait with it.
+    /// Returns the site of an agent's memory.
     pub(super) fn site_of<'a>(&self, agent: &'a Agent) -> Site<'a> {
         if let Some(host) = agent.location.host() {
             return Site::Host(host);
@@ -55,8 +54,8 @@ impl Engine {
         }
     }
 
-    /// Waits until a site answers, or is known not to; `agent` is one of its agents.
-    /// What comes of it is told to whoever asks for something next.
+    /// Waits until a site answers, or is known not to; `agent` is one of its agents. The next
+    /// request reports a failure.
     pub(super) fn connect_site(&self, site: &Site<'_>, agent: &Agent) {
         match site {
             Site::Trusted => {}
@@ -66,9 +65,9 @@ impl Engine {
     }
 }
 
-/// Does `here` on this thread and meanwhile, for each of the others, `connect` and
-/// then `act`: the latter for up to [`MAX_PARALLEL_HOSTS`] of them at a time. Without others no
-/// thread is started.
+/// Runs `local` on this thread, and at the same time `connect` and then `act` for each of the
+/// others: `act` for up to [`MAX_PARALLEL_HOSTS`] of them at a time. Starts no thread where there
+/// are no others.
 pub(super) fn run_local_and_remote<J: Send, T: Send, U>(
     local: impl FnOnce() -> U,
     others: Vec<J>,
@@ -95,13 +94,13 @@ pub(super) fn run_local_and_remote<J: Send, T: Send, U>(
     )
 }
 
-/// So many may work at the same time.
+/// Limits the number of threads at work.
 struct ThreadSemaphore {
     free_permits: Mutex<usize>,
     permit_freed: Condvar,
 }
 
-/// One of them, until it is dropped.
+/// A permit of the semaphore; dropping it returns the permit.
 struct ThreadPermit<'p>(&'p ThreadSemaphore);
 
 impl ThreadSemaphore {
@@ -134,8 +133,8 @@ impl Drop for ThreadPermit<'_> {
     }
 }
 
-/// Does `here` on this thread and meanwhile `act` for each item, on so many others
-/// at most. Where no more threads can be had, it takes longer.
+/// Runs `local` on this thread and at the same time `act` for each item, on a limited number of
+/// other threads. With fewer threads than that, it takes longer.
 fn run_on_threads<J: Send, T: Send, U>(
     here: impl FnOnce() -> U,
     items: Vec<J>,
@@ -163,16 +162,16 @@ fn run_on_threads<J: Send, T: Send, U>(
     })
 }
 
-/// Returns how many agents each of so many lanes takes through a step together: fewer
-/// where the limit of open files is low. Lanes beyond [`MAX_PARALLEL_HOSTS`] wait.
+/// Returns how many agents each of `lanes` lanes takes through a step together: fewer where the
+/// limit of open files is low. Lanes beyond [`MAX_PARALLEL_HOSTS`] wait.
 pub(super) fn batch_size(lanes: usize) -> usize {
     let files = OPEN_FILES_PER_AGENT * lanes.clamp(1, MAX_PARALLEL_HOSTS + 1);
     (available_open_files(files * MAX_PARALLEL_AGENTS) / files).clamp(1, MAX_PARALLEL_AGENTS)
 }
 
-/// Returns how many files can be open beside those that the process always has. Where
-/// that is less than `wanted`, raises the limit as far as possible: the usual 1,024
-/// serves select(2), which this program does not use.
+/// Returns how many files can be open besides those that the process always has. Where that is less
+/// than `wanted`, raises the limit as far as possible: the usual limit of 1,024 serves select(2),
+/// which this program does not use.
 fn available_open_files(wanted: usize) -> usize {
     let available = |limit: Option<u64>| {
         let limit = limit.map_or(usize::MAX, |limit| limit as usize);
@@ -192,7 +191,7 @@ fn available_open_files(wanted: usize) -> usize {
     }
 }
 
-/// Does this for each, all at once.
+/// Runs `act` for each item, all at the same time.
 pub(super) fn map_parallel<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U + Sync) -> Vec<U> {
     let others = items.len().saturating_sub(1);
     let numbered = items.into_iter().enumerate().collect();
@@ -206,9 +205,8 @@ pub(super) fn map_parallel<T: Send, U: Send>(items: Vec<T>, act: impl Fn(T) -> U
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Does `one` for each agent of this machine, one after the other on each file
-/// system, and `batch` for those of each host. The answers are in the order of the
-/// agents.
+/// Runs `map_local` for each agent of this machine, one after the other on each file system, and
+/// `map_host_batch` for those of each host. The results are in the order of the agents.
 pub(super) fn map_agents_by_site<'a, U: Send>(
     engine: &Engine,
     agents: &[&'a Agent],
@@ -257,7 +255,7 @@ mod tests {
 
     #[test]
     fn connecting_thread_holds_no_permit() {
-        // As many as there are places never connect before everybody else is done.
+        // As many hosts as there are permits connect only after all others are done.
         let (others, all) = (40, MAX_PARALLEL_HOSTS + 40);
         let done = (Mutex::new(0), Condvar::new());
         let wait = |number: &usize| {

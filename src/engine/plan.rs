@@ -1,5 +1,5 @@
-//! A plan: what a reset or an undo would do to which agents, bound to what was
-//! seen when it was made. Making one changes nothing.
+//! Plans: what a reset or an undo would do to which agents, bound to the state observed when the
+//! plan was made. Making a plan changes nothing.
 
 use std::sync::Mutex;
 
@@ -23,40 +23,40 @@ use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::{SpecialFile, SwapForecast};
 
-/// Why there is nothing to do.
+/// Reason to skip an agent that needs no change.
 pub(super) const EQUAL_REASON: &str = "already equal to its baseline";
 
-/// Why a protected agent is refused.
+/// Reason to refuse an agent that is protected as read-only.
 pub const READ_ONLY_REASON: &str = "protected as read-only";
 
-/// What would happen to one memory.
+/// What a step would do to one memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepAction {
-    /// Archive what is there and put the new content in its place.
+    /// Archive the file and replace it.
     Replace,
-    /// There is no file: make one.
+    /// Create the missing file.
     Create,
-    /// Archive what is there and leave no file: the undo of a creation.
+    /// Archive the file and remove it: the undo of a creation.
     Remove,
-    /// Archive what is there and put back what an earlier run displaced and kept.
+    /// Archive the file and put back an object that an earlier run displaced and kept.
     PutBack,
 }
 
-/// What a step is bound to. Scratch that the agent adds meanwhile is not part
-/// of it: an agent that never stops writing can still be reset.
+/// The state that a step depends on. Scratch that the agent adds later is not part of it, so an
+/// agent that never stops writing can still be reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanBinding {
-    /// Where the memory is: the way to its host, if it is on one, and its path.
+    /// Where the memory is: host, user and port if it is on a host, and its path.
     #[serde(rename = "place")]
     pub location: String,
-    /// Digest of the content to be installed; zeros when none is.
+    /// Digest of the content to install; zeros where the step installs none.
     #[serde(rename = "content")]
     pub content_digest: Digest,
     /// How the boundary was found, or why there is none.
     #[serde(rename = "rule")]
     pub boundary_rule: String,
-    /// Digest of what stands above the boundary.
+    /// Digest of the bytes above the boundary.
     #[serde(rename = "above")]
     pub above_digest: Digest,
 }
@@ -73,8 +73,8 @@ impl PlanBinding {
                     BoundaryRule::Behind(version) => format!("behind {version}"),
                     BoundaryRule::Aligned(version) => format!("aligned {version}"),
                 };
-                // An intact part is the baseline's, whatever its line end. A
-                // plan keeps WINDOW bytes, a reset maybe more.
+                // An intact part equals the baseline's, whatever its line end. A plan keeps
+                // `MAX_WINDOW_BYTES` bytes, a reset maybe more.
                 let above = match found.rule {
                     BoundaryRule::Aligned(_) => {
                         Digest::of(&head[..found.offset.min(head.len()).min(MAX_WINDOW_BYTES)])
@@ -87,7 +87,7 @@ impl PlanBinding {
         let path = agent.location.memory().display();
         PlanBinding {
             location: match connection_target(agent) {
-                Some(way) => format!("{way} {path}"),
+                Some(target) => format!("{target} {path}"),
                 None => path.to_string(),
             },
             content_digest: content,
@@ -97,7 +97,7 @@ impl PlanBinding {
     }
 }
 
-/// What stands at a memory's name, as far as a plan is bound to it.
+/// State of a memory's path, as far as a plan is bound to it.
 pub(super) enum BoundMemory<'a> {
     Absent,
     Special,
@@ -109,49 +109,49 @@ pub(super) enum BoundMemory<'a> {
 pub struct UndoneRun {
     /// The run that is undone.
     pub run: String,
-    /// When it was.
+    /// End of that run.
     pub time: DateTime<FixedOffset>,
-    /// Whether the agent has written since.
+    /// Whether the agent has written to the memory since.
     #[serde(rename = "written_since")]
     pub has_written_since: bool,
-    /// What to do with what it wrote.
+    /// What to do with its new notes.
     pub mode: UndoMode,
 }
 
-/// What an undo does with what the agent wrote since.
+/// What an undo does with notes that the agent has written since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UndoMode {
-    /// Refuse.
+    /// Refuse the undo.
     #[default]
     Refuse,
-    /// Append its new notes below the restored file.
+    /// Append the new notes below the restored file.
     Append,
-    /// Archive them and put the restored file alone.
+    /// Archive the new notes and restore the file without them.
     Overwrite,
 }
 
-/// What to undo.
+/// Which runs to undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UndoTarget {
-    /// The last reset of each of these agents that was not undone yet.
+    /// The last reset of each of these agents that is not undone yet.
     Agents(Vec<String>),
-    /// The last undo of each of these agents: takes it back.
+    /// The last undo of each of these agents.
     Redo(Vec<String>),
     /// A run, for every agent that it changed.
     Run(String),
 }
 
 impl Observation {
-    /// Whether a reset displaces scratch alone, or nothing. A plan of anything else has to
-    /// be typed.
+    /// Returns whether a reset displaces scratch alone, or nothing. Plans of all other steps need a
+    /// typed confirmation.
     pub fn is_intact(&self) -> bool {
         let boundary = self.content.as_ref().and_then(|content| content.boundary);
         self.is_absent || boundary.is_some_and(|boundary| !boundary.is_drifted())
     }
 }
 
-/// Why an agent that is protected as read-only is not changed.
+/// Error for an agent that is protected as read-only.
 fn read_only_error() -> Error {
     Error::new(ErrorKind::Conflict, READ_ONLY_REASON).with_hint(
         "remove protect=readonly from its section of the config, or plan it in the console with \
@@ -160,11 +160,11 @@ fn read_only_error() -> Error {
 }
 
 impl UndoTarget {
-    /// Why an agent without a matching record is skipped.
+    /// Reason to skip an agent without a matching record.
     fn nothing_to_undo_reason(&self) -> &'static str {
         match self {
-            UndoTarget::Redo(_) => "there is no undo to take back",
-            UndoTarget::Agents(_) | UndoTarget::Run(_) => "the ledger has nothing to undo",
+            UndoTarget::Redo(_) => "no undo to redo",
+            UndoTarget::Agents(_) | UndoTarget::Run(_) => "nothing to undo in the ledger",
         }
     }
 }
@@ -174,16 +174,16 @@ impl UndoTarget {
 pub struct PlanStep {
     /// The agent's name.
     pub agent: String,
-    /// Where it lives.
+    /// Its host, or `local`.
     pub host: String,
-    /// The state it was seen in.
+    /// Its observed state.
     pub state: State,
     /// What would happen.
     pub action: StepAction,
-    /// What this step is bound to.
+    /// The state that the step depends on.
     #[serde(rename = "bound")]
     pub binding: PlanBinding,
-    /// What would be archived; nothing when there is nothing of the agent's.
+    /// Kind of the entry that it would write; none where the memory holds nothing of the agent's.
     #[serde(rename = "entry")]
     pub entry_kind: Option<EntryKind>,
     /// Lines below the boundary that would be archived.
@@ -198,26 +198,26 @@ pub struct PlanStep {
     pub removed_lines: usize,
     /// Size of the new content in bytes.
     pub new_size: u64,
-    /// Whether the confirmation has to be typed, whatever the plan's size.
+    /// Whether the confirmation must be typed, whatever the size of the plan.
     #[serde(rename = "typed")]
     pub is_confirmation_typed: bool,
-    /// How the fleet protects the agent.
+    /// The agent's protection, from the config.
     #[serde(default)]
     #[serde(rename = "protect")]
     pub protection: Protection,
-    /// What is worth knowing before it is confirmed.
+    /// What the operator should know before confirming.
     pub notes: Vec<String>,
-    /// What it promises less than on this machine.
+    /// Guarantees that its host lacks, compared with this machine.
     #[serde(default)]
     #[serde(rename = "weaker")]
     pub degradations: Vec<String>,
-    /// What an undo puts back; none in a reset.
+    /// The run that an undo undoes; none in a reset.
     #[serde(rename = "undo")]
     pub undone_run: Option<UndoneRun>,
 }
 
 impl PlanStep {
-    /// Whatever is there is archived and replaced.
+    /// The step of an agent that was not observed: any file is archived and replaced.
     fn from_unobserved(agent: &Agent) -> PlanStep {
         PlanStep {
             agent: agent.name.clone(),
@@ -245,25 +245,25 @@ impl PlanStep {
     }
 }
 
-/// An agent that was asked for and is not in the plan.
+/// An agent that was requested and is not in the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedAgent {
     /// The agent's name.
     pub agent: String,
-    /// The state it was seen in.
+    /// Its observed state.
     pub state: State,
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     #[serde(rename = "why")]
     pub reason: String,
-    /// The kind of the refusal; none when there is simply nothing to do.
+    /// Kind of the refusal; none when the agent needs no change.
     pub kind: Option<ErrorKind>,
-    /// What can be done about it.
+    /// What the operator can do about it.
     #[serde(default)]
     pub hints: Vec<String>,
 }
 
 impl SkippedAgent {
-    /// An agent that is refused.
+    /// Creates the refusal of an agent.
     fn from_error(agent: &Agent, state: State, error: &Error) -> SkippedAgent {
         SkippedAgent {
             agent: agent.name.clone(),
@@ -274,14 +274,14 @@ impl SkippedAgent {
         }
     }
 
-    /// The refusal, if it is one.
+    /// Converts it into an error, if it is a refusal.
     pub(super) fn to_error(&self) -> Option<Error> {
         let error = Error::new(self.kind?, &self.reason);
         let hints = self.hints.iter();
         Some(hints.fold(error, |error, hint| error.with_hint(hint)))
     }
 
-    /// An agent that there is nothing to do for.
+    /// Creates the skip of an agent that needs no change.
     fn nothing_to_do(agent: &Agent, state: State) -> SkippedAgent {
         SkippedAgent {
             agent: agent.name.clone(),
@@ -293,32 +293,31 @@ impl SkippedAgent {
     }
 }
 
-/// What would be done, to whom.
+/// What a run would do, and to which agents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// Reset or undo.
     #[serde(rename = "act")]
     pub operation: Operation,
-    /// Names this plan: the digest of what it is bound to, shortened. Empty when
-    /// nothing was looked at.
+    /// Identifies the plan: the shortened digest of its bindings. Empty when no agent was observed.
     pub hash: String,
-    /// When it was made.
+    /// Time of planning.
     #[serde(rename = "made")]
     pub created_at: DateTime<FixedOffset>,
     /// The agents that would be changed.
     pub steps: Vec<PlanStep>,
-    /// Those that would not, and why.
+    /// Agents that would stay unchanged, and why.
     pub skipped: Vec<SkippedAgent>,
-    /// Whether the whole fleet was asked for.
+    /// Whether the whole fleet was requested.
     #[serde(rename = "whole_fleet")]
     pub is_whole_fleet: bool,
-    /// What would be deleted from the archive when the run has ended.
+    /// What retention would delete from the archive at the end of the run.
     #[serde(default)]
     pub retention: Option<RetentionPlan>,
 }
 
 impl Plan {
-    /// Its agents, the skipped ones last.
+    /// Names of all agents, the skipped ones last.
     pub fn agents(&self) -> impl Iterator<Item = &str> {
         let steps = self.steps.iter().map(|step| step.agent.as_str());
         steps.chain(self.skipped.iter().map(|skipped| skipped.agent.as_str()))
@@ -352,12 +351,12 @@ impl Plan {
         }
     }
 
-    /// Whether nothing was looked at.
+    /// Returns whether the plan was made without observing its agents.
     pub fn is_unobserved(&self) -> bool {
         self.hash.is_empty()
     }
 
-    /// What the steps promise less than on this machine, each once.
+    /// Guarantees that the steps' hosts lack, without duplicates.
     pub fn degradations(&self) -> Vec<&str> {
         let mut degradations = Vec::new();
         for text in self.steps.iter().flat_map(|step| &step.degradations) {
@@ -368,16 +367,15 @@ impl Plan {
         degradations
     }
 
-    /// Whether this plan answers to a hash, which may be shortened to eight
-    /// digits.
+    /// Returns whether `hash` is this plan's hash, which may be shortened to eight digits.
     pub fn matches_hash(&self, hash: &str) -> bool {
         hash.len() >= 8 && self.hash.starts_with(&hash.to_ascii_lowercase())
     }
 }
 
 impl Engine {
-    /// What a reset of these agents would do. With `unlocked`, agents that are
-    /// protected as read-only are planned like others.
+    /// Plans a reset of these agents. With `is_unlocked`, agents that are protected as read-only
+    /// are planned like others.
     ///
     /// # Errors
     /// An agent that is not configured.
@@ -412,7 +410,7 @@ impl Engine {
         Ok(self.with_retention(plan))
     }
 
-    /// A plan that also says what is deleted from the archive afterwards.
+    /// Adds to a plan what is deleted from the archive afterwards.
     fn with_retention(&self, mut plan: Plan) -> Plan {
         let retention = self.plan_retention(&RetentionScope::from_plan(&plan));
         if !retention.entries.is_empty() {
@@ -427,9 +425,8 @@ impl Engine {
         plan
     }
 
-    /// A plan for whoever resets what there is, as timers do: no memory is read
-    /// before its agent's turn. It says who would have a turn, not what would be
-    /// done, so it cannot be applied as bound.
+    /// Plans a run without reading memories, for callers that reset any state, as timers do. Such a
+    /// plan names the agents, not the changes, so it cannot be applied as bound.
     ///
     /// # Errors
     /// An agent that is not configured.
@@ -455,7 +452,7 @@ impl Engine {
         })
     }
 
-    /// None where there is nothing to do.
+    /// Plans the reset of one agent; none where it needs no change.
     fn reset_step(
         &self,
         agent: &Agent,
@@ -468,7 +465,7 @@ impl Engine {
         if seen.observation.state == State::Clean {
             return Ok(None);
         }
-        // Nothing is replaced that cannot be recorded.
+        // A memory is replaced only if the ledger can record that.
         if let Some(why) = &seen.observation.ledger_error {
             let error = self.ledger_head().err();
             return Err(error.unwrap_or_else(|| Error::new(ErrorKind::Host, why)));
@@ -477,13 +474,13 @@ impl Engine {
             return Err(read_only_error());
         }
         let Some(baseline) = &seen.baseline else {
-            return Err(Error::new(ErrorKind::Internal, "its baseline was not read"));
+            return Err(Error::new(ErrorKind::Internal, "the baseline was not read"));
         };
         let mut step = self.new_step(agent, seen, baseline.digest())?;
         step.new_size = baseline.bytes().len() as u64;
         if step.state == State::Drifted {
             step.notes
-                .push("its edited rules are archived whole, then gone from the memory".to_string());
+                .push("edited rules: the whole file is archived, then replaced".to_string());
         }
         if step.state == State::NoSep {
             step.notes
@@ -492,7 +489,7 @@ impl Engine {
         Ok(Some(step))
     }
 
-    /// A step that installs `content`, with the figures of what is there now.
+    /// A step that installs `content`, with the figures of the observed memory.
     fn new_step(&self, agent: &Agent, seen: &ObservedAgent, content: Digest) -> Result<PlanStep> {
         let found = seen.observation.content.as_ref();
         let memory = match (&seen.special_file, found) {
@@ -567,7 +564,7 @@ impl Engine {
         })
     }
 
-    /// What an undo would do.
+    /// Plans an undo.
     ///
     /// # Errors
     /// An agent that is not configured, a run that is not in the ledger, or a
@@ -593,7 +590,7 @@ impl Engine {
             let step = step.map(|mut step| {
                 let passed_over = of_agent.and_then(|it| it.skipped_run.as_ref());
                 if let (UndoTarget::Agents(_), Some(run)) = (target, passed_over) {
-                    let note = format!("run {run} was undone already; this goes further back");
+                    let note = format!("run {run} is already undone; this undoes an earlier run");
                     step.notes.push(note);
                 }
                 step
@@ -612,7 +609,7 @@ impl Engine {
         Ok(self.with_retention(plan))
     }
 
-    /// The agents that an undo is about, and the records that it goes by.
+    /// Returns the agents of an undo, and the records that it depends on.
     fn find_undo_records(&self, target: &UndoTarget) -> Result<(Vec<&Agent>, UndoRecords)> {
         let run = match target {
             UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
@@ -628,11 +625,10 @@ impl Engine {
         let agents = records.agents().map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
         if agents.is_empty() {
-            let message = format!("the ledger has no run {run} that changed anything");
+            let message = format!("no run {run} in the ledger changed a memory");
             let log = self.command_line("log");
-            return Err(
-                Error::new(ErrorKind::User, message).with_hint(format!("`{log}` lists the runs"))
-            );
+            return Err(Error::new(ErrorKind::User, message)
+                .with_hint(format!("run `{log}` to list all runs")));
         }
         Ok((agents, records))
     }
@@ -692,7 +688,7 @@ impl Engine {
     }
 }
 
-/// Plans each of these; those of a host at the same time.
+/// Plans each of these agents; hosts work at the same time.
 fn plan_agents<'a>(
     engine: &Engine,
     agents: &[&'a Agent],
@@ -702,7 +698,7 @@ fn plan_agents<'a>(
     parallel::map_agents_by_site(engine, agents, &plan, batch)
 }
 
-/// Names in order, each once.
+/// Returns the names in order, without duplicates.
 fn unique_names(names: &[String]) -> impl Iterator<Item = &str> {
     let mut seen = std::collections::HashSet::new();
     names

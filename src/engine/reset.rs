@@ -1,38 +1,33 @@
-//! Applying a plan: archive, replace, verify, record. The only code that changes
-//! agents.
+//! Applies a plan: archives, replaces, verifies and records. The only code that changes memories.
 //!
 //! For each agent, under its lock:
 //!
 //! 1. settle what an interrupted run left (its transaction record names it);
-//! 2. read the memory and write its entry, both in one pass; the entry is on
-//!    the disk before anything else happens;
-//! 3. write the transaction record; build the new file; put it in the memory's
-//!    place, which displaces whatever really stands there; mark that in the
-//!    record;
-//! 4. settle the displaced file: what a late writer added gets an entry of its
-//!    own, then it is removed; while a writer still has it open, other agents
-//!    go on;
+//! 2. read the memory and write its entry, both in one pass; the entry is on the disk before the
+//!    next step;
+//! 3. write the transaction record, build the new file, put it in the memory's place, which
+//!    displaces the file that is really there, and mark that in the record;
+//! 4. settle the displaced file: a late write gets an entry of its own, then the file is removed;
+//!    while a writer still has it open, the run continues with other agents;
 //! 5. read back, record in the ledger, end the transaction.
 //!
-//! Before its first memory is replaced, a run takes one of a few places among the runs
-//! that replace memories: a record that is due then never waits for long.
+//! Before it replaces its first memory, a run acquires one of a limited number of permits, so that
+//! a due record never waits long for the ledger.
 //!
-//! Agents take these steps together, a batch at a time: what one step changed is
-//! flushed to the disk for all of them at once, before any of them takes the
-//! next. Each host has a lane of its own, and so has each file system that may hang,
-//! so that a slow one delays no other's agents; this machine's agents are taken one
-//! after the other, those on the archive's file system by the thread that began the
-//! run, a host's all at once, because they wait for answers. The
-//! flushes are the order that a power cut cannot break:
+//! Agents take these steps in batches: one flush per step covers the whole batch before any of its
+//! agents takes the next step. Each host and each file system that may hang has a lane of its own,
+//! so that a slow one delays no other. Agents of this machine follow each other, those on the
+//! archive's file system on the thread that began the run; agents of a host work at the same time,
+//! because they wait for replies. The flushes fix an order that a power cut cannot break:
 //!
 //! | on the disk | before |
 //! |---|---|
 //! | content of the entries | they get their names |
-//! | names of the entries, transaction records | anything in an agent's directory |
+//! | names of the entries, transaction records | any change in an agent's directory |
 //! | content of the new files | they take the memories' places |
-//! | the exchange | the mark that tells of it |
+//! | the exchange | the mark that records it |
 //! | the mark | a displaced file is settled |
-//! | its removal, the ledger's record | the transaction record goes |
+//! | its removal, the ledger's record | the removal of the transaction record |
 
 mod capture;
 mod lane;
@@ -67,7 +62,7 @@ use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind};
 
-/// Whoever listens to a run.
+/// Callback for run progress.
 type ProgressCallback<'a> = &'a mut (dyn FnMut(RunProgress) + Send);
 
 struct Run<'a> {
@@ -76,19 +71,19 @@ struct Run<'a> {
     id: String,
     is_bound: bool,
     cancel: &'a AtomicBool,
-    /// This run's place among those that replace memories, or why it has none; not
-    /// asked for before a memory is to be replaced.
+    /// This run's permit to replace memories, or why it has none; not requested before the first
+    /// replacement.
     replacing_permit: Mutex<Option<Result<Permit, Error>>>,
-    /// What an undo goes by; nothing is read before the first agent's turn.
+    /// Records that an undo depends on; not read before the first agent's turn.
     undo_records: Mutex<Option<UndoRecords>>,
     shared: Mutex<RunShared<'a>>,
 }
 
-/// What all lanes have in common.
+/// State that all lanes share.
 struct RunShared<'a> {
     errors: Vec<Error>,
     baselines: BaselineCache<'a>,
-    /// Baseline versions that this run has begun to keep.
+    /// Baseline versions that this run has begun to store.
     drafted_versions: HashSet<Digest>,
     /// Lines that are not in `reset.log` yet.
     pending_log_lines: Vec<String>,
@@ -96,10 +91,9 @@ struct RunShared<'a> {
 }
 
 impl Engine {
-    /// Applies a plan. With `bound`, an agent whose memory, baseline or boundary
-    /// is no longer what the plan saw is refused; without, it is done as it is
-    /// found. When `cancel` is set, the agents in hand are finished and the rest
-    /// is not started.
+    /// Applies a plan. With `bound`, an agent whose memory, baseline or boundary differs from the
+    /// plan is refused; without it, the agent is reset in its current state. When `cancel` is set,
+    /// the run finishes the agents at work and starts no more.
     pub fn apply_plan(
         &self,
         plan: &Plan,
@@ -135,7 +129,7 @@ impl Engine {
         here.end_skipped(&plan.skipped);
         let mut others: BTreeMap<Site<'_>, ResetLane<'_, '_>> = BTreeMap::new();
         for step in &plan.steps {
-            // Who is not configured is refused in its turn.
+            // An agent that is not configured is refused in its turn.
             let agent = self.agent(&step.agent).ok();
             match agent.map_or(Site::Trusted, |agent| self.site_of(agent)) {
                 Site::Trusted => here.enqueue(step),
@@ -164,9 +158,8 @@ impl<'a> Run<'a> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sees to it that what is replaced from now on can be recorded: the ledger can be
-    /// opened for an append, and no more runs are replacing memories than can append
-    /// to it within the time that each waits for it.
+    /// Ensures that a replacement can be recorded: the ledger can be opened for an append, and no
+    /// more runs replace memories than can append to it within the time that each waits for it.
     ///
     /// # Errors
     /// Why no memory may be replaced.
@@ -186,7 +179,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What comes after the last agent: retention, and the report.
+    /// Ends the run after its last agent: retention, and the report.
     fn finish(&self, mut results: Vec<AgentResult>, began: Instant) -> RunReport {
         let plan = self.plan;
         let is_whole_fleet =
@@ -233,7 +226,7 @@ impl<'a> Run<'a> {
             report.ledger_head,
         ));
         self.write_log_lines();
-        // Not only when the last thread of this run lets go of it.
+        // Releases it now, not when the last thread of this run drops it.
         let mut place = self
             .replacing_permit
             .lock()
@@ -242,8 +235,8 @@ impl<'a> Run<'a> {
         report
     }
 
-    /// Removes what killed runs left in the directories of the archive, but for what a
-    /// transaction record names: recovery settles that.
+    /// Removes stale files of killed runs from the directories of the archive, except those that a
+    /// transaction record names: recovery settles these.
     fn remove_stale_files(&self) {
         let archive = self.engine.archive();
         let agents = self.plan.steps.iter();
@@ -263,7 +256,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Deletes what has expired. Returns that, and what else has to be said of it.
+    /// Deletes expired entries. Returns them, and notes for the report.
     fn apply_retention(&self, scope: &RetentionScope<'_>) -> (Vec<PathBuf>, Vec<String>) {
         let engine = self.engine;
         let unseen = || {
@@ -300,7 +293,7 @@ impl<'a> Run<'a> {
         (gone, notes)
     }
 
-    /// Records what went wrong beside the agents.
+    /// Records errors that concern no single agent.
     fn record_errors(&self) {
         let trouble = self.shared().errors.clone();
         if trouble.is_empty() {
@@ -314,9 +307,7 @@ impl<'a> Run<'a> {
             ..RunEvent::for_archive(&self.id, self.plan.operation, setup.trigger, &setup.user)
         };
         if let Err(error) = self.engine.append_to_ledger(vec![event]) {
-            self.log_line(&format!(
-                "what went wrong beside the agents is not recorded: {error}"
-            ));
+            self.log_line(&format!("cannot record errors of the run: {error}"));
         }
     }
 
@@ -340,8 +331,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// An agent that is not to be reset may still have what an interrupted run
-    /// left: after a crash behind the swap its memory is clean.
+    /// Recovers agents that the plan skips: after a crash behind the swap, a memory is clean but
+    /// the transaction is still open.
     fn recover_skipped(&self) {
         let journals = match self.engine.journals() {
             Ok(left) => left,
@@ -381,7 +372,7 @@ impl<'a> Run<'a> {
         self.report_progress(RunProgress::Stage(agent.to_string(), stage));
     }
 
-    /// Says what went wrong beside the agents, and remembers it for the report.
+    /// Reports an error that concerns no single agent, and keeps it for the report.
     fn report_error(&self, error: Error) {
         if !self.shared().errors.contains(&error) {
             self.log_line(error.message());
@@ -389,7 +380,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A line for `reset.log` and for whoever listens.
+    /// Writes a line to `reset.log` and to the progress callback.
     fn log_line(&self, text: &str) {
         let line = run_log::format_line(self.engine.clock().now(), text);
         let mut shared = self.shared();

@@ -1,19 +1,18 @@
-//! What stays in the archive and what goes: retention, pins, the list of entries.
+//! Retention, pins and the list of entries: which entries stay in the archive.
 //!
-//! Retention is decided for each agent, after every run: the entries of the agents that
-//! the run brought to a good end, and of those that left the config and that no run was
-//! about within the retention time. An entry goes when its name, its file's time and what
-//! the ledger says of it are older than the retention time, unless it is pinned, the
-//! newest of its agent, or not known to be anybody's.
+//! Retention runs for each agent, after every run: for agents that the run finished without a
+//! failure, and for agents that left the config and have no record within the retention time. An
+//! entry expires when its name, its file's time and its record are older than the retention time,
+//! unless it is pinned, the newest of its agent, or of unknown owner.
 //!
-//! No single run's clock decides how old an entry is:
+//! The age of an entry never depends on a single run's clock:
 //!
-//! - How late it is now, the last run says that was a day ago or earlier by this run's
-//!   clock. So two runs have seen an entry expire, a day apart: a clock that is ahead for
-//!   one run deletes nothing, and after a long break the second run deletes.
-//! - An entry is not older than any record before its own. So what a run archives whose
-//!   clock is behind has its time, whatever its name says.
-//! - Records of a time that has not come yet count for nothing.
+//! - The last run that was a day ago or earlier, by this run's clock, decides the current date. Two
+//!   runs a day apart must see an entry expire: a clock that is ahead for one run deletes nothing,
+//!   and after a long break the second run deletes.
+//! - An entry is at least as new as every record before its own. So an entry by a run whose clock
+//!   was behind has their time, whatever its name says.
+//! - Records with a time in the future count for nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -28,19 +27,19 @@ use super::{Blocker, Engine, EngineSetup, lock, reset};
 use crate::archive::{ArchiveEntry, PinFault, Pins, WrittenEntry};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How many entries one record of retention names.
+/// Maximum number of entries that one record of retention names.
 const MAX_ENTRIES_PER_RECORD: usize = 500;
 
-/// How long ago a run has to be that confirms how late it is.
+/// Minimum age of the run that confirms the current date.
 const MIN_CONFIRMATION_AGE: Duration = Duration::days(1);
 
-/// So much may clocks of this machine be apart.
+/// Maximum difference assumed between clocks of this machine.
 const CLOCK_TOLERANCE: Duration = Duration::minutes(1);
 
-/// After how long without a run it is said that retention waits for another one.
+/// Time without a run after which the plan notes that retention waits for another run.
 const LONG_RUN_GAP: Duration = Duration::days(3);
 
-/// What retention would delete when a run has ended.
+/// What retention would delete at the end of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RetentionPlan {
     /// Paths below `archive_dir`, the oldest of each directory first.
@@ -48,37 +47,37 @@ pub struct RetentionPlan {
     /// Why it would delete nothing, if it cannot.
     #[serde(rename = "blocked")]
     pub blocker: Option<Blocker>,
-    /// What else has expired and stays, and why.
+    /// Other expired entries that stay, and why.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-/// An entry, and what keeps it.
+/// An entry, and the reasons to keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryStatus {
     /// The entry itself.
     pub entry: ArchiveEntry,
-    /// Retention never deletes it.
+    /// Whether it is pinned: retention never deletes it.
     pub is_pinned: bool,
-    /// The ledger names it, so that it can be verified.
+    /// Whether the ledger names it, which makes it verifiable.
     pub is_recorded: bool,
-    /// A run within the retention time can only be undone with it.
+    /// Whether the undo of a run within the retention time needs it.
     pub is_needed: bool,
 }
 
-/// Whose entries retention may delete at the end of a run.
+/// The agents whose entries retention may delete at the end of a run.
 #[derive(Default)]
 pub(super) struct RetentionScope<'a> {
-    /// Agents that the run brought, or would bring, to a good end.
+    /// Agents that the run finished, or would finish, without a failure.
     succeeded: HashSet<&'a str>,
-    /// Agents of the run that were not brought to a good end.
+    /// Agents of the run that failed.
     failed: HashSet<&'a str>,
     /// Agents that get a newer entry.
     gaining_entries: HashSet<&'a str>,
 }
 
 impl<'a> RetentionScope<'a> {
-    /// What a plan says.
+    /// Takes the outcomes that a plan expects.
     pub fn from_plan(plan: &'a Plan) -> RetentionScope<'a> {
         let idle = plan.skipped.iter().filter(|it| it.kind.is_none());
         let refused = plan.skipped.iter().filter(|it| it.kind.is_some());
@@ -94,12 +93,12 @@ impl<'a> RetentionScope<'a> {
         }
     }
 
-    /// Whether the run brought no agent to a good end.
+    /// Returns whether the run finished no agent without a failure.
     pub fn is_empty(&self) -> bool {
         self.succeeded.is_empty()
     }
 
-    /// What came of a run.
+    /// Takes the outcomes of a run.
     pub fn from_results(results: &'a [AgentResult]) -> RetentionScope<'a> {
         let mut scope = RetentionScope::default();
         for result in results {
@@ -113,30 +112,30 @@ impl<'a> RetentionScope<'a> {
     }
 }
 
-/// What has expired before a time.
+/// Entries that have expired before a time.
 #[derive(Default)]
 struct ExpiredEntries {
-    /// The entries that may go.
+    /// The entries that retention may delete.
     entries: Vec<ArchiveEntry>,
-    /// How many stay of each agent whose run failed.
+    /// Number of entries that stay, by agent whose run failed.
     kept_of_failed: BTreeMap<String, usize>,
-    /// Why a directory of the archive keeps all of its entries.
+    /// Errors that keep all entries of a directory.
     directory_errors: Vec<Error>,
-    /// Pins that keep entries which they do not name, with how many.
+    /// Pins of unknown meaning that keep entries, with the number of these.
     unclear_pins: Vec<(PinFault, usize)>,
 }
 
-/// What the ledger says of some entries.
+/// What the ledger records about some entries.
 #[derive(Default)]
 struct LedgerFacts {
     /// The agent of each entry that a record names.
     agent_by_entry: HashMap<PathBuf, String>,
     needed_entries: HashSet<PathBuf>,
-    /// Agents that a run was about within the retention time.
+    /// Agents with a record within the retention time.
     active_agents: HashSet<String>,
 }
 
-/// "12 entries older than 30 days"
+/// Returns, for example, "12 entries older than 30 days".
 pub(super) fn describe_older_entries(entries: usize, days: u32) -> String {
     let plural = if entries == 1 { "y" } else { "ies" };
     let days = match days {
@@ -147,11 +146,10 @@ pub(super) fn describe_older_entries(entries: usize, days: u32) -> String {
 }
 
 impl Engine {
-    /// Which entries retention would delete after a run that brings every agent to a
-    /// good end.
+    /// Returns the entries that retention would delete after a run in which every agent succeeds.
     ///
     /// # Errors
-    /// An archive or ledger that cannot be read.
+    /// The archive or ledger cannot be read.
     pub fn expired_entries(&self) -> Result<Vec<ArchiveEntry>> {
         let agents = self.config().agents.iter();
         let scope = RetentionScope {
@@ -161,7 +159,7 @@ impl Engine {
         Ok(self.find_expired(&scope)?.0)
     }
 
-    /// What retention would delete at the end of a run.
+    /// Plans what retention would delete at the end of a run.
     pub(super) fn plan_retention(&self, scope: &RetentionScope<'_>) -> RetentionPlan {
         match self.find_expired(scope) {
             Ok((entries, notes)) => RetentionPlan {
@@ -176,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// The entries that have expired and may go, and why others stay.
+    /// Finds the expired entries that may be deleted, and the reasons why others stay.
     fn find_expired(&self, scope: &RetentionScope<'_>) -> Result<(Vec<ArchiveEntry>, Vec<String>)> {
         let now = self.clock().now();
         let confirmed = self
@@ -200,11 +198,11 @@ impl Engine {
         });
         let unread = unread.iter().map(|error| {
             let message = error.message();
-            format!("retention keeps what is in a directory that it cannot read: {message}")
+            format!("retention keeps all entries of an unreadable directory: {message}")
         });
         let unclear = unclear.iter().map(|(fault, count)| {
             let what = describe_older_entries(*count, days);
-            format!("retention keeps {what}: {fault}; correct the line, or remove it")
+            format!("retention keeps {what}: {fault}; correct or remove the line")
         });
         let mut notes: Vec<String> = of_failed.chain(unread).chain(unclear).collect();
         if confirmed.is_none_or(|time| now - time >= LONG_RUN_GAP) {
@@ -225,10 +223,10 @@ impl Engine {
         Ok((expired, notes))
     }
 
-    /// What is older than a time, of a run's agents and of those that left the config.
+    /// Finds entries older than a time, of a run's agents and of those that left the config.
     ///
     /// # Errors
-    /// A ledger or pins that cannot be read.
+    /// The ledger or the pins cannot be read.
     fn find_expired_before(
         &self,
         scope: &RetentionScope<'_>,
@@ -282,8 +280,8 @@ impl Engine {
         Ok(expired)
     }
 
-    /// Whether an expired entry, of an agent if a record says so, is for this run to
-    /// delete; counts those of agents whose run failed.
+    /// Returns whether this run may delete an expired entry, which belongs to an agent if a record
+    /// says so; counts those of agents whose run failed.
     fn can_delete(
         &self,
         entry: &ArchiveEntry,
@@ -294,7 +292,7 @@ impl Engine {
         let directory = entry.path.parent().unwrap_or(Path::new(""));
         let agents: Vec<&str> = match facts.agent_by_entry.get(&entry.path) {
             Some(agent) => vec![agent],
-            // Of the original tool, or of a run that was killed.
+            // An entry of the original tool, or of a run that was killed.
             None => {
                 let agents = self.config().agents.iter();
                 let agents = agents.filter(|it| Path::new(&it.archive_subdir) == directory);
@@ -334,7 +332,7 @@ impl Engine {
         Ok(directories)
     }
 
-    /// The directories of all agents, each once.
+    /// The directories of all agents, without duplicates.
     fn agent_directories(&self) -> Vec<&str> {
         let agents = self.config().agents.iter();
         let mut directories: Vec<&str> =
@@ -344,18 +342,18 @@ impl Engine {
         directories
     }
 
-    /// Number and time of a record that is of a time that has not come yet.
+    /// Returns number and time of a record with a time in the future, if there is one.
     ///
     /// # Errors
-    /// A ledger that cannot be read.
+    /// The ledger cannot be read.
     pub fn future_record(&self) -> Result<Option<(u64, DateTime<FixedOffset>)>> {
         let latest = self.ledger().latest_record_time()?;
-        // Afterwards: what another run records meanwhile is not of the future.
+        // Read the clock last: other runs may append records in between.
         let now = self.clock().now();
         Ok(latest.filter(|(_, time)| *time > now + CLOCK_TOLERANCE))
     }
 
-    /// What the ledger says of some entries. It is read a line at a time.
+    /// Collects what the ledger records about some entries, one line at a time.
     fn read_ledger_facts<'p>(
         &self,
         entries: impl Iterator<Item = &'p Path>,
@@ -365,11 +363,11 @@ impl Engine {
         pins: &Pins,
     ) -> Result<LedgerFacts> {
         let asked: HashSet<&Path> = entries.collect();
-        // An entry with what was appended is nothing without the others of its run.
+        // An appended part is useless without the other entries of its run.
         let mut chains: HashMap<(String, String), Vec<PathBuf>> = HashMap::new();
         let mut pinned_chains: HashSet<(String, String)> = HashSet::new();
         let mut facts = LedgerFacts::default();
-        // The newest of an agent stays also where agents share a directory.
+        // An agent's newest entry stays even where agents share a directory.
         let mut newest: HashMap<String, Vec<PathBuf>> = HashMap::new();
         let Some(mut scan) = LedgerScan::open(&self.ledger_path())? else {
             return Ok(facts);
@@ -415,12 +413,12 @@ impl Engine {
         Ok(facts)
     }
 
-    /// Deletes what was shown and what retention would still delete now. What is
-    /// about to be deleted is recorded first, so that nobody takes a crash in
-    /// between for a loss. Answers what is gone, and what could not be deleted.
+    /// Deletes the planned entries that retention would still delete now. The record precedes the
+    /// deletion, so a crash in between does not look like a loss. Returns the deleted entries, and
+    /// errors of those that could not be deleted.
     ///
     /// # Errors
-    /// When nothing was deleted.
+    /// Nothing was deleted.
     pub(super) fn delete_expired(
         &self,
         run: &str,
@@ -433,7 +431,7 @@ impl Engine {
         if shown_plan.entries.is_empty() {
             return Ok((Vec::new(), Vec::new()));
         }
-        // Who pins an entry now waits, and is told that it is gone.
+        // A process that pins an entry now waits, and then finds it deleted.
         let _lock = lock::lock_pins(&self.archive, self.clock())?;
         let paths: HashSet<&Path> = shown_plan.entries.iter().map(PathBuf::as_path).collect();
         let (mut expired, _) = self.find_expired(scope)?;
@@ -457,11 +455,10 @@ impl Engine {
         Ok((gone, failed))
     }
 
-    /// The entries of some agents, oldest first within a directory.
+    /// Returns the entries of some agents, oldest first within a directory.
     ///
     /// # Errors
-    /// An agent that is not configured, or an archive or ledger that cannot be
-    /// read.
+    /// An agent that is not configured, or an archive or ledger that cannot be read.
     pub fn entry_statuses(&self, agents: &[String]) -> Result<Vec<EntryStatus>> {
         let mut directories = match agents.is_empty() {
             true => self.agent_directories(),
@@ -495,37 +492,37 @@ impl Engine {
         Ok(entries.into_iter().map(kept).collect())
     }
 
-    /// Lines of the pins that name no entry.
+    /// Lines of the pins file that name no entry.
     ///
     /// # Errors
-    /// Pins that cannot be read.
+    /// The pins cannot be read.
     pub fn pin_faults(&self) -> Result<Vec<PinFault>> {
         Ok(Pins::read(&self.archive)?.find_faults())
     }
 
-    /// Pins entries, or unpins them, all of them or none, and records it. A path
-    /// may be typed in any form that leads to the entry; the entry's own name is what
-    /// is pinned. Returns the entries that were not so before.
+    /// Pins or unpins entries, all of them or none, and records that. A path may be typed in any
+    /// form that leads to the entry; the pin has the entry's own name. Returns the entries that
+    /// were changed.
     ///
     /// # Errors
-    /// A path that is no entry, or what the system answered.
+    /// A path that leads to no entry, or the system's error.
     pub fn set_pinned(&self, entries: &[PathBuf], is_pinned: bool) -> Result<Vec<PathBuf>> {
         let _lock = lock::lock_pins(&self.archive, self.clock())?;
         let mut pins = Pins::read(&self.archive)?;
         let mut changed = Vec::new();
         for typed in entries {
             let entry = self.archive.resolve_typed_path(typed);
-            // What is gone can be unpinned all the same.
+            // A deleted entry can still be unpinned.
             let is_known = |entry: &PathBuf| match is_pinned {
                 true => self.archive.find_entry(entry).map(|entry| entry.is_some()),
                 false => Ok(pins.contains(entry) || self.archive.find_entry(entry)?.is_some()),
             };
             let is_known = entry.as_ref().map(is_known).transpose()?;
             let (Some(entry), Some(true)) = (entry, is_known) else {
-                let message = format!("the archive has no entry {}", typed.display());
+                let message = format!("no entry {} in the archive", typed.display());
                 let list = self.command_line("archive list");
                 return Err(Error::new(ErrorKind::User, message)
-                    .with_hint(format!("`{list}` names them all")));
+                    .with_hint(format!("run `{list}` to list all entries")));
             };
             let is_new = match is_pinned {
                 true => pins.add(&entry),
@@ -560,7 +557,8 @@ impl Engine {
             event.pinned_entries = some.to_vec();
             event
         });
-        self.append_to_ledger(events.collect())
-            .map_err(|error| error.with_context(format!("{word}, but not recorded in the ledger")))
+        self.append_to_ledger(events.collect()).map_err(|error| {
+            error.with_context(format!("{word}, but cannot record it in the ledger"))
+        })
     }
 }

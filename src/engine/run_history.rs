@@ -1,4 +1,4 @@
-//! What was done to an agent, and what stood there before and after each of it.
+//! Runs of an agent, and the memory before and after each.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -10,49 +10,49 @@ use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A record of an agent's, and what became of it.
+/// A record of an agent, and whether it was undone since.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HistoryEntry {
-    /// What the ledger says.
+    /// The record in the ledger.
     pub record: LedgerRecord,
-    /// The run that undid it, if that was not taken back.
+    /// The run that undid it, unless that undo was undone in turn.
     pub undone_by: Option<String>,
-    /// Whether it took an undo back.
+    /// Whether it is the undo of an undo.
     pub is_redo: bool,
 }
 
-/// What stood at a memory's name before and after a run.
+/// The memory before and after a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunDiff {
-    /// Before it.
+    /// Before the run.
     pub before: RunDiffSide,
-    /// After it.
+    /// After the run.
     pub after: RunDiffSide,
 }
 
-/// What stood there at one moment.
+/// The memory at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunDiffSide {
-    /// Nothing.
+    /// No file.
     Absent,
-    /// A file: its beginning, up to [`MAX_WINDOW_BYTES`] bytes, and how many follow.
+    /// A file: its beginning, up to [`MAX_WINDOW_BYTES`] bytes, and the number of further bytes.
     Text(Vec<u8>, u64),
-    /// What was there already: the run did not touch it.
+    /// The same as before: the run did not change it.
     Unchanged,
-    /// It cannot be shown, for this reason.
+    /// Cannot be shown, for this reason.
     Unavailable(String),
 }
 
 impl Engine {
-    /// The last records of an agent, the youngest first, at most so many.
+    /// Returns the last records of an agent, newest first, at most `max_entries`.
     ///
     /// # Errors
-    /// A ledger that cannot be read or whose chain is broken.
+    /// The ledger cannot be read, or its chain is broken.
     pub fn agent_history(&self, agent: &str, max_entries: usize) -> Result<Vec<HistoryEntry>> {
         let (mut back, _) = self.scan_ledger_backwards()?;
-        // By the run that is undone, the one that did it.
+        // The run that undid each undone run.
         let mut undone: HashMap<String, String> = HashMap::new();
-        // By the run that is undone, the undos whose meaning its own records tell.
+        // Undos of each run, whose meaning depends on that run's own records.
         let mut unresolved_undos: HashMap<String, Vec<usize>> = HashMap::new();
         let mut past: Vec<HistoryEntry> = Vec::new();
         while (past.len() < max_entries || !unresolved_undos.is_empty())
@@ -87,18 +87,18 @@ impl Engine {
         Ok(past)
     }
 
-    /// What stood there before and after what a record of an agent's tells, rebuilt
-    /// from the archive and checked against the ledger. Changes nothing.
+    /// Returns the memory before and after the run of a record, rebuilt from the archive and
+    /// checked against the ledger. Changes nothing.
     ///
     /// # Errors
-    /// A ledger that cannot be read, or that has no such record.
+    /// The ledger cannot be read, or has no such record.
     pub fn run_diff(&self, agent: &Agent, seq: u64) -> Result<RunDiff> {
         let (back, _) = self.scan_ledger_backwards()?;
         let mut back = back.stopping_after(seq.saturating_sub(1));
         let name = &agent.name;
         let Some((place, record)) = back.next_matching(|it| it.seq == seq && it.agent == *name)?
         else {
-            let message = format!("the ledger has no record {seq} of {name}");
+            let message = format!("no record {seq} of {name} in the ledger");
             return Err(Error::new(ErrorKind::User, message));
         };
         Ok(RunDiff {
@@ -113,7 +113,7 @@ impl Engine {
         position: LedgerPosition,
         record: LedgerRecord,
     ) -> Result<RunDiffSide> {
-        // Such a run had no reason to look up what that was.
+        // A run without either state had no reason to read the memory.
         if record.event.before.is_none() && record.event.after.is_none() {
             return Ok(RunDiffSide::Unchanged);
         }
@@ -127,7 +127,7 @@ impl Engine {
         })
     }
 
-    /// The beginning of what an undo would put back.
+    /// The beginning of the content that an undo would restore.
     fn side_from_source(&self, source: InstallSource) -> RunDiffSide {
         let parts = match source.replacement {
             Replacement::Absent => return RunDiffSide::Absent,
@@ -153,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// What was installed: a version of the baseline, or what some other run found.
+    /// The installed content: a version of the baseline, or the content before an earlier run.
     fn side_after(&self, agent: &Agent, record: &LedgerRecord) -> Result<RunDiffSide> {
         let wanted: Digest = match &record.event.after {
             Some(FileState::Absent) => return Ok(RunDiffSide::Absent),
@@ -178,7 +178,7 @@ impl Engine {
                 return Ok(side);
             }
         }
-        let why = "what was put there is not in the archive".to_string();
+        let why = "the installed content is not in the archive".to_string();
         Ok(RunDiffSide::Unavailable(why))
     }
 }

@@ -1,6 +1,5 @@
-//! `reset.log`: what runs did, a line each, in the original tool's form. The last line
-//! of a run has the ledger's head, which shows what the ledger alone cannot: that its
-//! end was cut off.
+//! `reset.log`: one line per event of a run, in the original tool's format. The last line of a run
+//! has the ledger's head, which exposes what the ledger alone cannot: a truncated end.
 
 use std::fs::OpenOptions;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -15,17 +14,17 @@ use crate::durable;
 use crate::error::{PathContext, Result};
 use crate::untrusted;
 
-/// Above this many bytes the log is moved to `reset.log.old`.
+/// Size in bytes above which the log is moved to `reset.log.old`.
 const MAX_LOG_BYTES: u64 = 1 << 20;
 
-/// The log in the archive, and what was moved out of its way.
+/// The current log, and the previous one.
 const LOG_FILE_NAME: &str = "reset.log";
 const ROTATED_LOG_NAME: &str = "reset.log.old";
 
-/// How much of the end of a log is searched for the last lines of runs.
+/// Number of bytes at the end of a log that are searched for the last lines of runs.
 const LOG_TAIL_BYTES: u64 = 2 * MAX_LOG_BYTES;
 
-/// `[YYYY-MM-DD HH:MM:SS] [memory-shepherd] text`
+/// Formats a line: `[YYYY-MM-DD HH:MM:SS] [memory-shepherd] text`.
 pub(super) fn format_line(now: DateTime<FixedOffset>, text: &str) -> String {
     format!(
         "[{}] [memory-shepherd] {}",
@@ -34,8 +33,7 @@ pub(super) fn format_line(now: DateTime<FixedOffset>, text: &str) -> String {
     )
 }
 
-/// Appends lines to `<archive_dir>/reset.log`, and moves a log that has grown too
-/// long out of the way.
+/// Appends lines to `<archive_dir>/reset.log`, and rotates a log that is too long.
 pub(super) fn append_lines(archive: &Archive, lines: &[String]) -> Result<()> {
     if lines.is_empty() {
         return Ok(());
@@ -60,7 +58,7 @@ pub(super) fn append_lines(archive: &Archive, lines: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The last line of a run.
+/// Formats the last line of a run.
 pub(super) fn format_run_end(run: &str, counts: &str, head: Option<(u64, Digest)>) -> String {
     let head = match head {
         Some((seq, digest)) => format!("{seq}:{digest}"),
@@ -69,9 +67,9 @@ pub(super) fn format_run_end(run: &str, counts: &str, head: Option<(u64, Digest)
     format!("run {run} ended: {counts}; ledger head {head}")
 }
 
-/// Returns the heads of the ledger in the last lines of runs that are kept, oldest first.
-/// A head that another run has built on since is still one: records of the end that is
-/// cut off before a run are missed behind it, too.
+/// Returns the heads of the ledger in the last lines of runs that are kept, oldest first. Includes
+/// heads that later runs have built on: a ledger that was truncated before a run lacks the head of
+/// that run, too.
 pub(super) fn read_logged_heads(archive: &Path) -> Vec<(u64, Digest)> {
     let read = |name| {
         let path = archive.join(name);
@@ -90,7 +88,7 @@ pub(super) fn read_logged_heads(archive: &Path) -> Vec<(u64, Digest)> {
         .collect()
 }
 
-/// The head in the last line of a run. Other lines may quote what agents wrote.
+/// Parses the head in the last line of a run. Other lines may quote text of agents.
 fn parse_logged_head(line: &str) -> Option<(u64, Digest)> {
     let (_, text) = line.split_once("] [memory-shepherd] run ")?;
     let (run, text) = text.split_once(" ended: ")?;

@@ -1,11 +1,10 @@
-//! Semaphores that processes share: permits are locks on the first bytes of a file,
-//! and are given in the order in which they were asked for.
+//! Semaphores shared by processes: permits are locks on the first bytes of a file, granted in the
+//! order of arrival.
 //!
-//! A waiter locks one of the bytes behind the permits, the one of the microsecond in
-//! which it came, and takes a permit when nobody waits before it. The kernel gives
-//! back what a process held, however it ends. Where the clock is set back, or where a
-//! waiter lets a free permit lie because its process is stopped, later waiters pass
-//! earlier ones; the number of permits holds in any case.
+//! A waiter locks one of the bytes behind the permits, the one of the microsecond of its arrival,
+//! and acquires a permit when no waiter is ahead of it. The kernel releases the locks of a process
+//! however it ends. Where the clock is set back, or where a stopped waiter leaves a permit free,
+//! later waiters overtake earlier ones; the number of permits holds in any case.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -16,22 +15,22 @@ use crate::clock::Clock;
 use crate::error::{PathContext, Result};
 use crate::sys;
 
-/// How often the first in the queue tries to get a permit.
+/// Interval at which the first waiter tries to acquire a permit.
 const FIRST_WAITER_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How often the others look whether they are the first.
+/// Interval at which the other waiters check whether they are the first.
 const QUEUED_WAITER_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How long a permit may be free before a waiter passes those before it.
+/// How long a permit may be free before a waiter overtakes those ahead of it.
 const STOPPED_WAITER_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How many waiters may have come in the same microsecond.
+/// Maximum number of waiters that arrive in the same microsecond.
 const MAX_TICKETS: u64 = 10_000;
 
-/// Behind every byte that is ever locked.
+/// End of the range of bytes that are ever locked.
 const TICKET_RANGE_END: u64 = i64::MAX as u64;
 
-/// One of the permits, until it is dropped.
+/// A permit of the semaphore; dropping it releases the permit.
 #[derive(Debug)]
 pub struct Permit {
     file: File,
@@ -39,34 +38,34 @@ pub struct Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        // Closing it is not enough: a child that another thread is just starting has
-        // a copy of the descriptor until it becomes another program.
+        // A close is not enough: a child process that another thread is just starting has a copy of
+        // the descriptor until it executes its program.
         sys::unlock(self.file.as_fd());
     }
 }
 
-/// How long to wait for a permit.
+/// Bounds of the wait for a permit.
 pub struct WaitLimit<'a> {
-    /// Where times come from.
+    /// Source of all times.
     pub clock: &'a dyn Clock,
-    /// No longer than this.
+    /// Maximum wait.
     pub timeout: Duration,
-    /// Nor any longer when this is true.
+    /// Ends the wait when it returns true.
     pub is_cancelled: &'a dyn Fn() -> bool,
 }
 
-/// Waits for one of the permits of the semaphore that `file` is; none when the wait
-/// is over. `path` is for messages.
+/// Waits for one of the permits of the semaphore in `file`; none when the wait ends without one.
+/// `path` is for messages.
 ///
 /// # Errors
-/// What the system answered.
+/// The system's error.
 pub fn acquire(
     file: File,
     path: &Path,
     permits: u64,
     wait: &WaitLimit<'_>,
 ) -> Result<Option<Permit>> {
-    // Dropped early, it gives everything back.
+    // Dropped early, it releases every lock of the file.
     let held = Permit { file };
     let file = held.file.as_fd();
     let end = wait.clock.instant() + wait.timeout;
@@ -149,7 +148,7 @@ mod tests {
         acquire(open(path), path, permits, &wait).unwrap()
     }
 
-    /// How many wait.
+    /// Number of waiters.
     fn waiter_count(path: &Path, permits: u64) -> usize {
         fn within(file: &File, bytes: Range<u64>) -> usize {
             if bytes.is_empty() {
@@ -190,7 +189,7 @@ mod tests {
         assert_eq!(*order.lock().unwrap(), (0..12).collect::<Vec<usize>>());
     }
 
-    /// Time passes by sleeping alone.
+    /// A clock that only `sleep` advances.
     struct SleepingClock(Mutex<Instant>);
 
     impl Clock for SleepingClock {
@@ -211,7 +210,7 @@ mod tests {
     fn stopped_waiter_delays_others_only_briefly() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("lock");
-        // One that waits, and takes nothing.
+        // A waiter that never acquires a permit.
         let stopped = open(&path);
         assert!(sys::try_lock_bytes(stopped.as_fd(), 7..8).unwrap());
         let clock = SleepingClock(Mutex::new(Instant::now()));
@@ -221,7 +220,7 @@ mod tests {
             is_cancelled: &|| false,
         };
         let permit = acquire(open(&path), &path, 1, &wait(60)).unwrap().unwrap();
-        // What is held is not passed by.
+        // A held permit is not overtaken.
         assert!(acquire(open(&path), &path, 1, &wait(60)).unwrap().is_none());
         drop(permit);
         assert!(acquire(open(&path), &path, 1, &wait(60)).unwrap().is_some());

@@ -1,10 +1,9 @@
-//! Agents whose memories are one file, whatever paths lead there. None of them is reset:
-//! each would get the other's identity.
+//! Detects agents whose memories are the same file, by whatever paths. None of them is reset: each
+//! would get the other's identity.
 //!
-//! On this machine a memory is told by device and inode, and by those of its directory
-//! with its name, because it need not exist; on a host, where inodes are not told, by its
-//! absolute path. Nowhere are memories reached through links, so those behind one do not
-//! count.
+//! On this machine, device and inode identify a memory, and so do those of its directory with its
+//! name, because the memory need not exist; on a host, where inodes are unknown, its absolute path
+//! does. Memories are never reached through symlinks, so a memory behind one does not count.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
@@ -19,14 +18,14 @@ use crate::config::{Agent, MemoryLocation, SshHost};
 use crate::durable::{self, PathWalk};
 use crate::error::{Error, ErrorKind};
 
-/// How long a file system may take to tell files apart. One that hangs keeps nobody from
-/// other agents; its own are not reset then.
+/// Maximum wait for a file system to identify files. One that hangs delays no other agents; its own
+/// agents are then not reset.
 const IDENTIFY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Device and inode.
 type FileId = (u64, u64);
 
-/// What tells a memory from others: two that have one of these in common are one file.
+/// Identifies a memory: two memories with one of these in common are the same file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum FileKey {
     /// Host, port, user and path, as the config spells them.
@@ -39,8 +38,7 @@ enum FileKey {
     Inode(FileId),
 }
 
-/// Agents by what tells their memories from others, and those that have something of it
-/// in common.
+/// Agents by the keys of their memories, and the groups that have a key in common.
 #[derive(Default)]
 struct SharingGroups {
     agents_by_key: HashMap<FileKey, Vec<String>>,
@@ -68,19 +66,19 @@ impl SharingGroups {
     }
 }
 
-/// What is known of the memories of all agents.
+/// What is known about the memories of all agents.
 #[derive(Default)]
 pub(super) struct SharedMemories {
-    /// By paths, which stay what they are.
+    /// By paths, which do not change.
     by_path: SharingGroups,
-    /// By inodes, which may be other files' soon.
+    /// By inodes, which other files may reuse.
     by_inode: SharingGroups,
-    /// Hosts whose agents' absolute paths are known.
+    /// Hosts on which the agents' absolute paths are known.
     resolved_hosts: HashSet<SshHost>,
 }
 
 impl SharedMemories {
-    /// What the config says of these.
+    /// Creates the groups that the config alone shows.
     pub(super) fn from_agents(agents: &[Agent]) -> SharedMemories {
         let mut sharing = SharedMemories::default();
         for agent in agents {
@@ -92,7 +90,7 @@ impl SharedMemories {
     }
 }
 
-/// Why an agent whose memory is another one's, too, is not reset.
+/// Error for an agent that shares its memory with another.
 pub(super) fn sharing_error(other: &str) -> Error {
     let message = format!("shares its memory file with {other}");
     Error::new(ErrorKind::Conflict, message)
@@ -100,7 +98,7 @@ pub(super) fn sharing_error(other: &str) -> Error {
 }
 
 impl Engine {
-    /// Looks again which memories of this machine are one file.
+    /// Identifies the memories of this machine again.
     pub(super) fn refresh_shared_memories(&self) {
         let agents = self.config().agents.iter();
         let agents: Vec<&Agent> = agents.filter(|it| it.location.host().is_none()).collect();
@@ -112,8 +110,8 @@ impl Engine {
         self.shared_memories().by_inode = inodes;
     }
 
-    /// Another agent with the same memory file, if there is one: as far as that was
-    /// found out by the last look, and still is so.
+    /// Returns another agent with the same memory file, if there is one: by the last refresh, and
+    /// confirmed now.
     pub(super) fn known_sharing_agent(&self, agent: &Agent) -> Option<String> {
         if let MemoryLocation::Remote { host, .. } = &agent.location {
             self.resolve_paths(host);
@@ -129,7 +127,7 @@ impl Engine {
             .find(|other| self.is_same_file(agent, other))
     }
 
-    /// The same after another look at this agent's memory.
+    /// Identifies this agent's memory again, then returns another agent with the same file.
     pub(super) fn find_sharing_agent(&self, agent: &Agent) -> Option<String> {
         if agent.location.host().is_none() {
             let keys = self.read_file_keys(&[agent]).into_iter().flatten();
@@ -139,13 +137,13 @@ impl Engine {
         self.known_sharing_agent(agent)
     }
 
-    /// Agents that share a memory file, those of one file together.
+    /// Returns the agents that share memory files, grouped by file.
     pub fn agents_sharing_memories(&self) -> Vec<Vec<&str>> {
         self.refresh_shared_memories();
         let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for agent in &self.config().agents {
             if let Some(other) = self.known_sharing_agent(agent) {
-                // Each has the first of them for another, but for itself.
+                // Each member reports the first one, and the first one reports another.
                 let first = self.first_configured(&agent.name, other);
                 groups.entry(first).or_default().push(&agent.name);
             }
@@ -153,7 +151,7 @@ impl Engine {
         groups.into_values().collect()
     }
 
-    /// Of two agents the one that the config names first.
+    /// Returns the one of two agents that the config names first.
     fn first_configured(&self, agent: &str, other: String) -> String {
         let mut names = self.config().agents.iter().map(|it| it.name.as_str());
         match names.find(|name| *name == agent || *name == other) {
@@ -178,7 +176,7 @@ impl Engine {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes note of the absolute paths of a host's agents, once it is connected to.
+    /// Stores the absolute paths of a host's agents, once it is connected.
     fn resolve_paths(&self, host: &SshHost) {
         if self.shared_memories().resolved_hosts.contains(host) {
             return;
@@ -202,8 +200,7 @@ impl Engine {
         }
     }
 
-    /// What tells memories of this machine from others; nothing of one that cannot be
-    /// looked at.
+    /// Reads what identifies memories of this machine; empty for a memory that cannot be read.
     fn read_file_keys(&self, agents: &[&Agent]) -> Vec<Vec<FileKey>> {
         let memories = agents.iter().map(|it| it.location.memory().to_path_buf());
         let memories = memories.collect();
@@ -214,7 +211,8 @@ impl Engine {
     }
 }
 
-/// In the directory that a reset would open: one behind a link is no memory's.
+/// Resolves the path in the directory that a reset would open: a file behind a symlink is not a
+/// memory.
 fn read_path_keys(memory: &Path) -> Option<Vec<FileKey>> {
     let directory = durable::open_directory_errno(memory.parent()?, PathWalk::Openat2).ok()?;
     let name = memory.file_name()?;
@@ -226,9 +224,9 @@ fn read_path_keys(memory: &Path) -> Option<Vec<FileKey>> {
     let Ok(file) = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else {
         return Some(keys);
     };
-    // One name that two paths lead to, by a mount of the file itself. Two names of a file
-    // are two memories: a reset gives each a file of its own, and an agent that makes a
-    // link must not keep another from being reset.
+    // One name at two paths is a bind mount of the file. Two hard links are two memories: a reset
+    // gives each a file of its own, and an agent that creates a link must not keep another agent
+    // from being reset.
     let is_file = FileType::from_raw_mode(file.st_mode) == FileType::RegularFile;
     if is_file && file.st_nlink == 1 {
         keys.push(FileKey::Inode(file_id(&file)));

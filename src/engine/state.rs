@@ -1,16 +1,16 @@
-//! The states of an agent, the worst first.
+//! States of an agent, worst first.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The state of an agent; the worst comes first.
+/// The state of an agent; the variants are ordered worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum State {
     /// The baseline file does not match the seal.
     Tampered,
-    /// The host shows another key than the one that is known.
+    /// The host's key differs from the known one.
     HostKey,
     /// The text above the boundary differs from the baseline.
     Drifted,
@@ -18,15 +18,15 @@ pub enum State {
     NoSep,
     /// The host did not answer.
     Unreach,
-    /// Reached, but reading, permission or parsing failed.
+    /// The host answered, but the memory or baseline cannot be used.
     Error,
-    /// Reached, and the file is provably absent.
+    /// The file is provably absent.
     Missing,
-    /// Over `max_memory_size`.
+    /// Larger than `max_memory_size`.
     Oversize,
     /// Locked by a run.
     Busy,
-    /// Intact, with something below the boundary, or behind its baseline.
+    /// Intact, with scratch below the boundary, or behind its baseline.
     Scratch,
     /// Equal to the baseline.
     Clean,
@@ -35,7 +35,7 @@ pub enum State {
 }
 
 impl State {
-    /// All states, the worst first.
+    /// All states, worst first.
     pub const ALL: [State; 12] = [
         State::Tampered,
         State::HostKey,
@@ -51,7 +51,7 @@ impl State {
         State::Loading,
     ];
 
-    /// The word for people and scripts.
+    /// The name for people and scripts.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Tampered => "TAMPERED",
@@ -69,7 +69,7 @@ impl State {
         }
     }
 
-    /// Two cells that tell it without colour.
+    /// Two cells that distinguish the state without colour.
     pub fn glyph(self) -> &'static str {
         match self {
             State::Tampered => "!!",
@@ -87,25 +87,25 @@ impl State {
         }
     }
 
-    /// What it means, in a line.
+    /// Returns its meaning in one line.
     pub fn description(self) -> &'static str {
         match self {
-            State::Tampered => "baseline file is not the sealed one; resets are blocked",
-            State::HostKey => "host shows another SSH key; resets are blocked",
+            State::Tampered => "baseline does not match its seal; resets are blocked",
+            State::HostKey => "host key changed; resets are blocked",
             State::Drifted => "agent changed the text above the separator",
             State::NoSep => "no separator; a reset archives the whole file",
-            State::Unreach => "host did not answer; what is shown was read before",
-            State::Error => "memory or baseline is unusable as it is; WHY says why",
+            State::Unreach => "host did not answer; showing the last known content",
+            State::Error => "cannot use memory or baseline; see WHY",
             State::Missing => "no memory file; a reset creates it",
             State::Oversize => "memory is larger than max_memory_size",
-            State::Busy => "a run holds the agent's lock; wait until it has ended",
+            State::Busy => "locked by a run; wait for it to end",
             State::Scratch => "rules intact, notes below the separator",
             State::Clean => "equal to the baseline; nothing to reset",
             State::Loading => "not read yet",
         }
     }
 
-    /// Whether nobody needs to look at it.
+    /// Returns whether the agent needs no attention.
     pub fn is_healthy(self) -> bool {
         matches!(
             self,

@@ -1,6 +1,5 @@
-//! What an undo puts back: the exact bytes from before a run, rebuilt from the
-//! entry, the baseline versions and the ledger, and checked against the digest
-//! that was recorded.
+//! Content that an undo puts back: the exact bytes from before a run, rebuilt from entries,
+//! baseline versions and the ledger, and checked against the recorded digest.
 
 mod records;
 
@@ -22,16 +21,16 @@ use crate::transport::{
 };
 pub(super) use records::{AgentRecords, UndoRecords};
 
-/// A piece of the content to be installed.
+/// A part of the content to install.
 #[derive(Clone)]
 pub(super) enum ContentPart {
     Bytes(Arc<Vec<u8>>),
     Baseline(Arc<Baseline>),
-    /// An entry below `archive_dir`, without its first bytes.
+    /// An entry below `archive_dir`, and how many of its first bytes to leave out.
     Entry(PathBuf, u64),
 }
 
-/// Content to be installed, in pieces, so that a big one is never in memory.
+/// Content to install, in parts, so that a large one is never in memory as a whole.
 #[derive(Clone)]
 pub(super) struct ContentParts(pub Vec<ContentPart>);
 
@@ -63,7 +62,7 @@ impl ContentParts {
         Ok(())
     }
 
-    /// The same bytes, to be read.
+    /// Opens a reader of the same bytes.
     pub fn open_reader(&self, engine: &Engine) -> Result<Box<dyn Read>> {
         let mut all: Box<dyn Read> = Box::new(std::io::empty());
         for part in &self.0 {
@@ -82,7 +81,7 @@ impl ContentParts {
         Ok(all)
     }
 
-    /// What these bytes are as a file, and whether they end with a whole line.
+    /// Returns the file state of these bytes, and whether they end with a complete line.
     pub fn measure(&self, engine: &Engine) -> Result<(FileState, bool)> {
         let mut reading = MemoryAccumulator::default();
         let mut last = b'\n';
@@ -100,53 +99,53 @@ impl ContentParts {
     }
 }
 
-/// What takes the memory's place.
+/// What an undo puts in the memory's place.
 pub(super) enum Replacement {
-    /// Nothing: the memory is removed.
+    /// No file: the memory is removed.
     Absent,
     /// A new file.
     File(ContentParts),
-    /// What an earlier run displaced and kept beside the memory.
+    /// An object that an earlier run displaced and kept beside the memory.
     KeptObject {
-        /// The name that it is kept under.
+        /// The name of the object.
         name: String,
-        /// Which object it is; none in records of earlier versions.
+        /// Its identity; none in records of earlier versions.
         id: Option<ObjectId>,
     },
 }
 
-/// What stood there before a run.
+/// State of a memory before a run, ready to install.
 pub(super) struct InstallSource {
-    /// What is put there.
+    /// What the undo puts in place.
     pub replacement: Replacement,
-    /// The same for the ledger.
+    /// Its state, for the ledger.
     pub state: FileState,
     /// Its owner, mode and extended attributes.
     pub attributes: Option<Attributes>,
-    /// The version that its boundary goes with.
+    /// The version that its boundary was found with.
     pub baseline: Option<Digest>,
 }
 
 impl InstallSource {
-    /// Digest of the content; zeros when there is none.
+    /// Digest of the content; zeros where there is none.
     pub fn digest(&self) -> Digest {
         self.state.digest().unwrap_or(Digest::ZERO)
     }
 }
 
-/// That a run was about the memory that an agent has now.
+/// Checks that a run was about the agent's current memory.
 fn check_address(agent: &Agent, event: &RunEvent) -> Result<()> {
     let address = RecordedAddress::from_event(event);
     if !address.is_compatible_with(agent) {
         let message = format!(
-            "run {} cannot be undone: it was about {address}, and the memory of {} is at {} now",
+            "run {} cannot be undone: it changed {address}, and the memory of {} is now at {}",
             event.run,
             agent.name,
             RecordedAddress::from_agent(agent)
         );
         return Err(Error::new(ErrorKind::Conflict, message)
             .with_hint(
-                "a memory is only put back where it was: change the config back, or copy the \
+                "an undo restores a memory only at its old path: change the config back, or copy the \
                  entry by hand",
             )
             .with_hint(
@@ -157,7 +156,7 @@ fn check_address(agent: &Agent, event: &RunEvent) -> Result<()> {
     Ok(())
 }
 
-/// That retention has deleted an entry, if it has.
+/// Returns the reason if retention has deleted an entry.
 fn retired_entry_reason(
     engine: &Engine,
     records: &AgentRecords,
@@ -171,11 +170,10 @@ fn retired_entry_reason(
     ))
 }
 
-/// Rebuilds what stood there before a run.
+/// Rebuilds the state of a memory before a run.
 ///
 /// # Errors
-/// When an entry is gone or is not what the ledger says of it: then nothing is
-/// put back.
+/// An entry is missing or does not match the ledger; the undo then restores nothing.
 pub(super) fn rebuild_source(
     engine: &Engine,
     agent: &Agent,
@@ -191,8 +189,8 @@ pub(super) fn rebuild_source(
     check_address(agent, event)?;
     let with_undo_context =
         |error: Error| error.with_context(format!("run {} cannot be undone", event.run));
-    // What a writer that kept the displaced file open added is in the record of
-    // the run that settled it.
+    // A write by a process that kept the displaced file open is in the record of the run that
+    // settled it.
     let late_writes: Vec<(&RunEvent, &WrittenEntry)> = records
         .event_and_repairs(event)
         .flat_map(|of| of.late_entries.iter().map(move |written| (of, written)))
@@ -214,20 +212,20 @@ pub(super) fn rebuild_source(
             });
         }
         Some(FileState::File { sha256, .. }) => *sha256,
-        // It was displaced unread, and archived when the lease was over.
+        // It was displaced unread, and archived when the lease ended.
         Some(FileState::Special(SpecialFile::Leased)) => match late.last() {
             Some(last) => last.whole_content().0,
-            None => return refuse("somebody has had a lease on it ever since".to_string()),
+            None => return refuse("another process still holds a lease on it".to_string()),
         },
         Some(FileState::Special(odd)) => return find_kept_object(engine, agent, records, odd),
-        None => return refuse("the ledger does not say what stood there before".to_string()),
+        None => return refuse("the ledger does not record the state before it".to_string()),
     };
     let version = match event.boundary.map(|boundary| boundary.rule) {
         Some(BoundaryRule::Behind(version) | BoundaryRule::Aligned(version)) => Some(version),
         Some(BoundaryRule::Intact) => event.split_version.or(event.baseline),
         None => None,
     };
-    // What a late writer added belongs to the file that was displaced.
+    // A late write belongs to the file that was displaced.
     let is_whole = late.first().is_some_and(|first| first.base.is_none());
     let entries = event.entry.iter().filter(|_| !is_whole);
     for entry in entries.chain(late.iter().copied()) {
@@ -269,8 +267,8 @@ pub(super) fn rebuild_source(
     )))
 }
 
-/// The memory as it was read, from its entry and the version that it was split by;
-/// where nothing of the agent's was in it, it may be one of two.
+/// Returns the memory as it was read, from its entry and the version that it was split by; where it
+/// held nothing of the agent's, there may be two candidates.
 fn rebuild_candidates(
     engine: &Engine,
     agent: &Agent,
@@ -283,14 +281,14 @@ fn rebuild_candidates(
     let refuse = |why| Err(Error::new(ErrorKind::Conflict, why));
     let Some(entry) = &event.entry else {
         return match version()? {
-            // The version says it all.
+            // The version is the whole content.
             Some(bytes) => Ok(vec![
                 ContentParts(vec![ContentPart::Bytes(operator_part_of(
                     &bytes, event, agent,
                 ))]),
                 ContentParts(vec![ContentPart::Bytes(bytes)]),
             ]),
-            None => refuse("it archived nothing"),
+            None => refuse("it wrote no entry"),
         };
     };
     if entry.kind == EntryKind::FullBackup {
@@ -308,8 +306,8 @@ fn rebuild_candidates(
     }
 }
 
-/// The late entries that hold a displaced file as it was settled, first to last. Before
-/// the first one stands the memory as it was read, unless that is whole.
+/// Returns the late entries that hold a displaced file as it was settled, first to last. The memory
+/// as it was read precedes the first one, unless that one is whole.
 fn order_late_entries<'a>(lates: &[(&'a RunEvent, &'a WrittenEntry)]) -> Vec<&'a WrittenEntry> {
     let entries = || lates.iter().map(|(_, written)| *written);
     let mut found = Vec::new();
@@ -325,7 +323,7 @@ fn order_late_entries<'a>(lates: &[(&'a RunEvent, &'a WrittenEntry)]) -> Vec<&'a
     found
 }
 
-/// What stands beside an agent's memory under this name now.
+/// Returns the current state of a file beside an agent's memory.
 fn read_sibling_state(engine: &Engine, agent: &Agent, name: &str) -> Result<FileState> {
     let directory =
         engine.open_directory_at(agent, &agent.location.memory().with_file_name(name))?;
@@ -347,7 +345,7 @@ fn read_sibling_state(engine: &Engine, agent: &Agent, name: &str) -> Result<File
     })
 }
 
-/// Finds what stood there before a run and was displaced unread.
+/// Finds the object that a run displaced unread.
 fn find_kept_object(
     engine: &Engine,
     agent: &Agent,
@@ -426,7 +424,7 @@ fn find_kept_object(
     )
 }
 
-/// Whether the object at a name is the one that was kept there.
+/// Returns whether the object at a name is the one that was kept there.
 fn is_kept_object(
     directory: &dyn MemoryDirectory,
     name: &str,
@@ -436,15 +434,15 @@ fn is_kept_object(
 ) -> Result<bool> {
     let is_same_kind = match (standing, odd) {
         (FileState::Special(found), odd) => found == odd,
-        // Its other names have gone since, so it can be read.
+        // Its other names are gone since then, so it can be read.
         (FileState::File { .. }, odd) => matches!(odd, SpecialFile::ForeignHardLink(_)),
         (FileState::Absent, _) => false,
     };
     Ok(is_same_kind && (id.is_none() || directory.object_id(name)? == id))
 }
 
-/// The part of a version that stood above the scratch. The separator may have
-/// been another one then, so what was recorded counts.
+/// Returns the part of a version that was above the scratch. The separator may have been another
+/// one then, so the recorded boundary decides.
 fn operator_part_of(version: &[u8], event: &RunEvent, agent: &Agent) -> Arc<Vec<u8>> {
     let recorded = event.boundary.and_then(|it| version.get(..it.offset));
     Arc::new(match recorded {

@@ -1,7 +1,7 @@
-//! Whether what is kept is still what was written: the ledger's chain, the
-//! entries that it names, baseline versions, and the seal of the baselines.
-//! Changes nothing. Files are read in pieces; what is held is a line of the
-//! ledger and a name for every entry.
+//! Verification: checks the ledger's chain, the entries that it names, baseline versions, and the
+//! seal of the baselines. Changes nothing.
+//!
+//! It reads files in pieces, and holds one line of the ledger and one name per entry in memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::OpenOptions;
@@ -20,16 +20,16 @@ use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
-/// More findings than these are only counted.
+/// Maximum number of findings that are kept; further ones are only counted.
 const MAX_FINDINGS: usize = 1000;
 
-/// What a finding is about.
+/// Subject of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingSubject {
     /// A line of the ledger.
     Ledger,
-    /// The head of the ledger that somebody noted.
+    /// The head of the ledger that the caller noted.
     Anchor,
     /// The head of the ledger in `reset.log`.
     Log,
@@ -41,20 +41,20 @@ pub enum FindingSubject {
     Baseline,
 }
 
-/// Something that is not as it was written, or could not be read.
+/// A difference from what was written, or something that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What it is about.
+    /// Its subject.
     #[serde(rename = "about")]
     pub subject: FindingSubject,
-    /// What it means for the exit code.
+    /// Its kind, which decides the exit code.
     pub kind: ErrorKind,
-    /// A sentence.
+    /// One sentence for people.
     #[serde(rename = "what")]
     pub message: String,
 }
 
-/// What was found of the ledger itself.
+/// Where the ledger is, and its head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LedgerSummary {
     /// The file.
@@ -63,13 +63,13 @@ pub struct LedgerSummary {
     pub seq: u64,
     /// Digest of its last line.
     pub sha256: Digest,
-    /// Bytes at its end that are no whole line: a record that is being written,
-    /// or was when a run was killed. The next run cuts them off.
+    /// Bytes at its end that are not a complete line: a record that a run is writing, or was
+    /// writing when it was killed. The next run truncates them.
     #[serde(rename = "torn")]
     pub torn_bytes: u64,
 }
 
-/// How much was looked at.
+/// Numbers of verified items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifiedCounts {
     /// Lines of the ledger.
@@ -81,8 +81,8 @@ pub struct VerifiedCounts {
     /// Entries that retention has deleted since.
     #[serde(rename = "retired")]
     pub retired_entries: u64,
-    /// Entries that no record names: of the original tool, or of a run that
-    /// ended before it could record them.
+    /// Entries that no record names: entries of the original tool, or of a run that ended before it
+    /// could record them.
     #[serde(rename = "unrecorded")]
     pub unrecorded_entries: u64,
     /// Baseline versions.
@@ -95,38 +95,38 @@ pub struct VerifiedCounts {
     pub unsealed_baselines: u64,
 }
 
-/// What a verification came to.
+/// Result of a verification.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verification {
     /// The ledger.
     pub ledger: LedgerSummary,
-    /// Whether the noted head holds, if one was given.
+    /// Whether the noted head is in the ledger, if the caller gave one.
     #[serde(rename = "anchor")]
     pub is_anchor_valid: Option<bool>,
-    /// Whether the heads that `reset.log` tells of hold, if there are any.
+    /// Whether the heads in `reset.log` are in the ledger, if there are any.
     #[serde(rename = "logged")]
     pub is_log_valid: Option<bool>,
-    /// How much was looked at.
+    /// What was verified.
     #[serde(rename = "tally")]
     pub counts: VerifiedCounts,
-    /// What is wrong.
+    /// Failures.
     pub findings: Vec<Finding>,
-    /// How many findings there are beside these.
+    /// Number of findings that `findings` leaves out.
     #[serde(rename = "more")]
     pub omitted_findings: u64,
-    /// What is no failure and worth knowing.
+    /// Remarks that are not failures.
     pub notes: Vec<String>,
 }
 
 impl Verification {
-    /// The most serious finding.
+    /// Returns the kind of the most serious finding.
     pub fn worst_kind(&self) -> Option<ErrorKind> {
         let kinds = self.findings.iter().map(|finding| finding.kind);
         kinds.reduce(ErrorKind::more_serious)
     }
 
     fn add_finding(&mut self, about: FindingSubject, kind: ErrorKind, what: impl Into<String>) {
-        // The first of a kind is kept in any case: it decides the exit code.
+        // The first finding of a kind is always kept: it decides the exit code.
         if self.findings.len() >= MAX_FINDINGS && self.findings.iter().any(|it| it.kind == kind) {
             self.omitted_findings += 1;
             return;
@@ -143,30 +143,30 @@ impl Verification {
     }
 }
 
-/// How far a verification is.
+/// Progress of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifyProgress {
-    /// So many lines of the ledger were read.
+    /// Number of lines of the ledger read.
     Ledger(u64),
-    /// So many of all entries were read.
+    /// Number of entries read, and of all entries.
     Entries(u64, u64),
 }
 
-/// What the ledger says of the archive.
+/// What the ledger claims about the archive.
 #[derive(Default)]
 struct ArchiveClaims {
-    /// Entries that should be there, each with the line that names it.
+    /// Expected entries: digest, size, and the line that names the entry.
     entries: BTreeMap<PathBuf, (Digest, u64, u64)>,
     /// Versions that an undo may need.
     versions: BTreeSet<Digest>,
 }
 
 impl Engine {
-    /// Checks everything that was kept against what was written down of it.
-    /// `anchor` is a head of the ledger that was noted before, outside of it.
+    /// Checks the archive, the baselines and their seal against the ledger, and the ledger itself.
+    /// `anchor` is a head of the ledger that the operator noted elsewhere.
     ///
-    /// # Errors
-    /// A ledger or an archive that cannot be read at all. What is wrong with
+    /// A ledger or an archive that cannot be read at all. Damage to them is a finding, not an
+    /// error.
     /// them is a finding and no error.
     pub fn verify(
         &self,
@@ -188,7 +188,7 @@ impl Engine {
             notes: Vec::new(),
         };
         let mut claims = ArchiveClaims::default();
-        // Before the ledger is read: a run may end meanwhile.
+        // Read the log before the ledger: a run may end in between.
         let logged: BTreeSet<(u64, Digest)> = run_log::read_logged_heads(self.archive().root())
             .into_iter()
             .collect();
@@ -208,7 +208,7 @@ impl Engine {
         }
         if let Some(head) = missing.intersection(&logged).next() {
             verification.is_log_valid = Some(false);
-            // A broken chain has lost heads of its own.
+            // A broken chain lacks heads anyway.
             if verification
                 .findings
                 .iter()
@@ -225,7 +225,7 @@ impl Engine {
         Ok(verification)
     }
 
-    /// The last head of the ledger that `reset.log` has, if it has any.
+    /// Returns the last head of the ledger in `reset.log`, if there is one.
     pub fn last_logged_head(&self) -> Option<(u64, Digest)> {
         run_log::read_logged_heads(self.archive().root())
             .into_iter()
@@ -255,7 +255,7 @@ impl Engine {
                 }
             }
         }
-        // Retention may have been at work meanwhile; it records first.
+        // Retention may run at the same time; its record precedes the deletion.
         let lately = match missing.is_empty() {
             true => HashSet::new(),
             false => entries_retired_since(&verification.ledger.path, end, |_| true)?,
@@ -277,14 +277,14 @@ impl Engine {
         self.count_unrecorded(verification, claims)
     }
 
-    /// Whether an entry is there; one that is there must be what was written.
+    /// Returns whether an entry exists; checks the content of one that does.
     fn check_entry(&self, path: &Path, digest: Digest, size: u64) -> Result<bool> {
         let broken = |why: &str| {
             let message = format!("the entry {} {why}", path.display());
             Err(Error::new(ErrorKind::Integrity, message))
         };
         if !archive::is_below_archive(path) {
-            return broken("is named by the ledger, and no path of an entry");
+            return broken("is named by the ledger but is not a path of an entry");
         }
         let whole = self.archive().root().join(path);
         match std::fs::symlink_metadata(&whole) {
@@ -297,10 +297,10 @@ impl Engine {
                 return Ok(false);
             }
             Err(error) => return Err(Error::from_io("look at the entry", &whole, &error)),
-            Ok(meta) if !meta.is_file() => return broken("is no file any more"),
+            Ok(meta) if !meta.is_file() => return broken("is no longer a file"),
             Ok(meta) if meta.len() != size => {
                 return broken(&format!(
-                    "was changed: {} bytes, {size} were written",
+                    "was changed: it has {} bytes instead of {size}",
                     meta.len()
                 ));
             }
@@ -308,7 +308,7 @@ impl Engine {
         }
         match self.archive().digest_entry(path)? == digest {
             true => Ok(true),
-            false => broken("was changed: its digest is another"),
+            false => broken("was changed: its digest differs"),
         }
     }
 
@@ -332,7 +332,7 @@ impl Engine {
             unknown.extend(paths.filter(|path| !claims.entries.contains_key(path)));
         }
         if !unknown.is_empty() {
-            // What retention was about to delete when a run was killed.
+            // Entries that retention was about to delete when a run was killed.
             let begin = LedgerPosition::default();
             for path in entries_retired_since(&verification.ledger.path, begin, |path| {
                 unknown.contains(path)
@@ -423,14 +423,14 @@ impl Verification {
         if self.ledger.torn_bytes > 0 {
             notes.push(format!(
                 "the ledger ends with {} bytes of an unfinished record: a run is at work, or was \
-                 killed; the next one cuts them off",
+                 killed; the next run truncates them",
                 self.ledger.torn_bytes
             ));
         }
         if self.counts.unrecorded_entries > 0 {
             notes.push(format!(
-                "no record names {} of the entries: they are of the original tool, or of a run that \
-                 failed",
+                "no record names {} of the entries: the original tool or a failed run \
+                 wrote them",
                 self.counts.unrecorded_entries
             ));
         }
@@ -438,7 +438,7 @@ impl Verification {
         self.notes = notes;
     }
 
-    /// Takes what a record says of the archive.
+    /// Adds what a record claims about the archive.
     fn add_record(&mut self, record: &LedgerRecord, line: u64, claims: &mut ArchiveClaims) {
         let event = &record.event;
         for WrittenEntry {
@@ -451,8 +451,8 @@ impl Verification {
                 self.add_integrity_finding(
                     FindingSubject::Entry,
                     format!(
-                        "the entry {path} is not the one of line {first} any more, which had the \
-                         digest {before}: line {line} names another one"
+                        "the entry {path} was recorded twice: line {first} has the digest {before}, \
+                         line {line} another one"
                     ),
                 );
             }
@@ -468,7 +468,7 @@ impl Verification {
     }
 }
 
-/// That a head is not in a ledger, which ends at `end`.
+/// Message for a head that is not in a ledger, which ends at `end`.
 fn missing_head_message(
     end: LedgerPosition,
     head: (u64, Digest),
@@ -478,12 +478,12 @@ fn missing_head_message(
     let (seq, digest) = head;
     match seq > end.seq {
         true => format!(
-            "the ledger ends with record {}, but record {seq} {known}: it was cut off, or \
-             another ledger stands there",
+            "the ledger ends with record {}, but record {seq} {known}: it was truncated or \
+             replaced",
             end.seq
         ),
         false => format!(
-            "record {seq} does not have the {word} digest {digest}: the ledger was written anew"
+            "record {seq} does not have the {word} digest {digest}: the ledger was rewritten"
         ),
     }
 }
@@ -536,8 +536,7 @@ fn read_ledger(
     Ok(end)
 }
 
-/// Which of some entries retention was said to delete, from a place of the ledger
-/// on.
+/// Returns which of some entries retention recorded as deleted, behind a position of the ledger.
 fn entries_retired_since(
     ledger: &Path,
     from: LedgerPosition,
