@@ -460,7 +460,7 @@ impl Engine {
             .pop()
         {
             Some(answer) => answer,
-            None => Err(Error::new(ErrorKind::Internal, "a probe was not answered").into()),
+            None => Err(Error::new(ErrorKind::Internal, "no reply to a probe").into()),
         }
     }
 }

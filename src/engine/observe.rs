@@ -518,7 +518,7 @@ impl Engine {
             }
             Ok(ObservedMemory::File(verdict, bytes)) => {
                 if verdict.content.size > agent.max_memory_size {
-                    let why = format!("larger than the limit of {} bytes", agent.max_memory_size);
+                    let why = format!("over the limit of {} bytes", agent.max_memory_size);
                     conditions.push((State::Oversize, why));
                 }
                 // Measured against nothing, every memory would be drift.

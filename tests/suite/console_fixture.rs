@@ -387,7 +387,7 @@ pub fn tampered_change(name: &str) -> BaselineChange {
         }),
         refusal: Some("the baseline does not match the seal".to_string()),
         advice: Some(
-            "a change that is not yours: put your own copy back; one that is: cd \
+            "if the change is not yours, restore the file from a backup; if it is: cd \
              /etc/memory-shepherd/baselines && sha256sum -- *.md > .checksums"
                 .to_string(),
         ),

@@ -400,7 +400,7 @@ fn pager_opens_only_unchanged_entry() {
         .join(&site.entry_names("monitor")[0]);
     fs::write(&entry, "something else").unwrap();
     terminal.send("o");
-    terminal.wait_for("is not what was archived");
+    terminal.wait_for("does not match its digest");
     terminal.send("1");
     quit_console(terminal);
 }

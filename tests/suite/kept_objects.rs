@@ -171,10 +171,7 @@ fn replaced_kept_object_is_refused() {
     assert_eq!(world.observe("scout").reason, "");
     fs::create_dir(&kept).unwrap();
     let why = world.observe("scout").reason;
-    assert!(
-        why.starts_with("another object stands where a run kept one: "),
-        "{why}"
-    );
+    assert!(why.starts_with("replaced since a run kept it: "), "{why}");
     let ran = world.undo("scout", UndoMode::Overwrite);
     assert_eq!(
         ran.assert_outcome(Outcome::Refused).kind,

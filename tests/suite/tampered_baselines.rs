@@ -77,7 +77,10 @@ fn unkept_sealed_baseline_is_compared_with_last_push() {
         Some(Digest::of(sealed.as_bytes()))
     );
     let notes = tampered.notes().join("\n");
-    assert!(notes.contains("no bytes of the sealed version"), "{notes}");
+    assert!(
+        notes.contains("the content of the sealed version"),
+        "{notes}"
+    );
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn undo_past_the_last_run_says_so() {
             .engine()
             .plan_undo(&target, UndoMode::Overwrite, false);
         let notes = plan.unwrap().steps[0].notes.join("; ");
-        notes.contains("was undone already; this goes further back")
+        notes.contains("is already undone; this undoes an earlier run")
     };
     let undo = || UndoTarget::Agents(vec!["scout".to_string()]);
     world.write_scratch("scout", "- one\n");
@@ -322,7 +322,7 @@ fn redo_without_undo_is_skipped_with_reason() {
         plan.unwrap().skipped.pop().map(|skipped| skipped.reason)
     };
     let names = || vec!["scout".to_string()];
-    let none = "there is no undo to take back";
+    let none = "no undo to redo";
     assert_eq!(why(UndoTarget::Redo(names())).as_deref(), Some(none));
     assert_eq!(why(UndoTarget::Agents(names())), None);
 }

@@ -195,7 +195,10 @@ fn object_planted_at_any_moment_harms_no_other_user() {
         let stays =
             matches!(thing, PlantedObject::Directory) && scene.world.memory_path(AGENT).is_dir();
         if stays {
-            assert!(said.contains("no record says that a file"), "{said}");
+            assert!(
+                said.contains("the ledger has no record of a file"),
+                "{said}"
+            );
             return;
         }
         assert_eq!(

@@ -200,7 +200,7 @@ fn directory_as_memory_exits_6() {
         let ran = site
             .run_command(site.command().args(arguments))
             .assert_code(6);
-        let said = "agents/code-reviewer is a directory, and no record says";
+        let said = "agents/code-reviewer is a directory, and the ledger has no record";
         let text = format!("{}{}", ran.stdout, ran.stderr);
         assert!(text.contains(said), "{text}");
         let _ = ran.assert_stderr_has("hint: add the name of the file");
@@ -283,8 +283,8 @@ fn config_check_reports_all_mistakes() {
         "agents `code-reviewer` and `same` have the same memory",
         "agents `code-reviewer` and `text` have the same memory",
         "linked: ",
-        "is reached through a link",
-        "is a directory, and no record says",
+        "is reached through a symlink",
+        "is a directory, and the ledger has no record",
     ];
     let broken = [
         "`baselin` is not a key",

@@ -211,7 +211,7 @@ fn undo_without_its_entry_names_the_remedy() {
             let said = ran.stdout + &ran.stderr;
             let why = format!("{}: no such file", entry.display());
             assert!(said.contains(&why), "{said}");
-            assert!(said.contains("put the entry back from a backup"), "{said}");
+            assert!(said.contains("restore the entry from a backup"), "{said}");
         }
     };
     fs::remove_file(&entry).unwrap();

@@ -228,7 +228,7 @@ fn tampered_baseline_hint_shows_the_change_first() {
             .run_command(site.command().args(arguments))
             .assert_code(4);
         let said = ran.stdout + &ran.stderr;
-        let look = said.find("look at what changed before you accept it: memory-shepherd ");
+        let look = said.find("review the change before you accept it: memory-shepherd ");
         let seal = said.find("&& sha256sum");
         assert!(look.is_some() && look < seal, "{said}");
         let way = said[look.unwrap()..].lines().next().unwrap();
@@ -261,13 +261,13 @@ fn sealed_bytes_are_found_in_other_files() {
         ran.stdout
     );
     let told = format!(
-        "compared with the sealed version {}…, which {} begins with",
+        "compared with the sealed version {}…, found at the start of {}",
         digest.short_hex(8),
         site.path(MONITOR_MEMORY).display()
     );
     let ran = ran.assert_stderr_has(&told);
     assert!(
-        !ran.stderr.contains("no bytes of the sealed version"),
+        !ran.stderr.contains("the content of the sealed version"),
         "{}",
         ran.stderr
     );
@@ -352,9 +352,9 @@ fn baseline_diff_names_owner_and_agents() {
     );
     let owner = rustix::process::geteuid().as_raw();
     for told in [
-        format!("note: file of uid {owner}, "),
+        format!("note: file owned by uid {owner}, "),
         "note: compared with the last pushed version ".to_string(),
-        "note: the next reset gives it to: monitor-bot".to_string(),
+        "note: the next reset pushes it to: monitor-bot".to_string(),
     ] {
         assert!(ran.stderr.contains(&told), "{told}: {}", ran.stderr);
     }

@@ -678,12 +678,12 @@ fn answers_to_older_plan_requests_are_ignored() {
 fn failed_plan_says_why() {
     let mut console = fleet_of_four();
     console.press("X");
-    let error = Error::new(ErrorKind::User, "there is no agent called charlie");
+    let error = Error::new(ErrorKind::User, "no agent named charlie");
     console.send(Msg::PlanMade(1, Err(error)));
     assert_eq!(console.model.screen, Screen::Fleet);
     let mut elsewhere = fleet_of_four();
     elsewhere.press("X 7");
-    let gone = Error::new(ErrorKind::User, "there is no agent called charlie");
+    let gone = Error::new(ErrorKind::User, "no agent named charlie");
     elsewhere.send(Msg::PlanMade(1, Err(gone)));
     assert_eq!(elsewhere.model.screen, Screen::Log);
     assert!(

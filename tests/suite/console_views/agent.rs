@@ -399,14 +399,14 @@ fn history_shows_whole_reason_of_refusal() {
     console.press("S-Tab");
     let mut refused = sample_history();
     refused[0].record.event.note = Some(
-        "/srv/agents/code-reviewer/workspace/MEMORY.md is a directory, and no record says that \
-         a file ever stood there"
+        "/srv/agents/code-reviewer/workspace/MEMORY.md is a directory, and the ledger has no \
+         record of a file there"
             .to_string(),
     );
     console.send(Msg::HistoryLoaded("code-reviewer".to_string(), Ok(refused)));
     let shown = rendered_text(&console, "terminal");
     let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
-    let reason = "is a directory, and no record says that a file ever stood there";
+    let reason = "is a directory, and the ledger has no record of a file there";
     assert!(words.contains(reason), "{shown}");
 }
 

@@ -268,7 +268,7 @@ fn unreadable_directory_stops_retention_there_only() {
     fs::write(&directory, "in the way").unwrap();
     let ran = world.reset();
     assert_eq!(ran.report.retired_entries, old);
-    let kept = |note: &String| note.contains("a directory that it cannot read");
+    let kept = |note: &String| note.contains("an unreadable directory");
     assert!(ran.report.notes.iter().any(kept), "{:?}", ran.report.notes);
 }
 

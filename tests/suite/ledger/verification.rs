@@ -142,10 +142,10 @@ fn changed_or_missing_entry_is_found() {
     assert_single_finding(
         &world,
         FindingSubject::Entry,
-        "its digest is another (record in line ",
+        "its digest differs (record in line ",
     );
     fs::write(&entry, &bytes[1..]).unwrap();
-    assert_single_finding(&world, FindingSubject::Entry, "bytes, ");
+    assert_single_finding(&world, FindingSubject::Entry, " bytes instead of ");
     fs::remove_file(&entry).unwrap();
     assert_single_finding(
         &world,
@@ -153,7 +153,7 @@ fn changed_or_missing_entry_is_found() {
         "is missing, and retention did not delete it",
     );
     std::os::unix::fs::symlink("/etc/passwd", &entry).unwrap();
-    assert_single_finding(&world, FindingSubject::Entry, "is no file any more");
+    assert_single_finding(&world, FindingSubject::Entry, "is no longer a file");
     fs::remove_file(&entry).unwrap();
     fs::write(&entry, &bytes).unwrap();
     assert_eq!(findings(&world), []);
@@ -175,7 +175,7 @@ fn entry_outside_archive_is_never_read() {
     ] {
         assert!(text.contains(&name));
         fs::write(ledger_path(&world), text.replacen(&name, path, 1)).unwrap();
-        assert_single_finding(&world, FindingSubject::Entry, "no path of an entry");
+        assert_single_finding(&world, FindingSubject::Entry, "is not a path of an entry");
     }
 }
 
