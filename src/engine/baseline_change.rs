@@ -104,7 +104,7 @@ impl BaselineChange {
         }));
         let agents = self.agents.join(", ");
         notes.push(match self.refusal {
-            Some(_) => format!("if sealed, the next reset pushes it to: {agents}"),
+            Some(_) => format!("if accepted, the next reset pushes it to: {agents}"),
             None => format!("the next reset pushes it to: {agents}"),
         });
         notes.extend(self.advice.clone());

@@ -497,7 +497,7 @@ fn enter_on_tampered_baseline_shows_its_change() {
         terminal.wait_for("compared with the sealed version");
         let text = terminal.text();
         assert!(
-            text.contains("file of uid ") && text.contains("give it to: monitor-bot"),
+            text.contains("file owned by uid ") && text.contains("pushes it to: monitor-bot"),
             "{text}"
         );
         terminal.send("q");

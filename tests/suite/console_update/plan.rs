@@ -687,7 +687,7 @@ fn failed_plan_says_why() {
     elsewhere.send(Msg::PlanMade(1, Err(gone)));
     assert_eq!(elsewhere.model.screen, Screen::Log);
     assert!(
-        console.message_text().contains("no agent called"),
+        console.message_text().contains("no agent named"),
         "{}",
         console.message_text()
     );

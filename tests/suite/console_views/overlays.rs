@@ -256,7 +256,7 @@ fn help_explains_the_shown_states() {
         }
         assert!(shown.contains("Act\n"), "the keys begin in sight: {shown}");
         console.press("/");
-        console.type_line("sealed tampered");
+        console.type_line("seal tampered");
         let shown = rendered_text(&console, "terminal");
         assert!(shown.contains(State::Tampered.description()), "{shown}");
         assert!(!shown.contains(State::Drifted.description()), "{shown}");
