@@ -274,10 +274,10 @@ fn sealed_bytes_are_found_in_other_files() {
     site.write(MONITOR_MEMORY, "nothing of the baseline\n");
     let _ = site.run(diff).assert_code(3);
     site.write("baselines/copy.md", &sealed);
-    let _ = site
-        .run(diff)
-        .assert_code(0)
-        .assert_stderr_has("baselines/copy.md begins with");
+    let _ = site.run(diff).assert_code(0).assert_stderr_has(&format!(
+        "found at the start of {}",
+        site.path("baselines/copy.md").display()
+    ));
 }
 
 /// Returns the lines that `status` prints in a terminal of `columns` columns.
