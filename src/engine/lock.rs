@@ -362,6 +362,7 @@ fn open_lock_file(archive: &Archive, path: &Path) -> Result<File> {
         std::fs::remove_file(path).with_path("replace", path)?;
         open_or_create(path)
     };
+    sys::unlock(guard.as_fd());
     file
 }
 
