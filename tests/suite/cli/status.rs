@@ -195,8 +195,8 @@ fn foreign_hard_link_message_says_reset_keeps_it() {
         return skip_unsupported("only root can give files away");
     }
     let ran = site.run(["status"]).assert_code(3);
-    let said = "cannot read the memory of monitor-bot: a hard link to a file of user 4711 stands in its \
-                place; a reset keeps it beside the memory";
+    let said = "cannot read the memory of monitor-bot: it is a hard link to a file of user 4711; \
+                a reset keeps it beside the memory";
     let ran = ran
         .assert_stderr_has(said)
         .assert_stderr_has("hint: a reset keeps it beside ");
