@@ -1,5 +1,4 @@
-//! What a real ssh asks of the console: passphrases, passwords, keys of hosts that
-//! are not known.
+//! Questions of a real ssh to the console: passphrases, passwords and unknown host keys.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -26,12 +25,12 @@ use super::world::{BASELINE, World};
 
 const PROGRAM_PATH: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 
-/// How long anything that surely happens may take.
+/// Upper bound of a wait for an event that must happen.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 const PASSPHRASE: &str = "open sesame";
 
-/// A host on a server, whose ssh asks at a desk.
+/// A host on a server whose ssh sends its questions to a prompt broker.
 struct AskingHost {
     server: Sshd,
     broker: PromptBroker,
@@ -48,7 +47,7 @@ fn asking_host(server: Sshd) -> AskingHost {
     let (sender, events) = unbounded();
     let desk = PromptBroker::new(PROGRAM_PATH.into(), vec![dir.path().join("run")], sender);
     let host = SshHost {
-        // A busy machine is no reason to give up.
+        // Generous: a busy machine must not fail the test.
         timeout_seconds: 3600,
         ..super::servers::host_named(HOST_NAME)
     };
@@ -64,7 +63,7 @@ fn asking_host(server: Sshd) -> AskingHost {
     }
 }
 
-/// A server that lets us in by a key with a passphrase.
+/// Returns a server that accepts a key with a passphrase.
 fn host_with_locked_key() -> Option<AskingHost> {
     let server = Sshd::start()?;
     lock_client_key(&server);
@@ -78,7 +77,7 @@ fn lock_client_key(server: &Sshd) {
 }
 
 impl AskingHost {
-    /// Looks at the memory: whether it is there.
+    /// Probes the memory and returns whether it exists.
     fn probe_memory(&self) -> Result<(), TransportError> {
         let memory = self.dir.path().canonicalize().unwrap().join("MEMORY.md");
         match self.transport.probe(&[&memory]).remove(0)? {
@@ -87,7 +86,7 @@ impl AskingHost {
         }
     }
 
-    /// The next thing that happens, but for questions that go.
+    /// Returns the next event, withdrawn questions skipped.
     fn next_event(&self) -> PromptEvent {
         loop {
             match self.events.recv_timeout(WAIT_TIMEOUT).unwrap() {
@@ -97,7 +96,7 @@ impl AskingHost {
         }
     }
 
-    /// Looks, and is told to wait for an answer; the question.
+    /// Probes the memory, expects that an answer is required, and returns the question.
     fn probe_and_get_question(&self) -> Question {
         let why = self.probe_memory().unwrap_err();
         assert_eq!(why.cause, FailureCause::Unreachable);
@@ -111,7 +110,7 @@ impl AskingHost {
         question
     }
 
-    /// The question that follows an answer.
+    /// Returns the question that follows an answer.
     fn next_question(&self) -> Question {
         match self.next_event() {
             PromptEvent::Asked(question) => question,
@@ -132,7 +131,7 @@ impl AskingHost {
         );
     }
 
-    /// That the host is left alone until it may ask.
+    /// Asserts that the host gets no connection attempt until prompts are allowed.
     fn assert_barred(&self) {
         let connections = self.server.connection_count();
         for _ in 0..5 {
@@ -165,7 +164,7 @@ fn passphrase_unlocks_the_key() {
             .to_visible_line()
             .contains("Enter passphrase for key")
     );
-    // Whoever comes meanwhile does not wait, and makes no further question.
+    // Further callers do not wait and cause no further question.
     for _ in 0..3 {
         assert!(
             host.probe_memory()
@@ -239,14 +238,14 @@ fn refused_passphrase_is_not_asked_until_allowed() {
     host.probe_memory().unwrap();
 }
 
-/// A server that asks for a password.
+/// Returns a server that asks for a password.
 fn server_with_password() -> Option<Sshd> {
     let server = Sshd::with_config_lines("PasswordAuthentication yes\nPermitRootLogin yes")?;
     fs::remove_file(server.path("authorized_keys")).unwrap();
     Some(server)
 }
 
-/// Refuses a password; then the server sees ssh go without having tried any.
+/// Cancels the password prompt and asserts that ssh disconnects without having tried one.
 fn assert_refused_password(host: &AskingHost) {
     let question = host.probe_and_get_question();
     assert_eq!(
@@ -305,7 +304,7 @@ fn accepted_unknown_host_is_known_afterwards() {
     host.probe_memory().unwrap();
     let known = host.known_hosts();
     assert!(known.contains(&host.server.known_hosts_name()), "{known}");
-    // The next session asks nothing.
+    // The next session asks no question.
     let dial = host.server.connector().with_prompts(host.broker.clone());
     let again = SftpTransport::new(host.host.clone(), Arc::new(dial), Arc::new(SystemClock));
     let memory = host.dir.path().canonicalize().unwrap().join("MEMORY.md");
@@ -349,7 +348,7 @@ fn changed_or_revoked_host_key_is_never_asked_about() {
     }
 }
 
-/// The host is reached by way of another one, which is the same server.
+/// Configures the client to reach the host through a jump host, which is the same server.
 fn use_jump_host(server: &Sshd) {
     let config = server.path("ssh_config");
     server.prepend_client_config(&format!(
@@ -384,7 +383,7 @@ fn closing_broker_leaves_no_askpass_files() {
     host.broker.close();
     let run = host.dir.path().join("run");
     assert_eq!(fs::read_dir(run).unwrap().count(), 0);
-    // A session that nobody ended would keep the server waiting.
+    // A session that stays open would keep the server waiting.
     let AskingHost { mut server, .. } = host;
     server.close();
     assert!(!server.log().contains("Failed"), "{}", server.log());
@@ -410,8 +409,8 @@ fn askpass_process_does_nothing_else() {
 
 // ---- The console ---------------------------------------------------------------------
 
-/// A fleet of an agent on this machine and one on a server whose ssh asks, and a
-/// directory with an ssh that knows the server.
+/// A fleet of one local agent and one on a server whose ssh asks questions, and a directory with an
+/// ssh that knows the server.
 struct AskpassSite {
     server: Sshd,
     world: World,
@@ -457,7 +456,7 @@ impl AskpassSite {
         Terminal::start(command, size)
     }
 
-    /// What is left of sockets.
+    /// Returns the number of sockets left.
     fn socket_count(&self) -> usize {
         fs::read_dir(self.world.root.join("home/tmp"))
             .unwrap()
@@ -465,7 +464,7 @@ impl AskpassSite {
     }
 }
 
-/// Opens the question and types an answer once it listens, without Enter.
+/// Opens the question and types an answer once it accepts input, without Enter.
 fn type_answer(terminal: &mut Terminal, answer: &str, shown: &str) {
     terminal.send("@");
     terminal.wait_for("Enter answers");

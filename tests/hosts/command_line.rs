@@ -1,4 +1,4 @@
-//! The real program with agents on a host, which a script in place of ssh leads to.
+//! The real binary with agents on a host; a script takes the place of ssh.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -22,15 +22,15 @@ use super::servers::{
 use super::world::World;
 use crate::skip::skip_missing_tool;
 
-/// How long anything that surely happens may take.
+/// Upper bound of a wait for an event that must happen.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A fleet of one agent on a host that this ssh leads to.
+/// Returns a fleet of one agent on the host that this `ssh` script connects to.
 fn site_with_ssh(ssh: &str) -> RemoteSite {
     RemoteSite::new(World::new(&[]), &["ranger"], "", ssh)
 }
 
-/// A port behind which there is a host, for an ssh in another process.
+/// A loopback port that forwards to a host, for an ssh in another process.
 struct PortForward {
     port: u16,
     closed: Arc<AtomicBool>,
@@ -58,7 +58,7 @@ impl PortForward {
         }
     }
 
-    /// A script that leads through it.
+    /// Returns a script that connects through the port.
     fn ssh_script(&self) -> String {
         format!(
             "#!/bin/bash\nexec 3<>/dev/tcp/127.0.0.1/{}\ncat <&3 &\ncat >&3\nkill $!\n",
@@ -70,7 +70,7 @@ impl PortForward {
 impl Drop for PortForward {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::SeqCst);
-        // It looks up when somebody comes.
+        // Wakes the accept loop.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -78,14 +78,14 @@ impl Drop for PortForward {
     }
 }
 
-/// Carries bytes between a stream and a host, until either ends.
+/// Copies bytes between a stream and a host until either side closes.
 fn forward_stream(stream: &TcpStream, dial: &impl Connector) {
     let link = dial.connect(&host_named("box")).unwrap().pipes;
     let (mut there, mut back) = (File::from(link.input), File::from(link.output));
     let (mut asks, mut hears) = (stream.try_clone().unwrap(), stream.try_clone().unwrap());
     thread::spawn(move || {
         copy_bytes(&mut asks, &mut there);
-        // The two ends of the link are one socket.
+        // Both ends of the link are one socket.
         let _ = rustix::net::shutdown(&there, rustix::net::Shutdown::Both);
     });
     thread::spawn(move || {
@@ -103,7 +103,7 @@ fn copy_bytes(from: &mut impl Read, to: &mut impl Write) {
     }
 }
 
-/// Where numbers of an answer to statvfs are.
+/// Index of a field in the reply to statvfs.
 const BLOCKS_AVAILABLE_FIELD: usize = 4;
 const FLAGS_FIELD: usize = 9;
 
@@ -127,7 +127,7 @@ fn unwritable_host_is_reported_with_its_reason() {
             0,
             Some("the host's file system is full"),
         ),
-        // A quota does not show there.
+        // A quota does not show in the reply.
         (FAILURE, BLOCKS_AVAILABLE_FIELD, 1_000_000, None),
         (DENIED, FLAGS_FIELD, 0, None),
     ] {
@@ -139,7 +139,7 @@ fn unwritable_host_is_reported_with_its_reason() {
         let between =
             FilteredServer::new(server, judge).with_reply_filter(Arc::new(move |asked, frame| {
                 if asked.number > 0 && request_name(&asked.frame) == "statvfs" {
-                    // Of a disk with room for everything.
+                    // A disk with room for everything.
                     let mut numbers = [1_000_000_u64; 11];
                     (numbers[0], numbers[1], numbers[FLAGS_FIELD]) = (4096, 4096, 0);
                     numbers[number] = value;
@@ -204,10 +204,10 @@ fn dry_run_lists_each_degradation_once() {
     }
 }
 
-/// The state of a process; none when there is no such one.
+/// Returns the state letter of a process, or None if it does not exist.
 fn process_state(pid: u32) -> Option<char> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may be anything.
+    // The fields follow the process name, which may contain anything.
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
@@ -217,7 +217,7 @@ fn quit_console_leaves_no_ssh_process() {
         return;
     }
     for by_key in [true, false] {
-        // One that does not go by itself when nobody speaks to it any more.
+        // A child that does not exit on its own when its input closes.
         let site = site_with_ssh(
             "#!/bin/sh
 
@@ -247,7 +247,7 @@ sleep 600
         }
         console.wait_for_exit();
         let end = Instant::now() + WAIT_TIMEOUT;
-        // Nobody need have waited for it yet.
+        // A zombie counts as ended: its parent may not have reaped it yet.
         let is_left = || process_state(pid).is_some_and(|it| it != 'Z');
         while is_left() && Instant::now() < end {
             thread::park_timeout(Duration::from_millis(5));

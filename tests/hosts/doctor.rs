@@ -1,4 +1,4 @@
-//! What `doctor` tells of hosts and of the memories there.
+//! What `doctor` reports about hosts and about the memories on them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use super::remote_site::RemoteSite;
 use super::servers::sftp_server;
 use super::world::World;
 
-/// A fleet of one agent here and these on a host.
+/// Returns a fleet of one local agent and these agents on a host.
 fn site_with_host(agents: &[&str], ssh: &str) -> RemoteSite {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "a note\n");
@@ -21,7 +21,7 @@ fn run_doctor(site: &RemoteSite) -> (String, Option<i32>) {
     (text, output.status.code())
 }
 
-/// An ssh that is an SFTP server.
+/// An ssh script that runs an SFTP server.
 const SFTP_SERVER_SCRIPT: &str = "for word; do [ \"$word\" = -G ] && exec echo hostname box; done
 exec /usr/lib/openssh/sftp-server -e";
 

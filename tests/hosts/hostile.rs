@@ -1,10 +1,10 @@
-//! Hosts that fail, lie, are late or are attacked: somebody stands between us and
-//! OpenSSH's server and does what no server of that kind does.
+//! Hosts that fail, send false replies, reply late or are attacked: a filter between the client and
+//! OpenSSH's server does what no real server of that kind does.
 //!
-//! Whatever happens, nothing that an agent wrote is lost, the memory is whole, and
-//! the next run with a good server puts everything right.
+//! In every case no agent's bytes are lost, the memory is whole, and the next run with a good
+//! server recovers.
 //!
-//! `cargo test` tries a part of the points, `HARNESS=full` all of them.
+//! `cargo test` samples the points, `HARNESS=full` tries all of them.
 
 mod delayed_requests;
 mod disconnects;

@@ -1,5 +1,5 @@
-//! The demo's host: what it serves, how it goes away and comes back, and what
-//! becomes of a reset where its server lacks something.
+//! The demo's host: the requests it serves, how it disconnects and reconnects, and the outcome of a
+//! reset where its server lacks an extension.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -31,13 +31,13 @@ use super::servers::{self, host_named};
 use super::world::{BASELINE, TestClock, World, apply_plan};
 use crate::skip::skip_unsupported;
 
-/// How long anything that surely happens may take.
+/// Upper bound of a wait for an event that must happen.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What its server can do beside the protocol's own.
+/// Extensions of its server beyond the base protocol.
 pub const ALL_EXTENSIONS: [&str; 5] = ["posix-rename", "hardlink", "fsync", "statvfs", "limits"];
 
-/// Everything but these.
+/// Returns all extensions but these.
 fn extensions_without(extensions: &[&str]) -> SupportedExtensions {
     let has = |name| !extensions.contains(&name);
     SupportedExtensions {
@@ -53,12 +53,12 @@ fn start_host(lacks: &[&str]) -> DemoHost {
     DemoHost::start(Path::new("/"), extensions_without(lacks)).unwrap()
 }
 
-/// A directory on this disk, over SFTP with the demo's server.
+/// Returns a directory on this disk, served over SFTP by the demo's server.
 pub fn in_process_fixture(lacks: &[&str]) -> DiskFixture<SftpTransport> {
     sftp_fixture_with(host_named("remote"), start_host(lacks))
 }
 
-/// A session with a host, and a directory for it.
+/// A session with a host, and a directory that it serves.
 struct SessionFixture {
     session: Session,
     dir: TempDir,
@@ -183,7 +183,7 @@ fn extensions_behave_as_in_openssh() {
     );
     assert_eq!(super::world::sorted_names(guest.dir.path()), ["b"]);
     assert_eq!(guest.read_file("b"), b"a");
-    // Of a directory, too.
+    // fsync works on a directory as well.
     let handle = guest.open_handle(".", flags::READ);
     assert_eq!(guest.request_status(Request::Fsync { handle }), status::OK);
     let Reply::Extended(body) = guest.request(Request::Statvfs {
@@ -247,7 +247,7 @@ fn status_codes_name_the_failure() {
         status::FAILURE
     );
     assert_eq!(guest.read_file("new"), b"new");
-    // A name that is a link is not free, wherever it leads.
+    // A name that is a symlink is taken, whatever it points to.
     symlink("nowhere", guest.dir.path().join("link")).unwrap();
     assert_eq!(
         guest.request_status(guest.open_request("link", new)),
@@ -263,7 +263,7 @@ fn status_codes_name_the_failure() {
         panic!("no target");
     };
     assert_eq!(names[0].name, b"nowhere");
-    // Nobody waits at a FIFO.
+    // Opening a FIFO does not block.
     let fifo = guest.dir.path().join("fifo");
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     let kind = rustix::fs::FileType::Fifo;
@@ -401,7 +401,8 @@ fn dropped_server_disconnects_its_clients() {
     }
 }
 
-/// An agent on a host that lacks some extensions, all of which it accepts or none.
+/// Returns an engine with an agent on a host that lacks these extensions; the agent accepts all
+/// degradations or none.
 fn engine_lacking(lacks: &[&str], accepts: bool) -> (World, Engine) {
     let mut world = World::new(&[]);
     match accepts {
@@ -422,7 +423,7 @@ fn engine_lacking(lacks: &[&str], accepts: bool) -> (World, Engine) {
     (world, engine)
 }
 
-/// What a memory is replaced with, in the words of the config.
+/// Degraded replacements, in the words of the config.
 const DEGRADATIONS: [&[&str]; 4] = [
     &["posix-rename"],
     &["hardlink"],
@@ -450,7 +451,7 @@ fn unaccepted_degradation_changes_nothing() {
         };
         let skipped = &plan.skipped[0];
         told(&format!("{}; {}", skipped.reason, skipped.hints.join("; ")));
-        // Whoever resets without a look is told the same.
+        // A plan without an observation reports the same.
         let unseen = engine.plan_unobserved(&names, false).unwrap();
         let ran = engine.apply_plan(&unseen, false, &AtomicBool::new(false), &mut |_| {});
         let result = &ran.results[0];
@@ -503,8 +504,8 @@ fn accepted_degradation_is_named_by_plan_and_run() {
     }
 }
 
-/// Links cannot be counted over SFTP: a file of somebody else's may be a further name
-/// of one that is none of the agent's business.
+/// Links cannot be counted over SFTP: a file of another user may be a second name of a file outside
+/// the agent's reach.
 #[test]
 fn displaced_file_of_another_owner_is_kept() {
     if !rustix::process::geteuid().is_root() {
@@ -536,7 +537,7 @@ fn displaced_file_of_another_owner_is_kept() {
         assert!(seen.is_empty());
         assert_eq!(ground.bytes(&displaced).unwrap(), b"old");
     };
-    // As it was opened behind the swap, and as the next contact finds it.
+    // The file is kept as opened after the swap and as the next contact finds it.
     is_kept(directory.as_ref());
     is_kept(ground.open_directory().as_ref());
 }
@@ -546,7 +547,7 @@ fn memory_by_another_path_is_refused() {
     let mut world = World::new(&[]);
     add_remote_agent(&mut world, "scout", "box");
     add_remote_agent(&mut world, "other", "box");
-    // Its home is the root there.
+    // The host's root is the agent's home.
     let memory = world.memory_path("scout");
     let below_home = memory.strip_prefix("/").unwrap().display();
     let lines = format!("remote_host = box\nremote_memory = ~/{below_home}\n");

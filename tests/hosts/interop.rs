@@ -1,5 +1,5 @@
-//! What the operator's own ssh knows, works; what it refuses, is told. All of it
-//! with OpenSSH's client and server.
+//! The operator's own ssh setup: every login that ssh accepts works, and every refusal is reported.
+//! All of it runs OpenSSH's client and server.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -24,9 +24,9 @@ use crate::skip::skip_missing_tool;
 const AGENT: &str = "ranger";
 const NOTE: &str = "- a note\n";
 
-/// An agent with a note, on a host of this name.
+/// Returns an agent with a note on the host of this name.
 fn world_on_host(host: &str) -> World {
-    // A slow machine is no dead host.
+    // A slow machine must not count as a dead host.
     let mut world = World::new(&[]).with_general("remote_timeout = 120");
     add_remote_agent(&mut world, AGENT, host);
     world.write_scratch(AGENT, NOTE);
@@ -45,7 +45,7 @@ fn reset_agent(engine: &Engine) -> AgentResult {
     report.results.remove(0)
 }
 
-/// Looks, resets and undoes, all over one connection.
+/// Observes, resets and undoes, all over one connection.
 #[track_caller]
 fn assert_works(server: &Sshd, host: &str) {
     let world = world_on_host(host);
@@ -67,14 +67,14 @@ fn assert_works(server: &Sshd, host: &str) {
     assert_eq!((server.connection_count(), server.session_count()), (1, 1));
 }
 
-/// What was refused, as a look and as a reset tell it.
+/// One refusal as an observation and as a reset report it.
 struct ObservedRefusal {
     state: State,
     why: String,
     result: AgentResult,
 }
 
-/// Looks and resets, neither of which may come to anything.
+/// Observes and resets, and asserts that both are refused.
 #[track_caller]
 fn assert_refused(dial: SshConnector, host: &str) -> ObservedRefusal {
     let world = world_on_host(host);
@@ -82,7 +82,7 @@ fn assert_refused(dial: SshConnector, host: &str) -> ObservedRefusal {
     let engine = engine_with_connector(&world, dial);
     let seen = engine.observe(engine.agent(AGENT).unwrap());
     let result = reset_agent(&engine);
-    // Another key than the known one is a matter of trust, not of luck.
+    // A changed host key is a trust failure; everything else is an unreachable host.
     let ended = match seen.state {
         State::HostKey => (Outcome::Refused, Some(ErrorKind::Integrity)),
         _ => (Outcome::Failed, Some(ErrorKind::Host)),
@@ -111,8 +111,7 @@ impl ObservedRefusal {
     }
 }
 
-/// Closes the server, so that all is written that it has to say, and sees that it
-/// let nobody in.
+/// Closes the server so that its log is complete, and asserts that it accepted no login.
 #[track_caller]
 fn assert_no_login(mut server: Sshd) {
     assert!(server.connection_count() > 0, "it was tried");
@@ -145,7 +144,7 @@ fn external_sftp_server_works() {
     assert_works(&server, HOST_NAME);
 }
 
-/// A process that is ended when this is dropped.
+/// A process that is killed on drop.
 struct KilledOnDrop(Child);
 
 impl Drop for KilledOnDrop {
@@ -155,7 +154,7 @@ impl Drop for KilledOnDrop {
     }
 }
 
-/// Waits for a condition, not for ever.
+/// Waits for a condition, up to a time limit.
 #[track_caller]
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
@@ -165,7 +164,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// An ssh-agent.
+/// A running ssh-agent.
 struct KeyAgent {
     _process: KilledOnDrop,
     dir: TempDir,
@@ -307,7 +306,7 @@ fn unknown_jump_host_key_prompts_for_nothing() {
     assert_no_login(gate);
 }
 
-/// An alias that comes by `Include`, and is completed by `Match`, with tokens.
+/// An alias from an `Include`, completed by a `Match`, with tokens.
 #[test]
 fn aliases_includes_and_matches_apply() {
     let Some(server) = Sshd::start() else { return };
@@ -338,7 +337,7 @@ Match all",
     assert_works(&server, "night-shift");
 }
 
-/// Such settings are made for people at a terminal.
+/// Settings that are meant for an interactive terminal.
 #[test]
 fn interactive_ssh_settings_do_not_interfere() {
     let Some(server) = Sshd::with_config_lines("Banner /etc/passwd") else {
@@ -402,7 +401,7 @@ fn further_host_keys_are_not_learned() {
     let Some(server) = Sshd::with_further_key() else {
         return;
     };
-    // What the operator allows themselves does not count without them.
+    // What the operator configured for interactive logins has no effect here.
     server.prepend_client_config("UpdateHostKeys yes");
     let known = fs::read(server.path("known_hosts")).unwrap();
     assert_works(&server, HOST_NAME);
@@ -435,7 +434,7 @@ fn revoked_host_key_stops_everything() {
 fn unknown_host_is_refused_and_not_remembered() {
     let Some(server) = Sshd::start() else { return };
     fs::remove_file(server.path("known_hosts")).unwrap();
-    // What the operator allows themselves does not count without them.
+    // What the operator configured for interactive logins has no effect here.
     server.prepend_client_config("StrictHostKeyChecking accept-new");
     let refused = assert_refused(server.connector(), HOST_NAME);
     refused.assert_reason(State::Error, "not known here", "compare the fingerprint");
@@ -484,7 +483,7 @@ fn stopped_host_is_unreachable() {
     let engine = engine_with_connector(&world, server.connector());
     let agent = engine.agent(AGENT).unwrap();
     assert_eq!(engine.observe(agent).state, State::Scratch);
-    // In the middle of a session, and from then on.
+    // The server closes in the middle of a session and stays closed.
     server.close();
     for _ in 0..2 {
         let seen = engine.observe(agent);

@@ -1,13 +1,13 @@
 //! Agents on other hosts: the transport over SFTP, and the whole engine over it.
 //!
-//! A test binary of its own: it starts processes all the time, and what is just
-//! being started has the files of other tests open, which counts as a writer.
+//! A separate test binary: it starts processes all the time, and a process that is being started
+//! holds the open files of other tests, which counts as a writer.
 
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
-// What the other test binary needs, too.
+// Shared support modules hold items that only the other test binaries use.
 #![allow(dead_code)]
 
-/// The transports to other hosts.
+/// Runs a test on each transport to other hosts.
 macro_rules! on_every_ground {
     (everywhere { $($case:ident)* } here { $($here:ident)* }) => {
         mod sftp_server {
@@ -93,9 +93,8 @@ mod watch;
 mod world;
 mod writers;
 
-/// A directory for a world of agents: in memory, where that is to be had. A disk that
-/// others keep busy may take half a minute to sync, and a host that does not answer
-/// for a quarter of one counts as gone.
+/// Returns a directory for a world of agents: in memory where possible. A disk under load may take
+/// half a minute to sync, and a host that does not answer for 15 seconds counts as lost.
 fn directory() -> tempfile::TempDir {
     let memory = tempfile::tempdir_in("/dev/shm");
     memory.or_else(|_| tempfile::tempdir()).unwrap()

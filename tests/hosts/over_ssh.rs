@@ -1,5 +1,5 @@
-//! The demo's SFTP server behind the SSH protocol, in this process and on
-//! loopback: what the operator's ssh carries, without OpenSSH on the other side.
+//! The demo's SFTP server behind the SSH protocol, in this process and on loopback: the operator's
+//! ssh as the client, without OpenSSH on the server side.
 
 use std::convert::Infallible;
 use std::fs::{self, OpenOptions};
@@ -35,19 +35,19 @@ use super::remote::sftp_fixture_with;
 use super::servers;
 use crate::skip::skip_missing_tool;
 
-/// What the client's configuration calls it.
+/// Alias of the server in the client's configuration.
 const HOST_NAME: &str = "box";
 
-/// A server, and an ssh that knows it. Dropped, it cuts every connection.
+/// A server, and an ssh that knows it. Dropping it closes every connection.
 struct RusshServer {
     dir: TempDir,
-    /// Dropped, it ends the thread.
+    /// Dropping it ends the server thread.
     running: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl RusshServer {
-    /// None where there is no ssh.
+    /// Starts the server; returns None where ssh is missing.
     fn start() -> Option<RusshServer> {
         let ssh = Command::new("ssh").arg("-V").stderr(Stdio::null()).status();
         if ssh.is_err() {
@@ -59,7 +59,7 @@ impl RusshServer {
         let guest = ours.public_key().clone();
         let config = Arc::new(Config {
             keys: vec![theirs],
-            // ssh begins without a key, to hear what there is.
+            // ssh first tries without a key, to learn which methods there are.
             auth_rejection_time: Duration::ZERO,
             nodelay: true,
             ..Config::default()
@@ -115,12 +115,12 @@ impl Drop for RusshServer {
     }
 }
 
-/// By the ssh of this machine.
+/// Connects with the ssh of this machine.
 impl Connector for RusshServer {
     fn connect(&self, host: &config::SshHost) -> Result<SftpStream, TransportError> {
         let file = self.dir.path().join("ssh_config").into_os_string();
-        // The server is a thread of this process: when the machine stands still, ssh
-        // is not to take it for dead.
+        // The server is a thread of this process: when the machine pauses, ssh must not count it as
+        // dead.
         let alive = "-oServerAliveInterval=0".into();
         let ssh = SshConnector::new(Arc::new(SystemClock))
             .with_program("ssh", vec!["-F".into(), file, alive]);
@@ -147,14 +147,14 @@ async fn serve(listener: TcpListener, config: Arc<Config>, guest: PublicKey) {
         let config = Arc::clone(&config);
         tokio::spawn(async move {
             if let Ok(session) = run_stream(config, stream, door).await {
-                // Who leaves need not say so.
+                // A client may disconnect without a message.
                 let _ = session.await;
             }
         });
     }
 }
 
-/// Lets one key in, and to nothing but SFTP.
+/// Accepts one key, and the SFTP subsystem only.
 struct SftpOnlyHandler {
     client_key: PublicKey,
     channel: Option<Channel<Msg>>,
@@ -205,7 +205,7 @@ impl Handler for SftpOnlyHandler {
     }
 }
 
-/// A directory on this disk, through ssh and a server that is not OpenSSH's.
+/// Returns a directory on this disk, through ssh and a server that is not OpenSSH's.
 pub fn ssh_fixture() -> Option<DiskFixture<SftpTransport>> {
     Some(sftp_fixture_with(
         servers::host_named(HOST_NAME),

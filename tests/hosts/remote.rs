@@ -1,5 +1,5 @@
-//! Agents on other hosts, through the whole engine. The host is this machine's
-//! disk behind OpenSSH's SFTP server.
+//! Agents on other hosts, through the whole engine. The host is this machine's disk behind
+//! OpenSSH's SFTP server.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,7 +20,7 @@ use super::sshd::{HOST_NAME, Sshd};
 use super::world::{BASELINE, TestClock, World, apply_plan};
 use crate::skip::skip_unsupported;
 
-/// Adds an agent whose directory is reached as one of a host.
+/// Adds an agent whose directory is on a host.
 pub fn add_remote_agent(world: &mut World, agent: &str, host: &str) {
     let memory = world.memory_path(agent);
     let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
@@ -28,19 +28,19 @@ pub fn add_remote_agent(world: &mut World, agent: &str, host: &str) {
     world.set_baseline(agent, BASELINE);
 }
 
-/// An engine that reaches hosts by a dial.
+/// Returns an engine that reaches hosts by this connector.
 pub fn engine_with_connector(world: &World, dial: impl Connector + 'static) -> Engine {
     let clock = world.clock.clone();
     let everywhere = PerHostTransports::new(world.local_transport(), Arc::new(dial), clock.clone());
     world.engine_with_transports(clock, Arc::new(everywhere), None)
 }
 
-/// A directory on this disk, over SFTP with OpenSSH's server as a child.
+/// Returns a directory on this disk, over SFTP with OpenSSH's server as a child.
 pub fn sftp_fixture() -> Option<DiskFixture<SftpTransport>> {
     Some(sftp_fixture_with(host_named("remote"), sftp_server()?))
 }
 
-/// A directory on this disk, through ssh and sshd.
+/// Returns a directory on this disk, through ssh and sshd.
 pub fn sshd_fixture(server: &Sshd) -> DiskFixture<SftpTransport> {
     sftp_fixture_with(host_named(HOST_NAME), server.connector())
 }
@@ -62,7 +62,7 @@ pub fn sftp_fixture_with(
     }
 }
 
-/// An agent on a host, and one on this machine.
+/// Returns a world with one agent on a host and one on this machine.
 fn world_with_remote_agent() -> World {
     let mut world = World::new(&["scout"]);
     add_remote_agent(&mut world, "ranger", "box");
@@ -134,7 +134,7 @@ fn agent_over_ssh_is_observed_and_reset() {
     );
     assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
     assert!(world.all_entry_bytes("ranger").ends_with(b"a note\n"));
-    // All of it over one connection.
+    // Everything ran over one connection.
     assert_eq!((server.connection_count(), server.session_count()), (1, 1));
 }
 
@@ -199,7 +199,7 @@ fn settle_looks_twice_and_finds_late_write() {
         .unwrap()
         .displaced
         .remove(0);
-    // The swap has looked for the first time.
+    // The swap made the first probe.
     assert_eq!(
         settle_and_collect(directory.as_ref(), &displaced),
         (SettleOutcome::StillOpen, Vec::new()),
@@ -265,7 +265,7 @@ fn host_lost_during_run_is_retried_before_its_end() {
     let world = world_with_remote_agent().without_agent("scout");
     world.write_scratch("ranger", "a note\n");
     let before = world.read_memory("ranger");
-    // Behind the first rename, once.
+    // Disconnects once, after the first rename.
     let cut = AtomicBool::new(false);
     let judge: RequestFilter =
         Arc::new(
@@ -280,7 +280,7 @@ fn host_lost_during_run_is_retried_before_its_end() {
         panic!("{:?}", ran.report)
     };
     assert_eq!(result.kind, Some(ErrorKind::Host), "{:?}", ran.report);
-    // The memory had been taken away and none put in its place.
+    // The memory was displaced and its replacement not installed.
     assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
     assert!(world.leftovers("ranger").is_empty());
     assert!(world.pending_journals().is_empty());
@@ -299,7 +299,7 @@ fn leftover_on_host_is_not_sought_under_other_address() {
     };
     let mut world = world_with_remote_agent().without_agent("scout");
     world.write_scratch("ranger", "a note\n");
-    // At the first rename, and for good.
+    // Disconnects at the first rename, for good.
     let lost = AtomicBool::new(false);
     let judge: RequestFilter = Arc::new(move |_, frame| {
         match lost.fetch_or(is_rename(frame), Ordering::SeqCst) || is_rename(frame) {
@@ -331,7 +331,7 @@ fn leftover_on_host_is_not_sought_under_other_address() {
 
 #[test]
 fn plan_for_one_host_is_refused_on_another() {
-    // User, path and content may be the same.
+    // User, path and content may be equal.
     for way in [
         "remote_host = crate",
         "remote_host = box\nremote_port = 2222",
@@ -356,7 +356,7 @@ fn plan_for_one_host_is_refused_on_another() {
         let result = &ran.report.results[0];
         assert_eq!(result.kind, Some(ErrorKind::Conflict), "{result:?}");
         assert_eq!(world.read_memory("ranger"), before);
-        // An undo is bound in the same way.
+        // An undo is bound to the same location.
         let ran = apply_plan(&first, &plan);
         assert_eq!(ran.report.count(Outcome::Ok), 1, "{:?}", ran.report);
         let undo = |engine: &Engine| {
@@ -371,7 +371,7 @@ fn plan_for_one_host_is_refused_on_another() {
     }
 }
 
-/// A small file system of its own at an agent's directory, as long as this lives.
+/// A small file system mounted at an agent's directory until this is dropped.
 struct SmallMount(std::path::PathBuf);
 
 impl SmallMount {
@@ -406,7 +406,7 @@ fn full_remote_disk_is_reported_and_loses_nothing() {
     world.write_scratch("ranger", "a note\n");
     let before = world.read_memory("ranger");
     let rest = world.agent_directory("ranger").join("rest");
-    // As much as there is room for.
+    // Fills the remaining space.
     let _ = fs::write(&rest, vec![b'x'; 1 << 20]);
     let engine = engine_with_connector(&world, server);
     let ran = world.reset_with_engine(&engine);

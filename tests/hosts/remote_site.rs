@@ -1,4 +1,4 @@
-//! The real program on agents of a host, which a script in place of ssh leads to.
+//! The real binary on agents of a host; a script takes the place of ssh.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use super::world::{BASELINE, World};
 
 const PROGRAM_PATH: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 
-/// A fleet with agents on a host, and a directory for an ssh.
+/// A fleet with agents on a host, and a directory with an ssh script.
 pub struct RemoteSite {
     pub world: World,
     config: PathBuf,
@@ -18,7 +18,7 @@ pub struct RemoteSite {
 }
 
 impl RemoteSite {
-    /// Adds these agents to a world, each with lines of its own; `ssh` is the script.
+    /// Adds these agents to a world, each with the config lines `lines`; `ssh` is the script.
     pub fn new(mut world: World, agents: &[&str], lines: &str, ssh: &str) -> RemoteSite {
         for agent in agents {
             let memory = world.memory_path(agent);

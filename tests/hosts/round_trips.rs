@@ -1,7 +1,7 @@
-//! How often a host has to be waited for. Nothing here depends on time: what is
-//! counted is how often an agent is asked about anew after everything that was
-//! asked about it has been answered. On a long line that is what a sweep or a
-//! reset takes; `benches/hosts.rs` measures it there.
+//! Round trips that an operation needs on a host. The tests do not depend on time: they count the
+//! requests about an agent that follow after all earlier requests about it were answered. On a slow
+//! link that count times the latency is the duration of a sweep or a reset; `benches/hosts.rs`
+//! measures it.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{Read, Write};
@@ -19,10 +19,10 @@ use super::remote::{add_remote_agent, engine_with_connector};
 use super::servers::{InterceptedLink, ServerProgram, read_frame, sftp_server, write_frame};
 use super::world::{BASELINE, World};
 
-/// What a look at an agent may take, connecting aside.
+/// Round trips that an observation of one agent may take, without connecting.
 const MAX_SWEEP_ROUND_TRIPS: usize = 4;
 
-/// What a reset may take, connecting aside.
+/// Round trips that a reset of one agent may take, without connecting.
 const MAX_RESET_ROUND_TRIPS: usize = 10;
 
 const AGENT_COUNT: usize = 8;
@@ -34,31 +34,31 @@ const CLOSE: u8 = 4;
 const HANDLE: u8 = 102;
 const EXTENDED: u8 = 200;
 
-/// Open for writing what must not exist yet.
+/// Flags that open for writing a file that must not exist yet.
 const CREATE_EXCLUSIVE: u32 = 0x8 | 0x20;
 
-/// What was seen on the way between a client and a server.
+/// Traffic seen between a client and a server.
 #[derive(Default)]
 struct RoundTripCounter {
-    /// Of each agent, how often it was asked about anew.
+    /// Round trips by agent.
     round_trips: HashMap<String, usize>,
-    /// Requests that have no answer yet, and whom they are about.
+    /// Opens without an answer yet, with their agents.
     pending_opens: HashMap<u32, String>,
-    /// Whose files handles are.
+    /// The agent of each file handle.
     handles: HashMap<Vec<u8>, String>,
-    /// New files that are being made, and the answers that wait for the others'.
+    /// Creates without an answer yet, and the answers held back for the others' creates.
     pending_creates: HashSet<u32>,
     held_replies: Vec<Vec<u8>>,
-    /// How many new files must have been asked for before one is answered.
+    /// Number of creates after which the held answers are released.
     release_at: usize,
 }
 
 impl RoundTripCounter {
-    /// Takes note of requests that were sent together.
+    /// Records requests that were sent together.
     fn record_requests(&mut self, frames: &[Vec<u8>]) {
         let mut asked = Vec::new();
         for frame in frames {
-            // Nobody waits for a file to be closed.
+            // The client does not wait for a close.
             if matches!(frame[0], INIT | CLOSE) {
                 continue;
             }
@@ -78,7 +78,7 @@ impl RoundTripCounter {
         }
     }
 
-    /// Takes note of an answer; what may be passed on now.
+    /// Records an answer; returns the answers that may be passed on now.
     fn record_reply(&mut self, frame: Vec<u8>) -> Vec<Vec<u8>> {
         let id = read_u32(&frame[1..]);
         if self.pending_creates.contains(&id) && frame[0] == HANDLE {
@@ -104,7 +104,7 @@ impl RoundTripCounter {
         frame
     }
 
-    /// The agent that a request is about, by its path or handle.
+    /// Returns the agent that a request is about, by its path or handle.
     fn agent_of_request(&self, frame: &[u8]) -> String {
         let mut rest = &frame[5..];
         if frame[0] == EXTENDED {
@@ -131,7 +131,7 @@ fn read_string(bytes: &[u8]) -> &[u8] {
     &bytes[4..][..read_u32(bytes) as usize]
 }
 
-/// Cuts whole frames from the beginning.
+/// Removes whole frames from the front of `bytes`.
 fn take_frames(bytes: &mut Vec<u8>) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     while bytes.len() >= 4 && bytes.len() >= 4 + read_u32(bytes) as usize {
@@ -142,7 +142,7 @@ fn take_frames(bytes: &mut Vec<u8>) -> Vec<Vec<u8>> {
     found
 }
 
-/// A server with somebody in between who counts.
+/// A server behind a link that counts round trips.
 struct CountingConnector {
     server: ServerProgram,
     counter: Arc<Mutex<RoundTripCounter>>,
@@ -155,7 +155,7 @@ impl Connector for CountingConnector {
         let (asks, answers) = (Arc::clone(&self.counter), Arc::clone(&self.counter));
         let mut requests = way.client.try_clone().unwrap();
         thread::spawn(move || {
-            // What was sent in one piece is read in one piece.
+            // Bytes sent in one piece are read in one piece.
             let mut piece = vec![0; 1 << 20];
             let mut waiting = Vec::new();
             while let Ok(length @ 1..) = requests.read(&mut piece) {
@@ -174,7 +174,7 @@ impl Connector for CountingConnector {
         });
         thread::spawn(move || {
             while let Some(frame) = read_frame(&mut way.from_server) {
-                // Noted before it is passed on: what is asked then comes later.
+                // Recorded before it is passed on, so that a request caused by it counts as later.
                 let passed = answers.lock().unwrap().record_reply(frame);
                 let mut written = passed
                     .iter()
@@ -190,7 +190,7 @@ impl Connector for CountingConnector {
     }
 }
 
-/// A fleet on one host, and what was seen on the way to it.
+/// A fleet on one host, and the counter of its link.
 struct CountedFleet {
     world: World,
     engine: Engine,
@@ -199,7 +199,7 @@ struct CountedFleet {
 }
 
 impl CountedFleet {
-    /// Connected, and everything was looked at once.
+    /// Connects and observes everything once.
     fn new() -> Option<CountedFleet> {
         let server = sftp_server()?;
         let mut world = World::new(&[]).with_general("remote_timeout = 120");
@@ -238,7 +238,7 @@ impl CountedFleet {
         }
     }
 
-    /// The most turns of any agent; all of them had some.
+    /// Returns the largest number of round trips of any agent; asserts that every agent had some.
     #[track_caller]
     fn max_round_trips(&self, what: &str) -> usize {
         let turns = std::mem::take(&mut self.counter.lock().unwrap().round_trips);
@@ -268,8 +268,8 @@ fn reset_takes_few_round_trips() {
     let Some(line) = CountedFleet::new() else {
         return;
     };
-    // No new file is made before all have asked for theirs, so if one agent
-    // came after the other, it would come to no end.
+    // The counter answers no create before all agents have sent theirs, so a sequential run would
+    // not finish.
     line.counter.lock().unwrap().release_at = AGENT_COUNT;
     let plan = line.engine.plan_unobserved(&line.names, false).unwrap();
     let report = line

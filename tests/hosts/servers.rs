@@ -1,4 +1,4 @@
-//! SFTP servers to be tried.
+//! SFTP servers for the tests: real ones, silent ones, and ones with a filter in between.
 
 use crate::skip::skip_missing_tool;
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use memory_shepherd::transport::TransportError;
 use memory_shepherd::transport::sftp::session::SessionPipes;
 use memory_shepherd::transport::sftp::ssh::{Connector, SftpStream, SshChild};
 
-/// How long a server may take for what it has got.
+/// Upper bound for a server to finish the requests that it has received.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(120);
 
 pub fn host_named(name: &str) -> SshHost {
@@ -30,7 +30,7 @@ pub fn host_named(name: &str) -> SshHost {
         user: None,
         port: None,
         identity_file: None,
-        // A slow machine is no dead host.
+        // A slow machine must not count as a dead host.
         timeout_seconds: 600,
     }
 }
@@ -42,7 +42,7 @@ pub struct ServerProgram {
     arguments: Vec<&'static str>,
 }
 
-/// OpenSSH's server; none where it is not installed.
+/// Returns OpenSSH's server, or None where it is not installed.
 pub fn sftp_server() -> Option<ServerProgram> {
     let places = ["/usr/lib/openssh/sftp-server", "/usr/libexec/sftp-server"];
     let path = places.iter().map(PathBuf::from).find(|path| path.exists());
@@ -55,7 +55,7 @@ pub fn sftp_server() -> Option<ServerProgram> {
     })
 }
 
-/// A program that never says a word and never ends.
+/// Returns a program that never sends a byte and never ends.
 pub fn silent_program() -> ServerProgram {
     ServerProgram {
         path: "sleep".into(),
@@ -63,49 +63,49 @@ pub fn silent_program() -> ServerProgram {
     }
 }
 
-/// What becomes of a request on its way.
+/// Outcome of a request on its way to the server.
 pub enum RequestFate {
     Pass,
-    /// It never arrives, and nothing does any more. What came before is answered.
+    /// Drops it and everything after it. Earlier requests are answered.
     Disconnect,
-    /// It arrives, and its answer does not, nor does anything else.
+    /// Delivers it, and drops its answer and everything after it.
     DisconnectAfter,
-    /// It never arrives, and has no answer.
+    /// Drops it without an answer.
     Discard,
-    /// It never arrives; this is said in its place, as it is.
+    /// Drops it and sends this frame, unchanged, as the answer.
     Reply(Vec<u8>),
-    /// It is late, with all that was sent together with it, and the connection is
-    /// lost: see [`Late`].
+    /// Delays it with all that was sent together with it, and loses the connection: see
+    /// [`DelayedRequests`].
     Delay,
 }
 
-/// What becomes of an answer.
+/// Outcome of a reply on its way to the client.
 pub enum ReplyFate {
     Pass,
-    /// It never comes.
+    /// Drops it.
     Drop,
-    /// These bytes come instead.
+    /// Sends these bytes instead.
     Replace(Vec<u8>),
-    /// It comes byte by byte.
+    /// Sends it byte by byte.
     SendByteByByte,
 }
 
-/// A request of a client: its number, from 0 over all sessions, INIT among them,
-/// and its frame without the length.
+/// A request of a client: its number, from 0 over all sessions and INIT included, and its frame
+/// without the length.
 #[derive(Clone)]
 pub struct SentRequest {
     pub number: usize,
     pub frame: Vec<u8>,
 }
 
-/// Decides over the requests to a server, of which this is the number, from 1, and
-/// the frame without its length. It may change it.
+/// Decides on a request to a server and may change it. Arguments: its number, from 1, and its frame
+/// without the length.
 pub type RequestFilter = Arc<dyn Fn(usize, &mut Vec<u8>) -> RequestFate + Send + Sync>;
 
-/// Decides over the answer to a request, which it may change; over VERSION, too.
+/// Decides on the reply to a request, VERSION included, and may change it.
 pub type ReplyFilter = Arc<dyn Fn(&SentRequest, &mut Vec<u8>) -> ReplyFate + Send + Sync>;
 
-/// A server with somebody in between, on one session after the other.
+/// A server behind a filter, for one session after the other.
 pub struct FilteredServer {
     server: ServerProgram,
     request_filter: RequestFilter,
@@ -114,11 +114,11 @@ pub struct FilteredServer {
     delayed: DelayedRequests,
 }
 
-/// Requests that a host has got and not done yet, while whoever sent them is gone.
+/// Requests that a host has received and not yet executed, after their client has disconnected.
 #[derive(Clone, Default)]
 pub struct DelayedRequests(Arc<Mutex<Vec<DelayedServer>>>);
 
-/// A server with what it does later, and what ends when it has ended.
+/// A server with its delayed requests, and the channel that closes when it has ended.
 struct DelayedServer {
     to_server: File,
     frames: Vec<Vec<u8>>,
@@ -126,7 +126,7 @@ struct DelayedServer {
 }
 
 impl DelayedRequests {
-    /// Has the hosts do it, and waits for that; how many requests there were.
+    /// Lets the hosts execute their requests, waits for that, and returns the number of requests.
     pub fn deliver(&self) -> usize {
         let kept = std::mem::take(&mut *self.0.lock().unwrap());
         let mut count = 0;
@@ -141,7 +141,7 @@ impl DelayedRequests {
                 write_frame(&mut to_server, &frame);
             }
             drop(to_server);
-            // Nothing is ever sent.
+            // The channel carries no values: only its end matters.
             let over = ended.recv_timeout(EXIT_TIMEOUT);
             assert_eq!(over, Err(RecvTimeoutError::Disconnected));
         }
@@ -149,11 +149,11 @@ impl DelayedRequests {
     }
 }
 
-/// The way to a server that leads through somebody in between.
+/// A link to a server that passes through a filter.
 pub struct InterceptedLink {
-    /// The client's.
+    /// The client's end.
     pub link: SessionPipes,
-    /// The other end of that.
+    /// The filter's end of the client's link.
     pub client: UnixStream,
     pub to_server: File,
     pub from_server: File,
@@ -176,14 +176,14 @@ impl InterceptedLink {
     }
 }
 
-/// What the two directions of one session share.
+/// State shared by the two directions of one session.
 struct SessionRelay {
-    /// To the client; both directions answer.
+    /// Stream to the client; both directions send replies.
     client: Mutex<UnixStream>,
-    /// Requests that the server was given and has not answered.
+    /// Requests that the server has received and not answered.
     unanswered: Mutex<HashMap<u32, SentRequest>>,
     answered: Condvar,
-    /// Answers to this request and to all behind it do not come.
+    /// Number of the request from which on replies are dropped.
     silenced: AtomicUsize,
 }
 
@@ -193,7 +193,7 @@ impl SessionRelay {
     }
 
     fn send_reply(&self, bytes: &[u8]) {
-        // It may be gone.
+        // The client may have disconnected.
         let _ = self.client.lock().unwrap().write_all(bytes);
     }
 
@@ -201,7 +201,7 @@ impl SessionRelay {
         let _ = self.client.lock().unwrap().shutdown(Shutdown::Both);
     }
 
-    /// Waits until the server has answered whatever it was given.
+    /// Waits until the server has answered every request that it received.
     fn wait_for_replies(&self) {
         let open = self.lock_unanswered();
         let some = |open: &mut HashMap<_, _>| !open.is_empty();
@@ -220,7 +220,7 @@ impl FilteredServer {
         }
     }
 
-    /// Somebody who decides over the answers.
+    /// Adds a filter of the replies.
     pub fn with_reply_filter(self, ear: ReplyFilter) -> FilteredServer {
         FilteredServer {
             reply_filter: ear,
@@ -228,7 +228,7 @@ impl FilteredServer {
         }
     }
 
-    /// What is done late.
+    /// Returns the delayed requests.
     pub fn delayed_requests(&self) -> DelayedRequests {
         self.delayed.clone()
     }
@@ -303,7 +303,7 @@ impl Connector for FilteredServer {
                     break;
                 }
             }
-            // The server does what it has got, and ends; unless it cannot.
+            // The server executes the requests that it has received and ends, unless it cannot.
             drop(to_server);
             if ended.recv_timeout(EXIT_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
                 let _ = stuck.lock().unwrap().kill();
@@ -343,7 +343,7 @@ impl Connector for FilteredServer {
     }
 }
 
-/// The id of a frame; INIT and VERSION have none, and count as 0.
+/// Returns the id of a frame; INIT and VERSION have none and count as 0.
 fn frame_id(frame: &[u8]) -> u32 {
     let id = frame.get(1..5).filter(|_| frame[0] > 2);
     id.map_or(0, |id| u32::from_be_bytes(id.try_into().unwrap()))
@@ -357,17 +357,17 @@ pub fn read_frame(from: &mut impl Read) -> Option<Vec<u8>> {
     Some(frame)
 }
 
-/// What else has arrived.
+/// Returns the further frames that have arrived.
 fn read_available_frames(from: &mut UnixStream) -> Vec<Vec<u8>> {
     let mut bytes = Vec::new();
-    // Fails where there is no more.
+    // Reading fails where no more bytes are available.
     from.set_nonblocking(true).unwrap();
     let _ = from.read_to_end(&mut bytes);
     let mut bytes = bytes.as_slice();
     std::iter::from_fn(|| read_frame(&mut bytes)).collect()
 }
 
-/// A frame with its length.
+/// Returns a frame with its length in front.
 pub fn with_length(frame: &[u8]) -> Vec<u8> {
     let length = (frame.len() as u32).to_be_bytes();
     [&length[..], frame].concat()
@@ -393,7 +393,7 @@ impl ServerProgram {
     }
 }
 
-/// A program that ends with the session.
+/// Wraps a program that ends with the session.
 pub fn stream_of_child(child: Child, link: SessionPipes) -> SftpStream {
     let child = Some(SshChild::new(child, Arc::new(SystemClock)));
     SftpStream { pipes: link, child }

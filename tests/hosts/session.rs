@@ -81,7 +81,7 @@ impl SftpServerSession {
         }
     }
 
-    /// The server ends when its input does, and nothing is left of it.
+    /// Closes the server's input; asserts that the server ends and leaves nothing behind.
     fn assert_server_ends(mut self) {
         drop(self.session);
         assert!(self.child.wait().unwrap().success());
@@ -113,7 +113,7 @@ fn file_is_written_read_renamed_and_linked() {
     let name = b"no\xFFtext \xE2\x98\x83";
     let new = host.path([name.as_slice(), b".new"].concat());
     let handle = host.open_handle(new.clone(), flags::WRITE | flags::CREATE | flags::EXCLUSIVE);
-    // Two writes of the most that one may carry, in one batch with all the rest.
+    // Two writes of the maximum size, in one batch with all the rest.
     let content: Vec<u8> = (0..2 * 255 * 1024).map(|n: u32| (n / 7) as u8).collect();
     let half = content.len() / 2;
     let write = |offset: usize| Request::Write {
@@ -167,7 +167,7 @@ fn file_is_written_read_renamed_and_linked() {
     assert_eq!(attrs.mode, Some(0o100_640));
     assert_eq!([&first[..], second].concat(), content);
     assert_eq!(status_code(end), status::EOF);
-    // A memory is taken away and the new file put in its place.
+    // The memory is displaced and the new file put in its place.
     let (memory, aside) = (host.path(name), host.path("aside"));
     fs::write(OsStr::from_bytes(&memory), "old").unwrap();
     let replies = host.session.send_isolated(
@@ -272,7 +272,7 @@ fn directories_links_and_file_systems_are_inspected() {
         (status_code(&replies[1]), status_code(&replies[2])),
         (status::EOF, 0)
     );
-    // A directory that is opened like a file can be synced.
+    // A directory opened like a file can be synced.
     let handle = host.open_handle(directory, flags::READ);
     assert_eq!(status_code(&host.request(Request::Fsync { handle })), 0);
     host.assert_server_ends();
@@ -319,7 +319,7 @@ fn more_handles_than_a_byte_counts_keep_their_files() {
         let content = fs::read_to_string(host.dir.path().join(format!("{number}"))).unwrap();
         assert_eq!(content, format!("of {number}"));
     }
-    // Abandoned, they are given back: there is room for as many again, and again.
+    // Abandoned handles are closed: there is room for as many again, twice.
     let closes = handles.into_iter().map(|handle| Request::Close { handle });
     assert!(
         host.request_batch(closes.collect())

@@ -1,10 +1,10 @@
-//! OpenSSH's own server on loopback, with keys, a configuration and a log of its
-//! own, and the configuration of a client that knows it.
+//! OpenSSH's own server on loopback, with its own keys, configuration and log, and the
+//! configuration of a client that knows it.
 //!
-//! The port is ours, and each connection gets an sshd of its own, as an inetd or
-//! a systemd socket would start it (`sshd -i`). So no port is lost to somebody
-//! else between choosing and using it, nobody waits for a daemon to come up, no
-//! daemon outlives a test that was killed, and connections can be counted.
+//! This process owns the port, and each connection gets an sshd of its own, as an inetd or a
+//! systemd socket would start it (`sshd -i`). So no other process can take the port between
+//! choosing and using it, no test waits for a daemon to start, no daemon outlives a killed test,
+//! and connections can be counted.
 
 use crate::skip::{skip_missing_tool, skip_unsupported};
 use std::fs::{self, File, OpenOptions};
@@ -24,19 +24,18 @@ use memory_shepherd::transport::sftp::ssh::SshConnector;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// What the client's configuration calls the server.
+/// Alias of the server in the client's configuration.
 pub const HOST_NAME: &str = "box";
 
 const SSHD_PATH: &str = "/usr/sbin/sshd";
 
-/// The directory that a server of root's wants, and that a boot makes.
+/// Directory that an sshd of root requires, and that a boot creates.
 const PRIVSEP_DIRECTORY: &str = "/run/sshd";
 
-/// How long anything that surely happens may take.
+/// Upper bound of a wait for an event that must happen.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// An SSH server. Dropped, it closes its port and every connection, and the
-/// processes behind them are waited for.
+/// An SSH server. Dropping it closes its port and every connection, and waits for their processes.
 pub struct Sshd {
     dir: TempDir,
     port: u16,
@@ -44,15 +43,15 @@ pub struct Sshd {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// Who is connected.
+/// Open connections and their count.
 struct Connections {
     /// None when the server is closed.
     open: Mutex<Option<Vec<Connection>>>,
     total: AtomicUsize,
 }
 
-/// A connection with the process that serves it, and who waits for its end: then
-/// the connection ends as well.
+/// A connection with the process that serves it, and the thread that waits for the end of that
+/// process and then closes the connection.
 struct Connection {
     stream: TcpStream,
     served_by: Option<Pid>,
@@ -64,7 +63,7 @@ impl Connections {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves whoever comes, until the server is closed.
+    /// Serves every connection until the server is closed.
     fn accept_connections(&self, listener: &TcpListener, dir: &Path) {
         for stream in listener.incoming() {
             let stream = stream.expect("a connection");
@@ -100,19 +99,18 @@ impl Connections {
 }
 
 impl Sshd {
-    /// A server that lets the user of this process in, by a key. None where there
-    /// is no sshd, or none can be run.
+    /// Starts a server that accepts the user of this process by a key. Returns None where sshd is
+    /// missing or cannot run.
     pub fn start() -> Option<Sshd> {
         Sshd::with_config_lines("")
     }
 
-    /// The same with a further host key, of another kind, that the client does not
-    /// know.
+    /// Starts one with a second host key, of another type, that the client does not know.
     pub fn with_further_key() -> Option<Sshd> {
         Sshd::start_with("", true)
     }
 
-    /// The same with lines of sshd_config that win over ours.
+    /// Starts one with lines of sshd_config that take precedence over the default ones.
     pub fn with_config_lines(lines: &str) -> Option<Sshd> {
         Sshd::start_with(lines, false)
     }
@@ -121,7 +119,7 @@ impl Sshd {
         if !can_run_sshd() {
             return None;
         }
-        // Not on a disk that others may keep busy, if there is another place.
+        // Avoids a disk that may be under load, where possible.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| TempDir::new());
         let dir = dir.expect("a directory");
         let at = |name: &str| dir.path().join(name);
@@ -135,7 +133,7 @@ impl Sshd {
             open: Mutex::new(Some(Vec::new())),
             total: AtomicUsize::new(0),
         });
-        // A second line for a subsystem is an error, not one that is ignored.
+        // A second line for a subsystem is an error, and not ignored.
         let subsystem = match lines.contains("Subsystem ") {
             true => "",
             false => "Subsystem sftp internal-sftp",
@@ -196,8 +194,8 @@ GlobalKnownHostsFile /dev/null
         Some(server)
     }
 
-    /// A file of it: `host_key`, `authorized_keys`, and the client's `id`,
-    /// `known_hosts` and `ssh_config`; or a new one.
+    /// Returns the path of a file of the server: `host_key`, `authorized_keys`, the client's `id`,
+    /// `known_hosts` and `ssh_config`, or a new one.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -206,7 +204,7 @@ GlobalKnownHostsFile /dev/null
         self.port
     }
 
-    /// How it is called in known_hosts.
+    /// Returns the server's name in known_hosts.
     pub fn known_hosts_name(&self) -> String {
         format!("[127.0.0.1]:{}", self.port)
     }
@@ -217,43 +215,43 @@ GlobalKnownHostsFile /dev/null
         fs::write(self.path("known_hosts"), line).expect("known_hosts");
     }
 
-    /// Puts lines before the client's configuration: the first value counts.
+    /// Puts lines at the top of the client's configuration: the first value of an option counts.
     pub fn prepend_client_config(&self, lines: &str) {
         let path = self.path("ssh_config");
         let rest = fs::read_to_string(&path).expect("the configuration");
         fs::write(path, format!("{lines}\n{rest}")).expect("the configuration");
     }
 
-    /// A further key pair beside its own.
+    /// Creates a further key pair in the server's directory.
     pub fn new_key(&self, name: &str) -> PathBuf {
         let path = self.path(name);
         make_key(&path);
         path
     }
 
-    /// Dials with the client's configuration.
+    /// Returns a connector with the client's configuration.
     pub fn connector(&self) -> SshConnector {
         let config = self.path("ssh_config").into_os_string();
         SshConnector::new(Arc::new(SystemClock)).with_program("ssh", vec!["-F".into(), config])
     }
 
-    /// How many connections there were.
+    /// Returns the number of connections so far.
     pub fn connection_count(&self) -> usize {
         self.connections.total.load(Ordering::SeqCst)
     }
 
-    /// What it has written so far.
+    /// Returns the server's log so far.
     pub fn log(&self) -> String {
         let log = fs::read(self.path("log")).expect("the log");
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// How often somebody was let in.
+    /// Returns the number of accepted logins.
     pub fn login_count(&self) -> usize {
         self.log().matches("\nAccepted publickey for ").count()
     }
 
-    /// How many sessions were begun, of whatever kind.
+    /// Returns the number of sessions, of any kind.
     pub fn session_count(&self) -> usize {
         self.log().matches("\nStarting session: ").count()
     }
@@ -263,7 +261,7 @@ GlobalKnownHostsFile /dev/null
         let Some(inside) = self.connections.lock_open().take() else {
             return;
         };
-        // The door looks up when somebody comes.
+        // Wakes the accept loop.
         let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
         if let Some(door) = self.acceptor.take() {
             let _ = door.join();
@@ -276,7 +274,7 @@ GlobalKnownHostsFile /dev/null
             while !guest.waiting.is_finished() && Instant::now() < end {
                 thread::park_timeout(Duration::from_millis(2));
             }
-            // Nobody else has waited for it, so the number is still its own.
+            // The process is not reaped yet, so its pid is still its own.
             if !guest.waiting.is_finished()
                 && let Some(pid) = guest.served_by
             {
@@ -308,7 +306,7 @@ fn can_run_sshd() -> bool {
     }
     if rustix::process::geteuid().is_root() && !Path::new(PRIVSEP_DIRECTORY).is_dir() {
         let made = fs::DirBuilder::new().mode(0o755).create(PRIVSEP_DIRECTORY);
-        // Another test may have made it meanwhile.
+        // Another test may have created it since the check.
         if let Err(error) = made
             && !Path::new(PRIVSEP_DIRECTORY).is_dir()
         {
@@ -321,7 +319,7 @@ fn can_run_sshd() -> bool {
     true
 }
 
-/// Runs ssh-keygen, which must not fail.
+/// Runs ssh-keygen, which must succeed.
 pub fn ssh_keygen<const N: usize>(arguments: [&dyn AsRef<std::ffi::OsStr>; N]) {
     let mut command = Command::new("ssh-keygen");
     for argument in arguments {
@@ -337,7 +335,7 @@ fn make_key(path: &Path) {
     ]);
 }
 
-/// The public half of a key.
+/// Reads the public half of a key.
 pub fn read_public_key(key: &Path) -> String {
     fs::read_to_string(key.with_extension("pub")).expect("a public key")
 }

@@ -31,10 +31,10 @@ use super::servers::{
 };
 use super::world::{TestClock, World};
 
-/// For what comes at once unless the machine has other things to do.
+/// Upper bound of a wait; without other load the event comes immediately.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The wire between here and a server: it counts, holds back and is cut.
+/// A link to a server: it counts requests, holds replies back, and can be cut.
 #[derive(Default)]
 struct ControlledLink {
     down: AtomicBool,
@@ -45,9 +45,9 @@ struct ControlledLink {
 
 #[derive(Default)]
 struct LinkTraffic {
-    /// The types of the requests since they were taken last.
+    /// Types of the requests since the last call of `take_requests`.
     requests: Vec<u8>,
-    /// No reply passes before so many requests have come.
+    /// Number of requests before which no reply passes.
     hold_until: usize,
     /// One end of each connection.
     open: Vec<UnixStream>,
@@ -59,7 +59,7 @@ impl ControlledLink {
         std::mem::take(&mut self.state.lock().unwrap().requests)
     }
 
-    /// Holds replies back until so many further requests have come.
+    /// Holds replies back until `count` further requests have come.
     fn hold_replies_until(&self, count: usize) {
         let mut state = self.state.lock().unwrap();
         state.requests.clear();
@@ -94,7 +94,7 @@ impl ControlledLink {
     }
 }
 
-/// A server at the end of a wire.
+/// A server behind a controlled link.
 struct LinkedServer {
     server: ServerProgram,
     link: Arc<ControlledLink>,
@@ -148,7 +148,7 @@ fn linked_server() -> Option<(Arc<ControlledLink>, LinkedServer)> {
     Some((wire, end))
 }
 
-/// Agents `agent-0` and so on of a host, each with a note.
+/// Returns agents `agent-0` and so on of a host, each with a note.
 fn remote_agents(count: usize) -> World {
     let mut world = World::new(&[]).with_general("remote_poll = 1");
     for number in 0..count {
@@ -181,8 +181,8 @@ fn host_agents_are_probed_in_one_round_trip() {
     let engine = engine_with_connector(&world, end);
     engine.connect_all_hosts();
     let count = |requests: &[u8], kind: u8| requests.iter().filter(|it| **it == kind).count();
-    // No reply comes before all of them were asked for: who asked for one after
-    // the other would not get any.
+    // The link passes no reply before all agents were asked for, so a sequential sweep would get
+    // none.
     wire.hold_replies_until(4 * COUNT);
     assert_eq!(observed_states(&engine), [State::Scratch; COUNT]);
     let requests = wire.take_requests();
@@ -193,11 +193,11 @@ fn host_agents_are_probed_in_one_round_trip() {
     assert_eq!(count(reads, READ), 2 * COUNT);
     assert_eq!(count(reads, FSTAT), COUNT);
     assert!(closes.iter().all(|it| *it == CLOSE));
-    // What changed within the second of its stamp is read once more.
+    // A file that changed within the second of its stamp is read once more.
     world.clock.advance(Duration::from_secs(3));
     assert_eq!(observed_states(&engine), [State::Scratch; COUNT]);
     assert_eq!(count(&wire.take_requests(), OPEN), COUNT);
-    // From then on nothing is but the stamps, in one go.
+    // From then on a sweep reads only the stamps, in one batch.
     for _ in 0..3 {
         wire.hold_replies_until(4 * COUNT);
         assert_eq!(observed_states(&engine), [State::Scratch; COUNT]);
@@ -206,7 +206,7 @@ fn host_agents_are_probed_in_one_round_trip() {
         let asked = requests.iter().filter(|it| **it != CLOSE);
         assert_eq!(asked.count(), 4 * COUNT);
     }
-    // And of what changes, that alone.
+    // Only the changed memory is read.
     world.write_memory("agent-7", "something else altogether");
     wire.take_requests();
     let states = observed_states(&engine);
@@ -238,7 +238,7 @@ fn failed_memory_does_not_affect_the_others() {
         State::Error,
     ];
     assert_eq!(states, expected);
-    // Several that are long come in more than one piece, whole.
+    // Several long memories arrive in more than one piece, complete.
     let long = "- a line of a long memory\n".repeat(60_000);
     for agent in ["agent-0", "agent-4"] {
         world.write_scratch(agent, &long);
@@ -253,7 +253,7 @@ fn failed_memory_does_not_affect_the_others() {
     engine.close_all_hosts();
 }
 
-/// A fleet that is watched, and what was seen of it.
+/// A watched fleet, and the observations of it.
 struct WatchedFleet {
     engine: Arc<Engine>,
     fleet: FleetWatcher,
@@ -275,7 +275,7 @@ impl WatchedFleet {
         }
     }
 
-    /// Takes in what happens until that is so.
+    /// Consumes events until the condition holds.
     #[track_caller]
     fn wait_until(&mut self, what: &str, holds: impl Fn(&WatchedFleet) -> bool) {
         let end = Instant::now() + WAIT_TIMEOUT;
@@ -308,7 +308,7 @@ impl WatchedFleet {
     }
 }
 
-/// An engine whose time passes by itself.
+/// Returns an engine on the real clock.
 fn real_time_engine(world: &World, dial: impl Connector + 'static) -> Engine {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let everywhere =
@@ -330,7 +330,7 @@ fn host_loss_and_return_are_observed() {
     let contact = watched.hosts["box"].connection.clone();
     assert_eq!(contact.short_reason().as_deref(), Some("the wire is cut"));
     assert!(contact.failures >= 1);
-    // It is tried again by itself, and all of its agents are seen then.
+    // The watch retries by itself and then observes all of its agents.
     wire.reconnect();
     watched.wait_until("up", |it| {
         it.all_are(State::Scratch) && it.reachability_of("box") == Some(Reachability::Connected)
@@ -347,7 +347,7 @@ fn host_loss_and_return_are_observed() {
             .iter()
             .any(|(name, _)| *name == "read")
     );
-    // What an agent writes is seen at one of the next looks.
+    // The watch sees an agent's change at one of the next probes.
     world.write_memory("agent-1", "something else altogether");
     watched.wait_until("changed", |it| it.seen["agent-1"].state == State::NoSep);
     wire.disconnect();
@@ -369,7 +369,7 @@ fn manual_read_retries_host_at_once() {
     };
     let world = remote_agents(3);
     wire.disconnect();
-    // This clock stands still: no pause ever ends by itself.
+    // This clock does not advance: no pause ever ends by itself.
     let mut watched = WatchedFleet::new(engine_with_connector(&world, end));
     watched.wait_until("away", |it| {
         it.all_are(State::Unreach) && it.reachability_of("box") == Some(Reachability::Unreachable)
@@ -409,7 +409,7 @@ fn retry_pauses_double_and_only_fleet_retries() {
         let pause = contact.next_attempt_instant.unwrap() - clock.instant();
         let share = pause.as_secs_f64() / expected;
         assert!((0.74..=1.26).contains(&share), "{pause:?} of {expected}");
-        // Meanwhile nobody tries, and when it is over only the watch does.
+        // During the pause no caller connects, and after it only the watch does.
         assert!(sftp.ensure_connected().is_err());
         clock.advance(pause);
         assert!(sftp.probe(&[memory])[0].is_err());
@@ -425,7 +425,7 @@ fn retry_pauses_double_and_only_fleet_retries() {
     assert!(matches!(sftp.probe(&[memory])[0], Ok(MemoryObject::Absent)));
 }
 
-/// Begins to connect in a thread of its own, and has begun; how it failed.
+/// Connects in a separate thread, returns once it has begun, and yields the error.
 fn connect_in_thread(host: &Arc<dyn Transport>) -> JoinHandle<TransportError> {
     let waiting = {
         let host = Arc::clone(host);
@@ -452,14 +452,14 @@ fn leave_ends_pending_connects() {
     let mute = everywhere.transport_for(Some(&slow));
     let waiting = connect_in_thread(&mute);
     everywhere.close_all();
-    // An hour would not be enough otherwise.
+    // Without the early end an hour would not be enough.
     let error = waiting.join().unwrap();
     assert_eq!(error.cause, FailureCause::Unreachable);
     assert!(mute.ensure_connected().is_err());
     assert!(!mute.connection_status().unwrap().is_connecting);
 }
 
-/// A server that hangs up on whoever asks it for more than a session.
+/// A server that disconnects every client that asks for more than a session.
 struct FlappingConnector {
     server: ServerProgram,
     dials: Arc<AtomicUsize>,
@@ -493,7 +493,7 @@ fn flapping_host_is_not_redialed_constantly() {
     assert!(dials < 6, "{dials} sessions in 4 s");
 }
 
-/// A host that wants something of the operator first.
+/// A host that needs an action of the operator first.
 struct BarredConnector(Arc<AtomicUsize>);
 
 impl Connector for BarredConnector {
@@ -527,7 +527,7 @@ fn barred_host_is_not_dialed_constantly() {
     assert!(dials < 6, "{dials} tries in 2 s");
 }
 
-/// A program that takes a moment to start, and never says a word.
+/// A program that takes a moment to start and never sends a byte.
 struct SlowConnector(Arc<Mutex<Option<u32>>>);
 
 impl Connector for SlowConnector {
@@ -552,7 +552,7 @@ fn leave_waits_for_starting_process() {
     let slow = everywhere.transport_for(Some(&host_named("slow")));
     let waiting = connect_in_thread(&slow);
     everywhere.close_all();
-    // The program ends now; whatever is started later is left behind.
+    // The program ends now; one that started later would be left behind.
     let pid = *pid.lock().unwrap();
     let runs = |pid: u32| Path::new(&format!("/proc/{pid}")).exists();
     assert!(pid.is_some_and(|pid| !runs(pid)), "{pid:?}");
@@ -608,7 +608,7 @@ fn changed_config_keeps_connections_to_kept_hosts() {
     second.close_other_hosts();
     assert_eq!(observed_states(&second), [State::Scratch]);
     assert_eq!(wire.connect_count(), 2, "the connection is the same");
-    // Whoever still looks for the former engine does not connect again.
+    // Callers that still hold the former engine do not connect again.
     let elsewhere = first.observe(first.agent("elsewhere").unwrap());
     assert_eq!((elsewhere.state, wire.connect_count()), (State::Unreach, 2));
     let third = engine(&both);

@@ -1,17 +1,15 @@
-//! Agents on a host that write while they are reset from here, again and again.
-//! What they wrote is in the memory, in an entry, or in a displaced file that a
-//! later run archives.
+//! Agents on a host that write while they are reset from here, again and again. Every note is in
+//! the memory, in an entry, or in a displaced file that a later run archives.
 //!
-//! A note counts as written when the call that saved it has returned: `write` of
-//! one that appends, `close` of one that truncates, `rename` of one that saves a
-//! whole file. Those who rewrite are alone on their memory, and bring old notes
-//! back: a note may be there often, and must be there once.
+//! A note counts as written when the call that saved it has returned: `write` for an appender,
+//! `close` for a truncating writer, `rename` for one that saves a whole file. Writers that rewrite
+//! have their memory to themselves, and bring old notes back: a note may occur often, and must
+//! occur once.
 //!
-//! Over SFTP nobody sees who has a file open. A displaced file goes when nothing
-//! was written to it for a quarter of a second, so an agent may keep it open for
-//! as long as it likes, but not be silent for longer and write into it then. To
-//! be sure of that on any machine, time only passes here when every agent has got
-//! on with its work; by the machine's own clock it is tried with `HARNESS=full`.
+//! Over SFTP the engine cannot see open descriptors. It removes a displaced file after a quarter of
+//! a second without a write to it, so an agent may keep the file open, but must not pause longer
+//! and then write into it. To ensure that on any machine, time passes here only when every agent
+//! has made progress; `HARNESS=full` also tries the machine's own clock.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -36,14 +34,13 @@ use super::sshd::Sshd;
 use super::world::{BASELINE, TestClock, World};
 use crate::skip::skip_unsupported;
 
-/// Nothing here takes as long as this: whoever does hangs.
+/// Upper bound of any wait in this file: what takes longer hangs.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How large a memory may grow before those who rewrite it wait for a reset.
+/// Size at which rewriting writers wait for a reset.
 const MAX_REWRITTEN_BYTES: u64 = 8 * 1024;
 
-/// How much one may append before it slows down: a reset may take long on a slow
-/// machine.
+/// Bytes after which an appender slows down: a reset may take long on a slow machine.
 const MAX_APPENDED_BYTES: u64 = 16 * 1024;
 
 /// How an agent writes.
@@ -51,15 +48,15 @@ const MAX_APPENDED_BYTES: u64 = 16 * 1024;
 enum WriterKind {
     /// Opens for appending, writes some notes, closes.
     Append,
-    /// Opens for appending, and writes through that across several runs.
+    /// Opens for appending, and writes through that descriptor across several runs.
     HoldOpen,
-    /// Reads, opens with truncation, writes what it read and a note.
+    /// Reads, opens with truncation, writes the old content and a note.
     Truncate,
-    /// Reads, writes a temporary file with a note more, renames it.
+    /// Reads, writes a temporary file with one note more, renames it.
     Rename,
 }
 
-/// What the agents are called, and who writes into the memory of each.
+/// The agents' names, and the writers of each memory.
 const WRITERS_BY_AGENT: &[(&str, &[WriterKind])] = &[
     ("appends", &[WriterKind::Append]),
     ("holds", &[WriterKind::HoldOpen]),
@@ -75,17 +72,17 @@ fn note_line(writer: usize, number: u64) -> String {
     format!("- note {number} of {writer}, and no more\n")
 }
 
-/// What everybody knows of a writer.
+/// Progress of one writer, visible to all threads.
 #[derive(Default)]
 struct WriterProgress {
-    /// Notes that were written.
+    /// Number of notes written.
     written: AtomicU64,
-    /// Things that it has done, from opening a file to closing it or to writing
-    /// the next note into it.
+    /// Number of steps taken, from opening a file to closing it or to writing the next note into
+    /// it.
     steps: AtomicU64,
 }
 
-/// All writers, and who resets them.
+/// Progress of all writers, shared with the resetting thread.
 #[derive(Default)]
 struct SharedProgress {
     stop: AtomicBool,
@@ -99,8 +96,8 @@ impl SharedProgress {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Waits until every writer has done two things more: then it has ended what
-    /// it was doing at the beginning, and done one thing since.
+    /// Waits until every writer has taken two more steps: the first ends the step that was under
+    /// way, the second is a complete one.
     fn wait_for_all_writers(&self) {
         self.ticks.fetch_add(1, Ordering::AcqRel);
         let everybody = self.writers.lock().unwrap().clone();
@@ -116,7 +113,7 @@ impl SharedProgress {
     }
 }
 
-/// Time that passes when the writers get on.
+/// A clock that advances when the writers make progress.
 struct WriterDrivenClock {
     clock: Arc<TestClock>,
     shared: Arc<SharedProgress>,
@@ -139,7 +136,7 @@ impl Clock for WriterDrivenClock {
     }
 }
 
-/// One who writes until it is told to stop.
+/// A thread that writes notes until it is stopped.
 struct Writer {
     manner: WriterKind,
     memory: PathBuf,
@@ -164,7 +161,7 @@ impl Writer {
         }
     }
 
-    /// An agent's own pause after what it has done: nothing is waited for.
+    /// Pauses between two steps, without waiting for anything.
     fn pause(&self) {
         self.progress.steps.fetch_add(1, Ordering::Release);
         thread::park_timeout(Duration::from_micros(500));
@@ -178,8 +175,7 @@ impl Writer {
         self.progress.written.fetch_add(1, Ordering::Release);
     }
 
-    /// What can be opened or read, once it is there: over SFTP a memory is absent
-    /// for a moment.
+    /// Retries an open or a read until the file exists: over SFTP a memory is absent for a moment.
     fn retry_until_present<T>(&self, open: impl Fn(&Path) -> std::io::Result<T>) -> T {
         let end = Instant::now() + WAIT_TIMEOUT;
         loop {
@@ -208,7 +204,7 @@ impl Writer {
         }
     }
 
-    /// It is never silent for long.
+    /// Keeps the file open across `runs` runs, without a long pause between writes.
     fn hold_open(&self, runs: u64) {
         let until = self.shared.runs.load(Ordering::Relaxed) + runs;
         let mut file = self.open_for_append();
@@ -233,7 +229,7 @@ impl Writer {
         }
         text.extend_from_slice(self.next_note().as_bytes());
         match save(&text) {
-            // It has just been taken away: all over again.
+            // The memory was just displaced: start over.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             saved => {
                 saved.unwrap();
@@ -245,7 +241,7 @@ impl Writer {
     fn truncate(&self, text: &[u8]) -> std::io::Result<()> {
         let options = File::options().write(true).truncate(true).clone();
         let mut file = options.open(&self.memory)?;
-        // Some libraries write what they have in pieces.
+        // Some libraries write their buffers in pieces.
         let (head, tail) = text.split_at(text.len() / 2);
         file.write_all(head)?;
         file.write_all(tail)
@@ -258,7 +254,7 @@ impl Writer {
     }
 }
 
-/// The writers of a fleet; dropped, they stop.
+/// The writers of a fleet; dropping it stops them.
 struct WriterThreads {
     shared: Arc<SharedProgress>,
     threads: Vec<JoinHandle<()>>,
@@ -316,7 +312,7 @@ struct RunTally {
     lost: usize,
 }
 
-/// The fleet, reset by the dial of a host.
+/// A fleet with writers, reset through the connector of a host.
 struct WrittenFleet {
     world: World,
     engine: Engine,
@@ -326,9 +322,9 @@ struct WrittenFleet {
 
 impl WrittenFleet {
     fn new(clock: impl FnOnce(&World) -> Arc<dyn Clock>, dial: Arc<dyn Connector>) -> WrittenFleet {
-        // Of the host's own time, which hardly passes here, there is enough.
+        // The host's own clock, which hardly advances here, has enough time.
         let world = match is_full_harness() {
-            // It becomes too much for some memories.
+            // The memory grows beyond the limit for some writers.
             true => World::new(&[]),
             false => World::new(&[]),
         };
@@ -352,7 +348,7 @@ impl WrittenFleet {
         }
     }
 
-    /// As a timer does; whether the host answered.
+    /// Resets as a timer does; returns whether the host answered.
     fn reset(&mut self) -> bool {
         let plan = self.engine.plan_unobserved(&self.names, false).unwrap();
         let none = AtomicBool::new(false);
@@ -364,9 +360,9 @@ impl WrittenFleet {
             let note = result.note.as_deref().unwrap_or("");
             match result.kind {
                 None => {}
-                // It gives up, loudly, on who replaces the file again and again.
+                // A run gives up with an error when an agent replaces the file again and again.
                 Some(ErrorKind::Conflict) => self.tally.refusals += 1,
-                // A machine with too much to do; nothing is lost by that, either.
+                // The machine is overloaded; that loses nothing either.
                 Some(ErrorKind::Host) if note.contains("no answer") => silent += 1,
                 _ => panic!("{report:?}"),
             }
@@ -419,7 +415,7 @@ impl WrittenFleet {
         }
     }
 
-    /// When nobody writes any more, the next run leaves nothing behind.
+    /// Asserts that the next run after the last write leaves nothing behind.
     fn assert_no_leftovers(&self) {
         for name in &self.names {
             assert_eq!(self.world.read_memory(name), BASELINE.as_bytes(), "{name}");
@@ -431,7 +427,7 @@ impl WrittenFleet {
     }
 }
 
-/// Resets so often while everybody writes, and loses nothing.
+/// Resets repeatedly while all agents write, and asserts that no note is lost.
 #[track_caller]
 fn assert_no_note_is_lost(
     what: &str,
@@ -493,8 +489,8 @@ fn real_time_ssh_writers_lose_no_note() {
     assert_no_note_is_lost("sshd, real time", 80, fleet, &Arc::default());
 }
 
-/// One who writes all the time is not waited for for ever: what was displaced
-/// stays, and takes what is written to it until the next run.
+/// A run does not wait for a busy writer for ever: the displaced file stays, and receives its
+/// writes until the next run.
 #[test]
 fn file_written_past_the_timeout_is_kept() {
     let Some(server) = sftp_server() else { return };
@@ -528,7 +524,7 @@ fn file_written_past_the_timeout_is_kept() {
     assert_eq!(world.read_memory("holds"), BASELINE.as_bytes());
     let [left] = world.leftovers("holds").try_into().unwrap();
     assert_eq!(world.pending_journals().len(), 1);
-    // Long after the run, and for the last time.
+    // The last write, long after the run.
     world.clock.on_sleep(|| {});
     file.write_all(b"- late\n").unwrap();
     drop(file);

@@ -1,5 +1,5 @@
-//! Hosts that do what they were asked for when whoever asked is long gone, and
-//! somebody else has finished it.
+//! Hosts that execute requests long after the client that sent them has disconnected and another
+//! run has finished its work.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -17,7 +17,7 @@ use crate::world::BASELINE;
 
 const NOTE_AFTER_RUN: &[u8] = b"a note from after the run\n";
 
-/// From this request on the host is late, and nobody reaches it any more.
+/// Delays the requests from `point` on; no later session begins.
 fn delay_from(point: usize) -> RequestFilter {
     Arc::new(move |number, frame| match number.cmp(&point) {
         std::cmp::Ordering::Less => RequestFate::Pass,
@@ -26,31 +26,31 @@ fn delay_from(point: usize) -> RequestFilter {
     })
 }
 
-/// What the agent does before the host does what it is late with.
+/// Action of the agent before the host executes the delayed requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum AgentAction {
-    /// It writes to the file that stands there.
+    /// Appends to the memory file.
     Appends,
-    /// It puts another file in its place.
+    /// Replaces the memory file.
     Replaces,
-    /// It also puts a file where the directory of the run was.
+    /// Also puts a file at the path of the run's directory.
     PlantsFile,
-    /// Or a directory, which is an invitation; with a file in it.
+    /// Also puts a directory there, into which a delayed rename can move files, with a file in it.
     PlantsDirectory,
-    /// It has put a file into that directory before the run was finished, so that the
-    /// directory cannot go.
+    /// Puts a file into the run's directory before the run is finished, so that the directory
+    /// cannot be removed.
     KeepsDirectory,
 }
 
-/// The directory of the run that is not over, as it was called at first: its record
-/// has the agent's name before that.
+/// Returns the original name of the pending run's directory: the name of its record, without the
+/// agent's name in front.
 fn first_run_directory(scene: &HostScenario) -> Option<String> {
     let records = scene.world.pending_journals();
     let name = records.first()?.strip_prefix(AGENT)?;
     Some(name.strip_suffix(".json")?.to_string())
 }
 
-/// The agent's next note, in its memory.
+/// Writes the agent's next note into its memory.
 fn write_next_note(scene: &HostScenario, how: AgentAction, directory: Option<&String>) -> Vec<u8> {
     let memory = scene.world.memory_path(AGENT);
     let with_note = [BASELINE.as_bytes(), NOTE_AFTER_RUN].concat();
@@ -76,8 +76,8 @@ fn write_next_note(scene: &HostScenario, how: AgentAction, directory: Option<&St
     with_note
 }
 
-/// The run is finished by another one, the agent writes, and then the host does
-/// the rest; how many requests that was.
+/// Lets another run finish the first one and the agent write, then lets the host execute the
+/// delayed requests. Returns their number.
 fn assert_delayed_is_harmless(
     scene: HostScenario,
     late: &DelayedRequests,
@@ -89,7 +89,7 @@ fn assert_delayed_is_harmless(
     if how == AgentAction::KeepsDirectory
         && let Some(directory) = &directory
     {
-        // There is none yet where it is made late.
+        // The directory does not exist yet where its creation is delayed.
         let kept = scene
             .world
             .agent_directory(AGENT)
@@ -117,14 +117,14 @@ fn assert_delayed_is_harmless(
     let names = scene.world.leftovers(AGENT);
     let said = format!("{said}\nbeside the memory {names:?}");
     match how {
-        // It may have been moved to where the agent wanted it.
+        // A delayed rename may have moved it into the agent's directory.
         AgentAction::PlantsDirectory => assert!(scene.preserves(NOTE_AFTER_RUN), "{said}"),
         _ => {
             let memory = scene.memory();
             assert_eq!(memory.as_deref(), Some(written.as_slice()), "{said}");
         }
     }
-    // What a host makes late, or an agent by itself, nobody knows of.
+    // No record names what a host creates late, or an agent by itself.
     for name in names {
         let path = scene.world.agent_directory(AGENT).join(name);
         match path.is_dir() {
@@ -188,7 +188,7 @@ fn late_host_operations_lose_nothing() {
         "late at {count} points, {} of them with something to do, losses 0",
         done.get()
     );
-    // Whether the last handles are given back before the end is not told.
+    // The run may end without closing its last handles.
     assert!(done.get() > count * 9 / 10);
     assert!(changing.get() > 0);
 }
@@ -263,7 +263,7 @@ fn late_operations_during_next_run_lose_nothing() {
     if !super::scenario::has_sftp_server() {
         return;
     }
-    // More than the next run has.
+    // More requests than the next run sends.
     const NEXT: usize = 110;
     let mut points = Vec::new();
     for act in [
@@ -287,7 +287,7 @@ fn late_operations_during_next_run_lose_nothing() {
         let wrote = Arc::new(AtomicBool::new(false));
         let writes = Arc::clone(&wrote);
         let then = filter_at(second, move |_| {
-            // The agent writes to what stands there, and the host catches up.
+            // The agent appends to the memory, and the host catches up.
             let file = OpenOptions::new().append(true).create(true).open(&memory);
             file.unwrap().write_all(NOTE_AFTER_RUN).unwrap();
             writes.store(true, Ordering::SeqCst);

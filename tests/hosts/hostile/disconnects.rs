@@ -1,4 +1,4 @@
-//! Connections that are lost, and hosts that say nothing any more.
+//! Lost connections, and hosts that stop answering.
 
 use super::frames::INIT;
 use super::scenario::{
@@ -11,7 +11,7 @@ use crate::remote::engine_with_connector;
 use crate::servers::{FilteredServer, RequestFate, RequestFilter};
 use crate::world::BASELINE;
 
-/// Lost at this request; later sessions are not.
+/// Disconnects at this request only; later sessions work.
 fn disconnect_at(point: usize, behind: bool, reached: &SharedCount) -> RequestFilter {
     let reached = reached.clone();
     request_filter(move |number, _| {
@@ -26,7 +26,7 @@ fn disconnect_at(point: usize, behind: bool, reached: &SharedCount) -> RequestFi
     })
 }
 
-/// Lost at this request, and no other session begins.
+/// Disconnects at this request, and refuses every later session.
 pub fn disconnect_for_good(point: usize, behind: bool) -> RequestFilter {
     std::sync::Arc::new(move |number, _| match number.cmp(&point) {
         std::cmp::Ordering::Less => RequestFate::Pass,
@@ -54,7 +54,7 @@ fn connection_cut_at_any_request_loses_nothing() {
         scene.assert_survives(FilteredServer::new(sftp_server_program(), cut), &fault);
     });
     println!("cut at {count} points, losses 0");
-    // Whether the last handles are given back before the end is not told.
+    // The run may end without closing its last handles.
     assert!(reached.get() > count * 9 / 10);
 }
 
@@ -98,7 +98,8 @@ fn recovery_cut_as_well_loses_nothing() {
     if !has_sftp_server() {
         return;
     }
-    // More than a recovery has: what is behind its end is the run that it is for.
+    // More requests than a recovery sends: the points after its end belong to the run that it
+    // precedes.
     const RECOVERY: usize = 90;
     let mut points = Vec::new();
     for act in HOST_OPERATIONS {
@@ -158,7 +159,7 @@ fn silent_host_times_out_as_configured() {
     for act in [HostOperation::Reset, HostOperation::Undo] {
         points.extend((1..request_names(act).len()).map(|point| (act, point)));
     }
-    // They wait, and do nothing else.
+    // These runs only wait, so many can run at a time.
     let count = try_each(sample_points(points, 3), 16, |(act, point)| {
         let scene = HostScenario::with_general(act, "remote_timeout = 1");
         let silent: RequestFilter =
@@ -191,7 +192,7 @@ fn undone_step_of_cut_run_is_not_recorded() {
     ));
     assert_eq!(report.results[0].outcome, Outcome::Failed, "{report:?}");
     assert_eq!(scene.memory(), None);
-    // What the next contact finds: half a new file and no memory.
+    // The state that the next contact finds: half a new file and no memory.
     scene.world.set_baseline(super::scenario::AGENT, BASELINE);
     let next = engine_with_connector(&scene.world, sftp_server_program());
     let plan = next

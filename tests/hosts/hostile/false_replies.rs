@@ -1,4 +1,4 @@
-//! Hosts that say what is not so.
+//! Hosts that send false or malformed replies.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -72,12 +72,12 @@ fn denied_request_kind_loses_nothing() {
     for act in [HostOperation::Reset, HostOperation::UndoCreate] {
         let mut kinds = request_names(act);
         kinds.remove(0);
-        // What comes with a recovery.
+        // Requests that only a recovery sends.
         kinds.extend(["opendir", "readdir", "readlink", "rename"]);
         kinds.sort_unstable();
         kinds.dedup();
         for kind in kinds {
-            // A full disk, a quota and a read-only file system are 4, too.
+            // Code 4 also stands for a full disk, a quota and a read-only file system.
             for code in [0, 1, 2, 3, 4, 8] {
                 points.extend([false, true].map(|done| (act, kind, code, done)));
             }
@@ -108,7 +108,7 @@ fn denied_request_kind_loses_nothing() {
     println!("denied in {count} ways, losses 0");
 }
 
-/// A host that announces hard links on a file system that has none.
+/// Returns a host that announces hard links on a file system without them.
 fn server_without_hard_links(away: &SharedCount) -> FilteredServer {
     let away = away.clone();
     FilteredServer::new(
@@ -207,10 +207,10 @@ fn unreadable_memory_is_never_replaced() {
     });
 }
 
-/// Where sizes are told: in answers of this type to requests of this kind.
+/// Returns a filter that falsifies sizes in the attributes that answer requests of the kind `of`.
 fn false_sizes(of: &'static str, size: fn(u64) -> u64) -> ReplyFilter {
     reply_filter(move |asked, frame| {
-        // Of files; the mode is behind size and owner.
+        // Regular files only; the mode follows size and owner.
         let is_file = frame[0] == ATTRS && frame.len() > 28 && frame[27] & 0xF0 == 0x80;
         let path = read_string(&asked.frame, 5);
         let directory = path.ends_with(b"/.") || path.ends_with(AGENT.as_bytes());
@@ -259,7 +259,7 @@ fn acknowledged_but_unstored_write_is_detected() {
     if !has_sftp_server() {
         return;
     }
-    // Nothing, half of it, something else; of one write, or of all.
+    // Nothing, half of the data, or other data; of one write, or of all.
     for how in 0..3 {
         for act in [
             HostOperation::Reset,
@@ -295,13 +295,13 @@ fn acknowledged_but_unstored_write_is_detected() {
     }
 }
 
-/// What else than its answer comes of a request.
+/// Replaces a reply by a malformed or additional one.
 fn malformed_reply(how: usize, asked: &SentRequest, frame: &mut Vec<u8>) -> ReplyFate {
     let twice =
         |frame: &[u8]| ReplyFate::Replace([with_length(frame), with_length(frame)].concat());
     match how {
         0 => twice(frame),
-        // Another id, a type that is none, another type, a short one.
+        // Another id, an unknown type, another type, a reply cut short.
         1 => {
             frame[1..5].copy_from_slice(&u32::MAX.to_be_bytes());
             ReplyFate::Pass
@@ -322,24 +322,24 @@ fn malformed_reply(how: usize, asked: &SentRequest, frame: &mut Vec<u8>) -> Repl
             frame.extend(b"more");
             ReplyFate::Pass
         }
-        // Lengths that no packet has, and text.
+        // Lengths beyond any packet, and plain text.
         6 => ReplyFate::Replace(vec![0xFF; 64]),
         7 => ReplyFate::Replace([&(300_u32 << 10).to_be_bytes()[..], &vec![0; 300 << 10]].concat()),
         8 => ReplyFate::Replace(vec![0; 4]),
         9 => ReplyFate::Replace(b"Connection closed by somebody\r\n".to_vec()),
-        // A count that cannot be true.
+        // An impossible count.
         10 => {
             *frame = reply_head(NAMES, &asked.frame);
             frame.extend(u32::MAX.to_be_bytes());
             ReplyFate::Pass
         }
-        // Bytes that nobody asked for.
+        // Bytes of an unrequested reply.
         11 => {
             *frame = reply_head(DATA, &asked.frame);
             put_string(frame, &vec![b'x'; 100_000]);
             ReplyFate::Pass
         }
-        // A handle of the longest kind, one beyond, and none.
+        // A handle of the maximum length, one byte longer, and an empty one.
         12..=14 => {
             if frame[0] == HANDLE {
                 *frame = reply_head(HANDLE, &asked.frame);
@@ -383,7 +383,7 @@ fn invalid_version_is_reported_and_changes_nothing() {
     try_each((0..12).filter(|how| *how != 1).collect(), 8, |how| {
         let scene = HostScenario::new(HostOperation::Reset);
         let greeting: ReplyFilter = Arc::new(move |asked, frame| match (&asked.frame[0], how) {
-            // It has neither an id nor a length to play with.
+            // VERSION has neither an id nor a length to falsify.
             (1, 4) => {
                 frame[1..5].copy_from_slice(&6_u32.to_be_bytes());
                 ReplyFate::Pass
@@ -416,7 +416,7 @@ fn reused_handle_loses_nothing() {
         return;
     }
     for act in HOST_OPERATIONS {
-        // That of the directory, or of the memory, or of whatever came third.
+        // The handle of the directory, of the memory, or of the third open.
         for kept in 0..3 {
             let scene = HostScenario::new(act);
             let first = std::sync::Mutex::new((0, Vec::new()));
@@ -440,7 +440,7 @@ fn reused_handle_loses_nothing() {
     }
 }
 
-/// How many bytes of answers were made up.
+/// Number of fabricated reply bytes.
 #[derive(Clone, Default)]
 struct SentBytes(Arc<AtomicU64>);
 
@@ -468,7 +468,7 @@ fn endless_file_is_abandoned_at_a_bound() {
         put_string(&mut data, &vec![b'x'; wanted as usize]);
         counted.count_reply(with_length(&data))
     });
-    // It grows as well.
+    // The reported size grows as well.
     let size = Arc::new(AtomicU64::new(0));
     let grows = reply_filter(move |asked, frame| {
         if request_name(&asked.frame) == "fstat" && frame[0] == ATTRS {
@@ -492,10 +492,10 @@ fn endless_listing_is_abandoned_at_a_bound() {
     if !has_sftp_server() {
         return;
     }
-    // Many names, or long ones; none at all has no end, either.
+    // Many names, long names, or none at all: each list is endless.
     for (count, length) in [(500, 10_usize), (1, 200_000), (0, 0)] {
         let scene = HostScenario::new(HostOperation::Reset);
-        // A list is wanted where a run was interrupted.
+        // A run lists a directory only where an earlier run was interrupted.
         let point = request_names(HostOperation::Reset)
             .iter()
             .position(|name| *name == "posix-rename")

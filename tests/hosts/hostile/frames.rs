@@ -1,4 +1,4 @@
-//! Requests and answers as bytes.
+//! Requests and replies as bytes.
 
 pub const INIT: u8 = 1;
 pub const OPEN: u8 = 3;
@@ -14,7 +14,7 @@ pub const NAMES: u8 = 104;
 pub const ATTRS: u8 = 105;
 const EXTENDED: u8 = 200;
 
-/// The kind of a request; what makes a file is "create".
+/// Returns the kind of a request; an open that creates a file is "create".
 pub fn request_name(frame: &[u8]) -> &'static str {
     match frame[0] {
         INIT => "init",
@@ -46,7 +46,7 @@ pub fn request_name(frame: &[u8]) -> &'static str {
     }
 }
 
-/// Whether this changes anything on a host.
+/// Returns whether a request changes anything on a host.
 pub fn is_changing(frame: &[u8]) -> bool {
     let all = [
         "create",
@@ -71,7 +71,7 @@ pub fn read_u32(frame: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(frame[at..at + 4].try_into().unwrap())
 }
 
-/// The string that begins there.
+/// Reads the string at offset `at`.
 pub fn read_string(frame: &[u8], at: usize) -> Vec<u8> {
     let length = read_u32(frame, at) as usize;
     frame[at + 4..at + 4 + length].to_vec()
@@ -82,12 +82,12 @@ pub fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend(bytes);
 }
 
-/// The beginning of an answer to a request.
+/// Returns the first bytes of a reply to a request: its type and id.
 pub fn reply_head(kind: u8, to: &[u8]) -> Vec<u8> {
     [&[kind], &to[1..5]].concat()
 }
 
-/// A status.
+/// Returns a status reply.
 pub fn status_reply(to: &[u8], code: u32) -> Vec<u8> {
     let mut frame = reply_head(STATUS, to);
     frame.extend(code.to_be_bytes());
@@ -96,10 +96,10 @@ pub fn status_reply(to: &[u8], code: u32) -> Vec<u8> {
     frame
 }
 
-/// Gives an answer with attributes another size.
+/// Replaces the size in a reply with attributes.
 pub fn replace_size(frame: &mut [u8], size: impl Fn(u64) -> u64) {
     let true_size = u64::from_be_bytes(frame[9..17].try_into().unwrap());
-    // Behind the flags, of which the first says that there is one.
+    // The size follows the flags, whose first bit says that it is present.
     assert_eq!(read_u32(frame, 5) & 1, 1);
     frame[9..17].copy_from_slice(&size(true_size).to_be_bytes());
 }

@@ -1,4 +1,4 @@
-//! What an operator is shown of a host that fails or lies.
+//! States and reasons that an operator sees of a host that fails or sends false replies.
 
 use memory_shepherd::engine::State;
 
@@ -12,14 +12,14 @@ use crate::servers::{
     FilteredServer, ReplyFate, ReplyFilter, RequestFate, RequestFilter, with_length,
 };
 
-/// What is shown of the memory of a scene, by this way.
+/// Observes the scene's memory through this server; returns its state and the reason.
 fn observed_state(scene: &HostScenario, between: FilteredServer) -> (State, String) {
     let engine = engine_with_connector(&scene.world, between);
     let seen = engine.observe(engine.agent(AGENT).unwrap());
     (seen.state, seen.reason)
 }
 
-/// The requests of a look, in order.
+/// Returns the requests of an observation, in order.
 fn observation_requests(act: HostOperation) -> Vec<&'static str> {
     let heard = std::sync::Arc::new(std::sync::Mutex::new(vec!["init"]));
     let hears = std::sync::Arc::clone(&heard);
@@ -64,7 +64,7 @@ fn error_is_never_shown_as_clean_or_missing() {
         let (state, why) =
             observed_state(&scene, FilteredServer::new(sftp_server_program(), judge));
         let said = format!("{code:?} at {point}, {name}: {state} {why}");
-        // Some answers are not needed, and one that fails is asked again.
+        // Some requests are optional, and the client repeats one that fails.
         let right = match state {
             State::Scratch => code.is_some() || name == "close",
             State::Unreach | State::Error => !why.is_empty(),
@@ -80,7 +80,7 @@ fn unsearchable_directory_is_an_error() {
     if !has_sftp_server() {
         return;
     }
-    // Each time, and of a memory that is there and of one that is not.
+    // Every request, for a memory that exists and for one that does not.
     for act in [HostOperation::Reset, HostOperation::Create] {
         for code in [1, 2, 3, 4, 31] {
             let scene = HostScenario::new(act);
@@ -113,7 +113,7 @@ fn silent_host_is_shown_as_unreachable() {
         .collect();
     try_each(points, 16, |(point, name)| {
         let scene = HostScenario::with_general(HostOperation::Reset, "remote_timeout = 1");
-        // The greeting is the answer to the request that no judge sees.
+        // VERSION answers the request that no filter sees.
         let ear: ReplyFilter = std::sync::Arc::new(move |asked, _| match asked.number >= point {
             true => ReplyFate::Drop,
             false => ReplyFate::Pass,
@@ -122,7 +122,7 @@ fn silent_host_is_shown_as_unreachable() {
             &scene,
             FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(ear),
         );
-        // Nobody waits for the answer to a handle that is given back.
+        // The client does not wait for the reply to a close.
         let fine = state == State::Unreach || name == "close";
         assert!(fine, "silent from {point} on: {state} {why}");
         if state == State::Unreach {

@@ -1,4 +1,4 @@
-//! Two machines whose operators reset the same agent, and neither knows.
+//! Two machines whose operators reset the same agent without knowledge of each other.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::world::{BASELINE, World};
 
 const SECOND_NOTE: &[u8] = b"another note of the agent\n";
 
-/// Another machine, with an archive of its own, for the same memory.
+/// Returns another machine, with its own archive, for the same memory.
 fn other_machine(scene: &HostScenario) -> World {
     let mut world = World::new(&[]).with_general("remote_timeout = 600");
     let memory = scene.world.memory_path(AGENT);
@@ -82,7 +82,7 @@ fn concurrent_resets_of_two_machines_lose_nothing() {
     println!("another machine at {count} points, losses 0");
 }
 
-/// The agent by another config: its memory there, on this host.
+/// Moves the agent to another config: its memory at this path, on this host.
 fn move_agent(world: World, memory: &std::path::Path, host: &str) -> World {
     let mut world = world.without_agent(AGENT);
     let lines = format!("remote_host = {host}\nremote_memory = {}", memory.display());
@@ -125,7 +125,7 @@ fn leftover_is_settled_after_agent_moved() {
             let said = format!("{said}: {report:?}");
             assert_eq!(std::fs::read(&new).unwrap(), BASELINE.as_bytes(), "{said}");
             if host != "box" {
-                // It cannot be known that it is the same.
+                // No check can prove that the memory is the same.
                 assert_eq!(world.pending_journals(), before, "{said}");
                 world = move_agent(world, &new, "box");
                 run_once(&world);

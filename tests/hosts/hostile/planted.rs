@@ -1,4 +1,4 @@
-//! Agents that put things where a run is at work.
+//! Agents that plant files, links, directories and FIFOs where a run is at work.
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -18,33 +18,32 @@ use crate::world::{BASELINE, sorted_names};
 
 const PLANTED_TEXT: &[u8] = b"what the agent planted\n";
 
-/// What is planted.
+/// Kind of the planted object.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum PlantedObject {
     File,
-    /// A further name of a file of its own that it has elsewhere.
+    /// A hard link to a file of the agent's own elsewhere.
     Link,
     Symlink,
     Directory,
     Fifo,
-    /// What stands there is taken away, and nothing planted.
+    /// Nothing: the existing object is moved away.
     Nothing,
 }
 
-/// Where.
+/// Path at which the object is planted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum PlantedPlace {
     Memory,
     /// The directory of the run.
     RunDirectory,
     NewFile,
-    /// What was displaced, or else what it is going to be displaced to cannot be
-    /// guessed.
+    /// The displaced file, once there is one: its future name cannot be guessed.
     DisplacedFile,
 }
 
 impl PlantedPlace {
-    /// Where that is now; nowhere where the run has not come so far.
+    /// Returns the current path; None where the run has not created it yet.
     fn path(self, directory: &Path) -> Option<PathBuf> {
         let of_run = || {
             let mut names = sorted_names(directory).into_iter();
@@ -64,7 +63,7 @@ impl PlantedPlace {
     }
 }
 
-/// Plants it; what stood there is kept elsewhere, as an agent's own business.
+/// Plants the object; moves the existing one into `away`, as the agent may.
 fn plant(thing: PlantedObject, path: &Path, away: &Path) {
     let mut number = 0;
     let mut free = || {
@@ -76,7 +75,7 @@ fn plant(thing: PlantedObject, path: &Path, away: &Path) {
     };
     fs::create_dir_all(away).unwrap();
     let _ = fs::rename(path, free());
-    // The directory around it may have gone meanwhile.
+    // The parent directory may be gone by now.
     let _ = match thing {
         PlantedObject::File => fs::write(path, PLANTED_TEXT),
         PlantedObject::Link => {
@@ -100,7 +99,7 @@ fn plant(thing: PlantedObject, path: &Path, away: &Path) {
     };
 }
 
-/// Whoever waits at a FIFO goes on.
+/// Unblocks every process that waits at a FIFO.
 fn release_fifo(directory: &Path) {
     for item in fs::read_dir(directory).into_iter().flatten().flatten() {
         let kind = item.file_type().unwrap();
@@ -163,7 +162,7 @@ fn object_planted_at_any_moment_harms_no_other_user() {
         let report = scene.run(FilteredServer::new(sftp_server_program(), judge));
         release_fifo(&directory);
         let said = format!("{act:?}: {thing:?} at {spot:?} before request {point}: {report:?}");
-        // What the agent took away is where it put it.
+        // What the agent moved away is in `away`.
         let archive = scene.world.archive_directory().join(AGENT);
         let places = [&directory, &away, &archive];
         let kept = |bytes: &[u8]| places.iter().any(|place| any_file_contains(place, bytes));
@@ -181,7 +180,7 @@ fn object_planted_at_any_moment_harms_no_other_user() {
                 "what was planted is lost: {said}"
             );
         }
-        // The next runs put the memory right, whatever else stays of it.
+        // The next runs restore the memory, whatever else is left of the object.
         let scene = scene.with_long_timeout();
         let next = engine_with_connector(&scene.world, sftp_server_program());
         let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
@@ -191,7 +190,7 @@ fn object_planted_at_any_moment_harms_no_other_user() {
             release_fifo(&directory);
             said = format!("{said}\nthen {report:?}");
         }
-        // A directory that came before any record of a file may be meant.
+        // A directory that was there before any record of a file may be intended.
         let stays =
             matches!(thing, PlantedObject::Directory) && scene.world.memory_path(AGENT).is_dir();
         if stays {
@@ -219,7 +218,8 @@ fn object_planted_at_any_moment_harms_no_other_user() {
     assert!(planted.get() > count / 3);
 }
 
-/// Runs a reset that is lost right behind the exchange of names; the directory of it.
+/// Runs a reset that loses its connection right after the exchange of names; returns the run's
+/// directory.
 fn run_interrupted_reset(scene: &HostScenario) -> PathBuf {
     let asked = request_names(HostOperation::Reset);
     let point = asked.iter().rposition(|it| *it == "hardlink").unwrap();
@@ -250,7 +250,7 @@ fn displaced_file_is_settled_despite_planted_names() {
         .unwrap();
     std::io::Write::write_all(&mut late, b"a late note\n").unwrap();
     drop(late);
-    // Names as a run gives them, all before the true one.
+    // Names in the format of a run, all sorted before the true one.
     let (head, digits) = old.split_at(old.len() - 32);
     assert_eq!(digits.len(), 32);
     for number in 0..40 {
@@ -281,7 +281,7 @@ fn kept_directory_is_where_ledger_says() {
     }
     let scene = HostScenario::new(HostOperation::Reset);
     let memory = scene.world.memory_path(AGENT);
-    // From now on it is known that a file stood there.
+    // From now on a record says that a file was here.
     let first = engine_with_connector(&scene.world, sftp_server_program());
     let plan = first.plan_unobserved(&[AGENT.to_string()], false).unwrap();
     run(&first, &plan);
@@ -355,13 +355,13 @@ fn assert_put_back(gone: bool) {
     let directory = scene.world.agent_directory(AGENT);
     let mut inside = sorted_names(&directory).into_iter();
     let run_directory = inside.find(|name| name.starts_with(".shepherd-")).unwrap();
-    // As a power cut leaves it where the server lacks fsync.
+    // The state after a power cut where the server lacks fsync.
     let new = directory.join(run_directory).join("new");
     match gone {
         true => fs::remove_file(new).unwrap(),
         false => fs::write(new, "").unwrap(),
     }
-    // It is not to be reset now; what was left is settled all the same.
+    // The agent is now protected from resets; its leftovers are settled all the same.
     let mut world = scene.world.without_agent(AGENT);
     let memory = world.memory_path(AGENT);
     let lines = format!(

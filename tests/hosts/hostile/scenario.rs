@@ -1,5 +1,5 @@
-//! One agent on a host, what a run is to do with it, and what must hold whatever
-//! the host does meanwhile.
+//! One agent on a host, the operation that a run performs on it, and the invariants that hold
+//! whatever the host does.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,24 +19,24 @@ use crate::servers::{
 };
 use crate::world::{BASELINE, World};
 
-/// What the agent wrote.
+/// The agent's note.
 pub const NOTE: &[u8] = b"a note of the agent\n";
 
 pub const AGENT: &str = "ranger";
 
-/// Machines that test are slow, and shared.
+/// Generous timeout: test machines are slow and shared.
 pub const LONG_TIMEOUT: &str = "remote_timeout = 600";
 
-/// What is done.
+/// Operation that is tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostOperation {
-    /// A memory with a note is reset.
+    /// Reset of a memory with a note.
     Reset,
-    /// A memory is made where none was.
+    /// Creation of a missing memory.
     Create,
-    /// A reset is undone.
+    /// Undo of a reset.
     Undo,
-    /// The making of a memory is undone.
+    /// Undo of a creation.
     UndoCreate,
 }
 
@@ -49,36 +49,36 @@ pub const HOST_OPERATIONS: [HostOperation; 4] = [
 
 pub struct HostScenario {
     pub world: World,
-    /// What stood there before the first run.
+    /// Content of the memory before the first run.
     pub before: Option<Vec<u8>>,
     plan: Plan,
-    /// What it comes to.
+    /// Content of the memory after the operation.
     expected_memory: Option<Vec<u8>>,
 }
 
-/// OpenSSH's server.
+/// Returns OpenSSH's server, which must be installed.
 pub fn sftp_server_program() -> ServerProgram {
     sftp_server().unwrap()
 }
 
-/// Whether there is one; says so if there is not.
+/// Returns whether OpenSSH's server is installed; prints a notice if it is not.
 pub fn has_sftp_server() -> bool {
     sftp_server().is_some()
 }
 
-/// Whether all of a sweep is wanted.
+/// Returns whether the full harness runs, and not only a sample.
 pub fn is_full_harness() -> bool {
     std::env::var_os("HARNESS").is_some_and(|value| value == "full")
 }
 
-/// All points of a sweep, or each of so many.
+/// Returns all points in the full harness, otherwise every `each`-th.
 pub fn sample_points<T>(points: Vec<T>, each: usize) -> Vec<T> {
     let step = if is_full_harness() { 1 } else { each };
     points.into_iter().step_by(step).collect()
 }
 
-/// Tries all points, so many at a time: most of the time a run waits for a disk.
-/// One that fails keeps no other from being tried.
+/// Tries all points, `together` at a time: a run mostly waits for a disk. A failed point does not
+/// stop the others.
 pub fn try_each<T: Send>(points: Vec<T>, together: usize, try_one: impl Fn(T) + Sync) -> usize {
     let count = points.len();
     let left = Mutex::new(points.into_iter());
@@ -107,7 +107,7 @@ fn take_next<T>(left: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
     left.lock().unwrap().next()
 }
 
-/// Passes whatever begins a session, and has the rest judged.
+/// Returns a filter that passes the first request of a session and asks `act` about the rest.
 pub fn request_filter(
     act: impl Fn(usize, &mut Vec<u8>) -> RequestFate + Send + Sync + 'static,
 ) -> RequestFilter {
@@ -121,7 +121,7 @@ pub fn pass_all() -> RequestFilter {
     request_filter(|_, _| RequestFate::Pass)
 }
 
-/// Does this at one request only.
+/// Returns a filter with this fate for one request only.
 pub fn filter_at(
     point: usize,
     act: impl Fn(&mut Vec<u8>) -> RequestFate + Send + Sync + 'static,
@@ -132,7 +132,7 @@ pub fn filter_at(
     })
 }
 
-/// Hears the answers to all but the beginning of sessions.
+/// Returns a filter of the replies to all but the first request of a session.
 pub fn reply_filter(
     act: impl Fn(&crate::servers::SentRequest, &mut Vec<u8>) -> ReplyFate + Send + Sync + 'static,
 ) -> ReplyFilter {
@@ -142,7 +142,7 @@ pub fn reply_filter(
     })
 }
 
-/// What is asked of a host in an undisturbed run, in order; the first begins it.
+/// Returns the requests of an undisturbed run, in order, from its first on.
 pub fn request_names(act: HostOperation) -> Vec<&'static str> {
     let heard = Arc::new(Mutex::new(vec!["init"]));
     let hears = Arc::clone(&heard);
@@ -162,9 +162,9 @@ impl HostScenario {
         HostScenario::with_general(act, LONG_TIMEOUT)
     }
 
-    /// The same with a line in the section of the agent's host.
+    /// Prepares a scenario with the config line `general`.
     pub fn with_general(act: HostOperation, general: &str) -> HostScenario {
-        // While it is prepared, hosts may take their time.
+        // The preparation uses the generous timeout.
         let mut world = World::new(&[]).with_general(LONG_TIMEOUT);
         add_remote_agent(&mut world, AGENT, "box");
         let had_one = matches!(act, HostOperation::Reset | HostOperation::Undo);
@@ -200,13 +200,13 @@ impl HostScenario {
         }
     }
 
-    /// From now on hosts may take their time.
+    /// Switches to the generous timeout.
     pub fn with_long_timeout(self) -> HostScenario {
         let world = self.world.with_general(LONG_TIMEOUT);
         HostScenario { world, ..self }
     }
 
-    /// The run, by this way.
+    /// Runs the operation through this connector.
     pub fn run(&self, dial: impl Connector + 'static) -> RunReport {
         let by = engine_with_connector(&self.world, dial);
         run(&by, &self.plan)
@@ -216,14 +216,14 @@ impl HostScenario {
         fs::read(self.world.memory_path(AGENT)).ok()
     }
 
-    /// Whether these bytes are in the memory, beside it, or in the archive.
+    /// Returns whether these bytes are in the memory, beside it, or in the archive.
     pub fn preserves(&self, bytes: &[u8]) -> bool {
         any_file_contains(&self.world.agent_directory(AGENT), bytes)
             || any_file_contains(&self.world.archive_directory().join(AGENT), bytes)
     }
 
-    /// What holds whatever happened: nothing is lost, and the memory is whole, or
-    /// there is a record of why it is not there.
+    /// Asserts the invariants: no bytes are lost, and the memory is whole, or a record says why it
+    /// is absent.
     pub fn assert_invariants(&self, said: &str) {
         if self.before.is_some() {
             assert!(self.preserves(NOTE), "the note is lost: {said}");
@@ -238,7 +238,7 @@ impl HostScenario {
         assert!(whole, "the memory is {shown:?}: {said}");
     }
 
-    /// What a run says that it did, it did.
+    /// Asserts that the run did what its report says.
     pub fn assert_report_is_true(&self, report: &RunReport, said: &str) {
         let result = &report.results[0];
         if result.outcome == Outcome::Ok && result.kind.is_none() {
@@ -246,7 +246,7 @@ impl HostScenario {
         }
     }
 
-    /// The next run, with a good server, puts everything right; and it can be
+    /// Asserts that the next run, with a good server, recovers everything, and that it can be
     /// undone to the exact bytes.
     pub fn assert_next_run_settles(&self, said: &str) {
         let next = engine_with_connector(&self.world, sftp_server_program());
@@ -275,7 +275,8 @@ impl HostScenario {
         assert_eq!(self.memory(), self.before, "{said}");
     }
 
-    /// A run by this way, and all that must hold afterwards.
+    /// Runs the operation through this connector and asserts all invariants; returns the run's
+    /// report.
     pub fn assert_survives(&self, dial: impl Connector + 'static, fault: &str) -> RunReport {
         let report = self.run(dial);
         let said = format!("{fault}: {report:?}");
@@ -295,7 +296,7 @@ pub fn plan_undo(engine: &Engine) -> Plan {
     engine.plan_undo(&target, UndoMode::Refuse, false).unwrap()
 }
 
-/// Whether a file in a directory, or in one in it, has these bytes.
+/// Returns whether a file in a directory, or one level below it, has these bytes.
 pub fn any_file_contains(directory: &Path, bytes: &[u8]) -> bool {
     let items = fs::read_dir(directory).into_iter().flatten();
     items.map(Result::unwrap).any(|item| {
@@ -306,7 +307,7 @@ pub fn any_file_contains(directory: &Path, bytes: &[u8]) -> bool {
     })
 }
 
-/// Counts how often something was reached.
+/// A counter shared by threads.
 #[derive(Clone, Default)]
 pub struct SharedCount(Arc<AtomicUsize>);
 
