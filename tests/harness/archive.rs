@@ -1,4 +1,4 @@
-//! The archive under the hand: entries in other spellings, and who else may open its
+//! The archive under manual changes: entries in other spellings, and access of other users to its
 //! files.
 
 use std::fs::{self, File};
@@ -42,8 +42,8 @@ fn pin_through_bind_mount_pins_the_entry() {
     );
 }
 
-/// A fleet whose archive the members of a group may read, and the group's number;
-/// none where this process cannot give files to a group.
+/// Returns a fleet whose archive the members of a group may read, and the group's id; None where
+/// this process cannot give files to a group.
 fn fleet_with_group(agents: &[&str]) -> Option<(tempfile::TempDir, Fleet, u32)> {
     if !is_root() {
         skip_unsupported("needs root");
@@ -74,7 +74,7 @@ fn append_note(fleet: &Fleet, agent: &str, text: &str) -> File {
     memory
 }
 
-/// Everything below a directory that is no directory.
+/// Returns all files below a directory, directories excluded.
 fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for item in fs::read_dir(directory).unwrap() {
@@ -87,7 +87,7 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Shared locks on all of the files that the group may read, as a member takes them.
+/// Takes shared locks on all files that the group may read, as a member could.
 fn take_shared_locks(archive: &Path) -> Vec<File> {
     let files = files_below(archive).into_iter();
     let readable = files.filter(|path| fs::metadata(path).unwrap().mode() & 0o040 != 0);
@@ -132,7 +132,7 @@ fn shared_locks_of_group_members_block_nothing() {
     drop(held);
 }
 
-/// As versions before left them: of mode 0640, and somebody has had them open since.
+/// Earlier versions left these files with mode 0640, and another process may have them open since.
 #[test]
 fn shared_lock_on_old_lock_file_blocks_nothing() {
     let Some((_temporary, fleet, _)) = fleet_with_group(&["scout"]) else {

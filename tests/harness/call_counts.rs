@@ -1,11 +1,11 @@
-//! What a run asks of the kernel does not grow with what stands there already.
+//! The number of system calls of a run does not grow with the number of existing entries.
 
 use std::fs;
 
 use super::scene::{InitialMemory, Scene, output_text};
 use super::strace::{can_trace, record_calls};
 
-/// Entries that an archive has of one minute already.
+/// Existing entries of one minute in the archive.
 const TAKEN_NAMES: usize = 1_000;
 
 #[test]

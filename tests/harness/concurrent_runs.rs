@@ -1,5 +1,5 @@
-//! Two and more at once: on one agent exactly one works, and who works is
-//! named; on one archive many work, and the account stays whole.
+//! Concurrent runs: on one agent exactly one works and the others name it; on one archive many
+//! work, and the ledger stays complete.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -21,7 +21,7 @@ use crate::terminal::{Terminal, isolated_command};
 
 const SEED: u64 = 5_031_417;
 
-/// A fleet on which something is to be done.
+/// A fleet for concurrent runs.
 struct ConcurrencyScene {
     _temporary: tempfile::TempDir,
     fleet: Fleet,
@@ -58,10 +58,10 @@ impl ConcurrencyScene {
         self.start(arguments).wait()
     }
 
-    /// A run that has displaced the memory, which a writer still has open: it
-    /// has the lock, and is stopped before its patience is over.
+    /// Starts a run that has displaced the memory while a writer still has it open; the run holds
+    /// the lock and is stopped before its wait is over.
     fn start_stopped_run(&self, agent: &str) -> (RunningProgram, File) {
-        // Something that could be undone.
+        // An earlier reset that an undo could revert.
         drop(self.append_note(agent, "- first\n"));
         assert_ok(&self.run(&["reset", agent]));
         let writer = self.append_note(agent, "- early\n");
@@ -84,7 +84,7 @@ impl ConcurrencyScene {
         self.fleet.archive.join(name)
     }
 
-    /// All is settled, and the account tells of it without a gap.
+    /// Asserts that everything is settled and that the ledger has no gap.
     #[track_caller]
     fn assert_sound(&self) -> usize {
         assert_eq!(self.fleet.pending_journals(), [""; 0]);
@@ -95,7 +95,7 @@ impl ConcurrencyScene {
     }
 }
 
-/// How many records the ledger has, each of which must continue the one before.
+/// Returns the number of ledger records; asserts that each continues the one before.
 #[track_caller]
 pub fn count_records(archive: &Path) -> usize {
     let ledger = fs::read(archive.join(".shepherd/ledger.jsonl")).unwrap();
@@ -120,7 +120,7 @@ fn send_signal(run: &RunningProgram, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-/// That it was refused because this process holds the lock.
+/// Asserts that the run was refused because this process holds the lock.
 #[track_caller]
 fn assert_busy(ended: &EndedRun, holder: u32) {
     assert_eq!(ended.code, Some(5), "{ended:?}");
@@ -155,7 +155,7 @@ fn second_run_is_refused_and_names_the_holder() {
     drop(writer);
     send_signal(&first, Signal::CONT);
     assert_ok(&first.wait());
-    // The run that the others named is the one that was recorded.
+    // The run that the others named is the recorded one.
     let ledger = fs::read_to_string(scene.fleet.archive.join(".shepherd/ledger.jsonl")).unwrap();
     assert!(ledger.contains("locked by run "), "{ledger}");
     assert_ok(&scene.run(&["reset", "scout"]));
@@ -198,7 +198,7 @@ fn killed_or_stopped_holder_does_not_block() {
     for stopped in [false, true] {
         let scene = ConcurrencyScene::new(&["scout"]);
         let (mut first, writer) = scene.start_stopped_run("scout");
-        // It lives, and has the lock, however long it does nothing.
+        // The stopped process lives and holds the lock, however long it does nothing.
         assert_busy(&scene.run(&["reset", "scout"]), first.pid());
         if !stopped {
             send_signal(&first, Signal::CONT);
@@ -219,7 +219,7 @@ fn killed_or_stopped_holder_does_not_block() {
     }
 }
 
-/// Runs the program again and again, as a timer does that knows of no other.
+/// Runs the program repeatedly, as a timer does that knows of no other run.
 fn run_repeatedly(scene: &ConcurrencyScene, arguments: &[&str], times: usize) -> Vec<EndedRun> {
     (0..times).map(|_| scene.run(arguments)).collect()
 }
@@ -256,7 +256,7 @@ fn concurrent_timers_reset_fleet_or_find_it_busy() {
     let mut counts = [0; 7];
     for ended in &ends {
         match ended.code {
-            // Nothing to undo, or not any more.
+            // Nothing to undo, or no longer.
             Some(code @ (0 | 5 | 6)) => counts[code as usize] += 1,
             _ => panic!("{ended:?}"),
         }
@@ -310,7 +310,7 @@ fn eight_concurrent_runs_keep_the_ledger_sound() {
     println!("8 processes: {records} records in one chain");
 }
 
-/// On a slow disk each of them has the ledger for a while.
+/// On a slow disk each run holds the ledger lock for a while.
 #[test]
 fn concurrent_processes_all_record_their_runs() {
     if !can_trace() {
@@ -399,7 +399,7 @@ fn waiting_run_works_after_the_other_ends() {
         scene.start(&["reset", "other", "scout", "--wait", "50"]),
         scene.start(&["undo", "scout", "--append", "--wait", "50"]),
     ];
-    // One that does not wait is refused while they do.
+    // A run without --wait is refused while the others wait.
     assert_busy(&scene.run(&["reset", "scout"]), first.pid());
     drop(writer);
     send_signal(&first, Signal::CONT);
@@ -440,7 +440,7 @@ fn wait_timeout_is_kept_and_names_the_holder() {
         assert_busy(&ended, first.pid());
         assert!(began.elapsed() >= Duration::from_secs(1), "{ended:?}");
     }
-    // A look at the plan waits for nobody.
+    // A dry run does not wait for the lock.
     let ended = scene.run(&["reset", "scout", "--wait", "3600", "--dry-run"]);
     assert_eq!(ended.code, Some(5), "{ended:?}");
     first.kill();
@@ -450,8 +450,8 @@ fn wait_timeout_is_kept_and_names_the_holder() {
     scene.assert_sound();
 }
 
-/// Starts a program that INT and TERM end, whoever started the tests: what ignores them
-/// hands that down, as a shell without job control does to its jobs in the background.
+/// Starts a program that INT and TERM end, whatever the tests' parent ignores: a process inherits
+/// ignored signals, as the background jobs of a shell without job control do.
 const DEFAULT_SIGNALS_WRAPPER: [&str; 2] = ["env", "--default-signal=INT,TERM"];
 
 #[test]
@@ -479,7 +479,7 @@ fn ledger_bytes(scene: &ConcurrencyScene) -> Vec<u8> {
     fs::read(scene.fleet.archive.join(".shepherd/ledger.jsonl")).unwrap_or_default()
 }
 
-/// The console on the scene's fleet.
+/// Starts the console on the scene's fleet.
 fn start_console(scene: &ConcurrencyScene) -> Terminal {
     let mut command = isolated_command(Path::new(Fleet::program()), &scene.fleet.root);
     command.args(["--config", scene.fleet.config_path().to_str().unwrap()]);
@@ -511,7 +511,7 @@ fn run_during_console_reset_is_refused_and_names_it() {
     scene.assert_sound();
 }
 
-/// Out of whatever screen it is in.
+/// Quits the console from any screen.
 fn quit_console(mut terminal: Terminal) {
     terminal.send_until("q", "the end", |terminal| {
         !terminal.screen().alternate_screen()
@@ -547,7 +547,7 @@ fn console_during_run_shows_busy_and_does_nothing() {
     scene.assert_sound();
 }
 
-/// What may stand at the name of a lock, from those who could write there once.
+/// Creates an object at the path of a lock, as a user with write access there could have done.
 fn plant_lock(scene: &ConcurrencyScene, lock: &Path, what: &str) {
     let secret = scene.fleet.root.join("secret");
     fs::write(&secret, "secret").unwrap();
@@ -575,8 +575,8 @@ fn plant_lock(scene: &ConcurrencyScene, lock: &Path, what: &str) {
     }
 }
 
-/// What is planted at a lock's name does no harm and holds nobody up: the reset
-/// is done, or says at once what is in its way.
+/// Asserts that an object at a lock's path does no harm and blocks no run: the reset succeeds, or
+/// names the obstacle immediately.
 #[track_caller]
 fn assert_planted_lock(what: &str, works: bool) {
     let scene = ConcurrencyScene::new(&["scout"]);

@@ -1,5 +1,4 @@
-//! The program is killed at every call that changes something, and the next run
-//! has to put right what that left.
+//! Kills at every system call that changes something; the next run has to recover what each leaves.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -23,24 +22,24 @@ use super::scene::{
 };
 use super::strace::{self, SystemCall, can_trace, injection_options, sample};
 
-/// More calls of one name than an undisturbed run made are tried, up to so many.
+/// Limit of the calls of one name that are tried beyond those of an undisturbed run.
 const MAX_CALLS_BEYOND: usize = 20;
 
 /// A run that is killed at one point after the other.
 struct KillSweep<'s> {
     name: &'s str,
-    /// Agents and their memories, and what happens before the run.
+    /// Creates the agents, their memories, and the events before the run.
     scene: &'s dyn Fn() -> Scene,
-    /// The words of the run.
+    /// Arguments of the run.
     run: &'s dyn Fn(&Scene) -> Vec<String>,
-    /// The checks after the kill.
+    /// Checks the state after the kill.
     check_recovery: &'s dyn Fn(&Scene) -> CheckResult,
-    /// How many points are tried where not all are.
+    /// Number of points tried without `HARNESS=full`.
     quick_points: usize,
 }
 
 impl KillSweep<'_> {
-    /// Kills at each point; prints how many there were.
+    /// Kills a run at each point; prints the number of points.
     fn kill_at_each_point(&self) {
         let points = self.changing_calls();
         let chosen = match is_full_harness() {
@@ -70,14 +69,14 @@ impl KillSweep<'_> {
         );
     }
 
-    /// The calls of an undisturbed run that change something.
+    /// Returns the calls of an undisturbed run that change something.
     fn changing_calls(&self) -> Vec<SystemCall> {
         let scene = (self.scene)();
         let words = (self.run)(&scene);
         strace::record_changing_calls(&scene, &as_strs(&words))
     }
 
-    /// Kills a run in a new scene there; None when it ended by itself.
+    /// Kills a run at this point of a new scene. Returns None when the run ended by itself.
     fn kill(&self, point: &SystemCall) -> Option<CheckResult> {
         let scene = (self.scene)();
         let words = (self.run)(&scene);
@@ -85,8 +84,8 @@ impl KillSweep<'_> {
         is_killed(&output).then(|| (self.check_recovery)(&scene))
     }
 
-    /// Behind the last call of each name that an undisturbed run made, until the
-    /// run ends by itself.
+    /// Kills behind the last call of each name that an undisturbed run made, until the run ends by
+    /// itself.
     fn kill_beyond(&self, points: &[SystemCall], failures: &mut Vec<String>) -> usize {
         let mut killed = 0;
         for (at, last) in points.iter().enumerate() {
@@ -111,7 +110,7 @@ impl KillSweep<'_> {
     }
 }
 
-/// Runs the program until it is killed there.
+/// Runs the program until it is killed at this point.
 pub fn kill(scene: &Scene, point: &SystemCall, words: &[&str]) -> Output {
     let options = injection_options(&point.name, "signal=KILL", point.occurrence, false);
     strace::run_traced(&scene.fleet, &scene.trace_log, &options, words)
@@ -129,11 +128,11 @@ fn to_strings(words: &[&str]) -> Vec<String> {
     words.iter().map(ToString::to_string).collect()
 }
 
-/// Fails with one of each kind of these, if there are any.
+/// Fails with one failure of each kind, if there are any.
 pub fn assert_no_failures(name: &str, failures: &[String]) {
     let mut kinds: BTreeMap<String, (usize, &String)> = BTreeMap::new();
     for failure in failures {
-        // What was injected and where comes first, then why that is wrong.
+        // The injected fault and its place come first, then the reason.
         let why = failure
             .split_once(" = ")
             .map_or(failure.as_str(), |it| it.1);
@@ -239,8 +238,8 @@ fn kill_at_any_call_of_undo_is_recovered_by_undo() {
     }
 }
 
-/// A killed undo is tried again: either the first one was finished, and there
-/// may be nothing to undo any more, or the second one does it.
+/// Checks a repeated undo after a kill: either the first one was finished and nothing is left to
+/// undo, or the second one does it.
 fn check_repeated_undo(scene: &Scene, had: &InitialMemory) -> CheckResult {
     scene.check_invariants()?;
     let output = scene.fleet.run(&["undo", "scout"]);
@@ -281,7 +280,7 @@ fn kill_at_any_call_of_undone_undo_loses_nothing() {
     .kill_at_each_point();
 }
 
-/// A fleet with entries that are years old.
+/// Returns a fleet with entries that are years old.
 fn scene_with_old_entries() -> Scene {
     let scene = Scene::new(&[("scout", InitialMemory::scratch("- note\n"))]);
     let directory = scene.fleet.archive.join("scout");
@@ -324,8 +323,7 @@ fn kill_at_any_call_of_retention_deletes_nothing_else() {
     .kill_at_each_point();
 }
 
-/// Kills runs, and then the runs that put things right; gives the number of
-/// pairs.
+/// Kills runs, and then the runs that recover from the kill; returns the number of pairs.
 fn kill_twice(cast: &[(&str, InitialMemory)], first: usize, second: usize) -> usize {
     let calls = strace::record_changing_calls(&Scene::new(cast), RESET_ALL);
     let (mut pairs, mut failures) = (0, Vec::new());
@@ -333,7 +331,7 @@ fn kill_twice(cast: &[(&str, InitialMemory)], first: usize, second: usize) -> us
         let scene = Scene::new(cast);
         kill(&scene, one, RESET_ALL);
         let calls = strace::record_changing_calls(&scene, RESET_ALL);
-        // Others each time, so that together they are nearly all of them.
+        // Different points each time, which together are nearly all of them.
         let skipped = calls.into_iter().skip(turn % 7).collect::<Vec<_>>();
         for two in sample(&skipped, second) {
             let scene = Scene::new(cast);
@@ -370,8 +368,8 @@ fn kill_of_recovery_loses_nothing() {
     assert!(pairs >= first);
 }
 
-/// An agent that opened its memory long before the run, and writes to it when it
-/// stands there no more, or when the run is over.
+/// An agent that opened its memory long before the run, and writes to it once the memory is
+/// displaced or the run is over.
 struct LateWriter {
     over: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -380,7 +378,7 @@ struct LateWriter {
 const LATE_LINE: &[u8] = b"- late\n";
 
 impl LateWriter {
-    /// With `holds`, it keeps the file open until the run is over.
+    /// Starts the writer. With `holds`, it keeps the file open until the run is over.
     fn start(memory: &Path, holds: bool) -> LateWriter {
         let mut file = File::options().append(true).open(memory).unwrap();
         let own = file.metadata().unwrap().ino();
@@ -406,15 +404,15 @@ impl LateWriter {
     }
 }
 
-/// Kills a run at each point while an agent writes late; gives how many kills.
+/// Kills a run at each point while an agent writes late; returns the number of kills.
 fn sweep_with_late_writer(
     cast: &[(&str, InitialMemory)],
     writer: &str,
     holds: bool,
     most: usize,
 ) -> usize {
-    // Those of a run with nobody who writes: those of one that waits for a writer
-    // are never the same.
+    // The points come from a run without a writer: those of a run that waits for a writer differ
+    // each time.
     let points = strace::record_changing_calls(&Scene::new(cast), RESET_ALL);
     let (mut killed, mut failures) = (0, Vec::new());
     for point in sample(&points, most) {
@@ -424,7 +422,7 @@ fn sweep_with_late_writer(
         late.stop();
         scene.record_late_write(writer, LATE_LINE);
         killed += usize::from(is_killed(&output));
-        // Also where the run ended by itself because the writer made it another.
+        // Also where the run ended by itself, because the writer changed its course.
         if let Err(why) = scene.check_all() {
             failures.push(format!("killed at {}: {why}", point.text));
         }
@@ -438,8 +436,7 @@ fn kill_while_agent_writes_late_loses_nothing() {
     if !can_trace() {
         return;
     }
-    // Children that other tests start would have the agent's descriptor, too,
-    // until they become another program.
+    // Children of other tests would inherit the agent's descriptor until they exec.
     if !is_own_process() {
         let name = "crash::kill_while_agent_writes_late_loses_nothing";
         return run_in_own_process(name, &[]);
@@ -455,8 +452,8 @@ fn kill_while_agent_writes_late_loses_nothing() {
     assert!(killed > 0);
 }
 
-/// A version that was pushed and has gone since is made anew, and its name is no
-/// more on the disk than that of any new one.
+/// A pushed version that was removed since is created again, and its name is no more durable than
+/// that of any new file.
 #[test]
 fn missing_version_is_rewritten_and_synced() {
     if !can_trace() {
@@ -483,15 +480,15 @@ fn missing_version_is_rewritten_and_synced() {
     );
 }
 
-/// What a killed run named and did not come to sync is found by the next one,
-/// which relies on it: it has to be on the disk before the memory goes.
+/// The next run finds and relies on a file that a killed run named without a sync: its name has to
+/// be on the disk before the memory is displaced.
 #[test]
 fn entry_of_killed_run_is_synced_before_reuse() {
     if !can_trace() {
         return;
     }
     let cast = [("scout", InitialMemory::scratch("- note\n"))];
-    // The record comes behind the entry, and tells the next run of it.
+    // The record follows the entry, and names it for the next run.
     let names_a_record = |call: &SystemCall| call.name == "linkat" && call.text.contains(".json");
     let (_, calls) = {
         let scene = Scene::new(&cast);

@@ -1,5 +1,5 @@
-//! Directories of the archive: nothing is put into one before its name is on the
-//! disk, also where the run that made it failed or was killed before.
+//! Directories of the archive: no file is put into one before the directory's name is on the disk,
+//! also where the run that created it failed or was killed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,8 +17,8 @@ fn scene_with_note() -> Scene {
     Scene::new(&[("scout", InitialMemory::scratch("- a note\n"))])
 }
 
-/// The directories that a first run makes, each with the number of the sync that
-/// puts its name on the disk.
+/// Returns the directories that a first run creates, each with the number of the sync that makes
+/// its name durable.
 fn created_directories() -> Vec<(String, usize)> {
     let scene = scene_with_note();
     let (output, calls) = strace::record_calls(&scene.fleet, &scene.trace_log, RESET);
@@ -35,7 +35,7 @@ fn created_directories() -> Vec<(String, usize)> {
     made
 }
 
-/// The directory of this name that is the archive or inside it.
+/// Returns the directory of this name that is the archive or inside it.
 fn find_directory(archive: &Path, name: &str) -> Option<PathBuf> {
     if !archive.is_dir() || archive.ends_with(name) {
         return archive.is_dir().then(|| archive.to_path_buf());
@@ -61,7 +61,7 @@ fn directory_with_failed_sync_is_removed() {
             output_text(&output).contains("input/output error"),
             "{name}"
         );
-        // The same run may make it once more, for its log or its ledger.
+        // The same run may create it again, for its log or its ledger.
         let log = fs::read_to_string(&scene.trace_log).unwrap();
         let mut calls = log.lines().skip_while(|line| !line.contains("(INJECTED)"));
         let removed = format!("{name:?}, AT_REMOVEDIR)");
@@ -75,7 +75,7 @@ fn directory_with_failed_sync_is_removed() {
 
 #[test]
 fn directory_of_killed_run_is_synced_before_use() {
-    // Others may not look into what they cannot write.
+    // Users other than root cannot open a directory that they cannot write.
     if !is_root() {
         return skip_unsupported("needs root");
     }

@@ -1,5 +1,5 @@
-//! Every call answers with every error that the kernel can give for it, once
-//! and from there on; and real disks are full or cannot be written to.
+//! System call errors: every call fails with every error that the kernel can return for it, once
+//! and permanently; and real disks are full or read-only.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,7 +19,7 @@ use super::strace::{self, SystemCall, can_trace, injection_options, sample};
 
 const RESET: &[&str] = &["reset", "--all", "--json"];
 
-/// Errors, and how they are called in messages.
+/// Error codes with their texts in messages.
 const ERROR_MESSAGES: &[(&str, &str)] = &[
     ("EAGAIN", ""),
     ("EDQUOT", "quota exceeded"),
@@ -31,7 +31,7 @@ const ERROR_MESSAGES: &[(&str, &str)] = &[
     ("EROFS", "read-only file system"),
 ];
 
-/// The errors that a call can give.
+/// Returns the errors that a call can return.
 fn possible_errors(call: &SystemCall) -> &'static [&'static str] {
     match call.name.as_str() {
         "write" | "pwrite64" | "writev" | "copy_file_range" | "sendfile" => {
@@ -58,8 +58,8 @@ fn possible_errors(call: &SystemCall) -> &'static [&'static str] {
     }
 }
 
-/// The calls that the program itself makes: those from its config on, and not
-/// those by which the system starts it.
+/// Returns the calls that the program itself makes: those from reading its config on, without those
+/// by which the system starts it.
 fn calls_of_program(calls: &[SystemCall]) -> &[SystemCall] {
     let first = calls
         .iter()
@@ -67,13 +67,12 @@ fn calls_of_program(calls: &[SystemCall]) -> &[SystemCall] {
     &calls[first.unwrap()..]
 }
 
-/// Whether it is about what the program prints.
+/// Returns whether a call writes the program's output.
 fn is_output(call: &SystemCall) -> bool {
     call.text.starts_with("write(1,") || call.text.starts_with("write(2,")
 }
 
-/// What holds of a run that met trouble. With a cause, a run that fails has to
-/// name it.
+/// Checks a run with an injected fault. A run that fails has to name `cause`, if there is one.
 fn check_failed_run(scene: &Scene, output: &Output, cause: Option<&str>) -> CheckResult {
     scene.check_invariants()?;
     let said = output_text(output);
@@ -100,7 +99,7 @@ fn check_failed_run(scene: &Scene, output: &Output, cause: Option<&str>) -> Chec
     check(named, || format!("{cause} is not named: {said}"))
 }
 
-/// Nothing is called reset that is not.
+/// Checks that every agent reported as reset is reset.
 fn check_claims(scene: &Scene, document: &Value) -> CheckResult {
     for result in document["results"].as_array().into_iter().flatten() {
         let agent = result["agent"].as_str().unwrap();
@@ -122,7 +121,7 @@ fn check_all_reset(scene: &Scene) -> CheckResult {
     Ok(())
 }
 
-/// The undisturbed run's calls.
+/// Returns the calls of an undisturbed run.
 fn undisturbed_calls(cast: &[(&str, InitialMemory)]) -> Vec<SystemCall> {
     let scene = Scene::new(cast);
     let (output, calls) = strace::record_calls(&scene.fleet, &scene.trace_log, RESET);
@@ -130,7 +129,7 @@ fn undisturbed_calls(cast: &[(&str, InitialMemory)]) -> Vec<SystemCall> {
     calls_of_program(&calls).to_vec()
 }
 
-/// One error at one call.
+/// Injects one error at one call.
 fn fail_once(cast: &[(&str, InitialMemory)], call: &SystemCall, error: &str) -> CheckResult {
     let scene = Scene::new(cast);
     let options = injection_options(
@@ -145,7 +144,7 @@ fn fail_once(cast: &[(&str, InitialMemory)], call: &SystemCall, error: &str) -> 
         .find(|(name, _)| *name == error)
         .unwrap()
         .1;
-    // A lock that somebody else has is no error of the disk, and named otherwise.
+    // A held lock is not a disk error, and is reported with its holder.
     let named = !is_output(call) && error != "EAGAIN";
     check_failed_run(&scene, &output, named.then_some(cause))?;
     let syncs = call.name.contains("sync") && error != "EINTR";
@@ -206,7 +205,7 @@ fn error_at_any_call_of_fleet_reset_stops_no_other() {
     assert_no_failures(name, &fail_each_call(name, &twelve_agents(), most));
 }
 
-/// What fails once the disk is full, or cannot be written to any more.
+/// Calls that fail once the disk is full or read-only.
 const FAILING_CALLS: &[(&str, &[&str])] = &[
     (
         "ENOSPC",
@@ -247,7 +246,7 @@ const FAILING_CALLS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// From this call on, everything of a kind fails.
+/// Fails every call of a kind from this call on.
 fn fail_from(
     cast: &[(&str, InitialMemory)],
     calls: &[SystemCall],
@@ -268,7 +267,7 @@ fn fail_from(
     }
     let scene = Scene::new(cast);
     let output = strace::run_traced(&scene.fleet, &scene.trace_log, &options, RESET);
-    // It cannot print anything either.
+    // The program cannot print either.
     check_failed_run(&scene, &output, None)?;
     scene.check_all()
 }
@@ -306,7 +305,7 @@ fn errors_from_any_call_on_lose_nothing() {
     }
 }
 
-/// More notes than fit into a page.
+/// Returns an agent with more notes than one page holds.
 fn agent_with_long_notes() -> Vec<(&'static str, InitialMemory)> {
     let notes: String = (0..2_000)
         .map(|i| format!("- note {i} of many\n"))
@@ -375,8 +374,7 @@ fn run_on_growing_disks(name: &str, place: &str, sizes: impl Iterator<Item = Str
     );
 }
 
-/// These sizes in KiB, a page or, where not everything is tried, some pages
-/// apart.
+/// Returns sizes in KiB: a page apart in the full harness, otherwise several pages.
 fn size_options(from: usize) -> impl Iterator<Item = String> {
     let step = if is_full_harness() { 4 } else { 12 };
     (from..from + 400)
@@ -401,7 +399,7 @@ fn full_disk_is_reported_and_loses_nothing() {
         "archives",
         inode_options(2),
     );
-    // The memories themselves fill the first of these.
+    // The memories themselves fill the first of these disks.
     run_on_growing_disks("the memories' disk is full", "agents", size_options(44));
     run_on_growing_disks(
         "the memories' disk has no inode left",
@@ -428,7 +426,7 @@ fn read_only_disk_is_reported_and_loses_nothing() {
     assert_no_failures("read-only disks", &failures);
 }
 
-/// One directory of a fleet is mounted so that nobody can write below it.
+/// Mounts one directory of a fleet read-only and checks a run.
 fn check_read_only_mount(place: &str, reset: bool) -> CheckResult {
     let bench = SmallDiskFleet::new("", "size=16M");
     let scene = &bench.scene;
@@ -448,7 +446,7 @@ fn check_read_only_mount(place: &str, reset: bool) -> CheckResult {
     check(code != Some(0), || {
         format!("exit code 0: {}", output_text(&output))
     })?;
-    // One agent's trouble is not the other's.
+    // A failure of one agent does not affect the other.
     let other = scene.read_memory("other").unwrap_or_default();
     let done = other == BASELINE.as_bytes();
     check(done == (place == "agents/scout"), || {

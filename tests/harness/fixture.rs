@@ -1,4 +1,4 @@
-//! A fleet on the disk for the real program, and what is left of it afterwards.
+//! A fleet on the disk for the real binary, and the inspection of its files afterwards.
 
 use crate::skip::skip_missing_tool;
 use std::collections::BTreeMap;
@@ -9,20 +9,20 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// The baseline of every agent.
+/// Baseline of every agent.
 pub const BASELINE: &str = "# Rules\n\n- be kind\n- be brief\n\n---\n";
 
-/// Whether everything is to be tried, and not only what is quick.
+/// Returns whether the full harness runs, and not only the quick part.
 pub fn is_full_harness() -> bool {
     std::env::var_os("HARNESS").is_some_and(|value| value == "full")
 }
 
-/// Whether this process runs as root.
+/// Returns whether this process runs as root.
 pub fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
 }
 
-/// Whether a tool can be run; says so when it cannot.
+/// Returns whether a tool can be run; prints a notice if it cannot.
 pub fn has_tool(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|directory| directory.join(tool).is_file());
@@ -32,19 +32,19 @@ pub fn has_tool(tool: &str) -> bool {
     found
 }
 
-/// Set in the process of a test that has one of its own.
+/// Environment variable that marks the separate process of a test.
 const OWN_PROCESS_VARIABLE: &str = "HARNESS_APART";
 
-/// How long such a test may take, in seconds.
+/// Timeout of such a test, in seconds.
 const OWN_PROCESS_TIMEOUT: &str = "600";
 
-/// Whether this process runs one test only.
+/// Returns whether this process runs one test only.
 pub fn is_own_process() -> bool {
     std::env::var_os(OWN_PROCESS_VARIABLE).is_some()
 }
 
-/// Runs the test with this name once more in a process of its own, behind these
-/// words, and fails when that one does.
+/// Runs the test with this name again in a separate process behind these wrapper words, and fails
+/// when that one does.
 pub fn run_in_own_process(test: &str, wrapper: &[&str]) {
     let output = Command::new("timeout")
         .args(["-s", "KILL", OWN_PROCESS_TIMEOUT])
@@ -68,7 +68,7 @@ pub fn run_in_own_process(test: &str, wrapper: &[&str]) {
     assert!(out.contains("1 passed"), "no test is called {test}");
 }
 
-/// A config with its agents, in a directory of its own or where a test wants it.
+/// A config with its agents, in a new directory or in a given one.
 pub struct Fleet {
     pub root: PathBuf,
     pub archive: PathBuf,
@@ -76,8 +76,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Agents `agents` with their directories and baselines below `root`, and the
-    /// archive at `archive`. No memory is written yet.
+    /// Creates agents with their directories and baselines below `root`, and the archive at
+    /// `archive`. Writes no memory.
     pub fn new(root: &Path, archive: &Path, agents: &[&str]) -> Fleet {
         let fleet = Fleet {
             root: root.to_path_buf(),
@@ -116,13 +116,13 @@ impl Fleet {
         self.agent_directory(agent).join("MEMORY.md")
     }
 
-    /// The program's path.
+    /// Returns the program's path.
     pub fn program() -> &'static str {
         env!("CARGO_BIN_EXE_memory-shepherd")
     }
 
-    /// The program with these arguments on this fleet, behind `wrapper` (strace
-    /// and its options, say), in a scrubbed environment.
+    /// Returns the program with these arguments on this fleet, behind `wrapper` (strace and its
+    /// options, say), in a scrubbed environment.
     pub fn command(&self, wrapper: &[&str], arguments: &[&str]) -> Command {
         let mut words = wrapper.iter().copied().chain([Fleet::program()]);
         let mut command = Command::new(words.next().unwrap());
@@ -138,17 +138,17 @@ impl Fleet {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs the program to its end.
     pub fn run(&self, arguments: &[&str]) -> Output {
         self.command(&[], arguments).output().unwrap()
     }
 
-    /// The entries of an agent: name and content.
+    /// Returns the entries of an agent: name and content.
     pub fn entries(&self, agent: &str) -> BTreeMap<String, Vec<u8>> {
         directory_files(&self.archive.join(agent))
     }
 
-    /// The ledger's whole lines.
+    /// Returns the ledger's complete lines.
     pub fn records(&self) -> Vec<Value> {
         let text = fs::read(self.archive.join(".shepherd/ledger.jsonl")).unwrap_or_default();
         let lines = text.split_inclusive(|byte| *byte == b'\n');
@@ -158,7 +158,7 @@ impl Fleet {
             .collect()
     }
 
-    /// What stands beside an agent's memory.
+    /// Returns the names of other files beside an agent's memory.
     pub fn leftovers(&self, agent: &str) -> Vec<String> {
         let mut names: Vec<String> = directory_files(&self.agent_directory(agent))
             .into_keys()
@@ -167,8 +167,8 @@ impl Fleet {
         names
     }
 
-    /// Transaction records that are not over. What a kill left before it got a
-    /// name is none.
+    /// Returns the names of pending transaction records. A file that a kill left without a final
+    /// name does not count.
     pub fn pending_journals(&self) -> Vec<String> {
         let mut names: Vec<String> = directory_files(&self.archive.join(".shepherd/tx"))
             .into_keys()
@@ -178,8 +178,8 @@ impl Fleet {
     }
 }
 
-/// The names in a directory, with the content of those that are regular files;
-/// nothing where there is no directory.
+/// Returns the names in a directory, with the content of regular files; empty where the directory
+/// does not exist.
 pub fn directory_files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let items = fs::read_dir(directory).into_iter().flatten();
     items

@@ -1,7 +1,9 @@
-//! The order of flushes: the table in `src/engine/reset.rs`, read off what the
-//! real program does. A file system may keep an order that nobody asked for, and
-//! one with a journal does where memory and archive share it, so that a flush can
-//! be missing and no power cut shows it. Here a flush that is missing is a breach.
+//! The order of flushes: the table in `src/engine/reset.rs`, compared with the system calls of the
+//! real program.
+//!
+//! A file system may keep an order that no program asked for, and one with a journal does where
+//! memory and archive share it, so a power-cut test can miss a missing flush. Here every missing
+//! flush is a violation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -46,19 +48,20 @@ impl Display for FlushRule {
     }
 }
 
-/// A call with the files and directories that it is about.
+/// A system call with the files and directories that it is about.
 struct TracedCall {
     name: String,
-    /// The paths of its descriptors, in their order. A file that was made without a
-    /// name keeps the one that the kernel gives it.
+    /// Paths of its descriptors, in order. A file created without a name keeps the path that the
+    /// kernel gives it.
     open: Vec<String>,
-    /// The words between quotes.
+    /// Its quoted arguments.
     words: Vec<String>,
     text: String,
 }
 
 impl TracedCall {
-    /// A line of a log of `strace -y`; none of what failed, or is no call.
+    /// Parses a line of a log of `strace -y`; returns None for a failed call and for a line without
+    /// a call.
     fn new(line: &str) -> Option<TracedCall> {
         let (_, text) = line.split_once(' ')?;
         let text = text.trim_start();
@@ -68,7 +71,7 @@ impl TracedCall {
         if answer.starts_with('-') {
             return None;
         }
-        // Quotes inside of words are written otherwise.
+        // Escaped quotes inside of arguments are replaced first.
         let arguments = arguments.replace("\\\"", "'");
         let pieces = arguments.split('"').enumerate();
         let outside = |at: usize| at.is_multiple_of(2);
@@ -85,8 +88,8 @@ impl TracedCall {
         })
     }
 
-    /// Where its word with this number leads to, seen from its descriptor with the
-    /// same number.
+    /// Returns the path of the quoted argument `at`, relative to the descriptor with the same
+    /// number.
     fn path(&self, at: usize) -> String {
         let directory = self.open.get(at).map_or("", String::as_str);
         let word = &self.words[at];
@@ -102,19 +105,19 @@ fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(directory, _)| directory)
 }
 
-/// What a run changed and did not flush yet, and what it did too early.
+/// Changes of a run that are not flushed yet, and the steps it took too early.
 struct FlushChecker<'s> {
     scene: &'s Scene,
     unsynced: BTreeSet<String>,
-    /// Files of the archive that were made with their names.
+    /// Files of the archive that were created with their names.
     created: BTreeSet<String>,
-    /// Which file has a name beside a memory.
+    /// File behind each name beside a memory.
     staged: BTreeMap<String, String>,
-    /// Which record is whose.
+    /// Agent of each record, by the path of the record.
     records: BTreeMap<String, String>,
     /// Agents whose swap is marked.
     marked: BTreeSet<String>,
-    /// How often each row was looked at.
+    /// Number of checks of each row.
     seen: BTreeMap<FlushRule, usize>,
     breaches: BTreeSet<String>,
 }
@@ -144,8 +147,8 @@ impl<'s> FlushChecker<'s> {
         below.split('/').next()
     }
 
-    /// The path below the archive; none of what nobody relies on: locks and
-    /// `reset.log`. The ledger has a row of its own.
+    /// Returns the path below the archive; None for locks and `reset.log`, on which no recovery
+    /// relies. The ledger has a row of its own.
     fn in_archive<'p>(&self, path: &'p str) -> Option<&'p str> {
         let below = path.strip_prefix(self.scene.fleet.archive.to_str()?)?;
         let below = below.trim_start_matches('/');
@@ -165,21 +168,21 @@ impl<'s> FlushChecker<'s> {
             "renameat" | "renameat2" => self.rename(step),
             "unlink" | "unlinkat" => self.remove(&step.path(0)),
             "fsync" | "fdatasync" => drop(self.unsynced.remove(&step.open[0])),
-            // All that the scene has is on one file system.
+            // All files of the scene are on one file system.
             "syncfs" => self.unsynced.clear(),
             name => {
                 let ours = |path: &&String| Path::new(path).starts_with(&self.scene.fleet.root);
                 let paths = step.open.iter().chain(&step.words);
                 let tells =
                     !strace::changes(name, &step.text) || !paths.clone().any(|it| ours(&it));
-                // These take and give rights, or are no more than hints.
+                // These take and give locks, or are only hints.
                 let harmless = ["fcntl", "flock", "sync_file_range"].contains(&name);
                 assert!(tells || harmless, "say here what it does: {}", step.text);
             }
         }
     }
 
-    /// Something that must be on the disk by now.
+    /// Records a violation if `what` is not on the disk yet.
     fn require_synced(&mut self, row: FlushRule, what: &str) {
         *self.seen.entry(row).or_default() += 1;
         if self.unsynced.contains(what) {
@@ -194,7 +197,7 @@ impl<'s> FlushChecker<'s> {
         }
     }
 
-    /// Something is done in this directory or to this file.
+    /// Records a step in this directory or on this file.
     fn touch(&mut self, path: &str) {
         if self.in_agents(path).is_none() {
             return;
@@ -208,9 +211,9 @@ impl<'s> FlushChecker<'s> {
             .for_each(|what| self.require_synced(FlushRule::Names, what));
     }
 
-    /// A file was opened, and made if there was none.
+    /// Records an open, which creates the file if it does not exist.
     fn create_file(&mut self, path: String) {
-        // Locks and `reset.log` are made again where a power cut takes them.
+        // Locks and `reset.log` are created again where a power cut removes them.
         let own = Path::new(&path).starts_with(&self.scene.fleet.archive);
         let counts = self.in_archive(&path).is_some() || path.ends_with("/ledger.jsonl");
         if !own || counts && self.created.insert(path.clone()) {
@@ -218,7 +221,7 @@ impl<'s> FlushChecker<'s> {
         }
     }
 
-    /// A name was made or removed there.
+    /// Records a name that was created or removed.
     fn change_name(&mut self, path: String) {
         self.touch(&path);
         self.unsynced.insert(parent(&path).to_string());
@@ -244,7 +247,7 @@ impl<'s> FlushChecker<'s> {
         self.unsynced.insert(file);
     }
 
-    /// Gives a file without a name one, or a further one.
+    /// Records that a file gets its first or a further name.
     fn link(&mut self, step: &TracedCall) {
         let file = step.path(0);
         let name = step.path(1);
@@ -291,15 +294,15 @@ impl<'s> FlushChecker<'s> {
             self.require_synced(FlushRule::Removal, &ledger);
             self.require_synced(FlushRule::Removal, own.to_str().unwrap());
         }
-        // A record that comes back is settled again, and finds nothing.
+        // A record that reappears is settled again, with nothing left to do.
         if below.is_none() {
             self.change_name(path.to_string());
         }
     }
 }
 
-/// Every row is kept, and was looked at so often; gives what would be a breach if
-/// one of the flushes had been left out.
+/// Asserts that every row is kept and was checked this often; returns the violations that each
+/// left-out flush would cause.
 fn assert_flush_order(
     cast: &[(&str, InitialMemory)],
     flush: &str,
@@ -373,7 +376,7 @@ fn fleet_reset_flushes_in_documented_order() {
         return;
     }
     let breaches = assert_flush_order(&twelve_agents(), "syncfs(", 10);
-    // Which flush serves whom is told by the test of one.
+    // The test of a single agent shows which flush serves which row.
     for row in FlushRule::ALL {
         let row = row.to_string();
         let seen = breaches.iter().any(|breach| breach.ends_with(&row));

@@ -1,10 +1,10 @@
-//! Agents that attack. They are another user, and plant links, FIFOs, devices,
-//! directories and foreign files at every name that a reset touches, before it
-//! comes and while it is at work. Canaries stand wherever they point.
+//! Attacking agents. They run as another user, and plant links, FIFOs, devices, directories and
+//! foreign files at every name that a reset touches, before it starts and while it runs. Canary
+//! files mark everything that these links point to.
 //!
-//! What must hold: nothing but the memory and the archive is read into an
-//! entry, written, or changed in any way; no run hangs; and in the end the
-//! memory is the baseline, or the run has said why not.
+//! The run must read nothing but the memory and the archive into an entry, and write or change
+//! nothing else; no run hangs; and in the end the memory is the baseline, or the run has reported
+//! why not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,17 +19,17 @@ use crate::fixture::{BASELINE, Fleet, directory_files, has_tool, is_full_harness
 use crate::processes::{EndedRun, RunningProgram, test_directory};
 use crate::skip::skip_unsupported;
 
-/// Users that nobody else is.
+/// User id that no other process has.
 pub const AGENT_UID: u32 = 61_001;
 const NEIGHBOR_UID: u32 = 61_002;
 
-/// What stands in every canary and must stand nowhere else.
+/// Content of every canary, which must appear in no other file.
 const CANARY_TEXT: &str = "CANARY";
 
-/// As long as a run may take that reads little and meets nobody.
+/// Upper bound of a run that reads little and waits for no writer.
 const QUICK_RUN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A file that must stay as it is.
+/// A file that must stay unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct CanaryFile {
     owner: (u32, u32),
@@ -63,7 +63,7 @@ pub struct CanaryScene {
 }
 
 impl CanaryScene {
-    /// None, and said so, where this process may not be somebody else.
+    /// Creates the scene; returns None, with a notice, where this process cannot change its user.
     pub fn new(in_memory: bool) -> Option<CanaryScene> {
         if !is_root() {
             skip_unsupported("only root can be other users");
@@ -76,7 +76,7 @@ impl CanaryScene {
             fleet,
             canaries: BTreeMap::new(),
         };
-        // It may rename its directory, too.
+        // The agent may rename its directory, too.
         for directory in [root.join("agents"), scene.fleet.agent_directory("scout")] {
             chown(directory, Some(AGENT_UID), Some(AGENT_UID)).unwrap();
         }
@@ -125,13 +125,13 @@ impl CanaryScene {
             .insert(path.to_path_buf(), CanaryFile::read_state(path));
     }
 
-    /// A memory of the agent's own with these notes.
+    /// Writes a memory of the agent's own with these notes.
     pub fn write(&self, notes: &str) {
         fs::write(self.memory(), format!("{BASELINE}{notes}")).unwrap();
         chown(self.memory(), Some(AGENT_UID), Some(AGENT_UID)).unwrap();
     }
 
-    /// One run, which ends soon.
+    /// Runs a reset and asserts that it ends soon.
     #[track_caller]
     pub fn reset(&self) -> EndedRun {
         let ended = RunningProgram::start_on(&self.fleet, &["reset", "scout"])
@@ -140,7 +140,7 @@ impl CanaryScene {
         ended
     }
 
-    /// Nothing outside was touched, and nothing of it is in the archive.
+    /// Asserts that no canary was touched and that none of their content is in the archive.
     #[track_caller]
     pub fn assert_canaries_unchanged(&self) {
         for (path, before) in &self.canaries {
@@ -158,7 +158,7 @@ impl CanaryScene {
         }
     }
 
-    /// The memory is the baseline, a file of its own with this owner.
+    /// Asserts that the memory is the baseline, a separate file of this owner.
     #[track_caller]
     pub fn assert_reset(&self, owner: u32) {
         let meta = fs::symlink_metadata(self.memory()).unwrap();
@@ -174,7 +174,7 @@ impl CanaryScene {
     }
 }
 
-/// No byte that a terminal obeys, whatever an agent calls its files.
+/// Asserts that the output has no terminal control bytes, whatever an agent names its files.
 #[track_caller]
 pub fn assert_no_raw_output(ended: &EndedRun) {
     for text in [&ended.out, &ended.err] {
@@ -186,7 +186,7 @@ pub fn assert_no_raw_output(ended: &EndedRun) {
     }
 }
 
-/// All regular files below a directory; links are not followed.
+/// Collects all regular files below a directory, without following links.
 fn collect_files(directory: &Path, found: &mut Vec<PathBuf>) {
     for item in fs::read_dir(directory).into_iter().flatten() {
         let item = item.unwrap();
@@ -210,7 +210,7 @@ fn tool_output(words: &[&str], path: &Path) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What is planted at the memory's name, and what its description says.
+/// Objects planted at the memory's name, with their descriptions in messages.
 const SPECIAL_OBJECTS: &[(&str, &str)] = &[
     ("a link to a secret", "link"),
     ("a link to a directory", "link"),
@@ -265,7 +265,7 @@ fn special_file_as_memory_is_displaced_unread() {
         assert_eq!(ended.code, Some(0), "{what}: {ended:?}");
         scene.assert_canaries_unchanged();
         scene.assert_reset(AGENT_UID);
-        // A further name may be the last one by then.
+        // A second name may be the last one by then.
         let litter = scene.fleet.leftovers("scout");
         let kept = usize::from(what.starts_with("a further name"));
         assert_eq!(litter.len(), kept, "{what}: {litter:?}");
@@ -284,7 +284,7 @@ fn directory_as_memory_is_kept_with_its_content() {
     let Some(scene) = CanaryScene::new(false) else {
         return;
     };
-    // Without a record of a file the config would be wrong.
+    // The first reset records a file; without that record a directory counts as a config error.
     assert_eq!(scene.reset().code, Some(0));
     fs::remove_file(scene.memory()).unwrap();
     fs::create_dir(scene.memory()).unwrap();
@@ -352,11 +352,11 @@ fn owner_mode_xattrs_and_acl_are_kept() {
     }
 }
 
-/// Gives a file back that nobody can change.
+/// Clears a file flag on drop, so that the file can be removed.
 struct FlaggedFile(PathBuf, &'static str);
 
 impl FlaggedFile {
-    /// None where the file system knows no such thing.
+    /// Sets the flag; returns None where the file system does not support it.
     fn new(path: &Path, flag: &'static str) -> Option<FlaggedFile> {
         let set = Command::new("chattr")
             .arg(format!("+{flag}"))
@@ -377,11 +377,11 @@ impl Drop for FlaggedFile {
     }
 }
 
-/// What a reset is refused for is in its plan and in what `doctor` finds.
+/// Asserts that the plan and `doctor` show the reason for which a reset is refused.
 fn assert_refusal_is_planned(scene: &CanaryScene, command: &str) {
     for words in [&["reset", "scout", "--dry-run"][..], &["doctor"]] {
         let output = scene.fleet.run(words);
-        // Hints of a dry run go where hints go.
+        // A dry run prints its hints to standard error.
         let told = [output.stdout, output.stderr].concat();
         let told = String::from_utf8_lossy(&told);
         assert!(told.contains(command), "{words:?}: {told}");
@@ -443,7 +443,7 @@ fn immutable_directory_is_refused_and_memory_stays() {
         scene.write("- note\n");
         assert_eq!(scene.reset().code, Some(0));
         scene.assert_reset(AGENT_UID);
-        // In an append-only directory nothing could be removed either; now it is.
+        // The append-only flag prevented the removal of leftovers; it is cleared now.
         assert_eq!(scene.fleet.leftovers("scout"), [""; 0], "+{flag}");
         scene.write("- note\n");
     }
@@ -470,7 +470,7 @@ fn sparse_file_is_archived_in_bounded_memory() {
         .unwrap();
     file.set_len(size).unwrap();
     drop(file);
-    // Address space, in KiB: far less than the file.
+    // Address space in KiB: far less than the file's size.
     let limit = "ulimit -v 400000 && exec \"$@\"";
     let command = scene
         .fleet
@@ -523,8 +523,8 @@ fn hostile_sibling_names_stay_and_are_not_printed_raw() {
     );
 }
 
-/// What is planted in the archive, where agents cannot write unless somebody
-/// has made a mistake; and whether a reset can be done all the same.
+/// Objects planted in the archive, where agents can write only after a configuration mistake; and
+/// whether a reset can still succeed.
 const ARCHIVE_OBJECTS: &[(&str, &str)] = &[
     ("link to directory", "scout"),
     ("link to directory", ".shepherd"),
@@ -541,7 +541,7 @@ const ARCHIVE_OBJECTS: &[(&str, &str)] = &[
     ("directory", "reset.log"),
 ];
 
-/// Plants, resets, and says what is wrong then.
+/// Plants an object, resets, and reports what is wrong afterwards.
 fn check_planted_in_archive(what: &str, name: &str) -> Result<Option<i32>, String> {
     let Some(scene) = CanaryScene::new(true) else {
         return Ok(None);
@@ -561,7 +561,7 @@ fn check_planted_in_archive(what: &str, name: &str) -> Result<Option<i32>, Strin
         if done {
             assert!(scene.all_entries().contains("- note\n"));
         } else {
-            // It says so, and names what is in its way.
+            // The run fails and names the obstacle.
             assert_ne!(ended.code, Some(0), "{ended:?}");
             assert!(ended.err.contains("archives"), "{ended:?}");
         }

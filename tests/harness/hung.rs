@@ -1,8 +1,8 @@
-//! Mounts that hang: nobody but their own agents waits for them, and a call that
-//! comes back late does no harm.
+//! Mounts that hang: only their own agents wait for them, and a call that returns late does no
+//! harm.
 //!
-//! One is a FUSE mount without a server, where every call waits; others are disks of
-//! their own on which strace delays one call for longer than the program is patient.
+//! One is a FUSE mount without a server, where every call waits; others are separate disks on which
+//! strace delays one call for longer than the program's timeout.
 
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
@@ -27,7 +27,7 @@ struct HungMount {
 }
 
 impl HungMount {
-    /// None, with the reason printed, where there is no FUSE.
+    /// Mounts it; returns None, with the reason printed, where FUSE is not available.
     fn mount_over(directory: &Path) -> Option<HungMount> {
         let server = File::options().read(true).write(true).open("/dev/fuse");
         let Ok(server) = server else {
@@ -54,7 +54,7 @@ impl HungMount {
     }
 }
 
-/// Waits a second for a file system, and no longer.
+/// Sets the timeout of file systems to one second.
 fn set_short_timeout(scene: &Scene) {
     let config = fs::read_to_string(scene.fleet.config_path()).unwrap();
     let config = config.replacen("[general]\n", "[general]\nlocal_timeout = 1\n", 1);
@@ -77,7 +77,7 @@ fn hung_mount_delays_no_other_agent() {
         return;
     };
     let point = scene.fleet.agent_directory("far").display().to_string();
-    // An agent that may rename its own directory can lead others there.
+    // An agent that may rename its own directory can redirect its path.
     let aside = scene.fleet.root.join("aside");
     fs::rename(scene.fleet.agent_directory("linked"), &aside).unwrap();
     symlink(
@@ -148,7 +148,7 @@ fn hanging_call_in_a_run_loses_nothing() {
         let cast = [("scout", InitialMemory::scratch("- a note\n"))];
         let scene = Scene::new_at(&disk, &root.join("archives"), &root.join("log"), &cast);
         set_short_timeout(&scene);
-        // What concerns the agent's directory waits, and nothing else.
+        // Only the calls on the agent's directory are delayed.
         let directory = scene.fleet.agent_directory("scout").display().to_string();
         let mut options = injection_options(name, "delay_enter=4000000", 1, true);
         options.extend(["-P".to_string(), directory]);
@@ -164,7 +164,7 @@ fn hanging_call_in_a_run_loses_nothing() {
     println!("calls that hang: {tried}");
 }
 
-/// As where the limit of processes is reached.
+/// The error of a reached process limit.
 #[test]
 fn missing_threads_cause_no_hang() {
     if !may_mount("hung::missing_threads_cause_no_hang") {

@@ -1,5 +1,5 @@
-//! A memory that is a mount point of its own, as containers make them: nothing
-//! can take its place, so it is written where it is.
+//! A memory that is a mount point of its own, as containers make them: no rename can replace it, so
+//! a reset writes it in place.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,16 +14,16 @@ use crate::skip::skip_unsupported;
 
 const RESET: &[&str] = &["reset", "--all"];
 
-/// What an agent writes at a bad moment.
+/// Note that an agent writes in the middle of a reset.
 const LATE_NOTE: &[u8] = b"- in between\n";
 
-/// Longer than the baseline, so that a memory can be half the one, half the
-/// other.
+/// Returns notes longer than the baseline, so that a partly written memory can be told from a whole
+/// one.
 fn long_notes() -> String {
     "- a note of some length\n".repeat(40)
 }
 
-/// An agent whose memory is another file, mounted over it. Unmounted first.
+/// An agent whose memory is another file, mounted over it. The mount is dropped first.
 struct MountedMemory {
     mount: Mount,
     scene: Scene,
@@ -38,7 +38,7 @@ impl MountedMemory {
         mounted
     }
 
-    /// The same without the word of the config that accepts it.
+    /// Mounts a memory without the config key that accepts it.
     fn not_accepted() -> MountedMemory {
         let scene = Scene::new(&[("scout", InitialMemory::scratch(&long_notes()))]);
         let outside = scene.fleet.root.join("outside.md");
@@ -80,7 +80,7 @@ fn mount_point_memory_is_written_in_place_and_undone() {
     let mounted = MountedMemory::new();
     let fleet = &mounted.scene.fleet;
     let before = mounted.read_memory();
-    // Foreseen, whatever the last reset was like.
+    // The plan and `doctor` report it, whatever the last reset was like.
     for words in [&["reset", "scout", "--dry-run"][..], &["doctor"]] {
         let output = fleet.run(words);
         assert!(output.status.success(), "{}", output_text(&output));
@@ -146,14 +146,14 @@ fn mount_point_is_refused_unless_accepted() {
     drop(mounted.mount);
 }
 
-/// How long the kernel lets a lease last that somebody waits for: of the whole
-/// machine, until this is dropped.
+/// The kernel's time limit for a lease that another process waits for. It applies to the whole
+/// machine until this is dropped.
 struct LeaseBreakTime(String);
 
 const LEASE_BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
 
 impl LeaseBreakTime {
-    /// None where that may not be changed.
+    /// Returns None where the limit may not be changed.
     fn set(seconds: &str) -> Option<LeaseBreakTime> {
         let before = fs::read_to_string(LEASE_BREAK_TIME).ok()?;
         match fs::write(LEASE_BREAK_TIME, seconds) {
@@ -174,11 +174,11 @@ impl Drop for LeaseBreakTime {
     }
 }
 
-/// The program stands still behind a call that it makes while it has the lease, and
-/// an agent writes meanwhile: either nothing of that is lost, or the run says so.
+/// The program is stopped behind a call that it makes while it has the lease, and an agent writes
+/// in that time: either no byte of that is lost, or the run reports it.
 #[test]
 fn write_into_frozen_reset_is_kept_or_reported() {
-    // Others rely on leases that last.
+    // Other tests rely on leases with the usual limit.
     let _alone = (!is_own_process()).then(processor_lock);
     if !may_mount("in_place::write_into_frozen_reset_is_kept_or_reported") || !can_trace() {
         return;
@@ -204,7 +204,7 @@ fn write_into_frozen_reset_is_kept_or_reported() {
         if run.wait_for_stop().is_none() {
             continue;
         }
-        // It waits for a second, and is let in.
+        // The writer waits for a second before it may open the file.
         let memory = fs::OpenOptions::new()
             .append(true)
             .open(fleet.memory_path("scout"));
@@ -220,7 +220,7 @@ fn write_into_frozen_reset_is_kept_or_reported() {
         if is_told {
             assert_eq!(record["outcome"], "failed", "{record}");
         }
-        // The next run puts it right in any case.
+        // The next run recovers in any case.
         let output = fleet.run(RESET);
         assert!(
             output.status.success(),
@@ -308,8 +308,8 @@ fn changing_calls() -> Vec<SystemCall> {
 }
 
 impl MountedMemory {
-    /// Runs a reset in which the calls of this name fail from the `nth` on, or
-    /// the `nth` alone; answers what was said, and how many failed.
+    /// Runs a reset in which the calls of this name fail, from the `nth` on or the `nth` alone;
+    /// returns the output and the number of failed calls.
     fn reset_with_failing_call(&self, name: &str, nth: usize, on: bool) -> (String, usize) {
         let options = strace::injection_options(name, "error=EIO", nth, on);
         let output = strace::run_traced(&self.scene.fleet, &self.scene.trace_log, &options, RESET);
@@ -318,8 +318,8 @@ impl MountedMemory {
         (output_text(&output), log.matches("(INJECTED)").count())
     }
 
-    /// What is left are the memory's copy, the new file, and their record; the
-    /// next run puts it right and finds nothing that was not archived.
+    /// Asserts that the memory's copy, the new file and their record are left; and that the next
+    /// run recovers and archives nothing new.
     fn assert_left_to_next_run(&self) {
         let fleet = &self.scene.fleet;
         let litter = fleet.leftovers("scout");

@@ -1,13 +1,13 @@
-//! What agents do by kernel calls that no safe crate wraps: they map files, and
-//! they are other users. The only unsafe code of the harness.
+//! Agents' kernel calls that no safe crate wraps: mappings, leases and changes of user. The only
+//! unsafe code of the harness.
 #![allow(unsafe_code)]
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// A writable shared mapping of a whole file. It keeps the file open for
-/// writing also when its descriptor is closed.
+/// A writable shared mapping of a whole file. It keeps the file open for writing after its
+/// descriptor is closed.
 pub struct SharedMapping {
     address: *mut libc::c_void,
     length: usize,
@@ -17,8 +17,8 @@ impl SharedMapping {
     pub fn new(file: &File) -> io::Result<SharedMapping> {
         let length = file.metadata()?.len() as usize;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the kernel chooses a free place; a file that is shorter than
-        // the mapping would end the process, and nobody cuts this one.
+        // SAFETY: the kernel chooses a free address; accessing a file shorter than the mapping
+        // would end the process, and no test truncates this one.
         let at = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -50,13 +50,13 @@ impl SharedMapping {
 
 impl Drop for SharedMapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, and nothing points into it any more.
+        // SAFETY: `new` mapped it, and no pointer into it is left.
         unsafe { libc::munmap(self.address, self.length) };
     }
 }
 
-/// Makes this thread, and no other, a user without any right of root, for good.
-/// The library's calls would take all threads along; the kernel's do not.
+/// Makes this thread, and no other, a user without any right of root, permanently. The library's
+/// functions would change all threads; the kernel's calls do not.
 pub fn become_user(id: u32) {
     let none: *const libc::gid_t = std::ptr::null();
     // SAFETY: these take numbers, and a list of no groups.
@@ -68,12 +68,10 @@ pub fn become_user(id: u32) {
     assert!(!refused, "{}", io::Error::last_os_error());
 }
 
-/// Chooses the signal of a descriptor (`asm-generic/fcntl.h`); the libc crate
-/// lacks it.
+/// Chooses the signal of a descriptor (`asm-generic/fcntl.h`); the libc crate lacks it.
 const F_SETSIG: libc::c_int = 10;
 
-/// A write lease on a file, by which its holder keeps everybody else from opening
-/// it.
+/// A write lease on a file: it keeps every other process from opening the file.
 pub struct WriteLease(File);
 
 impl WriteLease {
@@ -85,8 +83,8 @@ impl WriteLease {
         }
     }
 
-    /// Lets whoever waits open the file, and takes a new lease if nobody is
-    /// quicker. True when somebody had waited.
+    /// Lets the waiting process open the file, and takes a new lease if no other process opens it
+    /// first. Returns true when a process had waited.
     pub fn renew(&self) -> bool {
         let wanted = self.is_break_requested();
         if wanted {
@@ -96,7 +94,7 @@ impl WriteLease {
         wanted
     }
 
-    /// Whether somebody wants to open the file.
+    /// Returns whether another process waits to open the file.
     pub fn is_break_requested(&self) -> bool {
         // SAFETY: it takes no argument.
         let kind = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
@@ -105,8 +103,8 @@ impl WriteLease {
 
     fn set_lease(&self, kind: libc::c_int) -> bool {
         let file = self.0.as_raw_fd();
-        // SAFETY: these take numbers. The signal that is chosen is ignored; the
-        // usual one, which is back after each lease, would end this process.
+        // SAFETY: these take numbers. The chosen signal is ignored; the default one, which is back
+        // after each lease, would end this process.
         unsafe {
             libc::fcntl(file, F_SETSIG, libc::SIGURG);
             libc::fcntl(file, libc::F_SETLEASE, kind) == 0

@@ -1,5 +1,5 @@
-//! Agents that have leases on their memories, by which they keep everybody else
-//! from opening them. They get around nothing and hold nobody up.
+//! Agents with leases on their memories, which keep other processes from opening them. A lease
+//! bypasses no check and blocks no run.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,18 +12,18 @@ use crate::kernel::WriteLease;
 use crate::processes::{RunningProgram, processor_lock, test_directory};
 use crate::skip::skip_unsupported;
 
-/// What an agent does with its lease when somebody wants to open its memory.
+/// Reaction of an agent to a process that wants to open its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeaseBehavior {
-    /// It holds on to it, until the kernel ends it.
+    /// Keeps the lease until the kernel ends it.
     KeepsLease,
-    /// It gives it back and takes a new one.
+    /// Gives it back and takes a new one.
     RenewsLease,
-    /// It puts another file there, on which it has a lease, too.
+    /// Replaces the file by another one, also with a lease.
     MovesFile,
 }
 
-/// A lease on a file that was just written: a process that another test is
+/// Takes a lease on a file that was just written; retries, because a process that another test is
 /// starting may have it open for a moment.
 fn take_lease(path: &Path) -> io::Result<WriteLease> {
     let mut lease = WriteLease::take(File::open(path)?);
@@ -37,8 +37,8 @@ fn take_lease(path: &Path) -> io::Result<WriteLease> {
     lease
 }
 
-/// A fleet whose agents have these notes and leases on their memories; none, and
-/// said so, where there are no leases.
+/// Returns a fleet whose agents have these notes and leases on their memories; None, with a notice,
+/// where leases do not work.
 fn fleet_with_leases(root: &Path, agents: &[&str]) -> Option<(Fleet, Vec<WriteLease>)> {
     let fleet = Fleet::new(root, &root.join("archives"), agents);
     let mut leases = Vec::new();
@@ -85,7 +85,7 @@ fn assert_reset_despite_lease(answer: LeaseBehavior) {
                 let other = fleet.agent_directory("scout").join("other");
                 fs::write(&other, &text).unwrap();
                 leases.push(take_lease(&other).unwrap());
-                // From the moment of its reset on the memory is the baseline.
+                // From its reset on the memory is the baseline.
                 if fs::metadata(&memory).unwrap().len() == BASELINE.len() as u64 {
                     fs::remove_file(&other).unwrap();
                 } else {
@@ -100,20 +100,20 @@ fn assert_reset_despite_lease(answer: LeaseBehavior) {
     let ended = running.wait();
     assert_eq!(ended.code, Some(0), "{answer:?}: {ended:?}");
     if answer == LeaseBehavior::MovesFile {
-        // The last one may have come right behind the reset.
+        // The last replacement may have come right after the reset.
         assert!(dodges > 0);
     } else {
         assert_eq!(fs::read_to_string(&memory).unwrap(), BASELINE);
         assert_eq!(looks(), looked, "owner and mode stay");
     }
-    // What was displaced stays beside it until the lease is over.
-    // Nobody opens it meanwhile, which would take 45 seconds.
+    // The displaced file stays beside the memory until the lease is over. No process opens it
+    // before, which would take 45 seconds.
     let beside = fs::read_dir(fleet.agent_directory("scout"))
         .unwrap()
         .count();
     let left = (beside, fleet.pending_journals().len());
-    // Whoever takes another one is without any for an instant, in which it may have
-    // been settled.
+    // An agent that renews its lease has none for an instant, in which the file may have been
+    // settled.
     let over = left == (1, 0) && answer != LeaseBehavior::KeepsLease;
     assert!(left == (2, 1) || over, "{answer:?}: {left:?} {ended:?}");
     drop(leases);
@@ -156,7 +156,7 @@ fn agents_holding_leases_delay_no_other() {
     let Some((fleet, mut leases)) = fleet_with_leases(&root, &agents) else {
         return;
     };
-    // Those of the last two are given back.
+    // The last two leases are given back.
     leases.truncate(3);
     let ended = RunningProgram::start_on(&fleet, &["reset", "--all"]).wait();
     assert_eq!(ended.code, Some(0), "{ended:?}");

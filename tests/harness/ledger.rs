@@ -1,4 +1,4 @@
-//! A ledger of many records: whoever reads it holds few of them.
+//! A ledger of many records: its readers hold few of them in memory.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -12,7 +12,7 @@ use super::fixture::{BASELINE, Fleet, is_full_harness};
 use super::processes::{RunningProgram, test_directory, wait_for};
 use super::scene::assert_ok;
 
-/// Writes the records of a ledger again and again behind them, as later runs would.
+/// Appends copies of the ledger's records, as later runs would.
 fn append_records(ledger: &Path, count: u64) {
     let text = fs::read_to_string(ledger).unwrap();
     let records: Vec<LedgerRecord> = text
@@ -56,7 +56,7 @@ fn long_ledger_is_read_in_bounded_memory() {
     assert_ok(&fleet.run(&["reset", "--all"]));
     let count = if is_full_harness() { 1_000_000 } else { 30_000 };
     append_records(&fleet.archive.join(".shepherd/ledger.jsonl"), count);
-    // Address space, in KiB: less than the ledger has bytes, let alone its records.
+    // Address space in KiB: less than the ledger's bytes, let alone its parsed records.
     let limit = "ulimit -v 40000 && exec \"$@\"";
     let run = |arguments: &[&str]| {
         let command = fleet.command(&["/bin/sh", "-c", limit, "sh"], arguments);
@@ -82,7 +82,7 @@ fn long_ledger_is_read_in_bounded_memory() {
         drop(note("d", "- second\n"));
         run(&["reset", "d"]);
     }
-    // What a killed run left is settled by the next one.
+    // The next run settles what a killed run left.
     let writer = note("e", "- third\n");
     let mut killed = RunningProgram::start_on(&fleet, &["reset", "e"]);
     wait_for("a displaced file", || !fleet.leftovers("e").is_empty());

@@ -1,14 +1,15 @@
-//! The promises under fire: the real program is killed, failed, raced and
-//! attacked from outside, and what is on the disk afterwards is counted.
+//! The safety promises under faults: the real binary is killed, made to fail, raced and attacked
+//! from outside, and then the files on the disk are checked.
 //!
-//! `cargo test` runs a fast subset of each harness; `HARNESS=full` runs them
-//! whole. Each prints what it tried.
+//! `cargo test` runs a fast subset of each harness; `HARNESS=full` runs them whole. Each prints
+//! what it tried.
 
-// A harness stops where it must not go on, and says what it tried.
+// A failed check panics, and each harness prints its figures.
 #![allow(clippy::expect_used, clippy::print_stdout, clippy::unwrap_used)]
 
 mod archive;
 mod call_counts;
+mod concurrent_runs;
 mod crash;
 mod directories;
 #[path = "../suite/earlier.rs"]
@@ -26,15 +27,14 @@ mod mounts;
 mod overlap;
 mod overlay;
 mod power;
+mod processes;
 mod races;
 mod scene;
 mod settling;
 #[path = "../suite/skip.rs"]
 mod skip;
-// What a terminal shows, as the other test binary reads it.
-mod concurrent_runs;
-mod processes;
 mod strace;
+// Shared with the other test binaries, which use all of it.
 #[allow(dead_code)]
 #[path = "../suite/terminal.rs"]
 mod terminal;

@@ -1,6 +1,5 @@
-//! File systems of a test's own. They live in a mount namespace that ends with
-//! the test's process, so that nothing stays mounted, however it ends; loop
-//! devices let go with their last mount.
+//! Private file systems of a test. They live in a mount namespace that ends with the test's
+//! process, so none stays mounted, however it ends; loop devices detach with their last mount.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,8 +7,8 @@ use std::process::Command;
 use super::fixture::{has_tool, is_own_process, is_root, run_in_own_process};
 use crate::skip::skip_unsupported;
 
-/// Whether this process may mount what it likes. The test with this name is
-/// otherwise run again in one that may, and is over when this is false.
+/// Returns whether this process may mount. Otherwise runs the test of this name again in a process
+/// that may, and returns false: the test is then over.
 pub fn may_mount(test: &str) -> bool {
     if is_own_process() {
         return true;
@@ -34,19 +33,19 @@ pub fn may_mount(test: &str) -> bool {
     false
 }
 
-/// Something mounted, until this is dropped.
+/// A mount that is unmounted on drop.
 pub struct Mount {
     mount_point: PathBuf,
 }
 
 impl Mount {
-    /// Mounts by these words of `mount`; what it says where it cannot.
+    /// Mounts with these arguments of `mount`; returns its message where that fails.
     pub fn new(words: &[&str], at: &Path) -> Result<Mount, String> {
         std::fs::create_dir_all(at).unwrap();
         Mount::mount_over_file(words, at)
     }
 
-    /// The same over a file that exists.
+    /// Mounts over a file that exists.
     pub fn mount_over_file(words: &[&str], at: &Path) -> Result<Mount, String> {
         let output = Command::new("mount").args(words).arg(at).output().unwrap();
         match output.status.success() {
@@ -59,7 +58,7 @@ impl Mount {
 }
 
 impl Mount {
-    /// Changes the options of what is mounted.
+    /// Changes the options of the mount.
     pub fn remount(&self, options: &str) {
         let options = format!("remount,{options}");
         let mut mount = Command::new("mount");
@@ -72,7 +71,7 @@ impl Drop for Mount {
     fn drop(&mut self) {
         let done = Command::new("umount").arg(&self.mount_point).output();
         if !done.is_ok_and(|output| output.status.success()) {
-            // Something still has a file open there.
+            // A process still has a file open there.
             let _ = Command::new("umount")
                 .arg("--lazy")
                 .arg(&self.mount_point)

@@ -14,8 +14,8 @@ struct OverlapScene {
 }
 
 impl OverlapScene {
-    /// Two agents with a note each; `mounts` are pairs of what is mounted and where,
-    /// below the root.
+    /// Creates two agents with a note each; `mounts` are pairs of source and mount point below the
+    /// root.
     fn new(mounts: &[(&str, &str)], change: impl Fn(String) -> String) -> OverlapScene {
         let (temporary, root) = test_directory(true);
         let fleet = Fleet::new(&root, &root.join("archives"), &["scout", "ranger"]);
@@ -44,7 +44,7 @@ impl OverlapScene {
         }
     }
 
-    /// What a command ends with, and what it says.
+    /// Runs a command; returns its exit code and output.
     fn run(&self, arguments: &[&str]) -> (i32, String) {
         let output = self.fleet.run(arguments);
         let said = [output.stdout, output.stderr].concat();
@@ -52,7 +52,7 @@ impl OverlapScene {
         (output.status.code().unwrap(), said)
     }
 
-    /// That no command does anything, because of an error in this line.
+    /// Asserts that every command is refused because of an error in this line.
     #[track_caller]
     fn assert_refused(&self, line: usize) {
         for arguments in [
@@ -91,14 +91,14 @@ fn bind_mount_does_not_hide_overlap() {
         return;
     }
     let same = |config: String| config;
-    // The archive is a directory in the agent's, mounted elsewhere,
+    // The archive is a directory inside the agent's, mounted elsewhere,
     let inside = ("agents/scout/deep", "archives");
     OverlapScene::new(&[inside], same).assert_refused(ARCHIVE_LINE);
-    // or the agent's own, or below it;
+    // or the agent's own directory or one below it;
     OverlapScene::new(&[("agents/scout", "archives")], same).assert_refused(SCOUT_LINE);
     let below = |config: String| config.replace("/archives", "/mnt/archives");
     OverlapScene::new(&[("agents/scout", "mnt")], below).assert_refused(ARCHIVE_LINE);
-    // so is one directory of it.
+    // or one directory of the archive is.
     OverlapScene::new(&[("agents/scout", "archives/scout")], same).assert_refused(ARCHIVE_LINE);
     // The agent's directory is one of the archive's.
     let elsewhere = |config: String| config.replace("= agents/scout/", "= mnt/");
@@ -118,7 +118,7 @@ fn bind_mount_does_not_hide_shared_memory() {
     for mounts in [
         &[("agents/scout", "mnt")][..],
         &[("agents", "tree"), ("tree/scout", "mnt")],
-        // The file alone.
+        // Only the file is mounted.
         &[("agents/scout/MEMORY.md", "mnt/MEMORY.md")],
     ] {
         let scene = OverlapScene::new(mounts, twin);

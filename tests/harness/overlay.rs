@@ -1,5 +1,5 @@
-//! A memory on an overlay whose upper layer is written directly, as the host of a
-//! container can: a lease on the overlay's file does not see such a writer.
+//! A memory on an overlay whose upper layer is written directly, as the host of a container can do:
+//! a lease on the overlay's file does not detect such a writer.
 
 use std::fs::{self, File};
 use std::io::Write;

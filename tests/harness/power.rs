@@ -1,13 +1,11 @@
-//! Power cuts. Memories and archive lie on ext4 in files of their own. At each
-//! call that changes something the program is stopped, and those files are
-//! copied as they are, without unmounting and without syncing: what the program
-//! did not put on the disk is not in the copy. Each copy is mounted like a disk
-//! after a power cut, and everything has to be there.
+//! Power cuts. Memories and archive are on ext4 in image files. At each call that changes something
+//! the program is stopped, and the images are copied without unmounting and without syncing: data
+//! that the program did not flush is not in the copy. Each copy is mounted like a disk after a
+//! power cut, and must hold everything that it should.
 //!
-//! Timed commits of the journal are put off, so that nothing gets onto the disk
-//! but what the program asked for, and so are the flushes by which ext4 helps
-//! programs that rename without syncing. What this cannot show: writes that a
-//! drive acknowledged and reordered in its own cache.
+//! Timed commits of the journal are disabled, so that only the program's own flushes reach the
+//! disk, and so are the flushes by which ext4 helps programs that rename without syncing. The tests
+//! cannot show writes that a drive acknowledged and reordered in its own cache.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -26,13 +24,13 @@ use super::processes::test_directory;
 use super::scene::{InitialMemory, RESET_ALL, Scene, twelve_agents};
 use super::strace::{self, SteppedProgram, SystemCall, can_trace, injection_options, sample};
 
-/// How long the program may take from one call to the next.
+/// Upper bound of the time between two calls of the program.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How large each disk is; copies are sparse.
+/// Size of each disk; copies are sparse.
 const DISK_BYTES: u64 = 8 << 20;
 
-/// How the disks are made and what is put on them.
+/// Setup of the disks and their content.
 #[derive(Clone)]
 struct PowerSetup {
     cast: Vec<(&'static str, InitialMemory)>,
@@ -40,9 +38,9 @@ struct PowerSetup {
     has_two_disks: bool,
     /// The journal's mode.
     data_mode: &'static str,
-    /// Whether the disk has another number afterwards, as it may after a reboot.
+    /// Whether the disk gets another device number afterwards, as it may after a reboot.
     is_renumbered: bool,
-    /// Whether all were reset before.
+    /// Whether all agents were reset before, and the run is an undo.
     is_undo: bool,
 }
 
@@ -58,19 +56,19 @@ impl PowerSetup {
     }
 }
 
-/// Disks, mounted with a fleet on them.
+/// Mounted disks with a fleet on them.
 struct DiskBench {
     scene: Scene,
     mounts: Vec<Mount>,
     disks: Vec<PathBuf>,
     places: Vec<PathBuf>,
-    /// The disks' devices, which are the same ones as long as they are open.
+    /// The disks' devices; while they are open, the kernel keeps their identity.
     devices: Vec<(PathBuf, File)>,
     setup: PowerSetup,
     directory: TempDir,
 }
 
-/// What was on the disks at one instant.
+/// Content of the disks at one instant.
 struct DiskSnapshot {
     after: String,
     disks: Vec<PathBuf>,
@@ -99,7 +97,7 @@ impl DiskBench {
             setup: setup.clone(),
             directory,
         };
-        // What was there before is on the disk.
+        // The initial content is on the disk.
         for place in &bench.places {
             rustix::fs::syncfs(File::open(place).unwrap()).unwrap();
         }
@@ -113,22 +111,22 @@ impl DiskBench {
         }
     }
 
-    /// The calls of such a run that change something.
+    /// Returns the calls of such a run that change something.
     fn changing_calls(&self) -> Vec<SystemCall> {
         strace::record_changing_calls(&self.scene, self.command_words())
     }
 
-    /// The names of those calls.
+    /// Returns the names of those calls.
     fn call_names(&self) -> BTreeSet<String> {
         let names = self.changing_calls().into_iter().map(|call| call.name);
-        // The others put nothing on the disk; all of them take their time.
+        // The other calls write nothing to the disk, and would only take time.
         names
             .filter(|name| is_full_harness() || name.contains("sync"))
             .collect()
     }
 
-    /// Runs the program and copies the disks behind each of these calls; equal
-    /// copies are kept once. Also gives how many calls there were.
+    /// Runs the program and copies the disks behind each of these calls, keeping equal copies once.
+    /// Also returns the number of calls.
     fn snapshot_after_calls(
         &self,
         names: &BTreeSet<String>,
@@ -161,13 +159,13 @@ impl DiskBench {
         (shots, stops)
     }
 
-    /// Copies the disks at one instant; gives how much was written until then.
+    /// Copies the disks at one instant; returns how much was written until then.
     fn copy_to(&self, copies: &[PathBuf]) -> Vec<String> {
         for _ in 0..1000 {
             let before = self.written();
             let pairs = self.disks.iter().zip(copies);
             pairs.for_each(|(disk, to)| copy_sparse(disk, to));
-            // The file system itself may have written meanwhile.
+            // The file system itself may have written during the copy.
             if before == self.written() {
                 return before;
             }
@@ -175,12 +173,12 @@ impl DiskBench {
         panic!("something keeps writing to the disks");
     }
 
-    /// How much was written to each disk, once all of that has come to an end.
+    /// Returns how much was written to each disk, once no write is in flight.
     fn written(&self) -> Vec<String> {
         self.places.iter().map(|place| written(place)).collect()
     }
 
-    /// Puts a copy in place of the disks, as after a reboot.
+    /// Replaces the disks by a copy, as after a reboot.
     fn reboot(&mut self, shot: &DiskSnapshot) {
         match self.setup.is_renumbered {
             true => self.reboot_renumbered(shot),
@@ -188,13 +186,13 @@ impl DiskBench {
         }
     }
 
-    /// With the same device numbers.
+    /// Keeps the device numbers.
     fn reboot_same_numbers(&mut self, shot: &DiskSnapshot) {
         self.mounts.clear();
         let devices = &self.devices;
         for (at, (disk, copy)) in self.disks.iter().zip(&shot.disks).enumerate() {
             copy_sparse(copy, disk);
-            // What the kernel knows of the old content.
+            // Drops the kernel's cache of the old content.
             let mut forget = Command::new("blockdev");
             let forget = forget.arg("--flushbufs").arg(&devices[at].0);
             assert!(forget.status().unwrap().success());
@@ -211,7 +209,7 @@ impl DiskBench {
         }
     }
 
-    /// On top of the old disks, which still keep their numbers.
+    /// Mounts on top of the old disks, which keep their device numbers.
     fn reboot_renumbered(&mut self, shot: &DiskSnapshot) {
         let old = std::mem::take(&mut self.mounts);
         for (disk, copy) in self.disks.iter().zip(&shot.disks) {
@@ -226,7 +224,7 @@ impl DiskBench {
 
 impl Drop for DiskBench {
     fn drop(&mut self) {
-        // The one that was mounted last is on top.
+        // Unmounts in reverse order of mounting.
         while !self.mounts.is_empty() {
             self.mounts.remove(0);
         }
@@ -252,7 +250,7 @@ fn mount_options(data: &str) -> String {
     format!("commit=600,noauto_da_alloc,data={data}")
 }
 
-/// The device that is mounted there, opened.
+/// Returns the device mounted at this path, and its open file.
 fn mounted_device(place: &Path) -> (PathBuf, File) {
     let minor = rustix::fs::minor(fs::metadata(place).unwrap().dev());
     let path = PathBuf::from(format!("/dev/loop{minor}"));
@@ -269,7 +267,7 @@ fn mount_disks(disks: &[PathBuf], places: &[PathBuf], data: &str) -> Vec<Mount> 
     disks.iter().zip(places).map(mount).collect()
 }
 
-/// How much was written to the disk that is mounted there, as its device counts.
+/// Returns how much was written to the disk mounted at this path, by the device's counters.
 fn written(place: &Path) -> String {
     let device = fs::metadata(place).unwrap().dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -278,7 +276,7 @@ fn written(place: &Path) -> String {
     loop {
         let text = fs::read_to_string(&path).unwrap();
         let fields: Vec<&str> = text.split_whitespace().collect();
-        // Requests that were written, and those that are in flight.
+        // Requests that were written, and those in flight.
         if fields[8] == "0" {
             return format!("{} {}", fields[4], fields[6]);
         }
@@ -289,7 +287,7 @@ fn written(place: &Path) -> String {
     }
 }
 
-/// Copies a file, with holes where there are only zeros.
+/// Copies a file, with holes for blocks of zeros.
 fn copy_sparse(from: &Path, to: &Path) {
     let (mut from, mut file) = (File::open(from).unwrap(), File::create(to).unwrap());
     file.set_len(DISK_BYTES).unwrap();
@@ -303,8 +301,8 @@ fn copy_sparse(from: &Path, to: &Path) {
     }
 }
 
-/// Cuts the power behind every call; `most` of the states that differ are
-/// looked at where not all are.
+/// Cuts the power behind every call. Without the full harness, checks at most `most` of the states
+/// that differ.
 fn cut_at_every_call(name: &str, setup: &PowerSetup, most: usize) {
     let names = DiskBench::new(setup).call_names();
     let mut bench = DiskBench::new(setup);
@@ -331,7 +329,7 @@ fn cut_at_every_call(name: &str, setup: &PowerSetup, most: usize) {
     assert_no_failures(name, &failures);
 }
 
-/// Kills the program at a call, and cuts the power right then.
+/// Kills the program at a call, and cuts the power at that moment.
 fn kill_and_cut(name: &str, setup: &PowerSetup, most: usize) {
     let calls = DiskBench::new(setup).changing_calls();
     let chosen = sample(&calls, most);
@@ -359,7 +357,7 @@ fn kill_and_cut(name: &str, setup: &PowerSetup, most: usize) {
     assert_no_failures(name, &failures);
 }
 
-/// Cuts the power, and then again while the next run puts things right.
+/// Cuts the power, and then again during the recovery by the next run.
 fn cut_twice(name: &str, setup: &PowerSetup, first: usize, second: usize) {
     let names = DiskBench::new(setup).call_names();
     let mut bench = DiskBench::new(setup);

@@ -1,4 +1,4 @@
-//! Seeds, bounds and order: what the harnesses with racers share.
+//! Processes and threads of the racing harnesses: seeds, timeouts and locks.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -13,16 +13,16 @@ use tempfile::TempDir;
 
 use super::fixture::Fleet;
 
-/// Nothing that a run may do takes as long as this: whoever does hangs.
+/// Upper bound of any run: what takes longer hangs.
 pub const RUN_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Races want the processors for themselves: one at a time.
+/// Returns a lock on the processors: only one race runs at a time.
 pub fn processor_lock() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Numbers that are the same in every run with the same seed (SplitMix64).
+/// Random numbers that repeat in every run with the same seed (SplitMix64).
 pub struct SeededRandom(u64);
 
 impl SeededRandom {
@@ -38,7 +38,7 @@ impl SeededRandom {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `limit`.
+    /// Returns a number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit.max(1)
     }
@@ -48,7 +48,7 @@ impl SeededRandom {
     }
 }
 
-/// A directory that other users can reach, on the disk or in memory.
+/// Creates a directory that other users can reach, on the disk or in memory.
 pub fn test_directory(in_memory: bool) -> (TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let shm = Path::new("/dev/shm");
@@ -62,7 +62,7 @@ pub fn test_directory(in_memory: bool) -> (TempDir, PathBuf) {
     (temporary, path)
 }
 
-/// How the program ended.
+/// Result of a program that has ended.
 #[derive(Debug)]
 pub struct EndedRun {
     /// None when a signal ended it.
@@ -73,8 +73,8 @@ pub struct EndedRun {
     pub duration: Duration,
 }
 
-/// The program while it runs. Its output goes to files, so that nobody has to
-/// read it meanwhile; dropped, it is killed.
+/// The running program. Its output goes to files, so that no thread has to read it; dropping it
+/// kills the program.
 pub struct RunningProgram {
     child: Child,
     out: File,
@@ -83,7 +83,7 @@ pub struct RunningProgram {
 }
 
 impl RunningProgram {
-    /// The program with these arguments on a fleet.
+    /// Starts the program with these arguments on a fleet.
     pub fn start_on(fleet: &Fleet, arguments: &[&str]) -> RunningProgram {
         RunningProgram::start(fleet.command(&[], arguments))
     }
@@ -123,8 +123,7 @@ impl RunningProgram {
         }
     }
 
-    /// Waits for its end; one that takes longer than `bound` hangs, is killed,
-    /// and fails the test.
+    /// Waits for its end; one that takes longer than `bound` is killed and fails the test.
     #[track_caller]
     pub fn end_within(mut self, bound: Duration) -> EndedRun {
         self.run_until(bound);
@@ -152,7 +151,7 @@ impl RunningProgram {
 
 impl Drop for RunningProgram {
     fn drop(&mut self) {
-        // A test that failed leaves nothing running.
+        // A failed test leaves no process behind.
         if let Ok(None) = self.child.try_wait() {
             self.kill();
             let _ = self.child.wait();
@@ -167,7 +166,7 @@ fn read_all(file: &mut File) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Waits for a condition, not for ever.
+/// Waits for a condition, up to a time limit.
 #[track_caller]
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + RUN_TIMEOUT;

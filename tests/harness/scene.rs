@@ -1,5 +1,5 @@
-//! Agents with notes, and the account afterwards: what has to be true of the
-//! disk at every instant, and what once the next run has put things right.
+//! Agents with notes, and the checks of the disk: what has to hold at every instant, and what has
+//! to hold once the next run has recovered.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,19 +15,19 @@ use tempfile::TempDir;
 use super::fixture::{BASELINE, Fleet, directory_files, is_root};
 use super::processes::test_directory;
 
-/// What a check found wrong.
+/// Result of a check, with a description of what is wrong.
 pub type CheckResult = Result<(), String>;
 
 /// The agents' user, where this process may give files away.
 const AGENT_UID: u32 = 4711;
 
-/// The mode of every memory, which no umask makes by itself.
+/// Mode of every memory, which no umask produces by itself.
 const MEMORY_MODE: u32 = 0o640;
 
-/// A file that somebody put among the entries, and that is none.
+/// Name of a file that a user put among the entries, and that is not an entry.
 pub const FOREIGN_FILE_NAME: &str = "kept.md";
 
-/// The words of a reset of all.
+/// Arguments of a reset of all agents.
 pub const RESET_ALL: &[&str] = &["reset", "--all"];
 
 /// What an agent had at its memory's name before a run.
@@ -36,12 +36,12 @@ pub enum InitialMemory {
     Missing,
     File(Vec<u8>),
     Fifo,
-    /// A link to a file that is nobody's business.
+    /// A link to a file outside the agent's reach.
     Link,
 }
 
 impl InitialMemory {
-    /// Notes below an unchanged baseline.
+    /// Returns notes below an unchanged baseline.
     pub fn scratch(notes: &str) -> InitialMemory {
         InitialMemory::File(format!("{BASELINE}{notes}").into_bytes())
     }
@@ -57,14 +57,14 @@ impl InitialMemory {
         }
     }
 
-    /// The part of the file that no run may lose.
+    /// Returns the part of the file that no run may lose.
     fn notes(&self) -> &[u8] {
         let bytes = self.bytes().unwrap_or_default();
         bytes.strip_prefix(BASELINE.as_bytes()).unwrap_or(bytes)
     }
 }
 
-/// One of each kind of memory.
+/// Returns agents with one of each kind of memory.
 pub fn twelve_agents() -> Vec<(&'static str, InitialMemory)> {
     let long: String = (0..8_000)
         .map(|i| format!("- line {i} of many\n"))
@@ -100,19 +100,19 @@ pub fn twelve_agents() -> Vec<(&'static str, InitialMemory)> {
     ]
 }
 
-/// A fleet and what its agents had.
+/// A fleet and its agents' memories before the run.
 pub struct Scene {
     pub fleet: Fleet,
     initial_memories: BTreeMap<String, InitialMemory>,
-    /// What agents wrote since, behind what they had.
+    /// Bytes that agents appended since.
     late_bytes: BTreeMap<String, Vec<u8>>,
     _directory: Option<TempDir>,
     pub trace_log: PathBuf,
 }
 
 impl Scene {
-    /// In a new directory, which is in main memory where there is such a place:
-    /// kills and errors do not depend on the disk below.
+    /// Creates the scene in a new directory, in main memory where possible: kills and errors do not
+    /// depend on the disk below.
     pub fn new(cast: &[(&str, InitialMemory)]) -> Scene {
         let (directory, root) = test_directory(true);
         let fleet = root.join("fleet");
@@ -121,7 +121,7 @@ impl Scene {
         scene
     }
 
-    /// At places that the caller made.
+    /// Creates the scene in the caller's directories.
     pub fn new_at(
         root: &Path,
         archive: &Path,
@@ -145,7 +145,7 @@ impl Scene {
         scene
     }
 
-    /// Runs the program with these words to its end, which has to be a good one.
+    /// Runs the program with these arguments to its end, which must be a success.
     #[track_caller]
     pub fn run_ok(&self, words: &[&str]) {
         assert_ok(&self.fleet.run(words));
@@ -178,7 +178,7 @@ impl Scene {
         }
     }
 
-    /// Says that an agent wrote this behind what it had.
+    /// Records bytes that an agent appended.
     pub fn record_late_write(&mut self, agent: &str, bytes: &[u8]) {
         self.late_bytes
             .entry(agent.to_string())
@@ -190,8 +190,7 @@ impl Scene {
         self.late_bytes.get(agent).map_or(&[], Vec::as_slice)
     }
 
-    /// What holds whenever nobody runs: the checks after a kill, before anything
-    /// else is done.
+    /// Checks what holds whenever no run is active, immediately after a kill.
     pub fn check_invariants(&self) -> CheckResult {
         self.check_ledger(true)?;
         for (agent, had) in &self.initial_memories {
@@ -202,15 +201,15 @@ impl Scene {
         Ok(())
     }
 
-    /// The bytes of a memory that is a regular file: nobody writes to a FIFO, and
-    /// a link leads elsewhere.
+    /// Returns the bytes of a memory that is a regular file; agents do not write to a FIFO, and a
+    /// link leads elsewhere.
     pub fn read_memory(&self, agent: &str) -> Option<Vec<u8>> {
         let memory = self.fleet.memory_path(agent);
         let is_file = fs::symlink_metadata(&memory).is_ok_and(|meta| meta.is_file());
         is_file.then(|| fs::read(memory).unwrap())
     }
 
-    /// The memory is wholly old or wholly new, and as it was dressed.
+    /// Checks that the memory is wholly old or wholly new, with its owner and mode.
     fn check_memory(&self, agent: &str, had: &InitialMemory) -> CheckResult {
         let memory = self.fleet.memory_path(agent);
         let Ok(meta) = fs::symlink_metadata(&memory) else {
@@ -246,14 +245,15 @@ impl Scene {
         })
     }
 
-    /// Whether `bytes` are these with some or all of what the agent wrote later.
+    /// Returns whether `bytes` are `old` with some or all of the bytes that the agent appended
+    /// later.
     fn is_with_late_bytes(&self, agent: &str, old: &[u8], bytes: &[u8]) -> bool {
         let late = bytes.strip_prefix(old);
         late.is_some_and(|late| self.late_bytes_of(agent).starts_with(late))
     }
 
-    /// Every byte of the agent is in its memory, in an entry, or beside the
-    /// memory in what the next run archives.
+    /// Checks that every byte of the agent is in its memory, in an entry, or in a file beside the
+    /// memory that the next run archives.
     fn check_preserved(&self, agent: &str, had: &InitialMemory) -> CheckResult {
         let mut places = directory_files(&self.fleet.agent_directory(agent));
         places.extend(self.named_entries(agent));
@@ -276,7 +276,7 @@ impl Scene {
         entries
     }
 
-    /// No entry is half: each is what the ledger says, or what the agent had.
+    /// Checks that no entry is partial: each has the digest in the ledger, or the agent's bytes.
     fn check_entries(&self, agent: &str, had: &InitialMemory) -> CheckResult {
         for (name, bytes) in self.named_entries(agent) {
             let path = format!("{agent}/{name}");
@@ -312,7 +312,7 @@ impl Scene {
             || body.is_some_and(|body| self.is_with_late_bytes(agent, had.notes(), body))
     }
 
-    /// The digests that the ledger gives for an entry.
+    /// Returns the digests that the ledger gives for an entry.
     fn recorded_digests(&self, path: &str) -> Vec<String> {
         let entries = self.records().into_iter().flat_map(|record| {
             let late = record["late"].as_array().cloned().unwrap_or_default();
@@ -324,12 +324,12 @@ impl Scene {
             .collect()
     }
 
-    /// The ledger's whole lines.
+    /// Returns the ledger's complete lines.
     pub fn records(&self) -> Vec<Value> {
         self.fleet.records()
     }
 
-    /// The ledger is a chain, but for a last line that a kill tore.
+    /// Checks that the ledger is a chain, except for a last line torn by a kill.
     fn check_ledger(&self, torn: bool) -> CheckResult {
         let text = fs::read(self.fleet.archive.join(".shepherd/ledger.jsonl")).unwrap_or_default();
         let mut head = "0".repeat(64);
@@ -346,7 +346,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The next reset of all, and what holds after it.
+    /// Resets all agents and checks what holds after that.
     pub fn check_after_next_reset(&self) -> CheckResult {
         let left = self.has_leftovers();
         let before = self.records().len();
@@ -367,7 +367,7 @@ impl Scene {
         self.check_settled()
     }
 
-    /// Whether a run left something beside a memory.
+    /// Returns whether a run left a file beside a memory.
     fn has_leftovers(&self) -> bool {
         self.fleet
             .agents()
@@ -375,7 +375,8 @@ impl Scene {
             .any(|agent| !self.fleet.leftovers(agent).is_empty())
     }
 
-    /// All memories are their baselines, nothing is lost, nothing left behind.
+    /// Checks that all memories are their baselines, that no bytes are lost, and that no files are
+    /// left behind.
     pub fn check_settled(&self) -> CheckResult {
         self.check_invariants()?;
         self.check_ledger(false)?;
@@ -390,7 +391,7 @@ impl Scene {
         self.check_no_leftovers()
     }
 
-    /// Once its memory is the baseline, all that an agent had is in entries.
+    /// Checks that all bytes of an agent are in entries once its memory is the baseline.
     fn check_archived(&self, agent: &str, had: &InitialMemory) -> CheckResult {
         let entries = self.named_entries(agent);
         for what in [had.notes(), self.late_bytes_of(agent)] {
@@ -405,7 +406,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Every entry that the ledger names is there, with that digest.
+    /// Checks that every entry that the ledger names exists with the recorded digest.
     fn check_recorded_entries(&self, agent: &str) -> CheckResult {
         let entries = self.named_entries(agent);
         for record in self
@@ -431,8 +432,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Nothing is left beside the memories, no run is pending, and the archive
-    /// has nothing in it but what belongs there.
+    /// Checks that no file is left beside the memories, that no run is pending, and that the
+    /// archive has no foreign files.
     pub fn check_no_leftovers(&self) -> CheckResult {
         for agent in self.fleet.agents() {
             let litter = self.fleet.leftovers(agent);
@@ -476,7 +477,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Undoing the reset gives every agent back what it had.
+    /// Undoes the reset and checks that every agent has its former memory.
     pub fn check_undo(&self) -> CheckResult {
         for (agent, had) in &self.initial_memories {
             self.check_undone(agent, had)?;
@@ -512,7 +513,7 @@ impl Scene {
         }
     }
 
-    /// What killed runs left without a name is gone after a day.
+    /// Checks that a run removes the unnamed files of killed runs after a day.
     pub fn check_sweep_after_a_day(&self) -> CheckResult {
         let mut temporary = Vec::new();
         for (directory, names) in self.archive_directories() {
@@ -537,8 +538,7 @@ impl Scene {
         })
     }
 
-    /// All checks of a run that came to nothing: at that instant, after the
-    /// next run, after an undo.
+    /// Runs all checks after a failed run: immediately, after the next run, and after an undo.
     pub fn check_all(&self) -> CheckResult {
         self.check_invariants()
             .map_err(|why| format!("at that instant: {why}"))?;
@@ -550,26 +550,26 @@ impl Scene {
     }
 }
 
-/// What a run printed.
+/// Returns a run's output.
 pub fn output_text(output: &Output) -> String {
     let out = String::from_utf8_lossy(&output.stdout);
     let err = String::from_utf8_lossy(&output.stderr);
     format!("{out}{err}")
 }
 
-/// That a run ended well.
+/// Asserts that a run succeeded.
 #[track_caller]
 pub fn assert_ok(output: &Output) {
     assert_eq!(output.status.code(), Some(0), "{}", output_text(output));
 }
 
-/// A name of a file that a killed run left before it got its own.
+/// Returns whether this is the name of a file that a killed run left before naming it.
 pub fn is_temporary(name: &str) -> bool {
     let digits = name.strip_prefix(".shepherd-").unwrap_or_default();
     digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit())
 }
 
-/// Whether a name belongs into a directory of the archive.
+/// Returns whether a name is one of those expected in a directory of the archive.
 fn is_archive_name(directory: &str, name: &str) -> bool {
     let stamp = |name: &str| {
         let form = name.get(..15).unwrap_or_default();
@@ -607,8 +607,8 @@ pub fn check(holds: bool, why: impl FnOnce() -> String) -> CheckResult {
     }
 }
 
-/// Whether these bytes are where an agent's can be: at the beginning, below the
-/// baseline or below an entry's header, or at the end.
+/// Returns whether `bytes` contain an agent's bytes where these can be: at the beginning, below the
+/// baseline or an entry's header, or at the end.
 fn contains_at_boundary(bytes: &[u8], what: &[u8]) -> bool {
     let below = bytes.strip_prefix(BASELINE.as_bytes());
     bytes.starts_with(what)
@@ -617,7 +617,7 @@ fn contains_at_boundary(bytes: &[u8], what: &[u8]) -> bool {
         || scratch_body(bytes).is_some_and(|body| body.starts_with(what))
 }
 
-/// What stands below the header of a scratch entry.
+/// Returns the bytes below the header of a scratch entry.
 fn scratch_body(entry: &[u8]) -> Option<&[u8]> {
     let at = entry.windows(2).take(200).position(|two| two == b"\n\n")?;
     entry.starts_with(b"# ").then(|| &entry[at + 2..])
@@ -628,7 +628,7 @@ fn digest(bytes: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The beginning of some bytes, for messages.
+/// Returns the first bytes, for messages.
 fn excerpt(bytes: &[u8]) -> String {
     let beginning = &bytes[..bytes.len().min(80)];
     format!(

@@ -1,6 +1,6 @@
-//! The instant between the last look at a displaced file and its removal: what is
-//! written to it then is nowhere but behind a descriptor, and is archived from
-//! there. The program is stopped in that instant, so nothing depends on luck.
+//! The instant between the last check of a displaced file and its removal: bytes written to it then
+//! exist only behind an open descriptor, and the run archives them from there. The tests stop the
+//! program in that instant, so they do not depend on timing.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -24,8 +24,8 @@ fn scene_with_note() -> Scene {
     Scene::new(&[("scout", InitialMemory::scratch("- note\n"))])
 }
 
-/// Stops a reset behind its last call before it removes what it displaced, and
-/// gives that file's path. `options` apply to the run.
+/// Stops a reset behind its last call before it removes the displaced file, and returns that file's
+/// path. `options` apply to the run.
 fn stop_before_removal(
     scene: &Scene,
     again: &Scene,
@@ -61,7 +61,7 @@ fn append_late(displaced: &Path) {
     file.write_all(LATE_LINE).unwrap();
 }
 
-/// That what came late has an entry of its own.
+/// Asserts that the late bytes have an entry of their own.
 #[track_caller]
 fn assert_late_line_archived(scene: &mut Scene) {
     scene.record_late_write("scout", LATE_LINE);
@@ -72,8 +72,8 @@ fn assert_late_line_archived(scene: &mut Scene) {
     scene.check_undo().unwrap();
 }
 
-/// Whether somebody waits for a lease on this file to go. Whoever does counts as
-/// one that has it open already.
+/// Returns whether a process waits for the end of a lease on this file. Such a process counts as
+/// one that has the file open already.
 fn is_lease_awaited(inode: u64) -> bool {
     let locks = fs::read_to_string("/proc/locks").unwrap();
     let file = format!(":{inode} ");
@@ -102,7 +102,7 @@ fn write_without_leases_during_removal_is_archived() {
     if !can_trace() {
         return;
     }
-    // The leases that two looks ask for are refused, as where there is no right to.
+    // Both requests for a lease fail, as where the program may not take leases.
     let lease = |options: &[String], number: usize| {
         let again = scene_with_note();
         let calls = strace::record_calls_with(&again.fleet, &again.trace_log, options, RESET_ALL).1;
@@ -120,8 +120,8 @@ fn write_without_leases_during_removal_is_archived() {
     assert_late_line_archived(&mut scene);
 }
 
-/// A further name of somebody else's file is neither read nor removed: when its other
-/// name goes, it is the last one.
+/// A second name of another user's file is neither read nor removed: when its other name is
+/// deleted, it is the last one.
 #[test]
 fn last_name_of_foreign_file_is_not_removed() {
     if !is_root() {
@@ -153,7 +153,7 @@ fn unreadable_displaced_file_does_not_block_resets() {
     scene.run_ok(RESET_ALL);
     let displaced = scene.fleet.leftovers("scout");
     assert_eq!(displaced.len(), 1, "a writer has it open");
-    // Nobody reads that.
+    // The run does not read that much.
     writer.set_len(17 << 30).unwrap();
     drop(writer);
     let old = scene.fleet.root.join("archives/scout/2020-01-01_0000.md");

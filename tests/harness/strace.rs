@@ -1,7 +1,7 @@
-//! The program's system calls, seen and tampered with from outside by strace.
+//! The program's system calls, recorded and manipulated from outside by strace.
 //!
-//! A point is the nth call of a name, because strace counts each name by itself.
-//! Points are taken from a run that nobody disturbed.
+//! A point is the nth call of a name, because strace counts each name separately. Points come from
+//! an undisturbed run.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -15,11 +15,10 @@ use super::fixture::{Fleet, has_tool};
 use super::scene::{Scene, assert_ok};
 use crate::skip::skip_unsupported;
 
-/// How long any run may take, in seconds; one that hangs is a failure.
+/// Timeout of any run, in seconds; one that takes longer is a failure.
 const RUN_TIMEOUT: &str = "60";
 
-/// Calls that change something on the disk, or make it last, or take or give a
-/// right to do so.
+/// Calls that change the disk, make changes durable, or take or give a right to change it.
 const CHANGING_CALLS: &[&str] = &[
     "chmod",
     "chown",
@@ -74,8 +73,7 @@ const CHANGING_CALLS: &[&str] = &[
     "writev",
 ];
 
-/// Calls of which the arguments say whether they change something, and words
-/// that say so.
+/// Calls whose arguments decide whether they change the disk, and the arguments that do.
 const CHANGING_BY_ARGUMENT: &[(&str, &[&str])] = &[
     ("open", &["O_CREAT", "O_TMPFILE", "O_TRUNC"]),
     ("openat", &["O_CREAT", "O_TMPFILE", "O_TRUNC"]),
@@ -84,7 +82,7 @@ const CHANGING_BY_ARGUMENT: &[(&str, &[&str])] = &[
     ("ioctl", &["FICLONE", "FS_IOC_SET"]),
 ];
 
-/// Calls that change nothing on the disk.
+/// Calls that do not change the disk.
 const HARMLESS_CALLS: &[&str] = &[
     "access",
     "alarm",
@@ -194,23 +192,23 @@ const HARMLESS_CALLS: &[&str] = &[
     "waitid",
 ];
 
-/// The nth call of this name that a process or thread made.
+/// The nth call of this name by a process or thread.
 #[derive(Clone, Debug)]
 pub struct SystemCall {
     pub name: String,
     pub occurrence: usize,
-    /// The line of the log, without the number of the process.
+    /// The line of the log, without the process id.
     pub text: String,
 }
 
 impl SystemCall {
-    /// Whether something on the disk is another after it.
+    /// Returns whether the call changes the disk.
     pub fn changes(&self) -> bool {
         changes(&self.name, &self.text)
     }
 
-    /// Whether this harness knows what it does. Nobody sees what is written
-    /// through a shared mapping.
+    /// Returns whether this harness knows the effect of the call. Writes through a shared mapping
+    /// are not traceable.
     fn is_known(&self) -> bool {
         let name = self.name.as_str();
         let mapped = self.text.contains("MAP_SHARED") && self.text.contains("PROT_WRITE");
@@ -221,7 +219,7 @@ impl SystemCall {
     }
 }
 
-/// Whether a call of this name that is written so changes something on the disk.
+/// Returns whether a call with this name and log line changes the disk.
 pub fn changes(name: &str, text: &str) -> bool {
     match CHANGING_BY_ARGUMENT
         .iter()
@@ -232,7 +230,7 @@ pub fn changes(name: &str, text: &str) -> bool {
     }
 }
 
-/// Whether programs can be traced here; says so when they cannot.
+/// Returns whether programs can be traced here; prints a notice when they cannot.
 pub fn can_trace() -> bool {
     if !has_tool("strace") || !has_tool("timeout") {
         return false;
@@ -246,7 +244,7 @@ pub fn can_trace() -> bool {
     works
 }
 
-/// The words in front of the program that trace it, with these options.
+/// Returns the strace command that wraps the program, with these options.
 pub fn strace_wrapper(log: &Path, options: &[String]) -> Vec<String> {
     let words = ["timeout", "-s", "KILL", RUN_TIMEOUT, "strace", "-f", "-o"];
     let words = words.iter().map(ToString::to_string);
@@ -256,7 +254,7 @@ pub fn strace_wrapper(log: &Path, options: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// Runs the program under strace to its end, or to where strace ends it.
+/// Runs the program under strace to its end, or until strace ends it.
 pub fn run_traced(fleet: &Fleet, log: &Path, options: &[String], arguments: &[&str]) -> Output {
     let wrapper = strace_wrapper(log, options);
     let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
@@ -267,13 +265,12 @@ pub fn run_traced(fleet: &Fleet, log: &Path, options: &[String], arguments: &[&s
     output
 }
 
-/// All calls of a run that nobody disturbs.
+/// Records all calls of an undisturbed run.
 pub fn record_calls(fleet: &Fleet, log: &Path, arguments: &[&str]) -> (Output, Vec<SystemCall>) {
     record_calls_with(fleet, log, &[], arguments)
 }
 
-/// The calls that change something of a run that nobody disturbs, and that ends
-/// well.
+/// Records the calls of an undisturbed, successful run that change the disk.
 #[track_caller]
 pub fn record_changing_calls(scene: &Scene, arguments: &[&str]) -> Vec<SystemCall> {
     let (output, mut calls) = record_calls(&scene.fleet, &scene.trace_log, arguments);
@@ -282,7 +279,7 @@ pub fn record_changing_calls(scene: &Scene, arguments: &[&str]) -> Vec<SystemCal
     calls
 }
 
-/// All calls of a run to which these options are done.
+/// Records all calls of a run under these strace options.
 pub fn record_calls_with(
     fleet: &Fleet,
     log: &Path,
@@ -303,7 +300,7 @@ pub fn record_calls_with(
     (output, calls)
 }
 
-/// Reads a log of `strace -f`.
+/// Parses a log of `strace -f`.
 fn parse_log(log: &str) -> Vec<SystemCall> {
     let mut count: HashMap<(&str, &str), usize> = HashMap::new();
     let mut seen = BTreeSet::new();
@@ -318,7 +315,7 @@ fn parse_log(log: &str) -> Vec<SystemCall> {
         }
         let nth = count.entry((pid, name)).or_default();
         *nth += 1;
-        // Another thread's counts by itself, and is hit at the same number.
+        // Each thread counts by itself, and is hit at the same number.
         if seen.insert((name, *nth)) {
             calls.push(SystemCall {
                 name: name.to_string(),
@@ -330,18 +327,17 @@ fn parse_log(log: &str) -> Vec<SystemCall> {
     calls
 }
 
-/// The options that do something at the nth call of a name; every call from
-/// there on with `on`.
+/// Returns options that inject `what` at the nth call of a name, and at every later one with `on`.
 pub fn injection_options(name: &str, what: &str, nth: usize, on: bool) -> Vec<String> {
     let on = if on { "+" } else { "" };
-    // Not --seccomp-bpf, which is quicker: signals then never arrive.
+    // Not --seccomp-bpf, which is faster: signals then never arrive.
     vec![
         format!("--trace={name}"),
         format!("--inject={name}:{what}:when={nth}{on}"),
     ]
 }
 
-/// The program under strace, which stops it behind some calls.
+/// The program under strace, stopped behind some calls.
 pub struct SteppedProgram {
     child: Child,
     log: BufReader<PipeReader>,
@@ -349,9 +345,9 @@ pub struct SteppedProgram {
 }
 
 impl SteppedProgram {
-    /// With options that stop it.
+    /// Starts the program with strace options that stop it.
     pub fn start(fleet: &Fleet, options: &[String], arguments: &[&str]) -> SteppedProgram {
-        // A pipe can be waited for; it ends when strace does.
+        // The pipe reports the end of strace.
         let (reader, writer) = std::io::pipe().unwrap();
         let wrapper = strace_wrapper(Path::new("/dev/stdin"), options);
         let wrapper: Vec<&str> = wrapper.iter().map(String::as_str).collect();
@@ -365,8 +361,8 @@ impl SteppedProgram {
         }
     }
 
-    /// Waits until the program is stopped; the call behind which it is, or None
-    /// when it has ended.
+    /// Waits until the program is stopped; returns the call behind which it is, or None when it has
+    /// ended.
     pub fn wait_for_stop(&mut self) -> Option<String> {
         let mut call = String::new();
         loop {
@@ -387,7 +383,7 @@ impl SteppedProgram {
 
     pub fn resume(&mut self) {
         if let Some(pid) = self.stopped.take() {
-            // It may have been killed meanwhile, which is seen by what follows.
+            // The process may be gone by now; the following wait detects that.
             let _ = kill_process(pid, Signal::CONT);
         }
     }
@@ -403,8 +399,8 @@ impl Drop for SteppedProgram {
     }
 }
 
-/// At most `most` of these, evenly spread, always the same ones; the first and
-/// the last among them.
+/// Returns at most `most` elements, evenly spread and the same every time; the first and the last
+/// are among them.
 pub fn sample<T: Clone>(all: &[T], most: usize) -> Vec<T> {
     if all.len() <= most || most < 2 {
         return all.to_vec();

@@ -1,12 +1,11 @@
-//! Agents that write numbered notes, in every way there is, while the real
-//! program resets them thousands of times and is killed in the midst of it.
+//! Agents that write numbered notes, in every way there is, while the real binary resets them
+//! thousands of times and is killed in the middle of it.
 //!
-//! A note counts as written when the call that saved it has returned: `write`
-//! or `close` of one that appends or truncates, `rename` of one that saves a
-//! whole file, `munmap` of one that maps. Whoever rewrites what was read before
-//! a reset brings old notes back, rightly: a note may be there often, and must
-//! be there once. Those who rewrite are alone on their memory, because among
-//! themselves they lose each other's notes without any help of ours.
+//! A note counts as written when the call that saved it has returned: `write` or `close` for an
+//! appender or truncating writer, `rename` for one that saves a whole file, `munmap` for one that
+//! maps. A writer that rewrites what it read before a reset rightly brings old notes back: a note
+//! may occur often, and must occur once. Rewriting writers have their memory to themselves, because
+//! several of them lose each other's notes even without a reset.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -26,7 +25,7 @@ use crate::scene::RESET_ALL;
 
 const SEED: u64 = 20_260_314;
 
-/// How large a memory may grow before those who rewrite it wait for a reset.
+/// Size at which rewriting writers wait for a reset.
 const MAX_REWRITTEN_BYTES: u64 = 24 * 1024;
 
 /// How an agent writes.
@@ -36,32 +35,32 @@ enum WriterKind {
     Append,
     /// The same with one note at a time and without any pause.
     AppendContinuously,
-    /// Reads, opens with truncation, writes what it read and a note.
+    /// Reads, opens with truncation, writes the old content and a note.
     Truncate,
-    /// Reads, writes a temporary file with a note more, renames it.
+    /// Reads, writes a temporary file with one note more, renames it.
     Rename,
-    /// Makes room in the file, maps it, closes it, writes into the mapping.
+    /// Extends the file, maps it, closes it, writes into the mapping.
     Map,
-    /// Keeps a descriptor for long, and writes into it every now and then.
+    /// Keeps a descriptor for long, and writes to it at intervals.
     HoldOpen,
 }
 
 impl WriterKind {
-    /// Whether every note is in one piece whenever somebody looks.
+    /// Returns whether every note is in one piece at any time.
     fn writes_whole_notes(self) -> bool {
         self == WriterKind::Rename
     }
 
-    /// Whether a memory of such an agent always begins with the baseline.
+    /// Returns whether a memory of such an agent always begins with the baseline.
     fn keeps_baseline(self) -> bool {
         self != WriterKind::Truncate
     }
 }
 
-/// What an agent is called, and who writes into its memory.
+/// Agents' names, and the writers of each memory.
 type AgentWriters = [(&'static str, &'static [WriterKind])];
 
-/// Those who are done soon, so that a reset never has to wait for long.
+/// Writers that close the file soon, so that a reset never has to wait for long.
 const QUICK_WRITERS: &AgentWriters = &[
     ("append", &[WriterKind::Append]),
     ("truncate", &[WriterKind::Truncate]),
@@ -73,13 +72,13 @@ const QUICK_WRITERS: &AgentWriters = &[
     ),
 ];
 
-/// One who never rests is as much work as all others together.
+/// A writer without pauses, which makes as much work as all others together.
 const RESTLESS_WRITERS: &AgentWriters = &[
     ("unresting", &[WriterKind::AppendContinuously]),
     ("rename", &[WriterKind::Rename]),
 ];
 
-/// Those whom a reset finds with the old file still open.
+/// Writers that still have the old file open at a reset.
 const HOLDING_WRITERS: &AgentWriters = &[
     ("holds", &[WriterKind::HoldOpen]),
     ("both", &[WriterKind::HoldOpen, WriterKind::Append]),
@@ -94,13 +93,13 @@ const HOLDING_WRITERS: &AgentWriters = &[
     ("append", &[WriterKind::Append]),
 ];
 
-/// The text of a note. Its length varies, and no part of it is a note.
+/// Returns the text of a note. Its length varies, and no part of it is a note.
 fn note_line(writer: usize, number: u64) -> String {
     let filler = &"abcdefghijklmnopqrstuvwxyz0123456789"[..(number * 7 % 36) as usize];
     format!("- {writer}.{number} {filler} .{}\n", number % 97)
 }
 
-/// The writer and the number of a line that is a note.
+/// Returns the writer and the number of a line that is a note.
 fn parse_note(line: &[u8]) -> Option<(usize, u64)> {
     let text = str::from_utf8(line).ok()?;
     let (id, _) = text.strip_prefix("- ")?.split_once(' ')?;
@@ -109,7 +108,7 @@ fn parse_note(line: &[u8]) -> Option<(usize, u64)> {
     (note_line(writer, number).as_bytes() == line).then_some((writer, number))
 }
 
-/// One who writes until it is told to stop; what it has written so far.
+/// A thread that writes notes until it is stopped, and its progress.
 struct Writer {
     manner: WriterKind,
     memory: PathBuf,
@@ -145,7 +144,7 @@ impl Writer {
         }
     }
 
-    /// An agent's own pause: nothing is waited for.
+    /// Pauses between two steps, without waiting for anything.
     fn pause(&mut self, microseconds: u64) {
         thread::sleep(Duration::from_micros(self.random.below(microseconds)));
     }
@@ -174,7 +173,7 @@ impl Writer {
         }
     }
 
-    /// Waits while there is more in the memory than anybody wants to rewrite.
+    /// Waits while the memory is larger than a writer rewrites.
     fn wait_for_a_reset(&self) {
         while !self.is_stopped()
             && fs::metadata(&self.memory).is_ok_and(|it| it.len() > MAX_REWRITTEN_BYTES)
@@ -188,7 +187,7 @@ impl Writer {
         let mut text = fs::read(&self.memory).unwrap();
         text.extend_from_slice(self.next_note().as_bytes());
         let mut file = self.open(File::options().write(true).truncate(true));
-        // Some libraries write what they have in pieces.
+        // Some libraries write their buffers in pieces.
         let cut = self.random.below(text.len() as u64) as usize;
         file.write_all(&text[..cut]).unwrap();
         file.write_all(&text[cut..]).unwrap();
@@ -223,7 +222,7 @@ impl Writer {
         self.pause(800);
     }
 
-    /// Across several resets, at times: an eighth of a second, or two.
+    /// Keeps the file open across several resets, at times: an eighth of a second, or two seconds.
     fn hold_open(&mut self) {
         let longest = if self.random.below(4) == 0 { 2600 } else { 200 };
         let end = Instant::now() + Duration::from_millis(20 + self.random.below(longest));
@@ -240,9 +239,9 @@ impl Writer {
 struct WriterThreads {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// For each agent and each of its writers, how much was written.
+    /// Number of written notes of each writer, by agent.
     written: BTreeMap<&'static str, Vec<Arc<AtomicU64>>>,
-    /// What a reader has seen that must never be.
+    /// Violations that an observer has seen.
     seen: Arc<Mutex<Vec<String>>>,
 }
 
@@ -277,7 +276,7 @@ impl WriterThreads {
         crowd
     }
 
-    /// Somebody who looks: every memory is there, and begins as it should.
+    /// Starts an observer, which checks that every memory exists and begins correctly.
     fn start_observer(&self, fleet: &Fleet, cast: &AgentWriters) -> JoinHandle<()> {
         let keeps = |manners: &[WriterKind]| manners.iter().all(|it| it.keeps_baseline());
         let memories: Vec<PathBuf> = cast
@@ -329,11 +328,11 @@ fn begins_with_baseline(memory: &Path) -> Result<(), String> {
     }
 }
 
-/// What was found of an agent's notes.
+/// Notes found for one agent.
 #[derive(Default)]
 struct FoundNotes {
     notes: Vec<Vec<bool>>,
-    /// Lines that are no notes, with the files they are in.
+    /// Lines that are not notes, with the files they are in.
     fragments: Vec<String>,
 }
 
@@ -365,7 +364,7 @@ impl FoundNotes {
         notes[number] = true;
     }
 
-    /// The first notes that are nowhere, and how many there are.
+    /// Returns the first missing notes, and the number of all missing ones.
     fn missing(&self, writer: usize, written: u64) -> (Vec<u64>, u64) {
         let none = Vec::new();
         let notes = self.notes.get(writer).unwrap_or(&none);
@@ -381,7 +380,7 @@ fn is_baseline_line(line: &[u8]) -> bool {
         .any(|of_baseline| of_baseline.as_bytes() == line)
 }
 
-/// Everything that is left of an agent: memory, entries, displaced files.
+/// Finds the notes in all of an agent's files: memory, entries, displaced files.
 fn find_notes(fleet: &Fleet, agent: &str) -> FoundNotes {
     let mut found = FoundNotes::default();
     let entries = directory_files(&fleet.archive.join(agent));
@@ -397,8 +396,8 @@ fn find_notes(fleet: &Fleet, agent: &str) -> FoundNotes {
     found
 }
 
-/// Entries with what later entries append to them: a note that a writer saves in pieces
-/// may begin in one entry and end in another.
+/// Returns entries joined with those that later entries append to them: a note saved in pieces may
+/// begin in one entry and end in another.
 fn with_appended_entries(
     fleet: &Fleet,
     agent: &str,
@@ -409,7 +408,7 @@ fn with_appended_entries(
         let name = path.strip_prefix(agent)?.strip_prefix('/')?;
         Some((name.to_string(), entries.get(name)?))
     };
-    // What is archived of each content, by the digest of all of it.
+    // Archived bytes of each content, by the digest of all of it.
     let mut known: HashMap<String, Vec<u8>> = HashMap::new();
     let mut joined = Vec::new();
     for record in fleet.records() {
@@ -467,7 +466,7 @@ struct WriterRound {
     cast: &'static AgentWriters,
     random: SeededRandom,
     tally: RoundTally,
-    /// How long a run that was not killed takes, about.
+    /// Approximate duration of a run that was not killed.
     usual: Duration,
 }
 
@@ -487,7 +486,7 @@ impl WriterRound {
         }
     }
 
-    /// One run: of all or of one, to its end or not.
+    /// Runs one reset: of all agents or of one, to its end or killed.
     fn reset(&mut self) {
         let name = self.random.pick(self.cast).0;
         let arguments = match self.random.below(10) {
@@ -505,7 +504,7 @@ impl WriterRound {
         match (ended.signal, ended.code) {
             (Some(9), _) => self.tally.kills += 1,
             (None, Some(0)) => self.usual = (self.usual * 7 + ended.duration) / 8,
-            // It gives up, loudly, on who replaces the file again and again.
+            // A run gives up with an error when an agent replaces the file again and again.
             (None, Some(6)) if ended.err.contains("was replaced by another process") => {
                 self.tally.refusals += 1;
             }
@@ -513,7 +512,7 @@ impl WriterRound {
         }
     }
 
-    /// Resets until the time is over, and looks at what is there then.
+    /// Resets until the time is over, then checks the result.
     fn run(mut self, time: Duration, runs: u64) -> RoundTally {
         let mut crowd = WriterThreads::start(&self.fleet, self.cast, &mut self.random);
         let end = Instant::now() + time;
@@ -529,7 +528,7 @@ impl WriterRound {
         self.tally
     }
 
-    /// One undisturbed reset settles all there is.
+    /// Runs one undisturbed reset, which settles everything.
     fn settle(&self) {
         let ended = RunningProgram::start_on(&self.fleet, RESET_ALL).wait();
         assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -561,7 +560,7 @@ impl WriterRound {
         assert!(losses.is_empty(), "lost {when}: {losses:#?}");
     }
 
-    /// Leaves what there is for whoever looks into it.
+    /// Keeps the fleet's files for an investigation.
     fn keep_fleet(&self) {
         let to = std::env::temp_dir().join(format!("lost-notes-{}", std::process::id()));
         let copied = std::process::Command::new("cp")
@@ -572,7 +571,7 @@ impl WriterRound {
         println!("the fleet is kept in {}: {copied:?}", to.display());
     }
 
-    /// Nothing is left but memories, entries and the account.
+    /// Asserts that only memories, entries and the ledger are left.
     fn assert_no_leftovers(&mut self) {
         for agent in self.fleet.agents() {
             assert_eq!(
@@ -588,7 +587,7 @@ impl WriterRound {
             }
         }
         assert_eq!(self.fleet.pending_journals(), [""; 0]);
-        // The account of it all can be read.
+        // The ledger can be read.
         let log = self.fleet.run(&["log", "-n", "1"]);
         assert!(log.status.success(), "{log:?}");
         let own = self.fleet.archive.join(".shepherd");
@@ -598,17 +597,15 @@ impl WriterRound {
     }
 }
 
-/// Rounds of these casts in turn, in memory and on the disk, until the time is
-/// over. A round ends while the ledger is short: reading it is not what is
-/// tried here.
+/// Runs rounds of these casts in turn, in memory and on the disk, until the time is over. A round
+/// ends while the ledger is short: reading it is not what is tested here.
 fn run_rounds(casts: &[&'static AgentWriters], seed: u64, time: Duration, runs: u64) {
     let _alone = processor_lock();
     let began = Instant::now();
     let mut all = RoundTally::default();
     let mut number = 0;
     while began.elapsed() < time || number < 2 {
-        // Both grounds for each cast: the disk is slower, and that is a race of
-        // another kind.
+        // Both grounds for each cast: the slower disk makes other races.
         let (_temporary, root) = test_directory(number % 4 < 2);
         let cast = casts[number as usize % casts.len()];
         let round = WriterRound::new(&root, cast, seed + number);
