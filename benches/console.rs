@@ -1,11 +1,9 @@
-//! What the console costs, measured on the real binary in a pseudo-terminal of
-//! 120x36, with 24 and with 1,000 local agents of which none writes by itself, each
-//! figure beside its budget; then other programs of terminals that are installed,
-//! driven by the same code.
+//! Costs of the console, measured on the real binary in a pseudo-terminal of 120x36, with 24 and
+//! with 1,000 local agents, none of which writes by itself; each figure beside its budget. Then
+//! other terminal programs that are installed, driven by the same code.
 //!
-//! `cargo bench --bench console`; `SECONDS=10` shortens the idle minute. Other
-//! programs that share the machine make times larger; bytes stay as they are, and
-//! it is the tests that hold those to their budgets.
+//! `cargo bench --bench console`; `SECONDS=10` shortens the idle minute. Other load on the machine
+//! makes times longer; bytes stay the same, and the tests hold those to their budgets.
 
 #![expect(
     clippy::expect_used,
@@ -28,10 +26,10 @@ use portable_pty::{CommandBuilder, PtySize, native_pty_system};
 const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 const FRAME_END: &[u8] = b"\x1b[?2026l";
 
-/// A little longer than from one sweep of the fleet to the next.
+/// Slightly longer than the interval between two sweeps of the fleet.
 const SWEEP: Duration = Duration::from_secs(33);
 
-/// What a terminal is asked, and answers.
+/// Queries to a terminal, and its replies.
 const ANSWERS: &[(&[u8], &[u8])] = &[
     (b"\x1b[c", b"\x1b[?62;22c"),
     (b"\x1b[>c", b"\x1b[>41;354;0c"),
@@ -42,7 +40,7 @@ const ANSWERS: &[(&[u8], &[u8])] = &[
     (b"\x1b]11;?", b"\x1b]11;rgb:1111/1111/1111\x07"),
 ];
 
-/// A program in a terminal.
+/// A program in a pseudo-terminal.
 struct Terminal {
     output: Receiver<(Instant, Vec<u8>)>,
     input: Arc<Mutex<Box<dyn Write + Send>>>,
@@ -120,7 +118,7 @@ impl Terminal {
         input.write_all(keys).expect("a key");
     }
 
-    /// Takes in one piece of output; when it came, and how many bytes it had.
+    /// Reads one piece of output; returns its arrival time and number of bytes.
     fn take(&mut self, wait: Duration) -> Option<(Instant, usize)> {
         let (at, piece) = self.output.recv_timeout(wait).ok()?;
         self.first_byte.get_or_insert(at);
@@ -132,7 +130,7 @@ impl Terminal {
         Some((at, piece.len()))
     }
 
-    /// Takes output in until something holds; when the last of it came.
+    /// Reads output until a condition holds; returns the arrival time of the last piece.
     fn until(&mut self, what: &str, holds: impl Fn(&vt100::Screen) -> bool) -> Instant {
         let end = Instant::now() + Duration::from_secs(30);
         while Instant::now() < end {
@@ -145,8 +143,8 @@ impl Terminal {
         panic!("{what} never came:\n{}", self.screen.screen().contents());
     }
 
-    /// Takes output in until there has been none for `quiet`: how many bytes, and
-    /// when the last of them came.
+    /// Reads output until there has been none for `quiet`; returns the number of bytes and the
+    /// arrival time of the last one.
     fn drain(&mut self, quiet: Duration) -> (usize, Option<Instant>) {
         let (mut bytes, mut last) = (0, None);
         while let Some((at, count)) = self.take(quiet) {
@@ -156,7 +154,7 @@ impl Terminal {
         (bytes, last)
     }
 
-    /// Bytes of a key, and how long its frame took.
+    /// Sends a key; returns the bytes of its frame and their delay.
     fn key(&mut self, key: &[u8]) -> (usize, Option<Duration>) {
         let pressed = Instant::now();
         self.send(key);
@@ -168,10 +166,10 @@ impl Terminal {
         self.child.process_id().expect("a process")
     }
 
-    /// Closes the terminal; how long the program outlives it.
+    /// Closes the terminal; returns how long the program outlives it.
     fn close(mut self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
-        // What is drawn for it wakes the reader, which has the terminal open, too.
+        // The output for this key wakes the reader, which has the terminal open, too.
         self.send(b"j");
         self.reader.join().expect("the reader");
         drop((self.master, self.input));
@@ -198,7 +196,7 @@ fn find(bytes: &[u8], text: &[u8]) -> bool {
     bytes.windows(text.len()).any(|part| part == text)
 }
 
-/// The row that the cursor is on.
+/// Returns the row of the cursor.
 fn cursor(screen: &vt100::Screen) -> Option<u16> {
     (0..36).find(|row| {
         screen
@@ -207,7 +205,7 @@ fn cursor(screen: &vt100::Screen) -> Option<u16> {
     })
 }
 
-/// The table, a line at a time.
+/// Prints one line of the table.
 fn line(what: &str, figure: String, within: Option<(bool, &str)>) {
     let (verdict, budget) = match within {
         Some((true, budget)) => ("ok", budget),
@@ -217,7 +215,7 @@ fn line(what: &str, figure: String, within: Option<(bool, &str)>) {
     println!("  {what:<32}{figure:>34}  {budget:<14}{verdict}");
 }
 
-/// A figure with the most that it may be; none where there is no budget.
+/// Prints a figure with its budget, if there is one.
 fn figure(what: &str, value: f64, unit: &str, most: Option<f64>) {
     let budget = most.map(|most| format!("<= {most} {unit}"));
     let within = most.zip(budget.as_deref());
@@ -230,7 +228,7 @@ fn sorted(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// The value below which so many of a hundred are.
+/// Returns the value below which this many hundredths of the values are.
 fn share(values: &[f64], hundredths: usize) -> f64 {
     let last = values.len().saturating_sub(1);
     values
@@ -252,7 +250,7 @@ fn main() {
     others();
 }
 
-/// The memories of a fleet.
+/// Returns the memories of a fleet.
 fn memories(directory: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![directory.join("agents")];
@@ -334,7 +332,7 @@ fn fleet(agents: usize, seconds: u64) {
     );
 }
 
-/// Bytes by kind of key; writes per frame.
+/// Measures bytes by kind of key, and writes per frame.
 fn journey(console: &mut Terminal) {
     let (writes, before) = (writes(console.pid()), console.frames);
     let mut bytes = |what: &str, keys: &[&[u8]], most: f64| frames(console, what, keys, most);
@@ -368,18 +366,18 @@ fn journey(console: &mut Terminal) {
     figure("writes per frame, all threads", writes / frames, "", None);
 }
 
-/// What the frames of these keys cost.
+/// Measures the cost of the frames of these keys.
 fn frames(console: &mut Terminal, what: &str, keys: &[&[u8]], most: f64) {
     let bytes = keys.iter().map(|key| {
         let (now, _) = console.key(key);
-        // The strip follows the cursor a moment later and counts, too.
+        // The preview follows the cursor a moment later and counts, too.
         let (later, _) = console.drain(Duration::from_millis(150));
         (now + later) as f64
     });
     figure(what, median(bytes.collect()), "B", Some(most));
 }
 
-/// Key to frame while fifty files a second change.
+/// Measures the delay from key to frame while fifty files per second change.
 fn load(console: &mut Terminal, memories: &[PathBuf]) {
     let enough = Arc::new(AtomicBool::new(false));
     let (stop, files) = (Arc::clone(&enough), memories.to_vec());
@@ -402,7 +400,7 @@ fn load(console: &mut Terminal, memories: &[PathBuf]) {
         console.send(key);
         let moved = |screen: &vt100::Screen| cursor(screen) != before;
         times.push(millis(console.until("the cursor", moved) - pressed));
-        // As fast as a key repeats.
+        // The interval of a key repeat.
         console.drain(Duration::from_millis(5));
         thread::sleep(Duration::from_millis(20));
     }
@@ -418,7 +416,7 @@ fn load(console: &mut Terminal, memories: &[PathBuf]) {
     );
 }
 
-/// From a note to its row.
+/// Measures the delay from a note to its row.
 fn change(console: &mut Terminal, fleet: &Path) {
     console.key(b"gg");
     console.drain(Duration::from_millis(500));
@@ -446,7 +444,7 @@ fn change(console: &mut Terminal, fleet: &Path) {
 }
 
 fn idle(console: &mut Terminal, seconds: u64) {
-    // What changed a moment before it was read is read once more by the next sweep.
+    // The next sweep reads a file once more if it changed just before it was read.
     let end = Instant::now() + SWEEP;
     while let Some(left) = end.checked_duration_since(Instant::now()) {
         console.take(left);
@@ -459,7 +457,7 @@ fn idle(console: &mut Terminal, seconds: u64) {
     let after = usage(console.pid());
     let of_core = (after.0 - before.0) / seconds as f64 * 100.0;
     let minute = |count: f64| count * 60.0 / seconds as f64;
-    // Ages that become others may be shown.
+    // Ages whose text changes may be drawn.
     figure(
         "idle, bytes a minute",
         minute(bytes as f64),
@@ -479,7 +477,7 @@ fn idle(console: &mut Terminal, seconds: u64) {
     );
 }
 
-/// Other programs that show text, over the same bytes.
+/// Measures other programs that show text, over the same bytes.
 fn others() {
     let directory = tempfile::tempdir().expect("a directory");
     let text = directory.path().join("MEMORY.md");
@@ -543,20 +541,20 @@ fn millis(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1000.0
 }
 
-/// The number on a line of a file of the kernel's.
+/// Returns the number on a line of a file in /proc.
 fn number(text: &str, name: &str) -> u64 {
     let line = text.lines().find(|line| line.starts_with(name));
     let word = line.and_then(|line| line.split_whitespace().nth(1));
     word.and_then(|word| word.parse().ok()).unwrap_or(0)
 }
 
-/// How often anything was written, to the terminal and between threads.
+/// Returns the number of writes, to the terminal and between threads.
 fn writes(pid: u32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     number(&io, "syscw:")
 }
 
-/// Processor time in seconds and context switches of all threads.
+/// Returns processor time in seconds and context switches of all threads.
 fn usage(pid: u32) -> (f64, u64) {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("stat");
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();
@@ -573,7 +571,7 @@ fn usage(pid: u32) -> (f64, u64) {
     (time, switches.sum())
 }
 
-/// Resident memory, and the part of it that is its own, in MB.
+/// Returns resident memory, and the private part of it, in MB.
 fn memory(pid: u32) -> (f64, f64) {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let megabytes = |name| number(&rollup, name) as f64 / 1024.0;

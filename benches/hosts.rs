@@ -1,16 +1,16 @@
-//! What agents on other hosts cost, as ratios of things done in the same run, with
-//! OpenSSH's client and server on loopback:
+//! Costs of agents on other hosts, as ratios of operations in the same run, with OpenSSH's client
+//! and server on loopback:
 //!
-//! - 20 and 100 agents of one host, looked at and reset by the program, against
-//!   the way of the original tool: for each agent an scp down, an entry, an scp up;
-//! - 200 agents on 20 hosts, of which three are dead: when the living ones are
-//!   done, with the dead and without them, and when the command ends;
-//! - 50 agents of one host behind a line that takes 100 ms for each question and
-//!   its answer: how many of these a sweep and a reset take, connecting aside.
+//! - 20 and 100 agents of one host, observed and reset by the program, against the original tool's
+//!   procedure: for each agent an scp down, an entry, an scp up;
+//! - 200 agents on 20 hosts, of which three are dead: when the live ones are done, with the dead
+//!   and without them, and when the command ends;
+//! - 50 agents of one host behind a line with a round trip of 100 ms: the number of round trips of
+//!   a sweep and of a reset, without connecting.
 //!
-//! `cargo bench --bench hosts`; one part of it with a word of its title, such as
-//! `cargo bench --bench hosts -- line`. Each figure is the median of several
-//! rounds, in which the things that are compared take turns.
+//! `cargo bench --bench hosts`; one part of it with a word of its title, such as `cargo bench
+//! --bench hosts -- line`. Each figure is the median of several rounds, in which the compared
+//! operations take turns.
 
 #![expect(
     clippy::expect_used,
@@ -47,13 +47,13 @@ use self::sshd::{HOST_NAME, Sshd, read_public_key};
 const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");
 const ROUNDS: usize = 5;
 
-/// What a question and its answer take on the long line.
+/// Round trip of the long line.
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 
-/// How long a host has to answer, in seconds.
+/// Timeout of a host, in seconds.
 const TIMEOUT: u32 = 5;
 
-/// No command takes as long as this: whoever does hangs.
+/// Upper bound of any command: what takes longer hangs.
 const BOUND: Duration = Duration::from_secs(300);
 
 fn main() {
@@ -69,7 +69,7 @@ fn main() {
     let words: Vec<&String> = words.collect();
     for (title, part) in parts {
         if words.is_empty() || words.iter().any(|word| *word == title) {
-            // Where there is no sshd, that was said.
+            // Where sshd is missing, a notice was printed.
             let _ = part(&directory.join(title));
         }
     }
@@ -83,8 +83,8 @@ struct Fleet {
 }
 
 impl Fleet {
-    /// As many agents of each of these hosts, reached by an ssh that knows only
-    /// this configuration.
+    /// Creates `each` agents on each of these hosts, reached by an ssh that reads only this
+    /// configuration.
     fn new(root: PathBuf, hosts: &[String], each: usize, ssh_config: &Path) -> Fleet {
         let rule = "- keep to the facts, be brief, and ask before you change anything\n";
         let mut baseline = format!("# Rules\n\n{}", rule.repeat(180));
@@ -116,7 +116,7 @@ impl Fleet {
         fleet
     }
 
-    /// A program of that name which reads only this configuration.
+    /// Writes a wrapper of the program of that name that reads only this configuration.
     fn wrap(&self, name: &str, ssh_config: &Path) {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut found = std::env::split_paths(&path).map(|directory| directory.join(name));
@@ -140,7 +140,7 @@ impl Fleet {
         self.root.join("baselines").join(format!("{agent}.md"))
     }
 
-    /// Each agent writes forty lines, and all of it is on the disk.
+    /// Writes each memory: the baseline and forty lines below it, synced.
     fn scribble(&self) {
         for agent in &self.agents {
             let notes: String = (0..40)
@@ -152,7 +152,7 @@ impl Fleet {
     }
 
     fn is_reset(&self, agent: &str) -> bool {
-        // Between two names it is away for a moment.
+        // Between two names it is absent for a moment.
         let length = fs::metadata(self.memory(agent)).map(|meta| meta.len());
         length.is_ok_and(|length| length == self.baseline.len() as u64)
     }
@@ -174,7 +174,7 @@ impl Fleet {
         command
     }
 
-    /// Runs a command, which has to end well, and gives its time.
+    /// Runs a command, which must succeed, and returns its duration.
     fn time(&self, mut command: Command) -> Duration {
         let began = Instant::now();
         let code = wait(command.spawn().expect("the program"), |_| {});
@@ -194,7 +194,7 @@ impl Fleet {
         time
     }
 
-    /// The way of the original: `what` is `look` or `reset`.
+    /// Measures the original tool's procedure: `what` is `look` or `reset`.
     fn by_scp(&self, what: &str) -> Duration {
         let script = self.root.join("original.sh");
         fs::write(&script, SCRIPT).unwrap();
@@ -204,7 +204,7 @@ impl Fleet {
     }
 }
 
-/// Waits for the end of a process, and looks around meanwhile. Its exit code.
+/// Waits for the end of a process and calls `look` in the meantime; returns the exit code.
 fn wait(mut child: Child, mut look: impl FnMut(Duration)) -> Option<i32> {
     let began = Instant::now();
     loop {
@@ -219,8 +219,8 @@ fn wait(mut child: Child, mut look: impl FnMut(Duration)) -> Option<i32> {
     }
 }
 
-/// For each agent: its memory is fetched, what is below the last separator is kept,
-/// and the baseline is sent.
+/// For each agent: fetches its memory, keeps the part below the last separator, and sends the
+/// baseline.
 const SCRIPT: &str = r##"
 set -e
 root=$1
@@ -257,7 +257,7 @@ fn ratio(a: Duration, b: Duration) -> f64 {
     a.as_secs_f64() / b.as_secs_f64()
 }
 
-/// Whether what was asked for came out.
+/// Returns the verdict on a figure.
 fn verdict(good: bool) -> &'static str {
     if good { "" } else { "   <-- NOT MET" }
 }
@@ -272,7 +272,7 @@ fn against_scp(directory: &Path) -> Option<()> {
         for round in 0..=rounds {
             fleet.scribble();
             let ours = [fleet.status(), fleet.reset()];
-            // The first one makes directories and keeps the baselines' versions.
+            // The first round makes directories and keeps the baselines' versions.
             if round == 0 {
                 continue;
             }
@@ -298,14 +298,14 @@ fn against_scp(directory: &Path) -> Option<()> {
     Some(())
 }
 
-/// Agents on twenty hosts, all of which answer or not.
+/// Measures agents on twenty hosts, all of which answer or three of which are dead.
 fn dead(directory: &Path) -> Option<()> {
     const HOSTS: usize = 20;
     const EACH: usize = 10;
     const DEAD: [usize; 3] = [3, 7, 11];
     let mut config = String::new();
     let mut servers = Vec::new();
-    // Two take connections and never say a word, one has nobody listening.
+    // Two accept connections and never send a byte, one has no listener.
     let mut silent: Vec<TcpListener> = (0..DEAD.len())
         .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
         .collect();
@@ -332,7 +332,7 @@ fn dead(directory: &Path) -> Option<()> {
             name(number)
         ));
     }
-    // Not before: its port is free then.
+    // Not earlier: the port is free from here on.
     silent.pop();
     config.push_str(
         "Host *\nIdentitiesOnly yes\nIdentityAgent none\nGlobalKnownHostsFile /dev/null\n",
@@ -381,8 +381,7 @@ fn dead(directory: &Path) -> Option<()> {
     Some(())
 }
 
-/// Resets, and gives when the last agent of a living host was reset, and when the
-/// command ended.
+/// Resets; returns when the last agent of a live host was reset, and when the command ended.
 fn until_living_are_done(fleet: &Fleet, living: &[String]) -> (Duration, Duration) {
     let is_living = |agent: &&String| living.iter().any(|host| agent.starts_with(host.as_str()));
     let mut left: Vec<&String> = fleet.agents.iter().filter(is_living).collect();
@@ -464,7 +463,7 @@ fn line(directory: &Path) -> Option<()> {
     Some(())
 }
 
-/// What it takes to connect, to resolve one path, and to end.
+/// Measures the time to connect, to resolve one path, and to end.
 fn connect(ssh_config: &Path) -> Duration {
     let host = SshHost {
         name: "far".to_string(),
@@ -487,8 +486,8 @@ fn connect(ssh_config: &Path) -> Duration {
     connected + began.elapsed()
 }
 
-/// A port that leads to another one, half a round trip away. It delays and keeps
-/// the order; how much is on the way at once is not limited.
+/// Opens a port that forwards to another one, half a round trip away. It delays and keeps the
+/// order; the amount of data in transit is not limited.
 fn slow_line(to: u16) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -508,7 +507,7 @@ fn slow_line(to: u16) -> u16 {
     port
 }
 
-/// Reads what comes, and notes when.
+/// Reads bytes and records their arrival time.
 fn take(mut from: TcpStream, to: &Sender<(Instant, Vec<u8>)>) {
     let mut bytes = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut bytes) {
@@ -518,7 +517,7 @@ fn take(mut from: TcpStream, to: &Sender<(Instant, Vec<u8>)>) {
     }
 }
 
-/// Writes what came, when its time has come; and then the end.
+/// Writes bytes when their time has come, and then closes.
 fn deliver(mut to: TcpStream, from: &Receiver<(Instant, Vec<u8>)>) {
     while let Ok((came, bytes)) = from.recv() {
         let due = came + ROUND_TRIP / 2;

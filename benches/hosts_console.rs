@@ -1,13 +1,12 @@
-//! What a thousand agents on fifty hosts cost the console, when a round trip to
-//! each host takes 300 ms and one of them never answers:
+//! Costs of a thousand agents on fifty hosts for the console, when a round trip to each host takes
+//! 300 ms and one host never answers:
 //!
-//! - the time until all agents of the others are seen, in round trips;
-//! - meanwhile, and for ten more seconds: from a key to the frame that it causes,
-//!   drawn into a buffer;
+//! - the time until all agents of the other hosts are seen, in round trips;
+//! - until then and for ten more seconds: the delay from a key to its frame, drawn into a buffer;
 //! - resident memory, and threads.
 //!
-//! `cargo bench --bench hosts_console`. Hosts are in this process, so that nothing
-//! but the console is measured.
+//! `cargo bench --bench hosts_console`. The hosts are in this process, so that only the console is
+//! measured.
 
 #![expect(
     clippy::expect_used,
@@ -52,7 +51,7 @@ impl Transports for Hosts {
     }
 }
 
-/// The fleet's config, and its hosts.
+/// Returns the fleet's config, and its hosts.
 fn fleet(root: &Path) -> (config::Config, HashMap<String, FakeTransport>) {
     fs::create_dir(root.join("baselines")).expect("a directory");
     fs::write(root.join("baselines/shared.md"), BASELINE).expect("a baseline");
@@ -146,7 +145,7 @@ fn main() {
         if next_key <= Instant::now() {
             let down = keys.len() / 20 % 2 == 0;
             let key = Key::from_code(KeyCode::Char(if down { 'j' } else { 'k' }));
-            // What came before it and is not taken in yet keeps it waiting, too.
+            // Earlier messages that are not handled yet delay the key, too.
             let pressed = Instant::now();
             update(&mut model, moment(), Msg::KeysPressed(vec![key]));
             buffer.reset();

@@ -1,19 +1,17 @@
-//! What a reset costs, as ratios of things done in the same run on the same disk:
+//! Costs of a reset, as ratios of operations in the same run on the same disk:
 //!
-//! - 200 agents against a bare loop of the same durable system calls, one agent
-//!   after the other, against the same loop in batches that are flushed together
-//!   as a run's are, and against a shell script that does, without any sync, what
-//!   the original tool does for each agent;
-//! - 10,000 agents against 100: time for each; resident memory, beside that of a
-//!   process that only reads the configuration;
+//! - 200 agents against a bare loop of the same durable system calls, one agent after the other,
+//!   against the same loop in batches that are flushed together as a run's are, and against a shell
+//!   script that does, without any sync, what the original tool does for each agent;
+//! - 10,000 agents against 100: time for each; resident memory, beside that of a process that only
+//!   reads the configuration;
 //! - a memory of 100 MB against copying and syncing it;
-//! - one agent in a process of its own, as a timer runs it: processor time, also
-//!   with a ledger of 100,000 records;
+//! - one agent in a process of its own, as a timer runs it: processor time, also with a ledger of
+//!   100,000 records;
 //! - the search for the boundary in 1 MB and in 16 MB.
 //!
-//! `cargo bench --bench reset`. The fleets are made below the target directory, on
-//! the disk that it is on. Each figure is the median of several rounds, in which
-//! the things that are compared take turns.
+//! `cargo bench --bench reset`. The fleets are created below the target directory, on its disk.
+//! Each figure is the median of several rounds, in which the compared operations take turns.
 
 #![allow(unsafe_code)]
 #![expect(
@@ -89,7 +87,7 @@ impl Fleet {
         self.root.join("baselines").join(format!("{agent}.md"))
     }
 
-    /// Each agent writes forty lines, and all of it is on the disk.
+    /// Writes each memory: the baseline and forty lines below it, synced.
     fn scribble(&self) {
         for agent in &self.agents {
             let notes: String = (0..40)
@@ -113,11 +111,11 @@ impl Fleet {
     }
 }
 
-/// What a process cost.
+/// Resources that a process used.
 struct Cost {
     wall: Duration,
     processor: Duration,
-    /// The most that was resident, in KiB.
+    /// Maximum resident memory, in KiB.
     resident: i64,
 }
 
@@ -134,7 +132,7 @@ impl Cost {
         let mut status = 0;
         let mut usage = MaybeUninit::<libc::rusage>::zeroed();
         let pid = child.id() as libc::pid_t;
-        // SAFETY: both pointers are to memory of ours; all zeros are a usage.
+        // SAFETY: both pointers are to memory of ours; all zeros are a valid usage.
         let usage = unsafe {
             assert_eq!(
                 libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()),
@@ -188,7 +186,7 @@ fn two_hundred(directory: &Path) {
             batched.reset(64),
             Cost::of(&mut pipeline).wall,
         ];
-        // The first one makes directories and keeps the baselines' versions.
+        // The first round makes directories and keeps the baselines' versions.
         if round > 0 {
             for (times, time) in times.iter_mut().zip(round_times) {
                 times.push(time);
@@ -227,8 +225,8 @@ impl Bare {
         Bare { fleet, archive }
     }
 
-    /// `batch` agents take each step together; what a step changed is synced one
-    /// by one for a single agent, and as a whole file system for several.
+    /// Resets. `batch` agents take each step together; the changes of a step are synced one by one
+    /// for a single agent, and as a whole file system for several.
     fn reset(&self, batch: usize) -> Duration {
         let began = Instant::now();
         let stamp = format!("{:?}", std::time::SystemTime::now());
@@ -326,8 +324,8 @@ fn link(file: &OwnedFd, directory: &OwnedFd, name: &str) {
     rustix::fs::linkat(CWD, path, directory, name, AtFlags::SYMLINK_FOLLOW).unwrap();
 }
 
-/// What a shell script does that archives what is below the last separator and
-/// copies the baseline over the memory, a dozen processes for each agent.
+/// A shell script that archives the part below the last separator and copies the baseline over the
+/// memory, with a dozen processes for each agent.
 const SCRIPT: &str = r##"
 set -e
 root=$1
@@ -359,7 +357,7 @@ fn many(directory: &Path) {
     for round in 0..=3 {
         few.scribble();
         many.scribble();
-        // A hundred agents are done before the clock has ticked much: ten times.
+        // A hundred agents are done before the clock has ticked much: ten rounds.
         let mut small = Duration::ZERO;
         for _ in 0..10 {
             few.scribble();
@@ -395,7 +393,7 @@ fn large(directory: &Path) {
     let fleet = Fleet::new(directory.join("large"), 1);
     let memory = fleet.memory(&fleet.agents[0]);
     let notes = "- something happened today, and it was worth a line of a hundred bytes or so, all in all\n";
-    // In pieces: what this process holds would be counted as the child's, too.
+    // In pieces: this process's own memory would be counted as the child's, too.
     let piece = notes.repeat(1_000_000 / notes.len());
     let mut times = [Vec::new(), Vec::new()];
     let mut resident = 0;
@@ -405,7 +403,7 @@ fn large(directory: &Path) {
         for _ in 0..100 {
             file.write_all(piece.as_bytes()).unwrap();
         }
-        // Whoever has it open is waited for.
+        // A run waits while a process has the memory open.
         drop(file);
         rustix::fs::sync();
         let began = Instant::now();
@@ -455,7 +453,7 @@ fn cold(directory: &Path) {
         fleet.scribble();
         fleet.reset(&["reset", "--all"]);
         records += 24;
-        // As many runs would take long; what is in the records does not matter.
+        // Real runs would take long; the content of the records does not matter.
         if records > 24 * 4 {
             records += lengthen(&fleet, 100_000 - records);
             fleet.scribble();
