@@ -325,7 +325,7 @@ fn fleet(agents: usize, seconds: u64) {
     figure("resident (RSS)", rss, "MB", Some(most));
     figure("proportional (PSS)", pss, "MB", None);
     figure(
-        "gone after its terminal closed",
+        "exit after the terminal closed",
         millis(console.close()),
         "ms",
         Some(200.0),
@@ -494,7 +494,7 @@ fn others() {
         ("htop", &[], b"q"),
         ("top", &[], b"q"),
     ];
-    println!("\nothers");
+    println!("\nother programs");
     for (name, arguments, quit) in programs {
         let installed = ["/usr/bin", "/bin", "/usr/local/bin"];
         if !installed

@@ -361,8 +361,8 @@ fn dead(directory: &Path) -> Option<()> {
     let [with, without, with_end, without_end] = times.map(median);
     let times = ratio(with, without);
     println!(
-        "{} agents on {HOSTS} hosts, {} of them dead: the living are done after {:.0} ms, {times:.2} \
-         times the {:.0} ms without the dead (at most 1.2){}",
+        "{} agents on {HOSTS} hosts, {} of them dead: the live ones are done after {:.0} ms, {times:.2} \
+         times the {:.0} ms without the dead ones (at most 1.2){}",
         HOSTS * EACH,
         DEAD.len(),
         millis(with),
@@ -441,7 +441,7 @@ fn line(directory: &Path) -> Option<()> {
     }
     let [connect, one_status, one_reset, status, reset] = times.map(median);
     println!(
-        "a line of {:.0} ms: to connect, ask one thing and leave takes {:.0} ms, {:.1} round trips",
+        "round trip of {:.0} ms: connect, one request and disconnect take {:.0} ms, {:.1} round trips",
         millis(ROUND_TRIP),
         millis(connect),
         ratio(connect, ROUND_TRIP)
@@ -452,7 +452,7 @@ fn line(directory: &Path) -> Option<()> {
         ("reset", one_reset, reset, 14.0),
     ] {
         println!(
-            "{AGENTS} agents there, {what}: {:.0} ms, {:.1} round trips after connecting (at most \
+            "{AGENTS} agents, {what}: {:.0} ms, {:.1} round trips after connecting (at most \
              {most}){}; one agent {:.1}",
             millis(many),
             trips(many),

@@ -157,7 +157,7 @@ fn main() {
     let all = all.expect("the others are seen");
     let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
     println!(
-        "all living agents seen  {:6.0} ms, {:.1} round trips",
+        "all live agents seen    {:6.0} ms, {:.1} round trips",
         millis(all),
         all.as_secs_f64() / LATENCY.as_secs_f64()
     );

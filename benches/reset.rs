@@ -141,7 +141,7 @@ impl Cost {
             usage.assume_init()
         };
         let wall = began.elapsed();
-        assert_eq!(status, 0, "it failed");
+        assert_eq!(status, 0, "the program failed");
         let time = |time: libc::timeval| {
             Duration::from_micros(time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64)
         };
@@ -379,7 +379,7 @@ fn many(directory: &Path) {
     let [few, many] = each.map(median);
     println!(
         "10,000 agents: {:.3} ms each, {:.2} times that of 100 (at most 1.5: {:.3} ms); \
-         resident {} MB, to read their configuration alone {} MB; of 100 {} MB",
+         resident {} MB, reading the configuration alone {} MB, 100 agents {} MB",
         millis(many),
         ratio(many, few),
         millis(few),

@@ -53,7 +53,7 @@ fn fleet_with_group(agents: &[&str]) -> Option<(tempfile::TempDir, Fleet, u32)> 
     let fields = |line: &str| line.split(':').map(String::from).collect::<Vec<String>>();
     let mut groups = groups.lines().map(fields);
     let Some(group) = groups.find(|it| it[0] == "daemon") else {
-        skip_unsupported("there is no group daemon");
+        skip_unsupported("no group daemon");
         return None;
     };
     let (temporary, root) = test_directory(true);
@@ -79,9 +79,10 @@ fn files_below(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for item in fs::read_dir(directory).unwrap() {
         let path = item.unwrap().path();
-        match path.is_dir() {
-            true => files.extend(files_below(&path)),
-            false => files.push(path),
+        if path.is_dir() {
+            files.extend(files_below(&path));
+        } else {
+            files.push(path);
         }
     }
     files

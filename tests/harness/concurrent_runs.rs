@@ -99,7 +99,7 @@ impl ConcurrencyScene {
 #[track_caller]
 pub fn count_records(archive: &Path) -> usize {
     let ledger = fs::read(archive.join(".shepherd/ledger.jsonl")).unwrap();
-    assert_eq!(ledger.last(), Some(&b'\n'), "its last line is torn");
+    assert_eq!(ledger.last(), Some(&b'\n'), "the last line is torn");
     let mut before = Digest::ZERO;
     let mut count = 0;
     for line in ledger.split(|byte| *byte == b'\n') {
@@ -186,11 +186,17 @@ fn concurrent_runs_on_one_agent_work_one_at_a_time() {
         assert_ok(&scene.run(&["reset", "scout"]));
         scene.assert_sound();
         let entries = scene.fleet.entries("scout");
-        assert_eq!(entries.len(), 1, "one archived it: {entries:?}");
+        assert_eq!(
+            entries.len(),
+            1,
+            "more than one run archived it: {entries:?}"
+        );
     }
-    println!("{rounds} times 8 at once: {worked} worked, {refused} refused, {unnamed} not named");
+    println!(
+        "{rounds} rounds of 8 runs: {worked} reset, {refused} refused, {unnamed} without holder"
+    );
     assert!(worked >= rounds && refused > 0);
-    assert_eq!(unnamed, 0, "a holder that lives is named");
+    assert_eq!(unnamed, 0, "a live holder is not named");
 }
 
 #[test]
@@ -343,7 +349,7 @@ fn concurrent_processes_all_record_their_runs() {
     }
     assert_eq!(scene.assert_sound(), number);
     let longest = ends.iter().map(|ended| ended.duration).max();
-    println!("{number} at once, {delay} us a sync: all recorded, the last after {longest:?}");
+    println!("{number} runs, {delay} us per sync: all recorded, the last after {longest:?}");
 }
 
 #[test]
@@ -464,7 +470,7 @@ fn interrupted_wait_ends_at_once_without_changes() {
         let _ = fs::remove_file(&queue);
         let words = ["reset", "scout", "--wait", "3600"];
         let waiting = RunningProgram::start(scene.fleet.command(&DEFAULT_SIGNALS_WRAPPER, &words));
-        wait_for("its place in the queue", || queue.exists());
+        wait_for("a place in the queue", || queue.exists());
         send_signal(&waiting, end);
         assert_ne!(waiting.wait().code, Some(0));
     }
@@ -530,14 +536,14 @@ fn console_during_run_shows_busy_and_does_nothing() {
     terminal.send("X");
     terminal.wait_for_quiet();
     let mut pressed = 0;
-    terminal.send_until("y", "keys that count", |_| {
+    terminal.send_until("y", "accepted keys", |_| {
         pressed += 1;
         pressed > 3
     });
     let memory = fs::read(scene.fleet.memory_path("scout")).unwrap();
     assert!(
         memory.ends_with(b"- not yet\n"),
-        "the console did it all the same"
+        "the console reset the agent"
     );
     first.kill();
     first.wait();
@@ -554,18 +560,18 @@ fn plant_lock(scene: &ConcurrencyScene, lock: &Path, what: &str) {
     fs::create_dir_all(lock.parent().unwrap()).unwrap();
     match what {
         "garbage" => fs::write(lock, [0xff; 9000]).unwrap(),
-        "a holder that never was" => fs::write(
+        "a made-up holder" => fs::write(
             lock,
             r#"{"pid":1,"user":"\u001b[2Jmallory","since":"2999-01-01T00:00:00Z","run":"x"}"#,
         )
         .unwrap(),
-        "the future" => {
+        "a modification time in the future" => {
             let file = File::create(lock).unwrap();
             let future = SystemTime::now() + Duration::from_secs(1 << 32);
             file.set_modified(future).unwrap();
         }
         "a link" => symlink(&secret, lock).unwrap(),
-        "a link to nowhere" => symlink(scene.fleet.root.join("nowhere"), lock).unwrap(),
+        "a dangling link" => symlink(scene.fleet.root.join("nowhere"), lock).unwrap(),
         "a directory" => fs::create_dir(lock).unwrap(),
         "a FIFO" => {
             let made = Command::new("mkfifo").arg(lock).status().unwrap();
@@ -606,14 +612,18 @@ fn assert_planted_lock(what: &str, works: bool) {
 
 #[test]
 fn planted_lock_file_does_not_block() {
-    for what in ["garbage", "a holder that never was", "the future"] {
+    for what in [
+        "garbage",
+        "a made-up holder",
+        "a modification time in the future",
+    ] {
         assert_planted_lock(what, true);
     }
 }
 
 #[test]
 fn symlink_or_directory_as_lock_file_is_an_error() {
-    for what in ["a link", "a link to nowhere", "a directory"] {
+    for what in ["a link", "a dangling link", "a directory"] {
         assert_planted_lock(what, false);
     }
 }

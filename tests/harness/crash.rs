@@ -42,9 +42,10 @@ impl KillSweep<'_> {
     /// Kills a run at each point; prints the number of points.
     fn kill_at_each_point(&self) {
         let points = self.changing_calls();
-        let chosen = match is_full_harness() {
-            true => points.clone(),
-            false => sample(&points, self.quick_points),
+        let chosen = if is_full_harness() {
+            points.clone()
+        } else {
+            sample(&points, self.quick_points)
         };
         let (mut killed, mut failures) = (0, Vec::new());
         for point in &chosen {
@@ -63,10 +64,7 @@ impl KillSweep<'_> {
             points.len()
         );
         assert_no_failures(self.name, &failures);
-        assert!(
-            killed * 10 >= chosen.len() * 8,
-            "most points have to be reached"
-        );
+        assert!(killed * 10 >= chosen.len() * 8, "too few points reached");
     }
 
     /// Returns the calls of an undisturbed run that change something.
@@ -101,7 +99,7 @@ impl KillSweep<'_> {
                     None => break,
                     Some(Ok(())) => killed += 1,
                     Some(Err(why)) => {
-                        failures.push(format!("killed at {nth}. {}: {why}", last.name))
+                        failures.push(format!("killed at call {nth} of {}: {why}", last.name))
                     }
                 }
             }
@@ -228,7 +226,7 @@ fn kill_at_any_call_of_undo_is_recovered_by_undo() {
     }
     for (what, had) in [memory_kinds().swap_remove(0), memory_kinds().swap_remove(4)] {
         KillSweep {
-            name: &format!("undo of a reset of {what}, and again"),
+            name: &format!("repeated undo of a reset of {what}"),
             scene: &|| scene_after_reset(&had),
             run: &|_| to_strings(&["undo", "scout"]),
             check_recovery: &|scene| check_repeated_undo(scene, &had),
@@ -251,7 +249,9 @@ fn check_repeated_undo(scene: &Scene, had: &InitialMemory) -> CheckResult {
         InitialMemory::File(bytes) => stands.as_ref() == Some(bytes),
         _ => stands.is_none(),
     };
-    check(restored, || format!("another undo left {stands:?}: {said}"))?;
+    check(restored, || {
+        format!("the second undo left {stands:?}: {said}")
+    })?;
     scene.check_no_leftovers()?;
     scene.check_all()
 }
@@ -313,9 +313,11 @@ fn kill_at_any_call_of_retention_deletes_nothing_else() {
             let entries = scene.fleet.entries("scout");
             let old = entries.keys().filter(|name| name.starts_with("2020-"));
             let old: Vec<_> = old.collect();
-            check(old.is_empty(), || format!("never deleted: {old:?}"))?;
+            check(old.is_empty(), || {
+                format!("old entries not deleted: {old:?}")
+            })?;
             check(entries.contains_key(FOREIGN_FILE_NAME), || {
-                "no entry, but deleted".to_string()
+                "entries deleted without a new entry".to_string()
             })
         },
         quick_points: 10,

@@ -93,10 +93,10 @@ fn check_failed_run(scene: &Scene, output: &Output, cause: Option<&str>) -> Chec
     };
     let root = scene.fleet.root.display().to_string();
     check(said.contains('/') && said.contains(&root), || {
-        format!("no path: {said}")
+        format!("no path in the message: {said}")
     })?;
     let named = said.to_lowercase().contains(cause);
-    check(named, || format!("{cause} is not named: {said}"))
+    check(named, || format!("cause not named ({cause}): {said}"))
 }
 
 /// Checks that every agent reported as reset is reset.
@@ -107,7 +107,9 @@ fn check_claims(scene: &Scene, document: &Value) -> CheckResult {
         let stands = scene.read_memory(agent).unwrap_or_default();
         let reset = stands == BASELINE.as_bytes();
         let claimed = ["ok", "unchanged"].contains(&outcome);
-        check(reset || !claimed, || format!("{agent} is called {outcome}"))?;
+        check(reset || !claimed, || {
+            format!("{agent} is reported as {outcome}")
+        })?;
     }
     Ok(())
 }
@@ -151,7 +153,7 @@ fn fail_once(cast: &[(&str, InitialMemory)], call: &SystemCall, error: &str) -> 
     let silent = output.status.code() == Some(0) && !output_text(&output).contains(cause);
     if syncs && silent {
         let (nth, name) = (call.occurrence, &call.name);
-        println!("note: {error} at {nth}. {name} was not worth an error");
+        println!("note: {error} at call {nth} of {name} was not reported");
     }
     scene.check_all()
 }
@@ -298,7 +300,7 @@ fn errors_from_any_call_on_lose_nothing() {
             }
         }
         println!(
-            "errors from a call on, {name}: {} points",
+            "permanent errors, {name}: {} points",
             chosen.len() * FAILING_CALLS.len()
         );
         assert_no_failures(name, &failures);
@@ -395,19 +397,19 @@ fn full_disk_is_reported_and_loses_nothing() {
     }
     run_on_growing_disks("the archive's disk is full", "archives", size_options(4));
     run_on_growing_disks(
-        "the archive's disk has no inode left",
+        "the archive's disk is out of inodes",
         "archives",
         inode_options(2),
     );
     // The memories themselves fill the first of these disks.
     run_on_growing_disks("the memories' disk is full", "agents", size_options(44));
     run_on_growing_disks(
-        "the memories' disk has no inode left",
+        "the memories' disk is out of inodes",
         "agents",
         inode_options(5),
     );
     run_on_growing_disks("the disk of both is full", "", size_options(56));
-    run_on_growing_disks("the disk of both has no inode left", "", inode_options(11));
+    run_on_growing_disks("the disk of both is out of inodes", "", inode_options(11));
 }
 
 #[test]

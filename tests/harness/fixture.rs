@@ -65,7 +65,7 @@ pub fn run_in_own_process(test: &str, wrapper: &[&str]) {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    assert!(out.contains("1 passed"), "no test is called {test}");
+    assert!(out.contains("1 passed"), "no test named {test}");
 }
 
 /// A config with its agents, in a new directory or in a given one.
@@ -185,9 +185,10 @@ pub fn directory_files(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     items
         .map(|item| {
             let item = item.unwrap();
-            let bytes = match item.file_type().unwrap().is_file() {
-                true => fs::read(item.path()).unwrap(),
-                false => Vec::new(),
+            let bytes = if item.file_type().unwrap().is_file() {
+                fs::read(item.path()).unwrap()
+            } else {
+                Vec::new()
             };
             (item.file_name().to_string_lossy().into_owned(), bytes)
         })

@@ -39,11 +39,11 @@ impl Display for FlushRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             FlushRule::Content => "before an entry gets its name",
-            FlushRule::Names => "before anything in an agent's directory",
+            FlushRule::Names => "before any change in an agent's directory",
             FlushRule::NewContent => "before a new file takes a memory's place",
-            FlushRule::Exchange => "before the mark that tells of it",
+            FlushRule::Exchange => "before the mark that records it",
             FlushRule::Mark => "before a displaced file is settled",
-            FlushRule::Removal => "before the transaction record goes",
+            FlushRule::Removal => "before the transaction record is removed",
         })
     }
 }
@@ -177,7 +177,7 @@ impl<'s> FlushChecker<'s> {
                     !strace::changes(name, &step.text) || !paths.clone().any(|it| ours(&it));
                 // These take and give locks, or are only hints.
                 let harmless = ["fcntl", "flock", "sync_file_range"].contains(&name);
-                assert!(tells || harmless, "say here what it does: {}", step.text);
+                assert!(tells || harmless, "classify this call here: {}", step.text);
             }
         }
     }
@@ -265,7 +265,7 @@ impl<'s> FlushChecker<'s> {
     fn rename(&mut self, step: &TracedCall) {
         let (from, to) = (step.path(0), step.path(1));
         if to.ends_with("/MEMORY.md") {
-            let file = self.staged.get(&from).cloned().expect("it was staged");
+            let file = self.staged.get(&from).cloned().expect("a staged file");
             self.require_synced(FlushRule::NewContent, &file);
         }
         self.change_name(from);
@@ -322,7 +322,7 @@ fn assert_flush_order(
     assert_eq!(disk.breaches, BTreeSet::new());
     for row in FlushRule::ALL {
         let seen = disk.seen.get(&row).copied().unwrap_or_default();
-        assert!(seen >= often, "{row}: looked at {seen} times");
+        assert!(seen >= often, "{row}: checked {seen} times");
     }
     let is_flush = |line: &&&str| line.contains("sync(") || line.contains("syncfs(");
     let flushes = lines.iter().filter(is_flush).count();
@@ -351,20 +351,20 @@ fn reset_flushes_in_documented_order() {
     let expected = [
         "a file in agents/scout before a new file takes a memory's place",
         "a file in archives/.shepherd/baselines before an entry gets its name",
-        "a file in archives/.shepherd/baselines before anything in an agent's directory",
+        "a file in archives/.shepherd/baselines before any change in an agent's directory",
         "a file in archives/.shepherd/tx before a displaced file is settled",
-        "a file in archives/.shepherd/tx before anything in an agent's directory",
+        "a file in archives/.shepherd/tx before any change in an agent's directory",
         "a file in archives/scout before an entry gets its name",
-        "a file in archives/scout before anything in an agent's directory",
-        "agents/scout before the mark that tells of it",
-        "agents/scout before the transaction record goes",
-        "archives before anything in an agent's directory",
-        "archives/.shepherd before anything in an agent's directory",
-        "archives/.shepherd/baselines before anything in an agent's directory",
-        "archives/.shepherd/ledger.jsonl before the transaction record goes",
-        "archives/.shepherd/tx before anything in an agent's directory",
-        "archives/scout before anything in an agent's directory",
-        "the archive's parent before anything in an agent's directory",
+        "a file in archives/scout before any change in an agent's directory",
+        "agents/scout before the mark that records it",
+        "agents/scout before the transaction record is removed",
+        "archives before any change in an agent's directory",
+        "archives/.shepherd before any change in an agent's directory",
+        "archives/.shepherd/baselines before any change in an agent's directory",
+        "archives/.shepherd/ledger.jsonl before the transaction record is removed",
+        "archives/.shepherd/tx before any change in an agent's directory",
+        "archives/scout before any change in an agent's directory",
+        "the archive's parent before any change in an agent's directory",
     ];
     let breaches: Vec<&str> = breaches.iter().map(String::as_str).collect();
     assert_eq!(breaches, expected);
@@ -380,6 +380,6 @@ fn fleet_reset_flushes_in_documented_order() {
     for row in FlushRule::ALL {
         let row = row.to_string();
         let seen = breaches.iter().any(|breach| breach.ends_with(&row));
-        assert!(seen, "nothing has to be flushed {row}: {breaches:#?}");
+        assert!(seen, "no flush is required {row}: {breaches:#?}");
     }
 }

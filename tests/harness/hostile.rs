@@ -47,9 +47,10 @@ impl CanaryFile {
             mode: meta.mode(),
             inode: meta.ino(),
             modified: (meta.mtime(), meta.mtime_nsec()),
-            bytes: match meta.is_file() {
-                true => fs::read(path).unwrap(),
-                false => format!("{:?}", directory_files(path).keys()).into_bytes(),
+            bytes: if meta.is_file() {
+                fs::read(path).unwrap()
+            } else {
+                format!("{:?}", directory_files(path).keys()).into_bytes()
             },
         }
     }
@@ -66,7 +67,7 @@ impl CanaryScene {
     /// Creates the scene; returns None, with a notice, where this process cannot change its user.
     pub fn new(in_memory: bool) -> Option<CanaryScene> {
         if !is_root() {
-            skip_unsupported("only root can be other users");
+            skip_unsupported("needs root, to act as another user");
             return None;
         }
         let (temporary, root) = test_directory(in_memory);
@@ -154,7 +155,7 @@ impl CanaryScene {
                 .windows(CANARY_TEXT.len())
                 .any(|it| it == CANARY_TEXT.as_bytes());
             let own = self.canaries.contains_key(&path);
-            assert!(!sings || own, "{} has read a canary", path.display());
+            assert!(!sings || own, "{} contains a canary", path.display());
         }
     }
 
@@ -215,10 +216,10 @@ const SPECIAL_OBJECTS: &[(&str, &str)] = &[
     ("a link to a secret", "link"),
     ("a link to a directory", "link"),
     ("a link to an entry", "link"),
-    ("a link to nowhere with escape codes", "link"),
-    ("a further name of a secret", "0"),
-    ("a further name of a neighbour's memory", "61002"),
-    ("a further name of an entry", "0"),
+    ("a dangling link with escape codes", "link"),
+    ("a hard link to a secret", "0"),
+    ("a hard link to a neighbour's memory", "61002"),
+    ("a hard link to an entry", "0"),
     ("a FIFO", "pipe"),
     ("a socket", "socket"),
     ("a device that never ends", "device"),
@@ -233,14 +234,14 @@ fn plant_object(scene: &CanaryScene, what: &str) {
         "a link to a secret" => symlink(scene.secret(), at).unwrap(),
         "a link to a directory" => symlink(scene.path("vault"), at).unwrap(),
         "a link to an entry" => symlink(entry, at).unwrap(),
-        "a link to nowhere with escape codes" => {
+        "a dangling link with escape codes" => {
             symlink("/no\n\x1b]0;title\x07\u{202e}where", at).unwrap();
         }
-        "a further name of a secret" => fs::hard_link(scene.secret(), at).unwrap(),
-        "a further name of a neighbour's memory" => {
+        "a hard link to a secret" => fs::hard_link(scene.secret(), at).unwrap(),
+        "a hard link to a neighbour's memory" => {
             fs::hard_link(scene.path("neighbour/MEMORY.md"), at).unwrap();
         }
-        "a further name of an entry" => fs::hard_link(entry, at).unwrap(),
+        "a hard link to an entry" => fs::hard_link(entry, at).unwrap(),
         "a FIFO" => drop(tool_output(&["mkfifo"], &at)),
         "a socket" => drop(std::os::unix::net::UnixListener::bind(at).unwrap()),
         "a device that never ends" => make_device(&at, &["c", "1", "5"]),
@@ -267,7 +268,7 @@ fn special_file_as_memory_is_displaced_unread() {
         scene.assert_reset(AGENT_UID);
         // A second name may be the last one by then.
         let litter = scene.fleet.leftovers("scout");
-        let kept = usize::from(what.starts_with("a further name"));
+        let kept = usize::from(what.starts_with("a hard link"));
         assert_eq!(litter.len(), kept, "{what}: {litter:?}");
         assert!(litter.iter().all(|name| ended.out.contains(name)), "{what}");
         let entries = scene.fleet.entries("scout");
@@ -365,7 +366,7 @@ impl FlaggedFile {
         if set.is_ok_and(|output| output.status.success()) {
             return Some(FlaggedFile(path.to_path_buf(), flag));
         }
-        skip_unsupported(format_args!("chattr +{flag} is not possible here"));
+        skip_unsupported(format_args!("cannot set chattr +{flag}"));
         None
     }
 }

@@ -161,7 +161,7 @@ fn hanging_call_in_a_run_loses_nothing() {
         drop(scene);
         drop(mount);
     }
-    println!("calls that hang: {tried}");
+    println!("hanging calls: {tried}");
 }
 
 /// The error of a reached process limit.

@@ -63,11 +63,12 @@ impl MountedMemory {
         let fleet = &self.scene.fleet;
         let left = (fleet.leftovers("scout"), fleet.pending_journals());
         if self.read_memory() != BASELINE.as_bytes() || !self.is_archived() {
-            return Err("it is not reset".to_string());
+            return Err("the memory is not reset".to_string());
         }
-        match left.0.is_empty() && left.1.is_empty() {
-            true => Ok(()),
-            false => Err(format!("it left {left:?}")),
+        if left.0.is_empty() && left.1.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("left behind: {left:?}"))
         }
     }
 }
@@ -159,9 +160,7 @@ impl LeaseBreakTime {
         match fs::write(LEASE_BREAK_TIME, seconds) {
             Ok(()) => Some(LeaseBreakTime(before)),
             Err(error) => {
-                skip_unsupported(format_args!(
-                    "the time of leases cannot be changed: {error}"
-                ));
+                skip_unsupported(format_args!("cannot change the lease break time: {error}"));
                 None
             }
         }
@@ -238,7 +237,7 @@ fn write_into_frozen_reset_is_kept_or_reported() {
         drop(mounted.mount);
     }
     drop(time);
-    println!("frozen in place: {kept} times kept, {told} times told");
+    println!("stopped in place: note kept {kept} times, loss reported {told} times");
     assert!(kept > 0 && told > 0);
 }
 
@@ -272,9 +271,10 @@ fn kill_at_any_call_of_in_place_write_is_recovered() {
         return;
     }
     let points = changing_calls();
-    let chosen = match is_full_harness() {
-        true => points.clone(),
-        false => sample(&points, 20),
+    let chosen = if is_full_harness() {
+        points.clone()
+    } else {
+        sample(&points, 20)
     };
     let (mut killed, mut failures) = (0, Vec::new());
     for point in &chosen {
@@ -284,9 +284,10 @@ fn kill_at_any_call_of_in_place_write_is_recovered() {
         }
         killed += 1;
         let output = mounted.scene.fleet.run(RESET);
-        let ended = match output.status.success() {
-            true => mounted.check_reset(),
-            false => Err(output_text(&output)),
+        let ended = if output.status.success() {
+            mounted.check_reset()
+        } else {
+            Err(output_text(&output))
         };
         if let Err(why) = ended {
             failures.push(format!("killed at {}: {why}", point.text));
@@ -370,7 +371,7 @@ fn failed_rollback_is_left_to_the_next_run() {
     }
     let mounted = MountedMemory::new();
     let (said, failed) = mounted.reset_with_failing_call("ftruncate", 1, true);
-    assert_eq!(failed, 2, "once to write it, once to put it back");
+    assert_eq!(failed, 2, "one write, one restore");
     assert!(said.contains("half written"), "{said}");
     mounted.assert_left_to_next_run();
     drop(mounted.mount);
@@ -433,18 +434,20 @@ fn kill_of_in_place_recovery_is_recovered() {
     let (_, mut points) =
         strace::record_calls(&mounted.scene.fleet, &mounted.scene.trace_log, RESET);
     points.retain(SystemCall::changes);
-    let chosen = match is_full_harness() {
-        true => points.clone(),
-        false => sample(&points, 15),
+    let chosen = if is_full_harness() {
+        points.clone()
+    } else {
+        sample(&points, 15)
     };
     let mut failures = Vec::new();
     for point in &chosen {
         let mounted = half_written();
         kill(&mounted.scene, point, RESET);
         let output = mounted.scene.fleet.run(RESET);
-        let ended = match output.status.success() {
-            true => mounted.check_reset(),
-            false => Err(output_text(&output)),
+        let ended = if output.status.success() {
+            mounted.check_reset()
+        } else {
+            Err(output_text(&output))
         };
         if let Err(why) = ended {
             failures.push(format!("killed at {}: {why}", point.text));

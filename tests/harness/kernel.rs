@@ -29,13 +29,13 @@ impl SharedMapping {
                 0,
             )
         };
-        match at == libc::MAP_FAILED {
-            true => Err(io::Error::last_os_error()),
-            false => Ok(SharedMapping {
-                address: at,
-                length,
-            }),
+        if at == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
         }
+        Ok(SharedMapping {
+            address: at,
+            length,
+        })
     }
 
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
@@ -77,9 +77,10 @@ pub struct WriteLease(File);
 impl WriteLease {
     pub fn take(file: File) -> io::Result<WriteLease> {
         let lease = WriteLease(file);
-        match lease.set_lease(libc::F_WRLCK) {
-            true => Ok(lease),
-            false => Err(io::Error::last_os_error()),
+        if lease.set_lease(libc::F_WRLCK) {
+            Ok(lease)
+        } else {
+            Err(io::Error::last_os_error())
         }
     }
 

@@ -47,7 +47,7 @@ fn fleet_with_leases(root: &Path, agents: &[&str]) -> Option<(Fleet, Vec<WriteLe
         match take_lease(&fleet.memory_path(agent)) {
             Ok(lease) => leases.push(lease),
             Err(error) => {
-                skip_unsupported(format_args!("no leases here: {error}"));
+                skip_unsupported(format_args!("no leases: {error}"));
                 return None;
             }
         }
@@ -61,10 +61,7 @@ fn assert_reset_despite_lease(answer: LeaseBehavior) {
         return;
     };
     let memory = fleet.memory_path("scout");
-    let owner = match is_root() {
-        true => Some(61_001),
-        false => None,
-    };
+    let owner = if is_root() { Some(61_001) } else { None };
     chown(&memory, owner, owner).unwrap();
     fs::set_permissions(&memory, fs::Permissions::from_mode(0o640)).unwrap();
     let looks = || {
@@ -104,7 +101,7 @@ fn assert_reset_despite_lease(answer: LeaseBehavior) {
         assert!(dodges > 0);
     } else {
         assert_eq!(fs::read_to_string(&memory).unwrap(), BASELINE);
-        assert_eq!(looks(), looked, "owner and mode stay");
+        assert_eq!(looks(), looked, "owner and mode changed");
     }
     // The displaced file stays beside the memory until the lease is over. No process opens it
     // before, which would take 45 seconds.

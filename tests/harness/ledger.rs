@@ -91,5 +91,5 @@ fn long_ledger_is_read_in_bounded_memory() {
     drop(writer);
     run(&["reset", "e"]);
     assert_eq!(fleet.pending_journals(), [""; 0]);
-    println!("{count} records: read in 40 MB of address space");
+    println!("{count} records read in 40 MB of address space");
 }

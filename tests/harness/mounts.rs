@@ -14,7 +14,7 @@ pub fn may_mount(test: &str) -> bool {
         return true;
     }
     if !is_root() {
-        skip_unsupported("only root can mount");
+        skip_unsupported("needs root, to mount");
         return false;
     }
     if !has_tool("unshare") || !has_tool("mount") {
@@ -26,7 +26,7 @@ pub fn may_mount(test: &str) -> bool {
         .arg("true")
         .output();
     if !probe.is_ok_and(|output| output.status.success()) {
-        skip_unsupported("no mounts of its own for a process here");
+        skip_unsupported("no mount namespaces");
         return false;
     }
     run_in_own_process(test, &private);
@@ -48,11 +48,12 @@ impl Mount {
     /// Mounts over a file that exists.
     pub fn mount_over_file(words: &[&str], at: &Path) -> Result<Mount, String> {
         let output = Command::new("mount").args(words).arg(at).output().unwrap();
-        match output.status.success() {
-            true => Ok(Mount {
+        if output.status.success() {
+            Ok(Mount {
                 mount_point: at.to_path_buf(),
-            }),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            })
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
         }
     }
 }

@@ -32,7 +32,7 @@ fn writer_below_overlay_is_reported() {
     let words = ["-t", "overlay", "overlay", "-o", &options];
     let mount = match Mount::new(&words, &fleet.agent_directory("scout")) {
         Ok(mount) => mount,
-        Err(error) => return skip_unsupported(format_args!("no overlays here: {error}")),
+        Err(error) => return skip_unsupported(format_args!("no overlay file system: {error}")),
     };
     fs::write(fleet.memory_path("scout"), format!("{BASELINE}- note\n")).unwrap();
     let below = File::options().append(true).open(upper.join("MEMORY.md"));

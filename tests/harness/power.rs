@@ -105,9 +105,10 @@ impl DiskBench {
     }
 
     fn command_words<'w>(&self) -> &'w [&'w str] {
-        match self.setup.is_undo {
-            true => &["undo", "scout"],
-            false => RESET_ALL,
+        if self.setup.is_undo {
+            &["undo", "scout"]
+        } else {
+            RESET_ALL
         }
     }
 
@@ -170,7 +171,7 @@ impl DiskBench {
                 return before;
             }
         }
-        panic!("something keeps writing to the disks");
+        panic!("the disks are written to all the time");
     }
 
     /// Returns how much was written to each disk, once no write is in flight.
@@ -180,9 +181,10 @@ impl DiskBench {
 
     /// Replaces the disks by a copy, as after a reboot.
     fn reboot(&mut self, shot: &DiskSnapshot) {
-        match self.setup.is_renumbered {
-            true => self.reboot_renumbered(shot),
-            false => self.reboot_same_numbers(shot),
+        if self.setup.is_renumbered {
+            self.reboot_renumbered(shot);
+        } else {
+            self.reboot_same_numbers(shot);
         }
     }
 
@@ -280,10 +282,7 @@ fn written(place: &Path) -> String {
         if fields[8] == "0" {
             return format!("{} {}", fields[4], fields[6]);
         }
-        assert!(
-            Instant::now() < end,
-            "the disk does not come to rest: {text}"
-        );
+        assert!(Instant::now() < end, "writes stay in flight: {text}");
     }
 }
 
@@ -322,7 +321,7 @@ fn cut_at_every_call(name: &str, setup: &PowerSetup, most: usize) {
         }
     }
     println!(
-        "{name}: cut at {stops} points, {} different disks, {} looked at",
+        "{name}: cut at {stops} points, {} different disks, {} checked",
         shots.len(),
         chosen.len()
     );
@@ -494,9 +493,10 @@ fn power_cut_of_recovery_loses_nothing() {
         has_two_disks: true,
         ..PowerSetup::new(agent_with_scratch())
     };
-    match is_full_harness() {
-        true => cut_twice("cut twice", &setup, 20, 12),
-        false => cut_twice("cut twice", &setup, 3, 3),
+    if is_full_harness() {
+        cut_twice("cut twice", &setup, 20, 12);
+    } else {
+        cut_twice("cut twice", &setup, 3, 3);
     }
     if is_full_harness() {
         let setup = PowerSetup::new(twelve_agents());

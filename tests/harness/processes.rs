@@ -52,9 +52,10 @@ impl SeededRandom {
 pub fn test_directory(in_memory: bool) -> (TempDir, PathBuf) {
     use std::os::unix::fs::PermissionsExt;
     let shm = Path::new("/dev/shm");
-    let temporary = match in_memory && shm.is_dir() {
-        true => tempfile::tempdir_in(shm),
-        false => tempfile::tempdir(),
+    let temporary = if in_memory && shm.is_dir() {
+        tempfile::tempdir_in(shm)
+    } else {
+        tempfile::tempdir()
     };
     let temporary = temporary.unwrap();
     let path = temporary.path().canonicalize().unwrap();
@@ -139,7 +140,7 @@ impl RunningProgram {
             err: read_all(&mut self.err),
             duration: self.began.elapsed(),
         };
-        assert!(!hangs, "it hangs: no end within {bound:?}: {ended:?}");
+        assert!(!hangs, "hangs: no exit within {bound:?}: {ended:?}");
         ended
     }
 
@@ -171,7 +172,7 @@ fn read_all(file: &mut File) -> String {
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + RUN_TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
+        assert!(Instant::now() < end, "timed out waiting for {what}");
         thread::park_timeout(Duration::from_millis(1));
     }
 }

@@ -220,7 +220,7 @@ impl Scene {
         if !meta.is_file() {
             let same = matches!(had, InitialMemory::Fifo | InitialMemory::Link);
             return check(same, || {
-                format!("{agent}: {:?} stands there", meta.file_type())
+                format!("{agent}: the memory is a {:?}", meta.file_type())
             });
         }
         let stands = fs::read(&memory).unwrap();
@@ -229,7 +229,7 @@ impl Scene {
             .is_some_and(|old| self.is_with_late_bytes(agent, old, &stands));
         let new = stands == BASELINE.as_bytes();
         check(old || new, || {
-            format!("{agent} is neither old nor new: {}", excerpt(&stands))
+            format!("{agent}: neither old nor new: {}", excerpt(&stands))
         })?;
         let mode = meta.mode() & 0o7777;
         let created = matches!(
@@ -287,12 +287,12 @@ impl Scene {
             let right =
                 recorded || name.starts_with("2020-") || self.is_valid_entry(agent, had, &bytes);
             check(right, || {
-                format!("the entry {path} is not right: {}", excerpt(&bytes))
+                format!("entry {path} has wrong content: {}", excerpt(&bytes))
             })?;
             let mode = fs::metadata(self.fleet.archive.join(&path)).unwrap().mode() & 0o7777;
             let ours = !name.starts_with("2020-");
             check(!ours || mode == 0o600, || {
-                format!("the entry {path} has mode {mode:o}")
+                format!("entry {path} has mode {mode:o}")
             })?;
         }
         Ok(())
@@ -362,7 +362,7 @@ impl Scene {
             .iter()
             .any(|word| said.contains(word) || notes.contains(word));
         check(!left || told, || {
-            format!("it did not say what it put right: {said}")
+            format!("the recovery is not reported: {said}")
         })?;
         self.check_settled()
     }
@@ -425,7 +425,7 @@ impl Scene {
                 let found = entries.get(name).map(|bytes| digest(bytes));
                 let same = found.as_deref() == entry["digest"].as_str();
                 check(same, || {
-                    format!("{path} is not what the ledger says: {found:?}")
+                    format!("{path} differs from the ledger: {found:?}")
                 })?;
             }
         }
@@ -444,7 +444,9 @@ impl Scene {
         for (directory, names) in self.archive_directories() {
             for name in names.into_keys().filter(|name| !is_temporary(name)) {
                 let fits = is_archive_name(&directory, &name);
-                check(fits, || format!("{name} in {directory:?} of the archive"))?;
+                check(fits, || {
+                    format!("foreign file {name} in {directory:?} of the archive")
+                })?;
             }
         }
         self.check_versions()
@@ -471,7 +473,7 @@ impl Scene {
         for (name, bytes) in directory_files(&self.fleet.archive.join(".shepherd/baselines")) {
             let right = is_temporary(&name) || name == format!("{}.md", digest(&bytes));
             check(right, || {
-                format!("the version {name} is not right: {}", excerpt(&bytes))
+                format!("version {name} has wrong content: {}", excerpt(&bytes))
             })?;
         }
         Ok(())
@@ -534,14 +536,14 @@ impl Scene {
         self.fleet.run(RESET_ALL);
         temporary.retain(|path| path.exists());
         check(temporary.is_empty(), || {
-            format!("never swept: {temporary:?}")
+            format!("not removed after a day: {temporary:?}")
         })
     }
 
     /// Runs all checks after a failed run: immediately, after the next run, and after an undo.
     pub fn check_all(&self) -> CheckResult {
         self.check_invariants()
-            .map_err(|why| format!("at that instant: {why}"))?;
+            .map_err(|why| format!("immediately: {why}"))?;
         self.check_after_next_reset()
             .map_err(|why| format!("after the next run: {why}"))?;
         self.check_undo()
@@ -601,10 +603,7 @@ fn is_archive_name(directory: &str, name: &str) -> bool {
 }
 
 pub fn check(holds: bool, why: impl FnOnce() -> String) -> CheckResult {
-    match holds {
-        true => Ok(()),
-        false => Err(why()),
-    }
+    if holds { Ok(()) } else { Err(why()) }
 }
 
 /// Returns whether `bytes` contain an agent's bytes where these can be: at the beginning, below the

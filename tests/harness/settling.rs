@@ -41,7 +41,7 @@ fn stop_before_removal(
     );
     let stop = [options, &[stop]].concat();
     let mut run = SteppedProgram::start(&scene.fleet, &stop, RESET_ALL);
-    run.wait_for_stop().expect("it comes there");
+    run.wait_for_stop().expect("the program stops there");
     let displaced = scene.fleet.leftovers("scout");
     assert_eq!(displaced.len(), 1, "{displaced:?}");
     (
@@ -125,7 +125,7 @@ fn write_without_leases_during_removal_is_archived() {
 #[test]
 fn last_name_of_foreign_file_is_not_removed() {
     if !is_root() {
-        skip_unsupported("only root has files that are somebody else's");
+        skip_unsupported("needs root, for files of another user");
         return;
     }
     let scene = Scene::new(&[("scout", InitialMemory::Missing)]);
@@ -170,7 +170,7 @@ fn unreadable_displaced_file_does_not_block_resets() {
         assert_eq!(fs::read_to_string(&memory).unwrap(), BASELINE, "{said}");
         assert_eq!(scene.fleet.leftovers("scout"), displaced);
     }
-    assert!(!old.exists(), "nor retention");
+    assert!(!old.exists(), "retention deletes the old entry");
     let entries = scene.fleet.entries("scout");
     let later = |entry: &[u8]| entry.windows(7).any(|it| it == b"later 1");
     assert!(entries.values().any(|entry| later(entry)));

@@ -295,7 +295,7 @@ pub fn record_calls_with(
         .collect();
     assert!(
         unknown.is_empty(),
-        "say in trace.rs what these calls do, or no harness disturbs them: {unknown:#?}"
+        "classify these calls in strace.rs, or no harness covers them: {unknown:#?}"
     );
     (output, calls)
 }

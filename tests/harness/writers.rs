@@ -521,7 +521,7 @@ impl WriterRound {
         }
         crowd.stop();
         self.tally.notes = crowd.notes();
-        self.check(&crowd, "when the writers had stopped");
+        self.check(&crowd, "after the writers stopped");
         self.settle();
         self.check(&crowd, "after the last reset");
         self.assert_no_leftovers();
@@ -544,7 +544,7 @@ impl WriterRound {
                 let (first, count) = found.missing(writer, written);
                 if count > 0 {
                     losses.push(format!(
-                        "{agent}, writer {writer}: {count}, such as {first:?}"
+                        "{agent}, writer {writer}: {count}, first: {first:?}"
                     ));
                     self.tally.losses += count;
                 }
@@ -568,7 +568,7 @@ impl WriterRound {
             .arg(&self.fleet.root)
             .arg(&to)
             .status();
-        println!("the fleet is kept in {}: {copied:?}", to.display());
+        println!("fleet kept in {}: {copied:?}", to.display());
     }
 
     /// Asserts that only memories, entries and the ledger are left.

@@ -494,10 +494,10 @@ fn terminal_passphrase_unlocks_agent() {
         .lines()
         .find(|line| line.starts_with("Max core file size"));
     let core: Vec<&str> = core.unwrap().split_whitespace().collect();
-    assert_eq!(core[4..6], ["0", "0"], "no secret is written to a disk");
+    assert_eq!(core[4..6], ["0", "0"], "core dumps are not disabled");
     terminal.send("\r");
     terminal.wait("the agent", |it| it.text().contains("SCRATCH   ranger"));
-    assert!(!terminal.text().contains('@'), "nothing is asked any more");
+    assert!(!terminal.text().contains('@'), "a question is left");
     let bytes = String::from_utf8_lossy(&terminal.bytes).into_owned();
     assert!(!bytes.contains(PASSPHRASE) && !bytes.contains("sesame"));
     terminal.send("q");

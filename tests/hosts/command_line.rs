@@ -132,9 +132,12 @@ fn unwritable_host_is_reported_with_its_reason() {
         (DENIED, FLAGS_FIELD, 0, None),
     ] {
         let Some(server) = sftp_server() else { return };
-        let judge: RequestFilter = Arc::new(move |_, frame| match is_changing(frame) {
-            true => RequestFate::Reply(with_length(&status_reply(frame, code))),
-            false => RequestFate::Pass,
+        let judge: RequestFilter = Arc::new(move |_, frame| {
+            if is_changing(frame) {
+                RequestFate::Reply(with_length(&status_reply(frame, code)))
+            } else {
+                RequestFate::Pass
+            }
         });
         let between =
             FilteredServer::new(server, judge).with_reply_filter(Arc::new(move |asked, frame| {
@@ -239,11 +242,12 @@ sleep 600
         let pid: u32 = pid.trim().parse().unwrap();
         assert!(
             process_state(pid).is_some_and(|it| it != 'Z'),
-            "it has a session"
+            "no session was opened"
         );
-        match by_key {
-            true => console.send("q"),
-            false => console.signal(Signal::TERM),
+        if by_key {
+            console.send("q");
+        } else {
+            console.signal(Signal::TERM);
         }
         console.wait_for_exit();
         let end = Instant::now() + WAIT_TIMEOUT;

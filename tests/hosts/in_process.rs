@@ -163,14 +163,14 @@ fn extensions_behave_as_in_openssh() {
     assert_eq!(
         guest.request_status(link),
         status::FAILURE,
-        "replaces nothing"
+        "an existing name is not replaced"
     );
     let (from, to) = paths();
     let rename = Request::Rename { from, to };
     assert_eq!(
         guest.request_status(rename),
         status::FAILURE,
-        "replaces nothing"
+        "an existing name is not replaced"
     );
     assert_eq!(
         (guest.read_file("a"), guest.read_file("b")),
@@ -189,7 +189,7 @@ fn extensions_behave_as_in_openssh() {
     let Reply::Extended(body) = guest.request(Request::Statvfs {
         path: guest.path("b"),
     }) else {
-        panic!("no numbers");
+        panic!("no statvfs reply");
     };
     let space = Statvfs::decode(&body).unwrap();
     assert!(
@@ -339,7 +339,7 @@ fn long_directory_is_listed_whole() {
             }
             reply => panic!("{reply:?}"),
         }
-        assert!(names.len() <= 250, "it has an end");
+        assert!(names.len() <= 250, "the list does not end");
     }
     names.sort();
     names.dedup();
@@ -368,7 +368,7 @@ fn go_away_disconnects_and_come_back_serves_again() {
         assert_eq!(cut.cause, FailureCause::Unreachable);
         let end = Instant::now() + WAIT_TIMEOUT;
         while !why(probe()).contains("no route") {
-            assert!(Instant::now() < end, "it is noticed");
+            assert!(Instant::now() < end, "the disconnect is not noticed");
             clock.advance(Duration::from_secs(1000));
         }
         served.go_online().unwrap();
@@ -392,11 +392,11 @@ fn dropped_server_disconnects_its_clients() {
     for link in links {
         let mut rest = Vec::new();
         File::from(link.output).read_to_end(&mut rest).unwrap();
-        assert_eq!(rest, b"", "it never said anything");
+        assert_eq!(rest, b"", "the server sent bytes");
     }
     let end = Instant::now() + WAIT_TIMEOUT;
     while guest.session.end_error().is_none() {
-        assert!(Instant::now() < end, "it is noticed");
+        assert!(Instant::now() < end, "the disconnect is not noticed");
         std::thread::yield_now();
     }
 }
@@ -405,18 +405,17 @@ fn dropped_server_disconnects_its_clients() {
 /// degradations or none.
 fn engine_lacking(lacks: &[&str], accepts: bool) -> (World, Engine) {
     let mut world = World::new(&[]);
-    match accepts {
-        false => add_remote_agent(&mut world, "ranger", "box"),
-        true => {
-            let memory = world.memory_path("ranger");
-            let lines = format!(
-                "remote_host = box\nremote_memory = {}\nremote_timeout = 3600\naccept_degraded = {}",
-                memory.display(),
-                lacks.join(",")
-            );
-            world.add_agent("ranger", &lines);
-            world.set_baseline("ranger", BASELINE);
-        }
+    if accepts {
+        let memory = world.memory_path("ranger");
+        let lines = format!(
+            "remote_host = box\nremote_memory = {}\nremote_timeout = 3600\naccept_degraded = {}",
+            memory.display(),
+            lacks.join(",")
+        );
+        world.add_agent("ranger", &lines);
+        world.set_baseline("ranger", BASELINE);
+    } else {
+        add_remote_agent(&mut world, "ranger", "box");
     }
     world.write_scratch("ranger", "a note\n");
     let engine = engine_with_connector(&world, start_host(lacks));
@@ -509,7 +508,7 @@ fn accepted_degradation_is_named_by_plan_and_run() {
 #[test]
 fn displaced_file_of_another_owner_is_kept() {
     if !rustix::process::geteuid().is_root() {
-        skip_unsupported("only root has files that are somebody else's");
+        skip_unsupported("needs root, for files of another user");
         return;
     }
     let ground = in_process_fixture(&[]);
@@ -559,9 +558,10 @@ fn memory_by_another_path_is_refused() {
     for unseen in [false, true] {
         let engine = engine_with_connector(&world, start_host(&[]));
         let names = ["scout", "twin", "other"].map(str::to_string);
-        let plan = match unseen {
-            true => engine.plan_unobserved(&names, false).unwrap(),
-            false => engine.plan_reset(&names, false).unwrap(),
+        let plan = if unseen {
+            engine.plan_unobserved(&names, false).unwrap()
+        } else {
+            engine.plan_reset(&names, false).unwrap()
         };
         let report = engine.apply_plan(&plan, !unseen, &false.into(), &mut |_| ());
         for result in &report.results {

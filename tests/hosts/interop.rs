@@ -114,7 +114,7 @@ impl ObservedRefusal {
 /// Closes the server so that its log is complete, and asserts that it accepted no login.
 #[track_caller]
 fn assert_no_login(mut server: Sshd) {
-    assert!(server.connection_count() > 0, "it was tried");
+    assert!(server.connection_count() > 0, "no connection was attempted");
     server.close();
     let log = server.log();
     assert_eq!(
@@ -159,7 +159,7 @@ impl Drop for KilledOnDrop {
 fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !holds() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
+        assert!(Instant::now() < end, "timed out waiting for {what}");
         thread::park_timeout(Duration::from_millis(2));
     }
 }
@@ -286,7 +286,7 @@ UserKnownHostsFile {}",
     gate.close();
     let refused = assert_refused(server.connector(), HOST_NAME);
     assert_eq!(refused.state, State::Unreach, "{}", refused.why);
-    assert_eq!(server.connection_count(), 1, "there is no other way");
+    assert_eq!(server.connection_count(), 1, "more than one connection");
 }
 
 #[test]
@@ -365,7 +365,7 @@ StrictHostKeyChecking no",
     ));
     assert_works(&server, HOST_NAME);
     assert!(!server.path("touched").exists());
-    assert!(!master.exists(), "no master is left behind");
+    assert!(!master.exists(), "a master is left behind");
 }
 
 #[test]

@@ -168,12 +168,11 @@ impl Handler for SftpOnlyHandler {
         _: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, russh::Error> {
-        Ok(
-            match key.public_key.key_data() == self.client_key.key_data() {
-                true => Auth::Accept,
-                false => Auth::reject(),
-            },
-        )
+        Ok(if key.public_key.key_data() == self.client_key.key_data() {
+            Auth::Accept
+        } else {
+            Auth::reject()
+        })
     }
 
     async fn channel_open_session(

@@ -203,12 +203,16 @@ fn settle_looks_twice_and_finds_late_write() {
     assert_eq!(
         settle_and_collect(directory.as_ref(), &displaced),
         (SettleOutcome::StillOpen, Vec::new()),
-        "it is too early to tell"
+        "the quiet period is not over"
     );
     writer(b" and late");
     assert!(ground.advance_past_second_check());
     let (settled, seen) = settle_and_collect(directory.as_ref(), &displaced);
-    assert_eq!(settled, SettleOutcome::StillOpen, "it has changed since");
+    assert_eq!(
+        settled,
+        SettleOutcome::StillOpen,
+        "it changed after the last probe"
+    );
     assert_eq!(seen, [b"old and late"]);
     assert!(ground.advance_past_second_check());
     let (settled, seen) = settle_and_collect(directory.as_ref(), &displaced);
@@ -267,13 +271,13 @@ fn host_lost_during_run_is_retried_before_its_end() {
     let before = world.read_memory("ranger");
     // Disconnects once, after the first rename.
     let cut = AtomicBool::new(false);
-    let judge: RequestFilter =
-        Arc::new(
-            move |_, frame| match is_rename(frame) && !cut.swap(true, Ordering::SeqCst) {
-                true => RequestFate::DisconnectAfter,
-                false => RequestFate::Pass,
-            },
-        );
+    let judge: RequestFilter = Arc::new(move |_, frame| {
+        if is_rename(frame) && !cut.swap(true, Ordering::SeqCst) {
+            RequestFate::DisconnectAfter
+        } else {
+            RequestFate::Pass
+        }
+    });
     let engine = engine_with_connector(&world, FilteredServer::new(server, judge));
     let ran = world.reset_with_engine(&engine);
     let [result] = ran.report.results.as_slice() else {
@@ -302,9 +306,10 @@ fn leftover_on_host_is_not_sought_under_other_address() {
     // Disconnects at the first rename, for good.
     let lost = AtomicBool::new(false);
     let judge: RequestFilter = Arc::new(move |_, frame| {
-        match lost.fetch_or(is_rename(frame), Ordering::SeqCst) || is_rename(frame) {
-            true => RequestFate::Disconnect,
-            false => RequestFate::Pass,
+        if lost.fetch_or(is_rename(frame), Ordering::SeqCst) || is_rename(frame) {
+            RequestFate::Disconnect
+        } else {
+            RequestFate::Pass
         }
     });
     world.reset_with_engine(&engine_with_connector(
@@ -380,7 +385,7 @@ impl SmallMount {
         mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]);
         let mounted = mount.arg(directory).output();
         if !mounted.is_ok_and(|it| it.status.success()) {
-            skip_unsupported("no file system can be mounted here");
+            skip_unsupported("cannot mount a file system");
             return None;
         }
         Some(SmallMount(directory.to_path_buf()))

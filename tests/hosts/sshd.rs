@@ -134,9 +134,10 @@ impl Sshd {
             total: AtomicUsize::new(0),
         });
         // A second line for a subsystem is an error, and not ignored.
-        let subsystem = match lines.contains("Subsystem ") {
-            true => "",
-            false => "Subsystem sftp internal-sftp",
+        let subsystem = if lines.contains("Subsystem ") {
+            ""
+        } else {
+            "Subsystem sftp internal-sftp"
         };
         let config = format!(
             "{lines}

@@ -419,7 +419,7 @@ fn retry_pauses_double_and_only_fleet_retries() {
     }
     wire.reconnect();
     sftp.retry_now();
-    assert!(sftp.probe(&[memory])[0].is_err(), "that is for the watch");
+    assert!(sftp.probe(&[memory])[0].is_err(), "only the watch connects");
     sftp.ensure_connected().unwrap();
     assert_eq!(sftp.connection_status().unwrap().failures, 0);
     assert!(matches!(sftp.probe(&[memory])[0], Ok(MemoryObject::Absent)));
@@ -433,7 +433,7 @@ fn connect_in_thread(host: &Arc<dyn Transport>) -> JoinHandle<TransportError> {
     };
     let end = Instant::now() + WAIT_TIMEOUT;
     while !host.connection_status().unwrap().is_connecting {
-        assert!(Instant::now() < end, "it begins to connect");
+        assert!(Instant::now() < end, "no connection attempt");
         thread::yield_now();
     }
     waiting

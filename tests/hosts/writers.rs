@@ -100,13 +100,13 @@ impl SharedProgress {
     /// way, the second is a complete one.
     fn wait_for_all_writers(&self) {
         self.ticks.fetch_add(1, Ordering::AcqRel);
-        let everybody = self.writers.lock().unwrap().clone();
+        let writers = self.writers.lock().unwrap().clone();
         let steps = |it: &Arc<WriterProgress>| it.steps.load(Ordering::Acquire);
-        let before: Vec<u64> = everybody.iter().map(steps).collect();
+        let before: Vec<u64> = writers.iter().map(steps).collect();
         let end = Instant::now() + WAIT_TIMEOUT;
-        for (writer, before) in everybody.iter().zip(before) {
+        for (writer, before) in writers.iter().zip(before) {
             while !self.is_stopped() && steps(writer) < before + 2 {
-                assert!(Instant::now() < end, "a writer is stuck");
+                assert!(Instant::now() < end, "a writer makes no progress");
                 thread::park_timeout(Duration::from_micros(200));
             }
         }
@@ -181,7 +181,7 @@ impl Writer {
         loop {
             match open(&self.memory) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    assert!(Instant::now() < end, "it stays away");
+                    assert!(Instant::now() < end, "the memory stays absent");
                     thread::park_timeout(Duration::from_micros(50));
                 }
                 opened => return opened.unwrap(),
@@ -323,12 +323,7 @@ struct WrittenFleet {
 impl WrittenFleet {
     fn new(clock: impl FnOnce(&World) -> Arc<dyn Clock>, dial: Arc<dyn Connector>) -> WrittenFleet {
         // The host's own clock, which hardly advances here, has enough time.
-        let world = match is_full_harness() {
-            // The memory grows beyond the limit for some writers.
-            true => World::new(&[]),
-            false => World::new(&[]),
-        };
-        let mut world = world.with_general("remote_timeout = 3600");
+        let mut world = World::new(&[]).with_general("remote_timeout = 3600");
         for (agent, _) in WRITERS_BY_AGENT {
             add_remote_agent(&mut world, agent, super::sshd::HOST_NAME);
             world.write_memory(agent, BASELINE);
@@ -380,7 +375,7 @@ impl WrittenFleet {
 
     /// Looks for every note.
     fn count_notes(&mut self, stage: &SharedProgress, when: &str) {
-        let everybody = stage.writers.lock().unwrap().clone();
+        let writers = stage.writers.lock().unwrap().clone();
         let mut number = 0;
         (self.tally.notes, self.tally.late) = (0, 0);
         for (agent, manners) in WRITERS_BY_AGENT {
@@ -391,14 +386,14 @@ impl WrittenFleet {
             }
             let found: HashSet<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
             for manner in *manners {
-                let written = everybody[number].written.load(Ordering::Acquire);
+                let written = writers[number].written.load(Ordering::Acquire);
                 let lost: Vec<u64> = (0..written)
                     .filter(|it| !found.contains(note_line(number, *it).as_bytes()))
                     .collect();
                 if !lost.is_empty() {
                     let (count, first) = (lost.len(), &lost[..lost.len().min(5)]);
                     println!(
-                        "{agent}, {manner:?}: {count} of {written} lost {when}, such as {first:?}"
+                        "{agent}, {manner:?}: {count} of {written} notes lost {when}, first: {first:?}"
                     );
                 }
                 self.tally.lost += lost.len();
@@ -446,7 +441,7 @@ fn assert_no_note_is_lost(
     fleet.count_notes(stage, "while they wrote");
     let answered = (0..10).any(|_| fleet.reset());
     assert!(answered, "{:?}", fleet.tally);
-    fleet.count_notes(stage, "in the end");
+    fleet.count_notes(stage, "after the last run");
     println!("{what}: {:?} in {:.1?}", fleet.tally, began.elapsed());
     assert_eq!(fleet.tally.lost, 0, "{:?}", fleet.tally);
     assert!(fleet.tally.resets > 0, "{:?}", fleet.tally);
@@ -556,7 +551,7 @@ fn recovery_ends_while_a_writer_continues() {
         move || {
             let number = written.fetch_add(1, Ordering::Relaxed);
             if number > 10_000 {
-                eprintln!("recovery waits for a time that has passed");
+                eprintln!("recovery waits for a time in the past");
                 std::process::abort();
             }
             file.write_all(note_line(0, number).as_bytes()).unwrap();

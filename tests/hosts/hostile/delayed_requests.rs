@@ -127,14 +127,15 @@ fn assert_delayed_is_harmless(
     // No record names what a host creates late, or an agent by itself.
     for name in names {
         let path = scene.world.agent_directory(AGENT).join(name);
-        match path.is_dir() {
-            true => fs::remove_dir_all(path).unwrap(),
-            false => fs::remove_file(path).unwrap(),
+        if path.is_dir() {
+            fs::remove_dir_all(path).unwrap();
+        } else {
+            fs::remove_file(path).unwrap();
         }
     }
     if how != AgentAction::PlantsDirectory {
         let report = run(&next, &plan);
-        let said = format!("{said}\nat last {report:?}");
+        let said = format!("{said}\nlast run: {report:?}");
         assert_eq!(report.worst_kind(), None, "{said}");
         assert!(scene.world.preserves(AGENT, NOTE_AFTER_RUN), "{said}");
         assert_eq!(
@@ -176,7 +177,8 @@ fn late_host_operations_lose_nothing() {
         let between = FilteredServer::new(sftp_server_program(), delay_from(point));
         let late = between.delayed_requests();
         let report = scene.run(between);
-        let fault = format!("{act:?} late from request {point}, {name}, on; {how:?}: {report:?}");
+        let fault =
+            format!("{act:?} delayed from request {point} ({name}) on, {how:?}: {report:?}");
         if assert_delayed_is_harmless(scene, &late, how, &fault) > 0 {
             done.add();
         }
@@ -185,7 +187,7 @@ fn late_host_operations_lose_nothing() {
         }
     });
     println!(
-        "late at {count} points, {} of them with something to do, losses 0",
+        "delayed at {count} points, {} with requests left, losses 0",
         done.get()
     );
     // The run may end without closing its last handles.
@@ -209,10 +211,10 @@ fn late_recovery_operations_lose_nothing() {
     let done = SharedCount::default();
     let count = try_each(sample_points(points, 7), 8, |(first, second)| {
         let scene = HostScenario::new(HostOperation::Reset);
-        let cut: RequestFilter = Arc::new(move |number, _| match number < first {
-            true => RequestFate::Pass,
-            false if number == first => RequestFate::DisconnectAfter,
-            false => RequestFate::Disconnect,
+        let cut: RequestFilter = Arc::new(move |number, _| match number.cmp(&first) {
+            std::cmp::Ordering::Less => RequestFate::Pass,
+            std::cmp::Ordering::Equal => RequestFate::DisconnectAfter,
+            std::cmp::Ordering::Greater => RequestFate::Disconnect,
         });
         scene.run(FilteredServer::new(sftp_server_program(), cut));
         let between = FilteredServer::new(sftp_server_program(), delay_from(second));
@@ -222,13 +224,13 @@ fn late_recovery_operations_lose_nothing() {
         let report = run(&next, &plan);
         drop(next);
         let fault =
-            format!("cut behind request {first}, late from request {second} on: {report:?}");
+            format!("cut after request {first}, delayed from request {second} on: {report:?}");
         if assert_delayed_is_harmless(scene, &late, AgentAction::Appends, &fault) > 0 {
             done.add();
         }
     });
     println!(
-        "late in {count} recoveries, {} of them with something to do, losses 0",
+        "delayed in {count} recoveries, {} with requests left, losses 0",
         done.get()
     );
     assert!(done.get() > count / 3);
@@ -253,7 +255,7 @@ fn late_swap_pair_loses_nothing() {
     let between = FilteredServer::new(sftp_server_program(), judge);
     let late = between.delayed_requests();
     let report = scene.run(between);
-    let fault = format!("the pair is late: {report:?}");
+    let fault = format!("both renames delayed: {report:?}");
     let count = assert_delayed_is_harmless(scene, &late, AgentAction::Appends, &fault);
     assert!(count >= 2, "{:?}", seen.lock().unwrap());
 }
@@ -309,7 +311,7 @@ fn late_operations_during_next_run_lose_nothing() {
         );
         let last = engine_with_connector(&scene.world, sftp_server_program());
         let report = run(&last, &plan);
-        let said = format!("{said}\nat last {report:?}");
+        let said = format!("{said}\nlast run: {report:?}");
         assert_eq!(report.worst_kind(), None, "{said}");
         assert_eq!(
             scene.memory().as_deref(),
@@ -335,7 +337,7 @@ fn late_operations_during_next_run_lose_nothing() {
         }
     });
     println!(
-        "late in {count} next runs, {} of them at work, losses 0",
+        "delayed during {count} later runs, {} with requests left, losses 0",
         done.get()
     );
     assert!(done.get() > count / 3);

@@ -19,9 +19,10 @@ fn disconnect_at(point: usize, behind: bool, reached: &SharedCount) -> RequestFi
             return RequestFate::Pass;
         }
         reached.add();
-        match behind {
-            true => RequestFate::DisconnectAfter,
-            false => RequestFate::Disconnect,
+        if behind {
+            RequestFate::DisconnectAfter
+        } else {
+            RequestFate::Disconnect
         }
     })
 }
@@ -49,7 +50,7 @@ fn connection_cut_at_any_request_loses_nothing() {
     let reached = SharedCount::default();
     let count = try_each(sample_points(points, 2), 8, |(act, point, behind)| {
         let scene = HostScenario::new(act);
-        let fault = format!("{act:?} cut at request {point}, behind it: {behind}");
+        let fault = format!("{act:?} cut at request {point}, delivered: {behind}");
         let cut = disconnect_at(point, behind, &reached);
         scene.assert_survives(FilteredServer::new(sftp_server_program(), cut), &fault);
     });
@@ -123,7 +124,7 @@ fn recovery_cut_as_well_loses_nothing() {
             disconnect_for_good(first, !behind),
         ));
         let fault = format!(
-            "{act:?} cut at request {first}, behind it: {}, then at {second}, behind it: {behind}",
+            "{act:?} cut at request {first}, delivered: {}, then at {second}, delivered: {behind}",
             !behind
         );
         scene.assert_invariants(&fault);
@@ -162,20 +163,20 @@ fn silent_host_times_out_as_configured() {
     // These runs only wait, so many can run at a time.
     let count = try_each(sample_points(points, 3), 16, |(act, point)| {
         let scene = HostScenario::with_general(act, "remote_timeout = 1");
-        let silent: RequestFilter =
-            std::sync::Arc::new(
-                move |number, frame| match number >= point && frame[0] != INIT {
-                    true => RequestFate::Discard,
-                    false => RequestFate::Pass,
-                },
-            );
+        let silent: RequestFilter = std::sync::Arc::new(move |number, frame| {
+            if number >= point && frame[0] != INIT {
+                RequestFate::Discard
+            } else {
+                RequestFate::Pass
+            }
+        });
         let report = scene.run(FilteredServer::new(sftp_server_program(), silent));
         let said = format!("{act:?}, silent from request {point} on: {report:?}");
         scene.assert_invariants(&said);
         let scene = scene.with_long_timeout();
         scene.assert_next_run_settles(&said);
     });
-    println!("silent from {count} points on, losses 0");
+    println!("silent from each of {count} points on, losses 0");
 }
 
 #[test]
@@ -203,6 +204,6 @@ fn undone_step_of_cut_run_is_not_recorded() {
     let of_cut: Vec<_> = of_cut.filter(|it| it.event.run == report.run).collect();
     assert!(
         of_cut.iter().all(|it| it.event.outcome != Outcome::Ok),
-        "no memory was made, and the ledger says so: {of_cut:?}"
+        "no memory was created, and the ledger says so: {of_cut:?}"
     );
 }

@@ -40,27 +40,26 @@ fn false_status_at_any_request_loses_nothing() {
         8,
         |(act, point, name, code, done)| {
             let scene = HostScenario::new(act);
-            let between = match done {
-                true => FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(
+            let between = if done {
+                FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(
                     reply_filter(move |asked, frame| {
                         if asked.number == point {
                             *frame = status_reply(&asked.frame, code);
                         }
                         ReplyFate::Pass
                     }),
-                ),
-                false => {
-                    let lie = move |frame: &mut Vec<u8>| {
-                        RequestFate::Reply(with_length(&status_reply(frame, code)))
-                    };
-                    FilteredServer::new(sftp_server_program(), filter_at(point, lie))
-                }
+                )
+            } else {
+                let lie = move |frame: &mut Vec<u8>| {
+                    RequestFate::Reply(with_length(&status_reply(frame, code)))
+                };
+                FilteredServer::new(sftp_server_program(), filter_at(point, lie))
             };
             let fault = format!("{act:?}, status {code} at request {point}, {name}, done: {done}");
             scene.assert_survives(between, &fault);
         },
     );
-    println!("a false status at {count} points, losses 0");
+    println!("false status at {count} points, losses 0");
 }
 
 #[test]
@@ -85,27 +84,31 @@ fn denied_request_kind_loses_nothing() {
     }
     let count = try_each(sample_points(points, 2), 8, |(act, kind, code, done)| {
         let scene = HostScenario::new(act);
-        let between = match done {
-            true => FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(
-                reply_filter(move |asked, frame| {
+        let between = if done {
+            FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(reply_filter(
+                move |asked, frame| {
                     if request_name(&asked.frame) == kind {
                         *frame = status_reply(&asked.frame, code);
                     }
                     ReplyFate::Pass
-                }),
-            ),
-            false => FilteredServer::new(
+                },
+            ))
+        } else {
+            FilteredServer::new(
                 sftp_server_program(),
-                request_filter(move |_, frame| match request_name(frame) == kind {
-                    true => RequestFate::Reply(with_length(&status_reply(frame, code))),
-                    false => RequestFate::Pass,
+                request_filter(move |_, frame| {
+                    if request_name(frame) == kind {
+                        RequestFate::Reply(with_length(&status_reply(frame, code)))
+                    } else {
+                        RequestFate::Pass
+                    }
                 }),
-            ),
+            )
         };
         let fault = format!("{act:?}, status {code} to each {kind}, done: {done}");
         scene.assert_survives(between, &fault);
     });
-    println!("denied in {count} ways, losses 0");
+    println!("requests denied in {count} ways, losses 0");
 }
 
 /// Returns a host that announces hard links on a file system without them.
@@ -136,7 +139,7 @@ fn failing_hard_links_are_found_before_the_swap() {
     let away = SharedCount::default();
     let report = HostScenario::new(HostOperation::Reset)
         .assert_survives(server_without_hard_links(&away), "no hard links");
-    assert_eq!(away.get(), 0, "the memory was taken away");
+    assert_eq!(away.get(), 0, "the memory was displaced");
     let said = format!("{report:?}");
     assert!(said.contains("accept_degraded = hardlink"), "{said}");
 }
@@ -193,9 +196,10 @@ fn unreadable_memory_is_never_replaced() {
                 changing.add();
             }
             let directory = read_string(frame, 5).ends_with(b"/.");
-            match request_name(frame) == kind && !directory {
-                true => RequestFate::Reply(with_length(&status_reply(frame, code))),
-                false => RequestFate::Pass,
+            if request_name(frame) == kind && !directory {
+                RequestFate::Reply(with_length(&status_reply(frame, code)))
+            } else {
+                RequestFate::Pass
             }
         });
         let report = scene.assert_survives(
@@ -326,7 +330,7 @@ fn malformed_reply(how: usize, asked: &SentRequest, frame: &mut Vec<u8>) -> Repl
         6 => ReplyFate::Replace(vec![0xFF; 64]),
         7 => ReplyFate::Replace([&(300_u32 << 10).to_be_bytes()[..], &vec![0; 300 << 10]].concat()),
         8 => ReplyFate::Replace(vec![0; 4]),
-        9 => ReplyFate::Replace(b"Connection closed by somebody\r\n".to_vec()),
+        9 => ReplyFate::Replace(b"Connection closed by peer\r\n".to_vec()),
         // An impossible count.
         10 => {
             *frame = reply_head(NAMES, &asked.frame);
@@ -364,15 +368,18 @@ fn invalid_reply_at_any_request_loses_nothing() {
     }
     let count = try_each(sample_points(points, 13), 8, |(act, point, how)| {
         let scene = HostScenario::new(act);
-        let nonsense = reply_filter(move |asked, frame| match asked.number == point {
-            true => malformed_reply(how, asked, frame),
-            false => ReplyFate::Pass,
+        let malformed = reply_filter(move |asked, frame| {
+            if asked.number == point {
+                malformed_reply(how, asked, frame)
+            } else {
+                ReplyFate::Pass
+            }
         });
         let between =
-            FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(nonsense);
-        scene.assert_survives(between, &format!("{act:?}, nonsense {how} at {point}"));
+            FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(malformed);
+        scene.assert_survives(between, &format!("{act:?}, malformed {how} at {point}"));
     });
-    println!("nonsense at {count} points, losses 0");
+    println!("malformed replies at {count} points, losses 0");
 }
 
 #[test]
@@ -393,7 +400,7 @@ fn invalid_version_is_reported_and_changes_nothing() {
         });
         let between =
             FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(greeting);
-        let report = scene.assert_survives(between, &format!("VERSION is nonsense {how}"));
+        let report = scene.assert_survives(between, &format!("malformed VERSION, kind {how}"));
         assert_ne!(report.results[0].outcome, Outcome::Ok, "{report:?}");
     });
 }
@@ -406,7 +413,7 @@ fn host_replying_byte_by_byte_works() {
     let scene = HostScenario::new(HostOperation::Reset);
     let drips = FilteredServer::new(sftp_server_program(), pass_all())
         .with_reply_filter(Arc::new(|_, _| ReplyFate::SendByteByByte));
-    let report = scene.assert_survives(drips, "it drips");
+    let report = scene.assert_survives(drips, "replies byte by byte");
     assert_eq!(report.results[0].outcome, Outcome::Ok, "{report:?}");
 }
 
@@ -435,7 +442,7 @@ fn reused_handle_loses_nothing() {
             });
             let between =
                 FilteredServer::new(sftp_server_program(), pass_all()).with_reply_filter(same);
-            scene.assert_survives(between, &format!("{act:?}, one handle, the {kept}."));
+            scene.assert_survives(between, &format!("{act:?}, handle {kept} for every open"));
         }
     }
 }
@@ -479,11 +486,11 @@ fn endless_file_is_abandoned_at_a_bound() {
     });
     let report = scene.assert_survives(
         FilteredServer::new(sftp_server_program(), endless).with_reply_filter(grows),
-        "no end of file",
+        "file without end",
     );
     assert_ne!(report.results[0].outcome, Outcome::Ok, "{report:?}");
     let taken = taken.0.load(Ordering::SeqCst);
-    println!("{taken} bytes were taken");
+    println!("{taken} bytes read of a file without end");
     assert!((32 << 20..256 << 20).contains(&taken), "{taken}");
 }
 
@@ -520,10 +527,10 @@ fn endless_listing_is_abandoned_at_a_bound() {
             }
             counted.count_reply(with_length(&names))
         });
-        let fault = format!("a list without end, {count} names of {length} at once");
+        let fault = format!("endless list, {count} names of {length} bytes per reply");
         scene.assert_survives(FilteredServer::new(sftp_server_program(), endless), &fault);
         let taken = taken.0.load(Ordering::SeqCst);
-        println!("{taken} bytes of names were taken");
+        println!("{taken} bytes read of an endless list");
         assert!((1..256 << 20).contains(&taken), "{fault}: {taken}");
     }
 }
@@ -544,11 +551,14 @@ fn empty_listing_hides_no_journaled_file() {
             sftp_server_program(),
             super::disconnects::disconnect_for_good(point, true),
         ));
-        let empty = request_filter(move |_, frame| match frame[0] == READDIR {
-            true => RequestFate::Reply(with_length(&status_reply(frame, 1))),
-            false => RequestFate::Pass,
+        let empty = request_filter(move |_, frame| {
+            if frame[0] == READDIR {
+                RequestFate::Reply(with_length(&status_reply(frame, 1)))
+            } else {
+                RequestFate::Pass
+            }
         });
-        let fault = format!("cut behind {point}, then lists are empty");
+        let fault = format!("cut after {point}, then empty lists");
         scene.assert_survives(FilteredServer::new(sftp_server_program(), empty), &fault);
     });
 }

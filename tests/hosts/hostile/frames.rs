@@ -42,7 +42,7 @@ pub fn request_name(frame: &[u8]) -> &'static str {
             b"limits@openssh.com" => "limits",
             other => panic!("{}", String::from_utf8_lossy(other)),
         },
-        other => panic!("a request of type {other}"),
+        other => panic!("unknown request type {other}"),
     }
 }
 

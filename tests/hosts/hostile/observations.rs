@@ -72,7 +72,7 @@ fn error_is_never_shown_as_clean_or_missing() {
         };
         assert!(right, "{said}");
     });
-    println!("looked at {count} ways");
+    println!("observed with {count} faults");
 }
 
 #[test]
@@ -89,9 +89,10 @@ fn unsearchable_directory_is_an_error() {
                     request_name(frame) == "lstat" && read_string(frame, 5).ends_with(b"/.");
                 let memory =
                     request_name(frame) == "lstat" && read_string(frame, 5).ends_with(b".md");
-                match inside || memory {
-                    true => RequestFate::Reply(with_length(&status_reply(frame, code))),
-                    false => RequestFate::Pass,
+                if inside || memory {
+                    RequestFate::Reply(with_length(&status_reply(frame, code)))
+                } else {
+                    RequestFate::Pass
                 }
             });
             let (state, why) =
@@ -114,9 +115,12 @@ fn silent_host_is_shown_as_unreachable() {
     try_each(points, 16, |(point, name)| {
         let scene = HostScenario::with_general(HostOperation::Reset, "remote_timeout = 1");
         // VERSION answers the request that no filter sees.
-        let ear: ReplyFilter = std::sync::Arc::new(move |asked, _| match asked.number >= point {
-            true => ReplyFate::Drop,
-            false => ReplyFate::Pass,
+        let ear: ReplyFilter = std::sync::Arc::new(move |asked, _| {
+            if asked.number >= point {
+                ReplyFate::Drop
+            } else {
+                ReplyFate::Pass
+            }
         });
         let (state, why) = observed_state(
             &scene,

@@ -43,7 +43,7 @@ fn concurrent_resets_of_two_machines_lose_nothing() {
         let second = other_machine(&scene);
         let memory = scene.world.memory_path(AGENT);
         let done = AtomicBool::new(false);
-        let said = format!("the other at request {point}, writes {writes}");
+        let said = format!("other machine at request {point}, writes {writes}");
         let (there, text) = (std::sync::Arc::new(second), said.clone());
         let by = std::sync::Arc::clone(&there);
         let wrote = std::sync::Arc::new(AtomicBool::new(false));
@@ -79,7 +79,7 @@ fn concurrent_resets_of_two_machines_lose_nothing() {
         let memory = scene.memory();
         assert_eq!(memory.as_deref(), Some(BASELINE.as_bytes()), "{said}");
     });
-    println!("another machine at {count} points, losses 0");
+    println!("other machine at {count} points, losses 0");
 }
 
 /// Moves the agent to another config: its memory at this path, on this host.
@@ -106,7 +106,7 @@ fn leftover_is_settled_after_agent_moved() {
                 sftp_server_program(),
                 super::disconnects::disconnect_for_good(point, behind),
             ));
-            let said = format!("cut at {point}, behind {behind}, then on {host}");
+            let said = format!("cut at {point}, delivered {behind}, then on {host}");
             scene.assert_invariants(&said);
             let directory = scene.world.agent_directory(AGENT);
             let old = scene.world.memory_path(AGENT);

@@ -177,7 +177,7 @@ fn object_planted_at_any_moment_harms_no_other_user() {
             let count = fs::read_dir(&away).map_or(0, Iterator::count);
             assert!(
                 count == 0 || kept(PLANTED_TEXT),
-                "what was planted is lost: {said}"
+                "the planted object is lost: {said}"
             );
         }
         // The next runs restore the memory, whatever else is left of the object.
@@ -214,7 +214,10 @@ fn object_planted_at_any_moment_harms_no_other_user() {
             assert!(kept(NOTE), "the note is lost: {said}");
         }
     });
-    println!("{count} points, planted at {}, losses 0", planted.get());
+    println!(
+        "{count} points, objects planted at {}, losses 0",
+        planted.get()
+    );
     assert!(planted.get() > count / 3);
 }
 
@@ -268,7 +271,7 @@ fn displaced_file_is_settled_despite_planted_names() {
     let archive = scene.world.archive_directory().join(AGENT);
     assert!(
         any_file_contains(&archive, b"a late note\n") || !scene.world.pending_journals().is_empty(),
-        "nobody knows any more of {:?}",
+        "no record or entry has the bytes of {:?}",
         scene.world.leftovers(AGENT)
     );
     assert!(any_file_contains(&archive, b"a late note\n"));
@@ -302,7 +305,7 @@ fn kept_directory_is_where_ledger_says() {
             .join(&kept)
             .join("inside")
             .exists(),
-        "{kept} is not there; {:?} is",
+        "{kept} is missing; found {:?}",
         scene.world.leftovers(AGENT)
     );
 }
@@ -357,9 +360,10 @@ fn assert_put_back(gone: bool) {
     let run_directory = inside.find(|name| name.starts_with(".shepherd-")).unwrap();
     // The state after a power cut where the server lacks fsync.
     let new = directory.join(run_directory).join("new");
-    match gone {
-        true => fs::remove_file(new).unwrap(),
-        false => fs::write(new, "").unwrap(),
+    if gone {
+        fs::remove_file(new).unwrap();
+    } else {
+        fs::write(new, "").unwrap();
     }
     // The agent is now protected from resets; its leftovers are settled all the same.
     let mut world = scene.world.without_agent(AGENT);

@@ -95,11 +95,7 @@ pub fn try_each<T: Send>(points: Vec<T>, together: usize, try_one: impl Fn(T) + 
             scope.spawn(work);
         }
     });
-    assert_eq!(
-        failed.get(),
-        0,
-        "so many of {count} points failed, see above"
-    );
+    assert_eq!(failed.get(), 0, "failed points of {count}, see above");
     count
 }
 
@@ -126,9 +122,12 @@ pub fn filter_at(
     point: usize,
     act: impl Fn(&mut Vec<u8>) -> RequestFate + Send + Sync + 'static,
 ) -> RequestFilter {
-    request_filter(move |number, frame| match number == point {
-        true => act(frame),
-        false => RequestFate::Pass,
+    request_filter(move |number, frame| {
+        if number == point {
+            act(frame)
+        } else {
+            RequestFate::Pass
+        }
     })
 }
 
