@@ -1,33 +1,35 @@
-//! THE table: every command with its keys, its words and where it holds. Keys,
-//! footer, help, palette and the key table of docs/console.md come from here.
+//! The command table: every command with its default keys, id, title and key contexts.
+//! Keymap, footer, help, palette and the key table of docs/console.md derive from it. Also
+//! decides which commands a screen offers and whether a command is enabled now; does not
+//! run them: that is [`super::update`].
 
 use super::keymap::KeyMeaning;
 use super::model::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS, Model, ResetStage, Screen};
 use crate::engine::Protection;
 
-/// Where a command holds.
+/// Screen, or stage of a screen, in which a command is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyContext {
-    /// Everywhere.
+    /// All screens.
     Any,
-    /// The fleet.
+    /// Fleet screen.
     Fleet,
-    /// One agent: diff and scratch.
+    /// Agent screen, all tabs.
     Agent,
-    /// A plan that waits for its confirmation.
+    /// Plan that waits for confirmation.
     Plan,
-    /// A run in progress.
+    /// Run in progress.
     Run,
-    /// The result of a run.
+    /// Result of a run.
     Result,
-    /// The log.
+    /// Log screen.
     Log,
-    /// The hosts.
+    /// Hosts screen.
     Hosts,
 }
 
 impl KeyContext {
-    /// The word for people.
+    /// Returns the display name, as docs and `memory-shepherd keys` show it.
     pub fn label(self) -> &'static str {
         match self {
             KeyContext::Any => "everywhere",
@@ -42,35 +44,35 @@ impl KeyContext {
     }
 }
 
-/// For the order of help.
+/// Group of commands in help, in display order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CommandCategory {
-    /// What this program is for.
+    /// Resets, undos and edits.
     Actions,
-    /// Looking at something.
+    /// Reading, searching and copying.
     Viewing,
     /// Marks, filters and order.
     Selection,
-    /// Getting somewhere.
+    /// Moving the cursor and changing screens.
     Navigation,
     /// Everything else.
     General,
 }
 
 impl CommandCategory {
-    /// The heading in help.
+    /// Returns the heading in help.
     pub fn heading(self) -> &'static str {
         match self {
-            CommandCategory::Actions => "Act",
-            CommandCategory::Viewing => "Look",
-            CommandCategory::Selection => "Select",
-            CommandCategory::Navigation => "Move",
-            CommandCategory::General => "Program",
+            CommandCategory::Actions => "Actions",
+            CommandCategory::Viewing => "View",
+            CommandCategory::Selection => "Selection",
+            CommandCategory::Navigation => "Navigation",
+            CommandCategory::General => "General",
         }
     }
 }
 
-/// What can be done.
+/// An operation that a key or the palette triggers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the table below says what each one does")]
 pub enum Command {
@@ -146,28 +148,28 @@ pub enum Command {
     Quit,
 }
 
-/// One row of the table.
+/// One row of the command table.
 #[derive(Clone, Copy, Debug)]
 pub struct CommandSpec {
     /// The command.
     pub command: Command,
-    /// Its name in the palette.
+    /// Id, in the palette and in `[keys]` of the preferences.
     pub id: &'static str,
-    /// What it does, in a line.
+    /// One-line description, imperative, without a full stop.
     pub title: &'static str,
-    /// Its word in the footer; empty where it is not shown there.
+    /// Label in the footer; empty if the footer omits the command.
     pub hint: &'static str,
-    /// Where it stands in help.
+    /// Group in help.
     pub category: CommandCategory,
-    /// Where it holds.
+    /// Contexts in which the command is available.
     pub contexts: &'static [KeyContext],
-    /// The keys unless the operator has others, the one to show first.
+    /// Default keys; the first one is displayed.
     pub keys: &'static [&'static str],
 }
 
 use KeyContext::{Agent, Any, Fleet, Hosts, Log, Plan, Result as Outcome, Run};
 
-/// Where a list or a text can be moved through.
+/// Contexts with a list or a text to scroll.
 const SCROLLABLE_CONTEXTS: &[KeyContext] = &[Fleet, Agent, Plan, Run, Outcome, Log, Hosts];
 
 macro_rules! table {
@@ -186,99 +188,100 @@ macro_rules! table {
 }
 
 table! {
-    OpenDiff      "diff"          "diff"        Viewing    &[Fleet, Agent, Plan, Run, Outcome, Log], ["d"], "Show the live diff of the agent under the cursor";
-    PlanReset     "reset"         "reset plan"  Actions     &[Fleet, Agent], ["X"], "Plan a reset of the marked agents, else of the one under the cursor; changes nothing yet";
-    PlanUndo      "undo"          "undo"        Actions     &[Fleet, Agent, Outcome], ["z" "u"], "Plan to undo the last reset of the marked agents, else of the one under the cursor; at a result, that run";
-    PlanRedo      "redo"          ""            Actions     &[Fleet, Agent], ["Z"], "Plan to take the last undo back";
-    ConfirmPlan       "confirm"       "run it"      Actions     &[Plan], ["y"], "Run the plan, where one key is enough";
-    UndoAppend        "undo-append"   "append newer notes" Actions &[Plan], ["a"], "Undo, and append what the agent wrote since below the restored file";
-    UndoOverwrite     "undo-overwrite" "overwrite"  Actions     &[Plan], ["o"], "Undo, and archive what the agent wrote since";
-    KeepHiddenAgents    "keep-hidden"   "keep hidden" Actions     &[Plan], ["h"], "Keep marked agents in the plan that the filter hides";
-    DropHiddenAgents    "drop-hidden"   "drop hidden" Actions     &[Plan], ["v"], "Take marked agents out of the plan that the filter hides";
-    RetryFailed         "retry"         "retry"        Actions    &[Outcome], ["r"], "Plan a reset of the agents that failed, were refused or were not started";
-    EditBaseline  "edit"          "edit"        Actions   &[Fleet, Agent], ["E"], "Edit the baseline of this agent in $VISUAL or $EDITOR";
-    AnswerQuestion        "answer"        ""            Actions     &[Any], ["@"], "Answer what a host asks: a passphrase, a password, whether an unknown host key is right";
-    ToggleMark          "mark"          "mark"        Selection  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor";
-    Filter        "filter"        "filter"      Selection  &[Fleet], ["/"], "Show only some agents: words, !not, ~fuzzy, is:drifted, is:marked, host:NAME, host:=USER@NAME:PORT";
-    MarkRange     "mark-range"    ""            Selection  &[Fleet], ["v"], "Mark from the last marked agent to the cursor";
-    MarkAll       "mark-all"      ""            Selection  &[Fleet], ["a"], "Mark all agents that are shown";
-    ClearMarks    "clear-marks"   ""            Selection  &[Fleet], ["A"], "Clear all marks, also hidden ones";
-    ChooseSortOrder          "sort"          ""            Selection  &[Fleet], ["s"], "Choose the order of the fleet";
-    ReverseSortOrder       "reverse"       ""            Selection  &[Fleet], ["S"], "Reverse the order";
-    NextHunk      "next-hunk"     "hunk"        Viewing    &[Agent], ["}"], "Go to the next hunk";
-    PreviousHunk  "previous-hunk" ""            Viewing    &[Agent], ["{"], "Go to the previous hunk";
-    NextAgent     "next-agent"    "agent"       Navigation    &[Agent], ["]"], "Go to the next agent, staying on this screen";
-    PreviousAgent "previous-agent" ""           Navigation    &[Agent], ["["], "Go to the previous agent";
-    NextTab       "next-tab"      "tab"         Viewing    &[Agent], ["Tab"], "Go to the next tab: diff, scratch, facts, baseline, history";
-    PreviousTab   "previous-tab"  ""            Viewing    &[Agent], ["S-Tab"], "Go to the previous tab";
-    Search        "search"        "search"      Viewing    &[Agent, Log], ["/"], "Search in the text";
-    NextHit       "next-hit"      ""            Viewing    &[Agent, Log], ["n"], "Go to the next hit, or to the next hunk when nothing is searched for";
-    PreviousHit   "previous-hit"  ""            Viewing    &[Agent, Log], ["N"], "Go to the previous hit, or hunk";
-    ToggleSideBySide         "sides"         "side/unified" Viewing   &[Agent], ["t"], "Show the two texts of a diff side by side, or in one";
-    ToggleWrap          "wrap"          "wrap"        Viewing    &[Agent], ["w"], "Wrap long lines, or cut them";
-    ToggleWhitespaceMarks        "reveal"        "invisibles"  Viewing    &[Agent], ["."], "Toggle whitespace marks; dangerous characters are always marked";
-    ToggleFullScreen          "full"          "full"        Viewing    &[Agent], ["f"], "The text alone, on the whole screen, so that it can be copied clean";
-    MoreContext   "more-context"  ""            Viewing    &[Agent], ["="], "Show more equal lines around a change";
-    LessContext   "less-context"  ""            Viewing    &[Agent], ["_"], "Show fewer equal lines around a change";
-    ToggleIgnoreWhitespace        "blanks"        ""            Viewing    &[Agent], ["i"], "Take lines that differ in white space alone for equal, in the view; findings still count";
-    OpenSelected          "open"          "open"        Viewing    &[Fleet, Agent, Outcome, Log, Hosts], ["Enter" "l" "Right"], "Open what is under the cursor; at the hosts, the agents of that one; in a history, what that run changed";
-    OpenPager          "pager"         "pager"       Viewing    &[Agent, Outcome, Log], ["o"], "Read the text, or the entry under the cursor, in $PAGER";
-    CopyName      "copy-name"     ""            Viewing    &[Fleet, Agent, Outcome], ["yn" "c"], "Copy the name of the agent";
-    CopyPath      "copy-path"     ""            Viewing    &[Fleet, Agent, Outcome], ["yp"], "Copy the path of its memory";
-    CopyDigest    "copy-digest"   ""            Viewing    &[Fleet, Agent, Outcome], ["yh"], "Copy the digest of its memory";
-    CopyPatch      "copy-diff"     ""            Viewing    &[Fleet, Agent, Outcome], ["yd"], "Copy what it changed above the separator, as a patch";
-    CopyLine      "copy-line"     ""            Viewing    &[Agent, Outcome, Log], ["yl"], "Copy the line at the top, or of the hit; the row under the cursor";
-    CopyAll       "copy-all"      ""            Viewing    &[Agent, Outcome, Log], ["ya"], "Copy all of the text; of a result its report";
-    CopyCommand   "copy-command"  ""            Viewing    &[Outcome, Log], ["yc"], "Copy the command line that does the same as this run";
-    CopyPlan      "copy-plan"     ""            Viewing    &[Plan], ["c"], "Copy the command line that does the same as this plan";
-    ReadAgent          "read"          ""            Viewing    &[Fleet, Agent], ["r"], "Read this agent again; a host that did not answer is tried at once";
-    RetryHost        "try-now"       "try now"     Viewing    &[Hosts], ["r"], "Try this host now, and read its agents again";
-    ReadAllAgents       "read-all"      ""            Viewing    &[Fleet, Agent, Outcome, Log, Hosts], ["R" "^r"], "Read all agents again; hosts that did not answer are tried at once";
-    Down          "down"          ""            Navigation    SCROLLABLE_CONTEXTS, ["j" "Down"], "Down";
-    Up            "up"            ""            Navigation    SCROLLABLE_CONTEXTS, ["k" "Up"], "Up";
-    HalfDown      "half-down"     ""            Navigation    SCROLLABLE_CONTEXTS, ["^d"], "Half a page down";
-    HalfUp        "half-up"       ""            Navigation    SCROLLABLE_CONTEXTS, ["^u"], "Half a page up";
-    PageDown      "page-down"     ""            Navigation    SCROLLABLE_CONTEXTS, ["PgDn" "^f"], "A page down";
-    PageUp        "page-up"       ""            Navigation    SCROLLABLE_CONTEXTS, ["PgUp" "^b"], "A page up";
-    Top           "top"           ""            Navigation    SCROLLABLE_CONTEXTS, ["gg" "Home"], "To the beginning";
-    Bottom        "bottom"        ""            Navigation    SCROLLABLE_CONTEXTS, ["G" "End"], "To the end";
-    GoBack          "back"          "back"        Navigation    SCROLLABLE_CONTEXTS, ["q" "Esc" "h" "Left"], "Back one level; the first of these keys quits at the fleet";
-    GoToPreviousScreen          "last"          ""            Navigation    &[Any], ["-"], "The screen before this one";
-    GoFleet       "fleet"         ""            Navigation    &[Any], ["1"], "The fleet";
-    GoAgent       "agent"         ""            Navigation    &[Any], ["2"], "The agent under the cursor";
-    GoReset       "plan"          ""            Navigation    &[Any], ["5"], "The plan, run or result";
-    GoLog         "log"           "log"         Navigation    &[Any], ["7"], "The log";
-    GoHosts       "hosts"         ""            Navigation    &[Any], ["8"], "The hosts: how they stand, and why";
-    ToggleReadOnly      "read-only"     ""            General &[Any], ["!"], "Switch read-only on; or, after y, off, for 30 minutes also where agents are protected";
-    ToggleDemoHost      "host"          "demo host"   General &[Any], ["D"], "In the demo alone: make its host go away, or come back";
-    Redraw        "redraw"        ""            General &[Any], ["^l"], "Draw the whole screen again";
-    Suspend       "suspend"       ""            General &[Any], ["^z"], "Back to the shell; fg returns";
-    Quit          "quit"          ""            General &[Any], ["^c"], "Quit; during a run: finish the agent in hand, do not start the rest";
-    Palette       "palette"       "commands"    General &[Any], [":"], "Every command, screen, order and agent, by a few letters";
-    Help          "help"          "help"        General &[Any], ["?" "F1"], "Keys of this screen; Enter runs one";
+    OpenDiff               "diff"           "diff"               Viewing    &[Fleet, Agent, Plan, Run, Outcome, Log], ["d"], "Show the live diff of the agent under the cursor";
+    PlanReset              "reset"          "plan reset"         Actions    &[Fleet, Agent], ["X"], "Plan a reset of the marked agents, or of the one under the cursor; changes nothing yet";
+    PlanUndo               "undo"           "undo"               Actions    &[Fleet, Agent, Outcome], ["z" "u"], "Plan an undo of the last reset of the marked agents, or of the one under the cursor; in a result, of that run";
+    PlanRedo               "redo"           ""                   Actions    &[Fleet, Agent], ["Z"], "Plan to undo the last undo";
+    ConfirmPlan            "confirm"        "run"                Actions    &[Plan], ["y"], "Run the plan, where one key is enough";
+    UndoAppend             "undo-append"    "append newer notes" Actions    &[Plan], ["a"], "Undo; append what the agent has written since to the restored file";
+    UndoOverwrite          "undo-overwrite" "overwrite"          Actions    &[Plan], ["o"], "Undo; archive what the agent has written since";
+    KeepHiddenAgents       "keep-hidden"    "keep hidden"        Actions    &[Plan], ["h"], "Keep marked agents in the plan although the filter hides them";
+    DropHiddenAgents       "drop-hidden"    "drop hidden"        Actions    &[Plan], ["v"], "Remove marked agents from the plan if the filter hides them";
+    RetryFailed            "retry"          "retry"              Actions    &[Outcome], ["r"], "Plan a reset of the agents that failed, were refused or were not started";
+    EditBaseline           "edit"           "edit"               Actions    &[Fleet, Agent], ["E"], "Edit the baseline of this agent in $VISUAL or $EDITOR";
+    AnswerQuestion         "answer"         ""                   Actions    &[Any], ["@"], "Answer a host's question: passphrase, password or unknown host key";
+    ToggleMark             "mark"           "mark"               Selection  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor";
+    Filter                 "filter"         "filter"             Selection  &[Fleet], ["/"], "Filter agents: words, !not, ~fuzzy, is:drifted, is:marked, host:NAME, host:=USER@NAME:PORT";
+    MarkRange              "mark-range"     ""                   Selection  &[Fleet], ["v"], "Mark from the last marked agent to the cursor";
+    MarkAll                "mark-all"       ""                   Selection  &[Fleet], ["a"], "Mark all agents shown";
+    ClearMarks             "clear-marks"    ""                   Selection  &[Fleet], ["A"], "Clear all marks, including hidden ones";
+    ChooseSortOrder        "sort"           ""                   Selection  &[Fleet], ["s"], "Choose the sort order";
+    ReverseSortOrder       "reverse"        ""                   Selection  &[Fleet], ["S"], "Reverse the sort order";
+    NextHunk               "next-hunk"      "hunk"               Viewing    &[Agent], ["}"], "Go to the next hunk";
+    PreviousHunk           "previous-hunk"  ""                   Viewing    &[Agent], ["{"], "Go to the previous hunk";
+    NextAgent              "next-agent"     "agent"              Navigation &[Agent], ["]"], "Go to the next agent and stay on this screen";
+    PreviousAgent          "previous-agent" ""                   Navigation &[Agent], ["["], "Go to the previous agent and stay on this screen";
+    NextTab                "next-tab"       "tab"                Viewing    &[Agent], ["Tab"], "Go to the next tab: diff, scratch, facts, baseline, history";
+    PreviousTab            "previous-tab"   ""                   Viewing    &[Agent], ["S-Tab"], "Go to the previous tab";
+    Search                 "search"         "search"             Viewing    &[Agent, Log], ["/"], "Search the text";
+    NextHit                "next-hit"       ""                   Viewing    &[Agent, Log], ["n"], "Go to the next hit; without a search, to the next hunk";
+    PreviousHit            "previous-hit"   ""                   Viewing    &[Agent, Log], ["N"], "Go to the previous hit; without a search, to the previous hunk";
+    ToggleSideBySide       "sides"          "side-by-side"       Viewing    &[Agent], ["t"], "Toggle side-by-side and unified diff";
+    ToggleWrap             "wrap"           "wrap"               Viewing    &[Agent], ["w"], "Toggle line wrapping";
+    ToggleWhitespaceMarks  "reveal"         "whitespace"         Viewing    &[Agent], ["."], "Toggle whitespace marks; dangerous characters are always marked";
+    ToggleFullScreen       "full"           "full"               Viewing    &[Agent], ["f"], "Toggle full screen: the text without borders, for copying";
+    MoreContext            "more-context"   ""                   Viewing    &[Agent], ["="], "Show more unchanged lines around each change";
+    LessContext            "less-context"   ""                   Viewing    &[Agent], ["_"], "Show fewer unchanged lines around each change";
+    ToggleIgnoreWhitespace "blanks"         ""                   Viewing    &[Agent], ["i"], "Toggle hiding of whitespace-only changes (findings still count them)";
+    OpenSelected           "open"           "open"               Viewing    &[Fleet, Agent, Outcome, Log, Hosts], ["Enter" "l" "Right"], "Open the item under the cursor; at the hosts, the agents of that host; in a history, what that run changed";
+    OpenPager              "pager"          "pager"              Viewing    &[Agent, Outcome, Log], ["o"], "Open the text, or the entry under the cursor, in $PAGER";
+    CopyName               "copy-name"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yn" "c"], "Copy the name of the agent";
+    CopyPath               "copy-path"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yp"], "Copy the path of its memory";
+    CopyDigest             "copy-digest"    ""                   Viewing    &[Fleet, Agent, Outcome], ["yh"], "Copy the digest of its memory";
+    CopyPatch              "copy-diff"      ""                   Viewing    &[Fleet, Agent, Outcome], ["yd"], "Copy its changes above the separator, as a patch";
+    CopyLine               "copy-line"      ""                   Viewing    &[Agent, Outcome, Log], ["yl"], "Copy the line at the top, the line of the hit, or the row under the cursor";
+    CopyAll                "copy-all"       ""                   Viewing    &[Agent, Outcome, Log], ["ya"], "Copy the whole text; in a result, its report";
+    CopyCommand            "copy-command"   ""                   Viewing    &[Outcome, Log], ["yc"], "Copy the command line equivalent to this run";
+    CopyPlan               "copy-plan"      ""                   Viewing    &[Plan], ["c"], "Copy the command line equivalent to this plan";
+    ReadAgent              "read"           ""                   Viewing    &[Fleet, Agent], ["r"], "Read this agent again; retry its host at once if it did not answer";
+    RetryHost              "try-now"        "retry now"          Viewing    &[Hosts], ["r"], "Retry this host now, and read its agents again";
+    ReadAllAgents          "read-all"       ""                   Viewing    &[Fleet, Agent, Outcome, Log, Hosts], ["R" "^r"], "Read all agents again; retry hosts that did not answer at once";
+    Down                   "down"           ""                   Navigation SCROLLABLE_CONTEXTS, ["j" "Down"], "Move down";
+    Up                     "up"             ""                   Navigation SCROLLABLE_CONTEXTS, ["k" "Up"], "Move up";
+    HalfDown               "half-down"      ""                   Navigation SCROLLABLE_CONTEXTS, ["^d"], "Move half a page down";
+    HalfUp                 "half-up"        ""                   Navigation SCROLLABLE_CONTEXTS, ["^u"], "Move half a page up";
+    PageDown               "page-down"      ""                   Navigation SCROLLABLE_CONTEXTS, ["PgDn" "^f"], "Move a page down";
+    PageUp                 "page-up"        ""                   Navigation SCROLLABLE_CONTEXTS, ["PgUp" "^b"], "Move a page up";
+    Top                    "top"            ""                   Navigation SCROLLABLE_CONTEXTS, ["gg" "Home"], "Go to the beginning";
+    Bottom                 "bottom"         ""                   Navigation SCROLLABLE_CONTEXTS, ["G" "End"], "Go to the end";
+    GoBack                 "back"           "back"               Navigation SCROLLABLE_CONTEXTS, ["q" "Esc" "h" "Left"], "Go back one level; at the fleet, the first of these keys quits";
+    GoToPreviousScreen     "last"           ""                   Navigation &[Any], ["-"], "Go to the previous screen";
+    GoFleet                "fleet"          ""                   Navigation &[Any], ["1"], "Go to the fleet";
+    GoAgent                "agent"          ""                   Navigation &[Any], ["2"], "Go to the agent under the cursor";
+    GoReset                "plan"           ""                   Navigation &[Any], ["5"], "Go to the plan, run or result";
+    GoLog                  "log"            "log"                Navigation &[Any], ["7"], "Go to the log";
+    GoHosts                "hosts"          ""                   Navigation &[Any], ["8"], "Go to the hosts: state and reason of each";
+    ToggleReadOnly         "read-only"      ""                   General    &[Any], ["!"], "Toggle read-only; off (after y) also unlocks protected agents for 30 minutes";
+    ToggleDemoHost         "host"           "demo host"          General    &[Any], ["D"], "Disconnect or reconnect the host of the demo (demo only)";
+    Redraw                 "redraw"         ""                   General    &[Any], ["^l"], "Redraw the screen";
+    Suspend                "suspend"        ""                   General    &[Any], ["^z"], "Suspend to the shell; fg resumes";
+    Quit                   "quit"           ""                   General    &[Any], ["^c"], "Quit; during a run: finish the current agent, do not start the rest";
+    Palette                "palette"        "commands"           General    &[Any], [":"], "Find a command, screen, sort order or agent by a few letters";
+    Help                   "help"           "help"               General    &[Any], ["?" "F1"], "Show the keys of this screen; Enter runs one";
 }
 
-/// Why there is nothing to look at among the hosts.
+/// Reason why the hosts screen is empty.
 pub const NO_HOSTS_REASON: &str = "no agent of this fleet is on another host";
 
-/// The row of a command.
+/// Returns the row of a command.
 pub fn spec_of(command: Command) -> &'static CommandSpec {
-    // The test below proves that every command has a row.
+    // `command_table_is_consistent` proves that every command has a row.
     COMMAND_TABLE
         .iter()
         .find(|spec| spec.command == command)
         .unwrap_or(&COMMAND_TABLE[0])
 }
 
-/// Where a command holds, for people.
+/// Returns the display names of a command's contexts.
 pub fn context_labels(spec: &CommandSpec) -> Vec<&'static str> {
-    match spec.contexts == SCROLLABLE_CONTEXTS {
-        true => vec![Any.label()],
-        false => spec.contexts.iter().map(|it| it.label()).collect(),
+    if spec.contexts == SCROLLABLE_CONTEXTS {
+        vec![Any.label()]
+    } else {
+        spec.contexts.iter().map(|it| it.label()).collect()
     }
 }
 
-/// Whether a command asks for a plan, which then waits for its confirmation.
+/// Whether a command requests a plan, which then waits for confirmation.
 pub fn requests_plan(command: Command) -> bool {
     matches!(
         command,
@@ -291,13 +294,13 @@ pub fn requests_plan(command: Command) -> bool {
     )
 }
 
-/// The commands that the screen offers: those that hold in its context. What only
-/// the demo has is not offered elsewhere, what a plan asks about hidden marks only there.
+/// Returns the commands available in the current context. Omits demo commands outside the
+/// demo, and the commands about hidden marks unless the plan has some.
 pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandSpec> {
     let demo = model.is_demo();
     let context = model.key_context();
     let keymap = &model.preferences.keymap;
-    // What holds everywhere is hidden where the context has another use for its keys.
+    // A command of context `Any` is unreachable where the context binds all of its keys.
     let is_reachable = move |spec: &CommandSpec| {
         let keys = keymap.sequences(spec.command);
         let own_meaning = KeyMeaning::Command(spec.command);
@@ -311,7 +314,7 @@ pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandS
         _ => false,
     };
     COMMAND_TABLE.iter().filter(move |spec| {
-        let asks_of_hidden = matches!(
+        let is_about_hidden_marks = matches!(
             spec.command,
             Command::KeepHiddenAgents | Command::DropHiddenAgents
         );
@@ -319,30 +322,32 @@ pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandS
             || (spec.contexts.contains(&Any) && is_reachable(spec));
         is_in_context
             && (demo || spec.command != Command::ToggleDemoHost)
-            && (has_hidden_marks || !asks_of_hidden)
+            && (has_hidden_marks || !is_about_hidden_marks)
     })
 }
 
-/// Whether a command can be run now; if not, why.
+/// Checks that a command can run now.
 ///
 /// # Errors
-/// The reason, for the operator.
+/// The reason why not, for the operator.
 pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
-    let require = |condition: bool, read_only_reason: &str| match condition {
-        true => Ok(()),
-        false => Err(read_only_reason.to_string()),
+    let require = |condition: bool, reason: &str| {
+        if condition {
+            Ok(())
+        } else {
+            Err(reason.to_string())
+        }
     };
     let key = |command| model.key_hint(command);
-    // Why a key of diffs, or of texts, does nothing.
     let no_diff = || {
         format!(
-            "there is no diff here; {} goes to it",
+            "no diff on this tab; {} switches tabs",
             key(Command::NextTab)
         )
     };
     let no_text = || {
         format!(
-            "this is a list; {} opens a text",
+            "this tab is a list; {} opens a text",
             key(Command::OpenSelected)
         )
     };
@@ -354,24 +359,24 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
                 &format!("a run is in progress; {reset_key} shows it"),
             )?;
             let targets = model.target_agents(command);
-            require(!targets.is_empty(), "there is no agent to do it to")
+            require(!targets.is_empty(), "no agent to act on")
         }
         Command::ConfirmPlan | Command::UndoAppend | Command::UndoOverwrite => {
             match &model.reset.stage {
                 ResetStage::Plan(view) => view.check_offered(command, model),
-                _ => Err("there is no plan".to_string()),
+                _ => Err("no plan".to_string()),
             }
         }
         Command::DropHiddenAgents => match &model.reset.stage {
             ResetStage::Plan(view) => require(
                 !view.hidden_agents.is_empty(),
-                "the filter hides none of them",
+                "the filter hides no marked agent",
             ),
-            _ => Err("there is no plan".to_string()),
+            _ => Err("no plan".to_string()),
         },
         Command::NextHunk | Command::PreviousHunk => require(
             model.agent.is_comparison() && !model.agent.current_pane().hunks.is_empty(),
-            "there is no hunk: nothing above the separator differs",
+            "no hunks: nothing above the separator differs",
         ),
         Command::ToggleSideBySide => {
             let agent = &model.agent;
@@ -379,19 +384,20 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
             require(
                 !agent.is_full_screen,
                 &format!(
-                    "the text alone is in one piece; {} leaves it",
+                    "not in full screen; {} leaves it",
                     key(Command::ToggleFullScreen)
                 ),
             )?;
             let columns = model.size.0;
-            let why = format!("needs {MIN_SIDE_BY_SIDE_COLUMNS} columns, and here are {columns}");
+            let why =
+                format!("needs {MIN_SIDE_BY_SIDE_COLUMNS} columns; the terminal has {columns}");
             require(columns >= MIN_SIDE_BY_SIDE_COLUMNS, &why)
         }
         Command::MoreContext | Command::LessContext | Command::ToggleIgnoreWhitespace => {
             require(model.agent.is_comparison(), &no_diff())
         }
         Command::ToggleWhitespaceMarks if model.agent.tab == AgentTab::Facts => {
-            Err("facts are no text of a file, and their whitespace is plain".to_string())
+            Err("facts are not file text; there is no whitespace to mark".to_string())
         }
         Command::ToggleFullScreen | Command::ToggleWrap | Command::ToggleWhitespaceMarks => {
             require(!model.agent.is_list(), &no_text())
@@ -402,11 +408,11 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::OpenSelected if model.screen == Screen::Agent => {
             require(
                 model.agent.is_list(),
-                "only what is in a history opens here",
+                "only records of the history open here",
             )?;
             require(
                 model.agent.history.current_record().is_some(),
-                "nothing was done to it yet",
+                "no record yet",
             )
         }
         Command::OpenDiff => match model.subject_agent() {
@@ -414,10 +420,9 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
             None if model.has_plan() => Err("the plan is still being made".to_string()),
             None => Err(model.no_subject_reason()),
         },
-        Command::GoAgent | Command::ToggleMark | Command::MarkRange => require(
-            model.cursor_agent.is_some(),
-            "there is no agent under the cursor",
-        ),
+        Command::GoAgent | Command::ToggleMark | Command::MarkRange => {
+            require(model.cursor_agent.is_some(), "no agent under the cursor")
+        }
         Command::EditBaseline => {
             let agent = model
                 .subject_agent()
@@ -429,7 +434,7 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
             require(
                 !protected || model.is_unlocked(),
                 &format!(
-                    "it is protected as read-only; {} unlocks it for 30 minutes",
+                    "agent is protected as read-only; {} unlocks it for 30 minutes",
                     key(Command::ToggleReadOnly)
                 ),
             )?;
@@ -451,29 +456,24 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         | Command::CopyCommand
         | Command::CopyPlan => model.clipboard_text(command).map(drop),
         Command::CopyPatch => require(model.subject_agent().is_some(), &model.no_subject_reason()),
-        Command::OpenPager if model.screen == Screen::Agent => require(
-            !model.agent.current_pane().lines.is_empty(),
-            "there is no text yet",
-        ),
+        Command::OpenPager if model.screen == Screen::Agent => {
+            require(!model.agent.current_pane().lines.is_empty(), "no text yet")
+        }
         Command::OpenPager => model.selected_entry().map(drop),
-        Command::AnswerQuestion => require(!model.questions.is_empty(), "no host asks anything"),
-        Command::ClearMarks => require(!model.marks.is_empty(), "nothing is marked"),
+        Command::AnswerQuestion => require(!model.questions.is_empty(), "no questions from hosts"),
+        Command::ClearMarks => require(!model.marks.is_empty(), "no agents marked"),
         Command::GoReset => require(
             !matches!(model.reset.stage, ResetStage::Empty),
-            &format!(
-                "there is no plan yet; {} makes one",
-                key(Command::PlanReset)
-            ),
+            &format!("no plan yet; {} makes one", key(Command::PlanReset)),
         ),
         Command::RetryHost => require(model.hosts.current_status().is_some(), NO_HOSTS_REASON),
-        Command::GoToPreviousScreen => require(
-            model.previous_screen.is_some(),
-            "there was no other screen yet",
-        ),
-        Command::ToggleDemoHost => require(model.is_demo(), "only the demo has one to play with"),
+        Command::GoToPreviousScreen => {
+            require(model.previous_screen.is_some(), "no previous screen")
+        }
+        Command::ToggleDemoHost => require(model.is_demo(), "available in the demo only"),
         Command::ToggleReadOnly => require(
             !model.read_only.is_forced,
-            "started with --read-only; leave and start without it",
+            "started with --read-only; quit and start without it",
         ),
         _ => Ok(()),
     }
@@ -490,8 +490,8 @@ mod tests {
         let mut ids = HashSet::new();
         let mut commands = HashSet::new();
         for spec in COMMAND_TABLE {
-            assert!(ids.insert(spec.id), "{} stands twice", spec.id);
-            assert!(commands.insert(spec.command), "{} stands twice", spec.id);
+            assert!(ids.insert(spec.id), "duplicate {}", spec.id);
+            assert!(commands.insert(spec.command), "duplicate {}", spec.id);
             assert!(
                 !spec.title.is_empty() && !spec.title.ends_with('.'),
                 "{}",
@@ -515,9 +515,10 @@ mod tests {
                 .filter(|spec| spec.contexts.contains(&context))
             {
                 for key in spec.keys {
-                    // On a plan, h and v answer a question while it is asked.
-                    let asked = context == Plan && spec.command == Command::GoBack && *key == "h";
-                    assert!(seen.insert(key) || asked, "{key} in {context:?}");
+                    // At a plan, `h` keeps hidden marks while the plan has some.
+                    let is_shared =
+                        context == Plan && spec.command == Command::GoBack && *key == "h";
+                    assert!(seen.insert(key) || is_shared, "{key} in {context:?}");
                 }
             }
         }

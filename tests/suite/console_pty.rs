@@ -610,7 +610,7 @@ fn read_only_console_plans_and_runs_nothing() {
     terminal.wait_for("Started with --read-only: runs are disabled");
     terminal.send_until("reset 1\r", "keys that count", |_| true);
     terminal.send("!");
-    terminal.wait_for("leave and start without it");
+    terminal.wait_for("quit and start without it");
     terminal.send("1");
     terminal.wait_for("WHY");
     assert_eq!(site.read(REVIEWER_MEMORY), before);

@@ -218,7 +218,7 @@ fn side_by_side_needs_width_and_a_diff() {
     console.press("t");
     assert_eq!(
         console.message_text(),
-        "sides: needs 110 columns, and here are 80"
+        "sides: needs 110 columns; the terminal has 80"
     );
     assert!(!console.model.is_side_by_side());
     console.send(Msg::Resized(110, 36));
@@ -238,7 +238,7 @@ fn side_by_side_needs_width_and_a_diff() {
     );
     console.press("q Tab t");
     assert!(
-        console.message_text().contains("no diff here"),
+        console.message_text().contains("no diff on this tab"),
         "{}",
         console.message_text()
     );
@@ -406,7 +406,7 @@ fn history_keeps_its_row_when_records_are_added() {
     console.send(Msg::HistoryLoaded("charlie".to_string(), Ok(Vec::new())));
     assert_eq!(console.press("Enter"), []);
     assert!(
-        console.message_text().contains("nothing was done"),
+        console.message_text().contains("no record yet"),
         "{}",
         console.message_text()
     );

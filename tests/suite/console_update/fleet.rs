@@ -248,7 +248,7 @@ fn minus_toggles_screens_and_brackets_step_agents() {
     let mut console = fleet_of_four();
     assert_eq!(console.press("-"), []);
     assert!(
-        console.message_text().contains("no other screen"),
+        console.message_text().contains("no previous screen"),
         "{}",
         console.message_text()
     );

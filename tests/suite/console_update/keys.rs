@@ -362,7 +362,7 @@ fn chosen_command_runs_or_says_why_not() {
     console.type_line("clear all marks");
     console.press("Enter");
     assert!(
-        console.message_text().contains("nothing is marked"),
+        console.message_text().contains("no agents marked"),
         "{}",
         console.message_text()
     );
@@ -411,10 +411,7 @@ fn demo_host_command_is_offered_only_in_demo() {
     let mut console = fleet_of_four();
     assert!(!offered(&console));
     assert_eq!(console.press("D"), []);
-    assert_eq!(
-        console.message_text(),
-        "host: only the demo has one to play with"
-    );
+    assert_eq!(console.message_text(), "host: available in the demo only");
     console.model.is_demo_host_away = Some(false);
     assert!(offered(&console));
     for away in [true, false] {

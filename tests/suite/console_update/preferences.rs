@@ -116,10 +116,7 @@ fn messages_name_keys_in_force() {
          keep-hidden = \"K\"\ndrop-hidden = \"D d\"\nhost = []\n",
     );
     for (keys, said) in [
-        (
-            ": p l a n Enter",
-            "plan: there is no plan yet; F5 makes one",
-        ),
+        (": p l a n Enter", "plan: no plan yet; F5 makes one"),
         (
             "F2",
             "read-only; F2 again switches it off, for protected agents, too",

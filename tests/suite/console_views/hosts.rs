@@ -180,7 +180,7 @@ fn narrow_demo_lists_host_key_last() {
         shown.lines().last().unwrap().trim().to_string()
     };
     let fleet = hints(&console);
-    assert!(fleet.starts_with("d diff  X reset plan"), "{fleet}");
+    assert!(fleet.starts_with("d diff  X plan reset"), "{fleet}");
     assert!(fleet.contains(" D demo host"), "{fleet}");
     console.press("8");
     let hosts = hints(&console);

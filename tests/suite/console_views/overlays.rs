@@ -254,7 +254,10 @@ fn help_explains_the_shown_states() {
         for state in State::ALL {
             assert!(shown.contains(state.description()), "{state}: {shown}");
         }
-        assert!(shown.contains("Act\n"), "the keys begin in sight: {shown}");
+        assert!(
+            shown.contains("Actions\n"),
+            "the keys begin in sight: {shown}"
+        );
         console.press("/");
         console.type_line("seal tampered");
         let shown = rendered_text(&console, "terminal");
