@@ -39,7 +39,7 @@ fn serialize_category<S: serde::Serializer>(
     category: &CommandCategory,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&category.heading().to_lowercase())
+    serializer.serialize_str(category.id())
 }
 
 impl Document for KeysDocument {

@@ -1,4 +1,5 @@
-//! What help and palette offer, and which of it a few letters choose.
+//! Choices of the help and palette overlays: lists them, filters and ranks them by the query,
+//! and finds the row under the cursor. Runs nothing and draws nothing.
 
 use std::cmp::Reverse;
 
@@ -13,23 +14,23 @@ use crate::engine::State;
 /// One line of a chooser.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChooserChoice {
-    /// What it does.
+    /// What Enter runs.
     pub item: ChooserItem,
-    /// Its name.
+    /// Name in the palette, with its kind: `agent scout`, `sort name`.
     pub id: String,
-    /// What it does, in words.
+    /// One-line description.
     pub title: String,
-    /// The command line that does the same, where there is one.
+    /// Equivalent command line, if there is one.
     pub equivalent_command: Option<String>,
-    /// Its keys, the first ones.
+    /// Its keys, for display.
     pub keys: String,
-    /// Why it cannot be chosen now.
+    /// Why it is disabled now.
     pub disabled_reason: Option<String>,
-    /// The heading it stands under, in help.
+    /// Heading in help.
     pub category: Option<CommandCategory>,
 }
 
-/// What an overlay offers now, in the order in which it is shown.
+/// Returns the choices of an overlay in display order.
 pub fn list_choices(model: &Model, overlay: &Overlay) -> Vec<ChooserChoice> {
     match overlay {
         Overlay::Help(chooser) => {
@@ -46,10 +47,9 @@ pub fn list_choices(model: &Model, overlay: &Overlay) -> Vec<ChooserChoice> {
     }
 }
 
-/// The states that help explains: those that are on the screen below it, as far as
-/// they fit what is searched for.
+/// Returns the states that help explains: those on the screen below it that match the query.
 pub fn legend_states(model: &Model, chooser: &Chooser) -> Vec<State> {
-    let shown = match model.key_context() {
+    let mut states = match model.key_context() {
         KeyContext::Fleet | KeyContext::Plan => State::ALL.to_vec(),
         KeyContext::Agent => model
             .find_row(&model.agent.agent)
@@ -59,25 +59,23 @@ pub fn legend_states(model: &Model, chooser: &Chooser) -> Vec<State> {
         _ => Vec::new(),
     };
     let text = |state: &State| format!("{state} {}", state.description());
-    let mut shown = shown;
-    shown.retain(|state| contains_all_words(&text(state), &chooser.query));
-    shown
+    states.retain(|state| contains_all_words(&text(state), &chooser.query));
+    states
 }
 
-/// Whether a text has all words of a query.
+/// Whether a text contains all words of a query, ignoring case.
 fn contains_all_words(text: &str, query: &str) -> bool {
     let (text, query) = (text.to_lowercase(), query.to_lowercase());
     query.split_whitespace().all(|word| text.contains(word))
 }
 
-/// The row under the cursor: where the item is now that the cursor came to, if it is
-/// still offered.
+/// Returns the current row of the selected item, if it is still offered.
 pub fn cursor_row(chooser: &Chooser, choices: &[ChooserChoice]) -> Option<usize> {
     let selected = chooser.selected.as_ref()?;
     choices.iter().position(|choice| choice.item == *selected)
 }
 
-/// Opens an overlay, or goes on with it, its cursor on an item.
+/// Opens or updates an overlay and selects the item under its cursor.
 pub fn open_chooser(model: &mut Model, mut overlay: Overlay) {
     let choices = list_choices(model, &overlay);
     if let Overlay::Help(chooser) | Overlay::Palette(chooser) = &mut overlay {
@@ -92,18 +90,18 @@ pub fn open_chooser(model: &mut Model, mut overlay: Overlay) {
     model.overlay = Some(overlay);
 }
 
-/// Why Enter runs nothing, where no item is under the cursor.
+/// Returns the reason why Enter runs nothing when no item is selected.
 pub fn no_choice_reason(chooser: &Chooser, choices: &[ChooserChoice]) -> String {
     let query = chooser.query.trim();
     match choices.len() {
-        0 => format!("nothing matches `{query}`"),
-        _ if query.is_empty() => "type a few letters of a name, or choose with Down".to_string(),
-        count => format!("`{query}` fits {count} entries: type more, or choose with Down"),
+        0 => format!("no match for `{query}`"),
+        _ if query.is_empty() => "type part of a name, or choose with Down".to_string(),
+        count => format!("{count} matches for `{query}`: type more, or choose with Down"),
     }
 }
 
-/// The only item that a query can mean: the one whose name it is, else the only one
-/// whose name begins with it, else the only one that it fits at all.
+/// Returns the row that a query identifies: the exact name, else the only name with that
+/// prefix, else the only match.
 fn unambiguous_match(choices: &[ChooserChoice], query: &str) -> Option<usize> {
     let query = query.trim().to_lowercase();
     let find_by_rank = |rank: MatchRank| {
@@ -128,30 +126,30 @@ fn unambiguous_match(choices: &[ChooserChoice], query: &str) -> Option<usize> {
     (choices.len() == 1).then_some(0)
 }
 
-/// How the name of a choice fits a query, the best first.
+/// Rank of the match between a choice's name and a query, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum MatchRank {
-    /// It is the query.
+    /// The name equals the query.
     ExactName,
-    /// It is the query behind the word of its kind, as in `agent scout`.
+    /// The name without its kind equals the query: `scout` of `agent scout`.
     ExactShortName,
-    /// It begins with the query, with the word of its kind or without it.
+    /// The name begins with the query, with or without its kind.
     Prefix,
-    /// It has the query in it.
+    /// The name contains the query.
     Substring,
-    /// It does not; letters or words of the query stand elsewhere.
+    /// Only letters or words of the query match.
     Fuzzy,
 }
 
 impl MatchRank {
-    /// `query` is in lower case.
+    /// Ranks a choice; `query` is lower case.
     fn new(choice: &ChooserChoice, query: &str) -> MatchRank {
         let name = choice.id.to_lowercase();
         let kind = KIND_PREFIXES
             .iter()
             .find_map(|kind| name.strip_prefix(kind));
         let short = kind.unwrap_or(&name);
-        // `:q` is quit, whatever else has a q.
+        // `:q` is quit, as in vi, although other names contain a q.
         if name == query || (query == "q" && name == "quit") {
             MatchRank::ExactName
         } else if short == query {
@@ -166,7 +164,7 @@ impl MatchRank {
     }
 }
 
-/// What begins the names of all that are no commands.
+/// Kinds that begin the names of all choices except commands.
 const KIND_PREFIXES: [&str; 4] = ["agent ", "filter ", "sort ", "theme "];
 
 fn palette_choices(model: &Model, chooser: &Chooser) -> Vec<ChooserChoice> {
@@ -175,7 +173,7 @@ fn palette_choices(model: &Model, chooser: &Chooser) -> Vec<ChooserChoice> {
     if query.is_empty() {
         return choices;
     }
-    // Behind one of these words nothing else is meant, and nothing like it.
+    // A query that begins with a kind matches only that kind, and not fuzzily.
     let trimmed_query = chooser.query.trim_start();
     let kind = KIND_PREFIXES
         .iter()
@@ -205,8 +203,8 @@ fn palette_choices(model: &Model, chooser: &Chooser) -> Vec<ChooserChoice> {
         && choices.is_empty()
         && theme::is_theme_name(name)
     {
-        // Its file may have been made a moment ago.
-        let title = format!("Wear the theme of the file {name}.toml, if there is one");
+        // Its file may be newer than the list of themes.
+        let title = format!("Switch to the theme of the file {name}.toml, if it exists");
         choices.push(plain_choice(
             ChooserItem::Theme(name.to_string()),
             query.to_string(),
@@ -216,10 +214,10 @@ fn palette_choices(model: &Model, chooser: &Chooser) -> Vec<ChooserChoice> {
     choices
 }
 
-/// Everything that the palette offers: commands, screens among them, tabs, orders,
-/// themes, filters, agents.
+/// Returns everything that the palette offers: commands (including screens), tabs, sort
+/// orders, themes, filters and agents.
 fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
-    // The diff is there as a tab.
+    // The list of tabs contains the diff.
     let commands = command::offered_commands(model)
         .filter(|spec| !matches!(spec.command, Command::Palette | Command::OpenDiff));
     let mut choices: Vec<ChooserChoice> = commands
@@ -250,7 +248,7 @@ fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
         plain_choice(
             ChooserItem::Theme(name.clone()),
             format!("theme {name}"),
-            format!("Wear the theme {name}"),
+            format!("Switch to theme {name}"),
         )
     }));
     let filters = model.preferences.named_filters.iter();
@@ -271,7 +269,7 @@ fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
     choices
 }
 
-/// What is neither disabled nor has keys.
+/// Creates a choice that is enabled and has no keys.
 fn plain_choice(item: ChooserItem, id: String, title: String) -> ChooserChoice {
     ChooserChoice {
         item,

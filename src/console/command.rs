@@ -60,6 +60,17 @@ pub enum CommandCategory {
 }
 
 impl CommandCategory {
+    /// Returns the id, as `memory-shepherd keys --json` writes it.
+    pub fn id(self) -> &'static str {
+        match self {
+            CommandCategory::Actions => "act",
+            CommandCategory::Viewing => "look",
+            CommandCategory::Selection => "select",
+            CommandCategory::Navigation => "move",
+            CommandCategory::General => "program",
+        }
+    }
+
     /// Returns the heading in help.
     pub fn heading(self) -> &'static str {
         match self {

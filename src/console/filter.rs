@@ -1,6 +1,7 @@
-//! Which agents a filter shows. Words are joined by AND; `!word` excludes,
-//! `~word` matches loosely, `is:drifted` and `is:marked` ask for a state,
-//! `host:box` for a host, `host:=ops@box:2222` for one of several of that name.
+//! Filter language of the fleet: matches one agent against a filter and reports terms that
+//! can never match. Terms are joined by AND; `!word` excludes, `~word` matches fuzzily,
+//! `is:drifted` and `is:marked` match a state, `host:box` a host, and `host:=ops@box:2222` one
+//! of several hosts of that name. Also scores fuzzy matches for the palette.
 
 use std::cell::RefCell;
 
@@ -11,15 +12,15 @@ use super::keymap::KeyError;
 use crate::config::closest_match;
 use crate::engine::State;
 
-/// What a filter looks at.
+/// Properties of an agent that a filter matches.
 pub struct FilterSubject<'a> {
     /// The agent's name.
     pub name: &'a str,
     /// Its host.
     pub host: &'a str,
-    /// The same with user and port.
+    /// Its host with user and port.
     pub login: &'a str,
-    /// The word of its state.
+    /// Display name of its state.
     pub state: &'a str,
     /// Why it is in that state.
     pub reason: &'a str,
@@ -27,7 +28,7 @@ pub struct FilterSubject<'a> {
     pub is_marked: bool,
 }
 
-/// Whether `filter` shows an agent. An empty filter shows all.
+/// Whether an agent matches `filter`. An empty filter matches all.
 pub fn matches_filter(filter: &str, subject: &FilterSubject<'_>) -> bool {
     filter
         .split_whitespace()
@@ -60,18 +61,18 @@ fn matches_term(term: &str, subject: &FilterSubject<'_>) -> bool {
         .any(|text| text.to_lowercase().contains(&term))
 }
 
-/// What asks for something that there never is, word by word.
+/// Returns an error for each term that can never match.
 pub fn find_filter_errors(filter: &str) -> Vec<KeyError> {
-    let words = filter.split_whitespace();
-    let terms = words.map(|word| word.strip_prefix('!').unwrap_or(word));
-    terms
+    filter
+        .split_whitespace()
+        .map(|word| word.strip_prefix('!').unwrap_or(word))
         .filter_map(|term| find_term_error(&term.to_lowercase()))
         .collect()
 }
 
 fn find_term_error(term: &str) -> Option<KeyError> {
     if matches!(term, "host:" | "host:=") {
-        let hint = "`host:local` asks for those of this machine";
+        let hint = "`host:local` matches agents on this machine";
         return Some(KeyError::new(format!("`{term}` names no host"), hint));
     }
     let asked = term.strip_prefix("is:")?;
@@ -82,15 +83,15 @@ fn find_term_error(term: &str) -> Option<KeyError> {
     let known = || states.iter().map(String::as_str).chain(["marked"]);
     let hint = match closest_match(asked, known()) {
         Some(close) => format!("did you mean `is:{close}`?"),
-        None => format!("there are {}", known().collect::<Vec<_>>().join(", ")),
+        None => format!("valid: {}", known().collect::<Vec<_>>().join(", ")),
     };
     Some(KeyError::new(format!("`{term}` names no state"), hint))
 }
 
-/// How well a few letters match a text; higher is better, none not at all.
+/// Returns the fuzzy score of `letters` in a text; higher is better, `None` is no match.
 pub fn fuzzy_score(letters: &str, text: &str) -> Option<u32> {
     thread_local! {
-        // Its working memory is large: made anew it would cost more than the score.
+        // Its working memory is large: allocating it per call would cost more than the score.
         static MATCHER: RefCell<Matcher> = RefCell::new(Matcher::new(Config::DEFAULT));
     }
     let pattern = Pattern::parse(letters, CaseMatching::Ignore, Normalization::Smart);
@@ -125,10 +126,10 @@ mod tests {
             told("bot !is:Drifed host:"),
             [
                 "`is:drifed` names no state; did you mean `is:drifted`?",
-                "`host:` names no host; `host:local` asks for those of this machine",
+                "`host:` names no host; `host:local` matches agents on this machine",
             ]
         );
-        assert!(told("is:xyzzy")[0].contains("there are tampered, "));
+        assert!(told("is:xyzzy")[0].contains("valid: tampered, "));
         assert!(told("is:")[0].contains("names no state"));
         assert!(told("host:=")[0].contains("names no host"));
     }

@@ -1,4 +1,5 @@
-//! What comes from outside: signals, and the terminal, each in a thread of its own.
+//! Input threads: forward signals, terminal events and the loss of the terminal to the main
+//! thread. They interpret nothing. Reading pauses while another program has the terminal.
 
 use std::path::Path;
 use std::thread;
@@ -12,18 +13,18 @@ use super::external_tools::{self, InputPause, InputPauseReader};
 use super::terminal;
 use crate::error::{PathContext, Result};
 
-/// What comes from outside.
+/// Event from an input thread.
 pub(super) enum InputEvent {
-    /// Keys, pasted text and the like.
+    /// Key, paste or other terminal event.
     Terminal(Event),
     /// A signal, by its number.
     Signal(i32),
-    /// The terminal went.
+    /// The terminal is gone.
     TerminalLost,
 }
 
-/// Hands on signals, in a thread of its own. None ends this program by itself from
-/// now on.
+/// Starts the thread that forwards signals. From then on none of them ends the program by
+/// itself.
 pub(super) fn spawn_signal_reader(out: &Sender<InputEvent>) -> Result<()> {
     let process = Path::new("this process");
     let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH];
@@ -39,7 +40,7 @@ pub(super) fn spawn_signal_reader(out: &Sender<InputEvent>) -> Result<()> {
     Ok(())
 }
 
-/// Reads keys and notices when the terminal goes, each in a thread of its own.
+/// Starts two threads: one forwards terminal events, one reports the loss of the terminal.
 pub(super) fn spawn_terminal_reader(out: Sender<InputEvent>) -> InputPause {
     let sender = out.clone();
     thread::spawn(move || {
@@ -57,7 +58,7 @@ fn forward_terminal_events(sender: &Sender<InputEvent>, input_pause: &InputPause
             Ok(event) => InputEvent::Terminal(event),
             Err(_) => InputEvent::TerminalLost,
         };
-        // What was typed while the gate closed was meant for who comes.
+        // Input typed while the pause began was meant for the program that takes over.
         if input_pause.wait_while_paused() && !matches!(input, InputEvent::TerminalLost) {
             continue;
         }

@@ -1,5 +1,7 @@
-//! Keys: how they are written, and what a sequence of them means where. The
-//! table of commands has the defaults, an operator's own lie over them.
+//! Keys and key bindings: parses and formats key sequences, rejects those that cannot
+//! work, and resolves a sequence to a command in a context. Defaults come from the command
+//! table; the operator's overrides replace them per command. Does not read the preferences
+//! file and holds no typed keys.
 
 use std::fmt;
 
@@ -8,12 +10,12 @@ use unicode_width::UnicodeWidthChar;
 use super::command::{self, COMMAND_TABLE, Command, KeyContext};
 use crate::config::closest_match;
 
-/// A key as the console sees it, whatever the terminal library calls it.
+/// A key press, independent of the terminal library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Which key.
     pub code: KeyCode,
-    /// Held with Control.
+    /// Whether Control is held.
     pub has_ctrl: bool,
 }
 
@@ -22,13 +24,13 @@ pub struct Key {
 pub enum KeyCode {
     /// A character.
     Char(char),
-    /// The named keys.
+    /// Enter.
     Enter,
     /// Escape.
     Esc,
     /// Tab.
     Tab,
-    /// Shift and Tab.
+    /// Shift-Tab.
     BackTab,
     /// Backspace.
     Backspace,
@@ -69,25 +71,25 @@ const NAMED_KEYS: &[(&str, KeyCode)] = &[
     ("Space", KeyCode::Char(' ')),
 ];
 
-/// Keys that are taken before they come here, and by what.
+/// Keys that never reach the console, and what intercepts them.
 const RESERVED_KEYS: &[(&str, &str)] = &[
-    ("^s", "terminals stop their output with it"),
-    ("^q", "terminals go on with it"),
+    ("^s", "terminals pause output with it"),
+    ("^q", "terminals resume output with it"),
     ("^h", "terminals send it for Backspace"),
     ("^i", "terminals send it for Tab"),
     ("^j", "terminals send it for Enter"),
     ("^m", "terminals send it for Enter"),
-    ("^a", "screen and tmux take it"),
-    ("^g", "zellij takes it"),
-    ("^p", "zellij takes it"),
-    ("^t", "zellij takes it"),
-    ("^n", "zellij takes it"),
-    ("^o", "zellij takes it"),
+    ("^a", "screen and tmux intercept it"),
+    ("^g", "zellij intercepts it"),
+    ("^p", "zellij intercepts it"),
+    ("^t", "zellij intercepts it"),
+    ("^n", "zellij intercepts it"),
+    ("^o", "zellij intercepts it"),
     ("F10", "terminals open their menu with it"),
-    ("F11", "terminals fill the screen with it"),
+    ("F11", "terminals toggle full screen with it"),
 ];
 
-/// The prefix of tmux: good enough as one of several keys.
+/// Default prefix of tmux; allowed only as one of several keys of a command.
 const TMUX_PREFIX: Key = Key {
     code: KeyCode::Char('b'),
     has_ctrl: true,
@@ -96,20 +98,20 @@ const TMUX_PREFIX: Key = Key {
 /// The key that confirms a plan.
 pub const CONFIRM_KEY: char = 'y';
 
-/// The most keys of a sequence.
+/// Maximum number of keys in a sequence.
 const MAX_SEQUENCE_KEYS: usize = 3;
 
-/// What is wrong with a key.
+/// Error in a key, or in another setting of the preferences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyError {
-    /// A sentence without its full stop.
+    /// What is wrong, without a full stop.
     pub message: String,
-    /// What the operator can do.
+    /// What to do about it.
     pub hint: Option<String>,
 }
 
 impl KeyError {
-    /// A fault with a hint; an empty one is none.
+    /// Creates an error; an empty hint means none.
     pub fn new(message: impl Into<String>, hint: impl Into<String>) -> KeyError {
         KeyError {
             message: message.into(),
@@ -119,7 +121,7 @@ impl KeyError {
 }
 
 impl Key {
-    /// A key without modifiers.
+    /// Creates a key without modifiers.
     pub fn from_code(code: KeyCode) -> Key {
         Key {
             code,
@@ -127,7 +129,7 @@ impl Key {
         }
     }
 
-    /// The character it types, if it types one.
+    /// Returns the character that the key types, if any.
     pub fn printable_char(self) -> Option<char> {
         match self.code {
             KeyCode::Char(c) if !self.has_ctrl => Some(c),
@@ -153,37 +155,30 @@ impl fmt::Display for Key {
     }
 }
 
-/// A sequence as people read and write it: `gg`, `Space r`.
+/// Formats a sequence as the operator writes it: `gg`, `Space r`.
 pub fn format_sequence(keys: &[Key]) -> String {
     let names: Vec<String> = keys.iter().map(Key::to_string).collect();
-    let characters = keys
+    let is_plain = keys
         .iter()
         .all(|key| !matches!(key.printable_char(), None | Some(' ')));
-    names.join(if characters && keys.len() <= 2 {
-        ""
-    } else {
-        " "
-    })
+    names.join(if is_plain && keys.len() <= 2 { "" } else { " " })
 }
 
-/// Reads a sequence: `X`, `^c`, `PgDn`, `S-Tab`, `F5`; keys one after the other
-/// have blanks between them, which two plain characters need not: `Space r`, `gg`.
+/// Parses a sequence: `X`, `^c`, `PgDn`, `S-Tab`, `F5`. Blanks separate the keys of a
+/// sequence; two plain characters may omit them: `Space r`, `gg`.
 ///
 /// # Errors
-/// What is no key, and what was probably meant.
+/// The word that is not a key, with the closest match as a hint.
 pub fn parse_sequence(text: &str) -> Result<Vec<Key>, KeyError> {
     let mut keys = Vec::new();
     for word in text.split_whitespace() {
         keys.extend(parse_word(word)?);
     }
     match keys.len() {
-        0 => Err(KeyError::new(
-            "a key is empty",
-            "the space bar is written Space",
-        )),
+        0 => Err(KeyError::new("empty key", "write Space for the space bar")),
         1..=MAX_SEQUENCE_KEYS => Ok(keys),
         _ => Err(KeyError::new(
-            format!("`{text}` is more than {MAX_SEQUENCE_KEYS} keys one after the other"),
+            format!("`{text}` has more than {MAX_SEQUENCE_KEYS} keys"),
             "",
         )),
     }
@@ -197,7 +192,7 @@ fn parse_word(word: &str) -> Result<Vec<Key>, KeyError> {
     if let Some(number @ 1..=12) = function {
         return Ok(vec![Key::from_code(KeyCode::F(number))]);
     }
-    let unknown = |hint: String| Err(KeyError::new(format!("`{word}` is no key"), hint));
+    let unknown = |hint: String| Err(KeyError::new(format!("`{word}` is not a key"), hint));
     let is_same_name = |(name, _): &&(&str, KeyCode)| name.eq_ignore_ascii_case(word);
     if let Some((name, _)) = NAMED_KEYS.iter().find(is_same_name) {
         return unknown(format!("did you mean `{name}`?"));
@@ -208,7 +203,7 @@ fn parse_word(word: &str) -> Result<Vec<Key>, KeyError> {
             code: KeyCode::Char(letter.to_ascii_lowercase()),
             has_ctrl: true,
         }]),
-        ['^', _] => unknown("Control goes with a letter: `^r`".to_string()),
+        ['^', _] => unknown("Control needs a letter: `^r`".to_string()),
         [one] if is_visible(*one) => Ok(vec![Key::from_code(KeyCode::Char(*one))]),
         [one, two] if is_visible(*one) && is_visible(*two) => Ok(vec![
             Key::from_code(KeyCode::Char(*one)),
@@ -218,24 +213,24 @@ fn parse_word(word: &str) -> Result<Vec<Key>, KeyError> {
     }
 }
 
-/// Whether a character takes room, so that it can be shown as a key.
+/// Whether a character occupies cells, so that it can be displayed as a key.
 fn is_visible(c: char) -> bool {
     c.width().is_some_and(|cells| cells > 0)
 }
 
-/// What was probably meant by a word that is no key.
+/// Returns a hint for a word that is not a key.
 fn suggest_key(word: &str) -> String {
     let lower = word.to_lowercase();
     let starts_with_any = |words: &[&str]| words.iter().any(|it| lower.starts_with(it));
     if starts_with_any(&["ctrl", "c-", "control"]) {
         let letter = word.chars().next_back().unwrap_or('r');
-        return format!("Control is written `^{}`", letter.to_lowercase());
+        return format!("write Control as `^{}`", letter.to_lowercase());
     }
     if starts_with_any(&["alt", "a-", "m-", "meta"]) {
-        return "Alt comes as Esc and the key, so nothing can be bound to it".to_string();
+        return "Alt arrives as Esc and the key, so it cannot be bound".to_string();
     }
     if starts_with_any(&["f1", "f2"]) {
-        return "there are F1 to F12".to_string();
+        return "valid function keys are F1 to F12".to_string();
     }
     let known = match lower.as_str() {
         "return" => Some("Enter"),
@@ -253,16 +248,16 @@ fn suggest_key(word: &str) -> String {
     }
 }
 
-/// Why a command cannot have these keys and no others, each of which it can have.
+/// Checks the key list of a command as a whole, after [`check_sequence`] accepted each one.
 ///
 /// # Errors
-/// The reason.
+/// The reason why the command cannot have exactly these keys.
 pub fn check_sequences(command: Command, sequences: &[Vec<Key>]) -> Result<(), KeyError> {
     let id = command::spec_of(command).id;
     match sequences {
         [] if command == Command::ConfirmPlan => refuse_fixed_key(id),
         [] if matches!(command, Command::Quit | Command::Help) => {
-            Err(KeyError::new(format!("{id} keeps at least one key"), ""))
+            Err(KeyError::new(format!("{id} needs at least one key"), ""))
         }
         [one] if one.contains(&TMUX_PREFIX) => refuse_tmux_prefix(),
         _ => Ok(()),
@@ -272,21 +267,21 @@ pub fn check_sequences(command: Command, sequences: &[Vec<Key>]) -> Result<(), K
 fn refuse_fixed_key(id: &str) -> Result<(), KeyError> {
     Err(KeyError::new(
         format!("{id} is always `{CONFIRM_KEY}`"),
-        "what confirms cannot be changed, so that no slip of a key ever does",
+        "the confirmation key is fixed, so that a mistyped key never confirms",
     ))
 }
 
 fn refuse_tmux_prefix() -> Result<(), KeyError> {
     Err(KeyError::new(
         format!("`{TMUX_PREFIX}` is the prefix of tmux"),
-        "it can be one of several keys of a command, not the only one",
+        "use it only as one of several keys of a command",
     ))
 }
 
-/// Why this cannot be a key of a command, whatever else is.
+/// Checks that a command may have this key sequence.
 ///
 /// # Errors
-/// The reason.
+/// The reason why not.
 pub fn check_sequence(command: Command, sequence: &[Key]) -> Result<(), KeyError> {
     let id = command::spec_of(command).id;
     let refuse = |message: String, hint: &str| Err(KeyError::new(message, hint));
@@ -296,16 +291,13 @@ pub fn check_sequence(command: Command, sequence: &[Key]) -> Result<(), KeyError
     for key in sequence {
         let name = key.to_string();
         if let Some((_, by)) = RESERVED_KEYS.iter().find(|(taken, _)| *taken == name) {
-            return refuse(format!("`{name}` never comes here: {by}"), "");
+            return refuse(format!("`{name}` never reaches the console: {by}"), "");
         }
         if *key == TMUX_PREFIX && sequence.len() > 1 {
             return refuse_tmux_prefix();
         }
         if key.code == KeyCode::Esc && (command != Command::GoBack || sequence.len() > 1) {
-            return refuse(
-                "`Esc` always leads back".to_string(),
-                "it cannot mean anything else",
-            );
+            return refuse("`Esc` always goes back".to_string(), "choose another key");
         }
     }
     let is_enter_or_space = matches!(sequence.last(), Some(key)
@@ -317,35 +309,35 @@ pub fn check_sequence(command: Command, sequence: &[Key]) -> Result<(), KeyError
         && command::spec_of(command).category == command::CommandCategory::Actions
     {
         return refuse(
-            format!("Enter and Space do nothing at a plan, so `{id}` cannot be one of them"),
+            format!("`{id}` cannot be Enter or Space: they do nothing at a plan"),
             "",
         );
     }
     let is_confirm_key = sequence.last().and_then(|key| key.printable_char()) == Some(CONFIRM_KEY);
     if is_confirm_key && command::requests_plan(command) {
         return refuse(
-            format!("`{CONFIRM_KEY}` confirms a plan, so it cannot be what opens one, too"),
-            "the key that confirms is never the one that was held a moment ago",
+            format!("`{CONFIRM_KEY}` confirms a plan, so it cannot open one"),
+            "a held key must never confirm the plan that it opened",
         );
     }
     Ok(())
 }
 
-/// What a sequence of keys means.
+/// Meaning of a key sequence in a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyMeaning {
-    /// This command.
+    /// Complete sequence of this command.
     Command(Command),
-    /// The beginning of at least one longer sequence.
+    /// Prefix of at least one longer sequence.
     Prefix,
-    /// Nothing.
+    /// Not bound.
     Unbound,
 }
 
 /// The keys of every command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keymap {
-    /// In the order of the table.
+    /// In the order of the command table.
     bindings: Vec<KeyBinding>,
 }
 
@@ -357,23 +349,23 @@ struct KeyBinding {
     default_sequences: Vec<Vec<Key>>,
 }
 
-/// Two commands that want the same keys in one place.
+/// Conflict: two commands whose sequences overlap in a shared context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyConflict {
-    /// The command whose keys were changed; it has its defaults again.
+    /// Overridden command; it keeps its defaults.
     pub command: Command,
-    /// What it should have had.
+    /// The rejected keys.
     pub keys: Vec<Key>,
-    /// The other one.
+    /// The command that has overlapping keys.
     pub other_command: Command,
-    /// What that one has: the same, or the beginning or the continuation of it.
+    /// Its keys: equal to `keys`, a prefix of them, or an extension.
     pub other_keys: Vec<Key>,
 }
 
 impl Default for Keymap {
     fn default() -> Keymap {
         let binding = |spec: &command::CommandSpec| {
-            // The test below proves that all of them can be read.
+            // `default_keys_round_trip_and_are_allowed` proves that all of them parse.
             let keys = spec
                 .keys
                 .iter()
@@ -393,12 +385,12 @@ impl Default for Keymap {
 }
 
 impl Keymap {
-    /// The defaults with other keys for some commands, in the order in which they
-    /// were written. Those that clash keep their defaults and are told.
+    /// Returns the defaults with the overrides applied, in file order. A command whose
+    /// override conflicts keeps its defaults and is reported.
     pub fn with_overrides(
         mut overrides: Vec<(Command, Vec<Vec<Key>>)>,
     ) -> (Keymap, Vec<KeyConflict>) {
-        let mut clashes = Vec::new();
+        let mut conflicts = Vec::new();
         loop {
             let mut keymap = Keymap::default();
             for (command, keys) in &overrides {
@@ -410,20 +402,20 @@ impl Keymap {
                 .rev()
                 .filter_map(|(command, _)| keymap.find_conflict(*command, &is_overridden))
                 .collect();
-            // Who clashes with what nobody changed cannot stay in any case.
+            // A conflict with an unchanged command cannot be resolved by dropping another.
             let unavoidable = found
                 .iter()
-                .find(|clash| !is_overridden(clash.other_command));
-            let Some(clash) = unavoidable.or(found.first()).cloned() else {
-                return (keymap, clashes);
+                .find(|conflict| !is_overridden(conflict.other_command));
+            let Some(conflict) = unavoidable.or(found.first()).cloned() else {
+                return (keymap, conflicts);
             };
-            overrides.retain(|(command, _)| *command != clash.command);
-            clashes.push(clash);
+            overrides.retain(|(command, _)| *command != conflict.command);
+            conflicts.push(conflict);
         }
     }
 
     fn set_sequences(&mut self, command: Command, mut keys: Vec<Vec<Key>>) {
-        // What lies over a screen is left by it, and so is every screen.
+        // Esc closes every overlay and leaves every screen.
         let escape = vec![Key::from_code(KeyCode::Esc)];
         if command == Command::GoBack && !keys.contains(&escape) {
             keys.push(escape);
@@ -438,7 +430,7 @@ impl Keymap {
         self.bindings.iter().find(|it| it.command == command)
     }
 
-    /// With whom a command clashes; one that nobody changed before others.
+    /// Returns the conflict of a command, preferring one with an unchanged command.
     fn find_conflict(
         &self,
         command: Command,
@@ -447,30 +439,30 @@ impl Keymap {
         let own_binding = self.find_binding(command)?;
         let mut found = None;
         for other in self.bindings.iter().filter(|it| it.command != command) {
-            let Some((keys, has)) = own_binding.find_overlap(other) else {
+            let Some((keys, other_keys)) = own_binding.find_overlap(other) else {
                 continue;
             };
-            let clash = KeyConflict {
+            let conflict = KeyConflict {
                 command,
                 keys: keys.clone(),
                 other_command: other.command,
-                other_keys: has.clone(),
+                other_keys: other_keys.clone(),
             };
-            match is_overridden(other.command) {
-                false => return Some(clash),
-                true => found = found.or(Some(clash)),
+            if !is_overridden(other.command) {
+                return Some(conflict);
             }
+            found = found.or(Some(conflict));
         }
         found
     }
 
-    /// All key sequences of a command, the one to show first.
+    /// Returns all sequences of a command; the first one is displayed.
     pub fn sequences(&self, command: Command) -> &[Vec<Key>] {
         self.find_binding(command)
             .map_or(&[], |binding| &binding.sequences)
     }
 
-    /// The same as the operator writes them.
+    /// Returns all sequences of a command as the operator writes them.
     pub fn sequence_texts(&self, command: Command) -> Vec<String> {
         self.sequences(command)
             .iter()
@@ -478,16 +470,16 @@ impl Keymap {
             .collect()
     }
 
-    /// The same in one text; two blanks where one would be taken for part of a
-    /// sequence.
+    /// Returns all sequences of a command in one text, separated by two blanks if a sequence
+    /// contains a blank itself.
     pub fn joined_sequences(&self, command: Command) -> String {
         let texts = self.sequence_texts(command);
         let blanks = texts.iter().any(|text| text.contains(' '));
         texts.join(if blanks { "  " } else { " " })
     }
 
-    /// What to press for a command, in a sentence. One without a key is in the
-    /// palette.
+    /// Returns what to press for a command, for use in a message; the palette entry
+    /// (`:id`) for a command without a key.
     pub fn key_hint(&self, command: Command) -> String {
         let first = |command| {
             self.sequences(command)
@@ -501,7 +493,7 @@ impl Keymap {
         })
     }
 
-    /// What leaves the fleet, as a key to show.
+    /// Returns the key that quits at the fleet, for display.
     pub fn exit_key_text(&self) -> String {
         match self.sequences(Command::GoBack).first() {
             Some(keys) if keys.as_slice() != [Key::from_code(KeyCode::Esc)] => {
@@ -511,7 +503,7 @@ impl Keymap {
         }
     }
 
-    /// Whether that is the key.
+    /// Whether `key` quits at the fleet.
     pub fn is_exit_key(&self, key: Key) -> bool {
         let first = self.sequences(Command::GoBack).first();
         first.is_some_and(|keys| keys.last() == Some(&key))
@@ -523,8 +515,8 @@ impl Keymap {
             .is_some_and(|binding| binding.sequences != binding.default_sequences)
     }
 
-    /// What `keys` mean in `context`. A command of the context itself hides one
-    /// that holds everywhere.
+    /// Resolves `keys` in `context`. A command of the context itself takes precedence over
+    /// one of context `Any`.
     pub fn resolve(&self, context: KeyContext, keys: &[Key]) -> KeyMeaning {
         let mut is_prefix = false;
         for (command, sequence) in self.sequences_in_context(context) {
@@ -533,14 +525,15 @@ impl Keymap {
             }
             is_prefix |= sequence.starts_with(keys);
         }
-        match is_prefix {
-            true => KeyMeaning::Prefix,
-            false => KeyMeaning::Unbound,
+        if is_prefix {
+            KeyMeaning::Prefix
+        } else {
+            KeyMeaning::Unbound
         }
     }
 
-    /// What can follow `keys` in `context`: the rest of the sequence, and what it
-    /// means.
+    /// Returns the continuations of `keys` in `context`: the rest of each sequence and its
+    /// command.
     pub fn continuations(&self, context: KeyContext, keys: &[Key]) -> Vec<(String, Command)> {
         let mut found: Vec<(String, Command)> = Vec::new();
         for (command, sequence) in self.sequences_in_context(context) {
@@ -572,17 +565,18 @@ impl Keymap {
 }
 
 impl KeyBinding {
-    /// Sequences of two commands that cannot both be reached. What the defaults
-    /// have in common is meant so.
+    /// Returns the first pair of sequences that cannot both be reached. Overlaps between
+    /// defaults are intended.
     fn find_overlap<'a>(&'a self, other: &'a KeyBinding) -> Option<(&'a Vec<Key>, &'a Vec<Key>)> {
-        let everywhere = |it: &KeyBinding| it.contexts.contains(&KeyContext::Any);
-        let common = |context| other.contexts.contains(context);
-        let meet = everywhere(self) || everywhere(other) || self.contexts.iter().any(common);
-        // At a plan it answers a question while one is asked, and leads back else.
-        let answers = |one: &KeyBinding, two: &KeyBinding| {
+        let is_global = |it: &KeyBinding| it.contexts.contains(&KeyContext::Any);
+        let is_shared = |context| other.contexts.contains(context);
+        let share_context =
+            is_global(self) || is_global(other) || self.contexts.iter().any(is_shared);
+        // At a plan, `h` keeps hidden marks while the plan has some, and goes back otherwise.
+        let is_intended = |one: &KeyBinding, two: &KeyBinding| {
             (one.command, two.command) == (Command::KeepHiddenAgents, Command::GoBack)
         };
-        if !meet {
+        if !share_context {
             return None;
         }
         let pairs = self
@@ -594,7 +588,9 @@ impl KeyBinding {
             .filter(|(own, keys)| {
                 !(self.default_sequences.contains(own) && other.default_sequences.contains(keys))
             })
-            .find(|(own, keys)| own != keys || !(answers(self, other) || answers(other, self)))
+            .find(|(own, keys)| {
+                own != keys || !(is_intended(self, other) || is_intended(other, self))
+            })
     }
 }
 
@@ -611,11 +607,11 @@ mod tests {
         (command, keys.collect())
     }
 
-    /// The commands that keep their defaults because of a clash, and with whom.
+    /// Commands that keep their defaults because of a conflict, each with the other command.
     fn conflicts_of(patches: &[(Command, &[&str])]) -> Vec<(Command, Command)> {
         let patches = patches.iter().map(|(command, keys)| patch(*command, keys));
-        let (_, clashes) = Keymap::with_overrides(patches.collect());
-        clashes
+        let (_, conflicts) = Keymap::with_overrides(patches.collect());
+        conflicts
             .iter()
             .map(|it| (it.command, it.other_command))
             .collect()
@@ -686,7 +682,7 @@ mod tests {
         assert_eq!(
             parse_sequence("^R"),
             parse_sequence("^r"),
-            "Control knows no capitals"
+            "Control ignores case"
         );
     }
 
@@ -708,8 +704,8 @@ mod tests {
             ("", "Space"),
         ] {
             let fault = parse_sequence(text).unwrap_err();
-            let told = fault.hint.unwrap_or_default();
-            assert!(told.contains(hint), "{text:?}: {told}");
+            let message = fault.hint.unwrap_or_default();
+            assert!(message.contains(hint), "{text:?}: {message}");
         }
         assert!(parse_sequence("a b c d").is_err());
     }
@@ -749,12 +745,12 @@ mod tests {
 
     #[test]
     fn key_list_replaces_defaults_and_empty_unbinds() {
-        let (keymap, clashes) = Keymap::with_overrides(vec![
+        let (keymap, conflicts) = Keymap::with_overrides(vec![
             patch(Command::PlanReset, &["F5", "Q"]),
             patch(Command::GoLog, &[]),
             patch(Command::GoBack, &["b"]),
         ]);
-        assert_eq!(clashes, []);
+        assert_eq!(conflicts, []);
         let meaning =
             |text: &str| keymap.resolve(KeyContext::Fleet, &parse_sequence(text).unwrap());
         assert_eq!(meaning("Q"), KeyMeaning::Command(Command::PlanReset));
@@ -804,9 +800,9 @@ mod tests {
         assert_eq!(
             conflicts_of(&[(KeepHiddenAgents, &["q"])]),
             [],
-            "it leads back else"
+            "it goes back otherwise"
         );
-        // The later of two that were changed gives way, unless the other has to.
+        // Of two overrides the later one yields, unless the earlier one must.
         assert_eq!(
             conflicts_of(&[(ToggleMark, &["m"]), (ChooseSortOrder, &["m"])]),
             [(ChooseSortOrder, ToggleMark)]
@@ -815,7 +811,7 @@ mod tests {
             conflicts_of(&[(PlanReset, &["d"]), (ChooseSortOrder, &["d"])]),
             [(ChooseSortOrder, OpenDiff), (PlanReset, OpenDiff)]
         );
-        // What goes back to its default may be in another's way then.
+        // An override that falls back to its defaults may conflict with another override.
         assert_eq!(
             conflicts_of(&[
                 (PlanReset, &["d"]),

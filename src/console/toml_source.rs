@@ -1,5 +1,6 @@
-//! A TOML file of the operator's while it is read: what stands where in it, and all
-//! that is wrong with it.
+//! Reader for the operator's TOML files (preferences, themes): keeps the source position of
+//! every value and collects all diagnostics instead of stopping at the first. Does not know
+//! any setting.
 
 use std::ops::Range;
 use std::path::Path;
@@ -10,20 +11,20 @@ use toml::de::{DeTable, DeValue};
 use super::keymap::KeyError;
 use crate::config::{Diagnostic, DiagnosticLevel, closest_match};
 
-/// The longest line that a diagnostic shows.
+/// Maximum length of the source line in a diagnostic, in characters.
 const MAX_SHOWN_CHARS: usize = 120;
 
-/// Collects what is wrong while it reads.
+/// Source text with the diagnostics found so far.
 pub(super) struct TomlSource<'a> {
     text: &'a str,
     pub(super) path: &'a Path,
     diagnostics: Vec<Diagnostic>,
 }
 
-/// A key and its value, where they stand.
+/// A key and its value, with their source positions.
 pub(super) type TomlEntry<'a> = (Spanned<&'a str>, &'a Spanned<DeValue<'a>>);
 
-/// What a table holds, in the order of the file.
+/// Returns the entries of a table in file order.
 pub(super) fn table_entries<'a>(table: &'a DeTable<'a>) -> Vec<TomlEntry<'a>> {
     let all = table.iter().map(|(key, value)| {
         let name: &str = key.get_ref();
@@ -35,7 +36,7 @@ pub(super) fn table_entries<'a>(table: &'a DeTable<'a>) -> Vec<TomlEntry<'a>> {
 }
 
 impl<'a> TomlSource<'a> {
-    /// A text of a file, nothing of which was read yet.
+    /// Creates a reader of the text of the file at `path`.
     pub(super) fn new(text: &'a str, path: &'a Path) -> TomlSource<'a> {
         TomlSource {
             text,
@@ -44,8 +45,8 @@ impl<'a> TomlSource<'a> {
         }
     }
 
-    /// All of the file, unless it is no TOML: of that the first place is told, since
-    /// whatever follows is misread.
+    /// Parses the file. Reports only the first syntax error and returns `None` then: what
+    /// follows it is misread.
     pub(super) fn parse(&mut self) -> Option<DeTable<'a>> {
         let (table, errors) = DeTable::parse_recoverable(self.text);
         let place = |error: &toml::de::Error| error.span().unwrap_or_default();
@@ -58,19 +59,19 @@ impl<'a> TomlSource<'a> {
         None
     }
 
-    /// All that was found wrong, in the order of the file.
+    /// Returns all diagnostics in file order.
     pub(super) fn into_diagnostics(self) -> Vec<Diagnostic> {
         let mut found = self.diagnostics;
         found.sort_by_key(|it| it.line);
         found
     }
 
-    /// How much was found wrong until now.
+    /// Returns the number of diagnostics so far.
     pub(super) fn diagnostic_count(&self) -> usize {
         self.diagnostics.len()
     }
 
-    /// Something is wrong there.
+    /// Adds a diagnostic about the line where `span` begins.
     pub(super) fn report(&mut self, span: Range<usize>, fault: KeyError) {
         let start = span.start.min(self.text.len());
         let before = &self.text.as_bytes()[..start];
@@ -86,18 +87,18 @@ impl<'a> TomlSource<'a> {
         });
     }
 
-    /// Something that there is not; with what was probably meant.
+    /// Reports an unknown name, with the closest match or all known names as a hint.
     pub(super) fn report_unknown(&mut self, name: &Spanned<&str>, what: &str, known: &[&str]) {
         let hint = match closest_match(name.get_ref(), known.iter().copied()) {
             Some(close) => format!("did you mean `{close}`?"),
             None if what == "command" => "`memory-shepherd keys` lists them".to_string(),
-            None => format!("there are {}", known.join(", ")),
+            None => format!("valid: {}", known.join(", ")),
         };
-        let message = format!("there is no {what} `{}`", name.get_ref());
+        let message = format!("unknown {what} `{}`", name.get_ref());
         self.report(name.span(), KeyError::new(message, hint));
     }
 
-    /// A text.
+    /// Returns a string value; reports any other type.
     pub(super) fn expect_string<'v>(
         &mut self,
         value: &'v Spanned<DeValue<'_>>,
@@ -106,14 +107,14 @@ impl<'a> TomlSource<'a> {
         match value.get_ref() {
             DeValue::String(text) => Some(Spanned::new(value.span(), text.as_ref())),
             _ => {
-                let message = format!("{subject} is written in quotes");
+                let message = format!("{subject} must be a string in quotes");
                 self.report(value.span(), KeyError::new(message, ""));
                 None
             }
         }
     }
 
-    /// What a table holds; `else_wrong` is said of anything else.
+    /// Returns the entries of a table; reports `type_error` for any other type.
     pub(super) fn expect_table<'v>(
         &mut self,
         value: &'v Spanned<DeValue<'v>>,
@@ -128,7 +129,7 @@ impl<'a> TomlSource<'a> {
         }
     }
 
-    /// What a list holds; `else_wrong` is said of anything else.
+    /// Returns the items of a list; reports `type_error` for any other type.
     pub(super) fn expect_list<'v>(
         &mut self,
         value: &'v Spanned<DeValue<'v>>,

@@ -1,5 +1,6 @@
-//! How the fleet was looked at, kept for the next time: a file of the user's, one
-//! section for each fleet. It is only a convenience, so nothing fails because of it.
+//! Saved view of the fleet (sort order and filter) in `view.toml` of the user's state
+//! directory, one section per fleet. Reads it at start and writes it in a thread of its own.
+//! The file is a convenience: an error is reported once and fails nothing.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io;
@@ -20,10 +21,10 @@ use crate::config::ConfigEnvironment;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
-/// How long a change waits for the next one.
+/// Delay before a change is written, so that a burst of changes is written once.
 const SAVE_DELAY: Duration = Duration::from_secs(1);
 
-/// The file, and the fleet whose section it is about.
+/// The file, and the section of one fleet in it.
 #[derive(Clone, Debug)]
 pub struct ViewStateFile {
     path: PathBuf,
@@ -31,7 +32,8 @@ pub struct ViewStateFile {
 }
 
 impl ViewStateFile {
-    /// Where the view of a fleet is kept; a fleet is known by its config.
+    /// Returns the location of a fleet's view, keyed by the path of its config; `None` without
+    /// a state directory.
     pub fn new(env: &ConfigEnvironment, config: &Path) -> Option<ViewStateFile> {
         Some(ViewStateFile {
             path: env.state_directory()?.join("view.toml"),
@@ -39,10 +41,10 @@ impl ViewStateFile {
         })
     }
 
-    /// What was kept; none if nothing was.
+    /// Reads the saved view, if any.
     ///
     /// # Errors
-    /// A file that cannot be read or is broken.
+    /// The file cannot be read or is not valid TOML.
     pub fn read(&self) -> Result<Option<ViewState>> {
         let all = self.read_table()?;
         let Some(view) = all.get(&self.fleet_key) else {
@@ -59,20 +61,20 @@ impl ViewStateFile {
         }))
     }
 
-    /// Keeps a view in place of the one before. Those of other fleets stay.
+    /// Replaces the saved view of this fleet and preserves those of other fleets.
     fn write(&self, view: &ViewState, clock: &dyn Clock) -> Result<()> {
         let directory = self.path.parent().unwrap_or(Path::new("/"));
         let mut builder = DirBuilder::new();
         builder.recursive(true).mode(0o700);
         builder.create(directory).with_path("make", directory)?;
-        // Another console may be about to write the view of its fleet.
+        // Another console may write the view of its fleet at the same time.
         let path = self.path.with_extension("lock");
         let mut options = OpenOptions::new();
         options.write(true).create(true).mode(0o600);
         let lock = durable::open_own_file(&path, &mut options).with_path("open", &path)?;
         durable::wait_for_lock(&lock, &path, clock)?;
         let mut all = match self.read_table() {
-            // A broken file has nothing that could be lost.
+            // A broken file has no views to preserve.
             Err(error) if error.kind() == ErrorKind::Config => Table::new(),
             all => all?,
         };
@@ -97,69 +99,71 @@ impl ViewStateFile {
         let text = String::from_utf8_lossy(&bytes);
         text.parse().map_err(|error: toml::de::Error| {
             let (file, why) = (self.path.display(), error.message());
-            Error::new(ErrorKind::Config, format!("{file} is broken: {why}"))
+            Error::new(ErrorKind::Config, format!("cannot parse {file}: {why}"))
         })
     }
 }
 
-/// Keeps views in a thread of its own: the last one, once it has settled.
+/// Thread that writes the latest view after [`SAVE_DELAY`] without another change.
 pub struct ViewStateWriter {
     view_states: Sender<ViewState>,
     thread: JoinHandle<()>,
 }
 
 impl ViewStateWriter {
-    /// Starts it.
+    /// Starts the thread; it reports its first error to `messages`.
     pub fn start(
-        place: ViewStateFile,
+        file: ViewStateFile,
         clock: Arc<dyn Clock>,
         messages: Sender<Msg>,
     ) -> ViewStateWriter {
-        let (views, wanted) = unbounded();
+        let (sender, view_states) = unbounded();
         ViewStateWriter {
-            view_states: views,
-            thread: thread::spawn(move || keep(&place, &*clock, &wanted, &messages)),
+            view_states: sender,
+            thread: thread::spawn(move || {
+                write_view_states(&file, &*clock, &view_states, &messages)
+            }),
         }
     }
 
-    /// Keeps this one.
+    /// Queues a view to be written.
     pub fn save(&self, view: ViewState) {
         drop(self.view_states.send(view));
     }
 
-    /// Keeps what is still to be kept, and ends.
+    /// Writes the pending view and ends the thread.
     pub fn shut_down(self) {
         drop(self.view_states);
-        // It has nothing to say any more.
+        // The thread reports its own errors.
         let _ = self.thread.join();
     }
 }
 
-fn keep(
+fn write_view_states(
     file: &ViewStateFile,
     clock: &dyn Clock,
     view_states: &Receiver<ViewState>,
     messages: &Sender<Msg>,
 ) {
-    let mut told = false;
+    let mut is_error_reported = false;
     for first in view_states {
         let mut view = first;
         while let Ok(newer) = view_states.recv_timeout(SAVE_DELAY) {
             view = newer;
         }
         if let Err(error) = file.write(&view, clock)
-            && !told
+            && !is_error_reported
         {
-            told = true;
-            // The screen may be gone, or have no time: it is only a convenience.
+            is_error_reported = true;
+            // The console may be gone or its queue full; the view is only a convenience.
             let _ = messages.try_send(Msg::Reported(MessageLevel::Warn, not_saved_message(&error)));
         }
     }
 }
 
-/// That it is not kept how the fleet is looked at, and why.
+/// Returns the message that the view is not saved, and why.
 pub fn not_saved_message(error: &Error) -> String {
-    format!("order and filter are not kept for the next time: {error}")
+    format!("sort order and filter are not saved: {error}")
 }
 
 #[cfg(test)]
@@ -217,7 +221,7 @@ mod tests {
                         place
                             .write(&view_with_filter(&place.fleet_key), &SystemClock)
                             .unwrap();
-                        // Nobody wrote what was there before this back.
+                        // No other writer restored the content from before this write.
                         assert_eq!(
                             place.read().unwrap(),
                             Some(view_with_filter(&place.fleet_key))
@@ -266,7 +270,7 @@ mod tests {
         }
         keeper.shut_down();
         assert_eq!(place.read().unwrap(), Some(view_with_filter("abc")));
-        // A directory that cannot be made: that is told once.
+        // A directory that cannot be created is reported.
         std::fs::write(directory.path().join("file"), "").unwrap();
         let bad = ViewStateFile {
             path: directory.path().join("file/view.toml"),
@@ -276,7 +280,7 @@ mod tests {
         keeper.save(view_with_filter("a"));
         keeper.shut_down();
         assert!(
-            matches!(told.try_recv(), Ok(Msg::Reported(MessageLevel::Warn, text)) if text.contains("not kept"))
+            matches!(told.try_recv(), Ok(Msg::Reported(MessageLevel::Warn, text)) if text.contains("not saved"))
         );
     }
 }

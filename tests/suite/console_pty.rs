@@ -387,7 +387,7 @@ fn preferences_are_followed_and_errors_reported() {
     terminal.wait_for("in force");
     terminal.wait_for("L log");
     site.write(PREFERENCES_PATH, "theme = \"mono\"\n[keys]\nlogg = \"7\"\n");
-    terminal.wait_for("console.toml:3: there is no command `logg`; did you mean `log`?");
+    terminal.wait_for("console.toml:3: unknown command `logg`; did you mean `log`?");
     assert!(terminal.text().contains("L log"), "{}", terminal.text());
     // The file is replaced by rename, as editors do.
     let columns = "columns = [\"agent\", \"state\", \"size\"]\n";
@@ -453,7 +453,7 @@ fn order_and_filter_are_restored_on_next_start() {
     site.write("home/state/memory-shepherd/view.toml", "[[[");
     let mut terminal = start_fleet(&site);
     terminal.send("7");
-    terminal.wait_for("order and filter are not kept");
+    terminal.wait_for("sort order and filter are not saved");
     terminal.send("1");
     terminal.wait_for("filter: none");
     quit_console(terminal);

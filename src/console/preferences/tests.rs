@@ -93,17 +93,17 @@ fn all_errors_are_reported_with_lines() {
          [filters]\n\
          night = 1\n",
         &[
-            "1: there is no setting `theem` (did you mean `theme`?",
-            "2: there is no theme `monoo` (did you mean `mono`?",
-            "3: there is no column `agnet` (did you mean `agent`?",
-            "5: there is no command `rset` (did you mean `reset`?",
-            "6: `Spce` is no key (did you mean `Space`?",
-            "7: a key is written in quotes",
-            "8: `^s` never comes here",
+            "1: unknown setting `theem` (did you mean `theme`?",
+            "2: unknown theme `monoo` (did you mean `mono`?",
+            "3: unknown column `agnet` (did you mean `agent`?",
+            "5: unknown command `rset` (did you mean `reset`?",
+            "6: `Spce` is not a key (did you mean `Space`?",
+            "7: a key must be a string in quotes",
+            "8: `^s` never reaches the console",
             "10: mark: `d` is the key of diff already",
-            "11: quit keeps at least one key",
+            "11: quit needs at least one key",
             "12: confirm is always `y`",
-            "14: a filter is written in quotes",
+            "14: a filter must be a string in quotes",
         ],
     );
 }
@@ -117,10 +117,10 @@ fn every_invalid_list_item_is_reported() {
          [filters]\n\
          n = \"is:drifed host:\"\n",
         &[
-            "2: `^m` never comes here",
-            "2: `^s` never comes here",
-            "2: `zz zz zz zz` is more than 3 keys",
-            "3: `Spce` is no key (did you mean `Space`?",
+            "2: `^m` never reaches the console",
+            "2: `^s` never reaches the console",
+            "2: `zz zz zz zz` has more than 3 keys",
+            "3: `Spce` is not a key (did you mean `Space`?",
             "5: `is:drifed` names no state (did you mean `is:drifted`?",
             "5: `host:` names no host",
         ],
@@ -207,7 +207,7 @@ fn summary_shows_first_error_and_count() {
     let (_, found) = parse_text("[keys]\nrset = \"F5\"\nundo = \"Spce\"");
     assert_eq!(
         summarize_problems(&found, "memory-shepherd keys").unwrap(),
-        "console.toml:2 and 1 more: there is no command `rset`; did you mean `reset`? \
+        "console.toml:2 and 1 more: unknown command `rset`; did you mean `reset`? \
          (`memory-shepherd keys` tells all)"
     );
     assert_eq!(summarize_problems(&[], "keys"), None);

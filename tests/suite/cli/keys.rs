@@ -82,7 +82,7 @@ fn key_errors_are_all_reported_and_exit_2() {
     let json = site.run(["keys", "--json"]).assert_code(2).json();
     assert_eq!(json["diagnostics"][1]["line"], 3);
     let ran = site.run(["doctor"]).assert_code(2);
-    let _ = ran.assert_stdout_has("FAIL  console.toml line 2: there is no command `rset`");
+    let _ = ran.assert_stdout_has("FAIL  console.toml line 2: unknown command `rset`");
     site.write(KEYS_FILE, "[keys]\nlog = \"L\"\n");
     let _ = site
         .run(["doctor"])

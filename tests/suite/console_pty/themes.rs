@@ -55,7 +55,7 @@ fn user_themes_apply_at_once() {
     let mut terminal = start_fleet(&site);
     site.write(own, "[roles]\ntexte = {}\n");
     choose_theme(&mut terminal, "mine");
-    terminal.wait_for("mine.toml:2: error: there is no role");
+    terminal.wait_for("mine.toml:2: error: unknown role");
     assert_eq!(help_row_background(&terminal), vt100::Color::Default);
     quit_console(terminal);
 }
@@ -86,10 +86,10 @@ fn theme_errors_are_all_reported_with_line() {
         .filter(|line| line.contains("night.toml:"))
         .collect();
     for (line, wanted) in lines.iter().zip([
-        "night.toml:1: error: there is no built-in theme `drak`; did you mean `dark`?",
-        "night.toml:3: error: invalid colour `300`; ",
-        "night.toml:3: error: there is no role `addded`; did you mean `added`?",
-        "night.toml:4: error: there is no field `bgg`; did you mean `bg`?",
+        "night.toml:1: error: unknown built-in theme `drak`; did you mean `dark`?",
+        "night.toml:3: error: `300` is no colour; ",
+        "night.toml:3: error: unknown role `addded`; did you mean `added`?",
+        "night.toml:4: error: unknown field `bgg`; did you mean `bg`?",
         "night.toml: 4 errors",
     ]) {
         assert!(line.contains(wanted), "{wanted}: {said}");
@@ -98,9 +98,9 @@ fn theme_errors_are_all_reported_with_line() {
     // The console shows the first problem; the log has all of them.
     let mut terminal = start_fleet(&site);
     choose_theme(&mut terminal, "night");
-    terminal.wait_for("night.toml:1: error: there is no built-in theme");
+    terminal.wait_for("night.toml:1: error: unknown built-in theme");
     terminal.send("7");
-    terminal.wait_for("night.toml:4: error: there is no field");
+    terminal.wait_for("night.toml:4: error: unknown field");
     terminal.send("q");
     terminal.wait_for("WHY");
     quit_console(terminal);

@@ -152,12 +152,12 @@ fn palette_opens_tabs_and_screens() {
 fn palette_enter_needs_unambiguous_match() {
     for (query, why) in [
         ("", "choose with Down"),
-        ("re", "`re` fits"),
-        ("copy", "`copy` fits"),
-        ("agent ", "`agent` fits"),
+        ("re", "matches for `re`"),
+        ("copy", "matches for `copy`"),
+        ("agent ", "matches for `agent`"),
         ("sort", ""),
-        ("s", "`s` fits"),
-        ("xyzzy", "nothing matches `xyzzy`"),
+        ("s", "matches for `s`"),
+        ("xyzzy", "no match for `xyzzy`"),
     ] {
         let mut console = fleet_of_four();
         console.press(":");
@@ -190,7 +190,7 @@ fn palette_enter_needs_unambiguous_match() {
     console.type_line("s");
     assert_eq!(console.press("Enter"), []);
     assert!(
-        console.message_text().contains("`sort s` fits"),
+        console.message_text().contains("matches for `sort s`"),
         "{}",
         console.message_text()
     );
@@ -211,7 +211,7 @@ fn help_search_enter_needs_unambiguous_match() {
     console.press("Backspace Enter");
     assert!(matches!(console.model.overlay, Some(Overlay::Help(_))));
     assert!(
-        console.message_text().contains("`mar` fits"),
+        console.message_text().contains("matches for `mar`"),
         "{}",
         console.message_text()
     );
