@@ -1,7 +1,7 @@
-//! The console: wiring. One thread owns the terminal and the model and runs
-//! [`mod@update`] and the view; others read keys and signals, watch the fleet and
-//! carry effects out. Nobody but that thread touches the screen, and it touches
-//! nothing else.
+//! The console: start-up, event loop and shutdown. The main thread owns the terminal and the
+//! model and runs [`mod@update`] and [`view`]; other threads read input, watch the fleet and
+//! execute effects. Only the main thread writes to the terminal, and it never waits for a
+//! file or a host.
 
 pub mod chooser;
 pub mod columns;
@@ -54,46 +54,45 @@ use theme::{Theme, Themes};
 use update::handoff::error_with_hint;
 use update::{Effect, Msg, next_wake, update};
 
-/// How long background messages are taken in before the next look at the keys.
+/// Time budget for background messages before the loop checks for keys again.
 const MAX_BACKGROUND_TIME: Duration = Duration::from_millis(4);
 
-/// How long who reads keys may take to stop.
+/// Time that the input thread has to pause.
 const READER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How the console is started.
+/// Options for starting the console.
 pub struct ConsoleOptions {
     /// The engine of the fleet.
     pub engine: Arc<Engine>,
-    /// By `--read-only`.
+    /// `--read-only` is set.
     pub is_read_only: bool,
-    /// By `--theme`; else the operator's or the config's.
+    /// `--theme`; else the theme of the preferences, else of the config.
     pub theme: Option<String>,
     /// `NO_COLOR` is set.
     pub is_color_disabled: bool,
-    /// Started over SSH.
+    /// Whether the console runs over SSH.
     pub is_over_ssh: bool,
-    /// What the terminal can do.
+    /// Capabilities of the terminal.
     pub terminal_features: TerminalFeatures,
     /// For reading a changed config.
     pub env: ConfigEnvironment,
-    /// The operator's preferences, if there is a place for them.
+    /// Path of the preferences; `None` without a config directory.
     pub preferences_path: Option<PathBuf>,
-    /// Where it is kept how the fleet is looked at; nowhere for one that is gone
-    /// tomorrow.
+    /// Location of the saved view; `None` for a temporary fleet.
     pub view_state_file: Option<view_state::ViewStateFile>,
     /// The editor, the pager and the clipboard.
     pub external_tools: ExternalTools,
-    /// Something to say first.
+    /// First message.
     pub startup_message: Option<String>,
-    /// Where hosts ask, and what happens there.
+    /// Broker for questions of hosts, and its events.
     pub prompt_broker: (PromptBroker, Receiver<askpass::PromptEvent>),
     /// Makes an engine for a changed config.
     pub engine_factory: EngineFactory,
-    /// The demo's host, which a key makes go away and come back.
+    /// Host of the demo, which a key disconnects and reconnects.
     pub demo_host: Option<Arc<DemoHost>>,
 }
 
-/// A model of a fleet nothing of which was read yet.
+/// Creates the model of a fleet before anything is read.
 pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
     let by_config = config.general.protect == ProtectLevel::ReadOnly;
     let row = |agent: &crate::config::Agent| AgentRow {
@@ -169,11 +168,11 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
     model
 }
 
-/// Opens the console and returns when it is left. Answers whether a signal or the
-/// end of the terminal ended it.
+/// Runs the console until the operator quits. Returns whether a signal or the loss of the
+/// terminal ended it.
 ///
 /// # Errors
-/// A theme that does not exist, or a terminal that cannot be used.
+/// The theme does not exist, or the terminal is unusable.
 pub fn run(options: ConsoleOptions) -> Result<bool> {
     let config = options.engine.config();
     let (preferences, problems) = match &options.preferences_path {
@@ -192,14 +191,13 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     let names = themes.names();
     let saved_view = options.view_state_file.map(|place| (place.read(), place));
     let clock = ConsoleClock::new(options.engine.clock_handle());
-    // From here on nothing ends this before the terminal is given back, so all that
-    // may take a while is done.
+    // Signals no longer end the program from here on, so everything slow is done before.
     let (input_sender, input) = unbounded();
     input::spawn_signal_reader(&input_sender)?;
     let mut screen = terminal::TerminalScreen::enter(options.terminal_features)?;
     let mut model = initial_model(config, clock.now(), screen.size());
     model.has_word_marks = theme.has_word_marks();
-    // Two sides cost twice the bytes for each line that is moved by.
+    // Side by side costs twice the bytes per scrolled line.
     model.agent.is_unified = options.is_over_ssh;
     model.theme_names = names;
     model.read_only.is_forced = options.is_read_only;
@@ -253,7 +251,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         .handle_effects(vec![Effect::LoadLog], &mut screen)
         .map_err(|error| terminal_lost_error(&error))?;
     let result = console.event_loop(&mut screen, &input, &inbox);
-    // The terminal goes back first: a run may still have an agent in hand.
+    // The terminal is restored first: a run may still finish its current agent.
     drop(console.foreground_program.take());
     drop(screen);
     let last_observations: Vec<_> = console
@@ -272,7 +270,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     Ok(console.is_interrupted || !has_run_ended)
 }
 
-/// What decides the theme, beside the preferences.
+/// Sources of the theme other than the preferences.
 struct ThemeChoice {
     flag_theme: Option<String>,
     is_color_disabled: bool,
@@ -298,7 +296,7 @@ fn terminal_lost_error(error: &io::Error) -> Error {
     Error::new(ErrorKind::Interrupted, message)
 }
 
-/// The time, and when the console began.
+/// Clock, and the start of the console.
 struct ConsoleClock(Arc<dyn Clock>, Instant);
 
 impl ConsoleClock {
@@ -323,24 +321,24 @@ struct Console {
     theme_choice: ThemeChoice,
     runner: EffectRunner,
     frame_rate: FramePacer,
-    /// A key waits for its frame.
+    /// Whether a key awaits its frame.
     is_key_pending: bool,
-    /// How many texts were asked for, to tell one from another.
+    /// Number of pager texts requested so far; identifies each one.
     page_count: u64,
-    /// The one that is on its way to the pager; any key stops it.
+    /// Pager text being written; any key cancels it.
     pending_page: Option<u64>,
-    /// Whether it was not the operator's key that ended it.
+    /// Whether a signal or the loss of the terminal ended the console.
     is_interrupted: bool,
     external_tools: ExternalTools,
     input_pause: InputPause,
-    /// What the terminal is about to be given away for, and how long it is waited
-    /// for who reads keys.
+    /// Program that is about to get the terminal, and the deadline for the input thread to
+    /// pause.
     pending_handoff: Option<(ProgramPurpose, Duration)>,
-    /// Who has the terminal meanwhile. Everything but the screen goes on.
+    /// Program that has the terminal. Everything but drawing continues.
     foreground_program: Option<ForegroundProgram>,
 }
 
-/// A program that has the terminal, and what for.
+/// Program that has the terminal, and its purpose.
 struct ForegroundProgram {
     child: ForegroundChild,
     purpose: ProgramPurpose,
@@ -348,12 +346,12 @@ struct ForegroundProgram {
 
 enum ProgramPurpose {
     EditBaseline(Box<BaselineEdit>),
-    /// The text is removed with this.
+    /// The file is removed when this is dropped.
     ReadText(NamedTempFile),
 }
 
 impl ProgramPurpose {
-    /// The noun for the program.
+    /// Returns the noun for messages.
     fn program_noun(&self) -> &'static str {
         match self {
             ProgramPurpose::EditBaseline(_) => "editor",
@@ -363,8 +361,8 @@ impl ProgramPurpose {
 }
 
 impl Console {
-    /// The loop: keys first, then a little of what happened in the background,
-    /// then a frame if something changed.
+    /// Runs until quit: handles input first, then background messages within their time
+    /// budget, then draws a frame if the model is dirty.
     fn event_loop(
         &mut self,
         screen: &mut terminal::TerminalScreen,
@@ -417,8 +415,8 @@ impl Console {
                 }
             }
             self.cancel_late_handoff();
-            // All input is taken in before anything is drawn, so that a held
-            // key stops when it is let go.
+            // All pending input is handled before a frame is drawn, so that scrolling stops
+            // when a held key is released.
             let events: Vec<InputEvent> = first.into_iter().chain(input.try_iter()).collect();
             if !events.is_empty() {
                 self.is_key_pending = true;
@@ -435,7 +433,7 @@ impl Console {
         }
     }
 
-    /// Takes in what came, and for a moment what comes behind it.
+    /// Applies a message, and those that follow it within [`MAX_BACKGROUND_TIME`].
     fn apply_background_messages(
         &mut self,
         first: Option<Msg>,
@@ -448,9 +446,10 @@ impl Console {
             if !self.apply_message(msg, screen)? {
                 return Ok(false);
             }
-            next = match self.moment().elapsed < end {
-                true => self.next_message(inbox),
-                false => None,
+            next = if self.moment().elapsed < end {
+                self.next_message(inbox)
+            } else {
+                None
             };
         }
         Ok(true)
@@ -475,7 +474,7 @@ impl Console {
         let mut keys = Vec::new();
         for event in events {
             let msg = match event {
-                // It was typed before the guest came, and meant for it.
+                // Input typed before the handoff is meant for the other program.
                 InputEvent::Terminal(_) if self.is_terminal_lent() => continue,
                 InputEvent::Terminal(TerminalEvent::Key(key))
                     if key.kind != KeyEventKind::Release =>
@@ -485,15 +484,14 @@ impl Console {
                     continue;
                 }
                 InputEvent::Terminal(TerminalEvent::Paste(text)) => Msg::TextPasted(text),
-                // The library loses a change of size that comes together with a
-                // key, so the signal is listened to instead; what counts is the
-                // size now. It may be the one before, with another in between that
-                // cut what was shown.
+                // crossterm loses a resize that arrives together with a key, so the signal
+                // counts instead, with the current size. Even an unchanged size needs a
+                // repaint: a smaller one in between may have cut the screen.
                 InputEvent::Signal(SIGWINCH) => {
                     screen.invalidate();
                     Msg::Resized(screen.size().0, screen.size().1)
                 }
-                // There is nothing to give and to take.
+                // The other program has the terminal.
                 InputEvent::Signal(SIGTSTP | SIGCONT) if self.foreground_program.is_some() => {
                     continue;
                 }
@@ -520,21 +518,21 @@ impl Console {
                 return Ok(false);
             }
         }
-        match keys.is_empty() {
-            true => Ok(true),
-            false => self.apply_message(Msg::KeysPressed(keys), screen),
+        if keys.is_empty() {
+            return Ok(true);
         }
+        self.apply_message(Msg::KeysPressed(keys), screen)
     }
 
-    /// Takes one message in; false when it is time to leave.
+    /// Applies one message; returns false to quit.
     fn apply_message(
         &mut self,
         msg: Msg,
         screen: &mut terminal::TerminalScreen,
     ) -> io::Result<bool> {
         if let Some(msg) = self.runner.intercept(msg) {
-            // A theme in them is one that there is. Another key takes nobody's
-            // chosen theme off.
+            // A theme in valid preferences exists. A change of another setting keeps the
+            // theme that the operator has chosen since.
             if let Msg::PreferencesLoaded(preferences) = &msg
                 && preferences.theme != self.model.preferences.theme
             {
@@ -546,18 +544,18 @@ impl Console {
                 return Ok(false);
             }
         }
-        // A run in progress keeps the config that it began with.
+        // A run in progress keeps its config.
         let is_running = self.model.is_running();
         let Some(msg) = (!is_running).then(|| self.runner.adopt_config()).flatten() else {
             return Ok(true);
         };
-        let worn = self
+        let current = self
             .theme_choice
             .theme_name(&self.model.preferences)
             .to_string();
         self.theme_choice.config_theme = self.runner.config_theme().to_string();
         let name = self.theme_choice.theme_name(&self.model.preferences);
-        if name != worn {
+        if name != current {
             self.runner.load_theme(&self.themes, name, false);
         }
         let effects = update(&mut self.model, self.clock.now(), msg);
@@ -619,18 +617,18 @@ impl Console {
         Ok(())
     }
 
-    /// Tells the model of something that asks for nothing.
+    /// Applies a message that has no effects.
     fn update_model(&mut self, msg: Msg) {
         let moment = self.moment();
         update(&mut self.model, moment, msg);
     }
 
-    /// A theme or a text that was asked for.
+    /// Applies a loaded theme, or opens a loaded text in the pager.
     fn apply_loaded(&mut self, loaded: Loaded, screen: &mut terminal::TerminalScreen) {
         match loaded {
-            Loaded::Theme(worn) => {
-                self.apply_theme(worn);
-                // Its ground may be another.
+            Loaded::Theme(loaded) => {
+                self.apply_theme(loaded);
+                // The background may differ.
                 screen.invalidate();
                 self.model.is_dirty = true;
             }
@@ -641,7 +639,8 @@ impl Console {
         }
     }
 
-    /// Gives the terminal to the editor or the pager, once nobody reads keys.
+    /// Requests the terminal for the editor or the pager; the handoff follows once the input
+    /// thread has paused.
     fn request_handoff(&mut self, purpose: Result<ProgramPurpose>) {
         match purpose {
             Ok(_) if self.is_terminal_lent() => {}
@@ -655,12 +654,12 @@ impl Console {
         }
     }
 
-    /// Whether keys are another program's, or soon.
+    /// Whether another program has the terminal or is about to get it.
     fn is_terminal_lent(&self) -> bool {
         self.foreground_program.is_some() || self.pending_handoff.is_some()
     }
 
-    /// Nobody reads keys now.
+    /// Starts the requested program; the input thread has paused.
     fn hand_over_terminal(&mut self, screen: &mut terminal::TerminalScreen) -> io::Result<()> {
         let Some((purpose, _)) = self.pending_handoff.take() else {
             return Ok(());
@@ -681,7 +680,8 @@ impl Console {
         Ok(())
     }
 
-    /// Gives the terminal to nobody, when who reads keys is in the middle of one.
+    /// Cancels the handoff if the input thread did not pause in time, because it waits for the
+    /// rest of a key sequence.
     fn cancel_late_handoff(&mut self) {
         let now = self.moment().elapsed;
         if self
@@ -690,7 +690,7 @@ impl Console {
             .is_some()
         {
             self.input_pause.resume();
-            let text = "half a key has come and is waited for: press it again";
+            let text = "incomplete key sequence: press the next key, or Esc";
             self.update_model(Msg::Reported(MessageLevel::Warn, text.to_string()));
         }
     }
@@ -705,8 +705,8 @@ impl Console {
                 &[],
             ),
             ProgramPurpose::ReadText(file) => {
-                // Neither another program nor another file is opened from there,
-                // and a short text does not vanish at once.
+                // LESSSECURE keeps less from opening other programs and files; an empty LESS
+                // keeps a short text from vanishing at once (option -F).
                 let variables = [("LESSSECURE", "1"), ("LESS", "")];
                 ForegroundChild::start(
                     noun,
@@ -718,7 +718,7 @@ impl Console {
         }
     }
 
-    /// The program that has the terminal was stopped, or has ended.
+    /// Handles a stop or the end of the program that has the terminal.
     fn handle_child_change(
         &mut self,
         change: Option<ChildChange>,
@@ -756,7 +756,7 @@ impl Console {
         Ok(())
     }
 
-    /// Takes the terminal, and reads keys again.
+    /// Takes the terminal back and resumes input.
     fn reclaim_terminal(&mut self, screen: &mut terminal::TerminalScreen) -> io::Result<()> {
         screen.resume()?;
         self.input_pause.resume();
@@ -778,7 +778,7 @@ impl Console {
             .delay_until_frame(self.moment().elapsed, self.is_key_pending)
     }
 
-    /// Wears another theme, read anew: who writes one wants to see what it became.
+    /// Applies a loaded theme; reports its errors if the operator requested it.
     fn apply_theme(&mut self, loaded: LoadedTheme) {
         match loaded.theme {
             Ok(theme) => {
@@ -789,9 +789,9 @@ impl Console {
                         .report(MessageLevel::Info, format!("theme {}", loaded.name));
                 }
             }
-            Err(told) if loaded.is_requested => {
-                // The first is said last, and so stays on the screen.
-                for line in told.into_iter().rev() {
+            Err(lines) if loaded.is_requested => {
+                // The first error is reported last, so that it stays on the screen.
+                for line in lines.into_iter().rev() {
                     self.model.report(MessageLevel::Error, line);
                 }
             }
@@ -805,16 +805,16 @@ impl Console {
     }
 }
 
-/// Waits for the end of a run, and says so where the screen was. False when the
-/// operator ends the wait.
+/// Waits for the end of a run and says so on `out`. Returns false if the operator ends the
+/// wait.
 fn wait_for_run(run: &RunHandle, input: &Receiver<InputEvent>, out: &mut dyn Write) -> bool {
-    let text = "a run finishes the agents that it has in hand; ^C leaves it at once, and \
-                the next run mends what it leaves half done";
-    // The terminal may be gone; the run goes on all the same.
+    let text = "finishing the agents in progress; ^C quits at once, and the next run recovers \
+                unfinished agents";
+    // The terminal may be gone; the run continues.
     let _ = writeln!(out, "{text}");
     loop {
         select! {
-            // Nothing comes of it but its end.
+            // The channel carries nothing: it closes when the run ends.
             recv(run) -> _ => return true,
             recv(input) -> input => match input {
                 Ok(InputEvent::Signal(SIGINT | SIGTERM | SIGQUIT)) => return false,

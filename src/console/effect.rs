@@ -1,5 +1,6 @@
-//! Carries effects out against the engine, away from the screen's thread; the
-//! answers come back as messages. The only bridge between the two.
+//! Effect runner: executes effects against the engine in worker threads, so that the main
+//! thread never waits for a disk or a host. Results return as messages. Owns the workers,
+//! the current run and the engine in force, and replaces the engine after a config change.
 
 mod facts;
 mod files;
@@ -45,40 +46,40 @@ use handoff::HandoffJob;
 use text_workers::TextWorkers;
 pub use text_workers::summarize_findings;
 
-/// How many plans are made at the same time: one that waits for a host that was
-/// never tried before keeps nobody else's waiting.
+/// Number of plans made in parallel, so that a plan that waits for a host does not delay
+/// the others.
 const PLAN_WORKERS: usize = 4;
 
-/// How many records the runs of the log have together at most.
+/// Maximum number of records in all runs of the log.
 const MAX_LOG_RECORDS: usize = 50_000;
 
-/// How many records of an agent's history are shown.
+/// Maximum number of records in an agent's history.
 const MAX_HISTORY_RECORDS: usize = 1000;
 
-/// How many messages may wait for the screen; then whoever sends waits.
+/// Capacity of the queue to the main thread; a sender blocks when it is full.
 const MAX_QUEUED_MESSAGES: usize = 64;
 
-/// Every engine counts its generations from 1. The texts of a later engine have
-/// to win over those that an earlier one still had on the way, so they count from
-/// here times its number.
+/// Generations reserved per engine. Every engine counts from 1; the texts of a later engine
+/// must supersede those still queued by an earlier one, so its numbers start at this value
+/// times its index.
 const GENERATIONS_PER_ENGINE: u64 = 1 << 40;
 
-/// How long a config file has to stay the same before it is read.
+/// Time that a config file must stay unchanged before it is read.
 const CONFIG_DEBOUNCE: Duration = Duration::from_millis(50);
 
-/// How often that is waited for.
+/// Maximum number of waits of [`CONFIG_DEBOUNCE`].
 const CONFIG_DEBOUNCE_ATTEMPTS: usize = 40;
 
-/// What the config file held when it was read last.
+/// Digest of the config file at its last read.
 type ConfigDigest = Arc<Mutex<Option<Digest>>>;
 
-/// Makes an engine for a config that was changed.
+/// Creates an engine for a changed config.
 pub type EngineFactory = Arc<dyn Fn(Config) -> Engine + Send + Sync>;
 
-/// What a run in progress holds: nothing ever comes of it but its end.
+/// Handle of a run in progress: the channel carries nothing and closes when the run ends.
 pub type RunHandle = Receiver<Infallible>;
 
-/// What a changed config is read with.
+/// Inputs for reading a changed config.
 #[derive(Clone)]
 struct ConfigReloader {
     env: ConfigEnvironment,
@@ -86,7 +87,7 @@ struct ConfigReloader {
     known_digest: ConfigDigest,
 }
 
-/// Runs effects.
+/// Executes effects.
 pub struct EffectRunner {
     engine: Arc<Engine>,
     prompt_broker: PromptBroker,
@@ -95,30 +96,30 @@ pub struct EffectRunner {
     run_handle: Option<RunHandle>,
     cancel_flag: Arc<AtomicBool>,
     config_reloader: ConfigReloader,
-    /// The engine of a changed config that is not in force yet.
+    /// Engine of a changed config that is not in force yet.
     next_engine: Option<Arc<Engine>>,
     demo_host: Option<Arc<demo::host::DemoHost>>,
-    /// How many engines there were before this one.
+    /// Number of engines before this one.
     engine_count: u64,
     view_state_writer: Option<ViewStateWriter>,
     file_jobs: Sender<FileJob>,
-    /// It has a sender of its own, so that it stays open.
+    /// Holds a sender, so that the channel stays open.
     loaded_channel: (Sender<Loaded>, Receiver<Loaded>),
 }
 
-/// Files of the operator's own.
+/// Files of the operator.
 pub struct UserFiles {
-    /// The preferences, and what they said when the console began.
+    /// Path of the preferences, and their content at start.
     pub preferences: Option<(PathBuf, LoadedPreferences)>,
-    /// How the fleet is looked at.
+    /// Location of the saved view.
     pub view_state_file: Option<view_state::ViewStateFile>,
 }
 
-/// Those who answer effects for one engine. They end when this is dropped.
+/// Worker threads of one engine. They end when this is dropped.
 struct Workers {
     fleet: FleetWatcher,
-    /// What the watch of the fleet tells. What one of an engine before had on the way
-    /// is gone with it. It has a sender of its own, so that it stays open.
+    /// Events of the fleet watcher. Replacing the engine discards events still queued by the
+    /// previous one. Holds a sender, so that the channel stays open.
     fleet_events: (Sender<FleetEvent>, Receiver<FleetEvent>),
     text_workers: TextWorkers,
     plan_jobs: Sender<PlanJob>,
@@ -128,11 +129,10 @@ struct Workers {
     engine_jobs: Sender<EngineJob>,
 }
 
-/// What is wanted of an agent's history: all of it, or one record.
+/// Request for an agent's history, or for one record of it.
 type HistoryRequest = (String, Option<u64>);
 
-/// A plan that is wanted: the number of the request, what for, and whether
-/// protected agents are unlocked.
+/// Plan request: its number, what to plan, and whether protected agents are unlocked.
 type PlanJob = (u64, PlanRequest, bool);
 
 enum EngineJob {
@@ -142,7 +142,7 @@ enum EngineJob {
 }
 
 impl EffectRunner {
-    /// Starts watching the fleet, and everything that answers effects.
+    /// Starts the fleet watcher and all workers.
     pub fn start(
         engine: Arc<Engine>,
         (desk, events): (PromptBroker, Receiver<askpass::PromptEvent>),
@@ -156,12 +156,12 @@ impl EffectRunner {
         spawn_reporting_panics(messages.clone(), move || {
             for event in events {
                 if out.send(Msg::PromptEvent(event)).is_err() {
-                    return; // The screen has gone.
+                    return; // The main thread has ended.
                 }
             }
         });
         let workers = Workers::start(&engine, 0, &messages);
-        // What the fleet looked like last time is shown until it has been read.
+        // The saved observations are shown until the fleet is read.
         drop(workers.engine_jobs.send(EngineJob::LoadSavedObservations));
         if let Some((path, known)) = user_files.preferences {
             let (clock, out) = (engine.clock_handle(), messages.clone());
@@ -200,10 +200,10 @@ impl EffectRunner {
         (runner, inbox)
     }
 
-    /// Carries out an effect that concerns the engine.
+    /// Executes an effect that concerns the engine.
     pub fn execute(&mut self, effect: Effect) {
         tracing::debug!(effect = effect_name(&effect), "effect");
-        // A worker that is gone has said so by itself.
+        // A worker that panicked has reported it itself.
         let workers = &mut self.workers;
         match effect {
             Effect::ReadAgents(agents) => workers.fleet.request_read(agents),
@@ -262,7 +262,7 @@ impl EffectRunner {
             Effect::SetDemoHostAway(away) => self.set_demo_host_away(away),
             Effect::ApplyPlan(plan) => self.apply_plan(*plan),
             Effect::CancelRun => self.cancel_flag.store(true, Ordering::Relaxed),
-            // These are the screen's.
+            // The event loop handles these.
             Effect::CopyToClipboard(_)
             | Effect::CopyThroughTerminal(_)
             | Effect::OpenEditor(_)
@@ -274,7 +274,7 @@ impl EffectRunner {
         }
     }
 
-    /// Reads a theme; `asked`: the operator asked for it just now.
+    /// Loads a theme; `is_requested` if the operator asked for it.
     pub fn load_theme(&self, themes: &Themes, name: &str, is_requested: bool) {
         let name = name.to_string();
         drop(
@@ -283,7 +283,7 @@ impl EffectRunner {
         );
     }
 
-    /// Writes a text for the pager into a directory.
+    /// Writes a text for the pager to a file in `directory`.
     pub fn write_page(&self, number: u64, directory: &Path, page: PagerText) {
         drop(
             self.file_jobs
@@ -291,17 +291,17 @@ impl EffectRunner {
         );
     }
 
-    /// Where themes and texts for the pager come.
+    /// Returns the channel of loaded themes and pager files.
     pub fn loaded(&self) -> &Receiver<Loaded> {
         &self.loaded_channel.1
     }
 
-    /// Where the fleet in force tells how it is.
+    /// Returns the channel of fleet events of the engine in force.
     pub fn fleet_events(&self) -> &Receiver<FleetEvent> {
         &self.workers.fleet_events.1
     }
 
-    /// Puts a text on the clipboard by one of these programs.
+    /// Puts a text on the clipboard with the first of these programs that works.
     pub fn copy_to_clipboard(&self, commands: Vec<&'static [&'static str]>, clip: ClipboardText) {
         drop(
             self.workers
@@ -310,7 +310,7 @@ impl EffectRunner {
         );
     }
 
-    /// Looks at a baseline after somebody had it in an editor.
+    /// Inspects a baseline after the editor ended.
     pub fn inspect_edited(&self, edit: Box<BaselineEdit>) {
         drop(
             self.workers
@@ -321,14 +321,11 @@ impl EffectRunner {
 
     fn set_demo_host_away(&self, is_away: bool) {
         let Some(host) = &self.demo_host else { return };
-        match is_away {
-            true => host.go_offline(),
-            false => {
-                if let Err(error) = host.go_online() {
-                    let note = Msg::Reported(MessageLevel::Error, error.to_string());
-                    let _ = self.messages.try_send(note);
-                }
-            }
+        if is_away {
+            host.go_offline();
+        } else if let Err(error) = host.go_online() {
+            let note = Msg::Reported(MessageLevel::Error, error.to_string());
+            let _ = self.messages.try_send(note);
         }
     }
 
@@ -339,16 +336,16 @@ impl EffectRunner {
         let (run_guard, run) = bounded(0);
         self.run_handle = Some(run);
         spawn_reporting_panics(self.messages.clone(), move || {
-            let _going: Sender<Infallible> = run_guard;
+            let _run_guard: Sender<Infallible> = run_guard;
             let report = engine.apply_plan(&plan, true, &cancel, &mut |progress| {
-                // The screen may be gone; the run goes on all the same.
+                // The main thread may have ended; the run continues.
                 let _ = messages.send(Msg::RunProgressed(progress));
             });
             let _ = messages.send(Msg::RunEnded(Box::new(report)));
         });
     }
 
-    /// Takes in what is not the screen's; what is, comes back.
+    /// Handles messages about a changed config; returns all others.
     pub fn intercept(&mut self, msg: Msg) -> Option<Msg> {
         match msg {
             Msg::ConfigChanged => {
@@ -362,7 +359,7 @@ impl EffectRunner {
                 is_run_active.then(|| Msg::Reported(MessageLevel::Info, text.to_string()))
             }
             Msg::ConfigInvalid(_) => {
-                // What waits is not what the file says any more.
+                // The waiting engine no longer matches the file.
                 self.next_engine = None;
                 Some(msg)
             }
@@ -370,26 +367,26 @@ impl EffectRunner {
         }
     }
 
-    /// Reads the config anew, after its file changed.
+    /// Reads the config again, after its file changed.
     fn reload_config(&self) {
         let job = EngineJob::ReloadConfig(self.config_reloader.clone());
         drop(self.workers.engine_jobs.send(job));
     }
 
-    /// The theme that the config in force names.
+    /// Returns the theme that the config in force names.
     pub fn config_theme(&self) -> &str {
         &self.engine.config().general.theme
     }
 
-    /// Goes on with a changed config, if there is one. Not while a run is in
-    /// progress: it would have two engines at once.
+    /// Adopts a changed config, if there is one. The caller must not call this during a run:
+    /// two engines would exist at once.
     pub fn adopt_config(&mut self) -> Option<Msg> {
         self.engine = self.next_engine.take()?;
         self.engine.close_other_hosts();
         self.engine_count += 1;
         let generation_base = self.engine_count * GENERATIONS_PER_ENGINE;
         self.workers = Workers::start(&self.engine, generation_base, &self.messages);
-        // The file may have changed while nobody watched it.
+        // The file may have changed between the two watchers.
         self.reload_config();
         let config = self.engine.config();
         let agents = config.agents.iter();
@@ -407,16 +404,16 @@ impl EffectRunner {
         ))
     }
 
-    /// Ends: lets a run finish the agent in hand, and remembers what the fleet
-    /// looked like. `wait` waits for the end of a run, or answers false when the
-    /// operator does not want to: then nothing more is done, and this does, too.
+    /// Shuts down: lets a run finish its current agent and saves the observations.
+    /// `wait_for_run` waits for the end of a run and returns false if the operator ends the
+    /// wait; this then returns false at once.
     pub fn shut_down(
         mut self,
         inbox: Receiver<Msg>,
         observations: &[Observation],
         wait_for_run: impl FnOnce(&RunHandle) -> bool,
     ) -> bool {
-        // A run that waits for the screen must not wait for ever.
+        // A run that waits for the main thread must not block for ever.
         drop(inbox);
         self.prompt_broker.close();
         if !self
@@ -429,27 +426,27 @@ impl EffectRunner {
         if let Some(keeper) = self.view_state_writer.take() {
             keeper.shut_down();
         }
-        // Whoever waits for a host need not be waited for.
+        // Closing the hosts ends the workers that wait for one.
         self.engine.close_all_hosts();
-        // Only a convenience: an archive that cannot be written has none.
+        // The saved observations are a convenience, so an error is ignored.
         let _ = self.engine.save_observations(observations);
         true
     }
 }
 
-/// Whether a run has not ended yet. A panic in it is its end, too.
-/// The variant of an effect, without what it carries.
+/// Returns the name of an effect without its fields, which may be secret.
 fn effect_name(effect: &Effect) -> String {
     let text = format!("{effect:?}");
     let end = text.find(|c: char| !c.is_ascii_alphanumeric());
     text[..end.unwrap_or(text.len())].to_string()
 }
 
+/// Whether a run has not ended yet. A panic ends it as well.
 fn is_run_active(run: &RunHandle) -> bool {
     matches!(run.try_recv(), Err(TryRecvError::Empty))
 }
 
-/// What the watch of a fleet tells, as a message.
+/// Converts an event of the fleet watcher to a message.
 pub fn fleet_event_message(event: FleetEvent) -> Msg {
     match event {
         FleetEvent::Observed(seen) => Msg::AgentsObserved(seen),
@@ -459,7 +456,7 @@ pub fn fleet_event_message(event: FleetEvent) -> Msg {
     }
 }
 
-/// What the console shows of a config.
+/// Returns the properties of the fleet that the console shows.
 pub fn fleet_model(config: &Config) -> FleetInfo {
     FleetInfo {
         name: config.general.fleet_name.clone(),
@@ -471,7 +468,7 @@ pub fn fleet_model(config: &Config) -> FleetInfo {
     }
 }
 
-/// Where the memory of an agent is, as `scp` would take it.
+/// Returns the name of an agent and the location of its memory, in the syntax of `scp`.
 fn memory_location(agent: &Agent) -> (String, String) {
     let path = agent.location.memory().display();
     let place = match agent.location.host() {
@@ -529,7 +526,7 @@ fn spawn_worker(
     spawn_reporting_panics(messages.clone(), move || work(&engine_handle, &out));
 }
 
-/// A thread whose panic is said on the screen instead of taking it down.
+/// Starts a thread whose panic is reported to the operator.
 fn spawn_reporting_panics(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) {
     thread::spawn(move || {
         if catch_unwind(AssertUnwindSafe(work)).is_err() {
@@ -543,7 +540,7 @@ fn run_engine_jobs(engine: &Engine, queue: &Receiver<EngineJob>, messages: &Send
     let mut next = None;
     while let Some(job) = next.take().or_else(|| queue.recv().ok()) {
         if matches!(job, EngineJob::LoadLog) {
-            // One answer does for all that wait.
+            // One reply serves all queued requests.
             next = queue
                 .try_iter()
                 .find(|job| !matches!(job, EngineJob::LoadLog));
@@ -562,7 +559,7 @@ fn run_engine_jobs(engine: &Engine, queue: &Receiver<EngineJob>, messages: &Send
                 }
                 *known = Some(digest);
                 match config::reload(path, &reader.env) {
-                    // It may ask for its group, which may take a while.
+                    // Creating the engine may look up a group, which may be slow.
                     Ok(mut config) => {
                         config.invocation = engine.config().invocation.clone();
                         Msg::ConfigReloaded(Arc::new((reader.engine_factory)(config)))
@@ -583,9 +580,9 @@ fn run_engine_jobs(engine: &Engine, queue: &Receiver<EngineJob>, messages: &Send
     }
 }
 
-/// The digest of a file, once it stays the same for a moment: many
-/// programs empty a file and then write it, and an empty config is a valid one. One
-/// that cannot be read has that of the reason.
+/// Returns the digest of a file once it stays the same for [`CONFIG_DEBOUNCE`]: many
+/// programs truncate a file before they write it, and an empty config is valid. For an
+/// unreadable file, returns the digest of the error.
 fn wait_for_settled_digest(clock: &dyn Clock, path: &Path) -> Digest {
     let read = || match durable::read_regular_file(path, config::MAX_CONFIG_BYTES) {
         Ok(bytes) => Digest::of(&bytes),
@@ -615,8 +612,8 @@ fn run_plan_jobs(engine: &Engine, wanted: &Receiver<PlanJob>, messages: &Sender<
     }
 }
 
-/// Asks what the setup for hosts comes to. When several are wanted, only the last
-/// one is.
+/// Worker: loads the effective ssh settings of hosts. Skips all queued requests but the
+/// last.
 fn answer_settings_requests(engine: &Engine, hosts: &Receiver<SshHost>, messages: &Sender<Msg>) {
     while let Ok(mut host) = hosts.recv() {
         while let Ok(newer) = hosts.try_recv() {
@@ -634,8 +631,7 @@ fn answer_settings_requests(engine: &Engine, hosts: &Receiver<SshHost>, messages
     }
 }
 
-/// Reads what was done to agents. When the same is wanted several times, once is
-/// enough.
+/// Worker: loads histories and run diffs. Merges equal queued requests.
 fn answer_history_requests(
     engine: &Engine,
     looks: &Receiver<HistoryRequest>,
@@ -674,10 +670,10 @@ fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<P
     }
 }
 
-/// The last runs of the ledger, at most [`MAX_RUNS`], the youngest first.
+/// Loads the last runs of the ledger, at most [`MAX_RUNS`], newest first.
 ///
 /// # Errors
-/// A ledger that cannot be read or is broken.
+/// The ledger cannot be read or is damaged.
 pub fn load_runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     let (mut names, mut records) = (HashSet::new(), Vec::new());
     engine.for_each_record_backwards(|record| {
@@ -691,12 +687,12 @@ pub fn load_runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     Ok(group_into_runs(records.into_iter().rev()))
 }
 
-/// Records in the order of the ledger as runs: the last ones, the youngest first.
+/// Groups records in ledger order into runs; returns the last ones, newest first.
 fn group_into_runs(
     records: impl Iterator<Item = (DateTime<FixedOffset>, RunEvent)>,
 ) -> Vec<RunSummary> {
     let mut runs: Vec<RunSummary> = Vec::new();
-    // Where the last part of each run is.
+    // Index of the last part of each run.
     let mut run_indices: HashMap<String, usize> = HashMap::new();
     for (time, event) in records {
         if event.operation == Operation::Retire {
@@ -716,14 +712,14 @@ fn group_into_runs(
             .as_ref()
             .filter(|_| event.operation == Operation::Undo);
         let undone = undone.and_then(|undone| run_indices.get(undone).copied());
-        // What an undo of an undo brings back.
+        // The run that an undo of an undo restores.
         let redone = undone.and_then(|place| {
             let mut undos = runs[place].events.iter();
             let undo = undos.find(|it| it.agent == event.agent)?;
             undo.undone_run.clone()
         });
         let redo = redone.is_some();
-        // One that was refused or failed took nothing back.
+        // A refused or failed undo changed nothing.
         if let Some(place) = undone.filter(|_| event.outcome == Outcome::Ok) {
             let undone = &mut runs[place].undone_agents;
             undone.retain(|agent| *agent != event.agent);

@@ -1,5 +1,5 @@
-//! What the console knows: plain data. [`mod@super::update`] changes it,
-//! [`super::view`] draws it.
+//! The model: state of the console as plain data. [`mod@super::update`] changes it and
+//! [`super::view`] draws it. Does no input or output and reads no clock.
 
 mod agent;
 pub(super) mod background_jobs;
@@ -44,124 +44,123 @@ use crate::invocation::Invocation;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass::Question;
 
-/// When something happened: a clock that only moves forward, and the time of
-/// day.
+/// Point in time, on the monotonic clock and on the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
-    /// Since the console started.
+    /// Time since the console started.
     pub elapsed: Duration,
     /// Local time.
     pub local_time: DateTime<FixedOffset>,
 }
 
-/// How many messages are remembered; the ledger has everything that matters.
+/// Maximum number of messages in the log; the ledger keeps everything that matters.
 const MAX_MESSAGES: usize = 1000;
 
-/// The size below which nothing sensible can be drawn.
+/// Smallest terminal on which screens are drawn, in columns and rows.
 pub const MIN_TERMINAL_SIZE: (u16, u16) = (60, 15);
 
-/// Everything.
+/// State of the console.
 #[derive(Clone, Debug)]
 pub struct Model {
-    /// The fleet's name, its tag, and where its config is.
+    /// Name, tag and config of the fleet.
     pub fleet: FleetModel,
     /// Agents in the order of the config.
     pub rows: Vec<AgentRow>,
-    /// Names of the agents that are shown, in the order in which they are.
+    /// Names of the visible agents, in display order.
     pub visible_agents: Vec<String>,
     /// The agent under the cursor.
     pub cursor_agent: Option<String>,
-    /// Whether the cursor is the operator's, who has pressed a key or seen where it
-    /// is; until then it is on the worst agent.
+    /// Whether the cursor keeps its agent, because the operator pressed a key or had time to
+    /// see it; until then it follows the worst agent.
     pub is_cursor_pinned: bool,
-    /// When it becomes the operator's without a key.
+    /// When the cursor is pinned without a key.
     pub cursor_pin_due: Option<Duration>,
-    /// The agent whose details are in the strip; lags behind a held key.
+    /// Agent whose details are in the strip; lags behind the cursor while a key is held.
     pub strip_agent: Option<String>,
     /// When the strip follows the cursor.
     pub strip_due: Option<Duration>,
-    /// When a key moved the cursor last.
+    /// When a key last moved the cursor.
     pub last_cursor_move: Option<Duration>,
     /// First visible row of the fleet.
     pub fleet_top: usize,
     /// Marked agents, by name.
     pub marks: BTreeSet<String>,
-    /// The agent that was marked last: where a range begins.
+    /// Agent marked last: start of a range.
     pub mark_anchor: Option<String>,
-    /// What is shown.
+    /// Filter of the fleet.
     pub filter: String,
-    /// Whether the filter is still the one of the last time.
+    /// Whether the filter is the one restored from the previous session.
     pub is_filter_restored: bool,
-    /// In which order.
+    /// Sort order of the fleet.
     pub sort_order: SortOrder,
-    /// The other way round.
+    /// Whether the sort order is reversed.
     pub is_reversed: bool,
-    /// The screen.
+    /// Current screen.
     pub screen: Screen,
-    /// The screen before, for going back and forth.
+    /// Previous screen, to toggle between the two.
     pub previous_screen: Option<Screen>,
-    /// Where one is led back to.
+    /// Screens that the agent and reset screens go back to.
     pub return_point: ReturnPoint,
-    /// One agent's texts.
+    /// Agent screen.
     pub agent: AgentScreen,
-    /// Plan, run, result.
+    /// Reset screen: plan, run or result.
     pub reset: ResetScreen,
-    /// The log.
+    /// Log screen.
     pub log: LogScreen,
-    /// The hosts.
+    /// Hosts screen.
     pub hosts: HostsScreen,
-    /// What is asked for from outside to be handed out or in; a key gives it up.
+    /// Pending request for the editor or the pager; any key cancels it.
     pub handoff_request: Option<HandoffRequest>,
-    /// What is being done in the background.
+    /// Background jobs.
     pub background_jobs: BackgroundJobs,
-    /// What lies over the screen.
+    /// Overlay on top of the screen.
     pub overlay: Option<Overlay>,
-    /// What hosts ask, the oldest first.
+    /// Unanswered questions of hosts, oldest first.
     pub questions: Vec<Question>,
-    /// Ignores keys behind one that gave a question up.
+    /// Ignores the keys that follow the one that cancelled a question.
     pub abandoned_question_guard: KeyGuard,
-    /// A line that is being typed.
+    /// Input line that is open.
     pub input_line: Option<InputLine>,
-    /// Keys of a sequence that is not complete.
+    /// Keys of an incomplete sequence.
     pub pending_keys: PendingKeys,
     /// The operator's keys, columns and filters.
     pub preferences: Preferences,
-    /// What is wrong with the file that says them.
+    /// Summary of the errors in the preferences file.
     pub preferences_error: Option<String>,
-    /// How the fleet was looked at when that was kept last.
+    /// View state that was saved last.
     pub saved_view_state: ViewState,
-    /// The sizes of agents before their last runs, the oldest first; empty unless
-    /// the column is shown.
+    /// Sizes of agents before their last runs, in bytes, oldest first; empty unless the
+    /// column is visible.
     pub trends: HashMap<String, Vec<u64>>,
-    /// What was said last; it stays until the next key.
+    /// Message line; it stays until the next key.
     pub last_message: Option<LogMessage>,
-    /// Whether acts are possible.
+    /// Whether changes are allowed.
     pub read_only: ReadOnlyState,
-    /// Errors of a config that was changed while running; the old one is used.
+    /// Errors of a config changed while running; the previous config stays in force.
     pub config_error: Option<String>,
     /// Why the ledger cannot be read.
     pub ledger_error: Option<String>,
     /// Columns and rows of the terminal.
     pub size: (u16, u16),
-    /// Whether something that is drawn has changed.
+    /// Whether the screen must be redrawn.
     pub is_dirty: bool,
-    /// The moment of the last message.
+    /// Time of the last message to the model.
     pub now: Moment,
-    /// Whether the theme shows changed words by marks.
+    /// Whether the theme marks changed words with signs.
     pub has_word_marks: bool,
-    /// The themes that can be chosen.
+    /// Available themes.
     pub theme_names: Vec<String>,
-    /// Numbers requests, so that late answers can be told.
+    /// Number of the last plan request; a reply with a lower number is late.
     pub last_plan_id: u64,
-    /// Whether the answer to the last one is still to come.
+    /// Whether the last plan request is unanswered.
     pub is_plan_pending: bool,
-    /// The ages that are on the screen, to know when one changes.
+    /// Ages on the screen; a change makes the screen dirty.
     pub visible_ages: Vec<String>,
-    /// Whether the demo's host cannot be reached; none outside the demo.
+    /// Whether the demo's host is disconnected; `None` outside the demo.
     pub is_demo_host_away: Option<bool>,
 }
 
-/// The fleet as a whole.
+/// Properties of the fleet, from its config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FleetModel {
     /// `fleet_name`.
@@ -170,11 +169,11 @@ pub struct FleetModel {
     pub tag: Option<String>,
     /// Path of the config, for messages.
     pub config_path: String,
-    /// How command lines that do the same invoke this program on it.
+    /// Invocation for equivalent command lines.
     pub invocation: Invocation,
     /// Days until retention removes entries.
     pub retention_days: u32,
-    /// Where the memory of each agent is; `host:path` on a host.
+    /// Location of the memory of each agent; `host:path` on a host.
     pub memory_locations: BTreeMap<String, String>,
 }
 
@@ -183,32 +182,32 @@ pub struct FleetModel {
 pub struct AgentRow {
     /// Its name.
     pub name: String,
-    /// Where its memory is.
+    /// Location of its memory.
     pub address: MemoryAddress,
-    /// What it looks like now, once it was read.
+    /// Current observation; `None` until it is read.
     pub observation: Option<Observation>,
-    /// What it looked like when its memory was read last.
+    /// Last observation with a readable memory.
     pub last_readable: Option<Observation>,
-    /// What it looked like when the console was used last.
+    /// Observation saved by the previous session.
     pub saved_observation: Option<Observation>,
 }
 
 impl AgentRow {
-    /// Its state; LOADING until it was read.
+    /// Returns its state; LOADING until it is read.
     pub fn state(&self) -> State {
         self.observation
             .as_ref()
             .map_or(State::Loading, |seen| seen.state)
     }
 
-    /// What it looks like now, else what it did.
+    /// Returns the current observation, else the saved one.
     pub fn latest_observation(&self) -> Option<&Observation> {
         self.observation
             .as_ref()
             .or(self.saved_observation.as_ref())
     }
 
-    /// What its memory held when it was read last, as far as that is known.
+    /// Returns the latest observation whose content is known.
     pub fn last_readable_observation(&self) -> Option<&Observation> {
         let current = self
             .observation
@@ -222,21 +221,21 @@ impl AgentRow {
     }
 }
 
-/// The order of the fleet.
+/// Sort order of the fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortOrder {
-    /// The worst first.
+    /// Worst state first.
     #[default]
     Severity,
     /// By name.
     Name,
-    /// The largest memory first.
+    /// Largest memory first.
     Size,
-    /// The most scratch first.
+    /// Most scratch first.
     Scratch,
-    /// The youngest change first.
+    /// Most recent change first.
     Changed,
-    /// The oldest last run first.
+    /// Oldest last run first.
     LastRun,
 }
 
@@ -251,7 +250,7 @@ impl SortOrder {
         SortOrder::LastRun,
     ];
 
-    /// The word for people.
+    /// Returns the display name.
     pub fn label(self) -> &'static str {
         match self {
             SortOrder::Severity => "severity",
@@ -263,15 +262,15 @@ impl SortOrder {
         }
     }
 
-    /// What comes first.
+    /// Returns which agents come first.
     pub fn description(self) -> &'static str {
         match self {
-            SortOrder::Severity => "the worst first",
+            SortOrder::Severity => "worst state first",
             SortOrder::Name => "by name",
-            SortOrder::Size => "the largest memory first",
-            SortOrder::Scratch => "the most scratch first",
-            SortOrder::Changed => "by the age of the last change, the youngest first",
-            SortOrder::LastRun => "by the age of the last run, the oldest first",
+            SortOrder::Size => "largest memory first",
+            SortOrder::Scratch => "most scratch first",
+            SortOrder::Changed => "by last change, newest first",
+            SortOrder::LastRun => "by last run, oldest first",
         }
     }
 }
@@ -285,18 +284,18 @@ pub enum Screen {
     Agent,
     /// A plan, a run or its result.
     Reset,
-    /// What happened.
+    /// Runs and messages.
     Log,
-    /// The hosts, and how they stand.
+    /// Hosts and their connections.
     Hosts,
 }
 
-/// Where one is led back to.
+/// Screens to go back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReturnPoint {
-    /// From an agent.
+    /// From the agent screen.
     pub from_agent: Screen,
-    /// From a plan or a result.
+    /// From the reset screen.
     pub from_reset: Screen,
 }
 
@@ -309,52 +308,51 @@ impl Default for ReturnPoint {
     }
 }
 
-/// What lies over the screen.
+/// Overlay on top of a screen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Overlay {
-    /// The keys of a screen.
+    /// Keys of the current screen.
     Help(Chooser),
-    /// Every command, order, agent.
+    /// Commands, sort orders, themes, filters and agents.
     Palette(Chooser),
-    /// The question before read-only is switched off.
+    /// Confirmation before read-only is switched off.
     UnlockReadOnly,
-    /// A question of a host's.
+    /// Question of a host.
     AnswerQuestion(QuestionDialog),
-    /// The question before a sealed baseline is edited.
+    /// Confirmation before a sealed baseline is edited.
     EditSealed(Box<SealQuestion>),
 }
 
-/// A question that is being answered.
+/// Dialog that answers a question of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuestionDialog {
-    /// Which one.
+    /// The question.
     pub question: Question,
-    /// Ignores what was typed before it can have been read.
+    /// Ignores keys typed before the operator can have read the question.
     pub guard: KeyGuard,
-    /// What was typed so far.
+    /// Answer typed so far.
     pub answer: Secret,
-    /// Whether nobody waits for the answer any more. It stays on the screen all the
-    /// same: what is being typed must not come to mean anything else.
+    /// Whether the host no longer waits for the answer. The dialog stays open: the rest of
+    /// a passphrase must not run as commands.
     pub is_withdrawn: bool,
 }
 
-/// A list to choose from by a few letters.
+/// Searchable list with a cursor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chooser {
-    /// What was typed.
+    /// Query typed so far.
     pub query: String,
-    /// Whether typing goes into the query.
+    /// Whether keys edit the query.
     pub is_typing: bool,
-    /// The row under the cursor. There is none while a query fits several items and no
-    /// key has chosen one of them.
+    /// Row under the cursor; `None` while the query matches several items and no key has
+    /// chosen one.
     pub cursor_row: Option<usize>,
-    /// The item that was there when the cursor came: what a key acts on, whatever
-    /// has moved since.
+    /// Item that the cursor selected. Keys act on it, even if the rows have moved since.
     pub selected: Option<ChooserItem>,
 }
 
 impl Chooser {
-    /// A list to move through; its cursor is on the first item.
+    /// Creates a list for browsing, with the cursor on the first item.
     pub fn for_browsing() -> Chooser {
         Chooser {
             query: String::new(),
@@ -364,7 +362,7 @@ impl Chooser {
         }
     }
 
-    /// A list to search, with the beginning of a query.
+    /// Creates a list for searching, with an initial query.
     pub fn with_query(query: &str) -> Chooser {
         Chooser {
             query: query.to_string(),
@@ -380,11 +378,11 @@ impl Chooser {
 pub enum ChooserItem {
     /// Run a command.
     Command(Command),
-    /// Order the fleet.
+    /// Sort the fleet.
     Sort(SortOrder),
-    /// Wear a theme.
+    /// Switch to a theme.
     Theme(String),
-    /// Show what a filter lets through: its name, and the filter.
+    /// Apply a named filter: its name, and the filter.
     Filter(String, String),
     /// Open an agent.
     Agent(String),
@@ -392,64 +390,64 @@ pub enum ChooserItem {
     Tab(AgentTab, String),
 }
 
-/// A line that is being typed.
+/// Input line, with the value to restore on Esc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputLine {
-    /// The filter of the fleet, and what it was before.
+    /// Filter of the fleet, with the previous filter.
     Filter(String),
-    /// A search, and what was searched for before.
+    /// Search, with the previous query.
     Search(String),
 }
 
-/// Keys of a sequence that is not complete.
+/// Keys of an incomplete sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PendingKeys {
     /// The keys so far.
     pub keys: Vec<Key>,
-    /// When what can follow is shown.
+    /// When the list of continuations appears.
     pub hint_due: Duration,
-    /// Whether it is.
+    /// Whether the list of continuations is visible.
     pub is_hint_shown: bool,
 }
 
-/// How the fleet is looked at: what is kept for the next time.
+/// View of the fleet that is saved between sessions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewState {
-    /// In which order.
+    /// Sort order of the fleet.
     pub sort_order: SortOrder,
-    /// The other way round.
+    /// Whether the sort order is reversed.
     pub is_reversed: bool,
-    /// What is shown.
+    /// Filter.
     pub filter: String,
 }
 
-/// Whether acts are possible.
+/// Whether changes are allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadOnlyState {
-    /// By `--read-only`: cannot be switched off.
+    /// `--read-only` is set; it cannot be switched off.
     pub is_forced: bool,
-    /// By the operator, or by the fleet's `protect = readonly`.
+    /// Switched on by the operator or by `protect = readonly` of the fleet.
     pub is_on: bool,
-    /// Whether the fleet's `protect = readonly` switches it on again.
+    /// Whether `protect = readonly` of the fleet switches it on again.
     pub is_set_by_config: bool,
-    /// Until when agents that are protected as read-only are unlocked.
+    /// When the unlock of agents protected as read-only expires.
     pub unlocked_until: Option<Duration>,
 }
 
 impl Model {
-    /// The agent of this name.
+    /// Returns the row of an agent.
     pub fn find_row(&self, name: &str) -> Option<&AgentRow> {
         self.rows.iter().find(|row| row.name == name)
     }
 
-    /// The row under the cursor.
+    /// Returns the row under the cursor.
     pub fn current_row(&self) -> Option<&AgentRow> {
         self.cursor_agent
             .as_deref()
             .and_then(|name| self.find_row(name))
     }
 
-    /// What the keys mean now.
+    /// Returns the current key context.
     pub fn key_context(&self) -> KeyContext {
         match (self.screen, &self.reset.stage) {
             (Screen::Fleet, _) => KeyContext::Fleet,
@@ -462,19 +460,19 @@ impl Model {
         }
     }
 
-    /// What to press for a command, in a sentence.
+    /// Returns what to press for a command, for use in a message.
     pub fn key_hint(&self, command: Command) -> String {
         self.preferences.keymap.key_hint(command)
     }
 
-    /// How the fleet is looked at.
+    /// Returns the view of the fleet to save.
     pub fn view_state(&self) -> ViewState {
-        // Marks do not outlive the console, so asking for them makes no sense then.
-        let is_filter_kept = !self.filter.to_lowercase().contains("is:marked");
+        // Marks are not saved, so a filter by marks would match no agent in the next session.
+        let is_filter_saved = !self.filter.to_lowercase().contains("is:marked");
         ViewState {
             sort_order: self.sort_order,
             is_reversed: self.is_reversed,
-            filter: if is_filter_kept {
+            filter: if is_filter_saved {
                 self.filter.clone()
             } else {
                 String::new()
@@ -482,7 +480,7 @@ impl Model {
         }
     }
 
-    /// Looks at the fleet as it was looked at the last time.
+    /// Restores the saved view of the fleet.
     pub fn restore_view_state(&mut self, view: ViewState) {
         self.is_filter_restored = !view.filter.is_empty();
         self.sort_order = view.sort_order;
@@ -498,7 +496,7 @@ impl Model {
         self.is_demo_host_away.is_some()
     }
 
-    /// Whether the terminal has no room for any screen.
+    /// Whether the terminal is smaller than [`MIN_TERMINAL_SIZE`].
     pub fn is_too_small(&self) -> bool {
         self.size.0 < MIN_TERMINAL_SIZE.0 || self.size.1 < MIN_TERMINAL_SIZE.1
     }
@@ -508,19 +506,19 @@ impl Model {
         matches!(self.reset.stage, ResetStage::Run(_))
     }
 
-    /// Whether a run is in progress that nobody has stopped.
+    /// Whether a run is in progress and not cancelled.
     pub fn is_run_active(&self) -> bool {
         matches!(&self.reset.stage, ResetStage::Run(view) if !view.is_cancelled)
     }
 
-    /// Whether agents that are protected as read-only may be changed.
+    /// Whether agents protected as read-only are unlocked.
     pub fn is_unlocked(&self) -> bool {
         self.read_only
             .unlocked_until
             .is_some_and(|until| self.now.elapsed < until)
     }
 
-    /// Why nothing can be changed, if nothing can.
+    /// Returns the reason why changes are refused, if they are.
     pub fn read_only_reason(&self) -> Option<String> {
         match self.read_only {
             ReadOnlyState {
@@ -534,7 +532,7 @@ impl Model {
         }
     }
 
-    /// Why an agent cannot be reached; none when it can, as far as is known.
+    /// Returns why an agent is unreachable; `None` if no problem is known.
     pub fn host_problem(&self, name: &str) -> Option<HostProblem> {
         let row = self.find_row(name);
         if let Some(status) = self.hosts.status_of_agent(name)
@@ -551,8 +549,8 @@ impl Model {
         matches!(seen.state, State::Unreach | State::HostKey).then_some(trouble)
     }
 
-    /// Filters and orders the fleet anew. The cursor stays on its agent, or,
-    /// until it is moved, on the worst.
+    /// Filters and sorts the fleet again. The cursor stays on its agent, or on the worst
+    /// agent until it is pinned.
     pub fn refresh_visible_agents(&mut self) {
         let mut rows: Vec<&AgentRow> = self
             .rows
@@ -602,21 +600,19 @@ impl Model {
         self.keep_fleet_cursor_visible();
     }
 
-    /// The agent that the cursor begins on: the first of the order. In the demo, where
-    /// somebody tries out keys, the first that these do something to.
+    /// Returns the first agent in sort order. In the demo, the first agent without a blocker,
+    /// so that the keys that a newcomer tries have an effect.
     fn initial_cursor_agent(&self) -> Option<&String> {
         let is_blocked = |name: &&String| {
             let seen = self.find_row(name).and_then(|row| row.observation.as_ref());
             seen.is_some_and(|seen| seen.blocker.is_some())
         };
         let first = self.visible_agents.first();
-        match self.is_demo() {
-            true => self
-                .visible_agents
-                .iter()
-                .find(|name| !is_blocked(name))
-                .or(first),
-            false => first,
+        if self.is_demo() {
+            let mut names = self.visible_agents.iter();
+            names.find(|name| !is_blocked(name)).or(first)
+        } else {
+            first
         }
     }
 
@@ -635,13 +631,13 @@ impl Model {
         )
     }
 
-    /// The place of the cursor in the order.
+    /// Returns the row index of the cursor.
     pub fn fleet_cursor_index(&self) -> Option<usize> {
         let name = self.cursor_agent.as_ref()?;
         self.visible_agents.iter().position(|other| other == name)
     }
 
-    /// Scrolls the fleet so that the cursor can be seen.
+    /// Scrolls the fleet so that the cursor is visible.
     pub fn keep_fleet_cursor_visible(&mut self) {
         let height = self.fleet_height();
         let index = self.fleet_cursor_index().unwrap_or(0);
@@ -653,7 +649,7 @@ impl Model {
             .min(self.visible_agents.len().saturating_sub(height));
     }
 
-    /// Rows of the fleet that fit.
+    /// Returns the number of fleet rows that fit.
     pub fn fleet_height(&self) -> usize {
         // Two lines of header, a rule, the column heads; a rule, the strip, the
         // message, the hints.
@@ -663,21 +659,21 @@ impl Model {
         usize::from(self.size.1).saturating_sub(fixed).max(1)
     }
 
-    /// Lines of the strip below the fleet.
+    /// Returns the height of the strip below the fleet, in lines.
     pub fn strip_height(&self) -> usize {
         if self.size.1 >= 24 { 2 } else { 1 }
     }
 
-    /// Lines about the host under the cursor: all that the list leaves.
+    /// Returns the height of the host details: all lines that the list leaves.
     pub fn host_details_height(&self) -> usize {
         self.hosts_area_height()
             .saturating_sub(self.hosts_list_height())
     }
 
-    /// Hosts that fit.
+    /// Returns the number of host rows that fit.
     pub fn hosts_list_height(&self) -> usize {
         let room = self.hosts_area_height();
-        // What is told of one must not be lost behind many.
+        // A long list must leave room for the details of one host.
         let details = match self.size.1 {
             30.. => 14,
             24.. => 8,
@@ -693,7 +689,7 @@ impl Model {
         usize::from(self.size.1).saturating_sub(7)
     }
 
-    /// Counts by state, the worst first; states that nobody is in left out.
+    /// Returns the number of agents per state, worst first, without empty states.
     pub fn state_counts(&self) -> Vec<(State, usize)> {
         let count = |state: State| self.rows.iter().filter(|row| row.state() == state).count();
         State::ALL
@@ -703,8 +699,8 @@ impl Model {
             .collect()
     }
 
-    /// Says what is wrong with the preferences: all of it in the log, the first of it
-    /// above the fleet until it is mended.
+    /// Reports errors in the preferences: all of them in the log, and the first one above the
+    /// fleet until the file is valid again.
     pub fn report_preference_problems(&mut self, problems: &[Diagnostic]) {
         for problem in problems {
             self.report(
@@ -712,11 +708,11 @@ impl Model {
                 preferences::format_problem(problem, ""),
             );
         }
-        // That verb reads no config.
+        // `keys` reads no config, so its command line needs no `--config`.
         self.preferences_error = preferences::summarize_problems(problems, "memory-shepherd keys");
     }
 
-    /// Says something that is not worth keeping.
+    /// Shows a message without adding it to the log.
     pub fn show_hint(&mut self, text: &str) {
         self.last_message = Some(LogMessage {
             level: MessageLevel::Info,
@@ -729,7 +725,7 @@ impl Model {
         self.is_dirty = true;
     }
 
-    /// Says something: it is shown, and kept in the log.
+    /// Shows a message and adds it to the log; repeats of the last one are counted.
     pub fn report(&mut self, level: MessageLevel, text: impl Into<String>) {
         let last = self.log.messages.front().map_or(0, |last| last.sequence);
         let mut message = LogMessage {
@@ -762,8 +758,7 @@ impl Model {
     }
 }
 
-/// How long ago something was, in steps so coarse that an idle screen stays
-/// idle.
+/// Formats an age in steps so coarse that an idle screen is seldom redrawn.
 pub fn format_age(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
     let seconds = (now - then).num_seconds();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
@@ -776,13 +771,13 @@ pub fn format_age(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> St
     }
 }
 
-/// The time of a file's last modification.
+/// Converts a modification time, in nanoseconds since the epoch, to the time zone of `like`.
 pub fn modified_time(nanoseconds: i64, like: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
     DateTime::from_timestamp_nanos(nanoseconds).with_timezone(like.offset())
 }
 
-/// Lines of scratch of a memory, if it was read and it is known where they begin: without
-/// a baseline that can be read it may not be.
+/// Returns the number of scratch lines, if the memory was read and its boundary is known:
+/// without a readable baseline it may be unknown.
 pub fn known_scratch_lines(observation: &Observation) -> Option<u64> {
     let content = observation.content.as_ref()?;
     let is_measured = content.boundary.is_some() || observation.baseline.is_some();

@@ -1,6 +1,6 @@
-//! The operator's own file, `console.toml`: keys, theme, columns, named filters.
-//! It lies over the defaults; what is wrong in it is told with its line, all at
-//! once, and leaves the default of that one thing in force.
+//! Preferences: the operator's file `console.toml` with keys, theme, columns and named
+//! filters, which override the defaults. Reports all errors at once, each with its line; an
+//! invalid setting leaves its default in force. Does not watch the file.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -18,18 +18,18 @@ use super::toml_source::{TomlEntry, TomlSource, table_entries};
 use crate::config::{ConfigEnvironment, Diagnostic, DiagnosticLevel};
 use crate::{durable, error};
 
-/// The file's name.
+/// Name of the preferences file.
 pub const PREFERENCES_FILE_NAME: &str = "console.toml";
 
-/// The longest file that is read.
+/// Maximum size of the preferences file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What an operator prefers.
+/// Settings of the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preferences {
     /// The keys of all commands.
     pub keymap: Keymap,
-    /// The theme; none leaves it to the fleet's config.
+    /// The theme; `None` leaves the choice to the config.
     pub theme: Option<String>,
     /// The columns of the fleet.
     pub columns: Vec<FleetColumn>,
@@ -48,15 +48,15 @@ impl Default for Preferences {
     }
 }
 
-/// What a file says, and what is wrong with it.
+/// Preferences read from a file, and the errors in it.
 pub type LoadedPreferences = (Preferences, Vec<Diagnostic>);
 
-/// Where the file is.
+/// Returns the path of the file; `None` without a config directory.
 pub fn default_path(env: &ConfigEnvironment) -> Option<PathBuf> {
     Some(env.config_directory()?.join(PREFERENCES_FILE_NAME))
 }
 
-/// Reads the file; without one the defaults hold. With what is wrong in it.
+/// Loads the file, with its errors; a missing file yields the defaults.
 pub fn load(path: &Path) -> LoadedPreferences {
     match read_text(path) {
         Ok(text) => parse(&text.unwrap_or_default(), path),
@@ -74,7 +74,7 @@ pub fn load(path: &Path) -> LoadedPreferences {
     }
 }
 
-/// The text of the file, if there is one; else why not, and on which line.
+/// Reads the text of the file, if it exists. The error has a message, and a line if known.
 fn read_text(path: &Path) -> Result<Option<String>, (Option<usize>, String)> {
     let bytes = match durable::read_regular_file(path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,
@@ -87,12 +87,11 @@ fn read_text(path: &Path) -> Result<Option<String>, (Option<usize>, String)> {
     String::from_utf8(bytes).map(Some).map_err(|error| {
         let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
         let line = good.iter().filter(|byte| **byte == b'\n').count() + 1;
-        (Some(line), "this is no UTF-8 text".to_string())
+        (Some(line), "not UTF-8 text".to_string())
     })
 }
 
-/// The preferences in a text, and what is wrong in it. A text that is no TOML says
-/// nothing at all.
+/// Parses preferences, with their errors. Invalid TOML yields the defaults.
 pub fn parse(text: &str, path: &Path) -> LoadedPreferences {
     let mut reader = PreferencesReader {
         source: TomlSource::new(text, path),
@@ -104,8 +103,8 @@ pub fn parse(text: &str, path: &Path) -> LoadedPreferences {
     (preferences, reader.source.into_diagnostics())
 }
 
-/// What is wrong, in a line: the first of it, how much more there is, and the command
-/// that tells all.
+/// Summarizes errors in one line: the first one, the number of others, and the command that
+/// lists all.
 pub fn summarize_problems(problems: &[Diagnostic], full_report_command: &str) -> Option<String> {
     let more = match problems.len() {
         0 | 1 => String::new(),
@@ -115,8 +114,8 @@ pub fn summarize_problems(problems: &[Diagnostic], full_report_command: &str) ->
     Some(format!("{first} (`{full_report_command}` tells all)"))
 }
 
-/// One thing that is wrong, in a line: `console.toml:3: what; what to do`. `more`
-/// comes behind its place.
+/// Formats an error in one line: `console.toml:3: message; hint`. `more` follows the
+/// position.
 pub fn format_problem(problem: &Diagnostic, more: &str) -> String {
     let file = problem
         .file
@@ -133,7 +132,7 @@ pub fn format_problem(problem: &Diagnostic, more: &str) -> String {
     format!("{file}{line}{more}: {}{hint}", problem.message)
 }
 
-/// Reads settings, and collects what is wrong with them.
+/// Reads settings and collects their errors.
 struct PreferencesReader<'a> {
     source: TomlSource<'a>,
 }
@@ -177,7 +176,7 @@ impl PreferencesReader<'_> {
 
     fn read_theme(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
         let name = self.source.expect_string(value, "a theme")?;
-        // The operator's own themes are beside this file.
+        // The operator's themes are in a directory beside this file.
         let directory = self
             .source
             .path
@@ -200,7 +199,7 @@ impl PreferencesReader<'_> {
         Some(name.into_inner().to_string())
     }
 
-    /// A filter in which everything asks for something that there can be.
+    /// Reads a filter; reports terms that can never match.
     fn read_filter(&mut self, value: &Spanned<DeValue<'_>>) -> Option<String> {
         let text = self.source.expect_string(value, "a filter")?;
         let line: String = text.get_ref().chars().filter(|c| !c.is_control()).collect();
@@ -226,7 +225,7 @@ impl PreferencesReader<'_> {
                 .find(|shape| shape.id == *name.get_ref())
             {
                 Some(shape) if columns.contains(&shape.column) => {
-                    let message = format!("the column {} stands twice", shape.id);
+                    let message = format!("duplicate column {}", shape.id);
                     self.source.report(name.span(), KeyError::new(message, ""));
                 }
                 Some(shape) => columns.push(shape.column),
@@ -238,8 +237,8 @@ impl PreferencesReader<'_> {
         }
         for needed in [FleetColumn::State, FleetColumn::Agent] {
             if self.source.diagnostic_count() == before && !columns.contains(&needed) {
-                let message = format!("the column {} cannot be left out", needed.layout().id);
-                let hint = "without it nobody can tell what an act would be about";
+                let message = format!("the column {} is required", needed.layout().id);
+                let hint = "it identifies the agent that an action is about";
                 self.source
                     .report(value.span(), KeyError::new(message, hint));
             }
@@ -248,10 +247,10 @@ impl PreferencesReader<'_> {
             .iter()
             .position(|column| *column == FleetColumn::Reason);
         if why.is_some_and(|place| place + 1 < columns.len()) {
-            let hint = "it takes all the room that is left";
+            let hint = "it takes all remaining width";
             self.source.report(
                 value.span(),
-                KeyError::new("the column why stands last", hint),
+                KeyError::new("the column why must be last", hint),
             );
         }
         (self.source.diagnostic_count() == before).then_some(columns)
@@ -289,7 +288,7 @@ impl PreferencesReader<'_> {
         keymap
     }
 
-    /// A key, or a list of them; none if one of them is wrong.
+    /// Reads a key or a list of keys; `None` if one of them is invalid.
     fn read_sequences(
         &mut self,
         command: Command,
@@ -336,15 +335,15 @@ fn conflict_error(clash: &KeyConflict) -> KeyError {
         command::spec_of(clash.other_command).id,
     );
     let message = match clash.keys.len().cmp(&clash.other_keys.len()) {
-        std::cmp::Ordering::Equal => format!("{id}: `{keys}` is the key of {other} already"),
+        std::cmp::Ordering::Equal => format!("{id}: `{keys}` is already bound to {other}"),
         std::cmp::Ordering::Less => format!("{id}: `{keys}` would hide `{has}` of {other}"),
         std::cmp::Ordering::Greater => {
-            format!("{id}: `{keys}` is never reached, because `{has}` is {other}")
+            format!("{id}: `{keys}` is unreachable, because `{has}` is bound to {other}")
         }
     };
     KeyError::new(
         message,
-        format!("choose another, or give {other} other keys; {id} keeps its own"),
+        format!("choose another key, or rebind {other}; {id} keeps its defaults"),
     )
 }
 

@@ -1,5 +1,6 @@
-//! What a message does to the model, and what should be done about it outside.
-//! No input or output, no clock, no terminal library.
+//! The update function: applies a message to the model and returns the effects to execute.
+//! Pure: no input or output, no clock, no terminal library. The child modules handle one
+//! screen or dialog each.
 
 mod actions;
 mod agent;
@@ -41,91 +42,89 @@ use crate::error::Error;
 use crate::secret::Secret;
 use crate::transport::sftp::askpass;
 
-/// After this a plan is void and made anew.
+/// Age at which a plan expires and is made again.
 pub const PLAN_LIFETIME: Duration = Duration::from_secs(60);
 
-/// How long everybody must have been seen until the cursor stays where it is: by
-/// then the operator has seen what it is on.
+/// Delay, once all agents are read, until the cursor is pinned: by then the operator has
+/// seen which agent it is on.
 pub const CURSOR_SETTLE_TIME: Duration = Duration::from_secs(1);
 
-/// Something that happened.
+/// Message to the model: input, a result, or a change observed outside.
 #[derive(Debug)]
 pub enum Msg {
-    /// Keys, as many as came in one go.
+    /// Keys of one read.
     KeysPressed(Vec<Key>),
-    /// Text that was pasted.
+    /// Pasted text.
     TextPasted(String),
-    /// The terminal has this many columns and rows.
+    /// New size of the terminal, in columns and rows.
     Resized(u16, u16),
-    /// The time that [`next_wake`] asked for has come.
+    /// The time that [`next_wake`] returned has come.
     Tick,
-    /// Agents as they look now.
+    /// Current observations of agents.
     AgentsObserved(Vec<Observation>),
-    /// Agents as they looked when the console was used last.
+    /// Observations saved by the previous session.
     SavedObservationsLoaded(Vec<Observation>),
-    /// Texts that were asked for.
+    /// Reply to [`Effect::PrepareTexts`].
     TextsPrepared(Box<AgentTexts>),
-    /// What the pieces of an agent's memory are, by the lines of the memory: for the
-    /// texts of this generation.
+    /// Syntax tones of an agent's memory by line number, for the texts of this generation.
     TonesPrepared(String, u64, HashMap<usize, Tones>),
-    /// The records of an agent, the youngest first.
+    /// History of an agent, newest record first.
     HistoryLoaded(String, Result<Vec<HistoryEntry>, String>),
-    /// What a record of an agent's changed, by the record's number.
+    /// Diff of one record of an agent, by its sequence number.
     RunDiffPrepared(String, u64, Result<PreparedText, String>),
-    /// A plan that was asked for, by the number of the request.
+    /// Reply to [`Effect::MakePlan`], by the number of the request.
     PlanMade(u64, Result<Box<Plan>, Error>),
-    /// A run goes on.
+    /// Progress of a run.
     RunProgressed(RunProgress),
-    /// A run ended.
+    /// End of a run.
     RunEnded(Box<RunReport>),
-    /// The runs of the ledger, the youngest first.
+    /// Runs of the ledger, newest first.
     LogLoaded(Result<Vec<RunSummary>, String>),
-    /// How some hosts stand now.
+    /// Changed connection status of hosts.
     HostsChanged(Vec<HostStatus>),
-    /// What ssh makes of its configuration for a host.
+    /// Effective ssh settings of a host.
     HostSettingsLoaded(SshHost, Result<Vec<ConnectionSetting>, String>),
-    /// A host asks something, or no longer does.
+    /// A host asks a question, or withdraws it.
     PromptEvent(askpass::PromptEvent),
-    /// The diff of an agent as a patch, or why there is none.
+    /// Patch of an agent, or the reason why there is none.
     PatchPrepared(String, Result<Vec<u8>, String>),
-    /// What became of a text for the clipboard.
+    /// Outcome of a copy to the clipboard.
     ClipboardCopied(ClipboardText, CopyOutcome),
-    /// An entry of an agent that was asked for.
+    /// Reply to [`Effect::LoadEntry`].
     EntryLoaded(String, WrittenEntry, Result<PagerText, Error>),
-    /// The baseline of an agent that was asked for.
+    /// Reply to [`Effect::InspectBaseline`].
     BaselineInspected(String, Result<Box<BaselineEdit>, Error>),
-    /// A baseline was in the editor: what it is now, and how many lines were added
-    /// and removed.
+    /// The editor ended: the baseline now, and the numbers of added and removed lines.
     BaselineEdited(
         Box<BaselineEdit>,
         Result<InspectedBaseline, Error>,
         (usize, usize),
     ),
-    /// Something to be said.
+    /// Message for the operator.
     Reported(MessageLevel, String),
-    /// The config file was changed; it is read elsewhere.
+    /// The config file changed; [`super::effect`] reads it.
     ConfigChanged,
-    /// The changed config is right; its engine is put in force elsewhere.
+    /// The changed config is valid; [`super::effect`] adopts its engine.
     ConfigReloaded(Arc<Engine>),
-    /// The config was changed and is wrong; the old one stays.
+    /// The changed config is invalid; the previous one stays in force.
     ConfigInvalid(Vec<Diagnostic>),
-    /// The config was changed: the fleet, its agents and where they are, and
+    /// The changed config is in force: the fleet, its agents with their addresses, and
     /// whether it is read-only.
     ConfigAdopted(FleetModel, Vec<(String, MemoryAddress)>, bool),
-    /// The operator's preferences were changed.
+    /// The preferences changed and are valid.
     PreferencesLoaded(Box<Preferences>),
-    /// They were changed and are wrong in these ways; the old ones stay.
+    /// The preferences changed and are invalid; the previous ones stay in force.
     PreferencesInvalid(Vec<Diagnostic>),
-    /// Quit at once: the terminal or the system says so.
+    /// Quit at once, on a signal or the loss of the terminal.
     Quit,
 }
 
-/// The texts of an agent, prepared for panes.
+/// Texts of an agent, prepared for panes.
 #[derive(Debug)]
 pub struct AgentTexts {
-    /// Whose.
+    /// The agent.
     pub agent: String,
-    /// Where its memory is.
+    /// Location of its memory.
     pub address: Option<MemoryAddress>,
     /// Generation of the observation they belong to.
     pub generation: u64,
@@ -135,76 +134,77 @@ pub struct AgentTexts {
     pub scratch: PreparedText,
     /// The last known version of its baseline against the file.
     pub baseline: PreparedText,
-    /// What is known of it: of each fact what it is about, and the fact.
+    /// Facts, each with its label.
     pub facts: Vec<(&'static str, TextLine)>,
     /// Names of the baseline and of the memory.
     pub diff_titles: [String; 2],
     /// Names of the last known version of the baseline, and of its file.
     pub baseline_titles: [String; 2],
-    /// What is remarkable about the file.
+    /// Summary of the findings in the file.
     pub findings: String,
-    /// When they were read, where they are no more than a copy of what was.
+    /// When they were read, if they are a cached copy.
     pub cached_at: Option<DateTime<FixedOffset>>,
 }
 
-/// Something to be done outside.
+/// Work that the model requests from the event loop or the effect runner.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Read these agents again.
     ReadAgents(Vec<String>),
     /// Read the agents of the host with this login again.
     ReadHost(String),
-    /// The hosts of these agents may ask again what they were not answered.
+    /// Allow the hosts of these agents to ask refused questions again.
     AllowQuestions(Vec<String>),
-    /// Answer a question of a host's.
+    /// Answer a question of a host.
     AnswerQuestion(u64, Secret),
-    /// Give it no answer.
+    /// Refuse to answer a question of a host.
     RefuseQuestion(u64),
     /// Prepare the texts of an agent.
     PrepareTexts(String),
-    /// Read what was done to an agent.
+    /// Load the history of an agent.
     LoadHistory(String),
-    /// Read what a record of an agent's changed, by the record's number.
+    /// Prepare the diff of one record of an agent, by its sequence number.
     PrepareRunDiff(String, u64),
     /// Prepare the diff of an agent as a patch.
     PreparePatch(String),
     /// Put a text on the operator's clipboard.
     CopyToClipboard(ClipboardText),
-    /// The same, by the terminal alone.
+    /// Put a text on the clipboard through the terminal only.
     CopyThroughTerminal(ClipboardText),
-    /// Fetch an entry of an agent, to be read.
+    /// Load an entry of an agent for the pager.
     LoadEntry(String, WrittenEntry),
     /// Give the terminal to the pager.
     OpenPager(PagerText),
-    /// Look at the baseline of an agent, before it is edited.
+    /// Inspect the baseline of an agent before it is edited.
     InspectBaseline(String),
     /// Give the terminal to the editor.
     OpenEditor(Box<BaselineEdit>),
     /// Make a plan; the second says whether protected agents are unlocked.
     MakePlan(u64, PlanRequest, bool),
-    /// Carry a plan out.
+    /// Apply a plan.
     ApplyPlan(Box<Plan>),
-    /// Finish the agent in hand, do not start the rest.
+    /// Finish the current agent, do not start the rest.
     CancelRun,
-    /// Ask ssh what it makes of its configuration for a host.
+    /// Ask ssh for its effective settings of a host.
     LoadHostSettings(SshHost),
     /// Read the ledger.
     LoadLog,
-    /// Make the demo's host go away, or come back.
+    /// Disconnect or reconnect the demo's host.
     SetDemoHostAway(bool),
-    /// Wear the theme of this name.
+    /// Switch to the theme of this name.
     LoadTheme(String),
-    /// Keep for the next time how the fleet is looked at.
+    /// Save the view of the fleet.
     SaveViewState(ViewState),
-    /// Draw everything again.
+    /// Redraw the whole screen.
     Redraw,
     /// Hand the terminal back to the shell.
     Suspend,
-    /// Leave.
+    /// Quit.
     Quit,
 }
 
-/// Changes the model. Sets `dirty` when something that is drawn changed.
+/// Applies a message to the model and returns the effects to execute. Sets `is_dirty` if the
+/// screen must be redrawn.
 pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     let ignored = model.key_guard_notice_until().is_some();
     model.now = now;
@@ -212,7 +212,7 @@ pub fn update(model: &mut Model, now: Moment, msg: Msg) -> Vec<Effect> {
     let mut effects = handle_message(model, msg);
     track_visible_plan(model);
     agent::clamp_pane_top(model);
-    // A filter is kept when it has been typed in full.
+    // A filter is saved once it is complete.
     let view = model.view_state();
     if model.input_line.is_none() && view != model.saved_view_state {
         model.saved_view_state = view.clone();
@@ -229,13 +229,13 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::KeysPressed(keys) => handle_keys(model, keys),
         Msg::TextPasted(mut text) => {
             let effects = handle_paste(model, &text);
-            // It may have been a secret.
+            // The text may be a secret.
             text.zeroize();
             effects
         }
         Msg::Resized(columns, rows) => {
             model.size = (columns, rows);
-            // Also after another program had the terminal.
+            // This also follows another program that had the terminal.
             model.reset.visible_plan = None;
             model.keep_fleet_cursor_visible();
             model.agent.arrange_panes(columns);
@@ -247,7 +247,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::AgentsObserved(observations) => handle_observations(model, observations),
         Msg::SavedObservationsLoaded(observations) => {
             for seen in observations {
-                // One that has moved since says nothing of the memory where it is now.
+                // An observation of a previous address says nothing about the current memory.
                 let same = |row: &&mut AgentRow| {
                     row.name == seen.agent && seen.address.as_ref() == Some(&row.address)
                 };
@@ -372,7 +372,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
     }
 }
 
-/// What there is to be told of a run that was cut short, as by a line that broke.
+/// Returns a warning if the last run was interrupted, for example by a lost connection.
 fn interrupted_run_warning(model: &Model, run: &RunSummary) -> Option<String> {
     let left = run.count_outcome(Outcome::NotStarted);
     let (run, key) = (&run.run_id, model.key_hint(Command::GoLog));
@@ -381,7 +381,7 @@ fn interrupted_run_warning(model: &Model, run: &RunSummary) -> Option<String> {
     })
 }
 
-/// When [`Msg::Tick`] should come next, if nothing else happens.
+/// Returns when the next [`Msg::Tick`] is due if nothing else happens.
 pub fn next_wake(model: &Model) -> Duration {
     let now = model.now.elapsed;
     let mut wake = now + Duration::from_secs(20);
@@ -446,7 +446,7 @@ fn handle_tick(model: &mut Model) -> Vec<Effect> {
     }
 }
 
-/// The ages that are on the screen.
+/// Returns the ages on the screen.
 fn visible_ages(model: &Model) -> Vec<String> {
     let ages_of_row = |row: &AgentRow| {
         let now = model.now.local_time;
@@ -456,7 +456,7 @@ fn visible_ages(model: &Model) -> Vec<String> {
             .as_ref()
             .map(|content| modified_time(content.modified_ns, now));
         let changed = changed.map_or_else(String::new, |changed| format_age(now, changed));
-        // Of who can be reached neither of the other two is shown.
+        // The age of the read and the problem appear only for an unreachable agent.
         match model.host_problem(&row.name) {
             Some(why) => Some(format!(
                 "{changed} {} {why}",
@@ -588,7 +588,7 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
                 ResetStage::Plan(view) => {
                     is_plan_affected |= view.plan.steps.iter().any(|step| step.agent == seen.agent);
                 }
-                // What is being made may be of before that.
+                // The plan being made may be based on the previous content.
                 ResetStage::Planning(request) => {
                     let names = request.agent_names();
                     model.reset.is_plan_stale |= names.is_empty() || names.contains(&seen.agent);
@@ -604,7 +604,7 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
         }
         row.observation = Some(seen);
     }
-    // A run of this console reads the log at its end; the history follows the log.
+    // A run of this console loads the log at its end; the history follows the log.
     if has_run_ended && !model.is_running() {
         effects.push(Effect::LoadLog);
     }
@@ -613,7 +613,7 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
         model.refresh_visible_agents();
     }
     if has_changed {
-        // Those that are drawn with it.
+        // The next frame draws these ages.
         model.visible_ages = visible_ages(model);
     }
     let is_fully_observed = model.rows.iter().all(|row| row.observation.is_some());
@@ -632,7 +632,7 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
     effects
 }
 
-/// Whether something is of where the agent was before the config moved it.
+/// Whether an observation is of an address that the config has changed since.
 fn has_moved(row: &AgentRow, address: Option<&MemoryAddress>) -> bool {
     address.is_some_and(|address| *address != row.address)
 }
@@ -650,7 +650,7 @@ fn handle_config_adopted(
         let known = place.map(|place| old.swap_remove(place));
         let known = known.filter(|row| row.address == address);
         if known.is_none() && model.agent.agent == name {
-            // Its texts are those of another memory.
+            // The loaded texts are of another memory.
             model.agent = model.agent.for_agent(name.clone());
             model.agent.arrange_panes(model.size.0);
             effects.push(Effect::PrepareTexts(name.clone()));

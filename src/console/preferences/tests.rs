@@ -1,4 +1,4 @@
-//! What a file says, and what is wrong with it.
+//! Preferences parsed from a text, and the errors reported.
 
 use std::fs;
 
@@ -100,7 +100,7 @@ fn all_errors_are_reported_with_lines() {
             "6: `Spce` is not a key (did you mean `Space`?",
             "7: a key must be a string in quotes",
             "8: `^s` never reaches the console",
-            "10: mark: `d` is the key of diff already",
+            "10: mark: `d` is already bound to diff",
             "11: quit needs at least one key",
             "12: confirm is always `y`",
             "14: a filter must be a string in quotes",
@@ -170,16 +170,16 @@ fn invalid_setting_alone_keeps_its_default() {
 #[test]
 fn invalid_columns_are_rejected() {
     assert_errors("columns = \"agent\"", &["is a list"]);
-    assert_errors("columns = [\"agent\"]", &["state cannot be left out"]);
-    assert_errors("columns = [\"state\"]", &["agent cannot be left out"]);
-    assert_errors("columns = []", &["state cannot be left out"]);
+    assert_errors("columns = [\"agent\"]", &["state is required"]);
+    assert_errors("columns = [\"state\"]", &["agent is required"]);
+    assert_errors("columns = []", &["state is required"]);
     assert_errors(
         "columns = [\"state\", \"why\", \"agent\"]",
-        &["why stands last"],
+        &["why must be last"],
     );
     assert_errors(
         "columns = [\"state\", \"agent\", \"agent\"]",
-        &["stands twice"],
+        &["duplicate column"],
     );
 }
 
@@ -198,7 +198,7 @@ fn hidden_and_unreachable_sequences_are_reported() {
     assert_errors("[keys]\nreset = \"g\"", &["`g` would hide `gg` of top"]);
     assert_errors(
         "[keys]\nreset = \"Space r\"",
-        &["`Space r` is never reached, because `Space` is mark"],
+        &["`Space r` is unreachable, because `Space` is bound to mark"],
     );
 }
 

@@ -65,7 +65,7 @@ fn key_errors_are_all_reported_and_exit_2() {
         let all = ran.stdout.clone() + &ran.stderr;
         for told in [
             "did you mean `reset`?",
-            "mark: `d` is the key of diff already",
+            "mark: `d` is already bound to diff",
         ] {
             assert!(all.contains(told), "{verb}: {told:?} is not in {all}");
         }
