@@ -430,33 +430,33 @@ fn theme_errors_are_all_reported_with_line_and_hint() {
     let (message, lines) = error("mine");
     let file = directory.path().join("mine.toml").display().to_string();
     assert_eq!(message, format!("{file}: 10 errors"));
-    for (told, said) in told.iter().zip([
+    for (line, expected) in lines.iter().zip([
         "1: error: unknown built-in theme `drak`; did you mean `dark`?",
         "4: error: unknown role `addded`; did you mean `added`?",
-        "5: error: `rot` is no colour; `#rrggbb`",
+        "5: error: invalid colour `rot`; `#rrggbb`",
         "5: error: unknown attribute `bald`; did you mean `bold`?",
-        "6: error: `#12` is no colour; ",
+        "6: error: invalid colour `#12`; ",
         "6: error: unknown role `zebra`; valid: text, ",
         "7: error: a colour must be a string in quotes",
         "7: error: unknown field `bgg`; did you mean `bg`?",
-        "7: error: style is a list: ",
-        "8: error: the look of a role is written ",
+        "7: error: style must be a list: ",
+        "8: error: a role is written ",
     ]) {
         let expected = format!("mine.toml:{expected}");
         assert!(line.starts_with(&expected), "{expected}\n{line}");
     }
-    let (_, told) = error("base");
-    let said = "unknown built-in theme `drak`; did you mean `dark`?";
-    assert_eq!(told, [format!("base.toml:1: error: {said}")]);
-    let (_, told) = error("syntax");
+    let (_, lines) = error("base");
+    let expected = "unknown built-in theme `drak`; did you mean `dark`?";
+    assert_eq!(lines, [format!("base.toml:1: error: {expected}")]);
+    let (_, lines) = error("syntax");
     assert!(
         lines.len() == 1 && lines[0].starts_with("syntax.toml:2: error: "),
         "{lines:?}"
     );
     let (_, lines) = error("key");
     assert!(
-        told[0].starts_with("key.toml:3: error: unknown field `colour`; "),
-        "{told:?}"
+        lines[0].starts_with("key.toml:3: error: unknown field `colour`; "),
+        "{lines:?}"
     );
     let (_, lines) = error("large");
     let large = "cannot read large.toml: it is larger than 65536 bytes";
