@@ -87,7 +87,7 @@ fn theme_errors_are_all_reported_with_line() {
         .collect();
     for (line, wanted) in lines.iter().zip([
         "night.toml:1: error: unknown built-in theme `drak`; did you mean `dark`?",
-        "night.toml:3: error: `300` is no colour; ",
+        "night.toml:3: error: invalid colour `300`; ",
         "night.toml:3: error: unknown role `addded`; did you mean `added`?",
         "night.toml:4: error: unknown field `bgg`; did you mean `bg`?",
         "night.toml: 4 errors",
