@@ -21,7 +21,7 @@ fn signal_ends_the_wait_for_run() {
         let mut said = Vec::new();
         assert!(!wait_for_run(&run, &input, &mut said));
         let said = String::from_utf8(said).unwrap();
-        assert!(said.contains("^C leaves it at once"), "{said}");
+        assert!(said.contains("^C quits at once"), "{said}");
     }
 }
 

@@ -220,7 +220,7 @@ const SPECIAL_OBJECTS: &[(&str, &str)] = &[
     ("a hard link to a secret", "0"),
     ("a hard link to a neighbour's memory", "61002"),
     ("a hard link to an entry", "0"),
-    ("a FIFO", "pipe"),
+    ("a FIFO", "FIFO"),
     ("a socket", "socket"),
     ("a device that never ends", "device"),
     ("a block device", "device"),

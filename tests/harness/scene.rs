@@ -301,7 +301,7 @@ impl Scene {
     fn is_valid_entry(&self, agent: &str, had: &InitialMemory, entry: &[u8]) -> bool {
         if matches!(had, InitialMemory::Fifo | InitialMemory::Link) {
             let odd = format!("# {agent} ");
-            return entry.starts_with(odd.as_bytes()) && entry.ends_with(b"not read.\n");
+            return entry.starts_with(odd.as_bytes()) && entry.ends_with(b"displaced unread.\n");
         }
         let header = format!("# {agent} scratch notes");
         let body = scratch_body(entry).filter(|_| entry.starts_with(header.as_bytes()));

@@ -137,7 +137,7 @@ impl AskingHost {
         for _ in 0..5 {
             let why = self.probe_memory().unwrap_err();
             let hint = why.hints().last().unwrap();
-            assert!(hint.starts_with("read it again"), "{hint}");
+            assert!(hint.starts_with("read the agent again"), "{hint}");
         }
         assert_eq!(self.server.connection_count(), connections);
         assert!(self.events.is_empty());
@@ -467,7 +467,7 @@ impl AskpassSite {
 /// Opens the question and types an answer once it accepts input, without Enter.
 fn type_answer(terminal: &mut Terminal, answer: &str, shown: &str) {
     terminal.send("@");
-    terminal.wait_for("Enter answers");
+    terminal.wait_for("Enter answer");
     terminal.send_until(&format!("\x15{answer}"), shown, |terminal| {
         terminal.text().contains(&format!("> {shown}_"))
     });

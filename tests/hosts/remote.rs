@@ -475,7 +475,7 @@ fn undo_for_one_host_is_refused_on_another() {
         let plan = undo(&world);
         assert!(plan.steps.is_empty(), "{plan:?}");
         let why = &plan.skipped[0].reason;
-        assert!(why.contains("it was about box:"), "{why}");
+        assert!(why.contains("it changed box:"), "{why}");
         assert!(why.contains(now), "{why}");
     };
     refused(
