@@ -464,11 +464,11 @@ fn pending_key_shows_continuations() {
     let site = two_agent_site();
     let mut terminal = start_fleet(&site);
     terminal.send("g");
-    terminal.wait_for("To the beginning");
+    terminal.wait_for("Go to the beginning");
     terminal.wait_for("Esc cancels");
     terminal.send("\x1b");
     terminal.wait("the popup to go", |terminal| {
-        !terminal.text().contains("To the beginning")
+        !terminal.text().contains("Go to the beginning")
     });
     quit_console(terminal);
 }
