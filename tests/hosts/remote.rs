@@ -480,15 +480,15 @@ fn undo_for_one_host_is_refused_on_another() {
     };
     refused(
         format!("remote_host = other\nremote_memory = {}", memory.display()),
-        "is at other:",
+        "is now at other:",
     );
     refused(
         format!("remote_host = box\nremote_memory = {}", other.display()),
-        "OTHER.md now",
+        "OTHER.md",
     );
     refused(
         format!("memory_file = {}", memory.display()),
-        "is at local:",
+        "is now at local:",
     );
     add_remote_agent(&mut world, "ranger", "box");
     assert_eq!(undo(&world).steps.len(), 1);
