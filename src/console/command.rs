@@ -1,7 +1,7 @@
 //! The command table: every command with its default keys, id, title and key contexts.
 //! Keymap, footer, help, palette and the key table of docs/console.md derive from it. Also
 //! decides which commands a screen offers and whether a command is enabled now; does not
-//! run them: that is [`super::update`].
+//! run them: that is `super::update`.
 
 use super::keymap::KeyMeaning;
 use super::model::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS, Model, ResetStage, Screen};

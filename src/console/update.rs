@@ -102,9 +102,9 @@ pub enum Msg {
     ),
     /// Message for the operator.
     Reported(MessageLevel, String),
-    /// The config file changed; [`super::effect`] reads it.
+    /// The config file changed; the effect runner reads it.
     ConfigChanged,
-    /// The changed config is valid; [`super::effect`] adopts its engine.
+    /// The changed config is valid; the effect runner adopts its engine.
     ConfigReloaded(Arc<Engine>),
     /// The changed config is invalid; the previous one stays in force.
     ConfigInvalid(Vec<Diagnostic>),

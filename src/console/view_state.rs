@@ -104,7 +104,7 @@ impl ViewStateFile {
     }
 }
 
-/// Thread that writes the latest view after [`SAVE_DELAY`] without another change.
+/// Thread that writes the latest view after `SAVE_DELAY` without another change.
 pub struct ViewStateWriter {
     view_states: Sender<ViewState>,
     thread: JoinHandle<()>,
