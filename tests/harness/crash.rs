@@ -25,6 +25,9 @@ use super::strace::{self, SystemCall, can_trace, injection_options, sample};
 /// Limit of the calls of one name that are tried beyond those of an undisturbed run.
 const MAX_CALLS_BEYOND: usize = 20;
 
+/// Limit of the runs in which one point is looked for.
+const MAX_KILL_ATTEMPTS: usize = 5;
+
 /// A run that is killed at one point after the other.
 struct KillSweep<'s> {
     name: &'s str,
@@ -74,12 +77,17 @@ impl KillSweep<'_> {
         strace::record_changing_calls(&scene, &as_strs(&words))
     }
 
-    /// Kills a run at this point of a new scene. Returns None when the run ended by itself.
+    /// Kills a run at this point of a new scene. Returns None when every attempt ended by itself.
+    ///
+    /// strace counts the calls of each thread. Under load the agents are spread over the threads
+    /// otherwise than in the recorded run, and no thread may reach the number.
     fn kill(&self, point: &SystemCall) -> Option<CheckResult> {
-        let scene = (self.scene)();
-        let words = (self.run)(&scene);
-        let output = kill(&scene, point, &as_strs(&words));
-        is_killed(&output).then(|| (self.check_recovery)(&scene))
+        (0..MAX_KILL_ATTEMPTS).find_map(|_| {
+            let scene = (self.scene)();
+            let words = (self.run)(&scene);
+            let output = kill(&scene, point, &as_strs(&words));
+            is_killed(&output).then(|| (self.check_recovery)(&scene))
+        })
     }
 
     /// Kills behind the last call of each name that an undisturbed run made, until the run ends by
