@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use memory_shepherd::engine::memory::{Baseline, find_boundary};
+use memory_shepherd::boundary::{Baseline, find_boundary};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_memory-shepherd");

@@ -14,10 +14,10 @@ use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
+use crate::boundary::Baseline;
 use crate::config::{Agent, Config, SealRequirement};
 use crate::digest::Digest;
 use crate::durable::{self, NewFile, PathWalk, UnsyncedObject};
-use crate::engine::memory::Baseline;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Size limit of a baseline, which is read into memory whole.

@@ -14,7 +14,6 @@ mod irreplaceable;
 mod kept_objects;
 mod ledger;
 mod lock;
-pub mod memory;
 mod observe;
 mod parallel;
 mod plan;
@@ -57,6 +56,7 @@ pub use verify::{
 
 use crate::archive::{self, Archive, WrittenEntry};
 use crate::baseline::{BaselineCache, BaselineVersions};
+use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
 use crate::clock::Clock;
 use crate::config::{Agent, Config, MemoryLocation};
 use crate::digest::{Digest, Hasher};
@@ -70,7 +70,6 @@ use crate::transport::{
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability};
 pub use degraded::in_place_degradation;
 use ledger::{AgentHistory, Ledger, ReverseScan};
-use memory::{Baseline, Boundary, BoundaryRule};
 use observe::CachedContent;
 use shared_memories::SharedMemories;
 
@@ -338,7 +337,7 @@ impl Engine {
         let baseline = seen.baseline.as_deref();
         AgentDetail {
             has_cr_lf_separator: baseline
-                .is_some_and(|it| memory::has_cr_lf_separator(&seen.prefix, it)),
+                .is_some_and(|it| boundary::has_cr_lf_separator(&seen.prefix, it)),
             operator_part: seen.operator_part,
             omitted_bytes: content.map_or(0, |content| content.size - seen.prefix.len() as u64),
             error: match content {

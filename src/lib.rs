@@ -6,6 +6,7 @@
 //! | [`engine`] | observes agents, plans and applies resets and undos, keeps the ledger |
 //! | [`transport`] | access to memory files: the contract, the local disk, other hosts over SFTP, a fake for tests |
 //! | [`baseline`] | baselines: loading and checking, versions, the seal |
+//! | [`boundary`] | finds where in a memory the baseline part ends, pure |
 //! | [`archive`] | archive entries: what resets took out of memories |
 //! | [`diff`] | line and word differences, pure |
 //! | [`untrusted`] | makes foreign bytes visible as text; nothing else may |
@@ -23,6 +24,7 @@
 
 pub mod archive;
 pub mod baseline;
+pub mod boundary;
 pub mod cli;
 pub mod clock;
 pub mod config;

@@ -9,8 +9,8 @@ use super::output::{
     Document, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
 };
 use super::{CommandContext, CommandResult};
+use crate::boundary::Boundary;
 use crate::digest::Digest;
-use crate::engine::memory::Boundary;
 use crate::engine::{Blocker, LastRun, Observation, Outcome, Protection, State};
 use crate::error::ErrorKind;
 use crate::untrusted::HiddenCounts;

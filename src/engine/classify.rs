@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::memory::{self, Baseline, Boundary, BoundaryRule};
+use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
 use crate::digest::{Digest, Hasher};
 
 /// Maximum number of bytes of a memory that are kept to find the boundary and to show it. The rest
@@ -87,7 +87,7 @@ pub(super) fn classify(
     // Against an empty baseline every line would count as drift.
     let mut boundary = match current.bytes() {
         [] => None,
-        _ => memory::find_boundary(&reading.prefix, current, earlier),
+        _ => boundary::find_boundary(&reading.prefix, current, earlier),
     };
     let version = boundary.and_then(|boundary| match boundary.rule {
         BoundaryRule::Intact => Some(Arc::clone(current)),

@@ -42,11 +42,11 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use crate::archive::{Archive, WrittenEntry};
+use crate::boundary::Boundary;
 use crate::clock::Clock;
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::lock;
-use crate::engine::memory::Boundary;
 use crate::engine::semaphore::Permit;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::sys::{self, LockConflict};

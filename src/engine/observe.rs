@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use super::classify::{Classification, MemoryAccumulator, classify, window_size};
 use super::ledger::{Operation, Outcome};
-use super::memory::{self, Baseline, Boundary, BoundaryRule};
 use super::parallel;
 use super::shared_memories::sharing_error;
 use super::state::State;
 use super::{AgentHistory, Engine};
 use crate::baseline::{BaselineCache, BaselineRefusal};
+use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
 use crate::config::{Agent, MemoryLocation, ProtectLevel, SshHost};
 use crate::diff;
 use crate::digest::Digest;
@@ -775,7 +775,7 @@ impl Engine {
             ),
             (Some(_), _) => (State::Scratch, String::new()),
             (None, _) => {
-                let cr_lf = memory::has_cr_lf_separator(&reading.prefix, current);
+                let cr_lf = boundary::has_cr_lf_separator(&reading.prefix, current);
                 let why = if cr_lf {
                     CR_LF_REASON
                 } else {

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::classify::MAX_WINDOW_BYTES;
 use super::ledger::{FileState, Operation};
-use super::memory::{Boundary, BoundaryRule};
 use super::observe::{Observation, ObservedAgent, Protection, connection_target, host_name};
 use super::parallel;
 use super::retention::RetentionScope;
@@ -18,6 +17,7 @@ use super::undo::{self, AgentRecords, Replacement, UndoRecords};
 use super::{Engine, RetentionPlan, degraded};
 use crate::archive::EntryKind;
 use crate::baseline::BaselineCache;
+use crate::boundary::{Boundary, BoundaryRule};
 use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};

@@ -13,6 +13,7 @@ const MODULES_BELOW_INTERFACE: &[&str] = &[
     "transport",
     "archive",
     "baseline",
+    "boundary",
     "diff",
     "config",
     "durable",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
+use memory_shepherd::boundary::{Boundary, BoundaryRule};
 use memory_shepherd::config::{self, ConfigEnvironment, Diagnostic, SftpExtension, SshHost};
 use memory_shepherd::console::initial_model;
 use memory_shepherd::console::keymap::{self, Key};
@@ -16,7 +17,6 @@ use memory_shepherd::console::model::{
 use memory_shepherd::console::text::{self, PreparedText, TextLine, Tone};
 use memory_shepherd::console::update::{self, AgentTexts, Effect, Msg, update};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::memory::{Boundary, BoundaryRule};
 use memory_shepherd::engine::{
     AgentDetail, AgentResult, BaselineChange, Blocker, ConnectionStatus, FileOwner, FileState,
     HistoryEntry, HostStatus, KnownVersion, LastRun, LedgerRecord, MemoryAddress, MemoryContent,
@@ -336,7 +336,7 @@ impl TestConsole {
     }
 
     fn agent_detail(&self, name: &str, memory: &[u8], baseline: Option<&[u8]>) -> AgentDetail {
-        use memory_shepherd::engine::memory::{Baseline, has_cr_lf_separator};
+        use memory_shepherd::boundary::{Baseline, has_cr_lf_separator};
         let row = self
             .model
             .find_row(name)
@@ -436,7 +436,7 @@ fn fact_lines() -> Vec<(&'static str, TextLine)> {
 }
 
 fn boundary_in(memory: &[u8], baseline: &[u8]) -> Option<Boundary> {
-    use memory_shepherd::engine::memory::{Baseline, find_boundary};
+    use memory_shepherd::boundary::{Baseline, find_boundary};
     find_boundary(memory, &Baseline::new(baseline.to_vec(), "---"), &[])
 }
 

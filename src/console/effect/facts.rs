@@ -5,12 +5,12 @@ use std::path::Path;
 use chrono::{DateTime, FixedOffset};
 use rustix::fs::Stat;
 
+use crate::boundary::BoundaryRule;
 use crate::config::{Agent, MemoryLocation, ValueOrigin};
 use crate::console::model::{known_scratch_lines, modified_time};
 use crate::console::text::{TextLine, Tone};
 use crate::digest::Digest;
 use crate::durable;
-use crate::engine::memory::BoundaryRule;
 use crate::engine::{AgentDetail, BaselineChange, Engine, MemoryContent, Observation, Protection};
 use crate::error::Result;
 

@@ -10,12 +10,12 @@ use super::Run;
 use super::turn::EarlyEnd;
 use crate::archive::{self, EntryKind, WrittenEntry};
 use crate::baseline::VersionDraft;
+use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::engine::classify::{
     Classification, MemoryAccumulator, classify, count_lines, window_size,
 };
 use crate::engine::ledger::{FileState, RunEvent};
-use crate::engine::memory::Baseline;
 use crate::engine::plan::{BoundMemory, PlanBinding, PlanStep, UndoMode};
 use crate::engine::undo::{
     self, AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use memory_shepherd::boundary::{self, Baseline, BoundaryRule};
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::memory::{self, Baseline, BoundaryRule};
 
 use super::{PART_SEPARATOR, input_part};
 
@@ -40,7 +40,7 @@ pub fn boundary(bytes: &[u8]) {
     };
     assert_baseline_split(&current, separator);
     assert_separators(&memory, separator.as_bytes());
-    let found = memory::find_boundary(&memory, &current, &earlier);
+    let found = boundary::find_boundary(&memory, &current, &earlier);
     if let Some(version) = built_on {
         let part = version.operator_part();
         // A last line without line feed continues in the bytes that follow.
@@ -71,7 +71,7 @@ pub fn boundary(bytes: &[u8]) {
             .find(|version| version.digest() == digest)
             .expect("a version outside the input"),
     };
-    let lines = memory::separator_lines(&memory, separator.as_bytes());
+    let lines = boundary::separator_lines(&memory, separator.as_bytes());
     match version.separator_line() {
         None => assert_eq!(
             (found.offset, found.line, found.separator_count),
@@ -108,7 +108,7 @@ pub fn boundary(bytes: &[u8]) {
         let window = longest.unwrap_or_default() * 4 + 1;
         let longer = [&memory, &b"\n- more"[..].repeat(window)[..window]].concat();
         let place = |memory: &[u8]| {
-            let found = memory::find_boundary(memory, &current, &earlier).unwrap();
+            let found = boundary::find_boundary(memory, &current, &earlier).unwrap();
             (found.offset, found.line, found.rule)
         };
         if found.offset < window {
@@ -121,7 +121,7 @@ fn assert_baseline_split(baseline: &Baseline, separator: &str) {
     let whole = [baseline.operator_part(), baseline.tail()].concat();
     assert_eq!(whole, baseline.bytes());
     assert_eq!(baseline.digest(), Digest::of(&whole));
-    let lines = memory::separator_lines(baseline.bytes(), separator.as_bytes());
+    let lines = boundary::separator_lines(baseline.bytes(), separator.as_bytes());
     let eligible = lines.iter().rfind(|line| line.is_eligible);
     assert_eq!(
         baseline.separator_line(),
@@ -132,7 +132,7 @@ fn assert_baseline_split(baseline: &Baseline, separator: &str) {
 /// Compares the separator lines with a plain reading; they stay the same while the text
 /// above them does.
 fn assert_separators(text: &[u8], separator: &[u8]) {
-    let found = memory::separator_lines(text, separator);
+    let found = boundary::separator_lines(text, separator);
     let mut plain = Vec::new();
     let mut start = 0;
     for (number, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -146,7 +146,7 @@ fn assert_separators(text: &[u8], separator: &[u8]) {
     assert_eq!(places.collect::<Vec<_>>(), plain);
     let front_matter = text.starts_with(b"---") || text.starts_with(b"\xEF\xBB\xBF---");
     if let Some(middle) = found.get(found.len() / 2).filter(|_| !front_matter) {
-        let before = memory::separator_lines(&text[..middle.end], separator);
+        let before = boundary::separator_lines(&text[..middle.end], separator);
         assert_eq!(before, found[..before.len()]);
     }
 }

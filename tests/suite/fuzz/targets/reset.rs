@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use memory_shepherd::archive::{self, EntryKind};
+use memory_shepherd::boundary::Baseline;
 use memory_shepherd::clock::SystemClock;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::memory::Baseline;
 use memory_shepherd::engine::{Engine, Outcome, Plan, RunReport, UndoMode, UndoTarget};
 use memory_shepherd::transport::fake::FakeTransport;
 
