@@ -14,13 +14,17 @@ mod irreplaceable;
 mod kept_objects;
 mod ledger;
 mod lock;
+mod observation;
 mod observe;
 mod parallel;
 mod plan;
+mod planner;
+mod record;
 mod reset;
 mod retention;
 mod run_history;
 mod run_log;
+mod run_report;
 mod semaphore;
 mod shared_memories;
 mod state;
@@ -35,20 +39,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+pub use address::MemoryAddress;
 pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
 pub use classify::MAX_WINDOW_BYTES;
 pub use fleet::{FleetEvent, FleetWatcher};
 pub use host_status::HostStatus;
-pub use ledger::{FileState, LedgerRecord, Operation, Outcome, RecordRange, RunEvent, Trigger};
+pub use ledger::RecordRange;
 pub use lock::{AgentLock as Held, LockQueue};
-pub use observe::{Blocker, LastRun, MemoryAddress, MemoryContent, Observation, Protection};
+pub use observation::{Blocker, MemoryContent, Observation, Protection};
 pub use plan::{
-    Plan, PlanBinding, PlanStep, READ_ONLY_REASON, SkippedAgent, StepAction, UndoMode, UndoTarget,
-    UndoneRun,
+    Plan, PlanBinding, PlanStep, READ_ONLY_REASON, RetentionPlan, SkippedAgent, StepAction,
+    UndoMode, UndoTarget, UndoneRun,
 };
-pub use reset::{AgentResult, RunProgress, RunReport, RunStage, UNCLAIMED_JOURNAL_HINT};
-pub use retention::{EntryStatus, RetentionPlan};
+pub use record::{FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent, Trigger};
+pub use reset::UNCLAIMED_JOURNAL_HINT;
+pub use retention::EntryStatus;
 pub use run_history::{HistoryEntry, RunDiff, RunDiffSide};
+pub use run_report::{AgentResult, RunProgress, RunReport, RunStage};
 pub use state::State;
 pub use verify::{
     Finding, FindingSubject, LedgerSummary, Verification, VerifiedCounts, VerifyProgress,
@@ -289,12 +296,12 @@ impl Engine {
 
     /// Returns the records of the ledger, last one first, and the ledger's end. What the index
     /// covers is checked only as far as it is read.
-    fn scan_ledger_backwards(&self) -> Result<(ReverseScan, ledger::LedgerPosition)> {
+    fn scan_ledger_backwards(&self) -> Result<(ReverseScan, record::LedgerPosition)> {
         self.ledger().scan_backwards()
     }
 
     /// Reads the record that ends at a position of the ledger.
-    fn read_record_at(&self, position: ledger::LedgerPosition) -> Result<LedgerRecord> {
+    fn read_record_at(&self, position: record::LedgerPosition) -> Result<LedgerRecord> {
         ledger::read_record_at(&self.ledger_path(), position)
     }
 

@@ -6,9 +6,8 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::ledger::RunEvent;
-use super::observe::host_name;
-use crate::config::{Agent, SshHost};
+use super::record::RunEvent;
+use crate::config::{Agent, MemoryLocation, SshHost};
 
 /// Address of a memory when a record was written. Records of earlier versions leave parts of it
 /// out.
@@ -62,6 +61,43 @@ impl fmt::Display for RecordedAddress {
         match &self.memory {
             Some(memory) => write!(f, "{host}:{}", memory.display()),
             None => f.write_str(host),
+        }
+    }
+}
+
+/// Host of an agent, or `local`.
+pub(super) fn host_name(agent: &Agent) -> String {
+    match &agent.location {
+        MemoryLocation::Local { .. } => "local".to_string(),
+        MemoryLocation::Remote { host, .. } => host.name.clone(),
+    }
+}
+
+/// Host with user and port, as the ledger records it: another user has another home, and another
+/// port may belong to another host.
+pub(super) fn connection_target(agent: &Agent) -> Option<String> {
+    let host = agent.location.host()?;
+    let user = host.user.iter().map(|user| format!("{user}@"));
+    let port = host.port.iter().map(|port| format!(" port {port}"));
+    Some(user.chain([host.name.clone()]).chain(port).collect())
+}
+
+/// Location of a memory, as far as it identifies the memory: observations of another location say
+/// nothing about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryAddress {
+    /// The host with user and port, as the config names them; none for this machine.
+    pub login: Option<String>,
+    /// The path on that host.
+    pub memory: String,
+}
+
+impl MemoryAddress {
+    /// The address that the config gives a memory.
+    pub fn from_location(location: &MemoryLocation) -> MemoryAddress {
+        MemoryAddress {
+            login: location.host().map(SshHost::authority),
+            memory: location.memory().to_string_lossy().into_owned(),
         }
     }
 }

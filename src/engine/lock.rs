@@ -31,6 +31,7 @@ use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
 use super::Engine;
+use super::record::new_run_id;
 use super::semaphore::{Permit, WaitLimit, acquire};
 use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::clock::Clock;
@@ -312,7 +313,7 @@ impl Engine {
             pid: std::process::id(),
             user: self.setup.user.clone(),
             since: self.clock().now(),
-            run: super::reset::new_run_id(),
+            run: new_run_id(),
         };
         acquire_agent_lock(self.archive(), &self.agent(agent)?.name, &holder)
     }

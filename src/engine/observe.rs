@@ -5,18 +5,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use chrono::{DateTime, FixedOffset};
-use serde::{Deserialize, Serialize};
-
+use super::address::{MemoryAddress, host_name};
 use super::classify::{Classification, MemoryAccumulator, classify, window_size};
-use super::ledger::{Operation, Outcome};
+use super::observation::{Blocker, MemoryContent, Observation};
 use super::parallel;
 use super::shared_memories::sharing_error;
 use super::state::State;
 use super::{AgentHistory, Engine};
 use crate::baseline::{BaselineCache, BaselineRefusal};
-use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
-use crate::config::{Agent, MemoryLocation, ProtectLevel, SshHost};
+use crate::boundary::{self, Baseline, BoundaryRule};
+use crate::config::Agent;
 use crate::diff;
 use crate::digest::Digest;
 use crate::engine::lock;
@@ -24,7 +22,7 @@ use crate::error::{Error, ErrorKind};
 use crate::transport::{
     FailureCause, FileMetadata, MemoryObject, SpecialFile, Stamp, Transport, TransportError,
 };
-use crate::untrusted::{self, HiddenCounts};
+use crate::untrusted;
 
 /// A file whose last change is more recent than this may change again within the same tick of the
 /// file system's clock.
@@ -42,191 +40,6 @@ const BATCH_READ_BYTES: u64 = 8 << 20;
 
 /// Time limit of the search for edited lines.
 const EDITS_DIFF_TIMEOUT: Duration = Duration::from_millis(50);
-
-/// Location of a memory, as far as it identifies the memory: observations of another location say
-/// nothing about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MemoryAddress {
-    /// The host with user and port, as the config names them; none for this machine.
-    pub login: Option<String>,
-    /// The path on that host.
-    pub memory: String,
-}
-
-impl MemoryAddress {
-    /// The address that the config gives a memory.
-    pub fn from_location(location: &MemoryLocation) -> MemoryAddress {
-        MemoryAddress {
-            login: location.host().map(SshHost::authority),
-            memory: location.memory().to_string_lossy().into_owned(),
-        }
-    }
-}
-
-/// Why an agent cannot be reset now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blocker {
-    /// Decides the exit code.
-    pub kind: ErrorKind,
-    /// One sentence for people.
-    #[serde(rename = "why")]
-    pub reason: String,
-    /// What the operator can do about it.
-    #[serde(default)]
-    pub hints: Vec<String>,
-}
-
-impl Blocker {
-    /// Converts an error that keeps an agent from being reset.
-    pub(super) fn from_error(error: &Error) -> Blocker {
-        Blocker {
-            kind: error.kind(),
-            reason: error.to_string(),
-            hints: error.hints().to_vec(),
-        }
-    }
-
-    /// Returns the error kind, and so the exit code, of a command for which a memory was not read:
-    /// that of the blocker, if there is one.
-    pub fn kind_of_unread(block: Option<&Blocker>) -> ErrorKind {
-        match block.map(|block| block.kind) {
-            Some(ErrorKind::Integrity) => ErrorKind::Integrity,
-            _ => ErrorKind::Host,
-        }
-    }
-
-    /// Converts the blocker into an error with another message.
-    pub fn to_error(&self, message: impl Into<String>) -> Error {
-        let error = Error::new(self.kind, message);
-        self.hints
-            .iter()
-            .fold(error, |error, hint| error.with_hint(hint))
-    }
-}
-
-/// The last run of an agent.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LastRun {
-    /// Id of the run.
-    pub run: String,
-    /// End of the run.
-    pub time: DateTime<FixedOffset>,
-    /// What it did.
-    #[serde(rename = "act")]
-    pub operation: Operation,
-    /// How it ended.
-    pub outcome: Outcome,
-}
-
-impl LastRun {
-    /// The outcome in one word; an undo that succeeded is "undone", not "ok".
-    pub fn outcome_label(&self) -> &'static str {
-        match (self.operation, self.outcome) {
-            (Operation::Undo, Outcome::Ok) => "undone",
-            (_, outcome) => outcome.as_str(),
-        }
-    }
-}
-
-/// State of an agent at one moment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Observation {
-    /// The agent's name.
-    pub agent: String,
-    /// Its host, or `local`.
-    pub host: String,
-    /// Location of its memory; none in observations saved by earlier versions.
-    #[serde(default)]
-    pub address: Option<MemoryAddress>,
-    /// Its state: the worst of the conditions that hold.
-    pub state: State,
-    /// Why it is in this state; empty when the state's name suffices.
-    #[serde(rename = "why")]
-    pub reason: String,
-    /// Why a reset is not possible, if it is not.
-    #[serde(rename = "block")]
-    pub blocker: Option<Blocker>,
-    /// What to do about its state, besides the blocker's hints.
-    #[serde(default)]
-    pub hints: Vec<String>,
-    /// Its protection against resets, from the config.
-    #[serde(rename = "protect")]
-    pub protection: Protection,
-    /// Time of the read.
-    #[serde(rename = "read")]
-    pub read_at: DateTime<FixedOffset>,
-    /// Increases with every observation; the higher one is the newer.
-    pub generation: u64,
-    /// Size limit of the memory, in bytes.
-    #[serde(rename = "limit")]
-    pub max_size: u64,
-    /// The content, if the memory was read.
-    pub content: Option<MemoryContent>,
-    /// Whether the memory is provably absent.
-    #[serde(default)]
-    #[serde(rename = "absent")]
-    pub is_absent: bool,
-    /// Digest of the baseline that a reset would install.
-    pub baseline: Option<Digest>,
-    /// The last run on it.
-    #[serde(rename = "last")]
-    pub last_run: Option<LastRun>,
-    /// Why the ledger could not be read, if it could not.
-    pub ledger_error: Option<String>,
-}
-
-impl Observation {
-    /// Returns whether the memory's content is known: it was read, or is provably absent.
-    pub fn is_content_known(&self) -> bool {
-        self.content.is_some() || self.is_absent
-    }
-}
-
-/// Protection of an agent against resets from the console.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protection {
-    /// Unprotected.
-    #[default]
-    None,
-    /// Every plan that touches it must be confirmed by typing.
-    Typed,
-    /// It is read-only until unlocked.
-    ReadOnly,
-}
-
-impl From<ProtectLevel> for Protection {
-    fn from(protect: ProtectLevel) -> Protection {
-        match protect {
-            ProtectLevel::None => Protection::None,
-            ProtectLevel::Typed => Protection::Typed,
-            ProtectLevel::ReadOnly => Protection::ReadOnly,
-        }
-    }
-}
-
-/// Result of reading a memory.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MemoryContent {
-    /// Size in bytes.
-    pub size: u64,
-    /// Number of lines; an unfinished last line counts.
-    pub lines: u64,
-    /// Digest of the whole file.
-    pub sha256: Digest,
-    /// Last modification, in nanoseconds since 1970.
-    #[serde(rename = "modified")]
-    pub modified_ns: i64,
-    /// The boundary, if there is one.
-    pub boundary: Option<Boundary>,
-    /// Lines below the boundary, without the baseline's own unchanged tail; all lines where there
-    /// is no boundary.
-    pub scratch_lines: u64,
-    /// Bytes of these lines.
-    pub scratch_bytes: u64,
-    /// Hidden characters in the part of the memory that was kept.
-    pub hidden: HiddenCounts,
-}
 
 /// Maximum number of files in one batch. All of them are open at once, and servers limit open
 /// files.
@@ -849,20 +662,3 @@ const CR_LF_REASON: &str = "no boundary: its separator line ends with CR LF, so 
 
 /// A run was interrupted or could not finish, and no run is at work on the agent now.
 const UNSETTLED_REASON: &str = "a run left something unsettled; the next reset settles it";
-
-/// Host of an agent, or `local`.
-pub(super) fn host_name(agent: &Agent) -> String {
-    match &agent.location {
-        MemoryLocation::Local { .. } => "local".to_string(),
-        MemoryLocation::Remote { host, .. } => host.name.clone(),
-    }
-}
-
-/// Host with user and port, as the ledger records it: another user has another home, and another
-/// port may belong to another host.
-pub(super) fn connection_target(agent: &Agent) -> Option<String> {
-    let host = agent.location.host()?;
-    let user = host.user.iter().map(|user| format!("{user}@"));
-    let port = host.port.iter().map(|port| format!(" port {port}"));
-    Some(user.chain([host.name.clone()]).chain(port).collect())
-}

@@ -32,7 +32,6 @@
 mod capture;
 mod lane;
 mod recovery;
-mod report;
 mod settle;
 mod turn;
 
@@ -44,15 +43,16 @@ use std::time::Instant;
 
 use lane::ResetLane;
 pub use recovery::UNCLAIMED_JOURNAL_HINT;
-pub use report::{AgentResult, RunProgress, RunReport, RunStage};
 
 use super::address::RecordedAddress;
-use super::ledger::{Ledger, Operation, Outcome, RunEvent};
+use super::ledger::Ledger;
 use super::lock;
 use super::parallel::{Site, batch_size, map_agents_by_site, map_parallel, run_local_and_remote};
 use super::plan::Plan;
+use super::record::{Operation, Outcome, RunEvent, new_run_id};
 use super::retention::RetentionScope;
 use super::run_log;
+use super::run_report::{AgentResult, RunProgress, RunReport, RunStage};
 use super::semaphore::Permit;
 use super::undo::UndoRecords;
 use super::{Engine, Trigger};
@@ -395,12 +395,6 @@ impl<'a> Run<'a> {
             (shared.progress)(RunProgress::LogLine(format!("{error}")));
         }
     }
-}
-
-pub(super) fn new_run_id() -> String {
-    // The random name has 32 digits behind its prefix; eight are enough here.
-    durable::new_random_name()
-        .map_or_else(|_| "00000000".to_string(), |name| name[10..18].to_string())
 }
 
 fn elapsed_millis(began: Instant, now: Instant) -> u64 {

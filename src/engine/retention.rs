@@ -18,12 +18,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, Duration, FixedOffset};
-use serde::{Deserialize, Serialize};
 
-use super::ledger::{LedgerScan, Operation, Outcome, RunEvent};
-use super::plan::Plan;
-use super::reset::AgentResult;
-use super::{Blocker, Engine, EngineSetup, lock, reset};
+use super::ledger::LedgerScan;
+use super::observation::Blocker;
+use super::plan::{Plan, RetentionPlan};
+use super::record::{Operation, Outcome, RunEvent, new_run_id};
+use super::run_report::AgentResult;
+use super::{Engine, EngineSetup, lock};
 use crate::archive::{ArchiveEntry, PinFault, Pins, WrittenEntry};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -38,19 +39,6 @@ const CLOCK_TOLERANCE: Duration = Duration::minutes(1);
 
 /// Time without a run after which the plan notes that retention waits for another run.
 const LONG_RUN_GAP: Duration = Duration::days(3);
-
-/// What retention would delete at the end of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RetentionPlan {
-    /// Paths below `archive_dir`, the oldest of each directory first.
-    pub entries: Vec<PathBuf>,
-    /// Why it would delete nothing, if it cannot.
-    #[serde(rename = "blocked")]
-    pub blocker: Option<Blocker>,
-    /// Other expired entries that stay, and why.
-    #[serde(default)]
-    pub notes: Vec<String>,
-}
 
 /// An entry, and the reasons to keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -544,7 +532,7 @@ impl Engine {
             true => (Operation::Pin, "pinned"),
             false => (Operation::Unpin, "unpinned"),
         };
-        let run = reset::new_run_id();
+        let run = new_run_id();
         let events = entries.chunks(MAX_ENTRIES_PER_RECORD).map(|some| {
             let EngineSetup { trigger, user, .. } = &self.setup;
             let mut event = RunEvent::for_archive(&run, act, *trigger, user);

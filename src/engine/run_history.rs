@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use super::ledger::{FileState, LedgerPosition, LedgerRecord};
+use super::record::{FileState, LedgerPosition, LedgerRecord};
 use super::undo::{self, InstallSource, Replacement, UndoRecords};
 use super::{Engine, MAX_WINDOW_BYTES};
 use crate::config::Agent;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::Engine;
 use super::address::RecordedAddress;
 use super::classify::MemoryAccumulator;
-use super::ledger::{FileState, RunEvent};
+use super::record::{FileState, RunEvent};
 use crate::archive::{EntryKind, WrittenEntry, strip_scratch_header};
 use crate::boundary::{Baseline, BoundaryRule};
 use crate::config::Agent;

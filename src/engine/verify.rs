@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::Engine;
-use super::ledger::{LedgerPosition, LedgerRecord, LedgerScan, ScannedLine};
+use super::ledger::{LedgerScan, ScannedLine};
+use super::record::{LedgerPosition, LedgerRecord};
 use super::run_log;
 use crate::archive::{self, WrittenEntry};
 use crate::baseline::{self, BaselineCache, BaselineRefusal};

@@ -15,13 +15,14 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use chrono::{DateTime, Duration, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use super::{FileState, LedgerPosition, LedgerRecord, Operation, Outcome, RunEvent};
 use crate::archive::{Archive, WrittenEntry};
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::MAX_EARLIER_VERSIONS;
 use crate::engine::address::RecordedAddress;
-use crate::engine::observe::LastRun;
+use crate::engine::record::{
+    FileState, LastRun, LedgerPosition, LedgerRecord, Operation, Outcome, RunEvent,
+};
 use crate::error::{PathContext, Result};
 use crate::transport::Attributes;
 use crate::transport::ObjectId;

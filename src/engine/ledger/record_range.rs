@@ -1,8 +1,9 @@
 //! A range of ledger records, read oldest first when it is iterated.
 
-use super::{LedgerPosition, LedgerRecord, LedgerScan};
+use super::LedgerScan;
 use crate::digest::Digest;
 use crate::engine::Engine;
+use crate::engine::record::{LedgerPosition, LedgerRecord};
 use crate::error::Result;
 
 /// A range of records of a ledger; only one is held in memory at a time.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::scan::{MAX_RECORD_BYTES, broken_chain_error, parse_record};
-use super::{LedgerPosition, LedgerRecord};
 use crate::digest::Digest;
+use crate::engine::record::{LedgerPosition, LedgerRecord};
 use crate::error::{PathContext, Result};
 
 /// How many bytes are read at a time.

@@ -7,44 +7,16 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use chrono::{DateTime, FixedOffset};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::{LedgerRecord, RunEvent};
 use crate::digest::Digest;
 use crate::durable;
+use crate::engine::record::{LedgerPosition, LedgerRecord, RunEvent};
 use crate::engine::run_log;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// The largest size of a record; real ones are far smaller, and a longer line is not a record.
 pub(super) const MAX_RECORD_BYTES: u64 = 16 << 20;
-
-/// A position between two lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LedgerPosition {
-    /// Number of the record that ends at this position; 0 at the beginning.
-    pub seq: u64,
-    /// Bytes before this position.
-    pub offset: u64,
-    /// Bytes before the line that ends at this position.
-    #[serde(rename = "from")]
-    pub line_start: u64,
-    /// Digest of that line.
-    #[serde(rename = "head")]
-    pub line_digest: Digest,
-}
-
-impl LedgerPosition {
-    /// Returns the position before the line that ends here; `previous_digest` is the digest of the line that
-    /// it continues.
-    pub fn before_last_line(self, previous_digest: Digest) -> LedgerPosition {
-        LedgerPosition {
-            seq: self.seq - 1,
-            offset: self.line_start,
-            line_start: 0,
-            line_digest: previous_digest,
-        }
-    }
-}
 
 /// The smallest size of a record.
 const MIN_RECORD_BYTES: u64 = 200;

@@ -15,8 +15,8 @@ use crate::config::Agent;
 use crate::engine::classify::{
     Classification, MemoryAccumulator, classify, count_lines, window_size,
 };
-use crate::engine::ledger::{FileState, RunEvent};
 use crate::engine::plan::{BoundMemory, PlanBinding, PlanStep, UndoMode};
+use crate::engine::record::{FileState, RunEvent};
 use crate::engine::undo::{
     self, AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,
 };

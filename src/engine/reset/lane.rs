@@ -14,10 +14,10 @@ use super::turn::{CaptureOutcome, EarlyEnd, PreparedSwap, QueuedTurn, Turn};
 use super::{AgentResult, Run, RunProgress, RunStage, elapsed_millis};
 use crate::config::Agent;
 use crate::durable::SyncBatch;
-use crate::engine::ledger::{FileState, Operation, Outcome, RunEvent};
 use crate::engine::lock::AgentLock;
 use crate::engine::parallel::{self, Site};
 use crate::engine::plan::{EQUAL_REASON, PlanStep, SkippedAgent};
+use crate::engine::record::{FileState, Operation, Outcome, RunEvent};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{FailureCause, SwapOutcome, UnsyncedObject};
 

@@ -19,10 +19,10 @@ use crate::config::Agent;
 use crate::digest::Digest;
 use crate::durable::{self, NewFile, UnsyncedObject};
 use crate::engine::Engine;
-use crate::engine::ledger::{FileState, Operation, Outcome, RunEvent};
+use crate::engine::address::connection_target;
+use crate::engine::address::host_name;
 use crate::engine::lock::{self, AgentLock};
-use crate::engine::observe::connection_target;
-use crate::engine::observe::host_name;
+use crate::engine::record::{FileState, Operation, Outcome, RunEvent};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::transport::{
     Attributes, FailureCause, MemoryDirectory, MemoryObject, Stamp, SwapMethod, TransportError,

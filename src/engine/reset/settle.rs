@@ -15,7 +15,7 @@ use super::recovery::{Journal, JournalRecord};
 use crate::archive::{BaseContent, EntryKind, WrittenEntry};
 use crate::config::Agent;
 use crate::digest::{Digest, Hasher};
-use crate::engine::ledger::{FileState, RunEvent};
+use crate::engine::record::{FileState, RunEvent};
 use crate::engine::undo::ContentParts;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{

@@ -12,9 +12,8 @@ use crate::archive;
 use crate::config::Agent;
 use crate::engine::Engine;
 use crate::engine::address::{AddressFilter, RecordedAddress};
-use crate::engine::ledger::{
-    FileState, LedgerPosition, LedgerRecord, LedgerScan, Operation, ReverseScan, RunEvent,
-};
+use crate::engine::ledger::{LedgerScan, ReverseScan};
+use crate::engine::record::{FileState, LedgerPosition, LedgerRecord, Operation, RunEvent};
 use crate::error::Result;
 use crate::transport::ObjectId;
 

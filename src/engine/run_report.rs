@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::archive::WrittenEntry;
 use crate::digest::Digest;
-use crate::engine::ledger::{Operation, Outcome};
+use crate::engine::record::{Operation, Outcome};
 use crate::error::{Error, ErrorKind};
 
 /// The stages of an agent's turn, as the user sees them.

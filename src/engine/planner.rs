@@ -1,0 +1,379 @@
+//! Makes plans: observes agents, and decides for each what a reset or an undo would do to it, or why
+//! it is skipped. Changes nothing.
+
+use std::collections::HashSet;
+use std::sync::Mutex;
+
+use super::Engine;
+use super::address::host_name;
+use super::degraded;
+use super::observation::Protection;
+use super::observe::ObservedAgent;
+use super::parallel;
+use super::plan::{
+    BoundMemory, Plan, PlanBinding, PlanStep, READ_ONLY_REASON, SkippedAgent, StepAction, UndoMode,
+    UndoTarget, UndoneRun,
+};
+use super::record::{FileState, Operation};
+use super::retention::RetentionScope;
+use super::shared_memories::sharing_error;
+use super::state::State;
+use super::undo::{self, AgentRecords, Replacement, UndoRecords};
+use crate::archive::EntryKind;
+use crate::baseline::BaselineCache;
+use crate::config::Agent;
+use crate::digest::Digest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::transport::{SpecialFile, SwapForecast};
+
+impl Engine {
+    /// Plans a reset of these agents. With `is_unlocked`, agents that are protected as read-only
+    /// are planned like others.
+    ///
+    /// # Errors
+    /// An agent that is not configured.
+    pub fn plan_reset(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
+        self.refresh_shared_memories();
+        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        let agents = unique_names(names).map(|name| self.agent(name));
+        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        let plan = |agent| {
+            let seen = self.observe_with_bytes(agent, &baselines);
+            let state = seen.observation.state;
+            match self.reset_step(agent, &seen, is_unlocked) {
+                Ok(Some(step)) => Ok(step),
+                Ok(None) => Err(SkippedAgent::nothing_to_do(agent, state)),
+                Err(error) => Err(SkippedAgent::from_error(agent, state, &error)),
+            }
+        };
+        let mut steps = Vec::new();
+        let mut skipped = Vec::new();
+        for planned in plan_agents(self, &agents, plan) {
+            match planned {
+                Ok(step) => steps.push(step),
+                Err(skip) => skipped.push(skip),
+            }
+        }
+        let count = steps.len() + skipped.len();
+        let is_whole_fleet = count == self.config().agents.len();
+        let plan = Plan {
+            is_whole_fleet: is_whole_fleet && count > 1,
+            ..Plan::new(Operation::Reset, self.clock().now(), steps, skipped)
+        };
+        Ok(self.with_retention(plan))
+    }
+
+    /// Adds to a plan what is deleted from the archive afterwards.
+    fn with_retention(&self, mut plan: Plan) -> Plan {
+        let retention = self.plan_retention(&RetentionScope::from_plan(&plan));
+        if !retention.entries.is_empty() {
+            let entries = retention.entries.iter().map(|it| it.to_string_lossy());
+            let text: Vec<_> = [plan.hash.as_str().into()]
+                .into_iter()
+                .chain(entries)
+                .collect();
+            plan.hash = Digest::of(text.join("\0").as_bytes()).short_hex(12);
+        }
+        plan.retention = Some(retention);
+        plan
+    }
+
+    /// Plans a run without reading memories, for callers that reset any state, as timers do. Such a
+    /// plan names the agents, not the changes, so it cannot be applied as bound.
+    ///
+    /// # Errors
+    /// An agent that is not configured.
+    pub fn plan_unobserved(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
+        let mut steps = Vec::new();
+        let mut skipped = Vec::new();
+        for name in unique_names(names) {
+            let agent = self.agent(name)?;
+            let protect = Protection::from(agent.protect);
+            let refused = match self.known_sharing_agent(agent) {
+                Some(other) => Some(sharing_error(&other)),
+                None if protect == Protection::ReadOnly && !is_unlocked => Some(read_only_error()),
+                _ => None,
+            };
+            match refused {
+                Some(error) => skipped.push(SkippedAgent::from_error(agent, State::Error, &error)),
+                None => steps.push(PlanStep::from_unobserved(agent)),
+            }
+        }
+        Ok(Plan {
+            hash: String::new(),
+            ..Plan::new(Operation::Reset, self.clock().now(), steps, skipped)
+        })
+    }
+
+    /// Plans the reset of one agent; none where it needs no change.
+    fn reset_step(
+        &self,
+        agent: &Agent,
+        seen: &ObservedAgent,
+        is_unlocked: bool,
+    ) -> Result<Option<PlanStep>> {
+        if let Some(block) = &seen.observation.blocker {
+            return Err(block.to_error(&block.reason));
+        }
+        if seen.observation.state == State::Clean {
+            return Ok(None);
+        }
+        // A memory is replaced only if the ledger can record that.
+        if let Some(why) = &seen.observation.ledger_error {
+            let error = self.ledger_head().err();
+            return Err(error.unwrap_or_else(|| Error::new(ErrorKind::Host, why)));
+        }
+        if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
+            return Err(read_only_error());
+        }
+        let Some(baseline) = &seen.baseline else {
+            return Err(Error::new(ErrorKind::Internal, "the baseline was not read"));
+        };
+        let mut step = self.new_step(agent, seen, baseline.digest())?;
+        step.new_size = baseline.bytes().len() as u64;
+        if step.state == State::Drifted {
+            step.notes
+                .push("edited rules: the whole file is archived, then replaced".to_string());
+        }
+        if step.state == State::NoSep {
+            step.notes
+                .push("no boundary: the whole file is archived, then replaced".to_string());
+        }
+        Ok(Some(step))
+    }
+
+    /// A step that installs `content`, with the figures of the observed memory.
+    fn new_step(&self, agent: &Agent, seen: &ObservedAgent, content: Digest) -> Result<PlanStep> {
+        let found = seen.observation.content.as_ref();
+        let memory = match (&seen.special_file, found) {
+            (Some(_), _) => BoundMemory::Special,
+            (None, Some(found)) => BoundMemory::File(found.boundary, &seen.prefix),
+            (None, None) if seen.observation.is_absent => BoundMemory::Absent,
+            (None, None) => {
+                let why = seen.observation.reason.clone();
+                return Err(match &seen.observation.blocker {
+                    Some(block) => block.to_error(why),
+                    None => Error::new(ErrorKind::Host, why),
+                });
+            }
+        };
+        let intact = found
+            .and_then(|found| found.boundary)
+            .is_some_and(|b| !b.is_drifted());
+        let (action, entry) = match memory {
+            BoundMemory::Absent => (StepAction::Create, None),
+            BoundMemory::Special => (StepAction::Replace, Some(EntryKind::Special)),
+            BoundMemory::File(..) if !intact => (StepAction::Replace, Some(EntryKind::FullBackup)),
+            BoundMemory::File(..) => {
+                let any = found.is_some_and(|found| found.scratch_bytes > 0);
+                (StepAction::Replace, any.then_some(EntryKind::Scratch))
+            }
+        };
+        let boundary = found.and_then(|found| found.boundary);
+        let mut notes = Vec::new();
+        let directory = self.open_directory(agent)?;
+        let mut degradations = degraded::accepted_degradations(agent, directory.as_ref())?;
+        if agent.location.host().is_some() {
+            degradations.insert(0, degraded::SFTP_DEGRADATIONS.to_string());
+        }
+        let outlook = directory.forecast_swap();
+        degradations.extend(degraded::in_place_degradation(agent, &outlook)?);
+        if let SwapForecast::Refused(error) = outlook {
+            return Err(error);
+        }
+        notes.extend(
+            seen.special_file
+                .as_ref()
+                .map(SpecialFile::describe_in_place_of_memory),
+        );
+        if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0) {
+            notes.push(format!(
+                "separator at line {}, {} of {}",
+                boundary.line, boundary.separator_number, boundary.separator_count
+            ));
+        }
+        Ok(PlanStep {
+            agent: agent.name.clone(),
+            host: host_name(agent),
+            state: seen.observation.state,
+            action,
+            binding: PlanBinding::new(agent, content, &memory),
+            entry_kind: entry,
+            scratch_lines: found.map_or(0, |found| found.scratch_lines),
+            archive_bytes: match entry {
+                Some(EntryKind::Scratch) => found.map_or(0, |found| found.scratch_bytes),
+                Some(EntryKind::FullBackup) => found.map_or(0, |found| found.size),
+                _ => 0,
+            },
+            added_lines: boundary.map_or(0, |boundary| boundary.added_lines),
+            removed_lines: boundary.map_or(0, |boundary| boundary.removed_lines),
+            new_size: 0,
+            is_confirmation_typed: !seen.observation.is_intact()
+                || seen.observation.protection == Protection::Typed,
+            protection: agent.protect.into(),
+            notes,
+            degradations,
+            undone_run: None,
+        })
+    }
+
+    /// Plans an undo.
+    ///
+    /// # Errors
+    /// An agent that is not configured, a run that is not in the ledger, or a
+    /// ledger that cannot be read.
+    pub fn plan_undo(
+        &self,
+        target: &UndoTarget,
+        mode: UndoMode,
+        is_unlocked: bool,
+    ) -> Result<Plan> {
+        let (agents, records) = self.find_undo_records(target)?;
+        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        let plan = |agent| {
+            let seen = self.observe_with_bytes(agent, &baselines);
+            let of_agent = records.get(&agent.name);
+            let step = match of_agent {
+                Some(records) => self.undo_step(agent, &seen, records, mode, is_unlocked),
+                None => Err(Error::new(
+                    ErrorKind::Conflict,
+                    target.nothing_to_undo_reason(),
+                )),
+            };
+            let step = step.map(|mut step| {
+                let passed_over = of_agent.and_then(|it| it.skipped_run.as_ref());
+                if let (UndoTarget::Agents(_), Some(run)) = (target, passed_over) {
+                    let note = format!("run {run} is already undone; this undoes an earlier run");
+                    step.notes.push(note);
+                }
+                step
+            });
+            step.map_err(|error| SkippedAgent::from_error(agent, seen.observation.state, &error))
+        };
+        let mut steps = Vec::new();
+        let mut skipped = Vec::new();
+        for planned in plan_agents(self, &agents, plan) {
+            match planned {
+                Ok(step) => steps.push(step),
+                Err(skip) => skipped.push(skip),
+            }
+        }
+        let plan = Plan::new(Operation::Undo, self.clock().now(), steps, skipped);
+        Ok(self.with_retention(plan))
+    }
+
+    /// Returns the agents of an undo, and the records that it depends on.
+    fn find_undo_records(&self, target: &UndoTarget) -> Result<(Vec<&Agent>, UndoRecords)> {
+        let run = match target {
+            UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
+                let agents = unique_names(names).map(|name| self.agent(name));
+                let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+                let redo = matches!(target, UndoTarget::Redo(_));
+                let records = UndoRecords::from_last_runs(self, &agents, redo)?;
+                return Ok((agents, records));
+            }
+            UndoTarget::Run(run) => run,
+        };
+        let records = UndoRecords::from_run(self, run)?;
+        let agents = records.agents().map(|name| self.agent(name));
+        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        if agents.is_empty() {
+            let message = format!("no run {run} in the ledger changed a memory");
+            let log = self.command_line("log");
+            return Err(Error::new(ErrorKind::User, message)
+                .with_hint(format!("run `{log}` to list all runs")));
+        }
+        Ok((agents, records))
+    }
+
+    fn undo_step(
+        &self,
+        agent: &Agent,
+        seen: &ObservedAgent,
+        records: &AgentRecords,
+        mode: UndoMode,
+        is_unlocked: bool,
+    ) -> Result<PlanStep> {
+        if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
+            return Err(read_only_error());
+        }
+        if let Some(block) = seen
+            .observation
+            .blocker
+            .as_ref()
+            .filter(|block| block.kind == ErrorKind::Busy)
+        {
+            return Err(block.to_error(&block.reason));
+        }
+        let source = undo::rebuild_source(self, agent, records)?;
+        let mut step = self.new_step(agent, seen, source.digest())?;
+        let now = match (&seen.observation.content, step.action) {
+            (Some(content), _) => Some(FileState::File {
+                sha256: content.sha256,
+                size: content.size,
+                lines: content.lines,
+            }),
+            (None, StepAction::Create) => Some(FileState::Absent),
+            (None, _) => seen.special_file.clone().map(FileState::Special),
+        };
+        let written_since = records.has_written_since(agent, now.as_ref());
+        match (&source.replacement, source.state) {
+            (Replacement::KeptObject { name, .. }, standing) => {
+                step.action = StepAction::PutBack;
+                if let FileState::Special(odd) = standing {
+                    step.notes.push(format!("puts back {odd}, kept as {name}"));
+                }
+            }
+            (_, FileState::File { size, .. }) => step.new_size = size,
+            _ => step.action = StepAction::Remove,
+        }
+        step.is_confirmation_typed |= written_since && mode == UndoMode::Overwrite;
+        if written_since && mode == UndoMode::Refuse {
+            step.notes.push("the agent has written since".to_string());
+        }
+        step.undone_run = Some(UndoneRun {
+            run: records.record.event.run.clone(),
+            time: records.record.time,
+            has_written_since: written_since,
+            mode,
+        });
+        Ok(step)
+    }
+}
+
+/// Plans each of these agents; hosts work at the same time.
+fn plan_agents<'a>(
+    engine: &Engine,
+    agents: &[&'a Agent],
+    plan: impl Fn(&'a Agent) -> Result<PlanStep, SkippedAgent> + Sync,
+) -> Vec<Result<PlanStep, SkippedAgent>> {
+    let batch = |agents: &[&'a Agent]| parallel::map_parallel(agents.to_vec(), &plan);
+    parallel::map_agents_by_site(engine, agents, &plan, batch)
+}
+
+/// Returns the names in order, without duplicates.
+fn unique_names(names: &[String]) -> impl Iterator<Item = &str> {
+    let mut seen = HashSet::new();
+    names
+        .iter()
+        .map(String::as_str)
+        .filter(move |name| seen.insert(*name))
+}
+
+/// Error for an agent that is protected as read-only.
+fn read_only_error() -> Error {
+    Error::new(ErrorKind::Conflict, READ_ONLY_REASON).with_hint(
+        "remove protect=readonly from its section of the config, or plan it in the console with \
+         read-only switched off",
+    )
+}
+
+impl UndoTarget {
+    /// Reason to skip an agent without a matching record.
+    fn nothing_to_undo_reason(&self) -> &'static str {
+        match self {
+            UndoTarget::Redo(_) => "no undo to redo",
+            UndoTarget::Agents(_) | UndoTarget::Run(_) => "nothing to undo in the ledger",
+        }
+    }
+}
