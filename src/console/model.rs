@@ -1,14 +1,9 @@
 //! The model: state of the console as plain data. [`mod@super::update`] changes it and
 //! [`super::view`] draws it. Does no input or output and reads no clock.
 
-mod agent;
 pub(super) mod background_jobs;
 pub mod equivalent_command;
 mod handoff;
-mod hosts;
-mod key_guard;
-mod log;
-mod reset;
 mod targets;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,22 +11,24 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-pub use agent::{
+pub use super::key_guard::{KEY_GUARD_TIME, KeyGuard};
+pub use super::screens::agent::state::{
     AgentScreen, AgentTab, CONTEXT_LINE_CHOICES, HistoryPane, MIN_SIDE_BY_SIDE_COLUMNS,
     SIDE_GUTTER_CELLS,
+};
+pub use super::screens::hosts::state::{
+    HostProblem, HostsScreen, NextAttempt, next_attempt_text, problem_of, status_label,
+};
+pub use super::screens::log::state::{
+    LogMessage, LogRow, LogScreen, MAX_RUNS, MessageLevel, REDO_VERB, RunSummary,
+};
+pub use super::screens::reset::state::{
+    Confirmation, PlanRequest, PlanView, ResetScreen, ResetStage, ResultLine, ResultView, RunView,
+    required_confirmation, summarize_failures,
 };
 pub use background_jobs::{BackgroundJob, BackgroundJobs, REFRESH_INTERVAL};
 pub use handoff::{
     BaselineEdit, ClipboardText, CopyOutcome, HandoffRequest, PagerText, SealQuestion,
-};
-pub use hosts::{
-    HostProblem, HostsScreen, NextAttempt, next_attempt_text, problem_of, status_label,
-};
-pub use key_guard::{KEY_GUARD_TIME, KeyGuard};
-pub use log::{LogMessage, LogRow, LogScreen, MAX_RUNS, MessageLevel, REDO_VERB, RunSummary};
-pub use reset::{
-    Confirmation, PlanRequest, PlanView, ResetScreen, ResetStage, ResultLine, ResultView, RunView,
-    required_confirmation, summarize_failures,
 };
 
 use super::command::{Command, KeyContext};

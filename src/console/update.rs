@@ -2,12 +2,9 @@
 //! Pure: no input or output, no clock, no terminal library. The child modules handle one
 //! screen or dialog each.
 
-mod actions;
-mod agent;
+pub(super) mod commands;
 pub(super) mod handoff;
-mod hosts;
-mod keys;
-mod plan;
+pub(super) mod keys;
 mod question;
 
 use std::collections::HashMap;
@@ -17,10 +14,12 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 use zeroize::Zeroize;
 
-use actions::go_to_screen;
-pub use actions::perform_command;
+use super::screens::reset::update::{
+    abandon_plan, handle_plan, replace_expired_plan, request_plan, track_visible_plan,
+};
+use commands::go_to_screen;
+pub use commands::perform_command;
 use keys::{handle_keys, handle_paste, is_screen_covered};
-use plan::{abandon_plan, handle_plan, replace_expired_plan, request_plan, track_visible_plan};
 
 use super::command::Command;
 use super::keymap::Key;
@@ -30,6 +29,8 @@ use super::model::{
     ResultView, RunSummary, Screen, ViewState, background_jobs, format_age, modified_time,
 };
 use super::preferences::{self, Preferences};
+use super::screens::agent::update as agent;
+use super::screens::hosts::update as hosts;
 use super::text::{PreparedText, TextLine, Tones};
 use crate::archive::WrittenEntry;
 use crate::baseline::InspectedBaseline;
@@ -633,7 +634,7 @@ fn handle_observations(model: &mut Model, observations: Vec<Observation>) -> Vec
 }
 
 /// Whether an observation is of an address that the config has changed since.
-fn has_moved(row: &AgentRow, address: Option<&MemoryAddress>) -> bool {
+pub(super) fn has_moved(row: &AgentRow, address: Option<&MemoryAddress>) -> bool {
     address.is_some_and(|address| *address != row.address)
 }
 

@@ -1,13 +1,8 @@
 //! Draws the model into a buffer of cells: the screen, then the overlay. Drawing changes no state
 //! and builds only what is visible.
 
-mod agent;
-mod fleet;
-mod hosts;
-mod log;
 mod overlay;
 mod question;
-mod reset;
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -18,6 +13,7 @@ use unicode_width::UnicodeWidthStr;
 use super::command::{self, Command, CommandCategory, KeyContext};
 use super::keymap::format_sequence;
 use super::model::{AgentTab, InputLine, MIN_TERMINAL_SIZE, MessageLevel, Model, Screen};
+use super::screens::{agent, fleet, hosts, log, reset};
 use super::theme::{Role, Theme, role_of_state};
 use crate::engine::State;
 use crate::untrusted::{self, RevealOptions};
@@ -34,11 +30,11 @@ pub fn draw(model: &Model, theme: &Theme, buffer: &mut Buffer) {
         return;
     }
     match model.screen {
-        Screen::Fleet => fleet::draw(model, &mut canvas),
-        Screen::Agent => agent::draw(model, &mut canvas),
-        Screen::Reset => reset::draw(model, &mut canvas),
-        Screen::Log => log::draw(model, &mut canvas),
-        Screen::Hosts => hosts::draw(model, &mut canvas),
+        Screen::Fleet => fleet::view::draw(model, &mut canvas),
+        Screen::Agent => agent::view::draw(model, &mut canvas),
+        Screen::Reset => reset::view::draw(model, &mut canvas),
+        Screen::Log => log::view::draw(model, &mut canvas),
+        Screen::Hosts => hosts::view::draw(model, &mut canvas),
     }
     // A full-screen text draws its own last line.
     let full =
@@ -82,7 +78,7 @@ fn draw_too_small(model: &Model, canvas: &mut Canvas<'_>) {
 }
 
 /// Notice shown while the key guard ignores keys that were typed ahead.
-const KEYS_IGNORED_NOTICE: &str =
+pub(super) const KEYS_IGNORED_NOTICE: &str =
     "Typed-ahead keys ignored: pause for half a second, then continue.";
 
 /// Draws the last line: the hints of this screen. As space runs out, help is the last to go.
@@ -189,7 +185,7 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
 
 /// Draws the pending questions of hosts in the last line, before column `end`; they stay until they
 /// are answered. Returns the column at which they begin.
-fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
+pub(super) fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
     let Some(first) = model.questions.first() else {
         return end;
     };
@@ -263,7 +259,12 @@ fn fits_reset_stage(command: Command, model: &Model) -> bool {
 }
 
 /// Draws the last message, in a row of its own. Returns the column behind it.
-fn draw_message(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room: u16) -> u16 {
+pub(super) fn draw_message(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    (x, y): (u16, u16),
+    room: u16,
+) -> u16 {
     let Some(message) = &model.last_message else {
         return x;
     };
@@ -286,14 +287,14 @@ fn draw_message(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room
 }
 
 /// The cells to draw into and the theme, shared by all screens.
-struct Canvas<'a> {
+pub(super) struct Canvas<'a> {
     buffer: &'a mut Buffer,
-    theme: &'a Theme,
-    area: Rect,
+    pub(super) theme: &'a Theme,
+    pub(super) area: Rect,
 }
 
 impl<'a> Canvas<'a> {
-    fn new(buffer: &'a mut Buffer, theme: &'a Theme) -> Canvas<'a> {
+    pub(super) fn new(buffer: &'a mut Buffer, theme: &'a Theme) -> Canvas<'a> {
         let area = buffer.area;
         buffer.set_style(area, theme.style(Role::Text));
         Canvas {
@@ -303,16 +304,16 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    fn width(&self) -> u16 {
+    pub(super) fn width(&self) -> u16 {
         self.area.width
     }
 
     /// Puts text of the program and returns the column behind it.
-    fn put_text(&mut self, x: u16, y: u16, text: &str, role: Role) -> u16 {
+    pub(super) fn put_text(&mut self, x: u16, y: u16, text: &str, role: Role) -> u16 {
         self.put_styled(x, y, text, self.theme.style(role))
     }
 
-    fn put_styled(&mut self, x: u16, y: u16, text: &str, style: Style) -> u16 {
+    pub(super) fn put_styled(&mut self, x: u16, y: u16, text: &str, style: Style) -> u16 {
         if x >= self.area.width || y >= self.area.height {
             return x;
         }
@@ -322,7 +323,7 @@ impl<'a> Canvas<'a> {
     }
 
     /// Puts untrusted text, made visible, and returns the column behind it.
-    fn put_untrusted(&mut self, mut x: u16, y: u16, text: &[u8], role: Role) -> u16 {
+    pub(super) fn put_untrusted(&mut self, mut x: u16, y: u16, text: &[u8], role: Role) -> u16 {
         for token in untrusted::reveal_line(text, RevealOptions::PROSE) {
             let role = if token.is_mark { Role::Revealed } else { role };
             x = self.put_text(x, y, &token.text, role);
@@ -331,29 +332,29 @@ impl<'a> Canvas<'a> {
     }
 
     /// Puts text that ends before column `end`.
-    fn put_right(&mut self, end: u16, y: u16, text: &str, role: Role) {
+    pub(super) fn put_right(&mut self, end: u16, y: u16, text: &str, role: Role) {
         self.put_text(end.saturating_sub(text.width() as u16), y, text, role);
     }
 
     /// Applies the dim style to a region.
-    fn dim(&mut self, area: Rect) {
+    pub(super) fn dim(&mut self, area: Rect) {
         let area = area.intersection(self.area);
         self.buffer.set_style(area, self.theme.style(Role::Dim));
     }
 
-    fn draw_rule(&mut self, y: u16) {
+    pub(super) fn draw_rule(&mut self, y: u16) {
         let line = "─".repeat(usize::from(self.area.width));
         self.put_text(0, y, &line, Role::Rule);
     }
 
     /// Adds the cursor's style to some cells of a row.
-    fn highlight_cursor(&mut self, x: u16, y: u16, width: u16) {
+    pub(super) fn highlight_cursor(&mut self, x: u16, y: u16, width: u16) {
         let area = Rect::new(x, y, width, 1).intersection(self.area);
         self.buffer.set_style(area, self.theme.style(Role::Cursor));
     }
 
     /// Clears a region to blanks in the style of ordinary text.
-    fn clear(&mut self, area: Rect) {
+    pub(super) fn clear(&mut self, area: Rect) {
         let area = area.intersection(self.area);
         for y in area.top()..area.bottom() {
             for x in area.left()..area.right() {
@@ -368,7 +369,7 @@ impl<'a> Canvas<'a> {
 
 /// Returns untrusted text for a column of `width` cells: made visible, and shortened in the middle
 /// if it is too long.
-fn shorten_untrusted(text: &str, width: usize) -> String {
+pub(super) fn shorten_untrusted(text: &str, width: usize) -> String {
     let text = untrusted::visible_line(text);
     if text.width() <= width {
         return text;
@@ -393,7 +394,7 @@ fn shorten_untrusted(text: &str, width: usize) -> String {
 }
 
 /// Splits drawable text at the last blank that fits into `room` cells.
-fn split_at_blank(text: &str, room: usize) -> (&str, &str) {
+pub(super) fn split_at_blank(text: &str, room: usize) -> (&str, &str) {
     if text.width() <= room {
         return (text, "");
     }
@@ -409,7 +410,7 @@ fn split_at_blank(text: &str, room: usize) -> (&str, &str) {
 
 /// Wraps drawable text into at most `max_lines` lines of `room` cells; truncates the last line if
 /// text is left.
-fn wrap_text(text: &str, room: usize, max_lines: usize) -> Vec<String> {
+pub(super) fn wrap_text(text: &str, room: usize, max_lines: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rest = text;
     while !rest.is_empty() && lines.len() + 1 < max_lines {
@@ -447,7 +448,7 @@ fn break_word(text: &str, room: usize) -> (&str, &str) {
 /// Fits an error message into `room` cells and makes it visible. Paths lose their middle first,
 /// then the text before the cause, which comes last, is cut. The cause itself is cut only if it is
 /// so long that its subject would disappear.
-fn fit_end_of_sentence(text: &str, room: usize) -> String {
+pub(super) fn fit_end_of_sentence(text: &str, room: usize) -> String {
     let text = shorten_paths(text, room);
     match text.rsplit_once(": ") {
         Some((front, cause))
@@ -463,13 +464,13 @@ fn fit_end_of_sentence(text: &str, room: usize) -> String {
 }
 
 /// Fits a message whose beginning matters most into `room` cells: its end is cut.
-fn fit_start_of_sentence(text: &str, room: usize) -> String {
+pub(super) fn fit_start_of_sentence(text: &str, room: usize) -> String {
     truncate(&shorten_paths(text, room), room)
 }
 
 /// Makes text visible and cuts the middle of its paths until it fits into `room` cells, as far as
 /// that goes.
-fn shorten_paths(text: &str, room: usize) -> String {
+pub(super) fn shorten_paths(text: &str, room: usize) -> String {
     let text = untrusted::visible_line(text);
     let mut excess = text.width().saturating_sub(room);
     if excess == 0 {
@@ -488,12 +489,12 @@ fn shorten_paths(text: &str, room: usize) -> String {
 }
 
 /// Returns untrusted text for a column of `width` cells: made visible, and cut at its end.
-fn truncate_untrusted(text: &str, width: usize) -> String {
+pub(super) fn truncate_untrusted(text: &str, width: usize) -> String {
     truncate(&untrusted::visible_line(text), width)
 }
 
 /// Cuts drawable text at its end to `width` cells.
-fn truncate(text: &str, width: usize) -> String {
+pub(super) fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_string();
     }
@@ -510,7 +511,7 @@ fn truncate(text: &str, width: usize) -> String {
 }
 
 /// Formats a number of bytes for people: `812`, `14.1K`, `3.2M`. K is 1024 bytes.
-fn format_size(bytes: u64) -> String {
+pub(super) fn format_size(bytes: u64) -> String {
     let scaled = |unit: f64| bytes as f64 / unit;
     match bytes {
         0..1024 => format!("{bytes}"),
@@ -521,7 +522,7 @@ fn format_size(bytes: u64) -> String {
 }
 
 /// Formats a number with its noun, as `1 line` or `2 lines`.
-fn format_count(number: u64, noun: &str) -> String {
+pub(super) fn format_count(number: u64, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
         number => match noun.strip_suffix("ry") {

@@ -30,6 +30,8 @@ const MODULES_BELOW_INTERFACE: &[&str] = &[
 const PURE_CONSOLE_MODULES: &[&str] = &[
     "console/update.rs",
     "console/model.rs",
+    "console/screens.rs",
+    "console/key_guard.rs",
     "console/text.rs",
     "console/markdown.rs",
     "console/chooser.rs",
@@ -225,7 +227,12 @@ fn find_breaches(path: &str, source: &str) -> Vec<String> {
         );
     }
     let terminal = path.starts_with("console/terminal");
-    let draws = path.starts_with("console/view") || path.starts_with("console/theme");
+    let is_screen_view = path.strip_prefix("console/screens/").is_some_and(|screen| {
+        let part = screen.split(['/', '.']).nth(1);
+        part == Some("view")
+    });
+    let draws =
+        is_screen_view || path.starts_with("console/view") || path.starts_with("console/theme");
     if !draws && !terminal {
         forbid(
             &source.code,
@@ -377,12 +384,18 @@ fn dependency_rule_breaches_are_detected() {
         ("config/read.rs", "crossterm::x();"),
         ("untrusted.rs", "use crate::console;"),
         ("console/effect.rs", "use crossterm::event;"),
-        ("console/view/fleet.rs", "use crossterm::style;"),
+        ("console/screens/fleet/view.rs", "use crossterm::style;"),
         ("console/model.rs", "use ratatui::layout::Rect;"),
         ("cli/output.rs", "use ratatui::style::Color;"),
         ("console/update.rs", "use std::fs;"),
         ("console/text.rs", "use std::io::Write;"),
-        ("console/model/log.rs", "use std::process::Command;"),
+        ("console/screens/log/state.rs", "use std::process::Command;"),
+        ("console/screens/log/update.rs", "use std::thread;"),
+        ("console/screens/log/state.rs", "use ratatui::style::Style;"),
+        (
+            "console/screens/log/update.rs",
+            "use ratatui::layout::Rect;",
+        ),
         ("console/chooser.rs", "std::thread::spawn(f);"),
         ("console/filter.rs", "let now = std::time::Instant::now();"),
         ("console/update.rs", "let now = SystemTime::now();"),
@@ -400,7 +413,10 @@ fn dependency_rule_breaches_are_detected() {
         ("cli/run.rs", "let code = b'\\u{1B}';"),
         ("demo/people.rs", "let code = r#\"\u{1b}[0m\"#;"),
         ("console/update/act.rs", "model.hint(\"q quits\");"),
-        ("console/view/fleet.rs", "format!(\"{n} drifted; X plans\")"),
+        (
+            "console/screens/fleet/view.rs",
+            "format!(\"{n} drifted; X plans\")",
+        ),
     ];
     for (path, source) in broken {
         assert!(
@@ -434,7 +450,14 @@ fn dependency_rule_breaches_are_detected() {
             "console/terminal/painter.rs",
             "use ratatui::buffer::Buffer; \"\\x1b[K\"",
         ),
-        ("console/view/log.rs", "use ratatui::buffer::Buffer;"),
+        (
+            "console/screens/log/view.rs",
+            "use ratatui::buffer::Buffer;",
+        ),
+        (
+            "console/screens/agent/view/text.rs",
+            "use ratatui::buffer::Buffer;",
+        ),
         (
             "diff.rs",
             "fn f() {}\n#[cfg(test)]\nmod tests {\n    Instant::now();\n}",

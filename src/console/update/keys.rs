@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
-use super::actions::{
+use super::commands::{
     go_to_screen, open_agent_at_finding, open_agent_tab, perform_command, report_hit_count,
     set_filter, set_sort_order, start_run,
 };
-use super::plan::{request_plan_again, track_visible_plan};
 use super::{Effect, handoff, question};
 use crate::console::chooser;
 use crate::console::command::{self, Command, CommandCategory, KeyContext};
@@ -16,6 +15,7 @@ use crate::console::model::{
     Chooser, ChooserItem, Confirmation, InputLine, MessageLevel, Model, Overlay, PendingKeys,
     ResetStage, Screen,
 };
+use crate::console::screens::reset::update::{request_plan_again, track_visible_plan};
 
 /// How long `!` unlocks.
 const UNLOCK_TIME: Duration = Duration::from_secs(30 * 60);
@@ -32,7 +32,7 @@ const PAGE_ROWS: isize = 10;
 /// How long an unfinished sequence waits before it is shown what can follow.
 const WHICH_KEY_DELAY: Duration = Duration::from_millis(400);
 
-pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
+pub(in crate::console) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     // What was said was there to be read; the log keeps it.
     model.is_dirty |= model.last_message.take().is_some();
     // Whoever presses a key means the agent that the cursor is on now.
@@ -85,7 +85,7 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
     effects
 }
 
-pub(super) fn handle_paste(model: &mut Model, text: &str) -> Vec<Effect> {
+pub(in crate::console) fn handle_paste(model: &mut Model, text: &str) -> Vec<Effect> {
     let query = match (&mut model.overlay, &model.input_line) {
         (Some(Overlay::AnswerQuestion(_)), _) => return question::paste_answer(model, text),
         (None, Some(_)) => text.lines().next().unwrap_or_default(),
@@ -111,7 +111,7 @@ fn is_typing_in_overlay(model: &Model) -> bool {
 }
 
 /// Whether something is over the screen, so that rows must not move below it.
-pub(super) fn is_screen_covered(model: &Model) -> bool {
+pub(in crate::console) fn is_screen_covered(model: &Model) -> bool {
     model.overlay.is_some() || model.input_line.is_some()
 }
 
@@ -130,7 +130,7 @@ fn may_begin_confirmation(model: &Model, key: Key) -> bool {
 }
 
 /// Whether printable keys go into the confirmation of a plan.
-pub(super) fn is_typing_confirmation(model: &Model) -> bool {
+pub(in crate::console) fn is_typing_confirmation(model: &Model) -> bool {
     match &model.reset.stage {
         ResetStage::Plan(view) if model.screen == Screen::Reset => {
             let is_typed = matches!(view.confirmation, Confirmation::TypedText(_));
@@ -141,7 +141,7 @@ pub(super) fn is_typing_confirmation(model: &Model) -> bool {
     }
 }
 
-pub(super) fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
+pub(in crate::console) fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
     let keymap = &model.preferences.keymap;
     let is_quit_key = keymap.resolve(KeyContext::Any, &[key]) == KeyMeaning::Command(Command::Quit);
     // A letter may be part of what is being typed.
@@ -222,7 +222,10 @@ pub(super) fn handle_key(model: &mut Model, key: Key) -> Vec<Effect> {
 }
 
 /// A key while a plan is confirmed by typing; `None` when it is not for that.
-pub(super) fn handle_confirmation_key(model: &mut Model, key: Key) -> Option<Vec<Effect>> {
+pub(in crate::console) fn handle_confirmation_key(
+    model: &mut Model,
+    key: Key,
+) -> Option<Vec<Effect>> {
     let meaning = model.preferences.keymap.resolve(KeyContext::Plan, &[key]);
     // What unlocks a run comes before the words that confirm it.
     if model.read_only.is_on && meaning == KeyMeaning::Command(Command::ToggleReadOnly) {
@@ -259,7 +262,7 @@ pub(super) fn handle_confirmation_key(model: &mut Model, key: Key) -> Option<Vec
     Some(Vec::new())
 }
 
-pub(super) fn handle_overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
+pub(in crate::console) fn handle_overlay_key(model: &mut Model, key: Key) -> Vec<Effect> {
     model.is_dirty = true;
     let mut overlay = match model.overlay.take() {
         Some(Overlay::AnswerQuestion(answering)) => {
@@ -387,7 +390,7 @@ fn run_chosen_item(model: &mut Model, item: ChooserItem) -> Vec<Effect> {
     }
 }
 
-pub(super) fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
+pub(in crate::console) fn handle_input_line_key(model: &mut Model, key: Key) -> Vec<Effect> {
     match (key.code, key.printable_char()) {
         (KeyCode::Up, _) => restore_input_line(model),
         (KeyCode::Esc, _) => {
@@ -425,7 +428,10 @@ fn restore_input_line(model: &mut Model) -> Vec<Effect> {
 }
 
 /// Changes the line that is being typed, and shows at once what it means.
-pub(super) fn edit_input_line(model: &mut Model, edit: impl FnOnce(&mut String)) -> Vec<Effect> {
+pub(in crate::console) fn edit_input_line(
+    model: &mut Model,
+    edit: impl FnOnce(&mut String),
+) -> Vec<Effect> {
     model.is_dirty = true;
     match &model.input_line {
         Some(InputLine::Filter(_)) => {

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use super::{AgentTexts, Effect, has_moved};
 use crate::console::command::Command;
 use crate::console::model::{AgentTab, CONTEXT_LINE_CHOICES, Model, Screen};
 use crate::console::text::{LineKind, Pane, PreparedText, TextLine, Tones};
+use crate::console::update::{AgentTexts, Effect, has_moved};
 use crate::engine::HistoryEntry;
 
-pub(super) fn handle_texts(model: &mut Model, texts: AgentTexts) {
+pub(in crate::console) fn handle_texts(model: &mut Model, texts: AgentTexts) {
     let row = model.find_row(&texts.agent);
     if row.is_some_and(|row| has_moved(row, texts.address.as_ref())) {
         return;
@@ -43,7 +43,7 @@ pub(super) fn handle_texts(model: &mut Model, texts: AgentTexts) {
 }
 
 /// Colours of lines; those of an older text would be of other lines.
-pub(super) fn handle_tones(
+pub(in crate::console) fn handle_tones(
     model: &mut Model,
     name: &str,
     generation: u64,
@@ -59,14 +59,14 @@ pub(super) fn handle_tones(
 }
 
 /// Asks for what was done to the agent, if that is on the screen.
-pub(super) fn request_history(model: &Model) -> Vec<Effect> {
+pub(in crate::console) fn request_history(model: &Model) -> Vec<Effect> {
     match (model.screen, model.agent.tab) {
         (Screen::Agent, AgentTab::History) => vec![Effect::LoadHistory(model.agent.agent.clone())],
         _ => Vec::new(),
     }
 }
 
-pub(super) fn handle_history(
+pub(in crate::console) fn handle_history(
     model: &mut Model,
     name: &str,
     past: Result<Vec<HistoryEntry>, String>,
@@ -79,7 +79,7 @@ pub(super) fn handle_history(
 }
 
 /// What a run changed has come; it is for the row that was opened last.
-pub(super) fn handle_run_diff(
+pub(in crate::console) fn handle_run_diff(
     model: &mut Model,
     name: &str,
     seq: u64,
@@ -105,7 +105,7 @@ fn scroll_to_first_hunk(height: usize, pane: &mut Pane) {
 }
 
 /// Opens what the run under the cursor changed.
-pub(super) fn open_run_diff(model: &mut Model) -> Vec<Effect> {
+pub(in crate::console) fn open_run_diff(model: &mut Model) -> Vec<Effect> {
     let agent = &mut model.agent;
     let Some(seq) = agent.history.current_record().map(|past| past.record.seq) else {
         return Vec::new();
@@ -118,7 +118,7 @@ pub(super) fn open_run_diff(model: &mut Model) -> Vec<Effect> {
     vec![Effect::PrepareRunDiff(agent.agent.clone(), seq)]
 }
 
-pub(super) fn move_history_cursor(model: &mut Model, by: isize) {
+pub(in crate::console) fn move_history_cursor(model: &mut Model, by: isize) {
     let history = &mut model.agent.history;
     let last = history.loaded_records().len().saturating_sub(1);
     let index = history.cursor_index().saturating_add_signed(by).min(last);
@@ -129,7 +129,7 @@ pub(super) fn move_history_cursor(model: &mut Model, by: isize) {
     keep_history_cursor_visible(model);
 }
 
-pub(super) fn keep_history_cursor_visible(model: &mut Model) {
+pub(in crate::console) fn keep_history_cursor_visible(model: &mut Model) {
     let height = model.history_height();
     let history = &mut model.agent.history;
     let index = history.cursor_index();
@@ -140,7 +140,7 @@ pub(super) fn keep_history_cursor_visible(model: &mut Model) {
 }
 
 /// One side or two, more or fewer equal lines.
-pub(super) fn change_arrangement(model: &mut Model, command: Command) {
+pub(in crate::console) fn change_arrangement(model: &mut Model, command: Command) {
     let agent = &mut model.agent;
     let context_index = CONTEXT_LINE_CHOICES
         .iter()
@@ -165,7 +165,7 @@ pub(super) fn change_arrangement(model: &mut Model, command: Command) {
 }
 
 /// The line at the top may have fewer rows than before, in a wider terminal or cut.
-pub(super) fn clamp_pane_top(model: &mut Model) {
+pub(in crate::console) fn clamp_pane_top(model: &mut Model) {
     if model.screen == Screen::Agent {
         let (width, look) = (model.text_width(), model.pane_style());
         model.agent.current_pane_mut().clamp_top(width, look);

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::plan::{abandon_plan, replace_expired_plan, request_plan};
-use super::{Effect, PLAN_LIFETIME, agent, handoff, hosts, question};
+use super::{Effect, PLAN_LIFETIME, handoff, question};
 use crate::console::chooser;
 use crate::console::command::{self, Command};
 use crate::console::keymap::{Key, KeyCode};
@@ -11,6 +10,9 @@ use crate::console::model::{
     AgentTab, Chooser, InputLine, LogRow, MessageLevel, Model, Overlay, PendingKeys, PlanRequest,
     ResetStage, RunSummary, RunView, Screen, SortOrder, equivalent_command,
 };
+use crate::console::screens::agent::update as agent;
+use crate::console::screens::hosts::update as hosts;
+use crate::console::screens::reset::update::{abandon_plan, replace_expired_plan, request_plan};
 use crate::engine::{State, UndoMode, UndoTarget};
 
 /// How many runs of this session are remembered with their command.
@@ -19,7 +21,7 @@ const MAX_REMEMBERED_COMMANDS: usize = 1000;
 /// How long the strip waits for a key to be let go.
 const STRIP_DELAY: Duration = Duration::from_millis(80);
 
-pub(super) fn start_run(model: &mut Model) -> Vec<Effect> {
+pub(in crate::console) fn start_run(model: &mut Model) -> Vec<Effect> {
     if let Some(why) = model.read_only_reason() {
         model.report(MessageLevel::Warn, why);
         return Vec::new();
@@ -56,7 +58,7 @@ pub(super) fn start_run(model: &mut Model) -> Vec<Effect> {
     vec![Effect::ApplyPlan(Box::new(plan))]
 }
 
-pub(super) fn report_hit_count(model: &mut Model) {
+pub(in crate::console) fn report_hit_count(model: &mut Model) {
     let (query, hits) = match model.screen {
         Screen::Log => (model.log.query.clone(), find_log_hits(model).len()),
         _ => {
@@ -81,7 +83,7 @@ pub(super) fn report_hit_count(model: &mut Model) {
     }
 }
 
-pub(super) fn find_log_hits(model: &Model) -> Vec<usize> {
+pub(in crate::console) fn find_log_hits(model: &Model) -> Vec<usize> {
     let query = model.log.query.to_lowercase();
     let rows = model.log.rows();
     let matches = |row: &LogRow<'_>| row.text().to_lowercase().contains(&query);
@@ -90,7 +92,11 @@ pub(super) fn find_log_hits(model: &Model) -> Vec<usize> {
         .collect()
 }
 
-pub(super) fn go_to_log_hit(model: &mut Model, is_forward: bool, includes_cursor: bool) {
+pub(in crate::console) fn go_to_log_hit(
+    model: &mut Model,
+    is_forward: bool,
+    includes_cursor: bool,
+) {
     let hits = find_log_hits(model);
     let at = model.log.cursor;
     let next = match is_forward {
@@ -344,7 +350,7 @@ fn time_suffix(model: &Model, run: Option<&RunSummary>) -> String {
 
 /// Where one is led back to from a plan that was asked for here, or a result that was
 /// opened here.
-pub(super) fn return_screen(screen: Screen) -> Screen {
+pub(in crate::console) fn return_screen(screen: Screen) -> Screen {
     match screen {
         Screen::Agent | Screen::Log => screen,
         _ => Screen::Fleet,
@@ -361,7 +367,7 @@ fn leave_reset_screen(model: &mut Model) {
     }
 }
 
-pub(super) fn go_to_screen(model: &mut Model, screen: Screen) {
+pub(in crate::console) fn go_to_screen(model: &mut Model, screen: Screen) {
     if model.screen != screen {
         model.previous_screen = Some(model.screen);
         model.screen = screen;
@@ -371,7 +377,7 @@ pub(super) fn go_to_screen(model: &mut Model, screen: Screen) {
 
 /// One level back: search, filter, screen; the first of its keys quits at the
 /// fleet.
-pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
+pub(in crate::console) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
     let escape = key.code == KeyCode::Esc;
     let first = model.preferences.keymap.is_exit_key(key);
     match model.screen {
@@ -424,7 +430,7 @@ pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
     Vec::new()
 }
 
-pub(super) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
+pub(in crate::console) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
     let step = |at: usize, count: usize| at.saturating_add_signed(by).min(count.saturating_sub(1));
     match model.screen {
         Screen::Fleet => {
@@ -482,7 +488,7 @@ pub(super) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
 }
 
 /// Opens what is under the cursor.
-pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
+pub(in crate::console) fn open_selected(model: &mut Model) -> Vec<Effect> {
     let name = match model.screen {
         Screen::Reset => model.reset.current_agent().map(str::to_string),
         Screen::Log => {
@@ -507,7 +513,7 @@ pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
 
 /// Opens an agent on what matters of it: what changed in a baseline that is not the
 /// sealed one, else the tab that was used last.
-pub(super) fn open_agent_at_finding(model: &mut Model, name: String) -> Vec<Effect> {
+pub(in crate::console) fn open_agent_at_finding(model: &mut Model, name: String) -> Vec<Effect> {
     let is_tampered = model.find_row(&name).map(|row| row.state()) == Some(State::Tampered);
     match (is_tampered, model.agent.tab) {
         (true, _) => open_agent_tab(model, name, AgentTab::Baseline),
@@ -517,7 +523,11 @@ pub(super) fn open_agent_at_finding(model: &mut Model, name: String) -> Vec<Effe
 }
 
 /// Opens a tab of an agent.
-pub(super) fn open_agent_tab(model: &mut Model, name: String, tab: AgentTab) -> Vec<Effect> {
+pub(in crate::console) fn open_agent_tab(
+    model: &mut Model,
+    name: String,
+    tab: AgentTab,
+) -> Vec<Effect> {
     model.agent.tab = tab;
     match model.screen == Screen::Agent && model.agent.agent == name {
         true => agent::request_history(model),
@@ -525,7 +535,7 @@ pub(super) fn open_agent_tab(model: &mut Model, name: String, tab: AgentTab) -> 
     }
 }
 
-pub(super) fn open_agent_screen(model: &mut Model, name: String) -> Vec<Effect> {
+pub(in crate::console) fn open_agent_screen(model: &mut Model, name: String) -> Vec<Effect> {
     model.return_point.from_agent = match model.screen {
         Screen::Agent => model.return_point.from_agent,
         Screen::Hosts => Screen::Fleet,
@@ -548,7 +558,7 @@ pub(super) fn open_agent_screen(model: &mut Model, name: String) -> Vec<Effect> 
         .collect()
 }
 
-pub(super) fn open_neighbour_agent(model: &mut Model, by: isize) -> Vec<Effect> {
+pub(in crate::console) fn open_neighbour_agent(model: &mut Model, by: isize) -> Vec<Effect> {
     let here = model
         .visible_agents
         .iter()
@@ -566,7 +576,7 @@ pub(super) fn open_neighbour_agent(model: &mut Model, by: isize) -> Vec<Effect> 
     }
 }
 
-pub(super) fn go_to_hunk(model: &mut Model, is_forward: bool) {
+pub(in crate::console) fn go_to_hunk(model: &mut Model, is_forward: bool) {
     let height = model.text_height();
     model
         .agent
@@ -574,7 +584,7 @@ pub(super) fn go_to_hunk(model: &mut Model, is_forward: bool) {
         .go_to_hunk(is_forward, height);
 }
 
-pub(super) fn go_to_next_hit(model: &mut Model, is_forward: bool) {
+pub(in crate::console) fn go_to_next_hit(model: &mut Model, is_forward: bool) {
     let height = model.text_height();
     match model.screen {
         Screen::Log if model.log.query.is_empty() => {
@@ -590,7 +600,7 @@ pub(super) fn go_to_next_hit(model: &mut Model, is_forward: bool) {
     }
 }
 
-pub(super) fn toggle_mark(model: &mut Model) -> Vec<Effect> {
+pub(in crate::console) fn toggle_mark(model: &mut Model) -> Vec<Effect> {
     let Some(name) = model.cursor_agent.clone() else {
         return Vec::new();
     };
@@ -601,7 +611,7 @@ pub(super) fn toggle_mark(model: &mut Model) -> Vec<Effect> {
     move_cursor(model, 1)
 }
 
-pub(super) fn mark_range(model: &mut Model) {
+pub(in crate::console) fn mark_range(model: &mut Model) {
     let place = |name: &Option<String>| {
         let name = name.as_ref()?;
         model.visible_agents.iter().position(|other| other == name)
@@ -617,20 +627,20 @@ pub(super) fn mark_range(model: &mut Model) {
 }
 
 /// Shows the agents that a filter lets through.
-pub(super) fn set_filter(model: &mut Model, filter: String) {
+pub(in crate::console) fn set_filter(model: &mut Model, filter: String) {
     model.filter = filter;
     model.is_filter_restored = false;
     model.refresh_visible_agents();
     model.is_dirty = true;
 }
 
-pub(super) fn set_sort_order(model: &mut Model, sort: SortOrder) {
+pub(in crate::console) fn set_sort_order(model: &mut Model, sort: SortOrder) {
     model.sort_order = sort;
     model.refresh_visible_agents();
     model.report(MessageLevel::Info, format!("sorted by {}", sort.label()));
 }
 
-pub(super) fn toggle_read_only(model: &mut Model) {
+pub(in crate::console) fn toggle_read_only(model: &mut Model) {
     if model.read_only.is_on {
         model.overlay = Some(Overlay::UnlockReadOnly);
     } else {
@@ -642,7 +652,7 @@ pub(super) fn toggle_read_only(model: &mut Model) {
     }
 }
 
-pub(super) fn plan_undo_with_mode(model: &mut Model, mode: UndoMode) -> Vec<Effect> {
+pub(in crate::console) fn plan_undo_with_mode(model: &mut Model, mode: UndoMode) -> Vec<Effect> {
     let request = match &model.reset.stage {
         ResetStage::Plan(view) => view.request.clone(),
         _ => return Vec::new(),
@@ -653,7 +663,7 @@ pub(super) fn plan_undo_with_mode(model: &mut Model, mode: UndoMode) -> Vec<Effe
     }
 }
 
-pub(super) fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
+pub(in crate::console) fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
     let ResetStage::Plan(view) = &model.reset.stage else {
         return Vec::new();
     };

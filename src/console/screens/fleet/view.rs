@@ -3,10 +3,6 @@
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
-use super::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, format_size,
-    shorten_untrusted, split_at_blank, truncate, truncate_untrusted, wrap_text,
-};
 use crate::console::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::console::command::Command;
 use crate::console::filter;
@@ -14,6 +10,10 @@ use crate::console::model::{
     AgentRow, HostProblem, Model, SortOrder, format_age, known_scratch_lines, modified_time,
 };
 use crate::console::theme::{Role, role_of_state};
+use crate::console::view::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, format_size,
+    shorten_untrusted, split_at_blank, truncate, truncate_untrusted, wrap_text,
+};
 use crate::engine::{LastRun, Observation, Outcome, State};
 use crate::untrusted;
 
@@ -25,7 +25,7 @@ const MAX_FILTER_CELLS: usize = 24;
 /// Lines of a message that is shown in place of the agents.
 const MAX_PARAGRAPH_LINES: usize = 4;
 
-pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_header(model, canvas);
     canvas.draw_rule(2);
     let mut y = 3;
@@ -224,7 +224,12 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
 
 /// Draws the fleet's name, its tag and whether it is read-only, as on every screen. Returns the
 /// column behind them.
-pub(super) fn draw_fleet_name(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
+pub(in crate::console) fn draw_fleet_name(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    x: u16,
+    y: u16,
+) -> u16 {
     let mut x = canvas.put_untrusted(x, y, model.fleet.name.as_bytes(), Role::Title) + 1;
     if let Some(tag) = &model.fleet.tag {
         x = canvas.put_untrusted(x, y, format!("[{tag}]").as_bytes(), Role::Tag) + 1;
@@ -478,7 +483,7 @@ fn trend_bars(sizes: &[u64]) -> String {
 }
 
 /// Returns how much of a limit is used, in at most four cells.
-pub(super) fn limit_usage(size: u64, limit: u64) -> String {
+pub(in crate::console) fn limit_usage(size: u64, limit: u64) -> String {
     match size.saturating_mul(100) / limit.max(1) {
         percent @ 0..1000 => format!("{percent}%"),
         _ => ">9x".to_string(),
@@ -486,7 +491,7 @@ pub(super) fn limit_usage(size: u64, limit: u64) -> String {
 }
 
 /// Formats a time of today as `09:00`, an older one as `11-20`.
-pub(super) fn format_time(model: &Model, time: DateTime<FixedOffset>) -> String {
+pub(in crate::console) fn format_time(model: &Model, time: DateTime<FixedOffset>) -> String {
     let time = time.with_timezone(model.now.local_time.offset());
     if time.date_naive() == model.now.local_time.date_naive() {
         time.format("%H:%M").to_string()

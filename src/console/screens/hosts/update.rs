@@ -1,14 +1,14 @@
 //! How hosts stand, and what is done on their screen.
 
-use super::Effect;
-use super::actions::{go_to_screen, set_filter};
 use crate::console::command::{Command, NO_HOSTS_REASON};
 use crate::console::model::{MessageLevel, Model, Screen, format_age, problem_of};
+use crate::console::update::Effect;
+use crate::console::update::commands::{go_to_screen, set_filter};
 use crate::engine::{HostStatus, Reachability};
 
 /// A host stands like this now. It is said when one goes or comes back, once, and
 /// not for each try.
-pub(super) fn handle_host_status(model: &mut Model, status: HostStatus) {
+pub(in crate::console) fn handle_host_status(model: &mut Model, status: HostStatus) {
     // It may still be one of the config before.
     if !status
         .agents
@@ -70,7 +70,7 @@ pub(super) fn handle_host_status(model: &mut Model, status: HostStatus) {
 }
 
 /// The ages on the screen of hosts.
-pub(super) fn visible_host_ages(model: &Model) -> Vec<String> {
+pub(in crate::console) fn visible_host_ages(model: &Model) -> Vec<String> {
     let now = model.now.local_time;
     let keymap = &model.preferences.keymap;
     let of = |status: &HostStatus| {
@@ -81,13 +81,13 @@ pub(super) fn visible_host_ages(model: &Model) -> Vec<String> {
 }
 
 /// The screen of hosts, with what ssh makes of the one under the cursor.
-pub(super) fn open_hosts_screen(model: &mut Model) -> Vec<Effect> {
+pub(in crate::console) fn open_hosts_screen(model: &mut Model) -> Vec<Effect> {
     go_to_screen(model, Screen::Hosts);
     request_settings(model)
 }
 
 /// Asks for what is not known of the host under the cursor.
-pub(super) fn request_settings(model: &Model) -> Vec<Effect> {
+pub(in crate::console) fn request_settings(model: &Model) -> Vec<Effect> {
     let host = model
         .hosts
         .current_status()
@@ -97,7 +97,7 @@ pub(super) fn request_settings(model: &Model) -> Vec<Effect> {
 }
 
 /// Moves the cursor to the host of this place in the order.
-pub(super) fn select_host(model: &mut Model, index: usize) {
+pub(in crate::console) fn select_host(model: &mut Model, index: usize) {
     let host = model
         .hosts
         .sorted_statuses()
@@ -107,7 +107,7 @@ pub(super) fn select_host(model: &mut Model, index: usize) {
 }
 
 /// Shows the agents of the host under the cursor.
-pub(super) fn show_host_agents(model: &mut Model) -> Vec<Effect> {
+pub(in crate::console) fn show_host_agents(model: &mut Model) -> Vec<Effect> {
     let Some(status) = model.hosts.current_status() else {
         model.show_hint(NO_HOSTS_REASON);
         return Vec::new();
@@ -123,7 +123,7 @@ pub(super) fn show_host_agents(model: &mut Model) -> Vec<Effect> {
 }
 
 /// Tries the host under the cursor at once.
-pub(super) fn retry_host(model: &mut Model) -> Vec<Effect> {
+pub(in crate::console) fn retry_host(model: &mut Model) -> Vec<Effect> {
     let Some(status) = model.hosts.current_status().cloned() else {
         return Vec::new();
     };

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::{MessageLevel, Model, Overlay, ResetStage, Screen};
-use crate::console::keymap::{Key, KeyCode};
+use super::keymap::{Key, KeyCode};
+use super::model::{MessageLevel, Model, Overlay, ResetStage, Screen};
 
 /// How long no key may come before keys count again.
 pub const KEY_GUARD_TIME: Duration = Duration::from_millis(400);

@@ -4,8 +4,8 @@ use std::collections::{HashSet, VecDeque};
 
 use chrono::{DateTime, FixedOffset};
 
-use super::{Model, ResultLine, ResultView};
 use crate::console::columns::FleetColumn;
+use crate::console::model::{Model, ResultLine, ResultView};
 use crate::engine::{FileState, Operation, Outcome, RunEvent};
 
 /// How many runs of the ledger are shown, the youngest: who looks for others asks

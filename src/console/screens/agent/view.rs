@@ -5,21 +5,21 @@ mod text;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::fleet::{draw_fleet_name, limit_usage};
-use super::{
-    Canvas, draw_message, draw_pending_question, fit_end_of_sentence, format_count, format_size,
-    shorten_untrusted, truncate_untrusted,
-};
 use crate::console::command::Command;
 use crate::console::model::{
     AgentTab, HostProblem, MIN_SIDE_BY_SIDE_COLUMNS, Model, format_age, known_scratch_lines,
     modified_time,
 };
+use crate::console::screens::fleet::view::{draw_fleet_name, limit_usage};
 use crate::console::theme::{Role, role_of_state};
+use crate::console::view::{
+    Canvas, draw_message, draw_pending_question, fit_end_of_sentence, format_count, format_size,
+    shorten_untrusted, truncate_untrusted,
+};
 use crate::engine::{Observation, State};
 use crate::untrusted;
 
-pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let agent = &model.agent;
     let observation = model
         .find_row(&agent.agent)

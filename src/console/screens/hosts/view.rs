@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use unicode_width::UnicodeWidthStr;
 
-use super::fleet::draw_fleet_name;
-use super::{Canvas, fit_end_of_sentence, format_count, format_size, shorten_untrusted, wrap_text};
 use crate::console::command::NO_HOSTS_REASON;
 use crate::console::model::{Model, format_age, next_attempt_text, problem_of, status_label};
+use crate::console::screens::fleet::view::draw_fleet_name;
 use crate::console::theme::{Role, role_of_state};
+use crate::console::view::{
+    Canvas, fit_end_of_sentence, format_count, format_size, shorten_untrusted, wrap_text,
+};
 use crate::engine::{HostStatus, Reachability, State};
 use crate::untrusted;
 
@@ -32,7 +34,7 @@ fn columns_for(canvas: &Canvas<'_>) -> [HostColumn; 4] {
 const STATE_X: u16 = 5;
 const STATE_WIDTH: u16 = 11;
 
-pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_header(model, canvas);
     canvas.draw_rule(2);
     let statuses = model.hosts.sorted_statuses();

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::{KeyGuard, Model, REDO_VERB};
 use crate::archive::WrittenEntry;
 use crate::console::command::Command;
+use crate::console::model::{KeyGuard, Model, REDO_VERB};
 use crate::engine::{
     Operation, Outcome, Plan, PlanStep, Protection, RunReport, RunStage as Step, UndoMode,
     UndoTarget,

@@ -1,15 +1,17 @@
 //! Draws the log: runs of the ledger, messages of this session, background jobs.
 
-use super::fleet::{draw_fleet_name, format_time};
-use super::{Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, truncate_untrusted};
 use crate::console::command::Command;
 use crate::console::model::{
     LogRow, MAX_RUNS, MessageLevel, Model, RunSummary, equivalent_command, format_age,
 };
+use crate::console::screens::fleet::view::{draw_fleet_name, format_time};
 use crate::console::theme::Role;
+use crate::console::view::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, truncate_untrusted,
+};
 use crate::engine::Outcome;
 
-pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put_text(0, 0, "LOG", Role::Title) + 2;
     let x = draw_fleet_name(model, canvas, x, 0);
     let runs = format_count(model.log.runs.len() as u64, "run");

@@ -1,17 +1,17 @@
 //! Plans: asked for, shown, void, made anew, left.
 
-use super::actions::{go_to_screen, return_screen};
-use super::keys::is_screen_covered;
-use super::{Effect, PLAN_LIFETIME};
 use crate::console::model::{
     MessageLevel, Model, PlanRequest, PlanView, ResetStage, Screen, required_confirmation,
 };
+use crate::console::update::commands::{go_to_screen, return_screen};
+use crate::console::update::keys::is_screen_covered;
+use crate::console::update::{Effect, PLAN_LIFETIME};
 use crate::engine::Plan;
 use crate::error::Error;
 
 /// Notices a plan that has come in sight: from then on a moment passes before keys
 /// mean anything to it.
-pub(super) fn track_visible_plan(model: &mut Model) {
+pub(in crate::console) fn track_visible_plan(model: &mut Model) {
     let in_sight = match &model.reset.stage {
         ResetStage::Plan(view)
             if model.screen == Screen::Reset
@@ -29,7 +29,7 @@ pub(super) fn track_visible_plan(model: &mut Model) {
 }
 
 /// Asks for the plan on the screen again when it is void by its age.
-pub(super) fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
+pub(in crate::console) fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
     let ResetStage::Plan(view) = &mut model.reset.stage else {
         return Vec::new();
     };
@@ -46,7 +46,7 @@ pub(super) fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
 }
 
 /// Asks for the plan on the screen again.
-pub(super) fn request_plan_again(model: &mut Model) -> Vec<Effect> {
+pub(in crate::console) fn request_plan_again(model: &mut Model) -> Vec<Effect> {
     let request = match &model.reset.stage {
         ResetStage::Plan(view) if model.screen == Screen::Reset => view.request.clone(),
         _ => return Vec::new(),
@@ -54,7 +54,7 @@ pub(super) fn request_plan_again(model: &mut Model) -> Vec<Effect> {
     request_plan(model, request, true)
 }
 
-pub(super) fn request_plan(
+pub(in crate::console) fn request_plan(
     model: &mut Model,
     request: PlanRequest,
     is_replan: bool,
@@ -86,7 +86,7 @@ pub(super) fn request_plan(
 }
 
 /// Leaves a plan, back to where it was asked for.
-pub(super) fn abandon_plan(model: &mut Model) {
+pub(in crate::console) fn abandon_plan(model: &mut Model) {
     model.is_plan_pending = false;
     let previous_result = model.reset.previous_result.take();
     let at_result = previous_result.is_some() && model.reset.is_from_result;
@@ -98,7 +98,7 @@ pub(super) fn abandon_plan(model: &mut Model) {
     }
 }
 
-pub(super) fn handle_plan(
+pub(in crate::console) fn handle_plan(
     model: &mut Model,
     request: u64,
     plan: Result<Box<Plan>, Error>,

@@ -5,10 +5,10 @@ use std::fmt;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::format_age;
 use crate::config::SshHost;
 use crate::console::command::Command;
 use crate::console::keymap::Keymap;
+use crate::console::model::format_age;
 use crate::engine::{ConnectionSetting, ConnectionStatus, HostStatus, Reachability};
 
 /// The hosts.

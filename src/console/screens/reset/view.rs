@@ -2,17 +2,17 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::fleet::{draw_fleet_name, format_time};
-use super::{
-    Canvas, KEYS_IGNORED_NOTICE, fit_end_of_sentence, format_count, format_size, shorten_untrusted,
-    truncate, truncate_untrusted, wrap_text,
-};
 use crate::console::command::Command;
 use crate::console::model::{
     AgentRow, Confirmation, MIN_TERMINAL_SIZE, Model, PlanRequest, PlanView, ResetStage,
     ResultView, RunView, equivalent_command, summarize_failures,
 };
+use crate::console::screens::fleet::view::{draw_fleet_name, format_time};
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
+use crate::console::view::{
+    Canvas, KEYS_IGNORED_NOTICE, fit_end_of_sentence, format_count, format_size, shorten_untrusted,
+    truncate, truncate_untrusted, wrap_text,
+};
 use crate::engine::{
     Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step, StepAction, UndoTarget,
 };
@@ -33,7 +33,7 @@ const MIN_VISIBLE_AGENTS: usize = 3;
 /// Cells below which a command line is not worth showing.
 const MIN_COMMAND_LINE_CELLS: usize = 40;
 
-pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     match &model.reset.stage {
         ResetStage::Empty => {
             canvas.put_text(0, 0, "RESET", Role::Title);

@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, FixedOffset};
 
-use super::Model;
+use crate::console::model::Model;
 use crate::console::text::{Arrangement, Pane, PaneStyle, PreparedText, TextLine};
 use crate::engine::HistoryEntry;
 
