@@ -1,57 +1,41 @@
-//! Effect runner: executes effects against the engine in worker threads, so that the main
-//! thread never waits for a disk or a host. Results return as messages. Owns the workers,
-//! the current run and the engine in force, and replaces the engine after a config change.
+//! Effect runner: executes effects against the engine in jobs, so that the main thread never
+//! waits for a disk or a host. Results return as messages. Owns the job queue, the current run
+//! and the engine in force, and replaces the engine after a config change.
 
+mod agent_texts;
+mod config_reload;
 mod facts;
 mod files;
 mod handoff;
-mod text_workers;
-mod watch;
+mod job_queue;
+mod ledger_runs;
+mod preferences_watcher;
 
-use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
 
-use chrono::{DateTime, FixedOffset};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
-use super::model::{
-    BaselineEdit, ClipboardText, FleetModel as FleetInfo, MAX_RUNS, MessageLevel, PagerText,
-    PlanRequest, RunSummary,
-};
+use super::model::{BaselineEdit, ClipboardText, FleetModel, MessageLevel, PagerText, PlanRequest};
 use super::preferences::LoadedPreferences;
-use super::text;
+use super::text::{self, PreparedText};
 use super::theme::Themes;
 use super::update::{Effect, Msg};
 use super::view_state::{self, ViewStateWriter};
-use crate::clock::Clock;
-use crate::config::{self, Agent, Config, ConfigEnvironment, ProtectLevel, SshHost};
+use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
 use crate::demo;
-use crate::digest::Digest;
-use crate::durable;
-use crate::engine::{
-    Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Operation, Outcome, Plan,
-    RunEvent,
-};
-use crate::error::{Error, Result};
+use crate::engine::{Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Plan};
+use crate::error::Result;
 use crate::transport::sftp::askpass::{self, PromptBroker};
-use files::FileJob;
+use agent_texts::TextPreparer;
+pub use agent_texts::summarize_findings;
+use config_reload::ConfigReloader;
+pub use config_reload::EngineFactory;
 pub use files::{Loaded, LoadedTheme};
-use handoff::HandoffJob;
-use text_workers::TextWorkers;
-pub use text_workers::summarize_findings;
-
-/// Number of plans made in parallel, so that a plan that waits for a host does not delay
-/// the others.
-const PLAN_WORKERS: usize = 4;
-
-/// Maximum number of records in all runs of the log.
-const MAX_LOG_RECORDS: usize = 50_000;
+use job_queue::{JobClass, JobKey, JobQueue, spawn_reporting_panic};
+pub use ledger_runs::load_runs;
 
 /// Maximum number of records in an agent's history.
 const MAX_HISTORY_RECORDS: usize = 1000;
@@ -64,28 +48,8 @@ const MAX_QUEUED_MESSAGES: usize = 64;
 /// times its index.
 const GENERATIONS_PER_ENGINE: u64 = 1 << 40;
 
-/// Time that a config file must stay unchanged before it is read.
-const CONFIG_DEBOUNCE: Duration = Duration::from_millis(50);
-
-/// Maximum number of waits of [`CONFIG_DEBOUNCE`].
-const CONFIG_DEBOUNCE_ATTEMPTS: usize = 40;
-
-/// Digest of the config file at its last read.
-type ConfigDigest = Arc<Mutex<Option<Digest>>>;
-
-/// Creates an engine for a changed config.
-pub type EngineFactory = Arc<dyn Fn(Config) -> Engine + Send + Sync>;
-
 /// Handle of a run in progress: the channel carries nothing and closes when the run ends.
 pub type RunHandle = Receiver<Infallible>;
-
-/// Inputs for reading a changed config.
-#[derive(Clone)]
-struct ConfigReloader {
-    env: ConfigEnvironment,
-    engine_factory: EngineFactory,
-    known_digest: ConfigDigest,
-}
 
 /// Executes effects.
 pub struct EffectRunner {
@@ -102,7 +66,8 @@ pub struct EffectRunner {
     /// Number of engines before this one.
     engine_count: u64,
     view_state_writer: Option<ViewStateWriter>,
-    file_jobs: Sender<FileJob>,
+    /// Jobs that do not concern the engine, so that they keep their order when it is replaced.
+    file_jobs: JobQueue,
     /// Holds a sender, so that the channel stays open.
     loaded_channel: (Sender<Loaded>, Receiver<Loaded>),
 }
@@ -115,96 +80,82 @@ pub struct UserFiles {
     pub view_state_file: Option<view_state::ViewStateFile>,
 }
 
-/// Worker threads of one engine. They end when this is dropped.
+/// What works for one engine. Dropping it lets the queued jobs finish.
 struct Workers {
     fleet: FleetWatcher,
     /// Events of the fleet watcher. Replacing the engine discards events still queued by the
     /// previous one. Holds a sender, so that the channel stays open.
     fleet_events: (Sender<FleetEvent>, Receiver<FleetEvent>),
-    text_workers: TextWorkers,
-    plan_jobs: Sender<PlanJob>,
-    settings_requests: Sender<SshHost>,
-    history_requests: Sender<HistoryRequest>,
-    handoff_jobs: Sender<HandoffJob>,
-    engine_jobs: Sender<EngineJob>,
+    jobs: JobQueue,
+    texts: Arc<TextPreparer>,
 }
 
-/// Request for an agent's history, or for one record of it.
-type HistoryRequest = (String, Option<u64>);
-
-/// Plan request: its number, what to plan, and whether protected agents are unlocked.
-type PlanJob = (u64, PlanRequest, bool);
-
-enum EngineJob {
-    LoadLog,
-    ReloadConfig(ConfigReloader),
-    LoadSavedObservations,
+impl Workers {
+    fn start(engine: &Arc<Engine>, generation_base: u64, messages: &Sender<Msg>) -> Workers {
+        let fleet_events = bounded(MAX_QUEUED_MESSAGES);
+        Workers {
+            fleet: FleetWatcher::start(Arc::clone(engine), fleet_events.0.clone()),
+            fleet_events,
+            jobs: JobQueue::new(messages.clone()),
+            texts: TextPreparer::new(engine, generation_base),
+        }
+    }
 }
 
 impl EffectRunner {
-    /// Starts the fleet watcher and all workers.
+    /// Starts the fleet watcher and the watchers of the operator's files.
     pub fn start(
         engine: Arc<Engine>,
-        (desk, events): (PromptBroker, Receiver<askpass::PromptEvent>),
+        (prompt_broker, prompt_events): (PromptBroker, Receiver<askpass::PromptEvent>),
         env: ConfigEnvironment,
-        rebuild: EngineFactory,
-        host: Option<Arc<demo::host::DemoHost>>,
+        engine_factory: EngineFactory,
+        demo_host: Option<Arc<demo::host::DemoHost>>,
         user_files: UserFiles,
     ) -> (EffectRunner, Receiver<Msg>) {
         let (messages, inbox) = bounded(MAX_QUEUED_MESSAGES);
         let out = messages.clone();
-        spawn_reporting_panics(messages.clone(), move || {
-            for event in events {
+        spawn_reporting_panic(messages.clone(), move || {
+            for event in prompt_events {
                 if out.send(Msg::PromptEvent(event)).is_err() {
                     return; // The main thread has ended.
                 }
             }
         });
-        let workers = Workers::start(&engine, 0, &messages);
-        // The saved observations are shown until the fleet is read.
-        drop(workers.engine_jobs.send(EngineJob::LoadSavedObservations));
         if let Some((path, known)) = user_files.preferences {
             let (clock, out) = (engine.clock_handle(), messages.clone());
-            spawn_reporting_panics(messages.clone(), move || {
-                watch::watch_preferences(&path, known, &*clock, &out);
+            spawn_reporting_panic(messages.clone(), move || {
+                preferences_watcher::watch_preferences(&path, known, &*clock, &out);
             });
         }
-        let keeper = user_files
+        let view_state_writer = user_files
             .view_state_file
-            .map(|place| ViewStateWriter::start(place, engine.clock_handle(), messages.clone()));
-        let (file_jobs, wanted) = unbounded();
-        let brought = unbounded();
-        let out = brought.0.clone();
-        spawn_reporting_panics(messages.clone(), move || {
-            files::run_file_jobs(&wanted, &out)
-        });
+            .map(|file| ViewStateWriter::start(file, engine.clock_handle(), messages.clone()));
         let runner = EffectRunner {
+            workers: Workers::start(&engine, 0, &messages),
             engine,
-            prompt_broker: desk,
+            prompt_broker,
+            file_jobs: JobQueue::new(messages.clone()),
             messages,
-            workers,
             run_handle: None,
             cancel_flag: Arc::default(),
-            config_reloader: ConfigReloader {
-                env,
-                engine_factory: rebuild,
-                known_digest: ConfigDigest::default(),
-            },
+            config_reloader: ConfigReloader::new(env, engine_factory),
             next_engine: None,
-            demo_host: host,
+            demo_host,
             engine_count: 0,
-            view_state_writer: keeper,
-            file_jobs,
-            loaded_channel: brought,
+            view_state_writer,
+            loaded_channel: unbounded(),
         };
+        // The saved observations are shown until the fleet is read.
+        runner.submit(JobClass::FleetFiles, None, |engine| {
+            Msg::SavedObservationsLoaded(engine.load_observations())
+        });
         (runner, inbox)
     }
 
     /// Executes an effect that concerns the engine.
     pub fn execute(&mut self, effect: Effect) {
         tracing::debug!(effect = effect_name(&effect), "effect");
-        // A worker that panicked has reported it itself.
-        let workers = &mut self.workers;
+        let workers = &self.workers;
         match effect {
             Effect::ReadAgents(agents) => workers.fleet.request_read(agents),
             Effect::ReadHost(host) => {
@@ -231,29 +182,48 @@ impl EffectRunner {
                 self.prompt_broker.answer(question, &answer)
             }
             Effect::RefuseQuestion(question) => self.prompt_broker.refuse(question),
-            Effect::PrepareTexts(agent) => workers.text_workers.request_texts(agent),
-            Effect::PreparePatch(agent) => workers.text_workers.request_patch(agent),
+            Effect::PrepareTexts(agent) => workers.texts.request_texts(agent, &workers.jobs),
+            Effect::PreparePatch(agent) => workers.texts.request_patch(agent, &workers.jobs),
             Effect::LoadEntry(agent, entry) => {
-                drop(
-                    workers
-                        .handoff_jobs
-                        .send(HandoffJob::LoadEntry(agent, entry)),
-                );
+                self.submit(JobClass::Handoff, None, move |engine| {
+                    let page = handoff::load_entry(engine, &agent, &entry);
+                    Msg::EntryLoaded(agent, entry, page)
+                })
             }
-            Effect::InspectBaseline(agent) => drop(
-                workers
-                    .handoff_jobs
-                    .send(HandoffJob::InspectBaseline(agent)),
-            ),
+            Effect::InspectBaseline(agent) => self.submit(JobClass::Handoff, None, move |engine| {
+                let edit = handoff::prepare_edit(engine, &agent).map(Box::new);
+                Msg::BaselineInspected(agent, edit)
+            }),
             Effect::MakePlan(id, request, unlocked) => {
-                drop(workers.plan_jobs.send((id, request, unlocked)));
+                self.submit(JobClass::Plan, None, move |engine| {
+                    let plan = make_plan(engine, &request, unlocked);
+                    Msg::PlanMade(id, plan.map(Box::new))
+                })
             }
-            Effect::LoadHistory(agent) => drop(workers.history_requests.send((agent, None))),
+            Effect::LoadHistory(agent) => {
+                let key = JobKey::History(agent.clone());
+                self.submit(JobClass::History, Some(key), move |engine| {
+                    let history = engine.agent_history(&agent, MAX_HISTORY_RECORDS);
+                    Msg::HistoryLoaded(agent, history.map_err(|error| error.to_string()))
+                })
+            }
             Effect::PrepareRunDiff(agent, seq) => {
-                drop(workers.history_requests.send((agent, Some(seq))))
+                let key = JobKey::RunDiff(agent.clone(), seq);
+                self.submit(JobClass::History, Some(key), move |engine| {
+                    let diff = prepare_run_diff(engine, &agent, seq);
+                    Msg::RunDiffPrepared(agent, seq, diff.map_err(|error| error.to_string()))
+                })
             }
-            Effect::LoadHostSettings(host) => drop(workers.settings_requests.send(host)),
-            Effect::LoadLog => drop(workers.engine_jobs.send(EngineJob::LoadLog)),
+            Effect::LoadHostSettings(host) => {
+                let key = JobKey::HostSettings;
+                self.submit(JobClass::HostSettings, Some(key), move |engine| {
+                    let settings = engine.connection_settings(&host);
+                    Msg::HostSettingsLoaded(host, settings.map_err(|error| error.to_string()))
+                })
+            }
+            Effect::LoadLog => self.submit(JobClass::FleetFiles, Some(JobKey::Log), |engine| {
+                Msg::LogLoaded(load_runs(engine).map_err(|error| error.to_string()))
+            }),
             Effect::SaveViewState(view) => {
                 if let Some(keeper) = &self.view_state_writer {
                     keeper.save(view);
@@ -274,21 +244,38 @@ impl EffectRunner {
         }
     }
 
+    /// Submits a job for the engine in force.
+    fn submit(
+        &self,
+        class: JobClass,
+        key: Option<JobKey>,
+        work: impl FnOnce(&Engine) -> Msg + Send + 'static,
+    ) {
+        let engine = Arc::clone(&self.engine);
+        self.workers
+            .jobs
+            .submit(class, key, move || Some(work(&engine)));
+    }
+
     /// Loads a theme; `is_requested` if the operator asked for it.
     pub fn load_theme(&self, themes: &Themes, name: &str, is_requested: bool) {
-        let name = name.to_string();
-        drop(
-            self.file_jobs
-                .send(FileJob::Theme(themes.clone(), name, is_requested)),
-        );
+        let (themes, name) = (themes.clone(), name.to_string());
+        self.submit_file_job(move || Loaded::Theme(files::load_theme(&themes, name, is_requested)));
     }
 
     /// Writes a text for the pager to a file in `directory`.
     pub fn write_page(&self, number: u64, directory: &Path, page: PagerText) {
-        drop(
-            self.file_jobs
-                .send(FileJob::Page(number, directory.to_path_buf(), page)),
-        );
+        let directory = directory.to_path_buf();
+        self.submit_file_job(move || Loaded::Page(number, files::write_page(&directory, &page)));
+    }
+
+    fn submit_file_job(&self, work: impl FnOnce() -> Loaded + Send + 'static) {
+        let loaded = self.loaded_channel.0.clone();
+        self.file_jobs.submit(JobClass::UserFiles, None, move || {
+            // The main thread may have ended.
+            let _ = loaded.send(work());
+            None
+        });
     }
 
     /// Returns the channel of loaded themes and pager files.
@@ -303,20 +290,17 @@ impl EffectRunner {
 
     /// Puts a text on the clipboard with the first of these programs that works.
     pub fn copy_to_clipboard(&self, commands: Vec<&'static [&'static str]>, clip: ClipboardText) {
-        drop(
-            self.workers
-                .handoff_jobs
-                .send(HandoffJob::CopyToClipboard(commands, clip)),
-        );
+        self.submit(JobClass::Handoff, None, move |_| {
+            let outcome = handoff::copy_to_clipboard(&commands, &clip);
+            Msg::ClipboardCopied(clip, outcome)
+        });
     }
 
     /// Inspects a baseline after the editor ended.
     pub fn inspect_edited(&self, edit: Box<BaselineEdit>) {
-        drop(
-            self.workers
-                .handoff_jobs
-                .send(HandoffJob::InspectEdited(edit)),
-        );
+        self.submit(JobClass::Handoff, None, |engine| {
+            handoff::inspect_edited(engine, edit)
+        });
     }
 
     fn set_demo_host_away(&self, is_away: bool) {
@@ -335,7 +319,7 @@ impl EffectRunner {
         let messages = self.messages.clone();
         let (run_guard, run) = bounded(0);
         self.run_handle = Some(run);
-        spawn_reporting_panics(self.messages.clone(), move || {
+        spawn_reporting_panic(self.messages.clone(), move || {
             let _run_guard: Sender<Infallible> = run_guard;
             let report = engine.apply_plan(&plan, true, &cancel, &mut |progress| {
                 // The main thread may have ended; the run continues.
@@ -369,8 +353,10 @@ impl EffectRunner {
 
     /// Reads the config again, after its file changed.
     fn reload_config(&self) {
-        let job = EngineJob::ReloadConfig(self.config_reloader.clone());
-        drop(self.workers.engine_jobs.send(job));
+        let (engine, reloader) = (Arc::clone(&self.engine), self.config_reloader.clone());
+        self.workers
+            .jobs
+            .submit(JobClass::FleetFiles, None, move || reloader.reload(&engine));
     }
 
     /// Returns the theme that the config in force names.
@@ -457,8 +443,8 @@ pub fn fleet_event_message(event: FleetEvent) -> Msg {
 }
 
 /// Returns the properties of the fleet that the console shows.
-pub fn fleet_model(config: &Config) -> FleetInfo {
-    FleetInfo {
+pub fn fleet_model(config: &Config) -> FleetModel {
+    FleetModel {
         name: config.general.fleet_name.clone(),
         tag: config.general.fleet_tag.clone(),
         config_path: config.path.display().to_string(),
@@ -478,280 +464,17 @@ fn memory_location(agent: &Agent) -> (String, String) {
     (agent.name.clone(), place)
 }
 
-impl Workers {
-    fn start(engine: &Arc<Engine>, first: u64, messages: &Sender<Msg>) -> Workers {
-        let (plans, wanted) = unbounded::<PlanJob>();
-        for _ in 0..PLAN_WORKERS {
-            let wanted = wanted.clone();
-            spawn_worker(engine, messages, move |own, out| {
-                run_plan_jobs(own, &wanted, out)
-            });
-        }
-        let (settings, hosts) = unbounded();
-        spawn_worker(engine, messages, move |own, out| {
-            answer_settings_requests(own, &hosts, out)
-        });
-        let (past, looks) = unbounded();
-        spawn_worker(engine, messages, move |own, out| {
-            answer_history_requests(own, &looks, out)
-        });
-        let (errands, wanted) = unbounded();
-        spawn_worker(engine, messages, move |own, out| {
-            handoff::run_handoff_jobs(own, &wanted, out)
-        });
-        let (jobs, queue) = unbounded();
-        spawn_worker(engine, messages, move |own, out| {
-            run_engine_jobs(own, &queue, out)
-        });
-        let news = bounded(MAX_QUEUED_MESSAGES);
-        Workers {
-            fleet: FleetWatcher::start(Arc::clone(engine), news.0.clone()),
-            fleet_events: news,
-            text_workers: TextWorkers::new(engine, first, messages),
-            plan_jobs: plans,
-            settings_requests: settings,
-            history_requests: past,
-            handoff_jobs: errands,
-            engine_jobs: jobs,
-        }
-    }
-}
-
-fn spawn_worker(
-    engine: &Arc<Engine>,
-    messages: &Sender<Msg>,
-    work: impl FnOnce(&Engine, &Sender<Msg>) + Send + 'static,
-) {
-    let (engine_handle, out) = (Arc::clone(engine), messages.clone());
-    spawn_reporting_panics(messages.clone(), move || work(&engine_handle, &out));
-}
-
-/// Starts a thread whose panic is reported to the operator.
-fn spawn_reporting_panics(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) {
-    thread::spawn(move || {
-        if catch_unwind(AssertUnwindSafe(work)).is_err() {
-            let text = "a fault in this program stopped a part of it; leave and start it again, and please report it";
-            let _ = messages.send(Msg::Reported(MessageLevel::Error, text.to_string()));
-        }
-    });
-}
-
-fn run_engine_jobs(engine: &Engine, queue: &Receiver<EngineJob>, messages: &Sender<Msg>) {
-    let mut next = None;
-    while let Some(job) = next.take().or_else(|| queue.recv().ok()) {
-        if matches!(job, EngineJob::LoadLog) {
-            // One reply serves all queued requests.
-            next = queue
-                .try_iter()
-                .find(|job| !matches!(job, EngineJob::LoadLog));
-        }
-        let message = match job {
-            EngineJob::ReloadConfig(reader) => {
-                let _span = tracing::debug_span!("reload config").entered();
-                let path = &engine.config().path;
-                let digest = wait_for_settled_digest(engine.clock(), path);
-                let mut known = reader
-                    .known_digest
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner);
-                if *known == Some(digest) {
-                    continue;
-                }
-                *known = Some(digest);
-                match config::reload(path, &reader.env) {
-                    // Creating the engine may look up a group, which may be slow.
-                    Ok(mut config) => {
-                        config.invocation = engine.config().invocation.clone();
-                        Msg::ConfigReloaded(Arc::new((reader.engine_factory)(config)))
-                    }
-                    Err(problems) => Msg::ConfigInvalid(problems.0),
-                }
-            }
-            EngineJob::LoadSavedObservations => {
-                Msg::SavedObservationsLoaded(engine.load_observations())
-            }
-            EngineJob::LoadLog => {
-                Msg::LogLoaded(load_runs(engine).map_err(|error| error.to_string()))
-            }
-        };
-        if messages.send(message).is_err() {
-            return;
-        }
-    }
-}
-
-/// Returns the digest of a file once it stays the same for [`CONFIG_DEBOUNCE`]: many
-/// programs truncate a file before they write it, and an empty config is valid. For an
-/// unreadable file, returns the digest of the error.
-fn wait_for_settled_digest(clock: &dyn Clock, path: &Path) -> Digest {
-    let read = || match durable::read_regular_file(path, config::MAX_CONFIG_BYTES) {
-        Ok(bytes) => Digest::of(&bytes),
-        Err(error) => Digest::of(error.to_string().as_bytes()),
-    };
-    let mut digest = read();
-    for _ in 0..CONFIG_DEBOUNCE_ATTEMPTS {
-        clock.sleep(CONFIG_DEBOUNCE);
-        let next = read();
-        if next == digest {
-            break;
-        }
-        digest = next;
-    }
-    digest
-}
-
-fn run_plan_jobs(engine: &Engine, wanted: &Receiver<PlanJob>, messages: &Sender<Msg>) {
-    for (id, request, unlocked) in wanted {
-        let plan = make_plan(engine, &request, unlocked);
-        if messages
-            .send(Msg::PlanMade(id, plan.map(Box::new)))
-            .is_err()
-        {
-            return;
-        }
-    }
-}
-
-/// Worker: loads the effective ssh settings of hosts. Skips all queued requests but the
-/// last.
-fn answer_settings_requests(engine: &Engine, hosts: &Receiver<SshHost>, messages: &Sender<Msg>) {
-    while let Ok(mut host) = hosts.recv() {
-        while let Ok(newer) = hosts.try_recv() {
-            host = newer;
-        }
-        let settings = engine
-            .connection_settings(&host)
-            .map_err(|error| error.to_string());
-        if messages
-            .send(Msg::HostSettingsLoaded(host, settings))
-            .is_err()
-        {
-            return;
-        }
-    }
-}
-
-/// Worker: loads histories and run diffs. Merges equal queued requests.
-fn answer_history_requests(
-    engine: &Engine,
-    looks: &Receiver<HistoryRequest>,
-    messages: &Sender<Msg>,
-) {
-    while let Ok(first) = looks.recv() {
-        let mut wanted = vec![first];
-        for look in looks.try_iter() {
-            wanted.retain(|other| *other != look);
-            wanted.push(look);
-        }
-        for (name, seq) in wanted {
-            let message = match seq {
-                None => {
-                    let past = engine.agent_history(&name, MAX_HISTORY_RECORDS);
-                    Msg::HistoryLoaded(name, past.map_err(|error| error.to_string()))
-                }
-                Some(seq) => {
-                    let passed = engine.agent(&name).and_then(|it| engine.run_diff(it, seq));
-                    let deadline = engine.clock().instant() + text_workers::DIFF_TIMEOUT;
-                    let text = passed.map(|passed| text::prepare_run_diff(&passed, Some(deadline)));
-                    Msg::RunDiffPrepared(name, seq, text.map_err(|error| error.to_string()))
-                }
-            };
-            if messages.send(message).is_err() {
-                return;
-            }
-        }
-    }
-}
-
-fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<Plan, Error> {
+fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<Plan> {
     match request {
         PlanRequest::Reset(agents) => engine.plan_reset(agents, unlocked),
         PlanRequest::Undo(target, mode) => engine.plan_undo(target, *mode, unlocked),
     }
 }
 
-/// Loads the last runs of the ledger, at most [`MAX_RUNS`], newest first.
-///
-/// # Errors
-/// The ledger cannot be read or is damaged.
-pub fn load_runs(engine: &Engine) -> Result<Vec<RunSummary>> {
-    let (mut names, mut records) = (HashSet::new(), Vec::new());
-    engine.for_each_record_backwards(|record| {
-        names.insert(record.event.run.clone());
-        let fits = names.len() <= MAX_RUNS && records.len() < MAX_LOG_RECORDS;
-        if fits {
-            records.push((record.time, record.event));
-        }
-        fits
-    })?;
-    Ok(group_into_runs(records.into_iter().rev()))
-}
-
-/// Groups records in ledger order into runs; returns the last ones, newest first.
-fn group_into_runs(
-    records: impl Iterator<Item = (DateTime<FixedOffset>, RunEvent)>,
-) -> Vec<RunSummary> {
-    let mut runs: Vec<RunSummary> = Vec::new();
-    // Index of the last part of each run.
-    let mut run_indices: HashMap<String, usize> = HashMap::new();
-    for (time, event) in records {
-        if event.operation == Operation::Retire {
-            if let Some(place) = run_indices.get(&event.run) {
-                runs[*place].retired_entries += event.retired_entries.len();
-            }
-            continue;
-        }
-        if event.agent.is_empty() && matches!(event.operation, Operation::Reset | Operation::Undo) {
-            if let Some(place) = run_indices.get(&event.run) {
-                runs[*place].problem = event.note;
-            }
-            continue;
-        }
-        let undone = event
-            .undone_run
-            .as_ref()
-            .filter(|_| event.operation == Operation::Undo);
-        let undone = undone.and_then(|undone| run_indices.get(undone).copied());
-        // The run that an undo of an undo restores.
-        let redone = undone.and_then(|place| {
-            let mut undos = runs[place].events.iter();
-            let undo = undos.find(|it| it.agent == event.agent)?;
-            undo.undone_run.clone()
-        });
-        let redo = redone.is_some();
-        // A refused or failed undo changed nothing.
-        if let Some(place) = undone.filter(|_| event.outcome == Outcome::Ok) {
-            let undone = &mut runs[place].undone_agents;
-            undone.retain(|agent| *agent != event.agent);
-            undone.push(event.agent.clone());
-            if let Some(place) = redone.and_then(|run| run_indices.get(&run)) {
-                runs[*place]
-                    .undone_agents
-                    .retain(|agent| *agent != event.agent);
-            }
-        }
-        match runs.last_mut() {
-            Some(last) if last.run_id == event.run => {
-                last.ended_at = time;
-                last.events.push(event);
-            }
-            _ => {
-                run_indices.insert(event.run.clone(), runs.len());
-                runs.push(RunSummary {
-                    run_id: event.run.clone(),
-                    ended_at: time,
-                    events: vec![event],
-                    undone_agents: Vec::new(),
-                    is_redo: redo,
-                    retired_entries: 0,
-                    problem: None,
-                });
-            }
-        }
-    }
-    runs.reverse();
-    runs.truncate(MAX_RUNS);
-    runs
+fn prepare_run_diff(engine: &Engine, agent: &str, seq: u64) -> Result<PreparedText> {
+    let diff = engine.run_diff(engine.agent(agent)?, seq)?;
+    let deadline = engine.clock().instant() + agent_texts::DIFF_TIMEOUT;
+    Ok(text::prepare_run_diff(&diff, Some(deadline)))
 }
 
 #[cfg(test)]

@@ -1,69 +1,49 @@
-//! Reads themes and writes texts for the pager, away from the screen's thread: a
-//! disk may take its time.
+//! Loads themes and writes texts for the pager to files.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crossbeam_channel::{Receiver, Sender};
 use tempfile::NamedTempFile;
 
 use crate::console::model::PagerText;
 use crate::console::theme::{Theme, Themes};
 use crate::error::{PathContext, Result};
 
-/// What is to be done.
-pub(super) enum FileJob {
-    /// The theme of a name, and whether the operator asked for it just now.
-    Theme(Themes, String, bool),
-    /// A text in a file of this directory, by the number of the request.
-    Page(u64, PathBuf, PagerText),
-}
-
-/// What came of it.
+/// Result that the event loop handles itself.
 pub enum Loaded {
     /// A theme.
     Theme(LoadedTheme),
-    /// The text, in a file that is removed with this.
+    /// A text for the pager, by the number of its request, in a file that is removed with this.
     Page(u64, Result<NamedTempFile>),
 }
 
-/// A theme that is to be worn.
+/// A theme to apply.
 pub struct LoadedTheme {
     /// Its name.
     pub name: String,
-    /// The theme, or in lines why there is none.
+    /// The theme, or its errors in lines.
     pub theme: Result<Theme, Vec<String>>,
-    /// The names of all themes that there are now.
+    /// Names of all themes that exist now.
     pub theme_names: Vec<String>,
-    /// The operator asked for it just now.
+    /// Whether the operator asked for it.
     pub is_requested: bool,
 }
 
-pub(super) fn run_file_jobs(jobs: &Receiver<FileJob>, loaded: &Sender<Loaded>) {
-    for chore in jobs {
-        let done = match chore {
-            FileJob::Theme(themes, name, asked) => {
-                let theme = themes.load(&name);
-                Loaded::Theme(LoadedTheme {
-                    theme: theme.map_err(|error| themes.error_lines(&error)),
-                    theme_names: themes.names(),
-                    name,
-                    is_requested: asked,
-                })
-            }
-            FileJob::Page(number, directory, page) => {
-                Loaded::Page(number, write_page(&directory, &page))
-            }
-        };
-        if loaded.send(done).is_err() {
-            return;
-        }
+/// Loads a theme, and the names of all themes.
+pub(super) fn load_theme(themes: &Themes, name: String, is_requested: bool) -> LoadedTheme {
+    LoadedTheme {
+        theme: themes
+            .load(&name)
+            .map_err(|error| themes.error_lines(&error)),
+        theme_names: themes.names(),
+        name,
+        is_requested,
     }
 }
 
-/// A text in a file that only the operator can read.
-fn write_page(directory: &Path, page: &PagerText) -> Result<NamedTempFile> {
-    // Names of the ledger's are nobody's to trust.
+/// Writes a text to a new file in `directory` that only the operator can read.
+pub(super) fn write_page(directory: &Path, page: &PagerText) -> Result<NamedTempFile> {
+    // The name may come from a ledger, which others can write.
     let name = page.name.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     let mut file = tempfile::Builder::new()
         .prefix(&format!("{name}-"))

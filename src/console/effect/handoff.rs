@@ -1,6 +1,5 @@
-//! Fetches what is handed out and in, away from the screen's thread.
-
-use crossbeam_channel::{Receiver, Sender};
+//! Loads what other programs get, and inspects what they return: texts for the clipboard and
+//! the pager, and baselines for the editor.
 
 use crate::archive::WrittenEntry;
 use crate::baseline::{self, InspectedBaseline};
@@ -12,53 +11,23 @@ use crate::diff;
 use crate::engine::Engine;
 use crate::error::Result;
 
-/// How much of an entry is read in the pager.
+/// Maximum size of an entry in the pager.
 const MAX_PAGED_BYTES: usize = 8 << 20;
 
-/// What is to be fetched.
-pub(super) enum HandoffJob {
-    CopyToClipboard(Vec<&'static [&'static str]>, ClipboardText),
-    LoadEntry(String, WrittenEntry),
-    InspectBaseline(String),
-    InspectEdited(Box<BaselineEdit>),
-}
-
-pub(super) fn run_handoff_jobs(
-    engine: &Engine,
-    jobs: &Receiver<HandoffJob>,
-    messages: &Sender<Msg>,
-) {
-    for errand in jobs {
-        let message = match errand {
-            HandoffJob::CopyToClipboard(copiers, clip) => {
-                let outcome = match external_tools::copy_to_clipboard(&copiers, &clip.text) {
-                    Ok(program) => CopyOutcome::CopiedBy(program),
-                    Err(why) => CopyOutcome::Failed(why),
-                };
-                Msg::ClipboardCopied(clip, outcome)
-            }
-            HandoffJob::LoadEntry(agent, written) => {
-                let page = load_entry(engine, &agent, &written);
-                Msg::EntryLoaded(agent, written, page)
-            }
-            HandoffJob::InspectBaseline(agent) => {
-                let found = prepare_edit(engine, &agent).map(Box::new);
-                Msg::BaselineInspected(agent, found)
-            }
-            HandoffJob::InspectEdited(edit) => {
-                let now = inspect_baseline(engine, &edit.agent);
-                let new = now.as_ref().map_or(&[][..], |now| &now.bytes);
-                let changed = diff::count_changes(&edit.original.bytes, new, None);
-                Msg::BaselineEdited(edit, now, changed)
-            }
-        };
-        if messages.send(message).is_err() {
-            return;
-        }
+/// Puts a text on the clipboard with the first of these programs that works.
+pub(super) fn copy_to_clipboard(commands: &[&[&'static str]], text: &ClipboardText) -> CopyOutcome {
+    match external_tools::copy_to_clipboard(commands, &text.text) {
+        Ok(program) => CopyOutcome::CopiedBy(program),
+        Err(why) => CopyOutcome::Failed(why),
     }
 }
 
-fn load_entry(engine: &Engine, agent: &str, written: &WrittenEntry) -> Result<PagerText> {
+/// Loads an entry of an agent for the pager.
+pub(super) fn load_entry(
+    engine: &Engine,
+    agent: &str,
+    written: &WrittenEntry,
+) -> Result<PagerText> {
     let mut bytes = engine.read_entry(written, MAX_PAGED_BYTES)?;
     let more = written.size.saturating_sub(bytes.len() as u64);
     if more > 0 {
@@ -67,26 +36,35 @@ fn load_entry(engine: &Engine, agent: &str, written: &WrittenEntry) -> Result<Pa
     Ok(PagerText::new(agent, &bytes))
 }
 
+/// Inspects a baseline again after the editor has ended.
+pub(super) fn inspect_edited(engine: &Engine, edit: Box<BaselineEdit>) -> Msg {
+    let edited = inspect_baseline(engine, &edit.agent);
+    let new = edited.as_ref().map_or(&[][..], |edited| &edited.bytes);
+    let changed_lines = diff::count_changes(&edit.original.bytes, new, None);
+    Msg::BaselineEdited(edit, edited, changed_lines)
+}
+
 fn inspect_baseline(engine: &Engine, agent: &str) -> Result<InspectedBaseline> {
     baseline::inspect_baseline(engine.config(), engine.agent(agent)?)
 }
 
-fn prepare_edit(engine: &Engine, name: &str) -> Result<BaselineEdit> {
+/// Inspects the baseline of an agent before it is edited.
+pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<BaselineEdit> {
     let agent = engine.agent(name)?;
-    let all = engine.config().agents.iter();
-    let sharing_agents: Vec<&Agent> = all
+    let sharing_agents: Vec<&Agent> = engine
+        .config()
+        .agents
+        .iter()
         .filter(|other| other.baseline == agent.baseline)
         .collect();
-    let protected_agents = sharing_agents
-        .iter()
-        .filter(|it| it.protect == ProtectLevel::ReadOnly);
     Ok(BaselineEdit {
         agent: name.to_string(),
-        protected_agents: protected_agents.map(|other| other.name.clone()).collect(),
-        sharing_agents: sharing_agents
+        protected_agents: sharing_agents
             .iter()
-            .map(|other| other.name.clone())
+            .filter(|it| it.protect == ProtectLevel::ReadOnly)
+            .map(|it| it.name.clone())
             .collect(),
+        sharing_agents: sharing_agents.iter().map(|it| it.name.clone()).collect(),
         original: inspect_baseline(engine, name)?,
     })
 }

@@ -1,11 +1,13 @@
-//! Nothing that is asked for on the screen's thread waits for a host.
+//! Tests of the effect runner: no request of the main thread waits for a host.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::clock::SystemClock;
+use crate::config::{self, SshHost};
 use crate::console::model::known_scratch_lines;
 use crate::engine::{EngineSetup, Protection, Trigger};
 use crate::transport::fake::FakeTransport;
@@ -17,8 +19,8 @@ const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 const BASELINE: &str = "# Rules\n\n- be kind\n\n---\n";
 
-/// One for this machine, one for every host; these answer nothing before the
-/// sender of the last is gone.
+/// A fake for this machine, and one for every host, which answers nothing until the sender of
+/// the receiver is dropped.
 struct LocalAndSilentHosts(FakeTransport, FakeTransport, Receiver<()>);
 
 impl Transports for LocalAndSilentHosts {
@@ -44,7 +46,7 @@ impl Transport for SilentTransport {
     }
 }
 
-/// A fake with the memory of an agent.
+/// Returns a fake with the memory of an agent.
 fn fake_with_agent() -> FakeTransport {
     let fake = FakeTransport::new(Arc::new(SystemClock));
     for directory in ["/", "/agent"] {
@@ -52,6 +54,39 @@ fn fake_with_agent() -> FakeTransport {
     }
     fake.write_file("/agent/MEMORY.md", BASELINE.as_bytes());
     fake
+}
+
+/// Returns an engine whose hosts answer nothing until the sender of `released` is dropped.
+fn engine_of(config: Config, local: FakeTransport, released: Receiver<()>) -> Engine {
+    Engine::new(EngineSetup {
+        config,
+        clock: Arc::new(SystemClock),
+        transports: Arc::new(LocalAndSilentHosts(local, fake_with_agent(), released)),
+        user: "tester".to_string(),
+        trigger: Trigger::Console,
+        archive_group: None,
+    })
+}
+
+fn start_runner(
+    root: &Path,
+    engine: Engine,
+    factory: EngineFactory,
+) -> (EffectRunner, Receiver<Msg>) {
+    let (events, prompt_events) = unbounded();
+    let broker = PromptBroker::new(PathBuf::new(), Vec::new(), events);
+    let user_files = UserFiles {
+        preferences: None,
+        view_state_file: None,
+    };
+    EffectRunner::start(
+        Arc::new(engine),
+        (broker, prompt_events),
+        test_env(root),
+        factory,
+        None,
+        user_files,
+    )
 }
 
 fn test_env(root: &Path) -> ConfigEnvironment {
@@ -81,37 +116,15 @@ fn silent_host_does_not_delay_other_texts_or_plans() {
     .unwrap();
     let config = config::load(&path, &test_env(root)).unwrap();
     let (release, released) = bounded::<()>(0);
-    let clock = Arc::new(SystemClock);
-    let engine = Engine::new(EngineSetup {
-        config,
-        clock,
-        transports: Arc::new(LocalAndSilentHosts(
-            fake_with_agent(),
-            fake_with_agent(),
-            released,
-        )),
-        user: "tester".to_string(),
-        trigger: Trigger::Console,
-        archive_group: None,
-    });
-    let (events, happened) = unbounded();
-    let desk = PromptBroker::new(PathBuf::new(), Vec::new(), events);
-    let (mut runner, inbox) = EffectRunner::start(
-        Arc::new(engine),
-        (desk, happened),
-        test_env(root),
-        Arc::new(|_| unreachable!("the config does not change")),
-        None,
-        UserFiles {
-            preferences: None,
-            view_state_file: None,
-        },
-    );
+    let engine = engine_of(config, fake_with_agent(), released);
+    let factory = Arc::new(|_| unreachable!("the config does not change"));
+    let (mut runner, inbox) = start_runner(root, engine, factory);
     let reset = |name: &str| PlanRequest::Reset(vec![name.to_string()]);
-    let wait_for = |what: &str, wanted: &dyn Fn(&Msg) -> bool| loop {
-        let msg = inbox.recv_timeout(WAIT_TIMEOUT);
-        let msg = msg.unwrap_or_else(|_| panic!("{what} does not come"));
-        if wanted(&msg) {
+    let wait_for = |subject: &str, is_expected: &dyn Fn(&Msg) -> bool| loop {
+        let msg = inbox
+            .recv_timeout(WAIT_TIMEOUT)
+            .unwrap_or_else(|_| panic!("no message: {subject}"));
+        if is_expected(&msg) {
             return;
         }
     };
@@ -123,34 +136,34 @@ fn silent_host_does_not_delay_other_texts_or_plans() {
     }
     runner.execute(Effect::PrepareTexts("here".to_string()));
     wait_for(
-        "the text of another",
+        "text of the local agent",
         &|msg| matches!(msg, Msg::TextsPrepared(texts) if texts.agent == "here"),
     );
     runner.execute(Effect::MakePlan(7, reset("here"), false));
-    wait_for("the plan of another", &|msg| {
+    wait_for("plan of the local agent", &|msg| {
         matches!(msg, Msg::PlanMade(7, Ok(_)))
     });
     runner.execute(Effect::LoadHistory("here".to_string()));
     runner.execute(Effect::PrepareRunDiff("here".to_string(), 1));
     wait_for(
-        "what was done",
+        "history",
         &|msg| matches!(msg, Msg::HistoryLoaded(name, Ok(past)) if name == "here" && past.is_empty()),
     );
     wait_for(
-        "what a record changed",
+        "diff of a record",
         &|msg| matches!(msg, Msg::RunDiffPrepared(name, 1, Err(why)) if name == "here" && why.contains("no record")),
     );
-    // It has a heading.
+    // The memory has a heading.
     runner.execute(Effect::PrepareTexts("here".to_string()));
     wait_for(
-        "its colours",
+        "syntax tones",
         &|msg| matches!(msg, Msg::TonesPrepared(name, _, tones) if name == "here" && tones.contains_key(&1)),
     );
     runner.execute(Effect::LoadLog);
-    wait_for("the ledger", &|msg| matches!(msg, Msg::LogLoaded(Ok(_))));
+    wait_for("log", &|msg| matches!(msg, Msg::LogLoaded(Ok(_))));
     drop(release);
     wait_for(
-        "the text of the host's",
+        "text of the remote agent",
         &|msg| matches!(msg, Msg::TextsPrepared(texts) if texts.agent == "there"),
     );
     assert!(runner.shut_down(inbox, &[], |_| unreachable!("there is no run")));
@@ -158,7 +171,7 @@ fn silent_host_does_not_delay_other_texts_or_plans() {
 
 #[test]
 fn copies_keep_the_most_recently_opened() {
-    let mut copies = text_workers::DetailCache::default();
+    let mut copies = agent_texts::DetailCache::default();
     let size = 1 << 20;
     for number in 0..6 {
         copies.insert(agent_detail(&format!("agent-{number}"), size));
@@ -167,7 +180,7 @@ fn copies_keep_the_most_recently_opened() {
     let kept = |name: &str| copies.get(name).is_some();
     assert!(!kept("agent-0") && !kept("agent-1"));
     assert!(kept("agent-3") && kept("agent-5"));
-    // One that is too large for itself is not kept, and nothing else is lost.
+    // A copy that is too large by itself is not kept and displaces no other.
     copies.insert(agent_detail("agent-9", 5 * size));
     assert!(copies.get("agent-9").is_none());
     assert!(copies.get("agent-3").is_some());
@@ -178,61 +191,45 @@ fn agent_detail(name: &str, size: usize) -> crate::engine::AgentDetail {
     let path = root.path().join("fleet.conf");
     let text = format!("[{name}]\nmemory_file = /agent/MEMORY.md\nbaseline = a.md\n");
     std::fs::write(&path, text).unwrap();
-    let engine = Engine::new(EngineSetup {
-        config: config::load(&path, &test_env(root.path())).unwrap(),
-        clock: Arc::new(SystemClock),
-        transports: Arc::new(LocalAndSilentHosts(
-            fake_with_agent(),
-            fake_with_agent(),
-            bounded(0).1,
-        )),
-        user: "tester".to_string(),
-        trigger: Trigger::Console,
-        archive_group: None,
-    });
+    let config = config::load(&path, &test_env(root.path())).unwrap();
+    let engine = engine_of(config, fake_with_agent(), bounded(0).1);
     let mut detail = engine.read_detail(engine.agent(name).unwrap());
     detail.memory_prefix = vec![b'x'; size];
     detail
 }
 
-/// An engine of an agent with this memory, and of another one.
+/// Returns an engine of agent `a` with this memory, and of agent `b`.
 fn engine_with_memory(root: &Path, memory: &str) -> Engine {
-    let here = fake_with_agent();
-    here.write_file("/agent/MEMORY.md", memory.as_bytes());
-    engine_with_transport(root, here)
+    let local = fake_with_agent();
+    local.write_file("/agent/MEMORY.md", memory.as_bytes());
+    engine_with_transport(root, local)
 }
 
-fn engine_with_transport(root: &Path, here: FakeTransport) -> Engine {
+fn engine_with_transport(root: &Path, local: FakeTransport) -> Engine {
     std::fs::write(root.join("a.md"), BASELINE).unwrap();
     let path = root.join("fleet.conf");
     let text = "[general]\nbaseline_dir = .\nmin_baseline_size = 10\n\
                 [a]\nmemory_file = /agent/MEMORY.md\nbaseline = a.md\n\
                 [b]\nmemory_file = /other/MEMORY.md\nbaseline = a.md\n";
     std::fs::write(&path, text).unwrap();
-    Engine::new(EngineSetup {
-        config: config::load(&path, &test_env(root)).unwrap(),
-        clock: Arc::new(SystemClock),
-        transports: Arc::new(LocalAndSilentHosts(here, fake_with_agent(), bounded(0).1)),
-        user: "tester".to_string(),
-        trigger: Trigger::Console,
-        archive_group: None,
-    })
+    let config = config::load(&path, &test_env(root)).unwrap();
+    engine_of(config, local, bounded(0).1)
 }
 
-/// What the facts of agent `a` say of something.
+/// Returns the text of a fact of agent `a`.
 fn fact_text(engine: &Engine, label: &str) -> String {
     let agent = engine.agent("a").unwrap();
     let detail = engine.read_detail(agent);
     let facts = facts::agent_facts(engine, agent, &detail.observation, &detail);
-    let of_it = facts
+    let fact = facts
         .into_iter()
         .find(|(it, line)| *it == label && !line.bytes.is_empty());
-    String::from_utf8(of_it.unwrap().1.bytes).unwrap()
+    String::from_utf8(fact.unwrap().1.bytes).unwrap()
 }
 
 #[test]
 fn facts_say_how_plan_is_confirmed() {
-    for (memory, said) in [
+    for (memory, expected) in [
         (BASELINE.to_string(), "none: one key confirms"),
         (format!("{BASELINE}- a note\n"), "none: one key confirms"),
         (
@@ -243,19 +240,19 @@ fn facts_say_how_plan_is_confirmed() {
     ] {
         let root = tempfile::tempdir().unwrap();
         let engine = engine_with_memory(root.path(), &memory);
-        let told = fact_text(&engine, "protection");
-        assert!(told.starts_with(said), "{memory}: {told}");
+        let fact = fact_text(&engine, "protection");
+        assert!(fact.starts_with(expected), "{memory}: {fact}");
     }
 }
 
 #[test]
 fn facts_of_special_file_require_typing() {
     let root = tempfile::tempdir().unwrap();
-    let here = fake_with_agent();
-    here.put_special_file("/agent/MEMORY.md", SpecialFile::Fifo);
-    let engine = engine_with_transport(root.path(), here);
-    let told = fact_text(&engine, "protection");
-    assert!(told.ends_with("is confirmed by typing"), "{told}");
+    let local = fake_with_agent();
+    local.put_special_file("/agent/MEMORY.md", SpecialFile::Fifo);
+    let engine = engine_with_transport(root.path(), local);
+    let fact = fact_text(&engine, "protection");
+    assert!(fact.ends_with("is confirmed by typing"), "{fact}");
 }
 
 #[test]
@@ -266,13 +263,12 @@ fn facts_name_commands_instead_of_keys() {
     let mut detail = engine.read_detail(agent);
     detail.observation.protection = Protection::ReadOnly;
     let facts = facts::agent_facts(&engine, agent, &detail.observation, &detail);
-    let (_, told) = facts
+    let (_, line) = facts
         .iter()
         .find(|(label, _)| *label == "protection")
         .unwrap();
-    let told = String::from_utf8_lossy(&told.bytes);
     assert_eq!(
-        told,
+        String::from_utf8_lossy(&line.bytes),
         "readonly: the command read-only unlocks it for 30 minutes"
     );
 }
@@ -282,17 +278,16 @@ fn separator_with_cr_lf_is_reported_everywhere() {
     let root = tempfile::tempdir().unwrap();
     let engine = engine_with_memory(root.path(), &BASELINE.replace('\n', "\r\n"));
     let detail = engine.read_detail(engine.agent("a").unwrap());
-    let shown = |prepared: crate::console::text::PreparedText| {
-        String::from_utf8(prepared.lines[0].bytes.clone()).unwrap()
-    };
-    for told in [
+    let first_line =
+        |prepared: PreparedText| String::from_utf8_lossy(&prepared.lines[0].bytes).into_owned();
+    for shown in [
         detail.observation.reason.clone(),
         fact_text(&engine, "separator"),
-        text_workers::summarize_findings(&detail),
-        shown(crate::console::text::prepare_diff(&detail, None)),
-        shown(crate::console::text::prepare_scratch(&detail)),
+        summarize_findings(&detail),
+        first_line(text::prepare_diff(&detail, None)),
+        first_line(text::prepare_scratch(&detail)),
     ] {
-        assert!(told.contains("CR LF"), "{told}");
+        assert!(shown.contains("CR LF"), "{shown}");
     }
 }
 
@@ -302,16 +297,16 @@ fn missing_baseline_leaves_scratch_unknown() {
     let engine = engine_with_memory(root.path(), BASELINE);
     std::fs::remove_file(root.path().join("a.md")).unwrap();
     let detail = engine.read_detail(engine.agent("a").unwrap());
-    let scratch = crate::console::text::prepare_scratch(&detail);
-    for told in [
+    let scratch = text::prepare_scratch(&detail);
+    for shown in [
         fact_text(&engine, "scratch"),
         fact_text(&engine, "separator"),
-        text_workers::summarize_findings(&detail),
+        summarize_findings(&detail),
         String::from_utf8(scratch.lines[0].bytes.clone()).unwrap(),
     ] {
-        let told = told.to_lowercase();
-        assert!(told.contains("without the baseline"), "{told}");
-        assert!(!told.contains("no separator"), "{told}");
+        let shown = shown.to_lowercase();
+        assert!(shown.contains("without the baseline"), "{shown}");
+        assert!(!shown.contains("no separator"), "{shown}");
     }
     assert_eq!(known_scratch_lines(&detail.observation), None);
 }
@@ -319,12 +314,12 @@ fn missing_baseline_leaves_scratch_unknown() {
 #[test]
 fn compared_version_is_named_correctly() {
     let root = tempfile::tempdir().unwrap();
-    let here = fake_with_agent();
-    here.write_file(
+    let local = fake_with_agent();
+    local.write_file(
         "/agent/MEMORY.md",
         format!("{BASELINE}- a note\n").as_bytes(),
     );
-    let engine = Arc::new(engine_with_transport(root.path(), here.clone()));
+    let engine = Arc::new(engine_with_transport(root.path(), local.clone()));
     let agent = engine.agent("a").unwrap();
     let title = || facts::diff_titles(agent, &engine.read_detail(agent))[0].clone();
     assert_eq!(title(), "baseline a.md (above ---)");
@@ -335,132 +330,46 @@ fn compared_version_is_named_correctly() {
     std::fs::write(root.path().join("a.md"), "tiny").unwrap();
     assert_eq!(title(), "last pushed version of a.md (above ---)");
     let detail = engine.read_detail(agent);
-    let first = &crate::console::text::prepare_diff(&detail, None).lines[0].bytes;
-    let said = "Equal to the last pushed version. 0 scratch lines.";
-    assert_eq!(String::from_utf8_lossy(first), said);
-    // The patch, too.
-    here.write_file(
+    let first = &text::prepare_diff(&detail, None).lines[0].bytes;
+    let expected = "Equal to the last pushed version. 0 scratch lines.";
+    assert_eq!(String::from_utf8_lossy(first), expected);
+    // The patch names the same version.
+    local.write_file(
         "/agent/MEMORY.md",
         BASELINE.replace("kind", "evil").as_bytes(),
     );
-    let (messages, came) = unbounded();
-    let mut preparers = text_workers::TextWorkers::new(&engine, 0, &messages);
-    preparers.request_patch("a".to_string());
-    let Ok(Msg::PatchPrepared(_, Ok(patch))) = came.recv_timeout(WAIT_TIMEOUT) else {
-        panic!("no patch comes");
-    };
+    let patch = TextPreparer::new(&engine, 0).make_patch("a").unwrap();
     let patch = String::from_utf8(patch).unwrap();
     assert!(patch.starts_with("--- last pushed version of /"), "{patch}");
 }
 
-/// A record of a run, as the ledger has it.
-fn run_record(run: &str, act: &str, agent: &str, outcome: &str, undoes: &str) -> RunEvent {
-    let text = format!(
-        r#"{{"run":"{run}","act":"{act}","trigger":"cli","user":"op","agent":"{agent}","host":"local","outcome":"{outcome}","undoes":{undoes}}}"#
-    );
-    serde_json::from_str(&text).unwrap()
-}
-
-#[test]
-fn run_lists_only_successfully_undone_agents() {
-    let first = r#""first""#;
-    let records = [
-        run_record("first", "reset", "alpha", "ok", "null"),
-        run_record("first", "reset", "bravo", "ok", "null"),
-        run_record("second", "undo", "alpha", "ok", first),
-        run_record("second", "undo", "bravo", "refused", first),
-        run_record("third", "undo", "bravo", "failed", first),
-        run_record("fourth", "undo", "alpha", "ok", first),
-    ];
-    let time = crate::clock::Clock::now(&SystemClock);
-    let runs = group_into_runs(records.into_iter().map(|it| (time, it)));
-    assert_eq!(runs.last().unwrap().undone_agents, ["alpha"]);
-    assert!(runs.iter().all(|run| !run.is_redo));
-}
-
-#[test]
-fn run_whose_undo_was_redone_is_not_undone() {
-    let records = [
-        run_record("first", "reset", "alpha", "ok", "null"),
-        run_record("first", "reset", "bravo", "ok", "null"),
-        run_record("second", "undo", "alpha", "ok", r#""first""#),
-        run_record("second", "undo", "bravo", "ok", r#""first""#),
-        run_record("third", "undo", "alpha", "ok", r#""second""#),
-    ];
-    let time = crate::clock::Clock::now(&SystemClock);
-    let runs = group_into_runs(records.into_iter().map(|it| (time, it)));
-    let undone: Vec<_> = runs
-        .iter()
-        .map(|run| (run.verb(), run.undone_agents.concat()))
-        .collect();
-    let expected = [("redo", ""), ("undo", "alpha"), ("reset", "bravo")];
-    assert_eq!(undone, expected.map(|(verb, who)| (verb, who.to_string())));
-    let undoable: Vec<&str> = runs.iter().flat_map(|run| run.undoable_agents()).collect();
-    assert_eq!(undoable, ["alpha"]);
-}
-
-#[test]
-fn run_list_is_limited_to_newest() {
-    let time = crate::clock::Clock::now(&SystemClock);
-    let records =
-        (0..MAX_RUNS + 2).map(|number| run_record(&number.to_string(), "reset", "a", "ok", "null"));
-    let runs = group_into_runs(records.map(|it| (time, it)));
-    assert_eq!(runs.len(), MAX_RUNS);
-    assert_eq!(
-        runs[0].run_id,
-        (MAX_RUNS + 1).to_string(),
-        "the youngest are"
-    );
-}
-
-/// A fleet whose config may change: one agent, on a host.
+/// A fleet of one agent on a host, whose config may change.
 struct ReloadableFleet {
     root: tempfile::TempDir,
     runner: EffectRunner,
     inbox: Receiver<Msg>,
-    /// No host answers before this is gone.
+    /// No host answers until this is dropped.
     _release_hosts: Sender<()>,
 }
 
 impl ReloadableFleet {
     fn new() -> ReloadableFleet {
         let root = tempfile::tempdir().unwrap();
-        let (silence, released) = bounded(0);
-        let make = move |config| {
-            Engine::new(EngineSetup {
-                config,
-                clock: Arc::new(SystemClock),
-                transports: Arc::new(LocalAndSilentHosts(
-                    fake_with_agent(),
-                    fake_with_agent(),
-                    released.clone(),
-                )),
-                user: "tester".to_string(),
-                trigger: Trigger::Console,
-                archive_group: None,
-            })
-        };
+        let (release_hosts, released) = bounded(0);
+        let make = move |config| engine_of(config, fake_with_agent(), released.clone());
         write_config(root.path(), &config_with_host("old"));
         let config = config::load(&config_path(root.path()), &test_env(root.path())).unwrap();
-        let (events, happened) = unbounded();
-        let desk = PromptBroker::new(PathBuf::new(), Vec::new(), events);
-        let own = UserFiles {
-            preferences: None,
-            view_state_file: None,
-        };
-        let engine = Arc::new(make(config));
-        let env = test_env(root.path());
-        let (runner, inbox) =
-            EffectRunner::start(engine, (desk, happened), env, Arc::new(make), None, own);
+        let engine = make(config);
+        let (runner, inbox) = start_runner(root.path(), engine, Arc::new(make));
         ReloadableFleet {
             root,
             runner,
             inbox,
-            _release_hosts: silence,
+            _release_hosts: release_hosts,
         }
     }
 
-    /// The config was changed to this: what is read of it.
+    /// Changes the config; returns the message that it was read.
     fn write_and_read_config(&mut self, config: &str) -> Msg {
         write_config(self.root.path(), config);
         self.read()
@@ -496,12 +405,12 @@ fn config_with_host(host: &str) -> String {
 #[test]
 fn messages_of_previous_engine_are_dropped() {
     let mut fleet = ReloadableFleet::new();
-    let end = std::time::Instant::now() + WAIT_TIMEOUT;
+    let end = Instant::now() + WAIT_TIMEOUT;
     while fleet.runner.fleet_events().is_empty() {
-        assert!(std::time::Instant::now() < end, "it tells nothing");
+        assert!(Instant::now() < end, "no fleet event");
         thread::yield_now();
     }
-    // It has told of the old host, which nobody has heard yet.
+    // An event of the old host is queued.
     let read = fleet.write_and_read_config(&config_with_host("new"));
     assert!(fleet.runner.intercept(read).is_none());
     assert!(matches!(
@@ -511,7 +420,7 @@ fn messages_of_previous_engine_are_dropped() {
     let Ok(FleetEvent::HostsChanged(hosts)) =
         fleet.runner.fleet_events().recv_timeout(WAIT_TIMEOUT)
     else {
-        panic!("hosts come first");
+        panic!("the first event is not about hosts");
     };
     assert_eq!(hosts[0].host.name, "new");
 }
@@ -519,7 +428,7 @@ fn messages_of_previous_engine_are_dropped() {
 #[test]
 fn broken_config_discards_waiting_one() {
     let mut fleet = ReloadableFleet::new();
-    let (going, run) = bounded(0);
+    let (run_guard, run) = bounded(0);
     fleet.runner.run_handle = Some(run);
     let read = fleet.write_and_read_config(&config_with_host("new"));
     let note = fleet.runner.intercept(read);
@@ -532,10 +441,10 @@ fn broken_config_discards_waiting_one() {
         fleet.runner.intercept(broken),
         Some(Msg::ConfigInvalid(_))
     ));
-    drop(going);
+    drop(run_guard);
     assert!(
         fleet.runner.adopt_config().is_none(),
-        "it is not on the disk"
+        "the config on the disk is broken"
     );
     let read = fleet.write_and_read_config(&config_with_host("newer"));
     assert!(fleet.runner.intercept(read).is_none());
@@ -560,17 +469,17 @@ fn fifo_as_config_does_not_block() {
 
 #[test]
 fn end_waits_for_run_while_wanted() {
-    for wanted in [true, false] {
+    for waits in [true, false] {
         let mut fleet = ReloadableFleet::new();
-        let (_going, run) = bounded(0);
+        let (_run_guard, run) = bounded(0);
         fleet.runner.run_handle = Some(run);
         let waited = fleet.runner.shut_down(fleet.inbox, &[], |run| {
             assert!(is_run_active(run));
-            wanted
+            waits
         });
-        assert_eq!(waited, wanted);
+        assert_eq!(waited, waits);
     }
-    // One that has ended is not spoken of.
+    // A run that has ended is not waited for.
     let mut fleet = ReloadableFleet::new();
     fleet.runner.run_handle = Some(bounded(0).1);
     assert!(fleet.runner.shut_down(fleet.inbox, &[], |_| false));
@@ -584,23 +493,24 @@ fn themes_and_pager_files_load_in_background() {
     fleet.runner.load_theme(&themes, "dark", false);
     let page = PagerText::new("../alpha", b"note one\n");
     fleet.runner.write_page(7, fleet.root.path(), page);
-    let brought = || fleet.runner.loaded().recv_timeout(WAIT_TIMEOUT).unwrap();
-    let worn = |brought| match brought {
-        Loaded::Theme(worn) => (worn.name, worn.theme.is_ok(), worn.is_requested),
-        Loaded::Page(..) => panic!("themes come first"),
-    };
-    assert_eq!(worn(brought()), ("no-such-one".to_string(), false, true));
-    assert_eq!(worn(brought()), ("dark".to_string(), true, false));
-    let Loaded::Page(7, Ok(file)) = brought() else {
-        panic!("no text");
+    let next_loaded = || fleet.runner.loaded().recv_timeout(WAIT_TIMEOUT).unwrap();
+    for expected in [("no-such-one", false, true), ("dark", true, false)] {
+        let Loaded::Theme(loaded) = next_loaded() else {
+            panic!("the themes were requested first");
+        };
+        let theme = (&*loaded.name, loaded.theme.is_ok(), loaded.is_requested);
+        assert_eq!(theme, expected);
+    }
+    let Loaded::Page(7, Ok(file)) = next_loaded() else {
+        panic!("no pager file");
     };
     assert_eq!(file.path().parent(), Some(fleet.root.path()));
     assert_eq!(std::fs::read(file.path()).unwrap(), b"note one\n");
-    // The directory is gone.
+    // A directory that does not exist.
     fleet.runner.write_page(
         8,
         &fleet.root.path().join("none"),
         PagerText::new("alpha", b""),
     );
-    assert!(matches!(brought(), Loaded::Page(8, Err(_))));
+    assert!(matches!(next_loaded(), Loaded::Page(8, Err(_))));
 }

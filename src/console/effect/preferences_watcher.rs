@@ -7,7 +7,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
-use super::wait_for_settled_digest;
+use super::config_reload::wait_for_settled_digest;
 use crate::clock::Clock;
 use crate::console::preferences::{self, LoadedPreferences};
 use crate::console::update::Msg;

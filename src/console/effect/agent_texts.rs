@@ -1,0 +1,219 @@
+//! Prepares the texts of agents, in a class of jobs per host, so that a host that does not answer
+//! delays no other agent's texts. Keeps copies of the texts read, to show while their host is
+//! unreachable.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use super::facts;
+use super::job_queue::{JobClass, JobKey, JobQueue};
+use crate::console::markdown::{self, MarkdownHighlighter};
+use crate::console::text;
+use crate::console::update::{AgentTexts, Msg};
+use crate::diff;
+use crate::engine::{AgentDetail, Engine};
+
+/// Time limit of a diff for the screen; after it the diff is coarser.
+pub(super) const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Time limit of the search for syntax tones; the rest of the text stays plain.
+const HIGHLIGHT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Equal lines around a change of a patch.
+const PATCH_CONTEXT_LINES: usize = 3;
+
+/// Maximum size of all cached copies in bytes.
+const MAX_CACHE_BYTES: usize = 4 << 20;
+
+/// End of the error for an unreachable memory of which there is no cached copy.
+const NO_CACHED_TEXT: &str =
+    "; there is no copy of its text: the console keeps those that it has shown since it started";
+
+/// Prepares the texts of the agents of an engine.
+pub(super) struct TextPreparer {
+    engine: Arc<Engine>,
+    /// Added to the engine's generations.
+    generation_base: u64,
+    cache: Mutex<DetailCache>,
+    /// Loaded for the first text.
+    highlighter: OnceLock<MarkdownHighlighter>,
+}
+
+impl TextPreparer {
+    pub(super) fn new(engine: &Arc<Engine>, generation_base: u64) -> Arc<TextPreparer> {
+        Arc::new(TextPreparer {
+            engine: Arc::clone(engine),
+            generation_base,
+            cache: Mutex::default(),
+            highlighter: OnceLock::new(),
+        })
+    }
+
+    /// Queues a job that prepares the texts of an agent, and then one for its syntax tones.
+    pub(super) fn request_texts(self: &Arc<Self>, name: String, jobs: &JobQueue) {
+        let (preparer, queue) = (Arc::clone(self), jobs.clone());
+        self.submit(&name.clone(), Some(JobKey::Texts), jobs, move || {
+            let (texts, memory) = preparer.prepare_texts(&name)?;
+            let generation = texts.generation;
+            // The tones come later: the text does not wait for them.
+            if queue.send(Msg::TextsPrepared(Box::new(texts))) {
+                queue.submit(JobClass::Tones, Some(JobKey::Tones), move || {
+                    preparer.prepare_tones(name, generation, &memory)
+                });
+            }
+            None
+        });
+    }
+
+    /// Queues a job that makes the patch of an agent.
+    pub(super) fn request_patch(self: &Arc<Self>, name: String, jobs: &JobQueue) {
+        let preparer = Arc::clone(self);
+        self.submit(&name.clone(), None, jobs, move || {
+            let patch = preparer.make_patch(&name);
+            Some(Msg::PatchPrepared(name, patch))
+        });
+    }
+
+    /// Queues a job in the class of the agent's host; an agent that does not exist has no texts.
+    fn submit(
+        &self,
+        name: &str,
+        key: Option<JobKey>,
+        jobs: &JobQueue,
+        work: impl FnOnce() -> Option<Msg> + Send + 'static,
+    ) {
+        if let Ok(agent) = self.engine.agent(name) {
+            let class = JobClass::Texts(agent.location.host().cloned());
+            jobs.submit(class, key, work);
+        }
+    }
+
+    fn prepare_tones(&self, agent: String, generation: u64, memory: &[u8]) -> Option<Msg> {
+        if memory.is_empty() || memory.len() > markdown::MAX_TEXT_BYTES {
+            return None;
+        }
+        let clock = self.engine.clock();
+        let end = clock.instant() + HIGHLIGHT_TIMEOUT;
+        let markdown = self.highlighter.get_or_init(MarkdownHighlighter::load);
+        let tones = markdown.line_tones(memory, &|| clock.instant() < end);
+        Some(Msg::TonesPrepared(agent, generation, tones))
+    }
+
+    /// Returns what an agent changed above its boundary, as a patch.
+    pub(super) fn make_patch(&self, name: &str) -> Result<Vec<u8>, String> {
+        let agent = self.engine.agent(name).map_err(|error| error.to_string())?;
+        let detail = self.engine.read_detail(agent);
+        if let Some(error) = detail.error {
+            return Err(error);
+        }
+        let Some(old) = &detail.operator_part else {
+            return Err(format!("{name} has no baseline to compare with"));
+        };
+        let deadline = self.engine.clock().instant() + DIFF_TIMEOUT;
+        let diff = diff::compare_lines(old, detail.split_at_boundary().0, Some(deadline));
+        if diff.is_empty() {
+            return Err(format!("nothing above the separator of {name} differs"));
+        }
+        let directory = &self.engine.config().general.baseline_dir;
+        let (old, new) = (directory.join(&agent.baseline), agent.location.memory());
+        let old = match detail.reference_label() {
+            Some(version) => format!("{version} of {}", old.display()),
+            None => old.display().to_string(),
+        };
+        Ok(diff.to_unified(&old, &new.to_string_lossy(), PATCH_CONTEXT_LINES))
+    }
+
+    fn prepare_texts(&self, name: &str) -> Option<(AgentTexts, Vec<u8>)> {
+        let agent = self.engine.agent(name).ok()?;
+        let mut detail = self.engine.read_detail(agent);
+        let generation = detail.observation.generation + self.generation_base;
+        let observation = detail.observation.clone();
+        let findings = summarize_findings(&detail);
+        let mut cached_at = None;
+        if let Some(host) = agent.location.host() {
+            let mut copies = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+            if detail.observation.is_content_known() {
+                copies.insert(detail.clone());
+            } else if self
+                .engine
+                .connection_status(host)
+                .reachability
+                .is_failure()
+            {
+                if let Some(copy) = copies.get(name) {
+                    cached_at = Some(copy.observation.read_at);
+                    detail = copy;
+                } else if let Some(error) = &mut detail.error {
+                    error.push_str(NO_CACHED_TEXT);
+                }
+            }
+        }
+        let change = self.engine.compare_baseline(agent);
+        let deadline = self.engine.clock().instant() + DIFF_TIMEOUT;
+        let texts = AgentTexts {
+            agent: name.to_string(),
+            address: detail.observation.address.clone(),
+            generation,
+            diff: text::prepare_diff(&detail, Some(deadline)),
+            scratch: text::prepare_scratch(&detail),
+            baseline: text::prepare_baseline_diff(&change, Some(deadline)),
+            baseline_titles: facts::baseline_diff_titles(&change),
+            facts: facts::agent_facts(&self.engine, agent, &observation, &detail),
+            diff_titles: facts::diff_titles(agent, &detail),
+            findings,
+            cached_at,
+        };
+        Some((texts, detail.memory_prefix))
+    }
+}
+
+/// Cache of the details of the agents opened last.
+#[derive(Default)]
+pub(super) struct DetailCache {
+    entries: VecDeque<AgentDetail>,
+}
+
+impl DetailCache {
+    /// Adds a detail; removes the oldest ones that no longer fit. One that is too large by itself
+    /// is not kept.
+    pub(super) fn insert(&mut self, detail: AgentDetail) {
+        let bytes = |copy: &AgentDetail| {
+            copy.memory_prefix.len() + copy.operator_part.as_ref().map_or(0, Vec::len)
+        };
+        if bytes(&detail) > MAX_CACHE_BYTES {
+            return;
+        }
+        let is_same_agent = |copy: &AgentDetail| copy.observation.agent == detail.observation.agent;
+        self.entries.retain(|copy| !is_same_agent(copy));
+        self.entries.push_front(detail);
+        let mut sum = 0;
+        let fits = |copy: &AgentDetail| {
+            sum += bytes(copy);
+            sum <= MAX_CACHE_BYTES
+        };
+        let count = self
+            .entries
+            .iter()
+            .map(fits)
+            .take_while(|fits| *fits)
+            .count();
+        self.entries.truncate(count);
+    }
+
+    pub(super) fn get(&self, agent: &str) -> Option<AgentDetail> {
+        let mut copies = self.entries.iter();
+        copies.find(|copy| copy.observation.agent == agent).cloned()
+    }
+}
+
+/// Returns the findings of a memory in one line.
+pub fn summarize_findings(detail: &AgentDetail) -> String {
+    match &detail.observation.content {
+        Some(_) => {
+            let found = facts::memory_findings(detail).into_iter();
+            found.map(|(text, _)| text).collect::<Vec<_>>().join(" · ")
+        }
+        None => detail.observation.reason.clone(),
+    }
+}

@@ -1,0 +1,82 @@
+//! Reads a changed config file once it has settled, and creates an engine for it.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::config::{self, Config, ConfigEnvironment};
+use crate::console::update::Msg;
+use crate::digest::Digest;
+use crate::durable;
+use crate::engine::Engine;
+
+/// Time that a file must stay unchanged before it is read.
+const SETTLE_TIME: Duration = Duration::from_millis(50);
+
+/// Maximum number of waits of [`SETTLE_TIME`].
+const MAX_SETTLE_WAITS: usize = 40;
+
+/// Creates an engine for a changed config.
+pub type EngineFactory = Arc<dyn Fn(Config) -> Engine + Send + Sync>;
+
+/// Reads a changed config.
+#[derive(Clone)]
+pub(super) struct ConfigReloader {
+    env: ConfigEnvironment,
+    engine_factory: EngineFactory,
+    /// Digest of the config file at its last read.
+    known_digest: Arc<Mutex<Option<Digest>>>,
+}
+
+impl ConfigReloader {
+    pub(super) fn new(env: ConfigEnvironment, engine_factory: EngineFactory) -> ConfigReloader {
+        ConfigReloader {
+            env,
+            engine_factory,
+            known_digest: Arc::default(),
+        }
+    }
+
+    /// Reads the config file of an engine, unless it is the same as at the last read.
+    pub(super) fn reload(&self, engine: &Engine) -> Option<Msg> {
+        let _span = tracing::debug_span!("reload config").entered();
+        let path = &engine.config().path;
+        let digest = wait_for_settled_digest(engine.clock(), path);
+        let mut known_digest = self
+            .known_digest
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if known_digest.replace(digest) == Some(digest) {
+            return None;
+        }
+        Some(match config::reload(path, &self.env) {
+            // Creating the engine may look up a group, which may be slow.
+            Ok(mut config) => {
+                config.invocation = engine.config().invocation.clone();
+                Msg::ConfigReloaded(Arc::new((self.engine_factory)(config)))
+            }
+            Err(problems) => Msg::ConfigInvalid(problems.0),
+        })
+    }
+}
+
+/// Returns the digest of a file once it stays the same for [`SETTLE_TIME`]: many
+/// programs truncate a file before they write it, and an empty config is valid. For an
+/// unreadable file, returns the digest of the error.
+pub(super) fn wait_for_settled_digest(clock: &dyn Clock, path: &Path) -> Digest {
+    let read = || match durable::read_regular_file(path, config::MAX_CONFIG_BYTES) {
+        Ok(bytes) => Digest::of(&bytes),
+        Err(error) => Digest::of(error.to_string().as_bytes()),
+    };
+    let mut digest = read();
+    for _ in 0..MAX_SETTLE_WAITS {
+        clock.sleep(SETTLE_TIME);
+        let next = read();
+        if next == digest {
+            break;
+        }
+        digest = next;
+    }
+    digest
+}

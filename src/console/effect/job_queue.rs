@@ -1,0 +1,267 @@
+//! Job queue: runs work that may wait for a disk or a host, and sends the message in which each
+//! job ends. Jobs of one class run in order on the threads of that class; no class waits for
+//! another. A thread starts when its class has work and ends when no job of the class is queued.
+
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crossbeam_channel::Sender;
+
+use crate::config::SshHost;
+use crate::console::model::MessageLevel;
+use crate::console::update::Msg;
+
+/// Class of jobs that share threads.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum JobClass {
+    Plan,
+    HostSettings,
+    History,
+    /// Clipboard, archive entries and baselines.
+    Handoff,
+    /// The ledger, the config and the saved observations.
+    FleetFiles,
+    /// Texts and patches of the agents of a host; `None` for this machine.
+    Texts(Option<SshHost>),
+    Tones,
+    /// Themes, and texts for the pager.
+    UserFiles,
+}
+
+impl JobClass {
+    fn max_threads(&self) -> usize {
+        match self {
+            // A plan that waits for a host must not delay the others.
+            JobClass::Plan => 4,
+            _ => 1,
+        }
+    }
+}
+
+/// Key of jobs of which only the newest matters: a new one replaces a queued one of its class.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum JobKey {
+    HostSettings,
+    History(String),
+    RunDiff(String, u64),
+    Log,
+    Texts,
+    Tones,
+}
+
+/// Work of a job; returns the message in which it ends, if any.
+type Work = Box<dyn FnOnce() -> Option<Msg> + Send>;
+
+/// Queue of jobs. Dropping it lets the queued jobs finish.
+#[derive(Clone)]
+pub(super) struct JobQueue {
+    messages: Sender<Msg>,
+    classes: Arc<Mutex<HashMap<JobClass, ClassState>>>,
+}
+
+#[derive(Default)]
+struct ClassState {
+    queued: VecDeque<(Option<JobKey>, Work)>,
+    threads: usize,
+}
+
+impl JobQueue {
+    pub(super) fn new(messages: Sender<Msg>) -> JobQueue {
+        JobQueue {
+            messages,
+            classes: Arc::default(),
+        }
+    }
+
+    /// Queues a job. With a key, it replaces a queued job of its class with the same key.
+    pub(super) fn submit(
+        &self,
+        class: JobClass,
+        key: Option<JobKey>,
+        work: impl FnOnce() -> Option<Msg> + Send + 'static,
+    ) {
+        let mut classes = self.lock_classes();
+        let state = classes.entry(class.clone()).or_default();
+        if key.is_some() {
+            state.queued.retain(|(queued_key, _)| *queued_key != key);
+        }
+        state.queued.push_back((key, Box::new(work)));
+        if state.threads < class.max_threads() {
+            state.threads += 1;
+            drop(classes);
+            let queue = self.clone();
+            thread::spawn(move || queue.run_jobs(&class));
+        }
+    }
+
+    /// Sends a message; returns false if the main thread has ended.
+    pub(super) fn send(&self, message: Msg) -> bool {
+        self.messages.send(message).is_ok()
+    }
+
+    /// Runs the queued jobs of a class until there are none.
+    fn run_jobs(&self, class: &JobClass) {
+        while let Some(work) = self.next_job(class) {
+            if let Some(message) = run_reporting_panic(work)
+                && !self.send(message)
+            {
+                self.lock_classes().remove(class);
+            }
+        }
+    }
+
+    /// Takes the next job of a class, or counts a thread of the class as ended.
+    fn next_job(&self, class: &JobClass) -> Option<Work> {
+        let mut classes = self.lock_classes();
+        let state = classes.get_mut(class)?;
+        let next = state.queued.pop_front();
+        if next.is_none() {
+            state.threads -= 1;
+        }
+        next.map(|(_, work)| work)
+    }
+
+    fn lock_classes(&self) -> MutexGuard<'_, HashMap<JobClass, ClassState>> {
+        self.classes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts a thread for work that lasts and so is not a job.
+pub(super) fn spawn_reporting_panic(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) {
+    thread::spawn(move || {
+        let work = || {
+            work();
+            None
+        };
+        if let Some(message) = run_reporting_panic(work) {
+            let _ = messages.send(message);
+        }
+    });
+}
+
+/// Runs work; returns a message to the operator if it panics.
+fn run_reporting_panic(work: impl FnOnce() -> Option<Msg>) -> Option<Msg> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let text = "a fault in this program stopped a part of it; leave and start it again, and please report it";
+        Some(Msg::Reported(MessageLevel::Error, text.to_string()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::time::Duration;
+
+    use crossbeam_channel::{Receiver, bounded, unbounded};
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn queue() -> (JobQueue, Receiver<Msg>) {
+        let (messages, inbox) = unbounded();
+        (JobQueue::new(messages), inbox)
+    }
+
+    fn report(text: &str) -> Option<Msg> {
+        Some(Msg::Reported(MessageLevel::Info, text.to_string()))
+    }
+
+    fn next_text(inbox: &Receiver<Msg>) -> String {
+        match inbox.recv_timeout(TIMEOUT) {
+            Ok(Msg::Reported(_, text)) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn hung_job_delays_no_other_class() {
+        let (queue, inbox) = queue();
+        let (release, released) = bounded::<()>(0);
+        queue.submit(JobClass::History, None, move || {
+            let _ = released.recv();
+            report("hung")
+        });
+        for text in ["first", "second"] {
+            queue.submit(JobClass::FleetFiles, None, move || report(text));
+        }
+        assert_eq!(next_text(&inbox), "first");
+        assert_eq!(next_text(&inbox), "second");
+        drop(release);
+        assert_eq!(next_text(&inbox), "hung");
+    }
+
+    #[test]
+    fn queued_job_is_replaced_by_newer_one() {
+        let (queue, inbox) = queue();
+        let (started, is_started) = unbounded();
+        let (release, released) = bounded::<()>(0);
+        let key = || Some(JobKey::History("alpha".to_string()));
+        queue.submit(JobClass::History, key(), move || {
+            let _ = started.send(());
+            let _ = released.recv();
+            report("running")
+        });
+        is_started.recv_timeout(TIMEOUT).unwrap();
+        let other = Some(JobKey::RunDiff("alpha".to_string(), 1));
+        queue.submit(JobClass::History, key(), || report("replaced"));
+        queue.submit(JobClass::History, other, || report("other"));
+        queue.submit(JobClass::History, None, || report("kept"));
+        queue.submit(JobClass::History, None, || report("kept as well"));
+        queue.submit(JobClass::History, key(), || report("newest"));
+        drop(release);
+        for text in ["running", "other", "kept", "kept as well", "newest"] {
+            assert_eq!(next_text(&inbox), text);
+        }
+        assert!(inbox.is_empty());
+    }
+
+    #[test]
+    fn plans_run_on_bounded_number_of_threads() {
+        let (queue, inbox) = queue();
+        let threads = JobClass::Plan.max_threads();
+        let barrier = Arc::new(Barrier::new(threads + 1));
+        for _ in 0..2 * threads {
+            let barrier = Arc::clone(&barrier);
+            queue.submit(JobClass::Plan, None, move || {
+                barrier.wait();
+                report("planned")
+            });
+        }
+        assert_eq!(queue.lock_classes()[&JobClass::Plan].threads, threads);
+        for _ in 0..2 {
+            barrier.wait();
+            for _ in 0..threads {
+                assert_eq!(next_text(&inbox), "planned");
+            }
+        }
+    }
+
+    #[test]
+    fn panic_is_reported_and_next_job_runs() {
+        let (queue, inbox) = queue();
+        queue.submit(JobClass::Handoff, None, || panic!("expected by this test"));
+        queue.submit(JobClass::Handoff, None, || report("next"));
+        assert!(next_text(&inbox).starts_with("a fault in this program"));
+        assert_eq!(next_text(&inbox), "next");
+    }
+
+    #[test]
+    fn end_of_main_thread_drops_queued_jobs() {
+        let (queue, inbox) = queue();
+        let (release, released) = bounded::<()>(0);
+        let (ran, has_run) = unbounded::<()>();
+        queue.submit(JobClass::Handoff, None, move || {
+            let _ = released.recv();
+            report("unheard")
+        });
+        queue.submit(JobClass::Handoff, None, move || {
+            let _ = ran.send(());
+            None
+        });
+        drop((inbox, release));
+        assert!(has_run.recv_timeout(TIMEOUT).is_err());
+    }
+}

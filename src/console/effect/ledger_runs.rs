@@ -1,0 +1,162 @@
+//! Groups the records of the ledger into the runs of the log.
+
+use std::collections::{HashMap, HashSet};
+
+use chrono::{DateTime, FixedOffset};
+
+use crate::console::model::{MAX_RUNS, RunSummary};
+use crate::engine::{Engine, Operation, Outcome, RunEvent};
+use crate::error::Result;
+
+/// Maximum number of records in all runs of the log.
+const MAX_LOG_RECORDS: usize = 50_000;
+
+/// Loads the last runs of the ledger, at most [`MAX_RUNS`], newest first.
+///
+/// # Errors
+/// The ledger cannot be read or is damaged.
+pub fn load_runs(engine: &Engine) -> Result<Vec<RunSummary>> {
+    let (mut names, mut records) = (HashSet::new(), Vec::new());
+    engine.for_each_record_backwards(|record| {
+        names.insert(record.event.run.clone());
+        let fits = names.len() <= MAX_RUNS && records.len() < MAX_LOG_RECORDS;
+        if fits {
+            records.push((record.time, record.event));
+        }
+        fits
+    })?;
+    Ok(group_into_runs(records.into_iter().rev()))
+}
+
+/// Groups records in ledger order into runs; returns the last ones, newest first.
+fn group_into_runs(
+    records: impl Iterator<Item = (DateTime<FixedOffset>, RunEvent)>,
+) -> Vec<RunSummary> {
+    let mut runs: Vec<RunSummary> = Vec::new();
+    // Index of the last part of each run.
+    let mut run_indices: HashMap<String, usize> = HashMap::new();
+    for (time, event) in records {
+        if event.operation == Operation::Retire {
+            if let Some(place) = run_indices.get(&event.run) {
+                runs[*place].retired_entries += event.retired_entries.len();
+            }
+            continue;
+        }
+        if event.agent.is_empty() && matches!(event.operation, Operation::Reset | Operation::Undo) {
+            if let Some(place) = run_indices.get(&event.run) {
+                runs[*place].problem = event.note;
+            }
+            continue;
+        }
+        let undone = event
+            .undone_run
+            .as_ref()
+            .filter(|_| event.operation == Operation::Undo);
+        let undone = undone.and_then(|undone| run_indices.get(undone).copied());
+        // The run that an undo of an undo restores.
+        let redone = undone.and_then(|place| {
+            let mut undos = runs[place].events.iter();
+            let undo = undos.find(|it| it.agent == event.agent)?;
+            undo.undone_run.clone()
+        });
+        let redo = redone.is_some();
+        // A refused or failed undo changed nothing.
+        if let Some(place) = undone.filter(|_| event.outcome == Outcome::Ok) {
+            let undone = &mut runs[place].undone_agents;
+            undone.retain(|agent| *agent != event.agent);
+            undone.push(event.agent.clone());
+            if let Some(place) = redone.and_then(|run| run_indices.get(&run)) {
+                runs[*place]
+                    .undone_agents
+                    .retain(|agent| *agent != event.agent);
+            }
+        }
+        match runs.last_mut() {
+            Some(last) if last.run_id == event.run => {
+                last.ended_at = time;
+                last.events.push(event);
+            }
+            _ => {
+                run_indices.insert(event.run.clone(), runs.len());
+                runs.push(RunSummary {
+                    run_id: event.run.clone(),
+                    ended_at: time,
+                    events: vec![event],
+                    undone_agents: Vec::new(),
+                    is_redo: redo,
+                    retired_entries: 0,
+                    problem: None,
+                });
+            }
+        }
+    }
+    runs.reverse();
+    runs.truncate(MAX_RUNS);
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{Clock, SystemClock};
+
+    /// Returns a record as the ledger has it.
+    fn run_record(run: &str, act: &str, agent: &str, outcome: &str, undoes: &str) -> RunEvent {
+        let text = format!(
+            r#"{{"run":"{run}","act":"{act}","trigger":"cli","user":"op","agent":"{agent}","host":"local","outcome":"{outcome}","undoes":{undoes}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn run_lists_only_successfully_undone_agents() {
+        let first = r#""first""#;
+        let records = [
+            run_record("first", "reset", "alpha", "ok", "null"),
+            run_record("first", "reset", "bravo", "ok", "null"),
+            run_record("second", "undo", "alpha", "ok", first),
+            run_record("second", "undo", "bravo", "refused", first),
+            run_record("third", "undo", "bravo", "failed", first),
+            run_record("fourth", "undo", "alpha", "ok", first),
+        ];
+        let time = SystemClock.now();
+        let runs = group_into_runs(records.into_iter().map(|it| (time, it)));
+        assert_eq!(runs.last().unwrap().undone_agents, ["alpha"]);
+        assert!(runs.iter().all(|run| !run.is_redo));
+    }
+
+    #[test]
+    fn run_whose_undo_was_redone_is_not_undone() {
+        let records = [
+            run_record("first", "reset", "alpha", "ok", "null"),
+            run_record("first", "reset", "bravo", "ok", "null"),
+            run_record("second", "undo", "alpha", "ok", r#""first""#),
+            run_record("second", "undo", "bravo", "ok", r#""first""#),
+            run_record("third", "undo", "alpha", "ok", r#""second""#),
+        ];
+        let time = SystemClock.now();
+        let runs = group_into_runs(records.into_iter().map(|it| (time, it)));
+        let undone: Vec<_> = runs
+            .iter()
+            .map(|run| (run.verb(), run.undone_agents.concat()))
+            .collect();
+        let expected = [("redo", ""), ("undo", "alpha"), ("reset", "bravo")];
+        assert_eq!(undone, expected.map(|(verb, who)| (verb, who.to_string())));
+        let undoable: Vec<&str> = runs.iter().flat_map(|run| run.undoable_agents()).collect();
+        assert_eq!(undoable, ["alpha"]);
+    }
+
+    #[test]
+    fn run_list_is_limited_to_newest() {
+        let time = SystemClock.now();
+        let records = (0..MAX_RUNS + 2)
+            .map(|number| run_record(&number.to_string(), "reset", "a", "ok", "null"));
+        let runs = group_into_runs(records.map(|it| (time, it)));
+        assert_eq!(runs.len(), MAX_RUNS);
+        assert_eq!(
+            runs[0].run_id,
+            (MAX_RUNS + 1).to_string(),
+            "the newest are kept"
+        );
+    }
+}
