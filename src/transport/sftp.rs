@@ -10,8 +10,10 @@
 //! | [`askpass`] | the child's questions to the operator, in the console |
 //! | `host_connection` | the connection to one host: its session, and the pauses between attempts |
 //! | `client` | one session: paths, limits and stat requests |
-//! | `memory_directory`, `run_directory`, `stage`, `settle`, `chunked_read`, `degraded` | the directory of one memory: [`super::MemoryDirectory`] over SFTP |
-//! | `batch_read` | concurrent reads of several memories |
+//! | `chunked_read`, `batch_read` | reads of open files, and of several memories at once |
+//! | `directory` | an open directory: its state and shared requests |
+//! | `degraded`, `stage`, `run_directory`, `settle` | the steps of a replacement in it |
+//! | `memory_directory` | [`super::MemoryDirectory`] over SFTP |
 //!
 //! The other side may be hostile. The client accepts no reply that it did not request, allocates
 //! nothing because a reply announces it, and treats all text of a host as untrusted.
@@ -21,6 +23,7 @@ mod batch_read;
 mod chunked_read;
 mod client;
 mod degraded;
+mod directory;
 mod host_connection;
 mod memory_directory;
 mod run_directory;

@@ -67,10 +67,11 @@ impl LocalDirectory {
         let source = self
             .open_regular(staged.as_ref())?
             .ok_or_else(|| replaced_error(&path))?;
-        if identify(&self.fstat(&source, &self.path_of(staged))?) != new {
+        let stat = self.fstat(&source, &self.path_of(staged))?;
+        if identify(&stat) != new {
             return Err(replaced_error(&path));
         }
-        let length = self.fstat(&source, &self.path_of(staged))?.st_size as u64;
+        let length = stat.st_size as u64;
         let memory = self.open_memory_for_writing()?;
         if length.max(self.fstat(&memory, &path)?.st_size as u64) > MAX_IN_PLACE_BYTES {
             return Err(
@@ -102,25 +103,39 @@ impl LocalDirectory {
                 return Err(same.err().unwrap_or_else(|| replaced_error(&path)));
             }
         };
-        let end = Some(alone.last_confirmed.get() + MAX_EXCLUSIVE_TIME);
-        let written = self.copy_content(&alone, &source, end);
-        let put_back = match &written {
-            Err(OverwriteError::Failed(_)) => self.copy_content(&alone, &copy, None),
-            _ => Ok(()),
-        };
-        sys::release_lease(memory.as_fd());
-        let synced = fs::fsync(&memory).with_path("sync", &path);
+        let written = self.write_or_put_back(&alone, &source, &copy, &copy_name);
         // No process, including this one, may have it open for writing when it is settled.
         self.last_identified_file.replace(None);
+        written?;
+        // The staged file stays until the journal records the write: staged file and copy together
+        // mark a run that was cut short.
+        Ok(SwapOutcome {
+            method: SwapMethod::InPlace,
+            displaced: vec![copy_name, staged.to_string()],
+        })
+    }
+
+    /// Writes the staged file's content over the memory and syncs it; if writing fails, writes the
+    /// copy back.
+    fn write_or_put_back(
+        &self,
+        exclusive: &ExclusiveAccess<'_>,
+        source: &StdFile,
+        copy: &StdFile,
+        copy_name: &str,
+    ) -> Result<(), TransportError> {
+        let end = Some(exclusive.last_confirmed.get() + MAX_EXCLUSIVE_TIME);
+        let written = self.copy_content(exclusive, source, end);
+        let put_back = match &written {
+            Err(OverwriteError::Failed(_)) => self.copy_content(exclusive, copy, None),
+            _ => Ok(()),
+        };
+        sys::release_lease(exclusive.memory.as_fd());
+        let synced = fs::fsync(exclusive.memory).with_path("sync", &self.memory_path());
         match (written, put_back, synced) {
-            // The staged file stays until the journal records the write: staged file and copy
-            // together mark a run that was cut short.
-            (Ok(()), _, Ok(())) => Ok(SwapOutcome {
-                method: SwapMethod::InPlace,
-                displaced: vec![copy_name, staged.to_string()],
-            }),
+            (Ok(()), _, Ok(())) => Ok(()),
             (Err(OverwriteError::Failed(error)), Ok(()), Ok(())) => {
-                self.remove_name(&copy_name)?;
+                self.remove_name(copy_name)?;
                 Err(refused_error(error.with_hint("the memory is unchanged")))
             }
             (Err(OverwriteError::LeaseRevoked(frozen)), _, _)

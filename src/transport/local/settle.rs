@@ -4,13 +4,14 @@ use std::ffi::OsStr;
 use std::fs::File as StdFile;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{LocalDirectory, OpenOutcome, identify, metadata_from_stat};
 use crate::error::{Error, ErrorKind};
 use crate::sys::{self, LeaseOutcome};
 use crate::transport::{
-    ByteSink, FileReader, MemoryDirectory, MemoryObject, SettleOutcome, SpecialFile, TransportError,
+    ByteSink, FileMetadata, FileReader, MemoryDirectory, MemoryObject, SettleOutcome, SpecialFile,
+    TransportError,
 };
 
 /// Time for which a file must keep its size and times where writers cannot be detected.
@@ -26,68 +27,40 @@ impl LocalDirectory {
         inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
     ) -> Result<SettleOutcome, TransportError> {
         let path = self.path_of(displaced);
-        let name = OsStr::new(displaced);
         let first_seen = self.unwatched_displaced.borrow_mut().remove(displaced);
-        let file = match self.open_any(name)? {
-            OpenOutcome::File(file) => file,
-            // A second name of the memory itself, left by a crash between link and unlink.
-            OpenOutcome::NotOpened(MemoryObject::Special(SpecialFile::ForeignHardLink(_)))
-                if self.identity_of(name)? == self.identity_of(&self.memory_name)? =>
-            {
-                self.remove_name(displaced)?;
-                return Ok(SettleOutcome::Removed { was_watched: true });
-            }
-            // No archive entry holds their content.
-            OpenOutcome::NotOpened(MemoryObject::Special(
-                odd @ (SpecialFile::Directory | SpecialFile::ForeignHardLink(_)),
-            )) => {
-                return Ok(SettleOutcome::Kept(odd));
-            }
-            OpenOutcome::NotOpened(MemoryObject::Special(odd)) => {
-                return Ok(SettleOutcome::Special(odd));
-            }
-            OpenOutcome::NotOpened(MemoryObject::Absent) => {
-                return Ok(SettleOutcome::Removed { was_watched: true });
-            }
-            // It appeared after the check that found another object.
-            OpenOutcome::NotOpened(MemoryObject::File(_)) | OpenOutcome::Leased => {
-                return Ok(SettleOutcome::StillOpen);
-            }
+        let file = match self.open_displaced(displaced)? {
+            Ok(file) => file,
+            Err(settled) => return Ok(settled),
         };
         let before = self.fstat(&file, &path)?;
-        let watched = match self.take_lease(&file) {
+        let was_watched = match self.take_lease(&file) {
             LeaseOutcome::OpenElsewhere => return Ok(SettleOutcome::StillOpen),
             LeaseOutcome::Granted => true,
             LeaseOutcome::Unavailable => {
-                let now = self.clock.instant();
-                let (file, since) = first_seen
-                    .filter(|(file, _)| *file == metadata_from_stat(&before))
-                    .unwrap_or_else(|| (metadata_from_stat(&before), now));
-                if now < since + QUIET_PERIOD {
-                    let mut unwatched = self.unwatched_displaced.borrow_mut();
-                    unwatched.insert(displaced.to_string(), (file, since));
+                if !self.has_been_quiet(displaced, metadata_from_stat(&before), first_seen) {
                     return Ok(SettleOutcome::StillOpen);
                 }
                 false
             }
         };
-        let quiet = || -> Result<bool, TransportError> {
+        let is_untouched = || -> Result<bool, TransportError> {
             let same =
                 metadata_from_stat(&self.fstat(&file, &path)?) == metadata_from_stat(&before);
-            Ok(same && (!watched || sys::is_read_lease_unbroken(file.as_fd())))
+            Ok(same && (!was_watched || sys::is_read_lease_unbroken(file.as_fd())))
         };
-        if !quiet()? {
+        if !is_untouched()? {
             return Ok(SettleOutcome::StillOpen);
         }
         inspect(&|sink: ByteSink<'_>| self.read_with_xattrs(&file, &path, sink))?;
         // Last check, as close to the removal as possible: the name still refers to this file, and
         // no process has touched it.
-        if self.identity_of(name)? != Some(identify(&before)) || !quiet()? {
+        let is_named = self.identity_of(OsStr::new(displaced))? == Some(identify(&before));
+        if !is_named || !is_untouched()? {
             // Closing the file releases the lease, so a waiting writer proceeds.
             return Ok(SettleOutcome::StillOpen);
         }
         self.remove_name(displaced)?;
-        let was_touched = match watched {
+        let was_touched = match was_watched {
             true => !sys::is_read_lease_unbroken(file.as_fd()),
             // The removal itself changes the inode's change time.
             false => {
@@ -96,17 +69,62 @@ impl LocalDirectory {
                     != (before.st_size, before.st_mtime, before.st_mtime_nsec)
             }
         };
-        if was_touched {
-            return Ok(match self.inspect_after_removal(&file, &path, inspect) {
-                SettleOutcome::Removed { .. } => SettleOutcome::Removed {
-                    was_watched: watched,
-                },
-                lost => lost,
-            });
+        if was_touched
+            && let lost @ SettleOutcome::Lost(_) = self.inspect_after_removal(&file, &path, inspect)
+        {
+            return Ok(lost);
         }
-        Ok(SettleOutcome::Removed {
-            was_watched: watched,
-        })
+        Ok(SettleOutcome::Removed { was_watched })
+    }
+
+    /// Opens a displaced file, or returns why it needs no inspection now.
+    fn open_displaced(
+        &self,
+        displaced: &str,
+    ) -> Result<Result<StdFile, SettleOutcome>, TransportError> {
+        let name = OsStr::new(displaced);
+        Ok(Err(match self.open_any(name)? {
+            OpenOutcome::File(file) => return Ok(Ok(file)),
+            // A second name of the memory itself, left by a crash between link and unlink.
+            OpenOutcome::NotOpened(MemoryObject::Special(SpecialFile::ForeignHardLink(_)))
+                if self.identity_of(name)? == self.identity_of(&self.memory_name)? =>
+            {
+                self.remove_name(displaced)?;
+                SettleOutcome::Removed { was_watched: true }
+            }
+            // No archive entry holds their content.
+            OpenOutcome::NotOpened(MemoryObject::Special(
+                odd @ (SpecialFile::Directory | SpecialFile::ForeignHardLink(_)),
+            )) => SettleOutcome::Kept(odd),
+            OpenOutcome::NotOpened(MemoryObject::Special(odd)) => SettleOutcome::Special(odd),
+            OpenOutcome::NotOpened(MemoryObject::Absent) => {
+                SettleOutcome::Removed { was_watched: true }
+            }
+            // It appeared after the check that found another object.
+            OpenOutcome::NotOpened(MemoryObject::File(_)) | OpenOutcome::Leased => {
+                SettleOutcome::StillOpen
+            }
+        }))
+    }
+
+    /// Returns whether a file without a lease has had this metadata for long enough; otherwise
+    /// keeps it for the next check.
+    fn has_been_quiet(
+        &self,
+        displaced: &str,
+        now: FileMetadata,
+        first_seen: Option<(FileMetadata, Instant)>,
+    ) -> bool {
+        let time = self.clock.instant();
+        let (_, since) = first_seen
+            .filter(|(then, _)| *then == now)
+            .unwrap_or_else(|| (now.clone(), time));
+        if time >= since + QUIET_PERIOD {
+            return true;
+        }
+        let mut unwatched = self.unwatched_displaced.borrow_mut();
+        unwatched.insert(displaced.to_string(), (now, since));
+        false
     }
 
     /// Inspects a removed file once more if a process may have opened it in the instant before:

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::chunked_read::{ChunkedRead, MAX_FILE_BYTES, too_large_error};
-use super::client::{ReplyResult, SftpClient, path_bytes, status_code};
-use super::memory_directory::{FileHandle, into_handle, replaced_error};
-use super::wire::{Attrs, Request, flags, status};
+use super::client::{FileHandle, SftpClient, path_bytes};
+use super::wire::{Attrs, Request, flags};
 use crate::transport::{BatchSink, FileMetadata, MemoryObject, TransportError};
 
 /// Time limit of a batch: a server may send each reply in time and still never finish.
@@ -60,7 +59,7 @@ pub(super) fn read_batch(
     let mut done: Vec<Option<ReadOutcome>> = files.iter().map(|_| None).collect();
     let mut handles: Vec<(usize, FileHandle)> = Vec::new();
     for (number, answer) in small_enough.into_iter().zip(answers) {
-        match handle_from_reply(client, &paths[number], answer) {
+        match client.handle_from_reply(&paths[number], answer) {
             Ok(handle) => handles.push((number, handle)),
             Err(error) => done[number] = Some(Err(error)),
         }
@@ -140,18 +139,6 @@ fn check_unreplaced(
 ) -> ReadOutcome {
     match client.object_from_attrs(path, after, None)? {
         MemoryObject::File(file) if file.attributes.uid == probed.attributes.uid => Ok(file),
-        _ => Err(replaced_error(client, path)),
-    }
-}
-
-fn handle_from_reply(
-    client: &SftpClient,
-    path: &Path,
-    answer: ReplyResult,
-) -> Result<FileHandle, TransportError> {
-    match status_code(&answer) {
-        Some(status::NO_SUCH_FILE) => Err(replaced_error(client, path)),
-        Some(code) => Err(client.status_error("open", path, code)),
-        None => into_handle(answer).ok_or_else(|| client.unexpected_reply_error("open", path)),
+        _ => Err(client.replaced_error(path)),
     }
 }

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use super::client::{ReplyResult, SftpClient, reply_attrs};
-use super::memory_directory::{FileHandle, replaced_error};
+use super::client::{FileHandle, ReplyResult, SftpClient, reply_attrs};
 use super::wire::{Attrs, Reply, Request, status};
 use crate::digest::Digest;
 use crate::transport::{ByteSink, TransportError};
@@ -149,7 +148,7 @@ impl<'p> ChunkedRead<'p> {
         match after.size {
             Some(size) if size == self.offset => Ok(Some(*after)),
             // Truncated during the read.
-            Some(size) if size < self.offset => Err(replaced_error(client, self.path)),
+            Some(size) if size < self.offset => Err(client.replaced_error(self.path)),
             Some(size) if self.early_ends <= MAX_EARLY_ENDS => {
                 self.claimed_size = size;
                 Ok(None)

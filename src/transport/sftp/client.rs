@@ -57,6 +57,9 @@ pub(super) type StatResult = Result<MemoryObject, TransportError>;
 /// The reply to one request of a batch, or the reason why there is none.
 pub(super) type ReplyResult = Result<Reply, RequestError>;
 
+/// The server's name for an open file or directory.
+pub(super) type FileHandle = Vec<u8>;
+
 impl SftpClient {
     /// Returns the host's name, for messages.
     pub(super) fn host_name(&self) -> &str {
@@ -322,6 +325,32 @@ impl SftpClient {
         TransportError::new(FailureCause::Refused, error)
     }
 
+    /// Returns the handle in the reply to an open request.
+    pub(super) fn handle_from_reply(
+        &self,
+        path: &Path,
+        answer: ReplyResult,
+    ) -> Result<FileHandle, TransportError> {
+        match status_code(&answer) {
+            Some(status::NO_SUCH_FILE) => Err(self.replaced_error(path)),
+            Some(code) => Err(self.status_error("open", path, code)),
+            None => into_handle(answer).ok_or_else(|| self.unexpected_reply_error("open", path)),
+        }
+    }
+
+    pub(super) fn replaced_error(&self, path: &Path) -> TransportError {
+        let message = format!(
+            "{}:{} was replaced by another process",
+            self.host_name(),
+            path.display()
+        );
+        TransportError::new(
+            FailureCause::Replaced,
+            Error::new(ErrorKind::Conflict, message)
+                .with_hint("nothing was lost; run the command again"),
+        )
+    }
+
     /// Returns the error for this status of the server.
     pub(super) fn status_error(&self, verb: &str, path: &Path, code: u32) -> TransportError {
         self.refused_error(verb, path, status_text(code))
@@ -393,6 +422,13 @@ pub(super) fn file_metadata(attrs: &Attrs) -> Option<FileMetadata> {
 pub(super) fn status_code(answer: &ReplyResult) -> Option<u32> {
     match answer {
         Ok(Reply::Status { code, .. }) => Some(*code),
+        _ => None,
+    }
+}
+
+pub(super) fn into_handle(answer: ReplyResult) -> Option<FileHandle> {
+    match answer {
+        Ok(Reply::Handle(handle)) => Some(handle),
         _ => None,
     }
 }

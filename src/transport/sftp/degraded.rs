@@ -10,7 +10,7 @@
 use std::path::Path;
 
 use super::client::path_bytes;
-use super::memory_directory::SftpDirectory;
+use super::directory::SftpDirectory;
 use super::wire::Request;
 use crate::config::SftpExtension;
 

@@ -11,7 +11,7 @@ use chrono::{DateTime, FixedOffset, Timelike};
 use super::askpass::ConnectAttempt;
 use super::batch_read;
 use super::client::SftpClient;
-use super::memory_directory::SftpDirectory;
+use super::directory::SftpDirectory;
 use super::session::{Deadline, Session};
 use super::ssh::{ChildGuard, Connector, SftpStream, SshChild, explain_session_error};
 use super::wire::{ServerExtensions, ServerLimits};

@@ -6,14 +6,13 @@
 //! Requests name paths, so each run has a path that can be revoked. A process that finishes another
 //! run renames its directory first, and every request that names the old path fails.
 
-use std::path::PathBuf;
 use std::time::Instant;
 
 use super::client::{
-    ReplyResult, TYPE_DIRECTORY, file_type, lstat_request, path_bytes, reply_attrs, status_code,
+    FileHandle, ReplyResult, TYPE_DIRECTORY, file_type, into_handle, lstat_request, path_bytes,
+    reply_attrs, status_code,
 };
-use super::memory_directory::{FileHandle, SftpDirectory, into_handle, replaced_error};
-use super::settle::OpenDisplacedFile;
+use super::directory::{OpenDisplacedFile, SftpDirectory, TakenOverRun};
 use super::wire::{Request, flags, status};
 use crate::durable;
 use crate::error::Error;
@@ -36,29 +35,7 @@ pub(super) const UNLINK_REQUESTS: usize = 3;
 
 const STILL_EXISTS_MESSAGE: &str = "the server reported its removal, but it still exists";
 
-/// The directory of a run that was taken over.
-pub(super) struct TakenOverRun {
-    /// The name that the caller uses.
-    staged_name: String,
-    /// Its current name on the host.
-    current_name: String,
-}
-
 impl SftpDirectory {
-    /// Returns the path of a name, in the run directory under its current name.
-    pub(super) fn path_of(&self, name: &str) -> PathBuf {
-        if let Some(TakenOverRun {
-            staged_name: staged,
-            current_name: now,
-        }) = &*self.taken_over_run.borrow()
-            && let Some(rest) = name.strip_prefix(staged.as_str())
-            && (rest.is_empty() || rest.starts_with('/'))
-        {
-            return self.directory_path.join(format!("{now}{rest}"));
-        }
-        self.directory_path.join(name)
-    }
-
     pub(super) fn new_file_name(staged: &str) -> String {
         format!("{staged}/{NEW_FILE_NAME}")
     }
@@ -247,7 +224,7 @@ impl SftpDirectory {
                 }
             }
         }
-        Err(replaced_error(&self.client, &self.memory_path))
+        Err(self.client.replaced_error(&self.memory_path))
     }
 
     /// Moves the memory into the directory of a run.
@@ -270,7 +247,7 @@ impl SftpDirectory {
                 let why = "the server reported the rename, but the new name does not exist";
                 return Err(self.client.refused_error("displace", &to, why));
             }
-            Some(status::NO_SUCH_FILE) => replaced_error(&self.client, &self.memory_path),
+            Some(status::NO_SUCH_FILE) => self.client.replaced_error(&self.memory_path),
             Some(code) => self
                 .client
                 .status_error("move aside", &self.memory_path, code),

@@ -6,33 +6,23 @@ use std::time::{Duration, Instant};
 
 use super::chunked_read::ChunkedRead;
 use super::client::{
-    ReplyResult, STAT_REQUESTS, TYPE_DIRECTORY, TYPE_REGULAR, file_metadata, file_type,
-    lstat_request, reply_attrs, stat_requests, status_code,
+    FileHandle, ReplyResult, STAT_REQUESTS, TYPE_DIRECTORY, TYPE_REGULAR, file_metadata, file_type,
+    into_handle, lstat_request, reply_attrs, stat_requests, status_code,
 };
-use super::memory_directory::{
-    FileHandle, SftpDirectory, StagedContent, into_handle, replaced_error,
-};
+use super::directory::{OpenDisplacedFile, SftpDirectory, StagedContent};
 use super::run_directory::UNLINK_REQUESTS;
 use super::wire::{Attrs, status};
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    ByteSink, FileReader, MemoryDirectory, MemoryObject, SettleOutcome, SpecialFile, TransportError,
+    ByteSink, FileMetadata, FileReader, MemoryDirectory, MemoryObject, SettleOutcome, SpecialFile,
+    TransportError,
 };
 
 /// Time for which a displaced file must stay unchanged before its removal, since open writers
 /// cannot be detected. It starts at the displacement; before that the file was read for its archive
 /// entry.
 pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(250);
-
-/// A displaced file, open.
-pub(super) struct OpenDisplacedFile {
-    pub(super) handle: FileHandle,
-    /// Its content when it was read last, if it was.
-    pub(super) last_content: Option<(Digest, u64)>,
-    /// Start of the period without changes, if it is unchanged.
-    pub(super) unchanged_since: Instant,
-}
 
 impl SftpDirectory {
     /// Verifies an exchange of names, given the stat replies right after it: reads the object at
@@ -60,7 +50,7 @@ impl SftpDirectory {
         };
         // The new file has no second name, or another process has removed it.
         if stat_replies.first().and_then(status_code) == Some(status::NO_SUCH_FILE) {
-            return Err(replaced_error(&self.client, &self.memory_path));
+            return Err(self.client.replaced_error(&self.memory_path));
         }
         let aside = aside.filter(|_| size(1).is_some());
         let mut open = Vec::new();
@@ -102,7 +92,7 @@ impl SftpDirectory {
             {
                 Ok(is_gone)
             }
-            _ => Err(replaced_error(&self.client, &self.memory_path)),
+            _ => Err(self.client.replaced_error(&self.memory_path)),
         }
     }
 
@@ -111,15 +101,16 @@ impl SftpDirectory {
         displaced: &str,
         inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
     ) -> Result<SettleOutcome, TransportError> {
-        let seen = self.displaced_files.borrow_mut().remove(displaced);
+        let now = self.clock.instant();
+        let mut displaced_files = self.displaced_files.borrow_mut();
+        let seen = displaced_files.get(displaced);
+        if seen.is_some_and(|seen| now.duration_since(seen.unchanged_since) < QUIET_PERIOD) {
+            return Ok(SettleOutcome::StillOpen);
+        }
+        let seen = displaced_files.remove(displaced);
+        drop(displaced_files);
         match seen {
             None => self.first_inspection(displaced),
-            Some(seen)
-                if self.clock.instant().duration_since(seen.unchanged_since) < QUIET_PERIOD =>
-            {
-                self.keep_displaced(displaced, seen);
-                Ok(SettleOutcome::StillOpen)
-            }
             Some(seen) => self.second_inspection(displaced, seen, inspect),
         }
     }
@@ -162,7 +153,13 @@ impl SftpDirectory {
         (uid != owner).then_some(uid)
     }
 
-    fn keep_displaced(&self, name: &str, displaced: OpenDisplacedFile) {
+    /// Keeps a displaced file open, with the content that it has now.
+    fn keep_displaced(&self, name: &str, handle: FileHandle, content: Option<(Digest, u64)>) {
+        let displaced = OpenDisplacedFile {
+            handle,
+            last_content: content,
+            unchanged_since: self.clock.instant(),
+        };
         let mut all = self.displaced_files.borrow_mut();
         all.insert(name.to_string(), displaced);
     }
@@ -195,16 +192,7 @@ impl SftpDirectory {
         if let Some((handle, found)) = self.open_regular(&path)? {
             match self.digest_open_file(&handle, &path, found.size.unwrap_or(0)) {
                 Ok(held) => {
-                    let at = self.clock.instant();
-                    let held = Some((held.content, held.size));
-                    self.keep_displaced(
-                        displaced,
-                        OpenDisplacedFile {
-                            handle,
-                            last_content: held,
-                            unchanged_since: at,
-                        },
-                    );
+                    self.keep_displaced(displaced, handle, Some((held.content, held.size)));
                 }
                 Err(error) => {
                     self.close_handle(handle);
@@ -224,58 +212,66 @@ impl SftpDirectory {
         inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
     ) -> Result<SettleOutcome, TransportError> {
         let path = self.path_of(displaced);
-        let OpenDisplacedFile {
-            handle,
-            last_content: held,
-            ..
-        } = seen;
-        let last = Cell::new(held);
-        let foreign = Cell::new(None);
-        let read = |sink: ByteSink<'_>| {
-            let mut hasher = Hasher::default();
-            let size = last.get().map_or(0, |(_, size)| size);
-            let (size, after) = self.read_to_end(&handle, &path, size, &mut |bytes| {
-                hasher.update(bytes);
-                sink(bytes)
-            })?;
-            last.set(Some((hasher.finish(), size)));
-            if let Some(uid) = self.foreign_owner(&after) {
-                foreign.set(Some(uid));
-                let why = format!("it belongs to user {uid}");
-                return Err(self.client.refused_error("read", &path, &why));
-            }
-            file_metadata(&after).ok_or_else(|| self.client.unexpected_reply_error("stat", &path))
+        let reader = DisplacedReader {
+            directory: self,
+            path: &path,
+            handle: &seen.handle,
+            last_content: Cell::new(seen.last_content),
+            foreign_owner: Cell::new(None),
         };
-        let still_displaced = |held| OpenDisplacedFile {
-            handle: handle.clone(),
-            last_content: held,
-            unchanged_since: self.clock.instant(),
-        };
+        let read = |sink: ByteSink<'_>| reader.read(sink);
         let inspected = inspect(&read);
-        if let Some(uid) = foreign.get() {
-            self.close_handle(handle);
+        if let Some(uid) = reader.foreign_owner.get() {
+            self.close_handle(seen.handle);
             return Ok(SettleOutcome::Kept(SpecialFile::ForeignHardLink(uid)));
         }
         if let Err(error) = inspected {
             // Closed and not kept: a file that the caller abandons has no due time.
-            self.close_handle(handle);
+            self.close_handle(seen.handle);
             return Err(error.into());
         }
-        let now = last.get();
-        let Some((content, size)) = now.filter(|_| now == held) else {
-            self.keep_displaced(displaced, still_displaced(now));
+        let now = reader.last_content.get();
+        let Some(content) = now.filter(|_| now == seen.last_content) else {
+            self.keep_displaced(displaced, seen.handle, now);
             return Ok(SettleOutcome::StillOpen);
         };
-        // Bytes that a writer left in between are readable through the handle, even if the size is
-        // unchanged.
-        let mut pump = ChunkedRead::new(&handle, &path, size);
+        let (removal, is_unchanged) = self.remove_and_reread(displaced, &seen.handle, content)?;
+        let settled = match is_unchanged {
+            true => Ok(()),
+            false => inspect(&read),
+        };
+        self.close_handle(seen.handle);
+        if let Err(why) = settled {
+            let message = format!(
+                "{} was removed; bytes written to it in that instant may be lost: {}",
+                path.display(),
+                why.message()
+            );
+            let kind = ErrorKind::Partial.more_serious(why.kind());
+            return Ok(SettleOutcome::Lost(Error::new(kind, message)));
+        }
+        self.check_unlinked(displaced, &removal)?;
+        Ok(SettleOutcome::Removed { was_watched: true })
+    }
+
+    /// Removes a file that was inspected, and reads it through its handle once more: bytes that a
+    /// writer left in between are there, even if the size is unchanged. Returns the replies to the
+    /// removal, and whether the content is still this one.
+    fn remove_and_reread(
+        &self,
+        displaced: &str,
+        handle: &FileHandle,
+        content: (Digest, u64),
+    ) -> Result<(Vec<ReplyResult>, bool), TransportError> {
+        let path = self.path_of(displaced);
+        let mut pump = ChunkedRead::new(handle, &path, content.1);
         let mut batch = self.unlink_requests(displaced);
         let reads = batch.len();
         batch.extend(pump.next_requests());
         let look = batch.len();
         batch.extend(stat_requests(&self.memory_path));
         batch.extend(self.directory_sync_requests());
-        let answers = self.client.request_batch(batch)?;
+        let mut answers = self.client.request_batch(batch)?;
         // For the caller that reads it back next.
         let object = answers.get(look..look + STAT_REQUESTS);
         let object = object.and_then(|answers| {
@@ -284,42 +280,55 @@ impl SftpDirectory {
                 .ok()
         });
         self.opening_object.replace(object);
-        match answers.first().and_then(status_code) {
-            Some(status::OK | status::NO_SUCH_FILE) => {}
-            Some(code) => {
-                self.keep_displaced(displaced, still_displaced(now));
-                return Err(self.client.status_error("remove", &path, code));
-            }
-            None => {
-                self.keep_displaced(displaced, still_displaced(now));
-                return Err(self.client.unexpected_reply_error("remove", &path));
-            }
+        let refusal = match answers.first().and_then(status_code) {
+            Some(status::OK | status::NO_SUCH_FILE) => None,
+            Some(code) => Some(self.client.status_error("remove", &path, code)),
+            None => Some(self.client.unexpected_reply_error("remove", &path)),
+        };
+        if let Some(error) = refusal {
+            self.keep_displaced(displaced, handle.clone(), Some(content));
+            return Err(error);
         }
         let mut hasher = Hasher::default();
-        let behind = pump.handle_replies(&self.client, &answers[reads..look], &mut |bytes| {
+        let reread = pump.handle_replies(&self.client, &answers[reads..look], &mut |bytes| {
             hasher.update(bytes);
             Ok(())
         });
-        let same =
-            matches!(behind, Ok(Some(_))) && (hasher.finish(), pump.offset) == (content, size);
-        let settled = match same {
-            true => SettleOutcome::Removed { was_watched: true },
-            false => match inspect(&read) {
-                Ok(()) => SettleOutcome::Removed { was_watched: true },
-                Err(why) => SettleOutcome::Lost(Error::new(
-                    ErrorKind::Partial.more_serious(why.kind()),
-                    format!(
-                        "{} was removed; bytes written to it in that instant may be lost: {}",
-                        path.display(),
-                        why.message()
-                    ),
-                )),
-            },
-        };
-        self.close_handle(handle);
-        if !matches!(settled, SettleOutcome::Lost(_)) {
-            self.check_unlinked(displaced, &answers[..reads])?;
+        let is_unchanged =
+            matches!(reread, Ok(Some(_))) && (hasher.finish(), pump.offset) == content;
+        answers.truncate(reads);
+        Ok((answers, is_unchanged))
+    }
+}
+
+/// The reader of an open displaced file.
+struct DisplacedReader<'d> {
+    directory: &'d SftpDirectory,
+    path: &'d Path,
+    handle: &'d FileHandle,
+    /// The content when it was read last, if it was.
+    last_content: Cell<Option<(Digest, u64)>>,
+    /// The owner that keeps it from being read.
+    foreign_owner: Cell<Option<u32>>,
+}
+
+impl DisplacedReader<'_> {
+    fn read(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
+        let mut hasher = Hasher::default();
+        let size = self.last_content.get().map_or(0, |(_, size)| size);
+        let (size, after) =
+            self.directory
+                .read_to_end(self.handle, self.path, size, &mut |bytes| {
+                    hasher.update(bytes);
+                    sink(bytes)
+                })?;
+        self.last_content.set(Some((hasher.finish(), size)));
+        let client = &self.directory.client;
+        if let Some(uid) = self.directory.foreign_owner(&after) {
+            self.foreign_owner.set(Some(uid));
+            let why = format!("it belongs to user {uid}");
+            return Err(client.refused_error("read", self.path, &why));
         }
-        Ok(settled)
+        file_metadata(&after).ok_or_else(|| client.unexpected_reply_error("stat", self.path))
     }
 }

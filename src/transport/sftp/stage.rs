@@ -3,8 +3,10 @@
 use std::path::Path;
 
 use super::chunked_read::{ChunkedRead, MAX_REQUESTS_PER_FILE, READ_REQUEST_BYTES, ReadContent};
-use super::client::{ReplyResult, TYPE_REGULAR, file_type, lstat_request, path_bytes, reply_attrs};
-use super::memory_directory::{FileHandle, SftpDirectory, StagedContent};
+use super::client::{
+    FileHandle, ReplyResult, TYPE_REGULAR, file_type, lstat_request, path_bytes, reply_attrs,
+};
+use super::directory::{SftpDirectory, StagedContent};
 use super::wire::{Attrs, Reply, Request, Statvfs};
 use crate::digest::Hasher;
 use crate::error::{Error, ErrorKind};
@@ -155,8 +157,7 @@ impl SftpDirectory {
 
     /// Reads a new file back by its name.
     fn read_staged_file(&self, path: &Path, new: StagedContent) -> Result<Attrs, TransportError> {
-        let answer = self.request_one(self.open_request(path))?;
-        let readback_handle = self.handle_from_reply(Some(answer), path)?;
+        let readback_handle = self.open_file(path)?;
         let held = self.digest_open_file(&readback_handle, path, new.size);
         self.close_handle(readback_handle);
         let ReadContent {
