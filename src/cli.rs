@@ -6,6 +6,8 @@
 
 mod archive;
 mod config_verbs;
+#[cfg(feature = "demo")]
+mod demo;
 mod diff;
 mod doctor;
 mod keys;
@@ -20,7 +22,6 @@ mod verify;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use crossbeam_channel::unbounded;
@@ -30,11 +31,9 @@ use crate::config::{self, Config, ConfigEnvironment};
 use crate::console::terminal::TerminalFeatures;
 use crate::console::{self, preferences, view_state};
 use crate::debug_log;
-use crate::demo;
 use crate::digest::Digest;
 use crate::engine::{Engine, EngineSetup, Trigger, UndoMode};
 use crate::error::{Error, ErrorKind, Result};
-use crate::invocation::Invocation;
 use crate::transport::Transports;
 use crate::transport::local::LocalTransport;
 use crate::transport::sftp::PerHostTransports;
@@ -251,6 +250,7 @@ enum Verb {
     ///
     /// The fleet is in a temporary directory, which is removed at the end. Without a terminal,
     /// prints the status of the fleet instead.
+    #[cfg(feature = "demo")]
     #[command(after_help = EXIT_CODES)]
     Demo {
         /// Creates the fleet in this directory and keeps it
@@ -374,6 +374,21 @@ struct CommandContext<'a> {
     output: &'a mut Output,
 }
 
+/// How a verb opens the console.
+#[derive(Default)]
+struct ConsoleSetup {
+    /// First message.
+    startup_message: Option<String>,
+    /// Opens connections to hosts; `None` for ssh.
+    connector: Option<Arc<dyn Connector>>,
+    /// Whether the view of the fleet is saved for the next start.
+    is_view_saved: bool,
+    /// Agent under the cursor at first; `None` for the first one shown.
+    initial_agent: Option<String>,
+    /// A command in addition to those of the table.
+    extra_command: Option<console::ExtraCommand>,
+}
+
 /// Result of a verb: the error kind that its answer stands for, if any.
 type CommandResult = Result<Option<ErrorKind>, CommandError>;
 
@@ -473,6 +488,7 @@ impl CommandContext<'_> {
                 ConfigVerb::Check => self.run_config_check(),
                 ConfigVerb::Show => self.run_config_show(),
             },
+            #[cfg(feature = "demo")]
             Verb::Demo {
                 dir,
                 agents,
@@ -516,16 +532,19 @@ impl CommandContext<'_> {
 
     fn run_console(&mut self, flags: &ConsoleFlags) -> CommandResult {
         let (config, notes) = self.load_config()?;
-        let note = (!notes.is_empty()).then(|| notes.join("; "));
-        self.open_console(config, flags, note, None)
+        let setup = ConsoleSetup {
+            startup_message: (!notes.is_empty()).then(|| notes.join("; ")),
+            is_view_saved: true,
+            ..ConsoleSetup::default()
+        };
+        self.open_console(config, flags, setup)
     }
 
     fn open_console(
         &mut self,
         config: Config,
         flags: &ConsoleFlags,
-        note: Option<String>,
-        host: Option<Arc<demo::host::DemoHost>>,
+        setup: ConsoleSetup,
     ) -> CommandResult {
         let environment = self.environment.clone();
         let (prompt_sender, prompt_events) = unbounded();
@@ -540,12 +559,10 @@ impl CommandContext<'_> {
             prompt_sender,
         );
         let group = resolve_archive_group(&config, environment.find_group)?;
-        let connector: Arc<dyn Connector> = match &host {
-            Some(host) => host.clone(),
-            None => Arc::new(
-                SshConnector::new(Arc::new(clock::SystemClock)).with_prompts(prompt_broker.clone()),
-            ),
-        };
+        let connector = setup.connector.unwrap_or_else(|| {
+            let ssh = SshConnector::new(Arc::new(clock::SystemClock));
+            Arc::new(ssh.with_prompts(prompt_broker.clone()))
+        });
         // Rebuilt engines share the transports, so a changed config keeps the connections to hosts
         // that it still names.
         let transports = build_transports(connector);
@@ -560,9 +577,10 @@ impl CommandContext<'_> {
             let group = resolve_archive_group(&config, environment.find_group).unwrap_or_default();
             make_engine(config, group)
         };
-        let kept = match &host {
-            Some(_) => None,
-            None => view_state::ViewStateFile::new(&environment.env, &engine.config().path),
+        let view_state_file = if setup.is_view_saved {
+            view_state::ViewStateFile::new(&environment.env, &engine.config().path)
+        } else {
+            None
         };
         let interrupted = console::run(console::ConsoleOptions {
             engine: Arc::new(engine),
@@ -577,64 +595,15 @@ impl CommandContext<'_> {
             is_color_disabled: self.output.is_color_disabled(),
             is_over_ssh: self.environment.is_over_ssh,
             preferences_path: preferences::default_path(&self.environment.env),
-            view_state_file: kept,
+            view_state_file,
             env: self.environment.env.clone(),
             external_tools: self.environment.external_tools.clone(),
-            startup_message: note,
+            startup_message: setup.startup_message,
             engine_factory: Arc::new(rebuild),
-            demo_host: host,
+            initial_agent: setup.initial_agent,
+            extra_command: setup.extra_command,
         })?;
         Ok(interrupted.then_some(ErrorKind::Interrupted))
-    }
-
-    fn run_demo(
-        &mut self,
-        dir: Option<PathBuf>,
-        agents: Option<u32>,
-        flags: &ConsoleFlags,
-    ) -> CommandResult {
-        let dir = dir.map(|dir| self.environment.env.cwd.join(dir));
-        let count = agents.map(|agents| agents as usize);
-        // An interrupted build must not leave half a fleet in a temporary directory: the fleet is
-        // finished, then removed.
-        let interrupted = reset_and_undo::register_stop_flag()?;
-        let clock = clock::SystemClock;
-        let demo = match &dir {
-            Some(dir) => demo::build_in(dir, count, &clock)?,
-            None => demo::build_temporary(&self.environment.temp_directory, count, &clock)?,
-        };
-        if interrupted.load(Ordering::Relaxed) {
-            return Ok(Some(ErrorKind::Interrupted));
-        }
-        self.config_flag = Some(demo.config_path().to_path_buf());
-        self.connector = demo.host().clone();
-        if self.can_open_console() {
-            let (config, _) = self.load_config()?;
-            let writers = demo.start_writers();
-            let note = format!("example fleet in {}", demo.directory().display());
-            let host = Some(Arc::clone(demo.host()));
-            let ended = self.open_console(config, flags, Some(note), host);
-            drop(writers);
-            if dir.is_some() && ended.is_ok() {
-                self.output.print_note(&format!(
-                    "example fleet kept in {}; open it with `{}`",
-                    demo.directory().display(),
-                    Invocation::with_config(demo.config_path()).console_command_line()
-                ));
-            }
-            return ended;
-        }
-        self.output.print_note(&format!(
-            "example fleet created in {}",
-            demo.directory().display()
-        ));
-        self.run_status(&[], false)?;
-        if dir.is_none() {
-            self.output
-                .print_note("the fleet is removed now; use --dir DIR to keep it");
-        }
-        // Unreadable agents are part of the example, not a failure.
-        Ok(None)
     }
 
     /// Finds and reads the config, and prints its warnings to standard error.

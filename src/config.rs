@@ -178,8 +178,10 @@ fn locate_with_system_path(
     for note in notes {
         error = error.with_hint(note);
     }
+    if cfg!(feature = "demo") {
+        error = error.with_hint("run `memory-shepherd demo` to try it on an example fleet");
+    }
     Err(error
-        .with_hint("run `memory-shepherd demo` to try it on an example fleet")
         .with_hint(format!(
             "to start, copy config/memory-shepherd.conf.example of the sources to \
              {example_path} and edit it; check it with `memory-shepherd config check`"

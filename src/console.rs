@@ -36,10 +36,10 @@ use signal_hook::consts::{SIGCONT, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGWINCH};
 
 use crate::clock::Clock;
 use crate::config::{Config, ConfigEnvironment, ProtectLevel};
-use crate::demo::host::DemoHost;
 use crate::engine::{Engine, MemoryAddress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::sftp::askpass::{self, PromptBroker};
+use command::CommandSpec;
 use effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, UserFiles, fleet_event_message};
 pub use effect::{EngineFactory, load_runs, summarize_findings};
 use external_tools::{ChildChange, ExternalTools, ForegroundChild, InputPause};
@@ -90,9 +90,22 @@ pub struct ConsoleOptions {
     pub prompt_broker: (PromptBroker, Receiver<askpass::PromptEvent>),
     /// Makes an engine for a changed config.
     pub engine_factory: EngineFactory,
-    /// Host of the demo, which a key disconnects and reconnects.
-    pub demo_host: Option<Arc<DemoHost>>,
+    /// Agent under the cursor at first; `None` for the first one shown.
+    pub initial_agent: Option<String>,
+    /// A command in addition to those of the table.
+    pub extra_command: Option<ExtraCommand>,
 }
+
+/// A command that the caller of the console adds.
+pub struct ExtraCommand {
+    /// Its row; the command is [`Command::Extra`].
+    pub spec: &'static CommandSpec,
+    /// Runs it, on the screen's thread; all agents are read again afterwards.
+    pub run: RunExtraCommand,
+}
+
+/// Runs an added command; returns the text to report.
+pub type RunExtraCommand = Box<dyn Fn() -> Result<String>>;
 
 /// Creates the model of a fleet before anything is read.
 pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model {
@@ -162,7 +175,8 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
         last_plan_id: 0,
         is_plan_pending: false,
         visible_ages: Vec::new(),
-        is_demo_host_away: None,
+        initial_agent: None,
+        extra_command: None,
     };
     let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
     model.background_jobs.begin_reads(&names, moment);
@@ -203,7 +217,8 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     model.agent.is_unified = options.is_over_ssh;
     model.theme_names = names;
     model.read_only.is_forced = options.is_read_only;
-    model.is_demo_host_away = options.demo_host.as_ref().map(|host| host.is_offline());
+    model.initial_agent = options.initial_agent;
+    model.extra_command = options.extra_command.as_ref().map(|extra| extra.spec);
     if let Some(note) = &options.startup_message {
         model.report(MessageLevel::Info, note.clone());
     }
@@ -211,7 +226,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         model.report(MessageLevel::Warn, warning.to_string().replace('\n', " "));
     }
     model.report_preference_problems(&problems);
-    model.preferences = preferences.clone();
+    model.adopt_preferences(preferences.clone());
     let loaded_preferences = (preferences, problems);
     match saved_view.as_ref().map(|(view, _)| view) {
         Some(Ok(Some(view))) => model.restore_view_state(view.clone()),
@@ -224,7 +239,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         options.prompt_broker,
         options.env,
         options.engine_factory,
-        options.demo_host,
+        options.extra_command.map(|extra| extra.run),
         UserFiles {
             preferences: options
                 .preferences_path

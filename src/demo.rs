@@ -38,6 +38,9 @@ pub const MAX_DEMO_AGENTS: usize = 1000;
 /// Pause of the writing agents between two notes.
 const WRITE_PAUSE: Range<Duration> = Duration::from_secs(2)..Duration::from_secs(5);
 
+/// A drifted agent that no blocker protects: what a newcomer tries with it has an effect.
+pub const INITIAL_AGENT: &str = "code-reviewer";
+
 /// Name of the host, and of its directory.
 const DEMO_HOST_NAME: &str = "harbour";
 

@@ -30,6 +30,7 @@ pub mod clock;
 pub mod config;
 pub mod console;
 pub mod debug_log;
+#[cfg(feature = "demo")]
 pub mod demo;
 pub mod diff;
 pub mod digest;

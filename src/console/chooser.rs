@@ -283,7 +283,7 @@ fn plain_choice(item: ChooserItem, id: String, title: String) -> ChooserChoice {
 }
 
 fn command_choice(model: &Model, command: Command) -> ChooserChoice {
-    let spec = command::spec_of(command);
+    let spec = model.preferences.keymap.spec_of(command);
     ChooserChoice {
         item: ChooserItem::Command(command),
         id: spec.id.to_string(),

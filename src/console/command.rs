@@ -153,14 +153,15 @@ pub enum Command {
     Help,
     Palette,
     ToggleReadOnly,
-    ToggleDemoHost,
     Redraw,
     Suspend,
     Quit,
+    /// The command that the caller of the console adds; it has no row in the table.
+    Extra,
 }
 
 /// One row of the command table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommandSpec {
     /// The command.
     pub command: Command,
@@ -263,7 +264,6 @@ table! {
     GoLog                  "log"            "log"                Navigation &[Any], ["7"], "Go to the log";
     GoHosts                "hosts"          ""                   Navigation &[Any], ["8"], "Go to the hosts: state and reason of each";
     ToggleReadOnly         "read-only"      ""                   General    &[Any], ["!"], "Toggle read-only; off (after y) also unlocks protected agents for 30 minutes";
-    ToggleDemoHost         "host"           "demo host"          General    &[Any], ["D"], "Disconnect or reconnect the host of the demo (demo only)";
     Redraw                 "redraw"         ""                   General    &[Any], ["^l"], "Redraw the screen";
     Suspend                "suspend"        ""                   General    &[Any], ["^z"], "Suspend to the shell; fg resumes";
     Quit                   "quit"           ""                   General    &[Any], ["^c"], "Quit; during a run: finish the current agent, do not start the rest";
@@ -274,7 +274,8 @@ table! {
 /// Reason why the hosts screen is empty.
 pub const NO_HOSTS_REASON: &str = "no agent of this fleet is on another host";
 
-/// Returns the row of a command.
+/// Returns the row of a command of the table; [`super::keymap::Keymap::spec_of`] also knows an added
+/// one.
 pub fn spec_of(command: Command) -> &'static CommandSpec {
     // `command_table_is_consistent` proves that every command has a row.
     COMMAND_TABLE
@@ -305,10 +306,9 @@ pub fn requests_plan(command: Command) -> bool {
     )
 }
 
-/// Returns the commands available in the current context. Omits demo commands outside the
-/// demo, and the commands about hidden marks unless the plan has some.
+/// Returns the commands available in the current context. Omits the commands about hidden marks
+/// unless the plan has some.
 pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandSpec> {
-    let demo = model.is_demo();
     let context = model.key_context();
     let keymap = &model.preferences.keymap;
     // A command of context `Any` is unreachable where the context binds all of its keys.
@@ -324,16 +324,14 @@ pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandS
         ResetStage::Plan(view) => !view.hidden_agents.is_empty(),
         _ => false,
     };
-    COMMAND_TABLE.iter().filter(move |spec| {
+    keymap.command_specs().filter(move |spec| {
         let is_about_hidden_marks = matches!(
             spec.command,
             Command::KeepHiddenAgents | Command::DropHiddenAgents
         );
         let is_in_context = spec.contexts.contains(&context)
             || (spec.contexts.contains(&Any) && is_reachable(spec));
-        is_in_context
-            && (demo || spec.command != Command::ToggleDemoHost)
-            && (has_hidden_marks || !is_about_hidden_marks)
+        is_in_context && (has_hidden_marks || !is_about_hidden_marks)
     })
 }
 
@@ -481,7 +479,6 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::GoToPreviousScreen => {
             require(model.previous_screen.is_some(), "no previous screen")
         }
-        Command::ToggleDemoHost => require(model.is_demo(), "available in the demo only"),
         Command::ToggleReadOnly => require(
             !model.read_only.is_forced,
             "started with --read-only; quit and start without it",

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
+use super::RunExtraCommand;
 use super::model::{BaselineEdit, ClipboardText, FleetModel, MessageLevel, PagerText, PlanRequest};
 use super::preferences::LoadedPreferences;
 use super::text::{self, PreparedText};
@@ -25,7 +26,6 @@ use super::theme::Themes;
 use super::update::{Effect, Msg};
 use super::view_state::{self, ViewStateWriter};
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
-use crate::demo;
 use crate::engine::{Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Plan};
 use crate::error::Result;
 use crate::transport::sftp::askpass::{self, PromptBroker};
@@ -62,7 +62,7 @@ pub struct EffectRunner {
     config_reloader: ConfigReloader,
     /// Engine of a changed config that is not in force yet.
     next_engine: Option<Arc<Engine>>,
-    demo_host: Option<Arc<demo::host::DemoHost>>,
+    extra_command: Option<RunExtraCommand>,
     /// Number of engines before this one.
     engine_count: u64,
     view_state_writer: Option<ViewStateWriter>,
@@ -109,7 +109,7 @@ impl EffectRunner {
         (prompt_broker, prompt_events): (PromptBroker, Receiver<askpass::PromptEvent>),
         env: ConfigEnvironment,
         engine_factory: EngineFactory,
-        demo_host: Option<Arc<demo::host::DemoHost>>,
+        extra_command: Option<RunExtraCommand>,
         user_files: UserFiles,
     ) -> (EffectRunner, Receiver<Msg>) {
         let (messages, inbox) = bounded(MAX_QUEUED_MESSAGES);
@@ -140,7 +140,7 @@ impl EffectRunner {
             cancel_flag: Arc::default(),
             config_reloader: ConfigReloader::new(env, engine_factory),
             next_engine: None,
-            demo_host,
+            extra_command,
             engine_count: 0,
             view_state_writer,
             loaded_channel: unbounded(),
@@ -229,7 +229,7 @@ impl EffectRunner {
                     keeper.save(view);
                 }
             }
-            Effect::SetDemoHostAway(away) => self.set_demo_host_away(away),
+            Effect::RunExtraCommand => self.run_extra_command(),
             Effect::ApplyPlan(plan) => self.apply_plan(*plan),
             Effect::CancelRun => self.cancel_flag.store(true, Ordering::Relaxed),
             // The event loop handles these.
@@ -303,14 +303,15 @@ impl EffectRunner {
         });
     }
 
-    fn set_demo_host_away(&self, is_away: bool) {
-        let Some(host) = &self.demo_host else { return };
-        if is_away {
-            host.go_offline();
-        } else if let Err(error) = host.go_online() {
-            let note = Msg::Reported(MessageLevel::Error, error.to_string());
-            let _ = self.messages.try_send(note);
-        }
+    fn run_extra_command(&self) {
+        let Some(run) = &self.extra_command else {
+            return;
+        };
+        let ended = match run() {
+            Ok(text) => Msg::ExtraCommandEnded(text),
+            Err(error) => Msg::Reported(MessageLevel::Error, error.to_string()),
+        };
+        let _ = self.messages.try_send(ended);
     }
 
     fn apply_plan(&mut self, plan: Plan) {

@@ -7,7 +7,7 @@ use std::fmt;
 
 use unicode_width::UnicodeWidthChar;
 
-use super::command::{self, COMMAND_TABLE, Command, KeyContext};
+use super::command::{self, COMMAND_TABLE, Command, CommandSpec, KeyContext};
 use crate::config::closest_match;
 
 /// A key press, independent of the terminal library.
@@ -337,14 +337,13 @@ pub enum KeyMeaning {
 /// The keys of every command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keymap {
-    /// In the order of the command table.
+    /// In the order of the command table; an added command last.
     bindings: Vec<KeyBinding>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct KeyBinding {
-    command: Command,
-    contexts: &'static [KeyContext],
+    spec: &'static CommandSpec,
     sequences: Vec<Vec<Key>>,
     default_sequences: Vec<Vec<Key>>,
 }
@@ -364,22 +363,8 @@ pub struct KeyConflict {
 
 impl Default for Keymap {
     fn default() -> Keymap {
-        let binding = |spec: &command::CommandSpec| {
-            // `default_keys_round_trip_and_are_allowed` proves that all of them parse.
-            let keys = spec
-                .keys
-                .iter()
-                .filter_map(|text| parse_sequence(text).ok());
-            let defaults: Vec<Vec<Key>> = keys.collect();
-            KeyBinding {
-                command: spec.command,
-                contexts: spec.contexts,
-                sequences: defaults.clone(),
-                default_sequences: defaults,
-            }
-        };
         Keymap {
-            bindings: COMMAND_TABLE.iter().map(binding).collect(),
+            bindings: COMMAND_TABLE.iter().map(KeyBinding::new).collect(),
         }
     }
 }
@@ -414,20 +399,48 @@ impl Keymap {
         }
     }
 
+    /// Adds a command that is not in the table. It gets its default keys unless an override of the
+    /// operator takes one of them.
+    pub fn add_command(&mut self, spec: &'static CommandSpec) {
+        let mut binding = KeyBinding::new(spec);
+        if self
+            .bindings
+            .iter()
+            .any(|it| binding.find_overlap(it).is_some())
+        {
+            binding.sequences.clear();
+        }
+        self.bindings.push(binding);
+    }
+
+    /// Returns the rows of all commands, in the order of help and of the footer.
+    pub fn command_specs(&self) -> impl Iterator<Item = &'static CommandSpec> {
+        self.bindings.iter().map(|binding| binding.spec)
+    }
+
+    /// Returns the row of a command.
+    pub fn spec_of(&self, command: Command) -> &'static CommandSpec {
+        self.find_binding(command)
+            .map_or_else(|| command::spec_of(command), |binding| binding.spec)
+    }
+
     fn set_sequences(&mut self, command: Command, mut keys: Vec<Vec<Key>>) {
         // Esc closes every overlay and leaves every screen.
         let escape = vec![Key::from_code(KeyCode::Esc)];
         if command == Command::GoBack && !keys.contains(&escape) {
             keys.push(escape);
         }
-        let binding = self.bindings.iter_mut().find(|it| it.command == command);
+        let binding = self
+            .bindings
+            .iter_mut()
+            .find(|it| it.spec.command == command);
         if let Some(binding) = binding {
             binding.sequences = keys;
         }
     }
 
     fn find_binding(&self, command: Command) -> Option<&KeyBinding> {
-        self.bindings.iter().find(|it| it.command == command)
+        self.bindings.iter().find(|it| it.spec.command == command)
     }
 
     /// Returns the conflict of a command, preferring one with an unchanged command.
@@ -438,17 +451,17 @@ impl Keymap {
     ) -> Option<KeyConflict> {
         let own_binding = self.find_binding(command)?;
         let mut found = None;
-        for other in self.bindings.iter().filter(|it| it.command != command) {
+        for other in self.bindings.iter().filter(|it| it.spec.command != command) {
             let Some((keys, other_keys)) = own_binding.find_overlap(other) else {
                 continue;
             };
             let conflict = KeyConflict {
                 command,
                 keys: keys.clone(),
-                other_command: other.command,
+                other_command: other.spec.command,
                 other_keys: other_keys.clone(),
             };
-            if !is_overridden(other.command) {
+            if !is_overridden(other.spec.command) {
                 return Some(conflict);
             }
             found = found.or(Some(conflict));
@@ -486,7 +499,7 @@ impl Keymap {
                 .first()
                 .map(|keys| format_sequence(keys))
         };
-        let id = command::spec_of(command).id;
+        let id = self.spec_of(command).id;
         first(command).unwrap_or_else(|| match first(Command::Palette) {
             Some(palette) => format!("{palette}{id}"),
             None => format!("the command {id}"),
@@ -554,27 +567,39 @@ impl Keymap {
                 let holds = self
                     .bindings
                     .iter()
-                    .filter(move |it| it.contexts.contains(&wanted));
+                    .filter(move |it| it.spec.contexts.contains(&wanted));
                 holds.flat_map(|it| {
                     it.sequences
                         .iter()
-                        .map(|keys| (it.command, keys.as_slice()))
+                        .map(|keys| (it.spec.command, keys.as_slice()))
                 })
             })
     }
 }
 
 impl KeyBinding {
+    /// Binds a command to its default keys.
+    fn new(spec: &'static CommandSpec) -> KeyBinding {
+        // `default_keys_round_trip_and_are_allowed` proves that all of them parse.
+        let keys = spec.keys.iter();
+        let defaults: Vec<Vec<Key>> = keys.filter_map(|text| parse_sequence(text).ok()).collect();
+        KeyBinding {
+            spec,
+            sequences: defaults.clone(),
+            default_sequences: defaults,
+        }
+    }
+
     /// Returns the first pair of sequences that cannot both be reached. Overlaps between
     /// defaults are intended.
     fn find_overlap<'a>(&'a self, other: &'a KeyBinding) -> Option<(&'a Vec<Key>, &'a Vec<Key>)> {
-        let is_global = |it: &KeyBinding| it.contexts.contains(&KeyContext::Any);
-        let is_shared = |context| other.contexts.contains(context);
+        let is_global = |it: &KeyBinding| it.spec.contexts.contains(&KeyContext::Any);
+        let is_shared = |context| other.spec.contexts.contains(context);
         let share_context =
-            is_global(self) || is_global(other) || self.contexts.iter().any(is_shared);
+            is_global(self) || is_global(other) || self.spec.contexts.iter().any(is_shared);
         // At a plan, `h` keeps hidden marks while the plan has some, and goes back otherwise.
         let is_intended = |one: &KeyBinding, two: &KeyBinding| {
-            (one.command, two.command) == (Command::KeepHiddenAgents, Command::GoBack)
+            (one.spec.command, two.spec.command) == (Command::KeepHiddenAgents, Command::GoBack)
         };
         if !share_context {
             return None;

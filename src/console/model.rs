@@ -31,7 +31,7 @@ pub use handoff::{
     BaselineEdit, ClipboardText, CopyOutcome, HandoffRequest, PagerText, SealQuestion,
 };
 
-use super::command::{Command, KeyContext};
+use super::command::{Command, CommandSpec, KeyContext};
 use super::filter::{self, FilterSubject};
 use super::keymap::Key;
 use super::preferences::{self, Preferences};
@@ -153,8 +153,10 @@ pub struct Model {
     pub is_plan_pending: bool,
     /// Ages on the screen; a change makes the screen dirty.
     pub visible_ages: Vec<String>,
-    /// Whether the demo's host is disconnected; `None` outside the demo.
-    pub is_demo_host_away: Option<bool>,
+    /// Agent under the cursor until a key moves it, if it is shown; otherwise the first one.
+    pub initial_agent: Option<String>,
+    /// Command that the caller of the console added.
+    pub extra_command: Option<&'static CommandSpec>,
 }
 
 /// Properties of the fleet, from its config.
@@ -488,9 +490,12 @@ impl Model {
         self.is_dirty = true;
     }
 
-    /// Whether this is the example fleet.
-    pub fn is_demo(&self) -> bool {
-        self.is_demo_host_away.is_some()
+    /// Uses these preferences from now on.
+    pub fn adopt_preferences(&mut self, preferences: Preferences) {
+        self.preferences = preferences;
+        if let Some(spec) = self.extra_command {
+            self.preferences.keymap.add_command(spec);
+        }
     }
 
     /// Whether the terminal is smaller than [`MIN_TERMINAL_SIZE`].
@@ -591,26 +596,12 @@ impl Model {
             .as_ref()
             .is_none_or(|name| !self.visible_agents.contains(name));
         if is_cursor_hidden || !self.is_cursor_pinned {
-            self.cursor_agent = self.initial_cursor_agent().cloned();
+            let initial = self.initial_agent.as_ref();
+            let shown = initial.filter(|name| self.visible_agents.contains(name));
+            self.cursor_agent = shown.or(self.visible_agents.first()).cloned();
             self.strip_agent.clone_from(&self.cursor_agent);
         }
         self.keep_fleet_cursor_visible();
-    }
-
-    /// Returns the first agent in sort order. In the demo, the first agent without a blocker,
-    /// so that the keys that a newcomer tries have an effect.
-    fn initial_cursor_agent(&self) -> Option<&String> {
-        let is_blocked = |name: &&String| {
-            let seen = self.find_row(name).and_then(|row| row.observation.as_ref());
-            seen.is_some_and(|seen| seen.blocker.is_some())
-        };
-        let first = self.visible_agents.first();
-        if self.is_demo() {
-            let mut names = self.visible_agents.iter();
-            names.find(|name| !is_blocked(name)).or(first)
-        } else {
-            first
-        }
     }
 
     fn matches_filter(&self, row: &AgentRow) -> bool {

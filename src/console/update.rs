@@ -114,6 +114,8 @@ pub enum Msg {
     ConfigAdopted(FleetModel, Vec<(String, MemoryAddress)>, bool),
     /// The preferences changed and are valid.
     PreferencesLoaded(Box<Preferences>),
+    /// The added command ended; the text is for the operator. All agents are read again.
+    ExtraCommandEnded(String),
     /// The preferences changed and are invalid; the previous ones stay in force.
     PreferencesInvalid(Vec<Diagnostic>),
     /// Quit at once, on a signal or the loss of the terminal.
@@ -190,8 +192,8 @@ pub enum Effect {
     LoadHostSettings(SshHost),
     /// Read the ledger.
     LoadLog,
-    /// Disconnect or reconnect the demo's host.
-    SetDemoHostAway(bool),
+    /// Run the command that the caller of the console added.
+    RunExtraCommand,
     /// Switch to the theme of this name.
     LoadTheme(String),
     /// Save the view of the fleet.
@@ -351,8 +353,13 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::ConfigAdopted(fleet, agents, read_only) => {
             handle_config_adopted(model, fleet, agents, read_only)
         }
+        Msg::ExtraCommandEnded(text) => {
+            model.report(MessageLevel::Info, text);
+            let names = model.rows.iter().map(|row| row.name.clone()).collect();
+            vec![Effect::ReadAgents(names)]
+        }
         Msg::PreferencesLoaded(preferences) => {
-            model.preferences = *preferences;
+            model.adopt_preferences(*preferences);
             model.preferences_error = None;
             model.pending_keys = PendingKeys::default();
             model.update_trends();

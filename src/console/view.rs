@@ -107,8 +107,8 @@ fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
     let mut available_width = draw_pending_question(model, canvas, end);
     let mut x = 1;
     let mut hints = visible_hints(model);
-    // The command that only the demo offers comes last and is always shown.
-    if let Some(last) = hints.pop_if(|hint| hint.command == Command::ToggleDemoHost) {
+    // The added command comes last and is always shown.
+    if let Some(last) = hints.pop_if(|hint| hint.command == Command::Extra) {
         available_width = available_width.saturating_sub(last.width());
         last.draw(model, canvas, available_width, y);
     }
@@ -156,7 +156,7 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
     // Outside the fleet, actions come before commands that only show something.
     specs.sort_by_key(|spec| {
         let looks = spec.category != CommandCategory::Actions && context != KeyContext::Fleet;
-        (spec.command == Command::ToggleDemoHost, looks)
+        (spec.command == Command::Extra, looks)
     });
     let hint = |spec: &command::CommandSpec| {
         // Forward and back share one hint.
@@ -206,9 +206,6 @@ pub(super) fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end:
 /// Returns whether a hint fits the current screen and the stage of a reset.
 fn fits_reset_stage(command: Command, model: &Model) -> bool {
     use super::model::{Confirmation, ResetStage};
-    if command == Command::ToggleDemoHost {
-        return matches!(model.key_context(), KeyContext::Fleet | KeyContext::Hosts);
-    }
     if let ResetStage::Result(result) = &model.reset.stage
         && model.key_context() == KeyContext::Result
     {

@@ -112,25 +112,13 @@ pub(in crate::console) fn go_to_log_hit(
     }
 }
 
-fn toggle_demo_host(model: &mut Model) -> Vec<Effect> {
-    let away = model.is_demo_host_away != Some(true);
-    model.is_demo_host_away = Some(away);
-    let text = match away {
-        true => {
-            let key = model.key_hint(Command::ToggleDemoHost);
-            format!("the demo's host has gone away; {key} brings it back")
-        }
-        false => "the demo's host is back".to_string(),
-    };
-    model.report(MessageLevel::Info, text);
-    let names = model.rows.iter().map(|row| row.name.clone()).collect();
-    vec![Effect::SetDemoHostAway(away), Effect::ReadAgents(names)]
-}
-
 /// Carries out a command that a key stands for, or says why not.
 pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
     if let Err(why) = command::check_enabled(command, model) {
-        model.show_hint(&format!("{}: {why}", command::spec_of(command).id));
+        model.show_hint(&format!(
+            "{}: {why}",
+            model.preferences.keymap.spec_of(command).id
+        ));
         return Vec::new();
     }
     model.is_dirty = true;
@@ -289,7 +277,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::OpenPager => return handoff::open_pager(model),
         Command::AnswerQuestion => question::open_oldest_question(model),
         Command::ToggleReadOnly => toggle_read_only(model),
-        Command::ToggleDemoHost => return toggle_demo_host(model),
+        Command::Extra => return vec![Effect::RunExtraCommand],
         Command::Help => chooser::open_chooser(model, Overlay::Help(Chooser::for_browsing())),
         Command::Palette => {
             chooser::open_chooser(model, Overlay::Palette(Chooser::with_query("")));

@@ -9,7 +9,7 @@ use super::commands::{
 };
 use super::{Effect, handoff, question};
 use crate::console::chooser;
-use crate::console::command::{self, Command, CommandCategory, KeyContext};
+use crate::console::command::{Command, CommandCategory, KeyContext};
 use crate::console::keymap::{CONFIRM_KEY, Key, KeyCode, KeyMeaning};
 use crate::console::model::{
     Chooser, ChooserItem, Confirmation, InputLine, MessageLevel, Model, Overlay, PendingKeys,
@@ -54,15 +54,17 @@ pub(in crate::console) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<
             && (key.printable_char().is_some() || key.code == KeyCode::Enter)
         {
             // A held key over a slow line comes like this, too: let it move.
-            let is_navigation = model.overlay.is_none() && !is_typing_confirmation(model) && {
-                let meaning = model
-                    .preferences
-                    .keymap
-                    .resolve(model.key_context(), &[key]);
-                matches!(meaning, KeyMeaning::Command(command)
-                    if command::spec_of(command).category == CommandCategory::Navigation
+            let is_navigation = model.overlay.is_none()
+                && !is_typing_confirmation(model)
+                && {
+                    let meaning = model
+                        .preferences
+                        .keymap
+                        .resolve(model.key_context(), &[key]);
+                    matches!(meaning, KeyMeaning::Command(command)
+                    if model.preferences.keymap.spec_of(command).category == CommandCategory::Navigation
                         && !matches!(command, Command::GoBack | Command::GoToPreviousScreen))
-            };
+                };
             if !is_navigation {
                 has_dropped = true;
                 continue;

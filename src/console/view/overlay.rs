@@ -82,7 +82,7 @@ pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
             None => (Role::Text, Role::Key),
         };
         canvas.put_text(3, y, rest, key);
-        let title = command::spec_of(*command).title;
+        let title = model.preferences.keymap.spec_of(*command).title;
         let text = reason.map_or(title.to_string(), |reason| format!("({reason}) {title}"));
         let room = usize::from(canvas.width().saturating_sub(titles + 1));
         canvas.put_text(titles, y, &truncate_untrusted(&text, room), role);
