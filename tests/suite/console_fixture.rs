@@ -9,6 +9,7 @@ use chrono::{DateTime, FixedOffset};
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::boundary::{Boundary, BoundaryRule};
 use memory_shepherd::config::{self, ConfigEnvironment, Diagnostic, SftpExtension, SshHost};
+use memory_shepherd::console::command::{Command, CommandCategory, CommandSpec, KeyContext};
 use memory_shepherd::console::initial_model;
 use memory_shepherd::console::keymap::{self, Key};
 use memory_shepherd::console::model::{
@@ -131,7 +132,24 @@ pub fn fleet_of_four() -> TestConsole {
     ])
 }
 
+/// Row of an added command, as the demo adds one.
+static EXTRA_COMMAND: CommandSpec = CommandSpec {
+    command: Command::Extra,
+    id: "extra",
+    title: "Do more than the table says",
+    hint: "extra",
+    category: CommandCategory::General,
+    contexts: &[KeyContext::Fleet, KeyContext::Hosts],
+    keys: &["D"],
+};
+
 impl TestConsole {
+    /// Adds a command with the key `D`.
+    pub fn add_extra_command(&mut self) {
+        self.model.extra_command = Some(&EXTRA_COMMAND);
+        self.model.adopt_preferences(self.model.preferences.clone());
+    }
+
     pub fn moment(&self) -> Moment {
         let wall = test_time() + chrono::Duration::from_std(self.now).unwrap()
             - chrono::Duration::seconds(10);

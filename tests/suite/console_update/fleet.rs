@@ -51,32 +51,30 @@ fn any_key_or_pause_fixes_the_cursor() {
 }
 
 #[test]
-fn demo_cursor_starts_on_resettable_agent() {
+fn cursor_starts_on_the_initial_agent() {
     let agents = [
         ("alpha", State::Clean),
-        ("bravo", State::Busy),
-        ("charlie", State::Drifted),
-        ("delta", State::Tampered),
+        ("bravo", State::Drifted),
+        ("charlie", State::Tampered),
     ];
-    let first = |is_demo: bool| {
+    let first = |initial: Option<&str>, filter: &str| {
         let mut console = unread_fleet(&agents.map(|(name, _)| name), (80, 24));
-        console.model.is_demo_host_away = is_demo.then_some(false);
+        console.model.initial_agent = initial.map(str::to_string);
         console.observe(
             agents
                 .map(|(name, state)| observation_of(name, state))
                 .to_vec(),
         );
+        if !filter.is_empty() {
+            console.press("/");
+            console.type_line(filter);
+        }
         cursor_agent(&console).to_string()
     };
-    assert_eq!([first(true), first(false)], ["charlie", "delta"]);
-    // If all are blocked, the cursor is on the worst.
-    let mut console = unread_fleet(&["alpha", "bravo"], (80, 24));
-    console.model.is_demo_host_away = Some(false);
-    console.observe(vec![
-        observation_of("alpha", State::Busy),
-        observation_of("bravo", State::Tampered),
-    ]);
-    assert_eq!(cursor_agent(&console), "bravo");
+    assert_eq!(first(Some("bravo"), ""), "bravo");
+    assert_eq!(first(None, ""), "charlie");
+    // A filter that hides it leaves the first agent shown.
+    assert_eq!(first(Some("bravo"), "alpha"), "alpha");
 }
 
 #[test]

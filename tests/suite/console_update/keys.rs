@@ -1,9 +1,12 @@
 //! Keys, and input that arrives faster than typing.
 
+use std::path::Path;
+
 use memory_shepherd::console::chooser;
 use memory_shepherd::console::command::{self, COMMAND_TABLE, Command};
 use memory_shepherd::console::keymap::{self, Key, KeyCode, Keymap};
 use memory_shepherd::console::model::{AgentTab, Overlay, ResetStage, Screen, SortOrder};
+use memory_shepherd::console::preferences;
 use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::State;
 
@@ -401,33 +404,31 @@ fn every_key_sequence_prefix_is_recognized() {
     }
 }
 
-/// Only the demo has a host that can be switched off.
 #[test]
-fn demo_host_command_is_offered_only_in_demo() {
+fn added_command_is_offered_and_run() {
     let offered = |console: &TestConsole| {
         let mut specs = command::offered_commands(&console.model);
-        specs.any(|spec| spec.command == Command::ToggleDemoHost)
+        specs.any(|spec| spec.command == Command::Extra)
     };
     let mut console = fleet_of_four();
     assert!(!offered(&console));
     assert_eq!(console.press("D"), []);
-    assert_eq!(console.message_text(), "host: available in the demo only");
-    console.model.is_demo_host_away = Some(false);
+    console.add_extra_command();
     assert!(offered(&console));
-    for away in [true, false] {
-        let effects = console.press("D");
-        assert_eq!(effects[0], Effect::SetDemoHostAway(away));
-        assert!(matches!(&effects[1], Effect::ReadAgents(names) if names.len() == 4));
-        assert_eq!(console.model.is_demo_host_away, Some(away));
-    }
+    assert_eq!(console.press("D"), [Effect::RunExtraCommand]);
+    let effects = console.send(Msg::ExtraCommandEnded("it is done".to_string()));
+    assert_eq!(console.message_text(), "it is done");
+    assert!(matches!(&effects[..], [Effect::ReadAgents(names)] if names.len() == 4));
     // Text typed to confirm a plan is not a key.
     console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
-    console.type_line("reD");
-    assert_eq!(
-        (
-            console.typed_confirmation(),
-            console.model.is_demo_host_away
-        ),
-        ("reD", Some(false))
-    );
+    assert!(console.type_line("reD").is_empty());
+    assert_eq!(console.typed_confirmation(), "reD");
+    // Nor does it take a key that the operator gave to another command.
+    console.press("Esc");
+    let text = "[keys]\nsort = \"D\"\n";
+    let (preferences, problems) = preferences::parse(text, Path::new("console.toml"));
+    assert_eq!(problems, []);
+    console.send(Msg::PreferencesLoaded(Box::new(preferences)));
+    assert_eq!(console.press("D"), []);
+    assert!(offered(&console));
 }

@@ -113,7 +113,7 @@ fn help_is_navigated_by_list_keys() {
 fn messages_name_keys_in_force() {
     let mut console = console_with_preferences(
         "[keys]\nread-only = \"F2\"\nplan = []\nreset = \"F5\"\nnext-hit = \"F6\"\nquit = \"F12\"\n\
-         keep-hidden = \"K\"\ndrop-hidden = \"D d\"\nhost = []\n",
+         keep-hidden = \"K\"\ndrop-hidden = \"D d\"\n",
     );
     for (keys, said) in [
         (": p l a n Enter", "plan: no plan yet; F5 makes one"),

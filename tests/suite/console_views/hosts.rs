@@ -171,9 +171,9 @@ fn hosts_of_one_name_are_distinguished() {
 }
 
 #[test]
-fn narrow_demo_lists_host_key_last() {
+fn added_command_is_the_last_hint() {
     let mut console = fleet_of_every_state();
-    console.model.is_demo_host_away = Some(false);
+    console.add_extra_command();
     console.send(Msg::Resized(80, 24));
     let hints = |console: &TestConsole| {
         let shown = rendered_text(console, "terminal");
@@ -181,15 +181,15 @@ fn narrow_demo_lists_host_key_last() {
     };
     let fleet = hints(&console);
     assert!(fleet.starts_with("d diff  X plan reset"), "{fleet}");
-    assert!(fleet.contains(" D demo host"), "{fleet}");
+    assert!(fleet.contains(" D extra"), "{fleet}");
     console.press("8");
     let hosts = hints(&console);
-    assert!(hosts.ends_with("D demo host  ? help"), "{hosts}");
+    assert!(hosts.ends_with("D extra  ? help"), "{hosts}");
     assert!(!hosts.starts_with('D'), "{hosts}");
     for keys in ["1 d", "1 X", "1 7"] {
         console.press(keys);
         let others = hints(&console);
-        assert!(!others.contains("D demo host"), "{keys}: {others}");
+        assert!(!others.contains("D extra"), "{keys}: {others}");
     }
 }
 
