@@ -98,7 +98,7 @@ pub struct ConsoleOptions {
 
 /// A command that the caller of the console adds.
 pub struct ExtraCommand {
-    /// Its row; the command is [`Command::Extra`].
+    /// Its row; the command is [`command::Command::Extra`].
     pub spec: &'static CommandSpec,
     /// Runs it, on the screen's thread; all agents are read again afterwards.
     pub run: RunExtraCommand,
