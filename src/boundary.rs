@@ -396,7 +396,8 @@ pub fn separator_lines(text: &[u8], separator: &[u8]) -> Vec<SeparatorLine> {
     found
 }
 
-/// The block structure of Markdown, as far as it decides the meaning of a line of dashes:
+/// The block structure of Markdown, as far as it decides the meaning of a line of dashes
+/// (`docs/decisions/boundary-scanner.md` says why it is ours):
 /// CommonMark 0.31.2, sections 4 and 5, one line at a time.
 struct MarkdownBlocks {
     /// Number of lines that the front matter takes, delimiters included.
