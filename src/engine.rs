@@ -356,6 +356,29 @@ impl Engine {
         }
     }
 
+    /// Returns the owner of an agent's memory on this machine; `None` if the memory is on a host
+    /// or its file system does not answer.
+    pub fn memory_owner(&self, agent: &Agent) -> Option<FileOwner> {
+        let MemoryLocation::Local { memory, .. } = &agent.location else {
+            return None;
+        };
+        let path = memory.clone();
+        let stat = self
+            .file_systems
+            .call(memory, move || durable::stat_no_symlinks(&path));
+        FileOwner::from_stat(&stat.ok()?.ok()?, self.clock().now())
+    }
+
+    /// Returns the archive directory of an agent, and the number and total size of its entries.
+    pub fn archive_usage(&self, agent: &Agent) -> (PathBuf, Result<(usize, u64)>) {
+        let subdir = Path::new(&agent.archive_subdir);
+        let usage = self
+            .archive
+            .list_entries(subdir)
+            .map(|entries| (entries.len(), entries.iter().map(|entry| entry.size).sum()));
+        (self.archive.root().join(subdir), usage)
+    }
+
     /// Reads the beginning of an entry, up to `max_bytes` bytes, and checks the digest of all of it
     /// against the ledger.
     ///

@@ -458,11 +458,11 @@ pub fn fleet_model(config: &Config) -> FleetModel {
 /// Returns the name of an agent and the location of its memory, in the syntax of `scp`.
 fn memory_location(agent: &Agent) -> (String, String) {
     let path = agent.location.memory().display();
-    let place = match agent.location.host() {
+    let location = match agent.location.host() {
         Some(host) => format!("{}:{path}", host.name),
         None => path.to_string(),
     };
-    (agent.name.clone(), place)
+    (agent.name.clone(), location)
 }
 
 fn make_plan(engine: &Engine, request: &PlanRequest, unlocked: bool) -> Result<Plan> {

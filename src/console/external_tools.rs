@@ -1,5 +1,5 @@
-//! What the operator's machine has for handing texts out and in: an editor, a
-//! pager, a clipboard; and a program that has the terminal for a while.
+//! External programs: the editor, the pager and the clipboard programs of the operator's machine,
+//! and the handover of the terminal to one of them and back.
 
 use std::ffi::OsString;
 use std::io::{self, Seek, Write};
@@ -19,7 +19,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr}
 use crate::error::{self, Error, ErrorKind, Result};
 use crate::sys;
 
-/// What holds the terminal between this program and the one with the clipboard.
+/// Terminal multiplexer between this program and the terminal with the clipboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Multiplexer {
     /// tmux.
@@ -28,27 +28,27 @@ pub enum Multiplexer {
     Screen,
 }
 
-/// What there is, as `main` found it.
+/// The external programs and the environment that they depend on.
 #[derive(Clone, Debug, Default)]
 pub struct ExternalTools {
     /// `$VISUAL`, else `$EDITOR`.
     pub editor: Option<String>,
     /// `$PAGER`.
     pub pager: Option<String>,
-    /// Where texts for the pager are put.
+    /// Directory for the files of the pager.
     pub temp_directory: PathBuf,
     /// `$WAYLAND_DISPLAY` is set.
     pub has_wayland: bool,
     /// `$DISPLAY` is set.
     pub has_x11: bool,
-    /// Started over SSH: a clipboard of this machine is nobody's.
+    /// Whether the console runs over SSH: the operator does not see this machine's clipboard.
     pub is_over_ssh: bool,
-    /// What is in between.
+    /// The multiplexer around the console.
     pub multiplexer: Option<Multiplexer>,
 }
 
 impl ExternalTools {
-    /// What the variables of the environment say.
+    /// Reads the environment through `variable`.
     pub fn from_variables(
         temp: PathBuf,
         variable: impl Fn(&str) -> Option<OsString>,
@@ -75,8 +75,8 @@ impl ExternalTools {
         }
     }
 
-    /// Programs that may put a text on the clipboard, each with its arguments, the
-    /// first one to try first.
+    /// Returns the programs that may put a text on the clipboard, with their arguments, in the
+    /// order to try them.
     pub fn clipboard_commands(&self) -> Vec<&'static [&'static str]> {
         if self.is_over_ssh {
             return Vec::new();
@@ -87,28 +87,30 @@ impl ExternalTools {
             (self.has_x11, &["xsel", "--clipboard", "--input"]),
             (true, &["pbcopy"]),
         ];
-        let available = copiers.into_iter().filter(|(there, _)| *there);
-        available.map(|(_, copier)| copier).collect()
+        copiers
+            .into_iter()
+            .filter_map(|(is_usable, copier)| is_usable.then_some(copier))
+            .collect()
     }
 
-    /// The commands that may be the editor, the first one to try first.
+    /// Returns the commands that may start the editor, in the order to try them.
     ///
     /// # Errors
-    /// A variable whose quotes are not closed.
+    /// The variable has an unclosed quote.
     pub fn editor_commands(&self) -> Result<Vec<Vec<String>>> {
         split_command(self.editor.as_deref(), "$VISUAL or $EDITOR", &["vi"])
     }
 
-    /// The same for the pager.
+    /// Returns the commands that may start the pager, in the order to try them.
     ///
     /// # Errors
-    /// As above.
+    /// The variable has an unclosed quote.
     pub fn pager_commands(&self) -> Result<Vec<Vec<String>>> {
         split_command(self.pager.as_deref(), "$PAGER", &["less", "more"])
     }
 }
 
-/// A command as its words. No shell reads it.
+/// Splits a command into words without a shell; returns the fallbacks if it is not set.
 fn split_command(
     value: Option<&str>,
     variable: &str,
@@ -120,23 +122,22 @@ fn split_command(
     match shell_words::split(set) {
         Ok(words) if !words.is_empty() => Ok(vec![words]),
         _ => {
-            let message = format!("{variable} is no command: {set}");
+            let message = format!("cannot parse {variable}: {set}");
             Err(Error::new(ErrorKind::User, message).with_hint("close its quotes"))
         }
     }
 }
 
-/// How long a program may take to put a text on the clipboard.
+/// Time limit of a program that puts a text on the clipboard.
 const COPY_TIMEOUT: Timespec = Timespec {
     tv_sec: 3,
     tv_nsec: 0,
 };
 
-/// Puts a text on the clipboard by the first of these programs that is there;
-/// which one it was.
+/// Puts a text on the clipboard with the first of these programs that works; returns its name.
 ///
 /// # Errors
-/// What the programs came to; nothing in it where there is none.
+/// The errors of all programs; empty if none of them is installed.
 pub fn copy_to_clipboard(commands: &[&[&'static str]], text: &str) -> Result<&'static str, String> {
     let mut failed = Vec::new();
     for copier in commands {
@@ -153,13 +154,13 @@ pub fn copy_to_clipboard(commands: &[&[&'static str]], text: &str) -> Result<&'s
 }
 
 fn copy_with(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
-    // In a file a program may take what it wants: nobody waits for it to read.
+    // A file, unlike a pipe, does not block if the program does not read it.
     let mut file = tempfile::tempfile()?;
     file.write_all(text.as_bytes())?;
     file.rewind()?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(file);
-    // Some stay behind to hand the text out, and would keep a pipe open.
+    // Some programs keep running to serve the text, and would keep a pipe open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     sys::start_in_own_session(&mut command);
     let mut child = command.spawn()?;
@@ -179,7 +180,7 @@ fn copy_with(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
     let status = child.wait()?;
     match (has_ended, status.success()) {
         (false, _) => Err(io::Error::other(format!(
-            "it did not end within {} seconds",
+            "timed out after {} seconds",
             COPY_TIMEOUT.tv_sec
         ))),
         (true, false) => Err(io::Error::other(describe_exit(status))),
@@ -187,34 +188,34 @@ fn copy_with(program: &str, arguments: &[&str], text: &str) -> io::Result<()> {
     }
 }
 
-/// How a program ended.
+/// Describes how a program ended.
 pub fn describe_exit(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
-        (Some(code), _) => format!("it ended with exit status {code}"),
+        (Some(code), _) => format!("exit status {code}"),
         (None, Some(signal)) => match signal_hook::low_level::signal_name(signal) {
-            Some(name) => format!("it was ended by {name}"),
-            None => format!("it was ended by signal {signal}"),
+            Some(name) => format!("killed by {name}"),
+            None => format!("killed by signal {signal}"),
         },
-        (None, None) => "it ended".to_string(),
+        (None, None) => "no exit status".to_string(),
     }
 }
 
 fn process_id(child: &process::Child) -> io::Result<Pid> {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    pid.ok_or_else(|| io::Error::other("a process without a number"))
+    pid.ok_or_else(|| io::Error::other("invalid process id"))
 }
 
-/// What happened to a guest.
+/// Change of a program that has the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChildChange {
-    /// It was stopped, by ^Z for one.
+    /// It was stopped, for example by ^Z.
     Stopped,
     /// It ended.
     Ended,
 }
 
-/// A program that has the terminal. When this is dropped, the program is over and
-/// the terminal is ours again, with the modes it had.
+/// A program that has the terminal. Dropping this ends the program and takes the terminal back,
+/// with the modes that it had.
 pub struct ForegroundChild {
     child: process::Child,
     pid: Pid,
@@ -223,15 +224,15 @@ pub struct ForegroundChild {
     has_ended: bool,
 }
 
-/// How long a program has to end by itself when the console ends.
+/// Time that a program has to end by itself when the console ends.
 const CHILD_EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ForegroundChild {
-    /// Starts the first of these commands that is there, with a file behind its
-    /// words. The terminal has its usual modes by now.
+    /// Starts the first of these commands that works, with the file as last argument. The caller
+    /// has restored the modes of the terminal. `noun` names the program in errors.
     ///
     /// # Errors
-    /// A command that cannot be started; whose it is, is `what`.
+    /// None of the commands can be started.
     pub fn start(
         noun: &str,
         commands: &[Vec<String>],
@@ -244,15 +245,17 @@ impl ForegroundChild {
                 continue;
             };
             match ForegroundChild::spawn(program, arguments, file, variables) {
-                Ok(guest) => return Ok(guest),
+                Ok(child) => return Ok(child),
                 Err(error) => failed = failed.or(Some((program, error))),
             }
         }
-        let (program, error) = match failed {
-            Some((program, error)) => (program.as_str(), error::describe_io_error(&error)),
-            None => ("", "there is none".to_string()),
+        let message = match failed {
+            Some((program, error)) => {
+                let error = error::describe_io_error(&error);
+                format!("cannot start the {noun} {program}: {error}")
+            }
+            None => format!("cannot start the {noun}: no command"),
         };
-        let message = format!("cannot start the {noun} {program}: {error}");
         Err(Error::new(ErrorKind::User, message).with_hint(match noun {
             "editor" => "set $VISUAL or $EDITOR to one that is installed",
             _ => "set $PAGER to one that is installed",
@@ -273,7 +276,7 @@ impl ForegroundChild {
         let child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
-                // It may have become the foreground before it failed.
+                // The child may have taken the terminal before it failed.
                 reclaim_terminal(&modes, None);
                 return Err(error);
             }
@@ -282,12 +285,12 @@ impl ForegroundChild {
         let (sender, changes) = unbounded();
         thread::spawn(move || {
             loop {
-                // Looked at and not yet taken: until then its number is its own.
-                let look = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
-                match waitid(WaitId::Pid(pid), look) {
+                // NOWAIT leaves an ended child unreaped, so that its process id stays its own.
+                let peek = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+                match waitid(WaitId::Pid(pid), peek) {
                     Ok(Some(status)) if status.stopped() => {
-                        let taken = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-                        let _ = waitid(WaitId::Pid(pid), taken);
+                        let consume = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+                        let _ = waitid(WaitId::Pid(pid), consume);
                         if sender.send(ChildChange::Stopped).is_err() {
                             return;
                         }
@@ -309,30 +312,31 @@ impl ForegroundChild {
         })
     }
 
-    /// What happens to it.
+    /// Returns the channel of its changes.
     pub fn changes(&self) -> &Receiver<ChildChange> {
         &self.changes
     }
 
-    /// It was stopped: so are we, until the shell lets both go on.
+    /// Stops this program, as its child is stopped, and continues the child once the shell
+    /// continues this program.
     ///
     /// # Errors
-    /// When the terminal is gone.
+    /// The terminal is gone.
     pub fn stop_with_child(&self) -> io::Result<()> {
         reclaim_terminal(&self.terminal_modes, Some(self.pid));
         signal_hook::low_level::emulate_default_handler(signal_hook::consts::SIGTSTP)?;
         let stdin = rustix::stdio::stdin();
-        // Who goes on in the background has no terminal to give.
+        // Continued in the background, this program has no terminal to give.
         if tcgetpgrp(stdin)? == rustix::process::getpgrp() {
             sys::set_terminal_foreground(stdin, self.pid)?;
         }
         Ok(kill_process_group(self.pid, Signal::CONT)?)
     }
 
-    /// It has ended: how.
+    /// Waits for its end, takes the terminal back and returns its exit status.
     ///
     /// # Errors
-    /// What the system answered.
+    /// The exit status is not available.
     pub fn wait(mut self) -> io::Result<ExitStatus> {
         self.has_ended = true;
         let status = self.child.wait();
@@ -346,7 +350,7 @@ impl Drop for ForegroundChild {
         if self.has_ended {
             return;
         }
-        // As when its terminal goes: an editor keeps what was not saved.
+        // As at the loss of its terminal: an editor saves a recovery file.
         let _ = kill_process_group(self.pid, Signal::HUP);
         let _ = kill_process_group(self.pid, Signal::CONT);
         let mut ended = false;
@@ -364,9 +368,9 @@ impl Drop for ForegroundChild {
     }
 }
 
-/// Takes the terminal back, with these modes; what was typed and not read meant the
-/// program before. Nobody is told when that fails: the terminal is gone then, which
-/// others notice. From a guest alone, if there is one: the shell may have it by now.
+/// Takes the terminal back, sets its modes and discards unread input, which was meant for the
+/// child. With a `child_group`, takes it only from that group: the shell may have it now. Errors
+/// are ignored: the terminal is gone then, which the input thread reports.
 fn reclaim_terminal(modes: &Termios, child_group: Option<Pid>) {
     let stdin = rustix::stdio::stdin();
     let own = rustix::process::getpgrp();
@@ -377,56 +381,55 @@ fn reclaim_terminal(modes: &Termios, child_group: Option<Pid>) {
     }
 }
 
-/// Keeps the thread that reads keys from reading those of a guest.
+/// Pauses the input thread while another program has the terminal.
 pub struct InputPause {
     is_requested: Arc<AtomicBool>,
     pause_reports: Receiver<()>,
     resume_signal: Sender<()>,
 }
 
-/// The same, as that thread sees it.
+/// The input thread's side of an [`InputPause`].
 pub struct InputPauseReader {
     is_requested: Arc<AtomicBool>,
     pause_reports: Sender<()>,
     resume_signal: Receiver<()>,
 }
 
-/// A gate, open.
+/// Creates both sides of a pause, which is not requested.
 pub fn input_pause() -> (InputPause, InputPauseReader) {
-    let closed = Arc::new(AtomicBool::new(false));
-    let (waits, waiting) = unbounded();
-    let (go_on, going) = unbounded();
-    let gate = InputPause {
-        is_requested: Arc::clone(&closed),
-        pause_reports: waiting,
-        resume_signal: go_on,
+    let is_requested = Arc::new(AtomicBool::new(false));
+    let (report_sender, pause_reports) = unbounded();
+    let (resume_sender, resume_signal) = unbounded();
+    let pause = InputPause {
+        is_requested: Arc::clone(&is_requested),
+        pause_reports,
+        resume_signal: resume_sender,
     };
-    let watched = InputPauseReader {
-        is_requested: closed,
-        pause_reports: waits,
-        resume_signal: going,
+    let reader = InputPauseReader {
+        is_requested,
+        pause_reports: report_sender,
+        resume_signal,
     };
-    (gate, watched)
+    (pause, reader)
 }
 
 impl InputPause {
-    /// Nobody reads keys soon, until it is opened. A thread that is in the middle of a
-    /// key waits for the rest of it first.
+    /// Asks the input thread to pause until [`InputPause::resume`]. In the middle of a key
+    /// sequence it first waits for the rest.
     pub fn request(&self) {
-        // It may have come too late the last time.
+        // The report of an earlier request may have come too late.
         while self.pause_reports.try_recv().is_ok() {}
         self.is_requested.store(true, Ordering::SeqCst);
-        // The library waits in the kernel; this is the one thing that wakes it.
+        // crossterm blocks in the kernel; only this signal wakes it.
         let _ = signal_hook::low_level::raise(signal_hook::consts::SIGWINCH);
     }
 
-    /// Tells, by anything or its end, once nobody reads keys any more: a thread that
-    /// is gone reads nothing.
+    /// Returns a channel that gets a report, or closes, once the input thread reads no more keys.
     pub fn reader_paused(&self) -> &Receiver<()> {
         &self.pause_reports
     }
 
-    /// Keys are read again.
+    /// Lets the input thread read keys again.
     pub fn resume(&self) {
         self.is_requested.store(false, Ordering::SeqCst);
         let _ = self.resume_signal.send(());
@@ -434,14 +437,14 @@ impl InputPause {
 }
 
 impl InputPauseReader {
-    /// Waits as long as the gate is closed; whether it was.
+    /// Waits until no pause is requested; returns whether one was.
     pub fn wait_while_paused(&self) -> bool {
-        let closed = self.is_requested.load(Ordering::SeqCst);
-        if closed {
+        let was_requested = self.is_requested.load(Ordering::SeqCst);
+        if was_requested {
             let _ = self.pause_reports.send(());
             while self.is_requested.load(Ordering::SeqCst) && self.resume_signal.recv().is_ok() {}
         }
-        closed
+        was_requested
     }
 }
 
@@ -463,12 +466,12 @@ mod tests {
 
     #[test]
     fn clipboard_of_remote_machine_is_not_used() {
-        let here = [("DISPLAY", ":0"), ("WAYLAND_DISPLAY", "wayland-0")];
-        assert_eq!(copiers(&here), ["wl-copy", "xclip", "xsel", "pbcopy"]);
+        let both = [("DISPLAY", ":0"), ("WAYLAND_DISPLAY", "wayland-0")];
+        assert_eq!(copiers(&both), ["wl-copy", "xclip", "xsel", "pbcopy"]);
         assert_eq!(copiers(&[("DISPLAY", ":0")]), ["xclip", "xsel", "pbcopy"]);
         assert_eq!(copiers(&[("DISPLAY", "")]), ["pbcopy"]);
-        let over = [("DISPLAY", ":10"), ("SSH_CONNECTION", "a 1 b 22")];
-        assert!(copiers(&over).is_empty());
+        let over_ssh = [("DISPLAY", ":10"), ("SSH_CONNECTION", "a 1 b 22")];
+        assert!(copiers(&over_ssh).is_empty());
     }
 
     #[test]
@@ -492,25 +495,29 @@ mod tests {
 
     #[test]
     fn multiplexer_is_detected_from_environment() {
-        let between = |variables: &[(&str, &str)]| tools_with_environment(variables).multiplexer;
-        assert_eq!(between(&[("TMUX", "/tmp/x,1,0")]), Some(Multiplexer::Tmux));
+        let multiplexer =
+            |variables: &[(&str, &str)]| tools_with_environment(variables).multiplexer;
         assert_eq!(
-            between(&[("TERM", "tmux-256color")]),
+            multiplexer(&[("TMUX", "/tmp/x,1,0")]),
             Some(Multiplexer::Tmux)
         );
-        assert_eq!(between(&[("STY", "1.pts")]), Some(Multiplexer::Screen));
-        // Which of the two it is behind SSH nobody can tell.
-        assert_eq!(between(&[("TERM", "screen-256color")]), None);
+        assert_eq!(
+            multiplexer(&[("TERM", "tmux-256color")]),
+            Some(Multiplexer::Tmux)
+        );
+        assert_eq!(multiplexer(&[("STY", "1.pts")]), Some(Multiplexer::Screen));
+        // Over SSH, this may be tmux or screen.
+        assert_eq!(multiplexer(&[("TERM", "screen-256color")]), None);
     }
 
     #[test]
     fn closed_input_pause_blocks_reader() {
-        let (gate, watched) = input_pause();
+        let (pause, reader) = input_pause();
         let (turn, turns) = unbounded();
         let (out, passed) = unbounded();
         let thread = thread::spawn(move || {
             for () in turns {
-                while !watched.wait_while_paused() {
+                while !reader.wait_while_paused() {
                     thread::yield_now();
                 }
                 let _ = out.send(());
@@ -518,17 +525,17 @@ mod tests {
         });
         for _ in 0..50 {
             turn.send(()).unwrap();
-            gate.request();
-            assert_eq!(gate.reader_paused().recv(), Ok(()));
-            assert!(passed.is_empty(), "it waits at the gate");
-            gate.resume();
+            pause.request();
+            assert_eq!(pause.reader_paused().recv(), Ok(()));
+            assert!(passed.is_empty(), "the reader is paused");
+            pause.resume();
             assert_eq!(passed.recv(), Ok(()));
         }
         drop(turn);
         thread.join().unwrap();
-        // Nobody is left to be kept out.
-        gate.request();
-        assert!(gate.reader_paused().recv().is_err());
+        // The channel is closed once the reader is gone.
+        pause.request();
+        assert!(pause.reader_paused().recv().is_err());
     }
 
     #[test]
@@ -539,7 +546,7 @@ mod tests {
         );
         assert_eq!(
             copy_to_clipboard(&[&["false"]], "x"),
-            Err("false: it ended with exit status 1".into())
+            Err("false: exit status 1".into())
         );
         assert_eq!(
             copy_to_clipboard(&[&["no-such-program"], &["true"]], "x"),

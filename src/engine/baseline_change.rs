@@ -4,11 +4,11 @@
 //! It classifies no memory and writes nothing.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, FixedOffset};
+use rustix::fs::{Stat, lstat};
 
 use super::Engine;
 use crate::baseline::seal::BaselineSeal;
@@ -131,18 +131,19 @@ impl KnownVersion {
 }
 
 impl FileOwner {
-    fn read(path: &Path, like: DateTime<FixedOffset>) -> Option<FileOwner> {
-        let meta = fs::symlink_metadata(path).ok()?;
-        let time = |seconds, nanoseconds: i64| {
+    /// Returns the owner in a file's status, with times in the zone of `like`; `None` if a time is
+    /// out of range.
+    pub(super) fn from_stat(stat: &Stat, like: DateTime<FixedOffset>) -> Option<FileOwner> {
+        let time = |seconds, nanoseconds: u64| {
             let time = DateTime::from_timestamp(seconds, nanoseconds.try_into().unwrap_or(0));
             Some(time?.with_timezone(like.offset()))
         };
         Some(FileOwner {
-            uid: meta.uid(),
-            gid: meta.gid(),
-            mode: meta.mode() & 0o7777,
-            modified_at: time(meta.mtime(), meta.mtime_nsec())?,
-            changed_at: time(meta.ctime(), meta.ctime_nsec())?,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            mode: stat.st_mode & 0o7777,
+            modified_at: time(stat.st_mtime, stat.st_mtime_nsec)?,
+            changed_at: time(stat.st_ctime, stat.st_ctime_nsec)?,
         })
     }
 
@@ -196,7 +197,9 @@ impl Engine {
         });
         let is_known = known.as_ref().is_some_and(|known| known.is_sealed);
         BaselineChange {
-            owner: FileOwner::read(&path, self.clock().now()),
+            owner: lstat(&path)
+                .ok()
+                .and_then(|stat| FileOwner::from_stat(&stat, self.clock().now())),
             current: file,
             refusal: refusal.as_ref().map(|it| it.error().to_string()),
             // The last hint of several leads to the comparison that is shown here.

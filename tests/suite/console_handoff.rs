@@ -129,7 +129,7 @@ fn failed_copy_program_falls_back_to_terminal() {
     terminal.wait_for("the name code-reviewer: sent to terminal (unverified)");
     assert!(was_sent(&terminal, &osc52("code-reviewer")));
     terminal.send("7");
-    terminal.wait_for("xclip: it ended with exit status 4; the terminal is asked instead");
+    terminal.wait_for("xclip: exit status 4; the terminal is asked instead");
     terminal.send("1");
     quit_console(terminal);
 }
@@ -225,7 +225,7 @@ fn unusable_edited_baseline_is_reported() {
         start_console_and_edit(&site, "echo short > \"$last\"; stty raw -echo; exit 3");
     terminal.wait_for("it has only 6 bytes, so resets refuse it");
     terminal.send("7");
-    terminal.wait_for("the editor: it ended with exit status 3");
+    terminal.wait_for("the editor: exit status 3");
     terminal.send("1");
     quit_console(terminal);
 }

@@ -1,26 +1,24 @@
-//! What is known of an agent, fact by fact, for reading.
-
-use std::path::Path;
+//! Facts about an agent for the facts pane: labels, each with a line of text.
 
 use chrono::{DateTime, FixedOffset};
-use rustix::fs::Stat;
 
 use crate::boundary::BoundaryRule;
-use crate::config::{Agent, MemoryLocation, ValueOrigin};
+use crate::config::{Agent, ValueOrigin};
 use crate::console::model::{known_scratch_lines, modified_time};
 use crate::console::text::{TextLine, Tone};
 use crate::digest::Digest;
-use crate::durable;
 use crate::engine::{AgentDetail, BaselineChange, Engine, MemoryContent, Observation, Protection};
-use crate::error::Result;
 
-/// Cells of the bar that shows how full a memory is.
+/// Width of the bar that shows how full a memory is, in cells.
 const USAGE_BAR_CELLS: u64 = 20;
 
-/// A fact: what it is about, and a line to be read.
+/// Text of facts that depend on the boundary when it cannot be determined.
+const UNKNOWN_WITHOUT_BASELINE: &str = "unknown without the baseline";
+
+/// Label of a fact, and its line.
 type Fact = (&'static str, TextLine);
 
-/// Names of the baseline and of the memory, for the two sides of a diff.
+/// Returns the titles of the baseline and the memory, the sides of a diff.
 pub(super) fn diff_titles(agent: &Agent, detail: &AgentDetail) -> [String; 2] {
     let baseline = match detail.reference_label() {
         Some(version) => format!("{version} of {}", agent.baseline),
@@ -32,7 +30,8 @@ pub(super) fn diff_titles(agent: &Agent, detail: &AgentDetail) -> [String; 2] {
     ]
 }
 
-/// Names of the last known version of a baseline and of its file, for two sides.
+/// Returns the titles of the last known version of a baseline and of its file, the sides of a
+/// diff.
 pub(super) fn baseline_diff_titles(change: &BaselineChange) -> [String; 2] {
     let known = match &change.reference {
         Some(known) if known.is_sealed => "sealed version",
@@ -42,21 +41,21 @@ pub(super) fn baseline_diff_titles(change: &BaselineChange) -> [String; 2] {
     [known.to_string(), format!("file {}", change.path.display())]
 }
 
-/// All of it. `seen` is what the agent looks like now; the rest may be of a copy.
+/// Returns all facts of an agent. `observation` is current; `detail` may be a cached copy.
 pub(super) fn agent_facts(
     engine: &Engine,
     agent: &Agent,
     observation: &Observation,
     detail: &AgentDetail,
 ) -> Vec<Fact> {
-    // Of a fleet of one nobody can mean another.
-    let alone = engine.config().agents.len() == 1;
-    let mut facts = state_facts(observation, alone);
+    // In a fleet of one agent, a plan cannot be of the wrong one.
+    let is_sole_agent = engine.config().agents.len() == 1;
+    let mut facts = state_facts(observation, is_sole_agent);
     facts.extend(memory_facts(engine, agent, detail));
     facts.extend(baseline_facts(engine, agent, detail));
     facts.push(heading_fact("Findings"));
     let mut found = memory_findings(detail);
-    // That resets are blocked stands above.
+    // The state facts say already that resets are blocked.
     found.retain(|(_, tone)| *tone != Tone::Bad);
     if found.is_empty() {
         facts.push(toned_fact("", "none", Tone::Dim));
@@ -86,12 +85,12 @@ fn plain_fact(label: &'static str, text: impl Into<String>) -> Fact {
     toned_fact(label, text, Tone::Plain)
 }
 
-/// An empty line would be one more to scroll through: the heading has its own.
+/// Returns a heading. Its line is empty, so that it takes no row of its own.
 fn heading_fact(label: &'static str) -> Fact {
     (label, TextLine::default())
 }
 
-fn state_facts(observation: &Observation, is_sole_fact: bool) -> Vec<Fact> {
+fn state_facts(observation: &Observation, is_sole_agent: bool) -> Vec<Fact> {
     let mut facts = vec![heading_fact("Now")];
     facts.push(toned_fact(
         "state",
@@ -109,7 +108,7 @@ fn state_facts(observation: &Observation, is_sole_fact: bool) -> Vec<Fact> {
         "protection",
         match observation.protection {
             Protection::None if observation.blocker.is_some() => "none",
-            Protection::None if !is_sole_fact && !observation.is_intact() => {
+            Protection::None if !is_sole_agent && !observation.is_intact() => {
                 "none, but its rules are not intact: a plan of it is confirmed by typing"
             }
             Protection::None => "none: one key confirms a plan of this agent alone",
@@ -118,13 +117,6 @@ fn state_facts(observation: &Observation, is_sole_fact: bool) -> Vec<Fact> {
         },
     ));
     facts
-}
-
-/// What the system says of a memory of this machine.
-fn memory_metadata(engine: &Engine, memory: &Path) -> Result<rustix::io::Result<Stat>> {
-    let path = memory.to_path_buf();
-    let systems = engine.file_systems();
-    systems.call(memory, move || durable::stat_no_symlinks(&path))
 }
 
 fn memory_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<Fact> {
@@ -150,19 +142,21 @@ fn memory_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<Fac
         "path",
         agent.location.memory().display().to_string(),
     ));
-    if let MemoryLocation::Local { memory, .. } = &agent.location
-        && let Ok(Ok(stat)) = memory_metadata(engine, memory)
-    {
-        let mode = stat.st_mode & 0o7777;
-        let owner = format!("uid {}, gid {}, mode {mode:04o}", stat.st_uid, stat.st_gid);
-        facts.push(plain_fact("owner", owner));
+    if let Some(owner) = engine.memory_owner(agent) {
+        let text = format!(
+            "uid {}, gid {}, mode {:04o}",
+            owner.uid, owner.gid, owner.mode
+        );
+        facts.push(plain_fact("owner", text));
     }
     facts.push(plain_fact("read", format_time(seen.read_at)));
     let Some(content) = &seen.content else {
-        facts.push(match seen.is_absent {
-            true => toned_fact("content", "none: there is no such file", Tone::Warn),
-            false => toned_fact("content", "not known", Tone::Warn),
-        });
+        let text = if seen.is_absent {
+            "none: the file does not exist"
+        } else {
+            "unknown"
+        };
+        facts.push(toned_fact("content", text, Tone::Warn));
         return facts;
     };
     facts.extend(content_facts(content, detail));
@@ -183,10 +177,10 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail) -> Vec<Fact> {
     let size = format!("{bar} {share}%  {size} of {limit} bytes");
     let mut facts = vec![toned_fact("size", size, tone)];
     facts.push(plain_fact("lines", content.lines.to_string()));
-    let unknown = || "cannot be told without the baseline".to_string();
-    let scratch = known_scratch_lines(seen).map_or_else(unknown, |lines| {
-        format!("{lines} lines, {} bytes", content.scratch_bytes)
-    });
+    let scratch = match known_scratch_lines(seen) {
+        Some(lines) => format!("{lines} lines, {} bytes", content.scratch_bytes),
+        None => UNKNOWN_WITHOUT_BASELINE.to_string(),
+    };
     facts.push(plain_fact("scratch", scratch));
     facts.push(plain_fact(
         "changed",
@@ -196,11 +190,11 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail) -> Vec<Fact> {
     match &content.boundary {
         None => {
             let missing_boundary_text = if known_scratch_lines(seen).is_none() {
-                "cannot be told without the baseline"
+                UNKNOWN_WITHOUT_BASELINE
             } else if detail.has_cr_lf_separator {
-                "ends with CR LF, so it is none: all of it counts as scratch"
+                "ends with CR LF, so it does not count: the whole memory is scratch"
             } else {
-                "none: all of it counts as scratch"
+                "none: the whole memory is scratch"
             };
             facts.push(toned_fact("separator", missing_boundary_text, Tone::Warn));
         }
@@ -243,7 +237,7 @@ fn baseline_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<F
     ];
     facts.push(match detail.observation.baseline {
         Some(digest) => plain_fact("sha256", digest.to_string()),
-        None => toned_fact("sha256", "there is none that may be pushed", Tone::Bad),
+        None => toned_fact("sha256", "none that may be pushed", Tone::Bad),
     });
     if let Some(part) = &detail.operator_part {
         let lines = part.split_inclusive(|byte| *byte == b'\n').count();
@@ -257,7 +251,7 @@ fn baseline_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<F
     facts
 }
 
-/// What is remarkable about a memory.
+/// Returns the findings in a memory, each with its tone.
 pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
     let Some(content) = &detail.observation.content else {
         return Vec::new();
@@ -297,8 +291,8 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
         (hidden.escapes, "of them an escape", "of them escapes"),
         (
             hidden.invalid,
-            "byte that is no UTF-8",
-            "bytes that are no UTF-8",
+            "byte that is not UTF-8",
+            "bytes that are not UTF-8",
         ),
     ] {
         match count {
@@ -321,17 +315,13 @@ pub(super) fn memory_findings(detail: &AgentDetail) -> Vec<(String, Tone)> {
 }
 
 fn archive_facts(engine: &Engine, agent: &Agent, observation: &Observation) -> Vec<Fact> {
-    let directory = Path::new(&agent.archive_subdir);
-    let path = engine.archive().root().join(directory);
+    let (directory, entries) = engine.archive_usage(agent);
     let mut facts = vec![
         heading_fact("Archive"),
-        plain_fact("directory", path.display().to_string()),
+        plain_fact("directory", directory.display().to_string()),
     ];
-    facts.push(match engine.archive().list_entries(directory) {
-        Ok(entries) => {
-            let bytes: u64 = entries.iter().map(|entry| entry.size).sum();
-            plain_fact("entries", format!("{}, {bytes} bytes", entries.len()))
-        }
+    facts.push(match entries {
+        Ok((count, bytes)) => plain_fact("entries", format!("{count}, {bytes} bytes")),
         Err(error) => toned_fact("entries", error.to_string(), Tone::Bad),
     });
     let days = engine.config().general.archive_retention_days;
@@ -358,7 +348,7 @@ fn archive_facts(engine: &Engine, agent: &Agent, observation: &Observation) -> V
     facts
 }
 
-/// What holds for the agent, and which line of the config says so.
+/// Returns the settings of the agent, each with the line of the config that sets it.
 fn setting_facts(engine: &Engine, agent: &Agent) -> Vec<Fact> {
     let config = engine.config();
     let mut facts = vec![

@@ -1,4 +1,4 @@
-//! Notices that the operator's preferences were changed.
+//! Watches the operator's preferences and loads them again when they change.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,38 +12,38 @@ use crate::clock::Clock;
 use crate::console::preferences::{self, LoadedPreferences};
 use crate::console::update::Msg;
 
-/// How often the file is looked at where nothing tells of changes.
+/// Time between two reads of the file where its directory cannot be watched.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Reads the preferences whenever they were changed, for as long as somebody
-/// listens. What they said at first is known.
+/// Loads the preferences after each change and sends them if they differ from the last ones,
+/// `last_loaded` at first. Returns when the main thread has ended.
 pub(super) fn watch_preferences(
     path: &Path,
     mut last_loaded: LoadedPreferences,
     clock: &dyn Clock,
     messages: &Sender<Msg>,
 ) {
-    let (out, events) = unbounded();
-    let told = out.clone();
+    let (event_sender, events) = unbounded();
+    let watcher_sender = event_sender.clone();
     let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        // Reading it is no news.
+        // Loading the file causes access events.
         if event.map_or(true, |event| !event.kind.is_access()) {
-            let _ = told.send(());
+            let _ = watcher_sender.send(());
         }
     });
     let mut watched = WatchedDirectories {
         watcher: watcher.ok(),
         directories: BTreeSet::new(),
     };
-    // What changed before anybody watched counts, too.
-    let _ = out.send(());
+    // The file may have changed before the watch.
+    let _ = event_sender.send(());
     let mut is_watching = true;
     loop {
         wait_for_change(&events, is_watching);
         wait_for_settled_digest(clock, path);
-        // A change is looked at once, however many events it has.
+        // One load serves all events so far.
         events.try_iter().for_each(drop);
-        // The directory may have come only now. What happens from here on is told.
+        // The directory may be new. Events from here on are queued for the next turn.
         is_watching = watched.watch_directories_of(path);
         let loaded = preferences::load(path);
         if loaded == last_loaded {
@@ -62,23 +62,23 @@ pub(super) fn watch_preferences(
     }
 }
 
-/// Waits for an event, or for a while where none can come.
+/// Waits for an event, or for [`POLL_INTERVAL`] where there are none.
 fn wait_for_change(events: &Receiver<()>, is_watching: bool) {
-    let _ = match is_watching {
-        true => events.recv().ok(),
-        false => events.recv_timeout(POLL_INTERVAL).ok(),
+    let _ = if is_watching {
+        events.recv().ok()
+    } else {
+        events.recv_timeout(POLL_INTERVAL).ok()
     };
 }
 
-/// Directories that are watched: editors put a new file in the place of the old one.
+/// The watched directories. Editors replace a file, so its directory is watched instead.
 struct WatchedDirectories {
     watcher: Option<RecommendedWatcher>,
     directories: BTreeSet<PathBuf>,
 }
 
 impl WatchedDirectories {
-    /// Watches the directory of a file, or the one in which that would be made, and the
-    /// one of the file that a link leads to. False where that is not possible.
+    /// Watches the directories of a file; returns false if that is not possible.
     fn watch_directories_of(&mut self, path: &Path) -> bool {
         let Some(watcher) = &mut self.watcher else {
             return false;
@@ -86,14 +86,14 @@ impl WatchedDirectories {
         let mut wanted = directories_to_watch(path);
         loop {
             for directory in self.directories.difference(&wanted) {
-                // One that has gone is not watched any more.
+                // Fails for a removed directory, whose watch has ended.
                 let _ = watcher.unwatch(directory);
             }
-            // Again for those that are known: another may stand at the name.
+            // Watched ones too: another directory may have the name now.
             let mut each = wanted.iter();
             let all = each.all(|it| watcher.watch(it, RecursiveMode::NonRecursive).is_ok());
             self.directories = wanted;
-            // One that was made meanwhile was told to nobody.
+            // A directory created before its parent was watched has caused no event.
             wanted = directories_to_watch(path);
             if !all || wanted == self.directories {
                 return all;
@@ -102,7 +102,7 @@ impl WatchedDirectories {
     }
 }
 
-/// Where something has to happen for a file to become another.
+/// Returns the nearest existing directory above a file, and above the target of its symlink.
 fn directories_to_watch(path: &Path) -> BTreeSet<PathBuf> {
     let nearest_directory = |path: &Path| {
         let mut above = path.ancestors().skip(1);

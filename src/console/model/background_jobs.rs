@@ -1,5 +1,5 @@
-//! What goes on in the background: begun by an effect, ended by the message that
-//! answers it. Nothing here spins: what is shown changes twice a second at most.
+//! Background jobs: an effect begins one, the message that answers it ends it. The list on the
+//! screen changes at most once per [`REFRESH_INTERVAL`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,43 +7,42 @@ use std::time::Duration;
 use super::{Model, Moment, ResetStage, Screen};
 use crate::console::update::{Effect, Msg};
 
-/// What takes less than this is not worth a row.
+/// Age from which a job is shown.
 const MIN_SHOWN_DURATION: Duration = Duration::from_secs(1);
 
-/// How often what is shown may change.
+/// Minimum time between two changes of the list on the screen.
 pub const REFRESH_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How many plans that nobody answers are remembered.
+/// Maximum number of remembered plans that are not answered.
 const MAX_UNANSWERED_PLANS: usize = 64;
 
-/// Something that goes on.
+/// A job in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackgroundJob {
-    /// What it is, in words.
+    /// What it does.
     pub label: String,
-    /// Since when.
+    /// When it began.
     pub started: Moment,
 }
 
-/// What was asked for and is not answered yet. Each queue has one row: what is
-/// asked for last takes the place of what it was asked before.
+/// Requests that are not answered yet. A later request with the same key replaces the earlier one.
 #[derive(Clone, Debug, Default)]
 pub struct BackgroundJobs {
     agent_reads: BTreeMap<String, Moment>,
     pending: BTreeMap<JobKey, PendingRequest>,
-    /// What is on the screen, and since when.
+    /// The jobs on the screen.
     pub visible: Vec<BackgroundJob>,
     last_change: Duration,
 }
 
-/// Who answers.
+/// What identifies the answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum JobKey {
     MakePlan(u64),
-    /// The host's, for texts; none for this machine's.
+    /// Texts of the agents of a host; empty for this machine.
     PrepareTexts(String),
     PreparePatch(String),
-    /// What was done to an agent, or what one record of it changed.
+    /// History of an agent, or the diff of one of its records.
     LoadHistory(String, Option<u64>),
     Connect(String),
     LoadSettings,
@@ -60,22 +59,21 @@ struct PendingRequest {
 }
 
 impl BackgroundJobs {
-    /// These agents are going to be read.
+    /// Begins to read these agents.
     pub fn begin_reads(&mut self, agents: &[String], now: Moment) {
         for agent in agents {
             self.agent_reads.entry(agent.clone()).or_insert(now);
         }
     }
 
-    fn begin_request(&mut self, queue: JobKey, subject: &str, what: String, now: Moment) {
-        let waiting = self.pending.get(&queue).map(|asked| asked.job.started);
-        let since = waiting.unwrap_or(now);
-        let job = BackgroundJob {
-            label: what,
-            started: since,
+    fn begin_request(&mut self, key: JobKey, subject: &str, label: String, now: Moment) {
+        let replaced = self.pending.get(&key);
+        let started = replaced.map_or(now, |request| request.job.started);
+        let request = PendingRequest {
+            subject: subject.to_string(),
+            job: BackgroundJob { label, started },
         };
-        let subject = subject.to_string();
-        self.pending.insert(queue, PendingRequest { subject, job });
+        self.pending.insert(key, request);
         let plans = self
             .pending
             .keys()
@@ -85,25 +83,25 @@ impl BackgroundJobs {
         }
     }
 
-    /// An answer. Where something else is wanted by now, that goes on.
-    fn finish_request(&mut self, queue: &JobKey, subject: &str, now: Moment) {
-        match self.pending.get_mut(queue) {
-            Some(asked) if asked.subject != subject => asked.job.started = now,
-            _ => drop(self.pending.remove(queue)),
+    /// Ends a request, or restarts it if a later one replaced its subject.
+    fn finish_request(&mut self, key: &JobKey, subject: &str, now: Moment) {
+        match self.pending.get_mut(key) {
+            Some(request) if request.subject != subject => request.job.started = now,
+            _ => drop(self.pending.remove(key)),
         }
     }
 }
 
-/// The queue that prepares the texts of an agent.
+/// Returns the host whose jobs prepare the texts of an agent; empty for this machine.
 fn text_worker_host(model: &Model, agent: &str) -> String {
     let status = model.hosts.status_of_agent(agent);
     status.map_or_else(String::new, |status| status.host.name.clone())
 }
 
-/// Takes note of what a message answers.
+/// Ends the jobs that a message answers.
 pub fn finish_jobs(model: &mut Model, msg: &Msg) {
     let now = model.now;
-    let (queue, subject) = match msg {
+    let (key, subject) = match msg {
         Msg::AgentsObserved(seen) => {
             for seen in seen {
                 model.background_jobs.agent_reads.remove(&seen.agent);
@@ -112,26 +110,23 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
         }
         Msg::HostsChanged(hosts) => {
             let known = |name: &String| model.find_row(name).is_some();
-            // One of the config before tells nothing any more.
+            // Hosts of the previous config do not count.
             let hosts = hosts.iter().filter(|it| it.agents.iter().any(known));
             for status in hosts.collect::<Vec<_>>() {
-                // Several users of one host are several.
+                // Each login of a host has its own connection.
                 let name = model.hosts.label(&status.host);
-                let queue = JobKey::Connect(name.clone());
-                match status.connection.is_connecting {
-                    true => model.background_jobs.begin_request(
-                        queue,
-                        "",
-                        format!("connecting to {name}"),
-                        now,
-                    ),
-                    false => model.background_jobs.finish_request(&queue, "", now),
+                let label = format!("connecting to {name}");
+                let key = JobKey::Connect(name);
+                if status.connection.is_connecting {
+                    model.background_jobs.begin_request(key, "", label, now);
+                } else {
+                    model.background_jobs.finish_request(&key, "", now);
                 }
             }
             return;
         }
         Msg::ConfigAdopted(_, names, _) => {
-            // Others answer now, and nobody what the old ones were asked.
+            // No message answers the requests to the previous engine.
             model.background_jobs = BackgroundJobs::default();
             let names: Vec<String> = names.iter().map(|(name, _)| name.clone()).collect();
             model.background_jobs.begin_reads(&names, now);
@@ -155,14 +150,14 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
         Msg::LogLoaded(_) => (JobKey::LoadLog, String::new()),
         _ => return,
     };
-    model.background_jobs.finish_request(&queue, &subject, now);
+    model.background_jobs.finish_request(&key, &subject, now);
 }
 
-/// Takes note of what is asked for.
+/// Begins the jobs that effects request.
 pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
     let now = model.now;
     for effect in effects {
-        let (queue, subject, what) = match effect {
+        let (key, subject, label) = match effect {
             Effect::ReadAgents(agents) => {
                 let known = agents.iter().filter(|name| model.find_row(name).is_some());
                 let known: Vec<String> = known.cloned().collect();
@@ -170,14 +165,14 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
                 continue;
             }
             Effect::MakePlan(id, request, _) => {
-                let what = match request.agent_names() {
+                let label = match request.agent_names() {
                     [] => "plan of an undo".to_string(),
                     [one] => format!("plan for {one}"),
                     many => format!("plan for {} agents", many.len()),
                 };
-                (JobKey::MakePlan(*id), "", what)
+                (JobKey::MakePlan(*id), "", label)
             }
-            // Nobody answers for who is not in the config any more.
+            // An agent that is no longer in the config gets no answer.
             Effect::PrepareTexts(agent) | Effect::PreparePatch(agent)
                 if model.find_row(agent).is_none() =>
             {
@@ -191,7 +186,7 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
             Effect::PreparePatch(agent) => (
                 JobKey::PreparePatch(agent.clone()),
                 "",
-                format!("diff of {agent}, to be copied"),
+                format!("diff of {agent} for the clipboard"),
             ),
             Effect::LoadHistory(agent) => (
                 JobKey::LoadHistory(agent.clone(), None),
@@ -201,12 +196,12 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
             Effect::PrepareRunDiff(agent, seq) => (
                 JobKey::LoadHistory(agent.clone(), Some(*seq)),
                 "",
-                format!("what a run changed at {agent}"),
+                format!("run diff of {agent}"),
             ),
             Effect::LoadHostSettings(host) => (
                 JobKey::LoadSettings,
                 host.name.as_str(),
-                format!("ssh's settings for {}", host.name),
+                format!("ssh settings of {}", host.name),
             ),
             Effect::CopyToClipboard(clip) => (
                 JobKey::CopyToClipboard,
@@ -216,37 +211,38 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
             Effect::LoadEntry(agent, _) => (
                 JobKey::LoadEntry,
                 agent.as_str(),
-                format!("an entry of {agent}"),
+                format!("entry of {agent}"),
             ),
             Effect::InspectBaseline(agent) => (
                 JobKey::InspectBaseline,
                 agent.as_str(),
-                format!("the baseline of {agent}"),
+                format!("baseline of {agent}"),
             ),
-            Effect::LoadLog => (JobKey::LoadLog, "", "the ledger".to_string()),
+            Effect::LoadLog => (JobKey::LoadLog, "", "ledger".to_string()),
             _ => continue,
         };
         model
             .background_jobs
-            .begin_request(queue, subject, what, now);
+            .begin_request(key, subject, label, now);
     }
 }
 
 impl Model {
-    /// What goes on now, the oldest first.
+    /// Returns the jobs to show, oldest first.
     fn current_jobs(&self) -> Vec<BackgroundJob> {
         let jobs = &self.background_jobs;
         let mut list: Vec<BackgroundJob> = jobs.pending.values().map(|it| it.job.clone()).collect();
         if let Some(since) = jobs.agent_reads.values().min_by_key(|it| it.elapsed) {
-            let what = match jobs.agent_reads.len() {
-                1 => format!(
-                    "reading {}",
-                    jobs.agent_reads.keys().next().map_or("", |it| it)
+            let label = match jobs.agent_reads.keys().next() {
+                Some(name) if jobs.agent_reads.len() == 1 => format!("reading {name}"),
+                _ => format!(
+                    "reading {} of {} agents",
+                    jobs.agent_reads.len(),
+                    self.rows.len()
                 ),
-                many => format!("reading {many} of {} agents", self.rows.len()),
             };
             list.push(BackgroundJob {
-                label: what,
+                label,
                 started: *since,
             });
         }
@@ -270,8 +266,7 @@ impl Model {
         list
     }
 
-    /// Shows what goes on now, unless that changed a moment ago; whether it looks
-    /// different.
+    /// Refreshes the list on the screen if it is due; returns whether the list changed.
     pub fn refresh_jobs(&mut self) -> bool {
         let is_due = self.screen == Screen::Log
             && self.now.elapsed >= self.background_jobs.last_change + REFRESH_INTERVAL;
@@ -287,7 +282,7 @@ impl Model {
         has_changed
     }
 
-    /// Whether what is shown may have to change soon.
+    /// Returns whether the list may have to change soon.
     pub fn has_jobs(&self) -> bool {
         let jobs = &self.background_jobs;
         !jobs.agent_reads.is_empty()

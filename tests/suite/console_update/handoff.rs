@@ -263,7 +263,7 @@ fn baseline_is_checked_before_and_after_edit() {
 #[test]
 fn editor_failure_stays_the_shown_message() {
     let mut console = fleet_of_four();
-    let failed = "the editor: it ended with exit status 3";
+    let failed = "the editor: exit status 3";
     console.send(Msg::Reported(MessageLevel::Warn, failed.to_string()));
     console.send(Msg::BaselineEdited(
         baseline_edit(false),
@@ -510,10 +510,7 @@ fn pending_jobs_stay_in_log_until_answered() {
     console.press("R");
     assert_eq!(shown_jobs(&console), [""; 0], "what is quick has no row");
     console.advance(2 * SECOND);
-    assert_eq!(
-        shown_jobs(&console),
-        ["the ledger", "reading 4 of 4 agents"]
-    );
+    assert_eq!(shown_jobs(&console), ["ledger", "reading 4 of 4 agents"]);
     console.send(Msg::LogLoaded(Ok(Vec::new())));
     console.press("1 d 7");
     console.send(Msg::LogLoaded(Ok(Vec::new())));
