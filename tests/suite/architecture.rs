@@ -207,7 +207,7 @@ fn find_breaches(path: &str, source: &str) -> Vec<String> {
     };
     if MODULES_BELOW_INTERFACE.contains(&room) {
         let above = ["console", "cli", "ratatui", "crossterm", "clap"];
-        forbid(&source.code, &above, "stands above this room");
+        forbid(&source.code, &above, "is above this module");
     }
     if !matches!(
         path,
