@@ -109,27 +109,8 @@ fn locate_with_system_path(
     env: &ConfigEnvironment,
     system: &Path,
 ) -> Result<LocatedConfig> {
-    let variable = env
-        .config_path_variable
-        .as_deref()
-        .filter(|path| !path.as_os_str().is_empty());
-    let named = flag.map(|path| (path, "--config"));
-    if let Some((path, source)) = named.or(variable.map(|path| (path, "$MEMORY_SHEPHERD_CONF"))) {
-        let path = strip_dot_components(&match (path.strip_prefix("~"), &env.home) {
-            (Ok(rest), Some(home)) => home.join(rest),
-            _ => env.cwd.join(path),
-        });
-        if exists(&path)? {
-            return Ok(LocatedConfig {
-                invocation: Invocation::with_config(&path),
-                path,
-                notes: Vec::new(),
-            });
-        }
-        let message = format!("config {} named by {source} does not exist", path.display());
-        return Err(Error::new(ErrorKind::Config, message).with_hint(format!(
-            "correct {source}, or omit it to search the default locations"
-        )));
+    if let Some(named) = locate_named(flag, env)? {
+        return Ok(named);
     }
     let local_path = env.cwd.join(CONFIG_FILE_NAME);
     let user_path = env
@@ -174,10 +155,8 @@ fn locate_with_system_path(
         });
     }
     let message = format!("no config found; looked for {}", searched.join(", "));
-    let mut error = Error::new(ErrorKind::Config, message);
-    for note in notes {
-        error = error.with_hint(note);
-    }
+    let error = Error::new(ErrorKind::Config, message);
+    let mut error = notes.into_iter().fold(error, Error::with_hint);
     if cfg!(feature = "demo") {
         error = error.with_hint("run `memory-shepherd demo` to try it on an example fleet");
     }
@@ -187,6 +166,34 @@ fn locate_with_system_path(
              {example_path} and edit it; check it with `memory-shepherd config check`"
         ))
         .with_hint("for a config at another path, pass --config FILE"))
+}
+
+/// Returns the config that the flag or the variable names, if one does.
+fn locate_named(flag: Option<&Path>, env: &ConfigEnvironment) -> Result<Option<LocatedConfig>> {
+    let variable = env
+        .config_path_variable
+        .as_deref()
+        .filter(|path| !path.as_os_str().is_empty());
+    let named = flag.map(|path| (path, "--config"));
+    let Some((path, source)) = named.or(variable.map(|path| (path, "$MEMORY_SHEPHERD_CONF")))
+    else {
+        return Ok(None);
+    };
+    let path = strip_dot_components(&match (path.strip_prefix("~"), &env.home) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => env.cwd.join(path),
+    });
+    if exists(&path)? {
+        return Ok(Some(LocatedConfig {
+            invocation: Invocation::with_config(&path),
+            path,
+            notes: Vec::new(),
+        }));
+    }
+    let message = format!("config {} named by {source} does not exist", path.display());
+    Err(Error::new(ErrorKind::Config, message).with_hint(format!(
+        "correct {source}, or omit it to search the default locations"
+    )))
 }
 
 /// Whether `path` exists. A dangling symlink does, and is reported when the file is read. Missing

@@ -7,6 +7,7 @@
 mod address;
 mod baseline_change;
 mod classify;
+mod content_cache;
 mod degraded;
 mod fleet;
 mod host_status;
@@ -31,7 +32,6 @@ mod state;
 mod undo;
 mod verify;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -75,9 +75,10 @@ use crate::transport::{
     Attributes, MemoryDirectory, MemoryObject, Transport, TransportError, Transports,
 };
 pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability};
+use content_cache::ContentCache;
 pub use degraded::in_place_degradation;
 use ledger::{AgentHistory, Ledger, ReverseScan};
-use observe::CachedContent;
+
 use shared_memories::SharedMemories;
 
 /// Maximum number of earlier versions of its baseline that are tried on a memory.
@@ -111,7 +112,7 @@ pub struct Engine {
     shared_memories: Mutex<SharedMemories>,
     /// Knows which file systems of this machine may hang.
     file_systems: Arc<FileSystems>,
-    content_cache: Mutex<HashMap<String, CachedContent>>,
+    content_cache: ContentCache,
     last_generation: AtomicU64,
     /// End of the wait for agents' locks; none if runs do not wait.
     lock_deadline: Option<Instant>,
@@ -198,7 +199,7 @@ impl Engine {
             shared_memories: Mutex::new(SharedMemories::from_agents(&setup.config.agents)),
             archive,
             setup,
-            content_cache: Mutex::default(),
+            content_cache: ContentCache::default(),
             last_generation: AtomicU64::new(1),
             lock_deadline: None,
         }
@@ -439,22 +440,6 @@ impl Engine {
 
     fn ledger(&self) -> MutexGuard<'_, Ledger> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn cached_content(&self, agent: &str) -> Option<CachedContent> {
-        self.content_cache
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(agent)
-            .cloned()
-    }
-
-    fn store_cached_content(&self, agent: &str, cached: CachedContent) {
-        let mut cache = self
-            .content_cache
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        cache.insert(agent.to_string(), cached);
     }
 
     fn ledger_history(&self, agent: &str) -> Result<AgentHistory> {

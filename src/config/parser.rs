@@ -67,64 +67,13 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     };
     let items = ini::parse_items(text, &mut reader.diagnostics);
     let sections = reader.group_sections(items);
-    let mut general_slots = KeySlots::new();
-    let mut agent_sections = Vec::new();
-    for section in &sections {
-        if section.name == "general" {
-            general_slots = reader.read_slots(section, SectionKind::General);
-            reader.check_required_keys(section, &general_slots, SectionKind::General);
-        } else if section.is_agent() {
-            let slots = reader.read_slots(section, SectionKind::AnyAgent);
-            let kind = reader.agent_kind(&slots);
-            reader.check_required_keys(section, &slots, kind);
-            agent_sections.push((section, kind, slots));
-        } else {
-            let message = format!(
-                "the section [{}] has no effect in this version",
-                section.name
-            );
-            let hint = Some("remove it, or comment it out".to_string());
-            reader
-                .diagnostics
-                .add_warning(&section.source, message, hint);
-        }
-    }
-    // If there are errors, they may have hidden the agents.
-    if agent_sections.is_empty() && !reader.diagnostics.has_errors() {
-        let message = "the config has no agents; nothing is ever reset".to_string();
-        let hint = "add a section for each agent: [NAME], then memory_file and baseline";
-        let hint = Some(hint.to_string());
-        reader
-            .diagnostics
-            .add(DiagnosticLevel::Warning, None, message, hint);
-    }
-    let bases = [Some(reader.path_bases.directory), reader.path_bases.home];
-    for base in bases.into_iter().flatten() {
-        if base.to_str().is_none() {
-            // The ledger is JSON, and records paths.
-            let message = format!("path {} is not UTF-8", base.display());
-            let hint = "rename it: the ledger cannot record paths below it".to_string();
-            reader
-                .diagnostics
-                .add(DiagnosticLevel::Error, None, message, Some(hint));
-        }
-    }
+    let (general_slots, mut agent_sections) = reader.read_sections(&sections);
+    reader.check_base_paths();
     agent_sections.retain(|(section, kind, slots)| !section.is_faulty && has_memory(*kind, slots));
 
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let mut computed = vec![("fleet_name", KeyValue::Text(stem.into_owned()))];
-    if is_given(&general_slots, "archive_group") {
-        computed.push(("archive_mode", KeyValue::PermissionBits(0o640)));
-    }
     let is_invalid = |key| matches!(general_slots.get(key), Some(KeySlot::Invalid));
     let has_directories = !["archive_dir", "baseline_dir"].into_iter().any(is_invalid);
-    let fleet = ResolvedSection::new(
-        &reader.path_bases,
-        general_slots,
-        SectionKind::General,
-        &computed,
-        None,
-    );
+    let fleet = reader.resolve_general(&path, general_slots);
     let mut effective_values = fleet.effective_values("general");
     let mut agents = Vec::new();
     for (section, kind, slots) in agent_sections {
@@ -228,6 +177,9 @@ fn is_given(slots: &KeySlots, key: &str) -> bool {
     matches!(slots.get(key), Some(KeySlot::Set(..) | KeySlot::Invalid))
 }
 
+/// The section of an agent, and the values of its keys.
+type AgentSection<'s> = (&'s ConfigSection, SectionKind, KeySlots);
+
 /// Converts sections to values and collects faults.
 struct ConfigReader<'a> {
     path_bases: PathBases<'a>,
@@ -235,6 +187,70 @@ struct ConfigReader<'a> {
 }
 
 impl ConfigReader<'_> {
+    /// Reads the values of all sections, and reports missing keys.
+    fn read_sections<'s>(
+        &mut self,
+        sections: &'s [ConfigSection],
+    ) -> (KeySlots, Vec<AgentSection<'s>>) {
+        let mut general_slots = KeySlots::new();
+        let mut agent_sections = Vec::new();
+        for section in sections {
+            if section.name == "general" {
+                general_slots = self.read_slots(section, SectionKind::General);
+                self.check_required_keys(section, &general_slots, SectionKind::General);
+            } else if section.is_agent() {
+                let slots = self.read_slots(section, SectionKind::AnyAgent);
+                let kind = self.agent_kind(&slots);
+                self.check_required_keys(section, &slots, kind);
+                agent_sections.push((section, kind, slots));
+            } else {
+                let name = &section.name;
+                let message = format!("the section [{name}] has no effect in this version");
+                let hint = Some("remove it, or comment it out".to_string());
+                self.diagnostics.add_warning(&section.source, message, hint);
+            }
+        }
+        // If there are errors, they may have hidden the agents.
+        if agent_sections.is_empty() && !self.diagnostics.has_errors() {
+            let message = "the config has no agents; nothing is ever reset".to_string();
+            let hint = "add a section for each agent: [NAME], then memory_file and baseline";
+            let hint = Some(hint.to_string());
+            self.diagnostics
+                .add(DiagnosticLevel::Warning, None, message, hint);
+        }
+        (general_slots, agent_sections)
+    }
+
+    /// Reports directories that relative paths start at and that are not UTF-8: the ledger is JSON,
+    /// and records paths.
+    fn check_base_paths(&mut self) {
+        let bases = [Some(self.path_bases.directory), self.path_bases.home];
+        for base in bases.into_iter().flatten() {
+            if base.to_str().is_none() {
+                let message = format!("path {} is not UTF-8", base.display());
+                let hint = "rename it: the ledger cannot record paths below it".to_string();
+                self.diagnostics
+                    .add(DiagnosticLevel::Error, None, message, Some(hint));
+            }
+        }
+    }
+
+    /// Resolves the section of the fleet; `path` is the config's.
+    fn resolve_general(&self, path: &Path, slots: KeySlots) -> ResolvedSection {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let mut computed = vec![("fleet_name", KeyValue::Text(stem.into_owned()))];
+        if is_given(&slots, "archive_group") {
+            computed.push(("archive_mode", KeyValue::PermissionBits(0o640)));
+        }
+        ResolvedSection::new(
+            &self.path_bases,
+            slots,
+            SectionKind::General,
+            &computed,
+            None,
+        )
+    }
+
     /// Groups the lines and checks the names of the sections.
     fn group_sections(&mut self, items: Vec<IniItem>) -> Vec<ConfigSection> {
         let mut sections: Vec<ConfigSection> = Vec::new();

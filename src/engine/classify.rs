@@ -1,13 +1,30 @@
 //! Classification of a memory against its baseline, from one sequential read of the file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use super::observation::MemoryContent;
+use super::state::State;
 use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
+use crate::clock::Clock;
+use crate::diff;
 use crate::digest::{Digest, Hasher};
+use crate::transport::Stamp;
+use crate::untrusted;
 
 /// Maximum number of bytes of a memory that are kept to find the boundary and to show it. The rest
 /// is only counted and digested, so memory use does not grow with the file.
 pub const MAX_WINDOW_BYTES: usize = 1 << 20;
+
+/// Time limit of the search for edited lines.
+const EDITS_DIFF_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// Reason of [`State::NoSep`].
+const NO_BOUNDARY_REASON: &str = "no boundary: the whole file would be archived";
+
+/// The same where a separator line is visible.
+const CR_LF_REASON: &str = "no boundary: its separator line ends with CR LF, so no line above it is \
+                     the baseline's; the whole file would be archived";
 
 /// Collects one sequential read of a file: keeps its beginning, counts and digests all of it.
 #[derive(Default)]
@@ -137,6 +154,101 @@ pub(super) fn classify(
         is_clean: whole && reading.prefix == current.bytes(),
         is_exact: exact,
     }
+}
+
+/// A memory's content, and the state that follows from it.
+#[derive(Clone)]
+pub(super) struct ClassifiedContent {
+    pub content: MemoryContent,
+    pub state: State,
+    pub reason: String,
+}
+
+impl ClassifiedContent {
+    /// Describes a memory that was read; `stamp` is the file's, and `current` the baseline that
+    /// `classification` was made with.
+    pub fn new(
+        reading: &mut MemoryAccumulator,
+        stamp: &Stamp,
+        classification: &Classification,
+        current: &Baseline,
+        clock: &dyn Clock,
+    ) -> ClassifiedContent {
+        let content = MemoryContent {
+            size: reading.size,
+            lines: reading.line_count(),
+            sha256: reading.digest(),
+            modified_ns: stamp.modified,
+            boundary: classification.boundary,
+            scratch_lines: classification.scratch_lines,
+            scratch_bytes: classification.scratch_bytes,
+            hidden: untrusted::count_hidden(&reading.prefix),
+        };
+        let (state, reason) = match (&classification.boundary, &classification.version) {
+            (Some(found), Some(version)) if found.is_drifted() => {
+                let above = &reading.prefix[..found.offset.min(reading.prefix.len())];
+                (
+                    State::Drifted,
+                    describe_edits(version.operator_part(), above, clock),
+                )
+            }
+            (Some(found), _) if matches!(found.rule, BoundaryRule::Behind(_)) => (
+                State::Scratch,
+                "behind: the baseline changed since its last reset".to_string(),
+            ),
+            (Some(_), _) if classification.is_clean => (State::Clean, String::new()),
+            (Some(_), _) if classification.scratch_bytes == 0 => (
+                State::Scratch,
+                "no scratch, but not the baseline's exact bytes".to_string(),
+            ),
+            (Some(_), _) => (State::Scratch, String::new()),
+            (None, _) => {
+                let has_cr_lf = boundary::has_cr_lf_separator(&reading.prefix, current);
+                let reason = if has_cr_lf {
+                    CR_LF_REASON
+                } else {
+                    NO_BOUNDARY_REASON
+                };
+                (State::NoSep, reason.to_string())
+            }
+        };
+        ClassifiedContent {
+            content,
+            state,
+            reason,
+        }
+    }
+}
+
+/// Names the edited lines and the hidden characters there: "rules edited: L31 L58".
+fn describe_edits(old: &[u8], new: &[u8], clock: &dyn Clock) -> String {
+    let deadline = clock.instant() + EDITS_DIFF_TIMEOUT;
+    let diff = diff::compare_lines(old, new, Some(deadline));
+    let mut numbers: Vec<usize> = diff
+        .hunks(0)
+        .iter()
+        .filter_map(|hunk| {
+            diff.lines[hunk.changed_range.clone()]
+                .iter()
+                .find_map(|l| l.new_number.or(l.old_number))
+        })
+        .collect();
+    let more = numbers.len() > 4;
+    numbers.truncate(4);
+    let numbers: Vec<String> = numbers.iter().map(|line| format!("L{line}")).collect();
+    let mut why = format!(
+        "rules edited: {}{}",
+        numbers.join(" "),
+        if more { " …" } else { "" }
+    );
+    let hidden = untrusted::count_hidden(new);
+    if hidden.invisible + hidden.controls > 0 {
+        why.push_str(&format!(
+            ", {} hidden characters",
+            hidden.invisible + hidden.controls
+        ));
+    }
+    why
 }
 
 #[cfg(test)]

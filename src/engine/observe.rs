@@ -3,43 +3,26 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use super::address::{MemoryAddress, host_name};
-use super::classify::{Classification, MemoryAccumulator, classify, window_size};
-use super::observation::{Blocker, MemoryContent, Observation};
+use super::classify::{ClassifiedContent, MemoryAccumulator, classify, window_size};
+use super::content_cache::ContentKey;
+use super::observation::{Blocker, Observation};
 use super::parallel;
 use super::shared_memories::sharing_error;
 use super::state::State;
 use super::{AgentHistory, Engine};
 use crate::baseline::{BaselineCache, BaselineRefusal};
-use crate::boundary::{self, Baseline, BoundaryRule};
+use crate::boundary::Baseline;
 use crate::config::Agent;
-use crate::diff;
-use crate::digest::Digest;
 use crate::engine::lock;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
     FailureCause, FileMetadata, MemoryObject, SpecialFile, Stamp, Transport, TransportError,
 };
-use crate::untrusted;
-
-/// A file whose last change is more recent than this may change again within the same tick of the
-/// file system's clock.
-pub(super) const RECENT_CHANGE: Duration = Duration::from_millis(50);
-
-/// The same for stamps of whole seconds: a stamp counts as settled once it was first seen this long
-/// ago; before, the file is read once more.
-const RECENT_CHANGE_COARSE: Duration = Duration::from_secs(2);
-
-/// Maximum lag assumed for a host's clock: a file that is older than this has no recent change.
-const MAX_CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
 /// Maximum bytes of memories that are read in one batch, unless a single one is longer.
 const BATCH_READ_BYTES: u64 = 8 << 20;
-
-/// Time limit of the search for edited lines.
-const EDITS_DIFF_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Maximum number of files in one batch. All of them are open at once, and servers limit open
 /// files.
@@ -58,27 +41,6 @@ fn batch_length(files: &[(usize, FileMetadata)]) -> usize {
         .take_while(fits)
         .count()
         .max(1)
-}
-
-/// A classified content and the stamps that it depends on: while they stay the same, the file need
-/// not be read again.
-#[derive(Clone)]
-pub(super) struct CachedContent {
-    stamp: Stamp,
-    /// Time at which this stamp was first seen.
-    first_seen: Instant,
-    /// Whether another content may have the same stamp.
-    is_racy: bool,
-    baseline: Digest,
-    pushed_versions: Vec<Digest>,
-    classified: ClassifiedContent,
-}
-
-#[derive(Clone)]
-struct ClassifiedContent {
-    content: MemoryContent,
-    state: State,
-    reason: String,
 }
 
 /// State of the memory's path, classified.
@@ -132,6 +94,53 @@ impl ObservationSubject<'_> {
         let none = || Arc::new(Baseline::new(Vec::new(), &self.agent.separator));
         self.reference_baseline().map_or_else(none, Arc::clone)
     }
+
+    fn content_key(&self, stamp: Stamp) -> ContentKey {
+        ContentKey {
+            stamp,
+            baseline: self.reference_or_empty().digest(),
+            pushed_versions: self.history.pushed_versions.clone(),
+        }
+    }
+}
+
+/// The conditions that hold for an agent. Each has a state and a reason, which may be empty; some
+/// keep the agent from being reset.
+#[derive(Default)]
+struct Conditions {
+    found: Vec<(State, String)>,
+    blockers: Vec<Blocker>,
+}
+
+impl Conditions {
+    fn add(&mut self, state: State, reason: impl Into<String>) {
+        self.found.push((state, reason.into()));
+    }
+
+    fn add_blocking(&mut self, state: State, error: &Error) {
+        self.add(state, error.to_string());
+        self.blockers.push(Blocker::from_error(error));
+    }
+
+    /// Sets state, reason and blocker of an observation; the worst condition decides.
+    fn apply_to(mut self, observation: &mut Observation) {
+        self.found.sort_by_key(|(state, _)| *state);
+        observation.state = self.found.first().map_or(State::Clean, |(state, _)| *state);
+        let reasons: Vec<&str> = self
+            .found
+            .iter()
+            .map(|(_, reason)| reason.as_str())
+            .filter(|reason| !reason.is_empty())
+            .collect();
+        observation.reason = reasons.join("; ");
+        observation.blocker = self.blockers.into_iter().reduce(|a, b| {
+            if a.kind.more_serious(b.kind) == a.kind {
+                a
+            } else {
+                b
+            }
+        });
+    }
 }
 
 impl Engine {
@@ -140,8 +149,8 @@ impl Engine {
         let _span = tracing::debug_span!("observe", agent = agent.name).entered();
         let baselines = Mutex::new(BaselineCache::new(self.config()));
         let subject = self.prepare_subject(agent, &baselines);
-        let look = self.observe_memory(&subject, false);
-        self.build_observed_agent(subject, look).observation
+        let outcome = self.observe_memory(&subject, false);
+        self.build_observed_agent(subject, outcome).observation
     }
 
     /// Observes many agents, on several hosts at the same time. The results are in the order of
@@ -180,21 +189,19 @@ impl Engine {
         let subjects: Vec<ObservationSubject<'_>> = subjects.collect();
         let memories: Vec<&Path> = agents.iter().map(|agent| agent.location.memory()).collect();
         let probed = transport.probe(&memories);
-        let mut looks: Vec<Option<Result<ObservedMemory, TransportError>>> = Vec::new();
+        let mut outcomes: Vec<Option<Result<ObservedMemory, TransportError>>> = Vec::new();
         let mut changed: Vec<(usize, FileMetadata)> = Vec::new();
         for (number, (subject, object)) in subjects.iter().zip(probed).enumerate() {
-            looks.push(match object {
+            outcomes.push(match object {
                 Ok(MemoryObject::Absent) => Some(Ok(ObservedMemory::Absent)),
-                Ok(MemoryObject::Special(odd)) => Some(Ok(ObservedMemory::Special(odd))),
-                Ok(MemoryObject::File(file)) => {
-                    match self.cached_if_unchanged(subject, &file.stamp) {
-                        Some(verdict) => Some(Ok(ObservedMemory::File(verdict, None))),
-                        None => {
-                            changed.push((number, file));
-                            None
-                        }
+                Ok(MemoryObject::Special(special)) => Some(Ok(ObservedMemory::Special(special))),
+                Ok(MemoryObject::File(file)) => match self.cached_content(subject, file.stamp) {
+                    Some(classified) => Some(Ok(ObservedMemory::File(classified, None))),
+                    None => {
+                        changed.push((number, file));
+                        None
                     }
-                }
+                },
                 Err(error) => Some(Err(error)),
             });
         }
@@ -203,16 +210,19 @@ impl Engine {
             let mut rest = changed.as_slice();
             while !rest.is_empty() {
                 let (some, others) = rest.split_at(batch_length(rest));
-                self.read_host_memories(&*transport, &subjects, some, &mut looks);
+                self.read_host_memories(&*transport, &subjects, some, &mut outcomes);
                 rest = others;
             }
         }
-        let seen = subjects.into_iter().zip(looks).map(|(subject, look)| {
-            let look = look.unwrap_or_else(|| {
-                Err(Error::new(ErrorKind::Internal, "no reply to a probe").into())
+        let seen = subjects
+            .into_iter()
+            .zip(outcomes)
+            .map(|(subject, outcome)| {
+                let outcome = outcome.unwrap_or_else(|| {
+                    Err(Error::new(ErrorKind::Internal, "no reply to a probe").into())
+                });
+                self.build_observed_agent(subject, outcome).observation
             });
-            self.build_observed_agent(subject, look).observation
-        });
         seen.collect()
     }
 
@@ -222,7 +232,7 @@ impl Engine {
         transport: &dyn Transport,
         subjects: &[ObservationSubject<'_>],
         changed: &[(usize, FileMetadata)],
-        looks: &mut [Option<Result<ObservedMemory, TransportError>>],
+        outcomes: &mut [Option<Result<ObservedMemory, TransportError>>],
     ) {
         let files = changed.iter().map(|(number, file)| {
             let memory = subjects[*number].agent.location.memory();
@@ -242,7 +252,7 @@ impl Engine {
         });
         for (((number, _), read), reading) in changed.iter().zip(read).zip(readings) {
             let subject = &subjects[*number];
-            looks[*number] = Some(self.classify_and_cache(subject, read, reading, false));
+            outcomes[*number] = Some(self.classify_and_cache(subject, read, reading, false));
         }
     }
 
@@ -253,8 +263,8 @@ impl Engine {
         baselines: &Mutex<BaselineCache<'c>>,
     ) -> ObservedAgent {
         let subject = self.prepare_subject(agent, baselines);
-        let look = self.observe_memory(&subject, true);
-        self.build_observed_agent(subject, look)
+        let outcome = self.observe_memory(&subject, true);
+        self.build_observed_agent(subject, outcome)
     }
 
     fn prepare_subject<'c>(
@@ -286,125 +296,33 @@ impl Engine {
     fn build_observed_agent(
         &self,
         subject: ObservationSubject<'_>,
-        look: Result<ObservedMemory, TransportError>,
+        memory: Result<ObservedMemory, TransportError>,
     ) -> ObservedAgent {
-        let agent = subject.agent;
-        let measured = subject.reference_baseline().is_some();
+        let mut conditions = Conditions::default();
+        if let Err(refusal) = &subject.baseline {
+            let state = match refusal {
+                BaselineRefusal::Tampered(_) => State::Tampered,
+                BaselineRefusal::Unusable(_) => State::Error,
+            };
+            conditions.add_blocking(state, refusal.error());
+        }
         let mut seen = ObservedAgent {
-            observation: self.unread_observation(agent, subject.generation),
+            observation: self.unread_observation(&subject),
             special_file: None,
             prefix: Vec::new(),
             operator_part: None,
             baseline: subject.baseline.as_ref().ok().map(Arc::clone),
         };
-        let observation = &mut seen.observation;
-        observation.last_run.clone_from(&subject.history.last_run);
-        observation.ledger_error = subject.ledger_error;
-        observation.baseline = seen.baseline.as_ref().map(|baseline| baseline.digest());
-        let mut conditions: Vec<(State, String)> = Vec::new();
-        let mut blocks: Vec<Blocker> = Vec::new();
-        if let Err(refusal) = &subject.baseline {
-            let error = refusal.error();
-            let state = match refusal {
-                BaselineRefusal::Tampered(_) => State::Tampered,
-                BaselineRefusal::Unusable(_) => State::Error,
-            };
-            conditions.push((state, error.to_string()));
-            blocks.push(Blocker::from_error(error));
-        }
-        match look {
-            Ok(ObservedMemory::Absent) => {
-                observation.is_absent = true;
-                conditions.push((State::Missing, "no memory file".to_string()));
-            }
-            Ok(ObservedMemory::Special(odd)) => {
-                conditions.push((State::Error, odd.describe_in_place_of_memory()));
-                if let SpecialFile::ForeignHardLink(_) = odd {
-                    observation.hints.push(foreign_link_hint(agent));
-                }
-                if odd == SpecialFile::Directory
-                    && let Some(error) = self.directory_error(agent, &subject.history)
-                {
-                    blocks.push(Blocker::from_error(&error));
-                }
-                seen.special_file = Some(odd);
-            }
-            Ok(ObservedMemory::File(verdict, bytes)) => {
-                if verdict.content.size > agent.max_memory_size {
-                    let why = format!("over the limit of {} bytes", agent.max_memory_size);
-                    conditions.push((State::Oversize, why));
-                }
-                // Measured against nothing, every memory would be drift.
-                if measured {
-                    conditions.push((verdict.state, verdict.reason));
-                }
-                observation.content = Some(verdict.content);
-                if let Some(bytes) = bytes {
-                    seen.prefix = bytes.prefix;
-                    seen.operator_part = measured.then_some(bytes.operator_part);
-                }
-            }
-            Err(error) => {
-                let state = match error.cause {
-                    FailureCause::HostKeyMismatch => State::HostKey,
-                    FailureCause::Unreachable => State::Unreach,
-                    _ => State::Error,
-                };
-                conditions.push((state, error.to_string()));
-                blocks.push(Blocker::from_error(&error.into()));
-            }
-        }
-        let is_clean = conditions.iter().all(|(state, _)| *state == State::Clean);
-        if blocks.is_empty()
-            && !is_clean
-            && let Some(error) = self.replacement_refusal(agent)
-        {
-            conditions.push((State::Error, error.to_string()));
-            blocks.push(Blocker::from_error(&error));
-        }
-        if let Some(kept) = self.kept_objects_note(agent, &subject.history) {
-            // This has no state of its own.
-            conditions.push((State::Clean, kept));
-        }
-        if let Some(other) = self.known_sharing_agent(agent) {
-            let error = sharing_error(&other);
-            conditions.push((State::Error, error.to_string()));
-            blocks.push(Blocker::from_error(&error));
-        }
-        let holder = lock::describe_holder(self.archive(), &agent.name);
-        if holder.is_none() && self.has_journal(&agent.name) {
-            // This has no state of its own: the classification of the memory holds.
-            conditions.push((State::Clean, UNSETTLED_REASON.to_string()));
-        }
-        if let Some(holder) = holder {
-            let why = match holder.as_str() {
-                "" => "locked by another run".to_string(),
-                holder => format!("locked by {holder}"),
-            };
-            let error = Error::new(ErrorKind::Busy, why);
-            conditions.push((State::Busy, error.to_string()));
-            blocks.push(Blocker::from_error(&error));
-        }
-        conditions.sort_by_key(|(state, _)| *state);
-        observation.state = conditions.first().map_or(State::Clean, |(state, _)| *state);
-        let whys: Vec<&str> = conditions
-            .iter()
-            .map(|(_, why)| why.as_str())
-            .filter(|why| !why.is_empty())
-            .collect();
-        observation.reason = whys.join("; ");
-        observation.blocker = blocks.into_iter().reduce(|a, b| {
-            if a.kind.more_serious(b.kind) == a.kind {
-                a
-            } else {
-                b
-            }
-        });
+        self.apply_memory(&subject, memory, &mut seen, &mut conditions);
+        self.add_replacement_conditions(&subject, &mut conditions);
+        self.add_run_conditions(subject.agent, &mut conditions);
+        conditions.apply_to(&mut seen.observation);
         seen
     }
 
     /// An observation without content.
-    fn unread_observation(&self, agent: &Agent, generation: u64) -> Observation {
+    fn unread_observation(&self, subject: &ObservationSubject<'_>) -> Observation {
+        let agent = subject.agent;
         Observation {
             agent: agent.name.clone(),
             host: host_name(agent),
@@ -415,13 +333,112 @@ impl Engine {
             hints: Vec::new(),
             protection: agent.protect.into(),
             read_at: self.clock().now(),
-            generation,
+            generation: subject.generation,
             max_size: agent.max_memory_size,
             content: None,
             is_absent: false,
-            baseline: None,
-            last_run: None,
-            ledger_error: None,
+            baseline: subject.baseline.as_ref().ok().map(|it| it.digest()),
+            last_run: subject.history.last_run.clone(),
+            ledger_error: subject.ledger_error.clone(),
+        }
+    }
+
+    /// Adds the memory's content, or what the path holds instead, and the conditions that follow
+    /// from it.
+    fn apply_memory(
+        &self,
+        subject: &ObservationSubject<'_>,
+        memory: Result<ObservedMemory, TransportError>,
+        seen: &mut ObservedAgent,
+        conditions: &mut Conditions,
+    ) {
+        let agent = subject.agent;
+        let observation = &mut seen.observation;
+        match memory {
+            Ok(ObservedMemory::Absent) => {
+                observation.is_absent = true;
+                conditions.add(State::Missing, "no memory file");
+            }
+            Ok(ObservedMemory::Special(special)) => {
+                conditions.add(State::Error, special.describe_in_place_of_memory());
+                if let SpecialFile::ForeignHardLink(_) = special {
+                    observation.hints.push(foreign_link_hint(agent));
+                }
+                if special == SpecialFile::Directory
+                    && let Some(error) = self.directory_error(agent, &subject.history)
+                {
+                    conditions.blockers.push(Blocker::from_error(&error));
+                }
+                seen.special_file = Some(special);
+            }
+            Ok(ObservedMemory::File(classified, bytes)) => {
+                if classified.content.size > agent.max_memory_size {
+                    let limit = agent.max_memory_size;
+                    conditions.add(State::Oversize, format!("over the limit of {limit} bytes"));
+                }
+                // Measured against nothing, every memory would be drift.
+                let is_measured = subject.reference_baseline().is_some();
+                if is_measured {
+                    conditions.add(classified.state, classified.reason);
+                }
+                observation.content = Some(classified.content);
+                if let Some(bytes) = bytes {
+                    seen.prefix = bytes.prefix;
+                    seen.operator_part = is_measured.then_some(bytes.operator_part);
+                }
+            }
+            Err(error) => {
+                let state = match error.cause {
+                    FailureCause::HostKeyMismatch => State::HostKey,
+                    FailureCause::Unreachable => State::Unreach,
+                    _ => State::Error,
+                };
+                conditions.add_blocking(state, &error.into());
+            }
+        }
+    }
+
+    /// Adds why the memory cannot be replaced, and what earlier runs kept beside it.
+    fn add_replacement_conditions(
+        &self,
+        subject: &ObservationSubject<'_>,
+        conditions: &mut Conditions,
+    ) {
+        let agent = subject.agent;
+        let is_clean = conditions
+            .found
+            .iter()
+            .all(|(state, _)| *state == State::Clean);
+        if conditions.blockers.is_empty()
+            && !is_clean
+            && let Some(error) = self.replacement_refusal(agent)
+        {
+            conditions.add_blocking(State::Error, &error);
+        }
+        if let Some(note) = self.kept_objects_note(agent, &subject.history) {
+            // This has no state of its own.
+            conditions.add(State::Clean, note);
+        }
+        if let Some(other) = self.known_sharing_agent(agent) {
+            conditions.add_blocking(State::Error, &sharing_error(&other));
+        }
+    }
+
+    /// Adds whether a run is at work on the agent, or left something unsettled.
+    fn add_run_conditions(&self, agent: &Agent, conditions: &mut Conditions) {
+        match lock::describe_holder(self.archive(), &agent.name) {
+            Some(holder) => {
+                let reason = match holder.as_str() {
+                    "" => "locked by another run".to_string(),
+                    holder => format!("locked by {holder}"),
+                };
+                conditions.add_blocking(State::Busy, &Error::new(ErrorKind::Busy, reason));
+            }
+            // This has no state of its own: the classification of the memory holds.
+            None if self.has_journal(&agent.name) => {
+                conditions.add(State::Clean, UNSETTLED_REASON);
+            }
+            None => {}
         }
     }
 
@@ -439,11 +456,11 @@ impl Engine {
         };
         let file = match object {
             MemoryObject::Absent => return Ok(ObservedMemory::Absent),
-            MemoryObject::Special(odd) => return Ok(ObservedMemory::Special(odd)),
+            MemoryObject::Special(special) => return Ok(ObservedMemory::Special(special)),
             MemoryObject::File(file) => file,
         };
-        if !bytes && let Some(verdict) = self.cached_if_unchanged(subject, &file.stamp) {
-            return Ok(ObservedMemory::File(verdict, None));
+        if !bytes && let Some(classified) = self.cached_content(subject, file.stamp) {
+            return Ok(ObservedMemory::File(classified, None));
         }
         let mut reading = MemoryAccumulator::default();
         let window = window_size(&subject.reference_or_empty());
@@ -457,17 +474,15 @@ impl Engine {
 
     /// Returns the cached content of a memory that has this stamp, if neither baseline nor pushed
     /// versions have changed since.
-    fn cached_if_unchanged(
+    fn cached_content(
         &self,
         subject: &ObservationSubject<'_>,
-        stamp: &Stamp,
+        stamp: Stamp,
     ) -> Option<Box<ClassifiedContent>> {
-        let cached = self.cached_content(&subject.agent.name)?;
-        let same = !cached.is_racy
-            && cached.stamp == *stamp
-            && cached.baseline == subject.reference_or_empty().digest()
-            && cached.pushed_versions == subject.history.pushed_versions;
-        same.then(|| Box::new(cached.classified))
+        let key = subject.content_key(stamp);
+        self.content_cache
+            .get(&subject.agent.name, &key)
+            .map(Box::new)
     }
 
     /// Classifies what was read, and stores it in the cache.
@@ -490,57 +505,32 @@ impl Engine {
         };
         let current = subject.reference_or_empty();
         let classification = classify(&reading, &current, &subject.earlier_versions);
-        let verdict = self.classify_content(&mut reading, &file.stamp, &classification, &current);
-        let name = &subject.agent.name;
-        let cached = CachedContent {
-            stamp: file.stamp,
-            first_seen: self.stamp_first_seen(name, &file.stamp),
-            is_racy: false,
-            baseline: current.digest(),
-            pushed_versions: subject.history.pushed_versions.clone(),
-            classified: verdict.clone(),
-        };
-        let fresh = self.is_racy(&cached);
-        self.store_cached_content(
-            name,
-            CachedContent {
-                is_racy: fresh,
-                ..cached
-            },
+        let content = ClassifiedContent::new(
+            &mut reading,
+            &file.stamp,
+            &classification,
+            &current,
+            self.clock(),
+        );
+        self.content_cache.store(
+            &subject.agent.name,
+            subject.content_key(file.stamp),
+            content.clone(),
+            self.clock(),
         );
         let version = classification.version.as_ref().unwrap_or(&current);
         let bytes = bytes.then(|| ClassifiedBytes {
             prefix: reading.prefix,
             operator_part: version.operator_part().to_vec(),
         });
-        Ok(ObservedMemory::File(Box::new(verdict), bytes))
+        Ok(ObservedMemory::File(Box::new(content), bytes))
     }
 
-    /// Returns when this stamp of an agent's memory was first seen.
-    fn stamp_first_seen(&self, agent: &str, stamp: &Stamp) -> Instant {
-        let known = self
-            .cached_content(agent)
-            .filter(|known| known.stamp == *stamp);
-        known.map_or_else(|| self.clock().instant(), |known| known.first_seen)
-    }
-
-    /// Returns whether the memory may change again without getting another stamp.
-    fn is_racy(&self, cached: &CachedContent) -> bool {
-        let stamp = &cached.stamp;
-        let now = self.clock().now().timestamp_nanos_opt().unwrap_or(0);
-        let age = now.saturating_sub(stamp.changed.max(stamp.modified));
-        if stamp.inode != 0 {
-            return age < RECENT_CHANGE.as_nanos() as i64;
-        }
-        // The host's clock may differ from this one, and its stamps are whole seconds.
-        let recent = i128::from(age) < MAX_CLOCK_SKEW.as_nanos() as i128;
-        recent && self.clock().instant().duration_since(cached.first_seen) < RECENT_CHANGE_COARSE
-    }
-
+    /// Probes again after a read found another type of file.
     fn recheck_kind(&self, agent: &Agent) -> Result<ObservedMemory, TransportError> {
         match self.open_directory(agent)?.stat_memory()? {
             MemoryObject::Absent => Ok(ObservedMemory::Absent),
-            MemoryObject::Special(odd) => Ok(ObservedMemory::Special(odd)),
+            MemoryObject::Special(special) => Ok(ObservedMemory::Special(special)),
             MemoryObject::File(_) => Err(Error::new(
                 ErrorKind::Host,
                 format!(
@@ -550,89 +540,6 @@ impl Engine {
             )
             .into()),
         }
-    }
-
-    fn classify_content(
-        &self,
-        reading: &mut MemoryAccumulator,
-        stamp: &Stamp,
-        classification: &Classification,
-        current: &Baseline,
-    ) -> ClassifiedContent {
-        let content = MemoryContent {
-            size: reading.size,
-            lines: reading.line_count(),
-            sha256: reading.digest(),
-            modified_ns: stamp.modified,
-            boundary: classification.boundary,
-            scratch_lines: classification.scratch_lines,
-            scratch_bytes: classification.scratch_bytes,
-            hidden: untrusted::count_hidden(&reading.prefix),
-        };
-        let (state, why) = match (&classification.boundary, &classification.version) {
-            (Some(found), Some(version)) if found.is_drifted() => {
-                let above = &reading.prefix[..found.offset.min(reading.prefix.len())];
-                (
-                    State::Drifted,
-                    self.describe_edits(version.operator_part(), above),
-                )
-            }
-            (Some(found), _) if matches!(found.rule, BoundaryRule::Behind(_)) => (
-                State::Scratch,
-                "behind: the baseline changed since its last reset".to_string(),
-            ),
-            (Some(_), _) if classification.is_clean => (State::Clean, String::new()),
-            (Some(_), _) if classification.scratch_bytes == 0 => (
-                State::Scratch,
-                "no scratch, but not the baseline's exact bytes".to_string(),
-            ),
-            (Some(_), _) => (State::Scratch, String::new()),
-            (None, _) => {
-                let cr_lf = boundary::has_cr_lf_separator(&reading.prefix, current);
-                let why = if cr_lf {
-                    CR_LF_REASON
-                } else {
-                    NO_BOUNDARY_REASON
-                };
-                (State::NoSep, why.to_string())
-            }
-        };
-        ClassifiedContent {
-            content,
-            state,
-            reason: why,
-        }
-    }
-
-    /// Names the edited lines and the hidden characters there: "rules edited: L31 L58".
-    fn describe_edits(&self, old: &[u8], new: &[u8]) -> String {
-        let deadline = self.clock().instant() + EDITS_DIFF_TIMEOUT;
-        let diff = diff::compare_lines(old, new, Some(deadline));
-        let mut places: Vec<usize> = diff
-            .hunks(0)
-            .iter()
-            .filter_map(|hunk| {
-                diff.lines[hunk.changed_range.clone()]
-                    .iter()
-                    .find_map(|l| l.new_number.or(l.old_number))
-            })
-            .collect();
-        let more = places.len() > 4;
-        places.truncate(4);
-        let places: Vec<String> = places.iter().map(|line| format!("L{line}")).collect();
-        let mut why = format!(
-            "rules edited: {}{}",
-            places.join(" "),
-            if more { " …" } else { "" }
-        );
-        let hidden = untrusted::count_hidden(new);
-        if hidden.invisible + hidden.controls > 0 {
-            why.push_str(&format!(
-                ", {} hidden characters",
-                hidden.invisible + hidden.controls
-            ));
-        }
-        why
     }
 }
 
@@ -652,13 +559,6 @@ fn foreign_link_hint(agent: &Agent) -> String {
         directory.display()
     )
 }
-
-/// Reason of [`State::NoSep`].
-const NO_BOUNDARY_REASON: &str = "no boundary: the whole file would be archived";
-
-/// The same where a separator line is visible.
-const CR_LF_REASON: &str = "no boundary: its separator line ends with CR LF, so no line above it is \
-                     the baseline's; the whole file would be archived";
 
 /// A run was interrupted or could not finish, and no run is at work on the agent now.
 const UNSETTLED_REASON: &str = "a run left something unsettled; the next reset settles it";

@@ -138,8 +138,7 @@ fn check_address(agent: &Agent, event: &RunEvent) -> Result<()> {
     let address = RecordedAddress::from_event(event);
     if !address.is_compatible_with(agent) {
         let message = format!(
-            "run {} cannot be undone: it changed {address}, and the memory of {} is now at {}",
-            event.run,
+            "it changed {address}, and the memory of {} is now at {}",
             agent.name,
             RecordedAddress::from_agent(agent)
         );
@@ -180,15 +179,21 @@ pub(super) fn rebuild_source(
     records: &AgentRecords,
 ) -> Result<InstallSource> {
     let event = &records.record.event;
-    let refuse = |why: String| {
-        Err(Error::new(
-            ErrorKind::Conflict,
-            format!("run {} cannot be undone: {why}", event.run),
-        ))
-    };
-    check_address(agent, event)?;
-    let with_undo_context =
+    let cannot_undo =
         |error: Error| error.with_context(format!("run {} cannot be undone", event.run));
+    check_address(agent, event).map_err(cannot_undo)?;
+    match &event.before {
+        Some(FileState::Special(special)) if *special != SpecialFile::Leased => {
+            find_kept_object(engine, agent, records, special)
+        }
+        _ => rebuild_file(engine, agent, records).map_err(cannot_undo),
+    }
+}
+
+/// Rebuilds a memory that was absent or a file, from its entries.
+fn rebuild_file(engine: &Engine, agent: &Agent, records: &AgentRecords) -> Result<InstallSource> {
+    let event = &records.record.event;
+    let refuse = |reason: String| Err(Error::new(ErrorKind::Conflict, reason));
     // A write by a process that kept the displaced file open is in the record of the run that
     // settled it.
     let late_writes: Vec<(&RunEvent, &WrittenEntry)> = records
@@ -197,11 +202,6 @@ pub(super) fn rebuild_source(
         .filter(|(_, written)| matches!(written.kind, EntryKind::Late | EntryKind::Appended))
         .collect();
     let late = order_late_entries(&late_writes);
-    // Its owner and mode are in the record that names it.
-    let attributes = late_writes.last().map_or(event, |(of, _)| of);
-    let attributes = engine
-        .event_attributes(attributes)
-        .map_err(with_undo_context)?;
     let before = match &event.before {
         Some(FileState::Absent) => {
             return Ok(InstallSource {
@@ -212,59 +212,55 @@ pub(super) fn rebuild_source(
             });
         }
         Some(FileState::File { sha256, .. }) => *sha256,
-        // It was displaced unread, and archived when the lease ended.
-        Some(FileState::Special(SpecialFile::Leased)) => match late.last() {
+        // It was leased and displaced unread, and archived when the lease ended.
+        Some(FileState::Special(_)) => match late.last() {
             Some(last) => last.whole_content().0,
             None => return refuse("another process still holds a lease on it".to_string()),
         },
-        Some(FileState::Special(odd)) => return find_kept_object(engine, agent, records, odd),
         None => return refuse("the ledger does not record the state before it".to_string()),
-    };
-    let version = match event.boundary.map(|boundary| boundary.rule) {
-        Some(BoundaryRule::Behind(version) | BoundaryRule::Aligned(version)) => Some(version),
-        Some(BoundaryRule::Intact) => event.split_version.or(event.baseline),
-        None => None,
     };
     // A late write belongs to the file that was displaced.
     let is_whole = late.first().is_some_and(|first| first.base.is_none());
     let entries = event.entry.iter().filter(|_| !is_whole);
     for entry in entries.chain(late.iter().copied()) {
-        if let Some(why) = retired_entry_reason(engine, records, entry) {
-            return refuse(why);
+        if let Some(reason) = retired_entry_reason(engine, records, entry) {
+            return refuse(reason);
         }
     }
-    let mut candidates = match is_whole {
-        true => vec![ContentParts(Vec::new())],
-        false => rebuild_candidates(engine, agent, event).map_err(with_undo_context)?,
+    let candidates = if is_whole {
+        vec![ContentParts(Vec::new())]
+    } else {
+        rebuild_candidates(engine, agent, event)?
     };
-    let behind = late.iter().map(|it| ContentPart::Entry(it.path.clone(), 0));
-    let behind: Vec<ContentPart> = behind.collect();
     let expected = late.last().map_or(before, |last| last.whole_content().0);
-    for parts in &mut candidates {
-        parts.0.extend(behind.iter().cloned());
-    }
-    for parts in candidates {
-        let (standing, _) = parts.measure(engine).map_err(with_undo_context)?;
-        if standing.digest() == Some(expected) {
+    for mut parts in candidates {
+        let late_parts = late.iter().map(|it| ContentPart::Entry(it.path.clone(), 0));
+        parts.0.extend(late_parts);
+        let (state, _) = parts.measure(engine)?;
+        if state.digest() == Some(expected) {
+            // Its owner and mode are in the record that names it.
+            let named_by = late_writes.last().map_or(event, |(of, _)| of);
             return Ok(InstallSource {
                 replacement: Replacement::File(parts),
-                state: standing,
-                attributes,
-                baseline: version,
+                state,
+                attributes: engine.event_attributes(named_by)?,
+                baseline: boundary_version(event),
             });
         }
     }
-    Err(Error::new(
-        ErrorKind::Integrity,
-        format!(
-            "run {} cannot be undone: what was archived does not match the ledger",
-            event.run
-        ),
-    )
-    .with_hint(format!(
+    let message = "what was archived does not match the ledger";
+    Err(Error::new(ErrorKind::Integrity, message).with_hint(format!(
         "`{}` names the entry; something changed it",
         engine.command_line("log")
     )))
+}
+
+/// Returns the version with which the boundary of the memory was found.
+fn boundary_version(event: &RunEvent) -> Option<Digest> {
+    match event.boundary?.rule {
+        BoundaryRule::Behind(version) | BoundaryRule::Aligned(version) => Some(version),
+        BoundaryRule::Intact => event.split_version.or(event.baseline),
+    }
 }
 
 /// Returns the memory as it was read, from its entry and the version that it was split by; where it
