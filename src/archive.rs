@@ -4,6 +4,8 @@
 //! Names: `YYYY-MM-DD_HHMM[-KIND][-N].md`, local time, below `<archive_dir>/<archive_subdir>/`. The
 //! program's own files are in `<archive_dir>/.shepherd/`.
 
+mod entry;
+mod entry_draft;
 mod ownership;
 mod pins;
 
@@ -17,14 +19,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use chrono::{DateTime, FixedOffset, NaiveDateTime, TimeZone};
+use chrono::{DateTime, FixedOffset, TimeZone};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
-use serde::{Deserialize, Serialize};
 
 use crate::digest::{Digest, Hasher};
 use crate::durable::{self, NewFile, PathWalk, UnsyncedObject};
 use crate::error::{Error, ErrorKind, PathContext, Result};
+use entry::EntryName;
+pub use entry::{
+    ArchiveEntry, BaseContent, EntryKind, WrittenEntry, format_entry_name, format_scratch_header,
+    format_stamp, parse_entry_name, strip_scratch_header,
+};
+pub use entry_draft::EntryDraft;
 use ownership::{check_directory_owner, may_change_owner_and_mode};
 pub use pins::{PinFault, Pins};
 
@@ -37,112 +44,6 @@ const UNSYNCED_DIRECTORY_MODE: Mode = Mode::RUSR.union(Mode::XUSR);
 
 /// Maximum depth of the search for directories of agents that left the config.
 const MAX_SEARCH_DEPTH: usize = 8;
-
-/// Maximum number of times that another run may take a free name before this one fails.
-const MAX_NAME_ATTEMPTS: usize = 64;
-
-/// Content of an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum EntryKind {
-    /// A header line, an empty line, and the scratch verbatim.
-    Scratch,
-    /// The exact bytes of the whole memory.
-    FullBackup,
-    /// The whole displaced file, which a late writer has changed.
-    Late,
-    /// The part that a late writer added to the displaced file; other entries hold the beginning:
-    /// see [`WrittenEntry::base`].
-    Appended,
-    /// A description of an object that was not a readable file.
-    #[serde(rename = "Odd")]
-    Special,
-}
-
-impl EntryKind {
-    /// All kinds.
-    pub const ALL: [EntryKind; 5] = [
-        EntryKind::Scratch,
-        EntryKind::FullBackup,
-        EntryKind::Late,
-        EntryKind::Appended,
-        EntryKind::Special,
-    ];
-
-    fn name_suffix(self) -> &'static str {
-        match self {
-            EntryKind::Scratch => "",
-            EntryKind::FullBackup => "-full-backup",
-            EntryKind::Late => "-late",
-            EntryKind::Appended => "-appended",
-            EntryKind::Special => "-odd",
-        }
-    }
-}
-
-/// An entry as its name and inode describe it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ArchiveEntry {
-    /// Path below `archive_dir`.
-    pub path: PathBuf,
-    /// Its content, by its name.
-    pub kind: EntryKind,
-    /// The local time in its name.
-    pub stamp: NaiveDateTime,
-    /// The number that distinguishes entries of one minute; 0 for the first.
-    pub number: u32,
-    /// Size in bytes.
-    pub size: u64,
-    /// Last modification, in seconds since 1970.
-    pub modified: i64,
-}
-
-/// An entry that was just written.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WrittenEntry {
-    /// Path below `archive_dir`.
-    pub path: PathBuf,
-    /// Its content.
-    pub kind: EntryKind,
-    /// Digest of the whole entry.
-    pub digest: Digest,
-    /// Its size in bytes.
-    pub size: u64,
-    /// The content before it in the file; only for [`EntryKind::Appended`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub base: Option<BaseContent>,
-}
-
-/// The content that an appended entry continues.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct BaseContent {
-    /// Digest of the beginning, which other entries hold.
-    pub sha256: Digest,
-    /// Its size in bytes.
-    pub size: u64,
-    /// Digest of beginning and entry together.
-    #[serde(rename = "whole")]
-    pub whole_digest: Digest,
-}
-
-impl WrittenEntry {
-    /// Marks the entry as the continuation of a content.
-    #[must_use]
-    pub fn with_base(self, base: BaseContent) -> WrittenEntry {
-        WrittenEntry {
-            base: Some(base),
-            ..self
-        }
-    }
-
-    /// Returns digest and size of the content that the entry holds or completes.
-    pub fn whole_content(&self) -> (Digest, u64) {
-        match self.base {
-            Some(base) => (base.whole_digest, base.size + self.size),
-            None => (self.digest, self.size),
-        }
-    }
-}
 
 /// Location, modes and group of the archive.
 #[derive(Clone, Debug)]
@@ -253,7 +154,7 @@ impl Archive {
         let Ok(relative_path) = path.strip_prefix(&self.root) else {
             return Ok(());
         };
-        let stat = fs::fstat(directory).with_path("look at", path)?;
+        let stat = fs::fstat(directory).with_path("stat", path)?;
         check_directory_owner(&stat, path)?;
         let (mode, wanted_mode) = (stat.st_mode & 0o7777, self.directory_mode.as_raw_mode());
         let is_lacking = mode & wanted_mode != wanted_mode
@@ -287,7 +188,7 @@ impl Archive {
     /// # Errors
     /// The system's error.
     pub fn repair_program_file(&self, file: impl AsFd, path: &Path) -> Result<()> {
-        let stat = fs::fstat(&file).with_path("look at", path)?;
+        let stat = fs::fstat(&file).with_path("stat", path)?;
         let right = stat.st_mode & 0o7777 == self.entry_mode.as_raw_mode()
             && self.group.is_none_or(|group| group == stat.st_gid);
         match right || !may_change_owner_and_mode(&stat) {
@@ -301,7 +202,7 @@ impl Archive {
     /// # Errors
     /// The system's error.
     pub fn is_private(&self, file: impl AsFd, path: &Path) -> Result<bool> {
-        let stat = fs::fstat(&file).with_path("look at", path)?;
+        let stat = fs::fstat(&file).with_path("stat", path)?;
         Ok(stat.st_mode & 0o077 == 0 || !may_change_owner_and_mode(&stat))
     }
 
@@ -331,12 +232,7 @@ impl Archive {
         let directory = Arc::new(self.open_or_create_directory(subdir)?);
         let file = NewFile::create(&directory, &path, self.entry_mode)?;
         self.apply_attributes(file.file(), self.entry_mode, &path)?;
-        Ok(EntryDraft {
-            subdir: subdir.to_path_buf(),
-            file,
-            hasher: Hasher::default(),
-            size: 0,
-        })
+        Ok(EntryDraft::new(subdir, file))
     }
 
     /// Lists the entries of one agent, oldest first. Skips other names, and everything but regular
@@ -493,7 +389,7 @@ impl Archive {
     ) -> Result<Option<ArchiveEntry>> {
         let stat = match fs::statat(directory, &name.text, AtFlags::SYMLINK_NOFOLLOW) {
             Err(Errno::NOENT) => return Ok(None),
-            result => result.with_path("look at an entry in", &self.root.join(subdir))?,
+            result => result.with_path("stat an entry in", &self.root.join(subdir))?,
         };
         let file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         Ok(file.then(|| ArchiveEntry {
@@ -619,202 +515,6 @@ fn entry_gone_error(path: &Path) -> Error {
          the archive"
     );
     Error::new(ErrorKind::Host, message)
-}
-
-/// An entry during its write. Dropped before [`EntryDraft::finish`], it leaves no file behind.
-pub struct EntryDraft {
-    subdir: PathBuf,
-    file: NewFile,
-    hasher: Hasher,
-    size: u64,
-}
-
-impl EntryDraft {
-    /// Appends bytes.
-    ///
-    /// # Errors
-    /// The system's error, for example a full disk.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.hasher.update(bytes);
-        self.size += bytes.len() as u64;
-        self.file.write(bytes)
-    }
-
-    /// Starts to write the content so far to the disk, without waiting.
-    pub fn start_writeback(&self) {
-        self.file.start_writeback();
-    }
-
-    /// Size so far, in bytes.
-    pub fn size(&self) -> u64 {
-        self.size
-    }
-
-    /// The content, to be synced before the entry gets its name.
-    pub fn unsynced_content(&self) -> UnsyncedObject {
-        self.file.unsynced_content()
-    }
-
-    /// The directory, to be synced after the entry got its name.
-    pub fn unsynced_directory(&self) -> UnsyncedObject {
-        self.file.unsynced_directory()
-    }
-
-    /// Gives the entry a free name of this minute, behind those that are taken.
-    ///
-    /// # Errors
-    /// The system's error; there is then no entry.
-    pub fn assign_name(
-        &mut self,
-        kind: EntryKind,
-        at: DateTime<FixedOffset>,
-    ) -> Result<WrittenEntry> {
-        let mut number = 0;
-        for _ in 0..MAX_NAME_ATTEMPTS {
-            let name = format_entry_name(at, kind, number);
-            if self.file.link_as(OsStr::new(&name))? {
-                return Ok(WrittenEntry {
-                    path: self.subdir.join(name),
-                    kind,
-                    digest: std::mem::take(&mut self.hasher).finish(),
-                    size: self.size,
-                    base: None,
-                });
-            }
-            let next = behind(number, |number| {
-                self.name_exists(&format_entry_name(at, kind, number))
-            })?;
-            let Some(next) = next else { break };
-            number = next;
-        }
-        let directory = self.file.directory_path().display();
-        let message = format!("no free entry name for this minute in {directory}");
-        Err(Error::new(ErrorKind::Host, message).with_hint("retry in a minute"))
-    }
-
-    fn name_exists(&self, name: &str) -> Result<bool> {
-        let path = self.file.directory_path();
-        match fs::statat(self.file.directory_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(errno).with_path("look at", &path.join(name)),
-        }
-    }
-
-    /// Syncs this entry to the disk, with its name.
-    ///
-    /// # Errors
-    /// The system's error; there is then no entry.
-    pub fn finish(mut self, kind: EntryKind, at: DateTime<FixedOffset>) -> Result<WrittenEntry> {
-        self.unsynced_content().sync()?;
-        let written = self.assign_name(kind, at)?;
-        self.unsynced_directory().sync()?;
-        Ok(written)
-    }
-}
-
-/// Returns a free number behind `last_taken`. Numbers of a minute are consecutive, so few lookups
-/// are needed, however many there are.
-fn behind(mut last_taken: u32, is_taken: impl Fn(u32) -> Result<bool>) -> Result<Option<u32>> {
-    let mut step = 1;
-    let mut free = loop {
-        let Some(next) = last_taken.checked_add(step) else {
-            return Ok(None);
-        };
-        match is_taken(next)? {
-            true => (last_taken, step) = (next, step.saturating_mul(2)),
-            false => break next,
-        }
-    };
-    while free - last_taken > 1 {
-        let middle = last_taken + (free - last_taken) / 2;
-        match is_taken(middle)? {
-            true => last_taken = middle,
-            false => free = middle,
-        }
-    }
-    Ok(Some(free))
-}
-
-/// Formats the time in names and headers: local time, to the minute.
-pub fn format_stamp(at: DateTime<FixedOffset>) -> String {
-    at.format("%Y-%m-%d_%H%M").to_string()
-}
-
-/// Formats the first two lines of a scratch entry, as the original tool does.
-pub fn format_scratch_header(agent: &str, at: DateTime<FixedOffset>) -> String {
-    format!(
-        "# {agent} scratch notes — archived {}\n\n",
-        format_stamp(at)
-    )
-}
-
-/// Returns the scratch of a scratch entry: the bytes behind the two header lines.
-pub fn strip_scratch_header(entry: &[u8]) -> Option<&[u8]> {
-    let end = entry.windows(2).position(|pair| pair == b"\n\n")?;
-    entry.starts_with(b"# ").then(|| &entry[end + 2..])
-}
-
-/// Formats the name of an entry.
-pub fn format_entry_name(at: DateTime<FixedOffset>, kind: EntryKind, number: u32) -> String {
-    let number = match number {
-        0 => String::new(),
-        n => format!("-{n}"),
-    };
-    format!("{}{}{number}.md", format_stamp(at), kind.name_suffix())
-}
-
-/// The parsed name of an entry.
-struct EntryName {
-    text: String,
-    stamp: NaiveDateTime,
-    kind: EntryKind,
-    number: u32,
-}
-
-impl EntryName {
-    fn parse(text: &str) -> Option<EntryName> {
-        let (stamp, kind, number) = parse_entry_name(text)?;
-        Some(EntryName {
-            text: text.to_string(),
-            stamp,
-            kind,
-            number,
-        })
-    }
-}
-
-/// Parses `YYYY-MM-DD_HHMM[-KIND][-N].md`, the name of an entry; none for other names.
-pub fn parse_entry_name(name: &str) -> Option<(NaiveDateTime, EntryKind, u32)> {
-    const STAMP_LENGTH: usize = "2026-03-14_0900".len();
-    let stem = name.strip_suffix(".md")?;
-    let (stamp, rest) = (stem.get(..STAMP_LENGTH)?, stem.get(STAMP_LENGTH..)?);
-    let has_stamp_shape = stamp
-        .bytes()
-        .zip(*b"0000-00-00_0000")
-        .all(|(byte, form)| match form {
-            b'0' => byte.is_ascii_digit(),
-            _ => byte == form,
-        });
-    if !has_stamp_shape {
-        return None;
-    }
-    let stamp = NaiveDateTime::parse_from_str(stamp, "%Y-%m-%d_%H%M").ok()?;
-    EntryKind::ALL.iter().rev().find_map(|kind| {
-        let number = match rest.strip_prefix(kind.name_suffix())? {
-            "" => 0,
-            number => {
-                let digits = number.strip_prefix('-')?;
-                let ours = digits.bytes().all(|byte| byte.is_ascii_digit());
-                // Numbers begin with 1 and have no leading zeros.
-                if !ours || digits.starts_with('0') {
-                    return None;
-                }
-                digits.parse().ok()?
-            }
-        };
-        Some((stamp, *kind, number))
-    })
 }
 
 #[cfg(test)]

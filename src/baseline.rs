@@ -235,7 +235,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         }
         Err(errno) => return Err(errno).with_path("read", path),
     };
-    let stat = fs::fstat(&file).with_path("look at", path)?;
+    let stat = fs::fstat(&file).with_path("stat", path)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return unusable(format!(
             "the baseline {} is not a regular file",

@@ -21,7 +21,7 @@ impl Archive {
         };
         match durable::open_directory_errno(&path, PathWalk::Openat2) {
             Ok(directory) => {
-                let stat = rustix::fs::fstat(&directory).with_path("look at", &path)?;
+                let stat = rustix::fs::fstat(&directory).with_path("stat", &path)?;
                 check_directory_owner(&stat, &path)
             }
             Err(_) => Ok(()),

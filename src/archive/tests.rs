@@ -61,10 +61,16 @@ fn free_entry_name_is_found_in_few_lookups() {
             looks.set(looks.get() + 1);
             Ok(number < count)
         };
-        assert_eq!(behind(0, stands).unwrap(), Some(count));
+        assert_eq!(
+            entry_draft::next_free_number(0, stands).unwrap(),
+            Some(count)
+        );
         assert!(looks.get() <= 64, "{} looks for {count}", looks.get());
     }
-    assert_eq!(behind(0, |_| Ok(true)).unwrap(), None);
+    assert_eq!(
+        entry_draft::next_free_number(0, |_| Ok(true)).unwrap(),
+        None
+    );
 }
 
 #[test]

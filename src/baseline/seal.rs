@@ -138,7 +138,7 @@ fn read(directory: &Path, path: &Path) -> Result<Option<String>> {
         Err(Errno::LOOP) => return refuse("is a symbolic link"),
         Err(errno) => return Err(errno).with_path("read the seal", path).map_err(broken),
     };
-    let meta = file.metadata().with_path("look at the seal", path);
+    let meta = file.metadata().with_path("stat the seal", path);
     if !meta.map_err(broken)?.is_file() {
         return refuse("is not a regular file");
     }

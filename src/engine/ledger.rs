@@ -215,7 +215,7 @@ impl Ledger {
     }
 
     fn read_appended(&mut self, file: &File) -> Result<()> {
-        let meta = file.metadata().with_path("look at", &self.path)?;
+        let meta = file.metadata().with_path("stat", &self.path)?;
         let id = (meta.dev(), meta.ino());
         let stamp = (id.0, id.1, meta.len(), meta.ctime(), meta.ctime_nsec());
         match &self.broken_chain {
@@ -346,7 +346,7 @@ impl Ledger {
         let mut file = &locked.file;
         self.read_appended(file)?;
         let mut text = Vec::new();
-        let length = file.metadata().with_path("look at", &self.path)?.len();
+        let length = file.metadata().with_path("stat", &self.path)?.len();
         let begin = self.index.position();
         let mut events = events;
         if length > begin.offset {

@@ -51,7 +51,7 @@ pub(super) fn append_lines(archive: &Archive, lines: &[String]) -> Result<()> {
     archive.repair_program_file(&file, &path)?;
     file.write_all(format!("{}\n", lines.join("\n")).as_bytes())
         .with_path("append to", &path)?;
-    if file.metadata().with_path("look at", &path)?.len() > MAX_LOG_BYTES {
+    if file.metadata().with_path("stat", &path)?.len() > MAX_LOG_BYTES {
         let old = archive.root().join(ROTATED_LOG_NAME);
         std::fs::rename(&path, &old).with_path("move", &path)?;
     }

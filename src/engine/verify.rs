@@ -297,7 +297,7 @@ impl Engine {
             {
                 return Ok(false);
             }
-            Err(error) => return Err(Error::from_io("look at the entry", &whole, &error)),
+            Err(error) => return Err(Error::from_io("stat the entry", &whole, &error)),
             Ok(meta) if !meta.is_file() => return broken("is no longer a file"),
             Ok(meta) if meta.len() != size => {
                 return broken(&format!(
