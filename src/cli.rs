@@ -395,14 +395,14 @@ type CommandResult = Result<Option<ErrorKind>, CommandError>;
 /// Runs the command line. Returns the most serious error kind that occurred, or `None` on success.
 pub fn run(
     arguments: impl IntoIterator<Item = OsString>,
-    world: &Environment,
+    environment: &Environment,
 ) -> Option<ErrorKind> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     let mut settings = OutputSettings {
-        is_color_unwanted: world.is_no_color_set || world.has_dumb_terminal(),
-        is_stdout_terminal: world.is_stdout_terminal,
-        is_stderr_terminal: world.is_stderr_terminal,
-        terminal_columns: world.terminal_columns,
+        is_color_unwanted: environment.is_no_color_set || environment.has_dumb_terminal(),
+        is_stdout_terminal: environment.is_stdout_terminal,
+        is_stderr_terminal: environment.is_stderr_terminal,
+        terminal_columns: environment.terminal_columns,
         ..OutputSettings::default()
     };
     let cli = match Cli::try_parse_from(&arguments) {
@@ -421,25 +421,29 @@ pub fn run(
     settings.is_json = cli.global.json;
     settings.is_quiet = cli.global.quiet;
     settings.color_choice = cli.global.color;
-    let mut out = Output::new(settings);
-    let debug_log = cli.global.debug_log.as_ref().or(world.debug_log.as_ref());
+    let mut output = Output::new(settings);
+    let debug_log = cli
+        .global
+        .debug_log
+        .as_ref()
+        .or(environment.debug_log.as_ref());
     if let Some(path) = debug_log
-        && let Err(error) = debug_log::start(&world.env.cwd.join(path))
+        && let Err(error) = debug_log::start(&environment.env.cwd.join(path))
     {
         let kind = error.kind();
-        out.print_command_error(&error.into());
+        output.print_command_error(&error.into());
         return Some(kind);
     }
     let mut context = CommandContext {
-        environment: world,
+        environment,
         config_flag: cli.global.config,
         connector: Arc::new(SshConnector::new(Arc::new(clock::SystemClock))),
-        output: &mut out,
+        output: &mut output,
     };
     match context.run_command_line(cli.verb, cli.agent, &cli.console) {
         Ok(kind) => kind,
         Err(failure) => {
-            out.print_command_error(&failure);
+            output.print_command_error(&failure);
             Some(failure.error.kind())
         }
     }

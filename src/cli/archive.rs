@@ -91,7 +91,7 @@ fn entry_kind_label(kind: EntryKind) -> &'static str {
         EntryKind::FullBackup => "whole",
         EntryKind::Late => "late",
         EntryKind::Appended => "appended",
-        EntryKind::Special => "odd",
+        EntryKind::Special => "special",
     }
 }
 

@@ -5,15 +5,19 @@
 //! [`crate::untrusted`]; the one exception is exact bytes into a pipe. The colours are the 16 of
 //! every terminal, and no meaning rests on colour alone.
 
+mod printer;
+
 use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
-use unicode_segmentation::UnicodeSegmentation;
-use unicode_width::UnicodeWidthStr;
 
 use crate::config::{Diagnostic, DiagnosticLevel};
 use crate::error::{self, Error, ErrorKind};
 use crate::untrusted::{self, RevealOptions};
+use printer::paint;
+pub use printer::{
+    ColumnWidths, OutputRole, Printer, TableCell, format_count, number_cell, text_cell,
+};
 
 /// Schema name in every JSON document.
 pub const SCHEMA: &str = "memory-shepherd/1";
@@ -28,48 +32,6 @@ pub enum ColorChoice {
     Always,
     /// Never.
     Never,
-}
-
-/// Role of a piece of text; decides its colour.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutputRole {
-    /// Ordinary text.
-    Plain,
-    /// Less important than the rest.
-    Dim,
-    /// A heading.
-    Heading,
-    /// A good state or result.
-    Good,
-    /// A warning.
-    Warn,
-    /// An error.
-    Bad,
-    /// A line that was added.
-    Added,
-    /// A line that was removed.
-    Removed,
-    /// Text of this program about the content: hints, hunk headers.
-    Notice,
-    /// A mark that replaces a character that must not be printed.
-    Mark,
-}
-
-impl OutputRole {
-    /// Returns the parameters of the SGR escape sequence.
-    fn sgr_parameters(self) -> &'static str {
-        match self {
-            OutputRole::Plain => "",
-            OutputRole::Dim => "2",
-            OutputRole::Heading => "1",
-            OutputRole::Good | OutputRole::Added => "32",
-            OutputRole::Warn => "33",
-            OutputRole::Bad => "1;31",
-            OutputRole::Removed => "31",
-            OutputRole::Notice => "36",
-            OutputRole::Mark => "7",
-        }
-    }
 }
 
 /// The answer of a verb: serialized for JSON, written as text for people.
@@ -110,16 +72,29 @@ const OUTPUT_BUFFER_BYTES: usize = 64 * 1024;
 /// An error as a JSON document.
 #[derive(Serialize)]
 struct ErrorDocument<'a> {
-    error: ErrorBody<'a>,
+    error: ErrorItem<'a>,
 }
 
+/// An error in a JSON document.
 #[derive(Serialize)]
-struct ErrorBody<'a> {
+pub struct ErrorItem<'a> {
     kind: ErrorKind,
     message: &'a str,
     hints: &'a [String],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    diagnostics: Option<&'a [Diagnostic]>,
+    #[serde(skip_serializing_if = "<[Diagnostic]>::is_empty")]
+    diagnostics: &'a [Diagnostic],
+}
+
+impl<'a> ErrorItem<'a> {
+    /// Creates the item of an error and of the mistakes in the config that caused it.
+    pub fn new(error: &'a Error, diagnostics: &'a [Diagnostic]) -> ErrorItem<'a> {
+        ErrorItem {
+            kind: error.kind(),
+            message: error.message(),
+            hints: error.hints(),
+            diagnostics,
+        }
+    }
 }
 
 /// Standard output or standard error.
@@ -411,12 +386,7 @@ impl Output {
         }
         if self.settings.is_json {
             let document = ErrorDocument {
-                error: ErrorBody {
-                    kind: error.kind(),
-                    message: error.message(),
-                    hints: error.hints(),
-                    diagnostics: Some(&*failure.diagnostics).filter(|list| !list.is_empty()),
-                },
+                error: ErrorItem::new(error, &failure.diagnostics),
             };
             // The error is already on standard error.
             let _ = self.print_json(&document);
@@ -449,365 +419,4 @@ fn output_error(error: &io::Error) -> Error {
 fn reveal_to_string(line: &[u8]) -> String {
     let tokens = untrusted::reveal_line(line, RevealOptions::PROSE);
     tokens.into_iter().map(|token| token.text).collect()
-}
-
-/// Wraps `text` in escape codes if `color` is set. The text must be safe already.
-fn paint(role: OutputRole, text: &str, color: bool) -> String {
-    match role.sgr_parameters() {
-        "" => text.to_string(),
-        _ if !color || text.is_empty() => text.to_string(),
-        code => format!("\x1b[{code}m{text}\x1b[0m"),
-    }
-}
-
-/// Formats a count with its noun: "no lines", "1 line", "12 lines".
-pub fn format_count(number: usize, noun: &str) -> String {
-    match number {
-        0 => format!("no {noun}s"),
-        1 => format!("1 {noun}"),
-        _ => format!("{number} {noun}s"),
-    }
-}
-
-/// A cell of a table.
-pub struct TableCell {
-    role: OutputRole,
-    text: String,
-    is_right_aligned: bool,
-}
-
-/// Creates a left-aligned cell; its text is made visible.
-pub fn text_cell(role: OutputRole, text: impl AsRef<str>) -> TableCell {
-    TableCell {
-        role,
-        text: untrusted::visible_line(text.as_ref()),
-        is_right_aligned: false,
-    }
-}
-
-/// Creates a right-aligned cell, for numbers.
-pub fn number_cell(role: OutputRole, text: impl AsRef<str>) -> TableCell {
-    TableCell {
-        is_right_aligned: true,
-        ..text_cell(role, text)
-    }
-}
-
-impl TableCell {
-    /// Cuts the text to `width` columns, with `…` as its last one if anything is cut.
-    fn truncate(self, width: usize) -> TableCell {
-        if self.text.width() <= width {
-            return self;
-        }
-        let mut text = String::new();
-        let mut width_left = width.saturating_sub(1);
-        for piece in self.text.graphemes(true) {
-            let Some(rest) = width_left.checked_sub(piece.width()) else {
-                break;
-            };
-            width_left = rest;
-            text.push_str(piece);
-        }
-        if width > 0 {
-            text.push('…');
-        }
-        TableCell { text, ..self }
-    }
-}
-
-/// Blank columns between two columns of a table.
-const COLUMN_GAP: usize = 2;
-
-/// Minimum width of the last column; expendable columns are dropped until it has this much.
-const MIN_LAST_COLUMN_WIDTH: usize = 24;
-
-/// Column widths of a table.
-#[derive(Debug, Default)]
-pub struct ColumnWidths(Vec<usize>);
-
-impl ColumnWidths {
-    fn from_rows(rows: &[Vec<TableCell>]) -> ColumnWidths {
-        let mut widths = ColumnWidths::default();
-        rows.iter().for_each(|row| widths.fit_row(row));
-        widths
-    }
-
-    /// Widens the columns to fit `row`.
-    pub fn fit_row(&mut self, row: &[TableCell]) {
-        self.0.resize(self.0.len().max(row.len()), 0);
-        for (width, cell) in self.0.iter_mut().zip(row) {
-            *width = cell.text.width().max(*width);
-        }
-    }
-
-    /// Whether no row was fitted.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-}
-
-/// Returns the columns that fit into `width`, and the width of the last one.
-fn fit_columns(widths: &[usize], expendable: &[usize], width: usize) -> (Vec<usize>, usize) {
-    let mut kept_columns: Vec<usize> = (0..widths.len()).collect();
-    let Some((last, last_width)) = widths.iter().copied().enumerate().next_back() else {
-        return (kept_columns, 0);
-    };
-    let room = |kept: &[usize]| {
-        let others = kept.iter().filter(|column| **column != last);
-        let others_width: usize = others.map(|column| widths[*column] + COLUMN_GAP).sum();
-        width.saturating_sub(others_width)
-    };
-    for column in expendable {
-        if room(&kept_columns) >= last_width.min(MIN_LAST_COLUMN_WIDTH) {
-            break;
-        }
-        kept_columns.retain(|it| it != column);
-    }
-    let room = room(&kept_columns);
-    (kept_columns, room)
-}
-
-/// Writer of text with colours and tables.
-pub struct Printer<'a> {
-    writer: &'a mut dyn Write,
-    is_exact: bool,
-    has_color: bool,
-    /// Maximum width of a line, on a terminal.
-    max_width: Option<usize>,
-}
-
-impl Printer<'_> {
-    /// Whether the output is a pipe or file without colours, which gets exact bytes.
-    pub fn wants_exact_bytes(&self) -> bool {
-        self.is_exact
-    }
-
-    /// Writes exact bytes; call only if [`Printer::wants_exact_bytes`].
-    pub fn write_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.is_exact {
-            return self.writer.write_all(bytes);
-        }
-        self.writer
-            .write_all(untrusted::visible_text(bytes).as_bytes())
-    }
-
-    /// Writes a line of pieces, whose text is made visible.
-    pub fn write_line(&mut self, pieces: &[(OutputRole, &str)]) -> io::Result<()> {
-        for (role, text) in pieces {
-            let text = paint(*role, &untrusted::visible_line(text), self.has_color);
-            self.writer.write_all(text.as_bytes())?;
-        }
-        self.writer.write_all(b"\n")
-    }
-
-    /// Writes a line of plain text.
-    pub fn write_plain_line(&mut self, text: impl AsRef<str>) -> io::Result<()> {
-        self.write_line(&[(OutputRole::Plain, text.as_ref())])
-    }
-
-    /// Writes a line of a diff: a sign of ours, and the bytes of the agent with marks set off.
-    pub fn write_untrusted_line(
-        &mut self,
-        role: OutputRole,
-        sign: &str,
-        bytes: &[u8],
-        view: RevealOptions,
-    ) -> io::Result<()> {
-        let mut text = paint(role, sign, self.has_color);
-        for token in untrusted::reveal_line(bytes, view) {
-            let role = if token.is_mark {
-                OutputRole::Mark
-            } else {
-                role
-            };
-            text.push_str(&paint(role, &token.text, self.has_color));
-        }
-        text.push('\n');
-        self.writer.write_all(text.as_bytes())
-    }
-
-    /// Writes a table. Each column is as wide as its widest cell; lines have no trailing blanks.
-    pub fn write_table(&mut self, rows: &[Vec<TableCell>]) -> io::Result<()> {
-        let widths = ColumnWidths::from_rows(rows);
-        rows.iter().try_for_each(|row| self.write_row(row, &widths))
-    }
-
-    /// Writes one row of a table whose column widths are known.
-    pub fn write_row(&mut self, row: &[TableCell], widths: &ColumnWidths) -> io::Result<()> {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths.0) {
-            let text = paint(cell.role, &cell.text, self.has_color);
-            let room = " ".repeat(width.saturating_sub(cell.text.width()));
-            let gap = " ".repeat(COLUMN_GAP);
-            line.push_str(&if cell.is_right_aligned {
-                format!("{room}{text}{gap}")
-            } else {
-                format!("{text}{room}{gap}")
-            });
-        }
-        line.truncate(line.trim_end_matches(' ').len());
-        line.push('\n');
-        self.writer.write_all(line.as_bytes())
-    }
-
-    /// Writes a table within the width of the terminal: drops columns, the first of `expendable`
-    /// first, until the last column has enough room, and cuts the texts of the last column. All
-    /// other cells are whole.
-    pub fn write_table_within_width(
-        &mut self,
-        rows: Vec<Vec<TableCell>>,
-        expendable: &[usize],
-    ) -> io::Result<()> {
-        let Some(width) = self.max_width else {
-            return self.write_table(&rows);
-        };
-        let (kept_columns, room) =
-            fit_columns(&ColumnWidths::from_rows(&rows).0, expendable, width);
-        let row = |row: Vec<TableCell>| {
-            let last = row.len().saturating_sub(1);
-            let truncate_last = |(column, cell): (usize, TableCell)| {
-                if column == last {
-                    cell.truncate(room)
-                } else {
-                    cell
-                }
-            };
-            row.into_iter()
-                .enumerate()
-                .filter(|(column, _)| kept_columns.contains(column))
-                .map(truncate_last)
-                .collect()
-        };
-        let rows: Vec<Vec<TableCell>> = rows.into_iter().map(row).collect();
-        self.write_table(&rows)
-    }
-
-    /// Writes a config diagnostic: location, message, line, hint.
-    pub fn write_diagnostic(&mut self, it: &Diagnostic) -> io::Result<()> {
-        let mut location = it.file.display().to_string();
-        if let Some(line) = it.line {
-            location.push_str(&format!(":{line}"));
-        }
-        let (role, level) = match it.level {
-            DiagnosticLevel::Error => (OutputRole::Bad, "error"),
-            DiagnosticLevel::Warning => (OutputRole::Warn, "warning"),
-        };
-        self.write_line(&[
-            (OutputRole::Heading, &location),
-            (OutputRole::Plain, ": "),
-            (role, level),
-            (OutputRole::Plain, ": "),
-            (OutputRole::Plain, &it.message),
-        ])?;
-        if !it.text.is_empty() {
-            self.write_line(&[(OutputRole::Plain, "    "), (OutputRole::Dim, &it.text)])?;
-        }
-        match &it.hint {
-            Some(hint) => self.write_line(&[
-                (OutputRole::Notice, "    hint: "),
-                (OutputRole::Plain, hint),
-            ]),
-            None => Ok(()),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn printed_text(color: bool, write: impl Fn(&mut Printer<'_>)) -> String {
-        let mut bytes = Vec::new();
-        write(&mut Printer {
-            writer: &mut bytes,
-            is_exact: false,
-            has_color: color,
-            max_width: None,
-        });
-        String::from_utf8(bytes).unwrap()
-    }
-
-    #[test]
-    fn columns_fit_any_width_and_keep_required_ones() {
-        // A state, a name, five numbers, and a reason.
-        let widths = [8, 14, 5, 5, 7, 8, 16, 60];
-        let expendable = [3, 6, 2, 5, 4];
-        let mut before = 0;
-        for width in 0..200 {
-            let (kept, room) = fit_columns(&widths, &expendable, width);
-            assert_eq!(kept[..2], [0, 1], "{width}");
-            assert_eq!(kept.last(), Some(&7), "{width}");
-            let others = kept.iter().filter(|column| **column != 7);
-            let whole: usize = others.map(|column| widths[*column] + COLUMN_GAP).sum();
-            assert!(whole + room <= width || kept.len() == 3, "{width}");
-            // More width never shows less.
-            assert!(kept.len() >= before, "{width}");
-            before = kept.len();
-        }
-        assert_eq!(before, widths.len());
-        assert_eq!(fit_columns(&[], &[], 80), (Vec::new(), 0));
-        // A short reason drops no column.
-        assert_eq!(fit_columns(&[8, 14, 5, 0], &[2], 31).0, [0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn cut_text_is_marked_and_fits() {
-        let cut = |text: &str, room| text_cell(OutputRole::Plain, text).truncate(room).text;
-        assert_eq!(cut("baseline", 8), "baseline");
-        assert_eq!(cut("baseline", 7), "baseli…");
-        assert_eq!(cut("日本語", 4), "日…");
-        assert_eq!(cut("baseline", 1), "…");
-        assert_eq!(cut("baseline", 0), "");
-    }
-
-    #[test]
-    fn tables_align_by_display_width() {
-        let text = printed_text(false, |page| {
-            let rows = [
-                vec![
-                    text_cell(OutputRole::Heading, "a"),
-                    number_cell(OutputRole::Heading, "n"),
-                    text_cell(OutputRole::Heading, "z"),
-                ],
-                vec![
-                    text_cell(OutputRole::Plain, "日本"),
-                    number_cell(OutputRole::Plain, "1"),
-                    text_cell(OutputRole::Plain, "x"),
-                ],
-                vec![
-                    text_cell(OutputRole::Plain, "é"),
-                    number_cell(OutputRole::Plain, "100"),
-                    text_cell(OutputRole::Plain, ""),
-                ],
-                vec![
-                    text_cell(OutputRole::Plain, ""),
-                    number_cell(OutputRole::Plain, ""),
-                    text_cell(OutputRole::Plain, "y"),
-                ],
-            ];
-            page.write_table(&rows).unwrap();
-        });
-        assert_eq!(
-            text,
-            "a       n  z\n日本    1  x\né     100\n           y\n"
-        );
-    }
-
-    #[test]
-    fn hostile_text_is_escaped_with_and_without_color() {
-        for color in [false, true] {
-            let text = printed_text(color, |page| {
-                page.write_plain_line("\x1b]0;owned\x07").unwrap();
-                page.write_table(&[vec![text_cell(OutputRole::Plain, "\u{202E}x")]])
-                    .unwrap();
-                page.write_untrusted_line(OutputRole::Added, "+", b"\x1b[2J", RevealOptions::DIFF)
-                    .unwrap();
-            });
-            assert!(
-                !text.contains("\x1b]") && !text.contains("\x1b[2J"),
-                "{text:?}"
-            );
-            assert!(!text.contains('\u{202E}'), "{text:?}");
-        }
-    }
 }

@@ -12,7 +12,7 @@ use signal_hook::flag;
 
 use super::archive::format_entry_count;
 use super::log::LedgerHead;
-use super::output::{Document, OutputRole, Printer, format_count, text_cell};
+use super::output::{Document, ErrorItem, OutputRole, Printer, format_count, text_cell};
 use super::status::state_role;
 use super::{CommandContext, CommandResult, ResetArgs, UndoArgs};
 use crate::archive::EntryKind;
@@ -138,15 +138,7 @@ fn describe_installing(step: &PlanStep) -> String {
     }
 }
 
-/// An error that belongs to no agent, as JSON.
-#[derive(Serialize)]
-struct RunError<'a> {
-    kind: ErrorKind,
-    message: &'a str,
-    hints: &'a [String],
-}
-
-/// The answer of a run with `--json`. As text, the progress lines have said it all.
+/// The answer of a run with `--json`. As text, the progress lines say it all.
 #[derive(Serialize)]
 struct RunDocument<'a> {
     run: &'a str,
@@ -159,7 +151,7 @@ struct RunDocument<'a> {
     retired: Vec<String>,
     /// Errors that belong to no agent.
     #[serde(rename = "trouble")]
-    errors: Vec<RunError<'a>>,
+    errors: Vec<ErrorItem<'a>>,
     notes: &'a [String],
     #[serde(rename = "head")]
     ledger_head: Option<LedgerHead>,
@@ -278,18 +270,14 @@ impl CommandContext<'_> {
     fn print_report(&mut self, plan: &Plan, report: &RunReport) -> Result<()> {
         if self.output.is_json() {
             let retired = report.retired_entries.iter();
-            let trouble = report.errors.iter().map(|error| RunError {
-                kind: error.kind(),
-                message: error.message(),
-                hints: error.hints(),
-            });
+            let errors = report.errors.iter();
             self.output.print_document(&RunDocument {
                 run: &report.run,
                 operation: report.operation,
                 plan: (!plan.is_unobserved()).then_some(plan.hash.as_str()),
                 results: &report.results,
                 retired: retired.map(|path| path.display().to_string()).collect(),
-                errors: trouble.collect(),
+                errors: errors.map(|error| ErrorItem::new(error, &[])).collect(),
                 notes: &report.notes,
                 ledger_head: report
                     .ledger_head

@@ -42,12 +42,12 @@ impl Document for VerifyDocument {
             },
         )];
         if found.is_anchor_valid.is_some() {
-            let what = "the anchor is in the ledger".to_string();
-            rows.push(self.part_row(FindingSubject::Anchor, "anchor", what));
+            let summary = "the anchor is in the ledger".to_string();
+            rows.push(self.part_row(FindingSubject::Anchor, "anchor", summary));
         }
         if found.is_log_valid.is_some() {
-            let what = "the heads in reset.log are in the ledger".to_string();
-            rows.push(self.part_row(FindingSubject::Log, "log", what));
+            let summary = "the heads in reset.log are in the ledger".to_string();
+            rows.push(self.part_row(FindingSubject::Log, "log", summary));
         }
         let mut entries = format!("{} checked, {} bytes", tally.entries, tally.bytes);
         if tally.retired_entries > 0 {
