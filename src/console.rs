@@ -3,19 +3,28 @@
 //! execute effects. Only the main thread writes to the terminal, and it never waits for a
 //! file or a host.
 
+pub mod age;
+pub mod availability;
+mod canvas;
 pub mod chooser;
 pub mod columns;
 pub mod command;
 mod effect;
 pub mod external_tools;
 pub mod filter;
+mod frame;
+pub mod handoff;
 mod input;
+pub mod key;
 pub mod key_guard;
 pub mod keymap;
 pub mod markdown;
+pub mod message;
 pub mod model;
+pub mod overlay;
 pub mod preferences;
 pub mod screens;
+pub mod setting_error;
 pub mod terminal;
 pub mod text;
 pub mod theme;
@@ -24,7 +33,6 @@ pub mod update;
 pub mod view;
 pub mod view_state;
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,18 +51,22 @@ use command::CommandSpec;
 use effect::{EffectRunner, Loaded, LoadedTheme, RunHandle, UserFiles, fleet_event_message};
 pub use effect::{EngineFactory, load_runs, summarize_findings};
 use external_tools::{ChildChange, ExternalTools, ForegroundChild, InputPause};
+use handoff::{BaselineEdit, ClipboardText, CopyOutcome};
 use input::InputEvent;
-use model::{
-    AgentRow, AgentScreen, BackgroundJobs, BaselineEdit, ClipboardText, CopyOutcome, HostsScreen,
-    LogScreen, MessageLevel, Model, Moment, PendingKeys, ReadOnlyState, ResetScreen, Screen,
-    SortOrder, ViewState,
-};
+use message::{Effect, Msg};
+use model::{AgentRow, BackgroundJobs, Model, Moment, ReadOnlyState, Screen};
+use overlay::PendingKeys;
 use preferences::Preferences;
+use screens::agent::state::AgentScreen;
+use screens::fleet::state::FleetScreen;
+use screens::hosts::state::HostsScreen;
+use screens::log::state::{LogScreen, MessageLevel};
+use screens::reset::state::ResetScreen;
 use tempfile::NamedTempFile;
 use terminal::{FramePacer, TerminalFeatures};
 use theme::{Theme, Themes};
 use update::handoff::error_with_hint;
-use update::{Effect, Msg, next_wake, update};
+use update::{next_wake, update};
 
 /// Time budget for background messages before the loop checks for keys again.
 const MAX_BACKGROUND_TIME: Duration = Duration::from_millis(4);
@@ -118,64 +130,43 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
         saved_observation: None,
     };
     let mut model = Model {
-        fleet: effect::fleet_model(config),
+        config: effect::fleet_model(config),
         rows: config.agents.iter().map(row).collect(),
-        visible_agents: Vec::new(),
-        cursor_agent: None,
-        is_cursor_pinned: false,
-        cursor_pin_due: None,
-        strip_agent: None,
-        strip_due: None,
-        last_cursor_move: None,
-        fleet_top: 0,
-        marks: BTreeSet::new(),
-        mark_anchor: None,
-        filter: String::new(),
-        is_filter_restored: false,
-        sort_order: SortOrder::default(),
-        is_reversed: false,
         screen: Screen::Fleet,
         previous_screen: None,
         return_point: Default::default(),
+        fleet: FleetScreen::default(),
         agent: AgentScreen {
             is_wrapping: true,
             context_lines: Some(3),
             ..AgentScreen::default()
         },
         reset: ResetScreen::default(),
-        log: LogScreen {
-            messages: VecDeque::new(),
-            ..LogScreen::default()
-        },
+        log: LogScreen::default(),
         hosts: HostsScreen::default(),
-        handoff_request: None,
-        background_jobs: BackgroundJobs::default(),
         overlay: None,
-        questions: Vec::new(),
-        abandoned_question_guard: Default::default(),
         input_line: None,
         pending_keys: PendingKeys::default(),
+        questions: Vec::new(),
+        abandoned_question_guard: Default::default(),
+        handoff_request: None,
+        background_jobs: BackgroundJobs::default(),
         preferences: Preferences::default(),
-        preferences_error: None,
-        saved_view_state: ViewState::default(),
-        trends: HashMap::new(),
+        theme_names: Themes::default().names(),
+        has_word_marks: false,
         last_message: None,
+        preferences_error: None,
+        config_error: None,
+        ledger_error: None,
         read_only: ReadOnlyState {
             is_on: by_config,
             is_set_by_config: by_config,
             ..ReadOnlyState::default()
         },
-        config_error: None,
-        ledger_error: None,
         size,
-        is_dirty: true,
         now: moment,
-        has_word_marks: false,
-        theme_names: Themes::default().names(),
-        last_plan_id: 0,
-        is_plan_pending: false,
+        is_dirty: true,
         visible_ages: Vec::new(),
-        initial_agent: None,
         extra_command: None,
     };
     let names: Vec<String> = model.rows.iter().map(|row| row.name.clone()).collect();
@@ -217,7 +208,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     model.agent.is_unified = options.is_over_ssh;
     model.theme_names = names;
     model.read_only.is_forced = options.is_read_only;
-    model.initial_agent = options.initial_agent;
+    model.fleet.initial_agent = options.initial_agent;
     model.extra_command = options.extra_command.as_ref().map(|extra| extra.spec);
     if let Some(note) = &options.startup_message {
         model.report(MessageLevel::Info, note.clone());

@@ -3,11 +3,13 @@
 
 use std::cmp::Reverse;
 
-use super::command::{self, Command, CommandCategory, KeyContext};
+use super::availability;
+use super::command::{Command, CommandCategory, KeyContext};
 use super::filter;
-use super::model::{
-    AgentRow, AgentTab, Chooser, ChooserItem, Model, Overlay, SortOrder, equivalent_command,
-};
+use super::model::{AgentRow, Model, equivalent_command};
+use super::overlay::{Chooser, ChooserItem, Overlay};
+use super::screens::agent::state::AgentTab;
+use super::screens::fleet::state::SortOrder;
 use super::theme;
 use crate::engine::State;
 
@@ -34,7 +36,7 @@ pub struct ChooserChoice {
 pub fn list_choices(model: &Model, overlay: &Overlay) -> Vec<ChooserChoice> {
     match overlay {
         Overlay::Help(chooser) => {
-            let mut choices: Vec<ChooserChoice> = command::offered_commands(model)
+            let mut choices: Vec<ChooserChoice> = availability::offered_commands(model)
                 .map(|spec| command_choice(model, spec.command))
                 .collect();
             choices.sort_by_key(|choice| choice.category);
@@ -218,12 +220,15 @@ fn palette_choices(model: &Model, chooser: &Chooser) -> Vec<ChooserChoice> {
 /// orders, themes, filters and agents.
 fn all_palette_choices(model: &Model) -> Vec<ChooserChoice> {
     // The list of tabs contains the diff.
-    let commands = command::offered_commands(model)
+    let commands = availability::offered_commands(model)
         .filter(|spec| !matches!(spec.command, Command::Palette | Command::OpenDiff));
     let mut choices: Vec<ChooserChoice> = commands
         .map(|spec| command_choice(model, spec.command))
         .collect();
-    if let Some(agent) = model.subject_agent().or(model.cursor_agent.as_deref()) {
+    if let Some(agent) = model
+        .subject_agent()
+        .or(model.fleet.cursor_agent.as_deref())
+    {
         choices.extend(AgentTab::ALL.into_iter().map(|tab| ChooserChoice {
             keys: match tab {
                 AgentTab::Diff => model.preferences.keymap.joined_sequences(Command::OpenDiff),
@@ -290,7 +295,7 @@ fn command_choice(model: &Model, command: Command) -> ChooserChoice {
         title: spec.title.to_string(),
         keys: model.preferences.keymap.joined_sequences(command),
         equivalent_command: equivalent_command::for_command(model, command),
-        disabled_reason: command::check_enabled(command, model).err(),
+        disabled_reason: availability::check_enabled(command, model).err(),
         category: Some(spec.category),
     }
 }

@@ -19,11 +19,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
 use super::RunExtraCommand;
-use super::model::{BaselineEdit, ClipboardText, FleetModel, MessageLevel, PagerText, PlanRequest};
+use super::handoff::{BaselineEdit, ClipboardText, PagerText};
+use super::message::{Effect, Msg};
 use super::preferences::LoadedPreferences;
+use super::screens::fleet::state::FleetConfig;
+use super::screens::log::state::MessageLevel;
+use super::screens::reset::state::PlanRequest;
 use super::text::{self, PreparedText};
 use super::theme::Themes;
-use super::update::{Effect, Msg};
 use super::view_state::{self, ViewStateWriter};
 use crate::config::{Agent, Config, ConfigEnvironment, ProtectLevel};
 use crate::engine::{Engine, FleetEvent, FleetWatcher, MemoryAddress, Observation, Plan};
@@ -444,8 +447,8 @@ pub fn fleet_event_message(event: FleetEvent) -> Msg {
 }
 
 /// Returns the properties of the fleet that the console shows.
-pub fn fleet_model(config: &Config) -> FleetModel {
-    FleetModel {
+pub fn fleet_model(config: &Config) -> FleetConfig {
+    FleetConfig {
         name: config.general.fleet_name.clone(),
         tag: config.general.fleet_tag.clone(),
         config_path: config.path.display().to_string(),

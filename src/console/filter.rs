@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 
-use super::keymap::KeyError;
+use super::setting_error::SettingError;
 use crate::config::closest_match;
 use crate::engine::State;
 
@@ -62,7 +62,7 @@ fn matches_term(term: &str, subject: &FilterSubject<'_>) -> bool {
 }
 
 /// Returns an error for each term that can never match.
-pub fn find_filter_errors(filter: &str) -> Vec<KeyError> {
+pub fn find_filter_errors(filter: &str) -> Vec<SettingError> {
     filter
         .split_whitespace()
         .map(|word| word.strip_prefix('!').unwrap_or(word))
@@ -70,10 +70,10 @@ pub fn find_filter_errors(filter: &str) -> Vec<KeyError> {
         .collect()
 }
 
-fn find_term_error(term: &str) -> Option<KeyError> {
+fn find_term_error(term: &str) -> Option<SettingError> {
     if matches!(term, "host:" | "host:=") {
         let hint = "`host:local` matches agents on this machine";
-        return Some(KeyError::new(format!("`{term}` names no host"), hint));
+        return Some(SettingError::new(format!("`{term}` names no host"), hint));
     }
     let asked = term.strip_prefix("is:")?;
     let states = State::ALL.map(|state| state.as_str().to_lowercase());
@@ -85,7 +85,7 @@ fn find_term_error(term: &str) -> Option<KeyError> {
         Some(close) => format!("did you mean `is:{close}`?"),
         None => format!("valid: {}", known().collect::<Vec<_>>().join(", ")),
     };
-    Some(KeyError::new(format!("`{term}` names no state"), hint))
+    Some(SettingError::new(format!("`{term}` names no state"), hint))
 }
 
 /// Returns the fuzzy score of `letters` in a text; higher is better, `None` is no match.

@@ -1,11 +1,8 @@
-//! The key guard: what a plan or a question does with keys that were typed before the
-//! operator can have read it. It ignores every key until there was quiet, so that a
-//! word of which the first letters came too early never goes on as commands.
+//! The key guard of a plan or a question: ignores keys that were typed before the operator can
+//! have read it. It lasts until no key has come for a while, so that the rest of a word whose
+//! first letters came too early never runs as commands.
 
 use std::time::Duration;
-
-use super::keymap::{Key, KeyCode};
-use super::model::{MessageLevel, Model, Overlay, ResetStage, Screen};
 
 /// How long no key may come before keys count again.
 pub const KEY_GUARD_TIME: Duration = Duration::from_millis(400);
@@ -56,38 +53,6 @@ impl KeyGuard {
     /// Until when the screen says that keys are ignored, if it says so now.
     pub fn notice_until(&self, now: Duration) -> Option<Duration> {
         (self.has_ignored && self.is_active(now)).then_some(self.until)
-    }
-}
-
-impl Model {
-    /// Says that a question was given up by a key. One that was meant for something else
-    /// is followed by more of that, which the guard ignores.
-    pub fn abandon_question(&mut self, key: Key, consequence: &str) {
-        if key.code != KeyCode::Esc && key.printable_char() != Some('n') {
-            self.abandoned_question_guard = KeyGuard::new(self.now.elapsed);
-        }
-        self.report(MessageLevel::Info, consequence);
-    }
-
-    /// Whether a plan is on the screen, or is being made for it.
-    pub fn has_plan(&self) -> bool {
-        let is_plan = matches!(
-            self.reset.stage,
-            ResetStage::Plan(_) | ResetStage::Planning(_)
-        );
-        is_plan && self.screen == Screen::Reset
-    }
-
-    /// Until when the screen says that keys are ignored, if it says so now.
-    pub fn key_guard_notice_until(&self) -> Option<Duration> {
-        let guard = match &self.overlay {
-            Some(Overlay::AnswerQuestion(answering)) => &answering.guard,
-            Some(Overlay::EditSealed(question)) => &question.guard,
-            Some(_) => return None,
-            None if self.has_plan() => &self.reset.guard,
-            None => return None,
-        };
-        guard.notice_until(self.now.elapsed)
     }
 }
 

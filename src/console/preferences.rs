@@ -12,7 +12,9 @@ use toml::de::{DeArray, DeTable, DeValue};
 use super::columns::{self, COLUMN_LAYOUTS, FleetColumn};
 use super::command::{self, COMMAND_TABLE, Command};
 use super::filter;
-use super::keymap::{self, Key, KeyConflict, KeyError, Keymap, format_sequence};
+use super::key::{self, Key, format_sequence};
+use super::keymap::{self, KeyConflict, Keymap};
+use super::setting_error::SettingError;
 use super::theme::{self, ColourDepth, Themes};
 use super::toml_source::{TomlEntry, TomlSource, table_entries};
 use crate::config::{ConfigEnvironment, Diagnostic, DiagnosticLevel};
@@ -192,7 +194,8 @@ impl PreferencesReader<'_> {
         if let Err(error) = themes.load(name.get_ref()) {
             for told in themes.error_lines(&error) {
                 let message = format!("the theme {}: {told}", name.get_ref());
-                self.source.report(name.span(), KeyError::new(message, ""));
+                self.source
+                    .report(name.span(), SettingError::new(message, ""));
             }
             return None;
         }
@@ -226,7 +229,8 @@ impl PreferencesReader<'_> {
             {
                 Some(shape) if columns.contains(&shape.column) => {
                     let message = format!("duplicate column {}", shape.id);
-                    self.source.report(name.span(), KeyError::new(message, ""));
+                    self.source
+                        .report(name.span(), SettingError::new(message, ""));
                 }
                 Some(shape) => columns.push(shape.column),
                 None => {
@@ -240,7 +244,7 @@ impl PreferencesReader<'_> {
                 let message = format!("the column {} is required", needed.layout().id);
                 let hint = "it identifies the agent that an action is about";
                 self.source
-                    .report(value.span(), KeyError::new(message, hint));
+                    .report(value.span(), SettingError::new(message, hint));
             }
         }
         let why = columns
@@ -250,7 +254,7 @@ impl PreferencesReader<'_> {
             let hint = "it takes all remaining width";
             self.source.report(
                 value.span(),
-                KeyError::new("the column why must be last", hint),
+                SettingError::new("the column why must be last", hint),
             );
         }
         (self.source.diagnostic_count() == before).then_some(columns)
@@ -310,7 +314,7 @@ impl PreferencesReader<'_> {
             let Some(text) = self.source.expect_string(item, "a key") else {
                 continue;
             };
-            match keymap::parse_sequence(text.get_ref()) {
+            match key::parse_sequence(text.get_ref()) {
                 Ok(sequence) if keys.contains(&sequence) => {}
                 Ok(sequence) => {
                     if let Err(fault) = keymap::check_sequence(command, &sequence) {
@@ -325,7 +329,7 @@ impl PreferencesReader<'_> {
     }
 }
 
-fn conflict_error(clash: &KeyConflict) -> KeyError {
+fn conflict_error(clash: &KeyConflict) -> SettingError {
     let (keys, has) = (
         format_sequence(&clash.keys),
         format_sequence(&clash.other_keys),
@@ -341,7 +345,7 @@ fn conflict_error(clash: &KeyConflict) -> KeyError {
             format!("{id}: `{keys}` is unreachable, because `{has}` is bound to {other}")
         }
     };
-    KeyError::new(
+    SettingError::new(
         message,
         format!("choose another key, or rebind {other}; {id} keeps its defaults"),
     )

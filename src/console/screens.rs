@@ -1,5 +1,6 @@
 //! The screens. A screen is a directory: `state` is what it knows, `update` what it does and
-//! `view` what it shows.
+//! `view` what it shows. This file asks the current screen; a new [`Screen`] must answer each
+//! question here.
 
 pub mod agent {
     //! One agent: its texts, its facts and its history.
@@ -10,6 +11,8 @@ pub mod agent {
 
 pub mod fleet {
     //! All agents.
+    pub mod state;
+    pub(in crate::console) mod update;
     pub(in crate::console) mod view;
 }
 
@@ -23,12 +26,122 @@ pub mod hosts {
 pub mod log {
     //! Runs of the ledger, messages of the session and background jobs.
     pub mod state;
+    pub(in crate::console) mod update;
     pub(in crate::console) mod view;
 }
 
 pub mod reset {
     //! A plan, its run and the result.
     pub mod state;
-    pub(in crate::console) mod update;
+    pub mod update;
     pub(in crate::console) mod view;
+}
+
+use super::canvas::Canvas;
+use super::key::{Key, KeyCode};
+use super::message::Effect;
+use super::model::{Model, Screen};
+
+/// Draws the current screen.
+pub(super) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+    match model.screen {
+        Screen::Fleet => fleet::view::draw(model, canvas),
+        Screen::Agent => agent::view::draw(model, canvas),
+        Screen::Reset => reset::view::draw(model, canvas),
+        Screen::Log => log::view::draw(model, canvas),
+        Screen::Hosts => hosts::view::draw(model, canvas),
+    }
+}
+
+/// Returns the rows of a page.
+pub(super) fn page_rows(model: &Model) -> usize {
+    match model.screen {
+        Screen::Fleet => model.fleet_height(),
+        Screen::Hosts => model.hosts_list_height(),
+        Screen::Log => model.log_height(),
+        Screen::Agent if model.agent.is_list() => model.history_height(),
+        Screen::Agent | Screen::Reset => model.text_height(),
+    }
+}
+
+/// Moves the cursor by rows, or scrolls.
+pub(super) fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
+    match model.screen {
+        Screen::Fleet => fleet::update::move_cursor(model, by),
+        Screen::Agent => agent::update::move_cursor(model, by),
+        Screen::Reset => reset::update::move_cursor(model, by),
+        Screen::Log => log::update::move_cursor(model, by),
+        Screen::Hosts => return hosts::update::move_cursor(model, by),
+    }
+    Vec::new()
+}
+
+/// Opens the item under the cursor.
+pub(super) fn open_selected(model: &mut Model) -> Vec<Effect> {
+    match model.screen {
+        Screen::Agent => return agent::update::open_run_diff(model),
+        Screen::Hosts => hosts::update::show_host_agents(model),
+        Screen::Log => log::update::open_selected(model),
+        Screen::Fleet | Screen::Reset => {
+            let name = model.subject_agent().map(str::to_string);
+            return name.map_or_else(Vec::new, |name| agent::update::open_at_finding(model, name));
+        }
+    }
+    Vec::new()
+}
+
+/// Goes back one level: search, filter, screen. At the fleet, the exit key quits.
+pub(super) fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
+    let is_escape = key.code == KeyCode::Esc;
+    match model.screen {
+        Screen::Fleet => return fleet::update::go_back(model, key),
+        Screen::Agent => agent::update::go_back(model, is_escape),
+        Screen::Reset => reset::update::go_back(model),
+        Screen::Log => log::update::go_back(model, is_escape),
+        Screen::Hosts => model.go_to_screen(Screen::Fleet),
+    }
+    Vec::new()
+}
+
+/// Returns the ages on the current screen.
+pub(super) fn visible_ages(model: &Model) -> Vec<String> {
+    match model.screen {
+        Screen::Fleet => fleet::update::visible_ages(model),
+        Screen::Agent => agent::update::visible_ages(model),
+        Screen::Hosts => hosts::update::visible_ages(model),
+        Screen::Log => log::update::visible_ages(model),
+        Screen::Reset => Vec::new(),
+    }
+}
+
+/// Starts a search. Returns the previous query.
+pub(super) fn begin_search(model: &mut Model) -> String {
+    match model.screen {
+        Screen::Log => std::mem::take(&mut model.log.query),
+        _ => agent::update::begin_search(model),
+    }
+}
+
+/// Edits the query of the search.
+pub(super) fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
+    match model.screen {
+        Screen::Log => edit(&mut model.log.query),
+        _ => agent::update::edit_search(model, edit),
+    }
+}
+
+/// Ends the input of a search. Returns the number of hits.
+pub(super) fn finish_search(model: &mut Model) -> usize {
+    match model.screen {
+        Screen::Log => log::update::finish_search(model),
+        _ => model.agent.current_pane().hits.len(),
+    }
+}
+
+/// Goes to the next or previous search hit.
+pub(super) fn go_to_next_hit(model: &mut Model, is_forward: bool) {
+    match model.screen {
+        Screen::Log => log::update::go_to_next_hit(model, is_forward),
+        _ => agent::update::go_to_next_hit(model, is_forward),
+    }
 }

@@ -23,7 +23,7 @@ use crossterm::{cursor, event, queue};
 pub use painter::Painter;
 
 use super::external_tools::Multiplexer;
-use super::keymap::{Key, KeyCode};
+use super::key::{Key, KeyCode};
 use super::model::Model;
 use super::theme::{ColourDepth, Theme};
 use crate::error::{PathContext, Result};

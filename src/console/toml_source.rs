@@ -8,7 +8,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keymap::KeyError;
+use super::setting_error::SettingError;
 use crate::config::{Diagnostic, DiagnosticLevel, closest_match};
 
 /// Maximum length of the source line in a diagnostic, in characters.
@@ -55,7 +55,7 @@ impl<'a> TomlSource<'a> {
         };
         let hint = "if this line is right, a bracket or a quote before it is not closed";
         let hint = if errors.len() > 1 { hint } else { "" };
-        self.report(place(first), KeyError::new(first.message(), hint));
+        self.report(place(first), SettingError::new(first.message(), hint));
         None
     }
 
@@ -72,7 +72,7 @@ impl<'a> TomlSource<'a> {
     }
 
     /// Adds a diagnostic about the line where `span` begins.
-    pub(super) fn report(&mut self, span: Range<usize>, fault: KeyError) {
+    pub(super) fn report(&mut self, span: Range<usize>, fault: SettingError) {
         let start = span.start.min(self.text.len());
         let before = &self.text.as_bytes()[..start];
         let line = before.iter().filter(|byte| **byte == b'\n').count();
@@ -95,7 +95,7 @@ impl<'a> TomlSource<'a> {
             None => format!("valid: {}", known.join(", ")),
         };
         let message = format!("unknown {what} `{}`", name.get_ref());
-        self.report(name.span(), KeyError::new(message, hint));
+        self.report(name.span(), SettingError::new(message, hint));
     }
 
     /// Returns a string value; reports any other type.
@@ -108,7 +108,7 @@ impl<'a> TomlSource<'a> {
             DeValue::String(text) => Some(Spanned::new(value.span(), text.as_ref())),
             _ => {
                 let message = format!("{subject} must be a string in quotes");
-                self.report(value.span(), KeyError::new(message, ""));
+                self.report(value.span(), SettingError::new(message, ""));
                 None
             }
         }
@@ -123,7 +123,7 @@ impl<'a> TomlSource<'a> {
         match value.get_ref() {
             DeValue::Table(table) => table_entries(table),
             _ => {
-                self.report(value.span(), KeyError::new(type_error, ""));
+                self.report(value.span(), SettingError::new(type_error, ""));
                 Vec::new()
             }
         }
@@ -138,7 +138,7 @@ impl<'a> TomlSource<'a> {
         match value.get_ref() {
             DeValue::Array(list) => Some(list.iter().collect()),
             _ => {
-                self.report(value.span(), KeyError::new(type_error, ""));
+                self.report(value.span(), SettingError::new(type_error, ""));
                 None
             }
         }

@@ -14,8 +14,10 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::fs::Mode;
 use toml::{Table, Value};
 
-use super::model::{MessageLevel, SortOrder, ViewState};
-use super::update::Msg;
+use super::screens::fleet::state::{SortOrder, ViewState};
+
+use super::message::Msg;
+use super::screens::log::state::MessageLevel;
 use crate::clock::Clock;
 use crate::config::ConfigEnvironment;
 use crate::durable;

@@ -5,10 +5,14 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use memory_shepherd::console::model::{KEY_GUARD_TIME, MessageLevel, ResetStage};
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+
+use memory_shepherd::console::screens::log::state::MessageLevel;
+
+use memory_shepherd::console::message::Msg;
+use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::terminal::{FramePacer, Painter, TerminalFeatures};
 use memory_shepherd::console::theme::{BUILT_IN_THEMES, Theme};
-use memory_shepherd::console::update::Msg;
 use memory_shepherd::console::view;
 use memory_shepherd::engine::{Outcome, RunProgress, RunStage as Step, State, UndoMode};
 use proptest::prelude::*;
@@ -500,7 +504,7 @@ fn visit_every_screen(wire: &mut EmulatedConsole) {
         "j j G gg Space j Space S S w ? j j / m a r k Esc Esc : s o r t Enter",
     );
     go(wire, "/ a g e n t Enter / 0 1 Enter Esc ! ! y");
-    let name = wire.console.model.cursor_agent.clone().unwrap();
+    let name = wire.console.model.fleet.cursor_agent.clone().unwrap();
     go(wire, "d");
     wire.console
         .load_texts(&name, &drifted_memory(), Some(BASELINE));
@@ -594,7 +598,7 @@ fn chrome_rows(wire: &EmulatedConsole) -> Vec<String> {
 fn hostile_memories_do_not_alter_other_rows() {
     let with = |memory: &[u8]| {
         let mut wire = EmulatedConsole::new(fleet_of_size(24));
-        let name = wire.console.model.cursor_agent.clone().unwrap();
+        let name = wire.console.model.fleet.cursor_agent.clone().unwrap();
         wire.draw_frame("fleet");
         wire.console.press("d");
         wire.console.load_texts(&name, memory, Some(BASELINE));
@@ -650,8 +654,8 @@ fn hostile_names_hosts_and_notes_are_shown_as_text() {
         let what = excerpt(&payload);
         let mut wire = EmulatedConsole::new(fleet_of_size(24));
         let model = &mut wire.console.model;
-        model.fleet.config_path = evil.clone();
-        let victim = model.cursor_agent.clone().unwrap();
+        model.config.config_path = evil.clone();
+        let victim = model.fleet.cursor_agent.clone().unwrap();
         let mut observation = observation_of(&victim, State::Tampered);
         observation.host = evil.clone();
         observation.reason = evil.clone();
@@ -740,13 +744,14 @@ fn hostile_names_hosts_and_notes_are_shown_as_text() {
         for row in wire.console.model.rows.iter_mut().take(2) {
             row.name = format!("{evil}{}", row.name);
         }
-        wire.console.model.fleet.name = evil.clone();
-        wire.console.model.fleet.tag = Some(evil.clone());
+        wire.console.model.config.name = evil.clone();
+        wire.console.model.config.tag = Some(evil.clone());
         wire.console.model.refresh_visible_agents();
         wire.console
             .model
+            .fleet
             .marks
-            .extend(wire.console.model.visible_agents.clone());
+            .extend(wire.console.model.fleet.visible_agents.clone());
         wire.console.model.is_dirty = true;
         wire.draw_frame(&what);
         wire.console.press("gg :");
@@ -767,7 +772,7 @@ fn disputed_cluster_widths_keep_neighbors_in_place() {
     let memory = text.replacen("1. ", &format!("1. {signs}2. "), 1) + signs;
     let mut wire = EmulatedConsole::new(fleet_of_size(24));
     wire.has_exact_widths = false;
-    let name = wire.console.model.cursor_agent.clone().unwrap();
+    let name = wire.console.model.fleet.cursor_agent.clone().unwrap();
     wire.draw_frame("fleet");
     wire.console.press("d");
     wire.console
@@ -791,7 +796,7 @@ proptest! {
         let evil = String::from_utf8_lossy(&payload).replace('\u{fffd}', "");
         let mut wire = EmulatedConsole::new(fleet_of_size(6));
         wire.has_exact_widths = false;
-        let name = wire.console.model.cursor_agent.clone().unwrap();
+        let name = wire.console.model.fleet.cursor_agent.clone().unwrap();
         let mut observation = observation_of(&name, State::Drifted);
         observation.host = evil.clone();
         observation.reason = evil.clone();

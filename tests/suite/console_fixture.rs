@@ -11,12 +11,14 @@ use memory_shepherd::boundary::{Boundary, BoundaryRule};
 use memory_shepherd::config::{self, ConfigEnvironment, Diagnostic, SftpExtension, SshHost};
 use memory_shepherd::console::command::{Command, CommandCategory, CommandSpec, KeyContext};
 use memory_shepherd::console::initial_model;
-use memory_shepherd::console::keymap::{self, Key};
-use memory_shepherd::console::model::{
-    Confirmation, KEY_GUARD_TIME, Model, Moment, PlanRequest, ResetStage, RunSummary,
-};
+use memory_shepherd::console::key::{self, Key};
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::message::{AgentTexts, Effect, Msg};
+use memory_shepherd::console::model::{Model, Moment};
+use memory_shepherd::console::screens::log::state::RunSummary;
+use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest, ResetStage};
 use memory_shepherd::console::text::{self, PreparedText, TextLine, Tone};
-use memory_shepherd::console::update::{self, AgentTexts, Effect, Msg, update};
+use memory_shepherd::console::update::{self, update};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{
     AgentDetail, AgentResult, BaselineChange, Blocker, ConnectionStatus, FileOwner, FileState,
@@ -199,7 +201,7 @@ impl TestConsole {
         let mut effects = Vec::new();
         for c in line.chars() {
             effects.extend(self.advance(Duration::from_millis(50)));
-            let key = Key::from_code(keymap::KeyCode::Char(c));
+            let key = Key::from_code(key::KeyCode::Char(c));
             effects.extend(self.send(Msg::KeysPressed(vec![key])));
         }
         effects
@@ -224,7 +226,7 @@ impl TestConsole {
 
     /// Answers the most recent plan request.
     pub fn answer_plan(&mut self, plan: Plan) -> Vec<Effect> {
-        let request = self.model.last_plan_id;
+        let request = self.model.reset.last_plan_id;
         self.send(Msg::PlanMade(request, Ok(Box::new(plan))))
     }
 
@@ -459,11 +461,11 @@ fn boundary_in(memory: &[u8], baseline: &[u8]) -> Option<Boundary> {
 }
 
 fn keys_of(word: &str) -> Vec<Key> {
-    keymap::parse_sequence(word).unwrap_or_else(|_| word.chars().flat_map(keys_of_letter).collect())
+    key::parse_sequence(word).unwrap_or_else(|_| word.chars().flat_map(keys_of_letter).collect())
 }
 
 fn keys_of_letter(c: char) -> Vec<Key> {
-    keymap::parse_sequence(&c.to_string()).unwrap_or_else(|fault| panic!("{c:?}: {fault:?}"))
+    key::parse_sequence(&c.to_string()).unwrap_or_else(|fault| panic!("{c:?}: {fault:?}"))
 }
 
 /// Keys that arrive in one read.

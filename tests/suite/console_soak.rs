@@ -12,12 +12,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use memory_shepherd::console::command::COMMAND_TABLE;
-use memory_shepherd::console::keymap::{self, Key};
-use memory_shepherd::console::model::{MessageLevel, PlanRequest};
+use memory_shepherd::console::key::{self, Key};
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::screens::log::state::MessageLevel;
+use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::terminal::{Painter, TerminalFeatures};
 use memory_shepherd::console::text;
 use memory_shepherd::console::theme::Theme;
-use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{
     Outcome, Reachability, RunDiff, RunDiffSide, RunProgress, RunStage as Step, State, UndoMode,
 };
@@ -112,7 +113,7 @@ impl ConsoleSoak {
             numbers: SeededNumbers(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1),
             unanswered_effects: VecDeque::new(),
             keys: keys
-                .flat_map(|key| keymap::parse_sequence(key).unwrap())
+                .flat_map(|key| key::parse_sequence(key).unwrap())
                 .collect(),
             payloads: payloads
                 .map(text)
@@ -157,8 +158,8 @@ impl ConsoleSoak {
                 self.note_action(line);
                 for c in line.chars() {
                     let key = match c {
-                        '\r' => keymap::parse_sequence("Enter").unwrap(),
-                        c => vec![Key::from_code(keymap::KeyCode::Char(c))],
+                        '\r' => key::parse_sequence("Enter").unwrap(),
+                        c => vec![Key::from_code(key::KeyCode::Char(c))],
                     };
                     self.console.send(Msg::KeysPressed(key));
                 }
@@ -214,7 +215,7 @@ impl ConsoleSoak {
             5 => {
                 let mut names = AGENT_NAMES.to_vec();
                 names.truncate(self.numbers.below(AGENT_NAMES.len() + 1));
-                let mut info = self.console.model.fleet.clone();
+                let mut info = self.console.model.config.clone();
                 info.tag = [None, Some(evil)][self.numbers.below(2)].clone();
                 Msg::ConfigAdopted(info, configured_agents(&names), self.numbers.below(8) == 0)
             }

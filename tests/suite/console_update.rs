@@ -18,8 +18,8 @@ mod undo;
 
 use std::time::Duration;
 
+use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::model::Model;
-use memory_shepherd::console::update::Msg;
 use memory_shepherd::engine::State;
 
 use crate::console_fixture::{TestConsole, fleet_of_four, plan};
@@ -28,15 +28,26 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn agent_order(model: &Model) -> Vec<&str> {
-    model.visible_agents.iter().map(String::as_str).collect()
+    model
+        .fleet
+        .visible_agents
+        .iter()
+        .map(String::as_str)
+        .collect()
 }
 
 fn cursor_agent(console: &TestConsole) -> &str {
-    console.model.cursor_agent.as_deref().unwrap_or("")
+    console.model.fleet.cursor_agent.as_deref().unwrap_or("")
 }
 
 fn marked_agents(console: &TestConsole) -> Vec<&str> {
-    console.model.marks.iter().map(String::as_str).collect()
+    console
+        .model
+        .fleet
+        .marks
+        .iter()
+        .map(String::as_str)
+        .collect()
 }
 
 /// Clears the dirty flag, runs an action, and returns whether it set the flag again.

@@ -14,9 +14,9 @@ mod tables;
 
 use std::path::Path;
 
+use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::preferences;
 use memory_shepherd::console::theme::{MONOCHROME_THEME, Theme};
-use memory_shepherd::console::update::Msg;
 use memory_shepherd::console::view;
 use memory_shepherd::engine::{Outcome, State};
 use ratatui::Terminal;

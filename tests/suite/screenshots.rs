@@ -14,12 +14,15 @@ use std::time::{Duration, Instant};
 use chrono::{DateTime, FixedOffset};
 use memory_shepherd::clock::Clock;
 use memory_shepherd::config::{self, ConfigEnvironment};
-use memory_shepherd::console::keymap::{self, Key, KeyCode};
+use memory_shepherd::console::key::{self, Key, KeyCode};
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::markdown::MarkdownHighlighter;
-use memory_shepherd::console::model::{KEY_GUARD_TIME, Model, Moment, PlanRequest};
+use memory_shepherd::console::message::{AgentTexts, Effect, Msg};
+use memory_shepherd::console::model::{Model, Moment};
+use memory_shepherd::console::screens::reset::state::PlanRequest;
 use memory_shepherd::console::text::PreparedText;
 use memory_shepherd::console::theme::{Role, Theme};
-use memory_shepherd::console::update::{AgentTexts, Effect, Msg, update};
+use memory_shepherd::console::update::update;
 use memory_shepherd::console::{initial_model, load_runs, summarize_findings, text, view};
 use memory_shepherd::demo;
 use memory_shepherd::engine::{
@@ -159,7 +162,7 @@ impl ScriptedConsole<'_> {
     fn press(&mut self, keys: &str) {
         for key in keys
             .split(' ')
-            .flat_map(|key| keymap::parse_sequence(key).unwrap())
+            .flat_map(|key| key::parse_sequence(key).unwrap())
         {
             self.since += KEY_GUARD_TIME;
             self.send(Msg::Tick);

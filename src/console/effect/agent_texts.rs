@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::facts;
 use super::job_queue::{JobClass, JobKey, JobQueue};
 use crate::console::markdown::{self, MarkdownHighlighter};
+use crate::console::message::{AgentTexts, Msg};
 use crate::console::text;
-use crate::console::update::{AgentTexts, Msg};
 use crate::diff;
 use crate::engine::{AgentDetail, Engine};
 

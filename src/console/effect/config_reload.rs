@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::clock::Clock;
 use crate::config::{self, Config, ConfigEnvironment};
-use crate::console::update::Msg;
+use crate::console::message::Msg;
 use crate::digest::Digest;
 use crate::durable;
 use crate::engine::Engine;

@@ -4,7 +4,8 @@ use chrono::{DateTime, FixedOffset};
 
 use crate::boundary::BoundaryRule;
 use crate::config::{Agent, ValueOrigin};
-use crate::console::model::{known_scratch_lines, modified_time};
+use crate::console::age::modified_time;
+use crate::console::model::known_scratch_lines;
 use crate::console::text::{TextLine, Tone};
 use crate::digest::Digest;
 use crate::engine::{AgentDetail, BaselineChange, Engine, MemoryContent, Observation, Protection};

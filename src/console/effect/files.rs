@@ -5,7 +5,7 @@ use std::path::Path;
 
 use tempfile::NamedTempFile;
 
-use crate::console::model::PagerText;
+use crate::console::handoff::PagerText;
 use crate::console::theme::{Theme, Themes};
 use crate::error::{PathContext, Result};
 

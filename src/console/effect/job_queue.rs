@@ -10,8 +10,8 @@ use std::thread;
 use crossbeam_channel::Sender;
 
 use crate::config::SshHost;
-use crate::console::model::MessageLevel;
-use crate::console::update::Msg;
+use crate::console::message::Msg;
+use crate::console::screens::log::state::MessageLevel;
 
 /// Class of jobs that share threads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::console::model::{MAX_RUNS, RunSummary};
+use crate::console::screens::log::state::{MAX_RUNS, RunSummary};
 use crate::engine::{Engine, Operation, Outcome, RunEvent};
 use crate::error::Result;
 

@@ -9,8 +9,8 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 
 use super::config_reload::wait_for_settled_digest;
 use crate::clock::Clock;
+use crate::console::message::Msg;
 use crate::console::preferences::{self, LoadedPreferences};
-use crate::console::update::Msg;
 
 /// Time between two reads of the file where its directory cannot be watched.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);

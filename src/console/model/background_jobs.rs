@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::{Model, Moment, ResetStage, Screen};
-use crate::console::update::{Effect, Msg};
+use super::{Model, Moment, Screen};
+use crate::console::message::{Effect, Msg};
+use crate::console::screens::reset::state::ResetStage;
 
 /// Age from which a job is shown.
 const MIN_SHOWN_DURATION: Duration = Duration::from_secs(1);

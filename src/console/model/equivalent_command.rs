@@ -1,8 +1,11 @@
 //! The command lines that do the same as the console: what is shown here can be
 //! done in a script.
 
-use super::{AgentTab, Model, PlanRequest, PlanView, ResetStage, ResultView, RunSummary};
+use super::Model;
 use crate::console::command::Command;
+use crate::console::screens::agent::state::AgentTab;
+use crate::console::screens::log::state::RunSummary;
+use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, ResultView};
 use crate::engine::{Operation, UndoMode, UndoTarget};
 
 /// What does the same as a plan, bound to what it showed.
@@ -28,7 +31,7 @@ pub fn for_plan(model: &Model, view: &PlanView) -> String {
 
 /// The command line of a verb with its arguments.
 fn command_line(model: &Model, verb: &str) -> String {
-    model.fleet.invocation.command_line(verb)
+    model.config.invocation.command_line(verb)
 }
 
 fn reset_arguments(model: &Model, agents: &[String]) -> String {

@@ -1,8 +1,18 @@
-//! What an act would be about: the marked agents, the one under the cursor, a run.
+//! What a command is about: the agents to plan for, the agent, line, text or entry under the
+//! cursor.
 
-use super::{Model, ResetStage, RunSummary, Screen};
+use super::{Model, Screen, equivalent_command};
+use crate::archive::WrittenEntry;
 use crate::console::command::Command;
+use crate::console::handoff::{ClipboardText, PagerText};
+use crate::console::screens::agent::state::AgentTab;
+use crate::console::screens::log::state::{LogRow, RunSummary};
+use crate::console::screens::reset::state::ResetStage;
+use crate::console::text::{LineKind, TextLine};
 use crate::engine::{Operation, Outcome, UndoTarget};
+
+/// Cells of the label of a fact.
+const FACT_LABEL_CELLS: usize = 20;
 
 impl Model {
     /// The agents that an act would be about: the marked ones, else the one
@@ -38,8 +48,8 @@ impl Model {
             (Screen::Agent, _) => UndoTarget::Agents(vec![self.agent.agent.clone()]),
             _ => {
                 let agents = self.marked_or_current_agents();
-                let has_any =
-                    self.marks.is_empty() || agents.iter().any(|it| self.has_undoable_reset(it));
+                let has_any = self.fleet.marks.is_empty()
+                    || agents.iter().any(|it| self.has_undoable_reset(it));
                 match self.last_undoable_run().filter(|_| !has_any) {
                     Some(run) => UndoTarget::Run(run.run_id.clone()),
                     None => UndoTarget::Agents(agents),
@@ -85,20 +95,242 @@ impl Model {
     }
 
     fn marked_or_current_agents(&self) -> Vec<String> {
-        if self.marks.is_empty() {
-            return self.cursor_agent.clone().into_iter().collect();
+        if self.fleet.marks.is_empty() {
+            return self.fleet.cursor_agent.clone().into_iter().collect();
         }
         let names = self.rows.iter().map(|row| &row.name);
-        let marked = names.filter(|name| self.marks.contains(*name));
+        let marked = names.filter(|name| self.fleet.marks.contains(*name));
         marked.cloned().collect()
     }
 
-    /// Marked agents that the filter hides.
-    pub fn hidden_marked_agents(&self) -> Vec<String> {
-        self.marks
-            .iter()
-            .filter(|name| !self.visible_agents.contains(name))
-            .cloned()
-            .collect()
+    /// The agent that a key is about: under the cursor, or on the screen.
+    pub fn subject_agent(&self) -> Option<&str> {
+        match self.screen {
+            Screen::Fleet => self.fleet.cursor_agent.as_deref(),
+            Screen::Agent => Some(&self.agent.agent),
+            Screen::Reset => self.reset.current_agent(),
+            Screen::Log => match self.log.rows().get(self.log.cursor) {
+                Some(LogRow::Run(run)) => match run.events.as_slice() {
+                    [one] => self.find_row(&one.agent).map(|row| row.name.as_str()),
+                    _ => None,
+                },
+                _ => None,
+            },
+            Screen::Hosts => None,
+        }
     }
+
+    /// Why a key is about no agent where the cursor is.
+    pub fn no_subject_reason(&self) -> String {
+        let open = self.key_hint(Command::OpenSelected);
+        let row = self.log.rows().get(self.log.cursor).copied();
+        match row.filter(|_| self.screen == Screen::Log) {
+            Some(LogRow::Message(_)) => "the row is a note, not a run of an agent".to_string(),
+            Some(LogRow::Run(run)) if run.events.len() > 1 => {
+                format!("the run is of several agents; {open} shows them")
+            }
+            _ => "there is no agent under the cursor".to_string(),
+        }
+    }
+
+    /// The text that a command copies.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn clipboard_text(&self, command: Command) -> Result<ClipboardText, String> {
+        let agent = || self.subject_agent().ok_or_else(|| self.no_subject_reason());
+        let nothing_to_copy = || "there is nothing to copy".to_string();
+        match command {
+            Command::CopyName => {
+                let name = agent()?;
+                Ok(ClipboardText::new(
+                    format!("the name {name}"),
+                    name.as_bytes(),
+                ))
+            }
+            Command::CopyPath => {
+                let name = agent()?;
+                let path = self.config.memory_locations.get(name);
+                let path = path.ok_or("the config has no such agent any more")?;
+                Ok(ClipboardText::new(
+                    format!("the path of {name}'s memory"),
+                    path.as_bytes(),
+                ))
+            }
+            Command::CopyDigest => {
+                let name = agent()?;
+                let observation = self
+                    .find_row(name)
+                    .and_then(|row| row.last_readable_observation());
+                let content = observation.and_then(|seen| seen.content.as_ref());
+                let digest = content.ok_or("its memory was not read")?.sha256.to_string();
+                Ok(ClipboardText::new(
+                    format!("the digest of {name}'s memory"),
+                    digest.as_bytes(),
+                ))
+            }
+            Command::CopyLine => {
+                let (what, line) = self.current_line().ok_or_else(nothing_to_copy)?;
+                Ok(ClipboardText {
+                    is_truncated: line.is_truncated,
+                    ..ClipboardText::new(what, &line.bytes)
+                })
+            }
+            Command::CopyAll => {
+                let (what, text) = self.full_text().ok_or_else(nothing_to_copy)?;
+                let lines = match self.screen {
+                    Screen::Agent => self.agent.current_pane().lines.as_slice(),
+                    _ => &[],
+                };
+                Ok(ClipboardText {
+                    is_truncated: lines.iter().any(|line| line.is_truncated),
+                    ..ClipboardText::new(what, &text)
+                })
+            }
+            Command::CopyCommand | Command::CopyPlan => {
+                let line = match (self.screen, &self.reset.stage) {
+                    (Screen::Reset, ResetStage::Plan(view)) => {
+                        Some(equivalent_command::for_plan(self, view))
+                    }
+                    (Screen::Reset, ResetStage::Result(view)) => {
+                        Some(equivalent_command::for_result(self, view))
+                    }
+                    (Screen::Log, _) => match self.log.rows().get(self.log.cursor) {
+                        Some(LogRow::Run(run)) => Some(equivalent_command::for_run(self, run)),
+                        _ => None,
+                    },
+                    _ => None,
+                };
+                let line = line.ok_or("no command line does this row's")?;
+                Ok(ClipboardText::new("the command line", line.as_bytes()))
+            }
+            _ => Err(nothing_to_copy()),
+        }
+    }
+
+    /// The line that a text is read at: the hit, else the one at the top; elsewhere
+    /// the row under the cursor.
+    fn current_line(&self) -> Option<(String, TextLine)> {
+        let ours = |text: String| TextLine::note(LineKind::Note, text);
+        match (self.screen, &self.reset.stage) {
+            (Screen::Agent, _) if self.agent.is_list() => None,
+            (Screen::Agent, _) => {
+                let pane = self.agent.current_pane();
+                let line = pane.lines.get(pane.current_line()?)?;
+                let what = match line.new_number.or(line.old_number) {
+                    Some(number) => format!("line {number}"),
+                    None => "a line".to_string(),
+                };
+                Some((what, line.clone()))
+            }
+            (Screen::Log, _) => {
+                let text = self.log.rows().get(self.log.cursor)?.text();
+                Some(("the row".to_string(), ours(text)))
+            }
+            (Screen::Reset, ResetStage::Result(view)) => {
+                let line = view.lines.get(self.reset.cursor)?;
+                Some(("the row".to_string(), ours(line.to_text())))
+            }
+            _ => None,
+        }
+    }
+
+    /// All of a text.
+    fn full_text(&self) -> Option<(String, Vec<u8>)> {
+        match (self.screen, &self.reset.stage) {
+            (Screen::Agent, _) if self.agent.is_list() => None,
+            (Screen::Agent, _) => {
+                let lines = &self.agent.current_pane().lines;
+                let labels = match self.agent.tab {
+                    AgentTab::Facts => self.agent.fact_labels.as_slice(),
+                    _ => &[],
+                };
+                let what = format!("the text of {}", self.agent.agent);
+                (!lines.is_empty()).then(|| (what, join_lines(lines, labels)))
+            }
+            (Screen::Log, _) => {
+                let rows = self.log.rows();
+                let rows = rows.iter().map(|row| {
+                    let time = row.time().format("%Y-%m-%d %H:%M:%S");
+                    format!("{time}  {}\n", row.text())
+                });
+                Some(("the log".to_string(), rows.collect::<String>().into_bytes()))
+            }
+            (Screen::Reset, ResetStage::Result(view)) => {
+                let mut text = format!("$ {}\n", equivalent_command::for_result(self, view));
+                for line in &view.lines {
+                    text.push_str(&format!("{}\n", line.to_text()));
+                }
+                let what = format!("the report of run {}", view.run_id);
+                Some((what, text.into_bytes()))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the pager shows of an agent: the text on the screen.
+    pub fn pager_text(&self) -> Option<PagerText> {
+        let (_, text) = self.full_text().filter(|_| self.screen == Screen::Agent)?;
+        Some(PagerText::new(self.agent.agent.clone(), &text))
+    }
+
+    /// The entry under the cursor, and whose it is.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn selected_entry(&self) -> Result<(String, WrittenEntry), String> {
+        let of = |agent: &str, entry: Option<&WrittenEntry>| match entry {
+            Some(entry) => Ok((agent.to_string(), entry.clone())),
+            None => Err(format!("nothing of {agent} was archived then")),
+        };
+        match (self.screen, &self.reset.stage) {
+            (Screen::Reset, ResetStage::Result(view)) => match view.lines.get(self.reset.cursor) {
+                Some(line) => of(&line.agent, line.entry.as_ref()),
+                None => Err(self.no_subject_reason()),
+            },
+            (Screen::Log, _) => match self.log.rows().get(self.log.cursor) {
+                Some(LogRow::Run(run)) => match run.events.as_slice() {
+                    [one] => of(&one.agent, one.entry.as_ref()),
+                    _ => Err(format!(
+                        "the run has several agents; {} shows them",
+                        self.key_hint(Command::OpenSelected)
+                    )),
+                },
+                _ => Err("this row is no run".to_string()),
+            },
+            (Screen::Agent, _) if self.agent.tab == AgentTab::History && self.agent.is_list() => {
+                let past = self.agent.history.current_record();
+                let past = past.ok_or("nothing was done to it yet")?;
+                of(&self.agent.agent, past.record.event.entry.as_ref())
+            }
+            _ => Err("there is no entry here".to_string()),
+        }
+    }
+}
+
+/// Lines as a text; those of a diff with their signs, facts with what they are about.
+fn join_lines(lines: &[TextLine], labels: &[&str]) -> Vec<u8> {
+    let changed = |line: &TextLine| matches!(line.kind, LineKind::Added | LineKind::Removed);
+    let signs = lines.iter().any(changed);
+    let mut text = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        if let Some(label) = labels.get(at) {
+            let width = if line.bytes.is_empty() {
+                0
+            } else {
+                FACT_LABEL_CELLS
+            };
+            text.extend(format!("{label:<width$}").into_bytes());
+        }
+        if signs {
+            text.push(match line.kind {
+                LineKind::Added => b'+',
+                LineKind::Removed => b'-',
+                _ => b' ',
+            });
+        }
+        text.extend_from_slice(&line.bytes);
+        text.push(b'\n');
+    }
+    text
 }

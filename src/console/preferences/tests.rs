@@ -70,7 +70,7 @@ fn every_setting_is_parsed() {
     assert_eq!(keymap.sequence_texts(Command::PlanReset), ["F5", "Space r"]);
     assert_eq!(keymap.sequence_texts(Command::ToggleMark), ["m"]);
     assert_eq!(keymap.sequence_texts(Command::GoLog), [""; 0]);
-    let keys = keymap::parse_sequence("Space r").unwrap();
+    let keys = key::parse_sequence("Space r").unwrap();
     let meaning = keymap.resolve(KeyContext::Fleet, &keys);
     assert_eq!(meaning, KeyMeaning::Command(Command::PlanReset));
 }

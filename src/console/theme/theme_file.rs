@@ -8,7 +8,7 @@ use toml::de::DeValue;
 
 use super::{BUILT_IN_THEMES, Role, Theme, read_built_in};
 use crate::config::{ConfigErrors, Diagnostic, DiagnosticLevel};
-use crate::console::keymap::KeyError;
+use crate::console::setting_error::SettingError;
 use crate::console::toml_source::{TomlSource, table_entries};
 
 /// The attributes by name.
@@ -56,7 +56,7 @@ fn parse_theme(
                 DeValue::Boolean(marks) => word_marks = Some(*marks),
                 _ => source.report(
                     value.span(),
-                    KeyError::new("word_marks must be true or false, without quotes", ""),
+                    SettingError::new("word_marks must be true or false, without quotes", ""),
                 ),
             },
             "roles" => {
@@ -146,7 +146,7 @@ fn read_colour<'v>(source: &mut TomlSource<'_>, value: &'v Spanned<DeValue<'v>>)
     if colour.is_none() {
         let message = format!("invalid colour `{}`", text.get_ref());
         let hint = "`#rrggbb`, a number from 0 to 255, or a name such as `red` or `lightred`";
-        source.report(text.span(), KeyError::new(message, hint));
+        source.report(text.span(), SettingError::new(message, hint));
     }
     colour
 }

@@ -1,14 +1,17 @@
 //! Handing texts out, to the clipboard and to the pager, and baselines in, by the
 //! editor.
 
-use super::Effect;
 use crate::baseline::InspectedBaseline;
 use crate::console::command::Command;
-use crate::console::keymap::Key;
-use crate::console::model::{
-    BaselineEdit, ClipboardText, CopyOutcome, HandoffRequest, KeyGuard, MessageLevel, Model,
-    Overlay, PagerText, SealQuestion,
+use crate::console::handoff::{
+    BaselineEdit, ClipboardText, CopyOutcome, HandoffRequest, PagerText, SealQuestion,
 };
+use crate::console::key::Key;
+use crate::console::key_guard::KeyGuard;
+use crate::console::message::Effect;
+use crate::console::model::Model;
+use crate::console::overlay::Overlay;
+use crate::console::screens::log::state::MessageLevel;
 use crate::error::Error;
 
 /// Copies what a command is about.

@@ -2,10 +2,13 @@
 //! opens by itself, and what is typed never comes to mean anything else: the keys
 //! of a passphrase are commands everywhere else.
 
-use super::Effect;
 use crate::console::command::Command;
-use crate::console::keymap::{Key, KeyCode};
-use crate::console::model::{KeyGuard, MessageLevel, Model, Overlay, QuestionDialog};
+use crate::console::key::{Key, KeyCode};
+use crate::console::key_guard::KeyGuard;
+use crate::console::message::Effect;
+use crate::console::model::Model;
+use crate::console::overlay::{Overlay, QuestionDialog};
+use crate::console::screens::log::state::MessageLevel;
 use crate::secret::{MAX_SECRET_BYTES, Secret};
 use crate::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 

@@ -3,11 +3,16 @@
 use ratatui::layout::Rect;
 use unicode_width::UnicodeWidthStr;
 
-use super::{Canvas, KEYS_IGNORED_NOTICE, draw_message, question, truncate_untrusted};
+use super::question;
+use crate::console::availability;
+use crate::console::canvas::{Canvas, truncate_untrusted};
 use crate::console::chooser::{self, ChooserChoice, list_choices};
-use crate::console::command::{self, Command};
-use crate::console::keymap::format_sequence;
-use crate::console::model::{Chooser, Model, Overlay, SealQuestion};
+use crate::console::command::Command;
+use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_message};
+use crate::console::handoff::SealQuestion;
+use crate::console::key::format_sequence;
+use crate::console::model::Model;
+use crate::console::overlay::{Chooser, Overlay};
 use crate::console::theme::{Role, role_of_state};
 use crate::engine::State;
 use crate::untrusted;
@@ -61,7 +66,8 @@ pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
         .preferences
         .keymap
         .continuations(model.key_context(), keys);
-    let offered = |command| command::offered_commands(model).any(|spec| spec.command == command);
+    let offered =
+        |command| availability::offered_commands(model).any(|spec| spec.command == command);
     let following = following
         .into_iter()
         .filter(|(_, command)| offered(*command));
@@ -76,7 +82,7 @@ pub(super) fn draw_continuations(model: &Model, canvas: &mut Canvas<'_>) {
     let widest = following.iter().map(|(rest, _)| rest.width()).max();
     let titles = 3 + widest.unwrap_or(0) as u16 + 2;
     for ((rest, command), y) in following.iter().zip(top + 1..) {
-        let reason = command::check_enabled(*command, model).err();
+        let reason = availability::check_enabled(*command, model).err();
         let (role, key) = match reason {
             Some(_) => (Role::Disabled, Role::Disabled),
             None => (Role::Text, Role::Key),

@@ -4,11 +4,12 @@ use ratatui::layout::Rect;
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
-use super::{
-    Canvas, KEYS_IGNORED_NOTICE, fit_end_of_sentence, format_count, shorten_untrusted,
-    truncate_untrusted,
+use crate::console::canvas::{
+    Canvas, fit_end_of_sentence, format_count, shorten_untrusted, truncate_untrusted,
 };
-use crate::console::model::{Model, QuestionDialog};
+use crate::console::frame::KEYS_IGNORED_NOTICE;
+use crate::console::model::Model;
+use crate::console::overlay::QuestionDialog;
 use crate::console::theme::Role;
 use crate::transport::sftp::askpass::{ExpectedAnswer, SecretRecipient, UnknownHostKey};
 use crate::untrusted::{RevealOptions, Untrusted};

@@ -1,8 +1,10 @@
 //! The texts of an agent's screen.
 
-use memory_shepherd::console::model::{AgentTab, Screen};
+use memory_shepherd::console::model::Screen;
+
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::screens::agent::state::AgentTab;
 use memory_shepherd::console::text::{self, PreparedText};
-use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::engine::{Outcome, RunDiff, RunDiffSide, State};
 
 use super::{BASELINE, MEMORY, console_with_texts};

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::model::{InputLine, Screen, SortOrder};
-use memory_shepherd::console::update::{CURSOR_SETTLE_TIME, Effect};
+use memory_shepherd::console::model::Screen;
+
+use memory_shepherd::console::overlay::InputLine;
+
+use memory_shepherd::console::message::Effect;
+use memory_shepherd::console::screens::fleet::state::SortOrder;
+use memory_shepherd::console::update::CURSOR_SETTLE_TIME;
 use memory_shepherd::engine::State;
 
 use super::{agent_order, cursor_agent, marked_agents};
@@ -59,7 +64,7 @@ fn cursor_starts_on_the_initial_agent() {
     ];
     let first = |initial: Option<&str>, filter: &str| {
         let mut console = unread_fleet(&agents.map(|(name, _)| name), (80, 24));
-        console.model.initial_agent = initial.map(str::to_string);
+        console.model.fleet.initial_agent = initial.map(str::to_string);
         console.observe(
             agents
                 .map(|(name, state)| observation_of(name, state))
@@ -92,7 +97,7 @@ fn cursor_and_marks_follow_agent_names() {
             (vec!["bravo"], "delta")
         );
     }
-    assert_eq!(console.model.sort_order, SortOrder::Name);
+    assert_eq!(console.model.fleet.sort_order, SortOrder::Name);
     assert_eq!(
         agent_order(&console.model),
         ["alpha", "bravo", "charlie", "delta"]
@@ -111,7 +116,7 @@ fn cursor_and_marks_follow_agent_names() {
         (marked_agents(&console), cursor_agent(&console)),
         (vec!["bravo"], "delta")
     );
-    assert_eq!(console.model.hidden_marked_agents(), ["bravo"]);
+    assert_eq!(console.model.fleet.hidden_marked_agents(), ["bravo"]);
 }
 
 #[test]
@@ -156,10 +161,10 @@ fn filter_applies_while_typed() {
         assert_eq!(agent_order(&console.model), shown, "{typed:?}");
         console.press("Enter");
         assert_eq!(agent_order(&console.model), shown, "{typed:?}");
-        assert_eq!(console.model.filter, typed);
+        assert_eq!(console.model.fleet.filter, typed);
         assert_eq!(console.model.input_line, None);
         assert_eq!(
-            console.model.cursor_agent.as_deref(),
+            console.model.fleet.cursor_agent.as_deref(),
             shown.first().copied(),
             "{typed:?}"
         );
@@ -171,16 +176,19 @@ fn canceled_filter_restores_previous_filter() {
     let mut console = fleet_of_four();
     console.press("/ b r a v o Enter / x Esc");
     assert_eq!(
-        (console.model.filter.as_str(), agent_order(&console.model)),
+        (
+            console.model.fleet.filter.as_str(),
+            agent_order(&console.model)
+        ),
         ("bravo", vec!["bravo"])
     );
     // A new filter begins empty, and the previous one can be recalled.
     console.press("/ d");
-    assert_eq!(console.model.filter, "d");
+    assert_eq!(console.model.fleet.filter, "d");
     console.press("Up Backspace");
-    assert_eq!(console.model.filter, "brav");
+    assert_eq!(console.model.fleet.filter, "brav");
     console.press("^u");
-    assert_eq!(console.model.filter, "");
+    assert_eq!(console.model.fleet.filter, "");
 }
 
 #[test]
@@ -195,7 +203,7 @@ fn escape_steps_back_and_keeps_marks() {
     assert_eq!(
         (
             console.model.input_line.is_none(),
-            console.model.filter.as_str()
+            console.model.fleet.filter.as_str()
         ),
         (true, "")
     );
@@ -214,11 +222,11 @@ fn escape_steps_back_and_keeps_marks() {
     );
     console.press("Esc");
     assert_eq!(
-        (console.model.screen, console.model.filter.as_str()),
+        (console.model.screen, console.model.fleet.filter.as_str()),
         (Screen::Fleet, "a")
     );
     console.press("Esc");
-    assert_eq!(console.model.filter, "");
+    assert_eq!(console.model.fleet.filter, "");
     assert_eq!(console.press("Esc"), [], "it does not quit");
     assert_eq!(
         (console.message_text(), marked_agents(&console)),
@@ -296,8 +304,8 @@ fn movement_keys_stop_at_both_ends() {
         ("End Home", 0),
     ] {
         console.press(keys);
-        assert_eq!(console.model.fleet_cursor_index(), Some(place), "{keys}");
-        let top = console.model.fleet_top;
+        assert_eq!(console.model.fleet.cursor_index(), Some(place), "{keys}");
+        let top = console.model.fleet.top;
         assert!((top..top + page).contains(&place), "{keys}: {top}");
     }
 }
@@ -306,17 +314,20 @@ fn movement_keys_stop_at_both_ends() {
 fn strip_waits_for_held_key_release() {
     let mut console = fleet_of_four();
     console.press("j");
-    assert_eq!(console.model.strip_agent.as_deref(), Some("bravo"));
+    assert_eq!(console.model.fleet.strip_agent.as_deref(), Some("bravo"));
     for _ in 0..2 {
         console.now += Duration::from_millis(30);
         console.send(keys_message("j"));
     }
     assert_eq!(
-        (cursor_agent(&console), console.model.strip_agent.as_deref()),
+        (
+            cursor_agent(&console),
+            console.model.fleet.strip_agent.as_deref()
+        ),
         ("alpha", Some("bravo"))
     );
     console.advance(Duration::from_millis(80));
-    assert_eq!(console.model.strip_agent.as_deref(), Some("alpha"));
+    assert_eq!(console.model.fleet.strip_agent.as_deref(), Some("alpha"));
 }
 
 #[test]
@@ -327,7 +338,7 @@ fn rows_stay_in_place_under_prompt_or_overlay() {
         console.observe(vec![observation_of("alpha", State::Tampered)]);
         assert_eq!(agent_order(&console.model)[0], "charlie", "{open}");
         console.press(close);
-        let first = console.model.visible_agents[0].as_str();
+        let first = console.model.fleet.visible_agents[0].as_str();
         assert_eq!(first, "alpha", "{open} {close}");
     }
 }

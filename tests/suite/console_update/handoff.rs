@@ -4,10 +4,11 @@ use std::path::Path;
 
 use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::baseline::InspectedBaseline;
-use memory_shepherd::console::model::{
-    BaselineEdit, ClipboardText, CopyOutcome, MessageLevel, Overlay, PagerText, ResetStage,
-};
-use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::console::handoff::{BaselineEdit, ClipboardText, CopyOutcome, PagerText};
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::overlay::Overlay;
+use memory_shepherd::console::screens::log::state::MessageLevel;
+use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Outcome, Protection, Reachability, State, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
@@ -57,7 +58,7 @@ fn names_paths_and_diffs_are_copied() {
 #[test]
 fn copied_command_line_names_the_config() {
     let mut console = fleet_of_four();
-    console.model.fleet.invocation = Invocation::with_config(Path::new("/srv/my fleet.conf"));
+    console.model.config.invocation = Invocation::with_config(Path::new("/srv/my fleet.conf"));
     let wanted = |verb: &str| format!("memory-shepherd {verb} --config '/srv/my fleet.conf'");
     let hash = |console: &TestConsole| match &console.model.reset.stage {
         ResetStage::Plan(view) => view.plan.hash.clone(),
@@ -394,7 +395,7 @@ fn read_only_blocks_editing() {
 }
 
 /// A run with an archive entry.
-fn run_with_entry() -> memory_shepherd::console::model::RunSummary {
+fn run_with_entry() -> memory_shepherd::console::screens::log::state::RunSummary {
     let mut run = run_summary("aaaa", 10, &[("charlie", Outcome::Ok)]);
     run.events[0].entry = Some(WrittenEntry {
         path: "charlie/2026-03-14_0900.md".into(),

@@ -1,8 +1,12 @@
 //! Hosts that connect and disconnect, their screen, and unreachable agents.
 
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::keymap::Keymap;
-use memory_shepherd::console::model::{self, Confirmation, KEY_GUARD_TIME, MessageLevel, Screen};
-use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::screens::hosts;
+use memory_shepherd::console::screens::log::state::MessageLevel;
+use memory_shepherd::console::screens::reset::state::Confirmation;
 use memory_shepherd::engine::{ConnectionSetting, HostStatus, Reachability, State};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass;
@@ -318,9 +322,13 @@ fn asking_host_status() -> HostStatus {
 fn asking_host_says_so_until_answered() {
     let mut console = fleet_on_hosts(Reachability::Connected);
     console.send(Msg::HostsChanged(vec![asking_host_status()]));
-    assert_eq!(model::status_label(&asking_host_status()), "ASKS");
+    assert_eq!(hosts::state::status_label(&asking_host_status()), "ASKS");
     assert_eq!(
-        model::next_attempt_text(&asking_host_status(), minutes_before(0), &Keymap::default()),
+        hosts::state::next_attempt_text(
+            &asking_host_status(),
+            minutes_before(0),
+            &Keymap::default()
+        ),
         "@"
     );
     let trouble = console.model.host_problem("charlie").unwrap();
@@ -334,7 +342,7 @@ fn asking_host_says_so_until_answered() {
     console.press("Enter");
     assert_eq!(console.message_text(), "the answer is on its way");
     let word = |console: &TestConsole| {
-        model::status_label(console.model.hosts.status_of_agent("charlie").unwrap())
+        hosts::state::status_label(console.model.hosts.status_of_agent("charlie").unwrap())
     };
     assert_eq!(word(&console), "CONNECTING");
     // The outcome is reported once.
@@ -367,7 +375,7 @@ fn unanswered_host_is_retried_only_by_key() {
     console.send(Msg::HostsChanged(vec![barred.clone()]));
     assert_eq!(console.message_text(), said, "nothing went away");
     assert_eq!(
-        model::next_attempt_text(&barred, minutes_before(0), &Keymap::default()),
+        hosts::state::next_attempt_text(&barred, minutes_before(0), &Keymap::default()),
         "r"
     );
     let trouble = console.model.host_problem("charlie").unwrap();
@@ -406,6 +414,6 @@ fn enter_distinguishes_hosts_of_one_name() {
     }
     console.send(Msg::HostsChanged(vec![other]));
     console.press("8 Enter");
-    assert_eq!(console.model.filter, "host:=root@box:2222");
+    assert_eq!(console.model.fleet.filter, "host:=root@box:2222");
     assert_eq!(agent_order(&console.model), ["echo"]);
 }

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::command::{self, COMMAND_TABLE, Command};
-use memory_shepherd::console::keymap::{Key, KeyCode};
-use memory_shepherd::console::model::{KEY_GUARD_TIME, Model};
-use memory_shepherd::console::update::{Effect, Msg, perform_command};
+use memory_shepherd::console::availability;
+use memory_shepherd::console::command::{COMMAND_TABLE, Command};
+use memory_shepherd::console::key::{Key, KeyCode};
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::Model;
+use memory_shepherd::console::update::perform_command;
 use memory_shepherd::engine::{Outcome, Plan, State, UndoMode};
 use proptest::prelude::*;
 
@@ -102,23 +105,23 @@ fn consoles_in_every_place() -> Vec<(&'static str, TestConsole)> {
 
 /// Asserts the invariants of a model.
 pub fn assert_model_invariants(model: &Model, what: &str) {
-    match &model.cursor_agent {
+    match &model.fleet.cursor_agent {
         Some(name) => assert!(
-            model.visible_agents.contains(name),
+            model.fleet.visible_agents.contains(name),
             "{what}: cursor on {name}"
         ),
-        None => assert!(model.visible_agents.is_empty(), "{what}: no cursor"),
+        None => assert!(model.fleet.visible_agents.is_empty(), "{what}: no cursor"),
     }
     assert!(
-        model.fleet_top <= model.visible_agents.len(),
+        model.fleet.top <= model.fleet.visible_agents.len(),
         "{what}: top {}",
-        model.fleet_top
+        model.fleet.top
     );
-    if let Some(index) = model.fleet_cursor_index() {
-        let rows = model.fleet_top..model.fleet_top + model.fleet_height();
+    if let Some(index) = model.fleet.cursor_index() {
+        let rows = model.fleet.top..model.fleet.top + model.fleet_height();
         assert!(rows.contains(&index), "{what}: {index} is not in {rows:?}");
     }
-    for name in &model.marks {
+    for name in &model.fleet.marks {
         assert!(model.find_row(name).is_some(), "{what}: mark on {name}");
     }
     let pane = model.agent.current_pane();
@@ -139,7 +142,7 @@ fn every_command_is_safe_in_every_place() {
     for spec in COMMAND_TABLE {
         for (place, mut console) in consoles_in_every_place() {
             let what = format!("{} at {place}", spec.id);
-            let allowed = command::check_enabled(spec.command, &console.model).is_ok();
+            let allowed = availability::check_enabled(spec.command, &console.model).is_ok();
             let effects = perform_command(&mut console.model, spec.command, enter);
             let acts = effects
                 .iter()
@@ -236,7 +239,7 @@ fn apply_step(console: &mut TestConsole, step: &RandomStep) {
         RandomStep::Resize(columns, rows) => drop(console.send(Msg::Resized(*columns, *rows))),
         RandomStep::ReloadConfig(count) => {
             let names = configured_agents(&NAMES[..*count]);
-            let info = console.model.fleet.clone();
+            let info = console.model.config.clone();
             console.send(Msg::ConfigAdopted(info, names, false));
         }
     }

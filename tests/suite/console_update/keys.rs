@@ -2,12 +2,18 @@
 
 use std::path::Path;
 
+use memory_shepherd::console::availability;
 use memory_shepherd::console::chooser;
-use memory_shepherd::console::command::{self, COMMAND_TABLE, Command};
-use memory_shepherd::console::keymap::{self, Key, KeyCode, Keymap};
-use memory_shepherd::console::model::{AgentTab, Overlay, ResetStage, Screen, SortOrder};
+use memory_shepherd::console::command::{COMMAND_TABLE, Command};
+use memory_shepherd::console::key::{self, Key, KeyCode};
+use memory_shepherd::console::keymap::{self, Keymap};
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::preferences;
-use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::console::screens::agent::state::AgentTab;
+use memory_shepherd::console::screens::fleet::state::SortOrder;
+use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::engine::State;
 
 use super::{cursor_agent, makes_dirty};
@@ -36,7 +42,7 @@ fn palette_category_word_limits_matches() {
         console.press(":");
         console.type_line(line);
         let effects = console.press("Enter");
-        (console.model.sort_order, effects)
+        (console.model.fleet.sort_order, effects)
     };
     assert_eq!(chosen("sort changed").0, SortOrder::Changed);
     // The file may have just appeared; if not, the message says so.
@@ -245,7 +251,7 @@ fn control_u_clears_palette_query() {
     console.press("^u");
     console.type_line("sort changed");
     console.press("Enter");
-    assert_eq!(console.model.sort_order, SortOrder::Changed);
+    assert_eq!(console.model.fleet.sort_order, SortOrder::Changed);
 }
 
 #[test]
@@ -253,7 +259,7 @@ fn plan_help_offers_only_valid_commands() {
     let mut console = fleet_of_four();
     console.press_and_plan("j X", plan(&[("bravo", State::Scratch)]));
     let asks = |console: &TestConsole| {
-        let offered = command::offered_commands(&console.model).map(|spec| spec.id);
+        let offered = availability::offered_commands(&console.model).map(|spec| spec.id);
         offered.filter(|id| id.ends_with("-hidden")).count()
     };
     assert_eq!(asks(&console), 0);
@@ -270,7 +276,7 @@ fn palette_choice_follows_cursor_after_reload() {
     console.type_line("agent ");
     console.press("Down Down");
     // Other agents join above it.
-    let info = console.model.fleet.clone();
+    let info = console.model.config.clone();
     let names = configured_agents(&["aaaa", "alpha", "bravo", "charlie"]);
     console.send(Msg::ConfigAdopted(info, names, false));
     assert!(
@@ -307,7 +313,7 @@ fn pasted_text_is_never_a_key() {
     let mut fleet = fleet_of_four();
     assert_eq!(fleet.send(Msg::TextPasted("aXq".to_string())), []);
     assert_eq!(
-        (fleet.model.screen, fleet.model.marks.len()),
+        (fleet.model.screen, fleet.model.fleet.marks.len()),
         (Screen::Fleet, 0)
     );
     fleet.press("?");
@@ -315,7 +321,10 @@ fn pasted_text_is_never_a_key() {
     assert!(fleet.model.overlay.is_some());
     fleet.press("Esc /");
     fleet.send(Msg::TextPasted("bra\u{1b}vo\nX".to_string()));
-    assert_eq!(fleet.model.filter, "bravo", "a prompt takes one clean line");
+    assert_eq!(
+        fleet.model.fleet.filter, "bravo",
+        "a prompt takes one clean line"
+    );
 }
 
 #[test]
@@ -341,7 +350,7 @@ fn burst_of_printable_keys_only_moves() {
         "k moves, the rest does not count"
     );
     assert_eq!(
-        (console.model.screen, console.model.marks.len()),
+        (console.model.screen, console.model.fleet.marks.len()),
         (Screen::Fleet, 0)
     );
     assert!(
@@ -352,7 +361,7 @@ fn burst_of_printable_keys_only_moves() {
     assert_eq!(console.effects, []);
     // Eight keys are fast typing.
     console.send(burst("kkkkkkka"));
-    assert_eq!(console.model.marks.len(), 4);
+    assert_eq!(console.model.fleet.marks.len(), 4);
     console.press_and_plan("gg A X", plan(&[("charlie", State::Drifted)]));
     console.send(burst("reset 1  "));
     assert_eq!(console.typed_confirmation(), "");
@@ -379,7 +388,7 @@ fn chosen_command_runs_or_says_why_not() {
     console.press("q :");
     console.type_line("sort size");
     console.press("Enter");
-    assert_eq!(console.model.sort_order, SortOrder::Size);
+    assert_eq!(console.model.fleet.sort_order, SortOrder::Size);
     console.press(":");
     console.type_line("q");
     assert_eq!(console.press("Enter"), [Effect::CancelRun, Effect::Quit]);
@@ -393,7 +402,7 @@ fn every_key_sequence_prefix_is_recognized() {
     let keymap = Keymap::default();
     for spec in COMMAND_TABLE {
         for text in spec.keys {
-            let sequence = keymap::parse_sequence(text).unwrap();
+            let sequence = key::parse_sequence(text).unwrap();
             for length in 1..sequence.len() {
                 for context in spec.contexts {
                     let meaning = keymap.resolve(*context, &sequence[..length]);
@@ -407,7 +416,7 @@ fn every_key_sequence_prefix_is_recognized() {
 #[test]
 fn added_command_is_offered_and_run() {
     let offered = |console: &TestConsole| {
-        let mut specs = command::offered_commands(&console.model);
+        let mut specs = availability::offered_commands(&console.model);
         specs.any(|spec| spec.command == Command::Extra)
     };
     let mut console = fleet_of_four();

@@ -1,7 +1,9 @@
 //! The log and the messages.
 
-use memory_shepherd::console::model::{LogRow, MessageLevel, ResetStage, RunSummary};
-use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::console::screens::log::state::{LogRow, MessageLevel, RunSummary};
+
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::engine::Outcome;
 
 use super::{console_with_run, makes_dirty};

@@ -1,7 +1,11 @@
 //! Observations of agents, and config reloads.
 
-use memory_shepherd::console::model::{FleetModel, ResetStage, Screen};
-use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::console::model::Screen;
+
+use memory_shepherd::console::screens::fleet::state::FleetConfig;
+
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::engine::{MemoryAddress, Observation, State};
 
 use super::{
@@ -116,7 +120,7 @@ fn idle_console_ticks_rarely_and_draws_nothing() {
 fn agent_removed_from_config_leaves_its_screen() {
     let mut console = fleet_of_four();
     console.press("d");
-    let info = console.model.fleet.clone();
+    let info = console.model.config.clone();
     console.send(Msg::ConfigAdopted(
         info,
         configured_agents(&["alpha"]),
@@ -126,7 +130,7 @@ fn agent_removed_from_config_leaves_its_screen() {
     // Going back from a plan does not lead there either.
     let mut planning = fleet_of_four();
     planning.press("d X");
-    let info = planning.model.fleet.clone();
+    let info = planning.model.config.clone();
     planning.send(Msg::ConfigAdopted(
         info,
         configured_agents(&["alpha"]),
@@ -167,14 +171,14 @@ fn config_error_and_repair_are_shown() {
         ]
     );
     assert_eq!(console.model.rows.len(), 4, "the old one stays");
-    let info = FleetModel {
+    let info = FleetConfig {
         name: "prod-east".to_string(),
-        ..console.model.fleet.clone()
+        ..console.model.config.clone()
     };
     let names = configured_agents(&["echo", "delta", "bravo"]);
     console.send(Msg::ConfigAdopted(info, names, false));
     assert_eq!(console.model.config_error, None);
-    assert_eq!(console.model.fleet.name, "prod-east");
+    assert_eq!(console.model.config.name, "prod-east");
     assert_eq!(
         agent_order(&console.model),
         ["echo", "delta", "bravo"],
@@ -202,7 +206,10 @@ fn config_error_and_repair_are_shown() {
 fn config_change_discards_plan_but_not_run() {
     let mut console = fleet_of_four();
     console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
-    let (info, names) = (console.model.fleet.clone(), configured_agents(&["charlie"]));
+    let (info, names) = (
+        console.model.config.clone(),
+        configured_agents(&["charlie"]),
+    );
     console.send(Msg::ConfigAdopted(info.clone(), names.clone(), true));
     assert!(matches!(console.model.reset.stage, ResetStage::Empty));
     assert_eq!(console.model.screen, Screen::Fleet);
@@ -221,7 +228,7 @@ fn moved_agent_discards_its_observations() {
     console.open_agent("bravo", MEMORY, Some(BASELINE));
     let mut moved = configured_agents(&["alpha", "bravo", "charlie"]);
     moved[1].1.login = Some("ops@box".to_string());
-    let info = console.model.fleet.clone();
+    let info = console.model.config.clone();
     let effects = console.send(Msg::ConfigAdopted(info, moved.clone(), false));
     assert_eq!(
         effects,
@@ -252,7 +259,7 @@ fn moved_agent_discards_its_observations() {
     assert_eq!(row(&console).state(), State::Drifted);
     // A different path, user or port is a different memory.
     moved[1].1.memory = "/elsewhere".to_string();
-    let info = console.model.fleet.clone();
+    let info = console.model.config.clone();
     console.send(Msg::ConfigAdopted(info, moved, false));
     assert!(row(&console).latest_observation().is_none());
 }
@@ -261,7 +268,7 @@ fn moved_agent_discards_its_observations() {
 fn never_read_agent_has_no_age_after_config_change() {
     let mut console = unread_fleet(&["alpha"], (120, 36));
     console.observe(vec![observation_of("alpha", State::Unreach)]);
-    let info = console.model.fleet.clone();
+    let info = console.model.config.clone();
     console.send(Msg::ConfigAdopted(
         info,
         configured_agents(&["alpha"]),

@@ -2,8 +2,13 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::model::{Confirmation, KEY_GUARD_TIME, ResetStage, Screen};
-use memory_shepherd::console::update::{Effect, Msg, PLAN_LIFETIME};
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+
+use memory_shepherd::console::model::Screen;
+
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::screens::reset::state::{Confirmation, ResetStage};
+use memory_shepherd::console::screens::reset::update::PLAN_LIFETIME;
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
 
@@ -305,7 +310,7 @@ fn word_typed_during_slow_plan_is_ignored() {
     for (ask, word, plan) in plans_with_typed_words() {
         let mut console = fleet_of_four();
         // Its first letter goes back to another screen.
-        console.model.fleet.name = "harbour".to_string();
+        console.model.config.name = "harbour".to_string();
         let word = if word == "prod-west" { "harbour" } else { word };
         console.press(ask);
         console.effects.clear();

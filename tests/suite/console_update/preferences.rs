@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use memory_shepherd::config::Diagnostic;
 use memory_shepherd::console::command::{COMMAND_TABLE, Command};
-use memory_shepherd::console::keymap::{self, Key, KeyCode};
-use memory_shepherd::console::model::{Overlay, Screen, SortOrder, ViewState};
+use memory_shepherd::console::key::{self, Key, KeyCode};
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::preferences::{self, Preferences};
+use memory_shepherd::console::screens::fleet::state::{SortOrder, ViewState};
 use memory_shepherd::console::theme::Theme;
-use memory_shepherd::console::update::{Effect, Msg};
 use memory_shepherd::console::view;
 use memory_shepherd::engine::State;
 use proptest::prelude::*;
@@ -84,7 +86,7 @@ fn quit_letter_can_be_typed_in_prompts() {
     let mut console = console_with_preferences("[keys]\nquit = \"Q\"\n");
     console.press("/");
     console.type_line("Quiet");
-    assert_eq!(console.model.filter, "Quiet");
+    assert_eq!(console.model.fleet.filter, "Quiet");
     console.press("Esc");
     assert_eq!(console.press("Q"), [Effect::CancelRun, Effect::Quit]);
     assert_eq!(console.press("^c"), []);
@@ -165,12 +167,12 @@ fn continuations_show_after_pause_and_escape_cancels() {
         console.advance(Duration::from_secs(5));
     }));
     console.press("/ x Enter");
-    assert_eq!(console.model.filter, "x", "another key counts alone");
+    assert_eq!(console.model.fleet.filter, "x", "another key counts alone");
     console.press("g Esc");
     assert!(console.model.pending_keys.keys.is_empty());
-    assert_eq!(console.model.filter, "x", "it was not for the filter");
+    assert_eq!(console.model.fleet.filter, "x", "it was not for the filter");
     console.press("Esc");
-    assert_eq!(console.model.filter, "");
+    assert_eq!(console.model.fleet.filter, "");
     console.press("g g");
     assert_eq!(cursor_agent(&console), "charlie");
 }
@@ -272,21 +274,21 @@ fn restored_filter_is_marked_until_edited() {
     };
     console.model.restore_view_state(view);
     assert_eq!(agent_order(&console.model), ["delta", "bravo", "alpha"]);
-    assert!(console.model.is_filter_restored);
+    assert!(console.model.fleet.is_filter_restored);
     assert_eq!(console.send(Msg::Tick), [], "it is not kept again");
     console.press("j /");
     assert_eq!(
         (
-            console.model.is_filter_restored,
-            console.model.filter.as_str()
+            console.model.fleet.is_filter_restored,
+            console.model.fleet.filter.as_str()
         ),
         (false, "")
     );
     console.press("x Esc");
     assert_eq!(
         (
-            console.model.is_filter_restored,
-            console.model.filter.as_str()
+            console.model.fleet.is_filter_restored,
+            console.model.fleet.filter.as_str()
         ),
         (false, "!charlie")
     );
@@ -370,7 +372,7 @@ proptest! {
             console.answer_plan(plan(&[("charlie", state)]));
             console.advance(Duration::from_secs(1));
             for key in ["Enter", "Space", "F5", "X", "a", "d", "Q", "Enter", "Space"] {
-                let key = keymap::parse_sequence(key).unwrap();
+                let key = key::parse_sequence(key).unwrap();
                 for key in key {
                     let effects = console.send(Msg::KeysPressed(vec![key]));
                     prop_assert!(!effects.iter().any(|effect| matches!(effect, Effect::ApplyPlan(_))), "{}", text);

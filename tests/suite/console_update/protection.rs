@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::model::{Confirmation, Overlay, Screen};
-use memory_shepherd::console::update::Effect;
+use memory_shepherd::console::model::Screen;
+
+use memory_shepherd::console::overlay::Overlay;
+
+use memory_shepherd::console::message::Effect;
+use memory_shepherd::console::screens::reset::state::Confirmation;
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 
 use super::MINUTE;
@@ -55,7 +59,7 @@ fn keys_after_closing_a_question_are_ignored() {
     console.type_line("z");
     assert_eq!(console.message_text(), "read-only stays on");
     console.type_line("aX");
-    assert!(console.model.marks.is_empty());
+    assert!(console.model.fleet.marks.is_empty());
     assert_eq!(console.model.screen, Screen::Fleet);
     assert!(
         console.message_text().contains("ignored"),
@@ -63,14 +67,18 @@ fn keys_after_closing_a_question_are_ignored() {
         console.message_text()
     );
     console.press("a");
-    assert_eq!(console.model.marks.len(), 4, "after a pause they count");
+    assert_eq!(
+        console.model.fleet.marks.len(),
+        4,
+        "after a pause they count"
+    );
     // Esc and n decline.
     for answer in ["Esc", "n"] {
         console.press("A !");
         console.press(answer);
         assert_eq!(console.message_text(), "read-only stays on");
         console.type_line("a");
-        assert_eq!(console.model.marks.len(), 4, "{answer}");
+        assert_eq!(console.model.fleet.marks.len(), 4, "{answer}");
     }
 }
 

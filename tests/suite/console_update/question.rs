@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::keymap::{Key, KeyCode};
-use memory_shepherd::console::model::{KEY_GUARD_TIME, Overlay, QuestionDialog};
-use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::console::key::{Key, KeyCode};
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::overlay::{Overlay, QuestionDialog};
 use memory_shepherd::engine::State;
 use memory_shepherd::secret::{MAX_SECRET_BYTES, Secret};
 use memory_shepherd::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
@@ -69,7 +70,7 @@ fn question_is_announced_but_never_opens_itself() {
     assert_eq!(console.model.overlay, None);
     // Until it is opened, keys go to the screen, not to the question.
     console.press("j j");
-    assert_eq!(console.model.cursor_agent.as_deref(), Some("delta"));
+    assert_eq!(console.model.fleet.cursor_agent.as_deref(), Some("delta"));
     assert_eq!(console.model.questions.len(), 1, "it waits");
 }
 
@@ -361,7 +362,7 @@ fn rejected_answer_is_reported() {
 fn answer_key_is_a_letter_in_prompts() {
     let mut console = console_with_questions(&[passphrase_question(1, "harbour")]);
     console.press("/ @ Enter");
-    assert_eq!(console.model.filter, "@");
+    assert_eq!(console.model.fleet.filter, "@");
     assert_eq!(console.model.overlay, None);
     console.press("Esc");
     console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
@@ -395,14 +396,14 @@ fn control_c_quits_from_question() {
 #[test]
 fn rows_stay_in_place_behind_question() {
     let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
-    let order = console.model.visible_agents.clone();
+    let order = console.model.fleet.visible_agents.clone();
     console.observe(vec![crate::console_fixture::observation_of(
         "alpha",
         State::Tampered,
     )]);
-    assert_eq!(console.model.visible_agents, order);
+    assert_eq!(console.model.fleet.visible_agents, order);
     console.press("Esc");
-    assert_eq!(console.model.visible_agents[0], "alpha");
+    assert_eq!(console.model.fleet.visible_agents[0], "alpha");
 }
 
 #[test]

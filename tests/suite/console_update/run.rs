@@ -1,7 +1,9 @@
 //! Runs and their results.
 
-use memory_shepherd::console::model::{PlanRequest, ResetStage, Screen};
-use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::console::model::Screen;
+
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::screens::reset::state::{PlanRequest, ResetStage};
 use memory_shepherd::engine::{
     Outcome, RunProgress, RunStage as Step, State, UndoMode, UndoTarget,
 };
@@ -91,7 +93,7 @@ fn result_stays_until_next_run() {
     assert_eq!(
         console.press("z"),
         [Effect::MakePlan(
-            console.model.last_plan_id,
+            console.model.reset.last_plan_id,
             PlanRequest::Undo(UndoTarget::Run("7f3c0a11".to_string()), UndoMode::Refuse),
             false
         )]

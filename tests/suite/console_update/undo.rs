@@ -1,7 +1,9 @@
 //! Undo plans: they work like reset plans, and ask what to do with notes written since.
 
-use memory_shepherd::console::model::{Confirmation, KEY_GUARD_TIME, PlanRequest, ResetStage};
-use memory_shepherd::console::update::{Effect, Msg};
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+
+use memory_shepherd::console::message::{Effect, Msg};
+use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest, ResetStage};
 use memory_shepherd::engine::{Observation, Operation, Outcome, State, UndoMode, UndoTarget};
 
 use crate::console_fixture::{
@@ -186,7 +188,7 @@ fn undo_after_partial_run_targets_cursor() {
     console.type_line("reset 2");
     console.press("Enter");
     assert!(console.model.is_running());
-    assert_eq!(console.model.marks.len(), 0);
+    assert_eq!(console.model.fleet.marks.len(), 0);
     let ended = [("bravo", Outcome::Ok, None), ("delta", Outcome::Ok, None)];
     console.send(Msg::RunEnded(Box::new(run_report(&ended))));
     console.press("q gg j");
@@ -222,7 +224,7 @@ fn undo_of_never_reset_marks_offers_last_run() {
     console.send(Msg::LogLoaded(Ok(vec![undone, refused, last])));
     // None of the marked agents has a run to undo.
     console.press("j Space Space");
-    assert_eq!(console.model.marks.len(), 2);
+    assert_eq!(console.model.fleet.marks.len(), 2);
     assert_eq!(
         asked(&mut console, "z"),
         UndoTarget::Run("aaaa".to_string())

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use memory_shepherd::console::markdown::MarkdownHighlighter;
+use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::text;
 use memory_shepherd::console::theme::{MONOCHROME_THEME, Role, Theme};
-use memory_shepherd::console::update::Msg;
 use memory_shepherd::console::view;
 use memory_shepherd::engine::{RunDiff, RunDiffSide, State};
 use memory_shepherd::untrusted::HiddenCounts;

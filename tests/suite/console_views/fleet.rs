@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use memory_shepherd::console::model::{SortOrder, ViewState};
+use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::preferences;
-use memory_shepherd::console::update::Msg;
+use memory_shepherd::console::screens::fleet::state::{SortOrder, ViewState};
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{FileState, Observation, Operation, Outcome, State};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::command::NO_HOSTS_REASON;
-use memory_shepherd::console::update::Msg;
+use memory_shepherd::console::message::Msg;
+use memory_shepherd::console::screens::hosts::state::NO_HOSTS_REASON;
 use memory_shepherd::engine::{ConnectionSetting, Reachability, State};
 
 use super::agent::{

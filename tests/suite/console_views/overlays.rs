@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use memory_shepherd::baseline::InspectedBaseline;
-use memory_shepherd::console::model::{BaselineEdit, MessageLevel};
-use memory_shepherd::console::update::Msg;
+use memory_shepherd::console::handoff::BaselineEdit;
+use memory_shepherd::console::message::Msg;
+use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::engine::{Outcome, Reachability, State};
 
 use super::agent::{BASELINE, open_agent};
@@ -48,7 +49,7 @@ fn background_jobs_match_snapshot() {
 fn sealed_baseline_question_matches_snapshot() {
     assert_view("sealed", |console| {
         console.press("E");
-        let agent = console.model.cursor_agent.clone().unwrap();
+        let agent = console.model.fleet.cursor_agent.clone().unwrap();
         let before = InspectedBaseline {
             path: format!("/etc/memory-shepherd/baselines/{agent}-MEMORY.md").into(),
             bytes: Vec::new(),

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::model::KEY_GUARD_TIME;
-use memory_shepherd::console::update::Msg;
+use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
+use memory_shepherd::console::message::Msg;
 use memory_shepherd::engine::{Plan, READ_ONLY_REASON, State, UndoMode};
 
 use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};

@@ -1,6 +1,6 @@
 //! Questions of hosts and keys.
 
-use memory_shepherd::console::update::Msg;
+use memory_shepherd::console::message::Msg;
 use memory_shepherd::transport::sftp::askpass::{
     self, ExpectedAnswer, Question, SecretRecipient, UnknownHostKey,
 };

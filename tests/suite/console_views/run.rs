@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use memory_shepherd::console::update::Msg;
+use memory_shepherd::console::message::Msg;
 use memory_shepherd::engine::{Outcome, RunProgress, RunStage, State};
 
 use super::plan::show_plan;

@@ -2,8 +2,7 @@
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::console::model::Model;
-use crate::console::text::{Arrangement, Pane, PaneStyle, PreparedText, TextLine};
+use crate::console::text::{Arrangement, Pane, PreparedText, TextLine};
 use crate::engine::HistoryEntry;
 
 /// From so many columns on two texts can stand side by side.
@@ -12,20 +11,8 @@ pub const MIN_SIDE_BY_SIDE_COLUMNS: u16 = 110;
 /// How many equal lines may be shown around a change.
 pub const CONTEXT_LINE_CHOICES: [Option<usize>; 5] = [Some(0), Some(3), Some(10), Some(30), None];
 
-/// Cells left of a diff: a sign and two numbers.
-pub const DIFF_GUTTER_CELLS: usize = 14;
-
-/// Cells left of a plain text: one number.
-pub const TEXT_GUTTER_CELLS: usize = 8;
-
 /// Cells left of each side of a diff: a sign and one number.
 pub const SIDE_GUTTER_CELLS: usize = 8;
-
-/// Cells left of facts: what they are about.
-pub const FACT_GUTTER_CELLS: usize = 22;
-
-/// Rows above the list of what was done: two charts, an empty one, the column heads.
-const CHART_ROWS: usize = 4;
 
 /// The tabs of an agent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -277,75 +264,5 @@ impl AgentScreen {
             Some(lines) if self.is_whitespace_ignored => (lines, Some(prepared.lines)),
             other => (prepared.lines, other),
         }
-    }
-}
-
-impl Model {
-    /// Rows of a text that fit.
-    pub fn text_height(&self) -> usize {
-        let agent = &self.agent;
-        // Two lines of header, a rule; a rule, the findings, the message, the hints. In
-        // full the state alone, and above two sides what they are.
-        let fixed = match (
-            agent.is_full_screen && !agent.is_list(),
-            self.is_side_by_side(),
-        ) {
-            (true, _) => 1,
-            (false, true) => 8,
-            (false, false) => 7,
-        };
-        usize::from(self.size.1).saturating_sub(fixed).max(1)
-    }
-
-    /// Whether two texts stand side by side.
-    pub fn is_side_by_side(&self) -> bool {
-        self.agent.is_comparison() && self.agent.current_pane().is_side_by_side()
-    }
-
-    /// Cells left of the text.
-    pub fn gutter_width(&self) -> usize {
-        let agent = &self.agent;
-        match agent.tab {
-            _ if agent.is_comparison() && self.is_side_by_side() => SIDE_GUTTER_CELLS,
-            // What is copied off the screen should be the text, or a diff of it.
-            _ if agent.is_comparison() && agent.is_full_screen => 1,
-            _ if agent.is_comparison() => DIFF_GUTTER_CELLS,
-            AgentTab::Facts => FACT_GUTTER_CELLS,
-            _ if agent.is_full_screen => 0,
-            _ => TEXT_GUTTER_CELLS,
-        }
-    }
-
-    /// Cells of a text that fit, without its gutter.
-    pub fn text_width(&self) -> usize {
-        usize::from(self.size.0)
-            .saturating_sub(self.gutter_width())
-            .max(1)
-    }
-
-    /// The column between two sides.
-    pub fn divider_column(&self) -> usize {
-        usize::from(self.size.0).saturating_sub(2) / 2
-    }
-
-    /// How texts look.
-    pub fn pane_style(&self) -> PaneStyle {
-        PaneStyle {
-            is_wrapping: self.agent.is_wrapping,
-            is_whitespace_marked: self.agent.can_mark_whitespace(),
-            is_prose: matches!(self.agent.tab, AgentTab::Scratch | AgentTab::Facts),
-            has_word_marks: self.has_word_marks,
-            half_width: self
-                .divider_column()
-                .saturating_sub(SIDE_GUTTER_CELLS)
-                .max(1),
-        }
-    }
-
-    /// Rows of the history that fit.
-    pub fn history_height(&self) -> usize {
-        usize::from(self.size.1)
-            .saturating_sub(7 + CHART_ROWS)
-            .max(1)
     }
 }

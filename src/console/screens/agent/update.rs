@@ -1,16 +1,20 @@
-//! The screen of one agent: texts that come, and how they are shown.
+//! What the agent screen does: opens an agent, shows its texts and its history, and searches them.
 
 use std::collections::HashMap;
 
+use crate::console::age::{format_age, modified_time};
 use crate::console::command::Command;
-use crate::console::model::{AgentTab, CONTEXT_LINE_CHOICES, Model, Screen};
+use crate::console::message::{AgentTexts, Effect};
+use crate::console::model::{AgentRow, Model, Screen, step_index};
+use crate::console::screens::agent::state::{AgentTab, CONTEXT_LINE_CHOICES};
+use crate::console::screens::reset::state::ResetStage;
 use crate::console::text::{LineKind, Pane, PreparedText, TextLine, Tones};
-use crate::console::update::{AgentTexts, Effect, has_moved};
-use crate::engine::HistoryEntry;
+use crate::engine::{HistoryEntry, State};
 
-pub(in crate::console) fn handle_texts(model: &mut Model, texts: AgentTexts) {
+/// Shows texts, unless they are outdated or of another agent.
+pub fn handle_texts(model: &mut Model, texts: AgentTexts) {
     let row = model.find_row(&texts.agent);
-    if row.is_some_and(|row| has_moved(row, texts.address.as_ref())) {
+    if row.is_some_and(|row| row.has_moved(texts.address.as_ref())) {
         return;
     }
     let agent = &mut model.agent;
@@ -42,13 +46,8 @@ pub(in crate::console) fn handle_texts(model: &mut Model, texts: AgentTexts) {
     model.is_dirty = true;
 }
 
-/// Colours of lines; those of an older text would be of other lines.
-pub(in crate::console) fn handle_tones(
-    model: &mut Model,
-    name: &str,
-    generation: u64,
-    tones: &HashMap<usize, Tones>,
-) {
+/// Colours the lines of the texts of this generation; an older one has other lines.
+pub fn handle_tones(model: &mut Model, name: &str, generation: u64, tones: &HashMap<usize, Tones>) {
     let agent = &mut model.agent;
     if agent.agent != name || agent.generation != generation {
         return;
@@ -58,19 +57,16 @@ pub(in crate::console) fn handle_tones(
     model.is_dirty |= model.screen == Screen::Agent;
 }
 
-/// Asks for what was done to the agent, if that is on the screen.
-pub(in crate::console) fn request_history(model: &Model) -> Vec<Effect> {
+/// Requests the history of the agent, if it is on the screen.
+pub fn request_history(model: &Model) -> Vec<Effect> {
     match (model.screen, model.agent.tab) {
         (Screen::Agent, AgentTab::History) => vec![Effect::LoadHistory(model.agent.agent.clone())],
         _ => Vec::new(),
     }
 }
 
-pub(in crate::console) fn handle_history(
-    model: &mut Model,
-    name: &str,
-    past: Result<Vec<HistoryEntry>, String>,
-) {
+/// Shows the history of an agent, if it is the one on the screen.
+pub fn handle_history(model: &mut Model, name: &str, past: Result<Vec<HistoryEntry>, String>) {
     if model.agent.agent == name {
         model.agent.history.records = Some(past);
         keep_history_cursor_visible(model);
@@ -78,8 +74,8 @@ pub(in crate::console) fn handle_history(
     }
 }
 
-/// What a run changed has come; it is for the row that was opened last.
-pub(in crate::console) fn handle_run_diff(
+/// Shows what a run changed, if its record is still open.
+pub fn handle_run_diff(
     model: &mut Model,
     name: &str,
     seq: u64,
@@ -105,7 +101,7 @@ fn scroll_to_first_hunk(height: usize, pane: &mut Pane) {
 }
 
 /// Opens what the run under the cursor changed.
-pub(in crate::console) fn open_run_diff(model: &mut Model) -> Vec<Effect> {
+pub fn open_run_diff(model: &mut Model) -> Vec<Effect> {
     let agent = &mut model.agent;
     let Some(seq) = agent.history.current_record().map(|past| past.record.seq) else {
         return Vec::new();
@@ -118,10 +114,10 @@ pub(in crate::console) fn open_run_diff(model: &mut Model) -> Vec<Effect> {
     vec![Effect::PrepareRunDiff(agent.agent.clone(), seq)]
 }
 
-pub(in crate::console) fn move_history_cursor(model: &mut Model, by: isize) {
+fn move_history_cursor(model: &mut Model, by: isize) {
     let history = &mut model.agent.history;
-    let last = history.loaded_records().len().saturating_sub(1);
-    let index = history.cursor_index().saturating_add_signed(by).min(last);
+    let count = history.loaded_records().len();
+    let index = step_index(history.cursor_index(), by, count);
     history.cursor_seq = history
         .loaded_records()
         .get(index)
@@ -129,7 +125,8 @@ pub(in crate::console) fn move_history_cursor(model: &mut Model, by: isize) {
     keep_history_cursor_visible(model);
 }
 
-pub(in crate::console) fn keep_history_cursor_visible(model: &mut Model) {
+/// Scrolls the history so that its cursor is visible.
+pub fn keep_history_cursor_visible(model: &mut Model) {
     let height = model.history_height();
     let history = &mut model.agent.history;
     let index = history.cursor_index();
@@ -139,35 +136,212 @@ pub(in crate::console) fn keep_history_cursor_visible(model: &mut Model) {
         .min(history.loaded_records().len().saturating_sub(height));
 }
 
-/// One side or two, more or fewer equal lines.
-pub(in crate::console) fn change_arrangement(model: &mut Model, command: Command) {
+/// Toggles side-by-side, or shows more or fewer unchanged lines.
+pub fn change_arrangement(model: &mut Model, command: Command) {
     let agent = &mut model.agent;
     let context_index = CONTEXT_LINE_CHOICES
         .iter()
         .position(|it| *it == agent.context_lines);
-    let here = context_index.unwrap_or(CONTEXT_LINE_CHOICES.len() - 1);
+    let last = CONTEXT_LINE_CHOICES.len() - 1;
+    let choice = context_index.unwrap_or(last);
     match command {
         Command::ToggleSideBySide => agent.is_unified = !agent.is_unified,
         Command::MoreContext => {
-            agent.context_lines =
-                CONTEXT_LINE_CHOICES[(here + 1).min(CONTEXT_LINE_CHOICES.len() - 1)]
+            agent.context_lines = CONTEXT_LINE_CHOICES[(choice + 1).min(last)];
         }
-        _ => agent.context_lines = CONTEXT_LINE_CHOICES[here.saturating_sub(1)],
+        _ => agent.context_lines = CONTEXT_LINE_CHOICES[choice.saturating_sub(1)],
     }
     agent.arrange_panes(model.size.0);
-    match (command, here) {
+    match (command, choice) {
         (Command::LessContext, 0) => model.show_hint("changes alone are shown already"),
-        (Command::MoreContext, last) if last + 1 == CONTEXT_LINE_CHOICES.len() => {
+        (Command::MoreContext, choice) if choice == last => {
             model.show_hint("all equal lines are shown already");
         }
         _ => {}
     }
 }
 
-/// The line at the top may have fewer rows than before, in a wider terminal or cut.
-pub(in crate::console) fn clamp_pane_top(model: &mut Model) {
+/// Keeps the first visible row inside its line, which has fewer rows in a wider terminal.
+pub fn clamp_pane_top(model: &mut Model) {
     if model.screen == Screen::Agent {
         let (width, look) = (model.text_width(), model.pane_style());
         model.agent.current_pane_mut().clamp_top(width, look);
     }
+}
+
+/// Opens an agent at its most important finding: the baseline if it differs from the sealed one,
+/// else the tab used last.
+pub fn open_at_finding(model: &mut Model, name: String) -> Vec<Effect> {
+    let is_tampered = model.find_row(&name).map(AgentRow::state) == Some(State::Tampered);
+    match (is_tampered, model.agent.tab) {
+        (true, _) => open_tab(model, name, AgentTab::Baseline),
+        (false, AgentTab::Baseline) => open_tab(model, name, AgentTab::Diff),
+        (false, _) => open(model, name),
+    }
+}
+
+/// Opens a tab of an agent.
+pub fn open_tab(model: &mut Model, name: String, tab: AgentTab) -> Vec<Effect> {
+    model.agent.tab = tab;
+    if model.screen == Screen::Agent && model.agent.agent == name {
+        request_history(model)
+    } else {
+        open(model, name)
+    }
+}
+
+fn open(model: &mut Model, name: String) -> Vec<Effect> {
+    model.return_point.from_agent = match model.screen {
+        Screen::Agent => model.return_point.from_agent,
+        Screen::Hosts => Screen::Fleet,
+        screen => screen,
+    };
+    model.go_to_screen(Screen::Agent);
+    if model.fleet.visible_agents.contains(&name) {
+        model.fleet.cursor_agent = Some(name.clone());
+        model.fleet.is_cursor_pinned = true;
+        model
+            .fleet
+            .strip_agent
+            .clone_from(&model.fleet.cursor_agent);
+        model.keep_fleet_cursor_visible();
+    }
+    if model.agent.agent != name {
+        model.agent = model.agent.for_agent(name.clone());
+        model.agent.arrange_panes(model.size.0);
+    }
+    let texts = Effect::PrepareTexts(name);
+    std::iter::once(texts)
+        .chain(request_history(model))
+        .collect()
+}
+
+/// Opens the next or a previous agent of the fleet.
+pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
+    let names = &model.fleet.visible_agents;
+    let index = names.iter().position(|name| *name == model.agent.agent);
+    let next = step_index(index.unwrap_or(0), by, names.len());
+    match names.get(next).cloned() {
+        Some(name) if name != model.agent.agent => open(model, name),
+        _ => {
+            model.show_hint("there is no further agent");
+            Vec::new()
+        }
+    }
+}
+
+/// Goes to another tab, around the ends.
+pub fn cycle_tab(model: &mut Model, by: usize) -> Vec<Effect> {
+    model.agent.tab = model.agent.tab.cycle(by);
+    request_history(model)
+}
+
+/// Shows the text alone, or with its borders again.
+pub fn toggle_full_screen(model: &mut Model) {
+    model.agent.is_full_screen = !model.agent.is_full_screen;
+    model.agent.arrange_panes(model.size.0);
+}
+
+/// Moves the cursor of the history, or scrolls the text.
+pub fn move_cursor(model: &mut Model, by: isize) {
+    if model.agent.is_list() {
+        return move_history_cursor(model, by);
+    }
+    let (width, height, style) = (model.text_width(), model.text_height(), model.pane_style());
+    let pane = model.agent.current_pane_mut();
+    if by < isize::MIN / 4 {
+        pane.scroll_to_start();
+    } else if by > isize::MAX / 4 {
+        pane.scroll_to_end(width, height, style);
+    } else {
+        pane.scroll(by, width, height, style);
+    }
+}
+
+/// Goes back one level: Esc clears the search; then full screen, the open record and the screen
+/// are left.
+pub fn go_back(model: &mut Model, is_escape: bool) {
+    if is_escape && !model.agent.current_pane().query.is_empty() {
+        model.agent.current_pane_mut().search("");
+    } else if model.agent.is_full_screen && !model.agent.is_list() {
+        toggle_full_screen(model);
+    } else if model.agent.history.open_seq.is_some() && model.agent.tab == AgentTab::History {
+        model.agent.history.open_seq = None;
+    } else {
+        leave(model);
+    }
+}
+
+fn leave(model: &mut Model) {
+    let has_reset = !matches!(model.reset.stage, ResetStage::Empty);
+    match model.return_point.from_agent {
+        Screen::Reset if has_reset => {
+            if model.return_point.from_reset == Screen::Agent {
+                model.return_point.from_reset = Screen::Fleet;
+            }
+            model.go_to_screen(Screen::Reset);
+        }
+        Screen::Log => model.go_to_screen(Screen::Log),
+        _ => model.go_to_screen(Screen::Fleet),
+    }
+}
+
+/// Starts a search. Returns the previous query.
+pub fn begin_search(model: &mut Model) -> String {
+    let pane = model.agent.current_pane_mut();
+    let query = pane.query.clone();
+    pane.search("");
+    query
+}
+
+/// Edits the query of the search and goes to its first hit.
+pub fn edit_search(model: &mut Model, edit: impl FnOnce(&mut String)) {
+    let height = model.text_height();
+    let pane = model.agent.current_pane_mut();
+    let mut query = pane.query.clone();
+    edit(&mut query);
+    pane.search(&query);
+    pane.go_to_first_hit(height);
+}
+
+/// Goes to the next or previous hit; without a search, to the next or previous hunk.
+pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
+    let height = model.text_height();
+    let pane = model.agent.current_pane_mut();
+    if pane.query.is_empty() {
+        pane.go_to_hunk(is_forward, height);
+    } else {
+        pane.go_to_next_hit(is_forward, height);
+    }
+}
+
+/// Goes to the next or previous hunk.
+pub fn go_to_hunk(model: &mut Model, is_forward: bool) {
+    let height = model.text_height();
+    let pane = model.agent.current_pane_mut();
+    pane.go_to_hunk(is_forward, height);
+}
+
+/// Returns the ages on the screen.
+pub fn visible_ages(model: &Model) -> Vec<String> {
+    let row = model.find_row(&model.agent.agent);
+    row.and_then(|row| row_ages(model, row))
+        .into_iter()
+        .collect()
+}
+
+/// Returns the ages that a row of the fleet or the header of an agent shows.
+pub fn row_ages(model: &Model, row: &AgentRow) -> Option<String> {
+    let now = model.now.local_time;
+    let known = row.last_readable_observation()?;
+    let changed = known
+        .content
+        .as_ref()
+        .map(|content| format_age(now, modified_time(content.modified_ns, now)))
+        .unwrap_or_default();
+    // The age of the read and the problem appear only for an unreachable agent.
+    Some(match model.host_problem(&row.name) {
+        Some(why) => format!("{changed} {} {why}", format_age(now, known.read_at)),
+        None => changed,
+    })
 }

@@ -1,25 +1,27 @@
 //! Draws one agent: its live diff, its scratch, its facts, its baseline and its history.
 
 mod history;
+mod layout;
 mod text;
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::console::age::{format_age, modified_time};
+use crate::console::canvas::limit_usage;
+use crate::console::canvas::{
+    Canvas, fit_end_of_sentence, format_count, format_size, shorten_untrusted, truncate_untrusted,
+};
 use crate::console::command::Command;
-use crate::console::model::{
-    AgentTab, HostProblem, MIN_SIDE_BY_SIDE_COLUMNS, Model, format_age, known_scratch_lines,
-    modified_time,
-};
-use crate::console::screens::fleet::view::{draw_fleet_name, limit_usage};
+use crate::console::frame::draw_fleet_name;
+use crate::console::frame::{draw_message, draw_pending_question};
+use crate::console::model::{Model, known_scratch_lines};
+use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
+use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
-use crate::console::view::{
-    Canvas, draw_message, draw_pending_question, fit_end_of_sentence, format_count, format_size,
-    shorten_untrusted, truncate_untrusted,
-};
 use crate::engine::{Observation, State};
 use crate::untrusted;
 
-pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let agent = &model.agent;
     let observation = model
         .find_row(&agent.agent)
@@ -212,11 +214,12 @@ fn draw_position(model: &Model, canvas: &mut Canvas<'_>, x: u16) {
     let pane = model.agent.current_pane();
     let mut text = String::new();
     if let Some(index) = model
+        .fleet
         .visible_agents
         .iter()
         .position(|name| *name == model.agent.agent)
     {
-        text = format!("[{} of {}]", index + 1, model.visible_agents.len());
+        text = format!("[{} of {}]", index + 1, model.fleet.visible_agents.len());
     }
     if model.agent.is_comparison() && !pane.hunks.is_empty() {
         let current = pane

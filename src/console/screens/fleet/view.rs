@@ -3,17 +3,19 @@
 use chrono::{DateTime, FixedOffset};
 use unicode_width::UnicodeWidthStr;
 
+use crate::console::age::{format_age, format_time, modified_time};
+use crate::console::canvas::{
+    Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, format_size, limit_usage,
+    shorten_untrusted, split_at_blank, truncate, truncate_untrusted, wrap_text,
+};
 use crate::console::columns::{self, CellWidths, ColumnSpan, FleetColumn};
 use crate::console::command::Command;
 use crate::console::filter;
-use crate::console::model::{
-    AgentRow, HostProblem, Model, SortOrder, format_age, known_scratch_lines, modified_time,
-};
+use crate::console::frame::draw_fleet_name;
+use crate::console::model::{AgentRow, Model, known_scratch_lines};
+use crate::console::screens::fleet::state::SortOrder;
+use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
-use crate::console::view::{
-    Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, format_size,
-    shorten_untrusted, split_at_blank, truncate, truncate_untrusted, wrap_text,
-};
 use crate::engine::{LastRun, Observation, Outcome, State};
 use crate::untrusted;
 
@@ -25,7 +27,7 @@ const MAX_FILTER_CELLS: usize = 24;
 /// Lines of a message that is shown in place of the agents.
 const MAX_PARAGRAPH_LINES: usize = 4;
 
-pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_header(model, canvas);
     canvas.draw_rule(2);
     let mut y = 3;
@@ -48,10 +50,10 @@ pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     if model.rows.is_empty() {
         let text = format!(
             "No agents in {}. See the example there, or run: memory-shepherd demo",
-            model.fleet.config_path
+            model.config.config_path
         );
         draw_paragraph(canvas, y + 1, &text, Role::Text);
-    } else if model.visible_agents.is_empty() {
+    } else if model.fleet.visible_agents.is_empty() {
         let bad = model
             .rows
             .iter()
@@ -60,20 +62,21 @@ pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         let text = format!(
             "0 of {} match \"{}\" (Esc clears) - {} hidden",
             model.rows.len(),
-            truncate_untrusted(&model.filter, MAX_FILTER_CELLS),
+            truncate_untrusted(&model.fleet.filter, MAX_FILTER_CELLS),
             format_count(bad as u64, "not-ok agent")
         );
         let below = draw_paragraph(canvas, y + 1, &text, Role::Warn);
-        if let Some(fault) = filter::find_filter_errors(&model.filter).first() {
+        if let Some(fault) = filter::find_filter_errors(&model.fleet.filter).first() {
             let hint = fault.hint.as_deref().unwrap_or_default();
             let text = format!("{}; {hint}", fault.message);
             draw_paragraph(canvas, below, &text, Role::Warn);
         }
     }
     let shown = model
+        .fleet
         .visible_agents
         .iter()
-        .skip(model.fleet_top)
+        .skip(model.fleet.top)
         .take(height);
     for (index, name) in shown.enumerate() {
         if let Some(agent) = model.find_row(name) {
@@ -110,8 +113,8 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         (_, Some(time)) => format!("as of {}", time.format("%H:%M")),
         (count, None) => format!("reading {count}"),
     };
-    let name = format!("{} ", model.fleet.name).width()
-        + model.fleet.tag.as_ref().map_or(0, |tag| tag.width() + 3)
+    let name = format!("{} ", model.config.name).width()
+        + model.config.tag.as_ref().map_or(0, |tag| tag.width() + 3)
         + "RW unlocked  ".len();
     let room = usize::from(canvas.width()).saturating_sub(name + freshness.width() + 1);
     // As the screen shrinks, the program's name goes first, then the total; then the healthy states
@@ -161,7 +164,7 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         };
         let mut text = format!(
             "last {what} {}: {} ok",
-            format_time(model, last.ended_at),
+            format_time(model.now.local_time, last.ended_at),
             last.count_outcome(Outcome::Ok)
         );
         let role = if bad.is_empty() { Role::Dim } else { Role::Bad };
@@ -180,23 +183,26 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
         }
         parts.push((text, role));
     }
-    if !model.marks.is_empty() {
-        let hidden = model.hidden_marked_agents().len();
+    if !model.fleet.marks.is_empty() {
+        let hidden = model.fleet.hidden_marked_agents().len();
         let text = match hidden {
-            0 => format!("marked {}", model.marks.len()),
-            hidden => format!("marked {} ({hidden} hidden by filter)", model.marks.len()),
+            0 => format!("marked {}", model.fleet.marks.len()),
+            hidden => format!(
+                "marked {} ({hidden} hidden by filter)",
+                model.fleet.marks.len()
+            ),
         };
         parts.push((text, Role::Mark));
     }
-    if wide || !model.filter.is_empty() {
-        let filter = if model.filter.is_empty() {
+    if wide || !model.fleet.filter.is_empty() {
+        let filter = if model.fleet.filter.is_empty() {
             "none"
         } else {
-            &model.filter
+            &model.fleet.filter
         };
         // A restored filter is pointed out, because it hides agents without having been typed in
         // this session.
-        let (notice, role) = if model.is_filter_restored {
+        let (notice, role) = if model.fleet.is_filter_restored {
             (" (restored; Esc clears)", Role::Warn)
         } else {
             ("", Role::Dim)
@@ -209,10 +215,14 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
             role,
         ));
     }
-    if wide || model.sort_order != SortOrder::default() {
-        let down = if model.is_reversed { ", reversed" } else { "" };
+    if wide || model.fleet.sort_order != SortOrder::default() {
+        let down = if model.fleet.is_reversed {
+            ", reversed"
+        } else {
+            ""
+        };
         parts.push((
-            format!("sort: {}{down}", model.sort_order.label()),
+            format!("sort: {}{down}", model.fleet.sort_order.label()),
             Role::Dim,
         ));
     }
@@ -220,26 +230,6 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
     for (text, role) in parts {
         x = canvas.put_text(x, 1, &text, role) + 3;
     }
-}
-
-/// Draws the fleet's name, its tag and whether it is read-only, as on every screen. Returns the
-/// column behind them.
-pub(in crate::console) fn draw_fleet_name(
-    model: &Model,
-    canvas: &mut Canvas<'_>,
-    x: u16,
-    y: u16,
-) -> u16 {
-    let mut x = canvas.put_untrusted(x, y, model.fleet.name.as_bytes(), Role::Title) + 1;
-    if let Some(tag) = &model.fleet.tag {
-        x = canvas.put_untrusted(x, y, format!("[{tag}]").as_bytes(), Role::Tag) + 1;
-    }
-    let (word, role) = match (model.read_only_reason().is_some(), model.is_unlocked()) {
-        (true, _) => ("RO", Role::Tag),
-        (false, true) => ("RW unlocked", Role::Warn),
-        (false, false) => ("RW", Role::Text),
-    };
-    canvas.put_text(x, y, word, role) + 2
 }
 
 /// Returns the header's counts by state, the worst first.
@@ -325,8 +315,8 @@ fn draw_cell(canvas: &mut Canvas<'_>, y: u16, span: &ColumnSpan, text: &str, rol
 
 fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, spans: &[ColumnSpan]) {
     let state = row.state();
-    let is_at_cursor = model.cursor_agent.as_ref() == Some(&row.name);
-    if model.marks.contains(&row.name) {
+    let is_at_cursor = model.fleet.cursor_agent.as_ref() == Some(&row.name);
+    if model.fleet.marks.contains(&row.name) {
         canvas.put_text(1, y, "*", Role::Mark);
     }
     if is_at_cursor {
@@ -347,7 +337,7 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
                 }
             }
             (FleetColumn::Trend, _) => {
-                let trend = model.trends.get(&row.name);
+                let trend = model.fleet.trends.get(&row.name);
                 draw_cell(
                     canvas,
                     y,
@@ -450,7 +440,7 @@ fn column_text(model: &Model, observation: &Observation, column: FleetColumn) ->
             last.map(|last| {
                 format!(
                     "{} {}",
-                    format_time(model, last.time),
+                    format_time(model.now.local_time, last.time),
                     last_run_label(model, last)
                 )
             })
@@ -482,28 +472,11 @@ fn trend_bars(sizes: &[u64]) -> String {
     }
 }
 
-/// Returns how much of a limit is used, in at most four cells.
-pub(in crate::console) fn limit_usage(size: u64, limit: u64) -> String {
-    match size.saturating_mul(100) / limit.max(1) {
-        percent @ 0..1000 => format!("{percent}%"),
-        _ => ">9x".to_string(),
-    }
-}
-
-/// Formats a time of today as `09:00`, an older one as `11-20`.
-pub(in crate::console) fn format_time(model: &Model, time: DateTime<FixedOffset>) -> String {
-    let time = time.with_timezone(model.now.local_time.offset());
-    if time.date_naive() == model.now.local_time.date_naive() {
-        time.format("%H:%M").to_string()
-    } else {
-        time.format("%m-%d").to_string()
-    }
-}
-
 /// Draws details of the agent under the cursor, and the next step.
 fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let is_tall = model.strip_height() > 1;
     let Some(row) = model
+        .fleet
         .strip_agent
         .as_deref()
         .and_then(|name| model.find_row(name))
@@ -650,5 +623,22 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
             format!("{diff} shows the diff, {diff} then {tab} the notes; {plan} plans a reset.")
         }
         State::Clean | State::Loading => "Nothing to do.".to_string(),
+    }
+}
+
+impl Model {
+    /// Returns the number of fleet rows that fit.
+    pub fn fleet_height(&self) -> usize {
+        // Two lines of header, a rule, the column heads; a rule, the strip, the
+        // message, the hints.
+        let errors = [&self.config_error, &self.preferences_error];
+        let errors = errors.iter().filter(|it| it.is_some()).count();
+        let fixed = 7 + self.strip_height() + errors;
+        usize::from(self.size.1).saturating_sub(fixed).max(1)
+    }
+
+    /// Returns the height of the strip below the fleet, in lines.
+    pub fn strip_height(&self) -> usize {
+        if self.size.1 >= 24 { 2 } else { 1 }
     }
 }

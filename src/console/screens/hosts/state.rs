@@ -6,10 +6,13 @@ use std::fmt;
 use chrono::{DateTime, FixedOffset};
 
 use crate::config::SshHost;
+use crate::console::age::format_age;
 use crate::console::command::Command;
 use crate::console::keymap::Keymap;
-use crate::console::model::format_age;
 use crate::engine::{ConnectionSetting, ConnectionStatus, HostStatus, Reachability};
+
+/// Reason why the hosts screen is empty.
+pub const NO_HOSTS_REASON: &str = "no agent of this fleet is on another host";
 
 /// The hosts.
 #[derive(Clone, Debug, Default)]

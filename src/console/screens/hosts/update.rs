@@ -1,14 +1,17 @@
-//! How hosts stand, and what is done on their screen.
+//! What the hosts screen does: follows the status of hosts, retries one, shows its agents.
 
-use crate::console::command::{Command, NO_HOSTS_REASON};
-use crate::console::model::{MessageLevel, Model, Screen, format_age, problem_of};
-use crate::console::update::Effect;
-use crate::console::update::commands::{go_to_screen, set_filter};
+use crate::console::age::format_age;
+use crate::console::command::Command;
+use crate::console::message::Effect;
+use crate::console::model::{Model, Screen, step_index};
+use crate::console::screens::fleet::update::set_filter;
+use crate::console::screens::hosts::state::{NO_HOSTS_REASON, problem_of};
+use crate::console::screens::log::state::MessageLevel;
 use crate::engine::{HostStatus, Reachability};
 
-/// A host stands like this now. It is said when one goes or comes back, once, and
-/// not for each try.
-pub(in crate::console) fn handle_host_status(model: &mut Model, status: HostStatus) {
+/// Applies the status of a host. Reports that it went away or came back once, and not for each
+/// attempt.
+pub fn handle_host_status(model: &mut Model, status: HostStatus) {
     // It may still be one of the config before.
     if !status
         .agents
@@ -69,8 +72,8 @@ pub(in crate::console) fn handle_host_status(model: &mut Model, status: HostStat
     }
 }
 
-/// The ages on the screen of hosts.
-pub(in crate::console) fn visible_host_ages(model: &Model) -> Vec<String> {
+/// Returns the ages on the screen.
+pub fn visible_ages(model: &Model) -> Vec<String> {
     let now = model.now.local_time;
     let keymap = &model.preferences.keymap;
     let of = |status: &HostStatus| {
@@ -80,14 +83,14 @@ pub(in crate::console) fn visible_host_ages(model: &Model) -> Vec<String> {
     model.hosts.sorted_statuses().into_iter().map(of).collect()
 }
 
-/// The screen of hosts, with what ssh makes of the one under the cursor.
-pub(in crate::console) fn open_hosts_screen(model: &mut Model) -> Vec<Effect> {
-    go_to_screen(model, Screen::Hosts);
+/// Goes to the hosts and requests the ssh settings of the one under the cursor.
+pub fn open(model: &mut Model) -> Vec<Effect> {
+    model.go_to_screen(Screen::Hosts);
     request_settings(model)
 }
 
-/// Asks for what is not known of the host under the cursor.
-pub(in crate::console) fn request_settings(model: &Model) -> Vec<Effect> {
+/// Requests the ssh settings of the host under the cursor, if they are unknown.
+pub fn request_settings(model: &Model) -> Vec<Effect> {
     let host = model
         .hosts
         .current_status()
@@ -96,34 +99,32 @@ pub(in crate::console) fn request_settings(model: &Model) -> Vec<Effect> {
     unknown.map(Effect::LoadHostSettings).into_iter().collect()
 }
 
-/// Moves the cursor to the host of this place in the order.
-pub(in crate::console) fn select_host(model: &mut Model, index: usize) {
-    let host = model
-        .hosts
-        .sorted_statuses()
-        .get(index)
-        .map(|it| it.host.clone());
+/// Moves the cursor by rows and requests the ssh settings of its host.
+pub fn move_cursor(model: &mut Model, by: isize) -> Vec<Effect> {
+    let statuses = model.hosts.sorted_statuses();
+    let index = step_index(model.hosts.cursor_index(), by, statuses.len());
+    let host = statuses.get(index).map(|it| it.host.clone());
     model.hosts.cursor_host = host.or(model.hosts.cursor_host.take());
+    request_settings(model)
 }
 
 /// Shows the agents of the host under the cursor.
-pub(in crate::console) fn show_host_agents(model: &mut Model) -> Vec<Effect> {
+pub fn show_host_agents(model: &mut Model) {
     let Some(status) = model.hosts.current_status() else {
-        model.show_hint(NO_HOSTS_REASON);
-        return Vec::new();
+        return model.show_hint(NO_HOSTS_REASON);
     };
     let host = &status.host;
-    let filter = match model.hosts.has_namesake(host) {
-        true => format!("host:={}", host.authority()),
-        false => format!("host:{}", host.name),
+    let filter = if model.hosts.has_namesake(host) {
+        format!("host:={}", host.authority())
+    } else {
+        format!("host:{}", host.name)
     };
     set_filter(model, filter);
-    go_to_screen(model, Screen::Fleet);
-    Vec::new()
+    model.go_to_screen(Screen::Fleet);
 }
 
-/// Tries the host under the cursor at once.
-pub(in crate::console) fn retry_host(model: &mut Model) -> Vec<Effect> {
+/// Retries the host under the cursor at once.
+pub fn retry_host(model: &mut Model) -> Vec<Effect> {
     let Some(status) = model.hosts.current_status().cloned() else {
         return Vec::new();
     };
@@ -131,7 +132,7 @@ pub(in crate::console) fn retry_host(model: &mut Model) -> Vec<Effect> {
         MessageLevel::Info,
         format!("trying {} now", status.host.authority()),
     );
-    // The host may ask again, if it asked in vain.
+    // The host may ask a refused question again.
     let agents = status.agents;
     vec![
         Effect::AllowQuestions(agents.clone()),

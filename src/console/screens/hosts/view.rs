@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::console::command::NO_HOSTS_REASON;
-use crate::console::model::{Model, format_age, next_attempt_text, problem_of, status_label};
-use crate::console::screens::fleet::view::draw_fleet_name;
-use crate::console::theme::{Role, role_of_state};
-use crate::console::view::{
+use crate::console::age::format_age;
+use crate::console::canvas::{
     Canvas, fit_end_of_sentence, format_count, format_size, shorten_untrusted, wrap_text,
 };
+use crate::console::frame::draw_fleet_name;
+use crate::console::model::Model;
+use crate::console::screens::hosts::state::NO_HOSTS_REASON;
+use crate::console::screens::hosts::state::{next_attempt_text, problem_of, status_label};
+use crate::console::theme::{Role, role_of_state};
 use crate::engine::{HostStatus, Reachability, State};
 use crate::untrusted;
 
@@ -34,7 +36,7 @@ fn columns_for(canvas: &Canvas<'_>) -> [HostColumn; 4] {
 const STATE_X: u16 = 5;
 const STATE_WIDTH: u16 = 11;
 
-pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     draw_header(model, canvas);
     canvas.draw_rule(2);
     let statuses = model.hosts.sorted_statuses();
@@ -245,5 +247,32 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostSta
             canvas.put_text(8, at, text, role);
             line += 1;
         }
+    }
+}
+
+impl Model {
+    /// Returns the height of the host details: all lines that the list leaves.
+    pub fn host_details_height(&self) -> usize {
+        self.hosts_area_height()
+            .saturating_sub(self.hosts_list_height())
+    }
+
+    /// Returns the number of host rows that fit.
+    pub fn hosts_list_height(&self) -> usize {
+        let room = self.hosts_area_height();
+        // A long list must leave room for the details of one host.
+        let details = match self.size.1 {
+            30.. => 14,
+            24.. => 8,
+            _ => room / 2,
+        };
+        let count = self.hosts.sorted_statuses().len();
+        count.clamp(1, room.saturating_sub(details).max(1))
+    }
+
+    fn hosts_area_height(&self) -> usize {
+        // Two lines of header, a rule, the column heads; a rule before the details;
+        // the message, the hints.
+        usize::from(self.size.1).saturating_sub(7)
     }
 }

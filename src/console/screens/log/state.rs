@@ -4,9 +4,8 @@ use std::collections::{HashSet, VecDeque};
 
 use chrono::{DateTime, FixedOffset};
 
-use crate::console::columns::FleetColumn;
-use crate::console::model::{Model, ResultLine, ResultView};
-use crate::engine::{FileState, Operation, Outcome, RunEvent};
+use crate::console::screens::reset::state::{REDO_VERB, ResultLine, ResultView};
+use crate::engine::{Operation, Outcome, RunEvent};
 
 /// How many runs of the ledger are shown, the youngest: who looks for others asks
 /// the command line.
@@ -29,9 +28,6 @@ pub struct LogScreen {
     /// What is searched for, lower case.
     pub query: String,
 }
-
-/// The word for a run that took an undo back.
-pub const REDO_VERB: &str = "redo";
 
 /// One run of the ledger.
 #[derive(Clone, Debug, PartialEq)]
@@ -210,36 +206,6 @@ impl LogRowId {
             (LogRowId::Message(number), LogRow::Message(other)) => *number == other.sequence,
             _ => false,
         }
-    }
-}
-
-/// How many runs a trend tells of.
-const TREND_RUNS: usize = 8;
-
-impl Model {
-    /// Rows of the log that fit.
-    pub fn log_height(&self) -> usize {
-        // Two lines of header, a rule; a rule, the row's run, the message, the hints.
-        usize::from(self.size.1).saturating_sub(7).max(1)
-    }
-
-    /// Works out the trends of the agents, where they are shown.
-    pub fn update_trends(&mut self) {
-        self.trends.clear();
-        if !self.preferences.columns.contains(&FleetColumn::Trend) {
-            return;
-        }
-        for event in self.log.runs.iter().flat_map(|run| &run.events) {
-            let Some(FileState::File { size, .. }) = event.before else {
-                continue;
-            };
-            let sizes = self.trends.entry(event.agent.clone()).or_default();
-            if sizes.len() < TREND_RUNS {
-                sizes.push(size);
-            }
-        }
-        // The youngest run came first.
-        self.trends.values_mut().for_each(|sizes| sizes.reverse());
     }
 }
 

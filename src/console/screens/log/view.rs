@@ -1,17 +1,18 @@
 //! Draws the log: runs of the ledger, messages of this session, background jobs.
 
-use crate::console::command::Command;
-use crate::console::model::{
-    LogRow, MAX_RUNS, MessageLevel, Model, RunSummary, equivalent_command, format_age,
-};
-use crate::console::screens::fleet::view::{draw_fleet_name, format_time};
-use crate::console::theme::Role;
-use crate::console::view::{
+use crate::console::age::format_age;
+use crate::console::age::format_time;
+use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, truncate_untrusted,
 };
+use crate::console::command::Command;
+use crate::console::frame::draw_fleet_name;
+use crate::console::model::{Model, equivalent_command};
+use crate::console::screens::log::state::{LogRow, MAX_RUNS, MessageLevel, RunSummary};
+use crate::console::theme::Role;
 use crate::engine::Outcome;
 
-pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put_text(0, 0, "LOG", Role::Title) + 2;
     let x = draw_fleet_name(model, canvas, x, 0);
     let runs = format_count(model.log.runs.len() as u64, "run");
@@ -59,7 +60,7 @@ pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put_text(0, y, ">", Role::Text);
         }
         let time = row.time().with_timezone(model.now.local_time.offset());
-        let time = if format_time(model, time).contains(':') {
+        let time = if format_time(model.now.local_time, time).contains(':') {
             time.format("%H:%M:%S").to_string()
         } else {
             time.format("%m-%d %H:%M").to_string()
@@ -153,4 +154,12 @@ fn draw_background_jobs(model: &Model, canvas: &mut Canvas<'_>, y: u16) -> u16 {
     }
     canvas.draw_rule(y + rows);
     rows + 1
+}
+
+impl Model {
+    /// Returns the number of log rows that fit.
+    pub fn log_height(&self) -> usize {
+        // Two lines of header, a rule; a rule, the row's run, the message, the hints.
+        usize::from(self.size.1).saturating_sub(7).max(1)
+    }
 }

@@ -6,12 +6,11 @@ use std::time::Duration;
 use chrono::{DateTime, FixedOffset};
 
 use crate::archive::WrittenEntry;
-use crate::console::command::Command;
-use crate::console::model::{KeyGuard, Model, REDO_VERB};
-use crate::engine::{
-    Operation, Outcome, Plan, PlanStep, Protection, RunReport, RunStage as Step, UndoMode,
-    UndoTarget,
-};
+use crate::console::key_guard::KeyGuard;
+use crate::engine::{Operation, Outcome, Plan, RunReport, RunStage as Step, UndoMode, UndoTarget};
+
+/// Verb of a run that takes an undo back.
+pub const REDO_VERB: &str = "redo";
 
 /// Plan, run, result.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +27,10 @@ pub struct ResetScreen {
     /// When the key that confirms came last, after it unlocked what was read-only: one
     /// that is held must not go on to confirm.
     pub confirm_held_at: Option<Duration>,
+    /// Number of the last plan request; a reply with a lower number is late.
+    pub last_plan_id: u64,
+    /// Whether the last plan request is unanswered.
+    pub is_plan_pending: bool,
     /// Whether something that the plan is about changed while it was made anew.
     pub is_plan_stale: bool,
     /// The result that was there before the plan, and is again when that is left.
@@ -129,41 +132,6 @@ pub enum Confirmation {
 }
 
 impl PlanView {
-    /// Whether a key of the plan is offered now; if not, why.
-    ///
-    /// # Errors
-    /// The reason, for the operator.
-    pub fn check_offered(&self, command: Command, model: &Model) -> Result<(), String> {
-        let key = |command| model.key_hint(command);
-        let why = match (command, &self.confirmation) {
-            _ if !self.hidden_agents.is_empty() => {
-                let (keep, drop) = (
-                    key(Command::KeepHiddenAgents),
-                    key(Command::DropHiddenAgents),
-                );
-                let what = "first say what with the hidden ones";
-                return Err(format!("{what}: {keep} keeps, {drop} drops"));
-            }
-            (_, Confirmation::NothingToRun) => "there is nothing to run",
-            (Command::ConfirmPlan, Confirmation::SingleKey) => {
-                return model.read_only_reason().map_or(Ok(()), Err);
-            }
-            (Command::ConfirmPlan, Confirmation::TypedText(_)) => {
-                "this plan has to be confirmed by typing"
-            }
-            (Command::ConfirmPlan, Confirmation::NewerNotes) => {
-                let (append, over) = (key(Command::UndoAppend), key(Command::UndoOverwrite));
-                let what = "the agent has written since";
-                return Err(format!("{what}: {append} appends, {over} overwrites"));
-            }
-            (Command::UndoAppend | Command::UndoOverwrite, _) if self.has_newer_notes() => {
-                return Ok(());
-            }
-            _ => "no agent of this plan has written since",
-        };
-        Err(why.to_string())
-    }
-
     /// Whether an agent wrote after the run that would be undone.
     pub fn has_newer_notes(&self) -> bool {
         self.plan.steps.iter().any(|step| {
@@ -176,38 +144,6 @@ impl PlanView {
     /// The word that is typed before the number.
     pub fn verb(&self) -> &'static str {
         self.request.verb()
-    }
-}
-
-/// What confirms this plan (the confirmation grammar): one intact agent takes a
-/// key, more of them or a drifted one take typing, the whole fleet its name.
-pub fn required_confirmation(plan: &Plan, request: &PlanRequest, model: &Model) -> Confirmation {
-    let count = plan.steps.len();
-    let protected = |step: &PlanStep| step.protection == Protection::Typed;
-    let undo_without_choice = plan.steps.iter().any(|step| {
-        step.undone_run
-            .as_ref()
-            .is_some_and(|undo| undo.has_written_since && undo.mode == UndoMode::Refuse)
-    });
-    let verb = request.verb();
-    let typed = Confirmation::TypedText(format!("{verb} {count}"));
-    if count == 0 {
-        Confirmation::NothingToRun
-    } else if undo_without_choice {
-        Confirmation::NewerNotes
-    } else if plan.steps.iter().any(protected) {
-        match plan.is_whole_fleet {
-            true => Confirmation::TypedText(model.fleet.name.clone()),
-            false => typed,
-        }
-    } else if model.rows.len() == 1 && plan.operation == Operation::Reset {
-        Confirmation::SingleKey
-    } else if plan.is_whole_fleet {
-        Confirmation::TypedText(model.fleet.name.clone())
-    } else if count > 1 || plan.steps.iter().any(|step| step.is_confirmation_typed) {
-        typed
-    } else {
-        Confirmation::SingleKey
     }
 }
 

@@ -1,35 +1,46 @@
-//! Plans: asked for, shown, void, made anew, left.
+//! What the reset screen does: requests a plan, shows it, replaces it when it expires, starts its
+//! run, shows the result, and leaves.
 
-use crate::console::model::{
-    MessageLevel, Model, PlanRequest, PlanView, ResetStage, Screen, required_confirmation,
+use std::time::Duration;
+
+use crate::console::command::Command;
+use crate::console::message::Effect;
+use crate::console::model::{Model, Screen, equivalent_command, step_index};
+use crate::console::screens::log::state::{MessageLevel, RunSummary};
+use crate::console::screens::reset::state::{
+    Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView,
 };
-use crate::console::update::commands::{go_to_screen, return_screen};
-use crate::console::update::keys::is_screen_covered;
-use crate::console::update::{Effect, PLAN_LIFETIME};
-use crate::engine::Plan;
+use crate::engine::{
+    Operation, Plan, PlanStep, Protection, RunProgress, RunReport, UndoMode, UndoTarget,
+};
 use crate::error::Error;
 
-/// Notices a plan that has come in sight: from then on a moment passes before keys
-/// mean anything to it.
-pub(in crate::console) fn track_visible_plan(model: &mut Model) {
-    let in_sight = match &model.reset.stage {
+/// Age at which a plan expires and is made again.
+pub const PLAN_LIFETIME: Duration = Duration::from_secs(60);
+
+/// How many runs of this session are remembered with their command.
+const MAX_REMEMBERED_COMMANDS: usize = 1000;
+
+/// Restarts the key guard when a plan becomes visible, so that it ignores keys typed before.
+pub fn track_visible_plan(model: &mut Model) {
+    let visible_plan = match &model.reset.stage {
         ResetStage::Plan(view)
             if model.screen == Screen::Reset
-                && !is_screen_covered(model)
+                && !model.is_screen_covered()
                 && !model.is_too_small() =>
         {
             Some(view.made_at)
         }
         _ => None,
     };
-    if model.reset.visible_plan != in_sight {
-        model.reset.visible_plan = in_sight;
+    if model.reset.visible_plan != visible_plan {
+        model.reset.visible_plan = visible_plan;
         model.reset.guard.restart(model.now.elapsed);
     }
 }
 
-/// Asks for the plan on the screen again when it is void by its age.
-pub(in crate::console) fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
+/// Requests the plan on the screen again if it has expired.
+pub fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
     let ResetStage::Plan(view) = &mut model.reset.stage else {
         return Vec::new();
     };
@@ -45,8 +56,8 @@ pub(in crate::console) fn replace_expired_plan(model: &mut Model) -> Vec<Effect>
     request_plan(model, request, true)
 }
 
-/// Asks for the plan on the screen again.
-pub(in crate::console) fn request_plan_again(model: &mut Model) -> Vec<Effect> {
+/// Requests the plan on the screen again.
+pub fn request_plan_again(model: &mut Model) -> Vec<Effect> {
     let request = match &model.reset.stage {
         ResetStage::Plan(view) if model.screen == Screen::Reset => view.request.clone(),
         _ => return Vec::new(),
@@ -54,13 +65,11 @@ pub(in crate::console) fn request_plan_again(model: &mut Model) -> Vec<Effect> {
     request_plan(model, request, true)
 }
 
-pub(in crate::console) fn request_plan(
-    model: &mut Model,
-    request: PlanRequest,
-    is_replan: bool,
-) -> Vec<Effect> {
-    model.last_plan_id += 1;
-    model.is_plan_pending = true;
+/// Requests a plan. A replan replaces the plan on the screen once it is made; any other request
+/// goes to the reset screen.
+pub fn request_plan(model: &mut Model, request: PlanRequest, is_replan: bool) -> Vec<Effect> {
+    model.reset.last_plan_id += 1;
+    model.reset.is_plan_pending = true;
     model.reset.is_plan_stale = false;
     model.is_dirty = true;
     if !is_replan {
@@ -76,37 +85,34 @@ pub(in crate::console) fn request_plan(
         if model.screen != Screen::Reset {
             model.return_point.from_reset = return_screen(model.screen);
         }
-        go_to_screen(model, Screen::Reset);
+        model.go_to_screen(Screen::Reset);
     }
     vec![Effect::MakePlan(
-        model.last_plan_id,
+        model.reset.last_plan_id,
         request,
         model.is_unlocked(),
     )]
 }
 
-/// Leaves a plan, back to where it was asked for.
-pub(in crate::console) fn abandon_plan(model: &mut Model) {
-    model.is_plan_pending = false;
+/// Leaves a plan and goes back to where it was requested.
+pub fn abandon_plan(model: &mut Model) {
+    model.reset.is_plan_pending = false;
     let previous_result = model.reset.previous_result.take();
     let at_result = previous_result.is_some() && model.reset.is_from_result;
     model.reset.stage = previous_result.map_or(ResetStage::Empty, ResetStage::Result);
     model.reset.cursor = 0;
     model.is_dirty = true;
     if model.screen == Screen::Reset && !at_result {
-        go_to_screen(model, model.return_point.from_reset);
+        model.go_to_screen(model.return_point.from_reset);
     }
 }
 
-pub(in crate::console) fn handle_plan(
-    model: &mut Model,
-    request: u64,
-    plan: Result<Box<Plan>, Error>,
-) -> Vec<Effect> {
-    if request != model.last_plan_id || !model.is_plan_pending {
+/// Shows the requested plan. An equal one keeps the confirmation typed so far.
+pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Error>) -> Vec<Effect> {
+    if request != model.reset.last_plan_id || !model.reset.is_plan_pending {
         return Vec::new();
     }
-    model.is_plan_pending = false;
+    model.reset.is_plan_pending = false;
     model.is_dirty = true;
     let plan_request = match &model.reset.stage {
         ResetStage::Planning(request) => request.clone(),
@@ -123,9 +129,12 @@ pub(in crate::console) fn handle_plan(
     };
     let form = required_confirmation(&plan, &plan_request, model);
     let stale = std::mem::take(&mut model.reset.is_plan_stale);
-    let replan_if_stale = |model: &mut Model, request| match stale {
-        true => request_plan(model, request, true),
-        false => Vec::new(),
+    let replan_if_stale = |model: &mut Model, request| {
+        if stale {
+            request_plan(model, request, true)
+        } else {
+            Vec::new()
+        }
     };
     let now = model.now.elapsed;
     if let ResetStage::Plan(view) = &mut model.reset.stage
@@ -134,7 +143,7 @@ pub(in crate::console) fn handle_plan(
         && view.confirmation == form
         && now < view.made_at + PLAN_LIFETIME
     {
-        // Only the figures changed: what was typed stays.
+        // Only the figures changed: the typed text stays.
         view.plan = plan;
         return replan_if_stale(model, plan_request);
     }
@@ -145,7 +154,7 @@ pub(in crate::console) fn handle_plan(
             "something the plan depends on has changed: here is a new one",
         );
     }
-    let mut hidden = model.hidden_marked_agents();
+    let mut hidden = model.fleet.hidden_marked_agents();
     hidden.retain(|name| plan_request.agent_names().contains(name));
     model.reset.stage = ResetStage::Plan(Box::new(PlanView {
         request: plan_request.clone(),
@@ -156,4 +165,277 @@ pub(in crate::console) fn handle_plan(
         hidden_agents: hidden,
     }));
     replan_if_stale(model, plan_request)
+}
+
+/// Returns what confirms a plan: for one intact agent a key, for several or a drifted one typed
+/// words, for the whole fleet its name.
+fn required_confirmation(plan: &Plan, request: &PlanRequest, model: &Model) -> Confirmation {
+    let count = plan.steps.len();
+    let protected = |step: &PlanStep| step.protection == Protection::Typed;
+    let undo_without_choice = plan.steps.iter().any(|step| {
+        step.undone_run
+            .as_ref()
+            .is_some_and(|undo| undo.has_written_since && undo.mode == UndoMode::Refuse)
+    });
+    let verb = request.verb();
+    let typed = Confirmation::TypedText(format!("{verb} {count}"));
+    let whole_fleet = Confirmation::TypedText(model.config.name.clone());
+    if count == 0 {
+        Confirmation::NothingToRun
+    } else if undo_without_choice {
+        Confirmation::NewerNotes
+    } else if plan.steps.iter().any(protected) {
+        if plan.is_whole_fleet {
+            whole_fleet
+        } else {
+            typed
+        }
+    } else if model.rows.len() == 1 && plan.operation == Operation::Reset {
+        Confirmation::SingleKey
+    } else if plan.is_whole_fleet {
+        whole_fleet
+    } else if count > 1 || plan.steps.iter().any(|step| step.is_confirmation_typed) {
+        typed
+    } else {
+        Confirmation::SingleKey
+    }
+}
+
+/// Starts the run of the confirmed plan; an expired plan is made again instead.
+pub fn start_run(model: &mut Model) -> Vec<Effect> {
+    if let Some(why) = model.read_only_reason() {
+        model.report(MessageLevel::Warn, why);
+        return Vec::new();
+    }
+    let ResetStage::Plan(view) = &model.reset.stage else {
+        return Vec::new();
+    };
+    if view.made_at + PLAN_LIFETIME <= model.now.elapsed {
+        return if model.reset.is_plan_pending {
+            Vec::new()
+        } else {
+            replace_expired_plan(model)
+        };
+    }
+    // The id of the run is not known yet.
+    let command = (String::new(), equivalent_command::for_plan(model, view));
+    let (plan, verb) = (view.plan.clone(), view.verb());
+    // The next key is not about the agents of this run.
+    for name in plan.agents() {
+        model.fleet.marks.remove(name);
+    }
+    model.log.run_commands.push_front(command);
+    model.log.run_commands.truncate(MAX_REMEMBERED_COMMANDS);
+    model.reset.stage = ResetStage::Run(Box::new(RunView {
+        plan: plan.clone(),
+        verb,
+        started_at: model.now.elapsed,
+        agent_steps: Default::default(),
+        outcomes: Default::default(),
+        is_cancelled: false,
+    }));
+    model.reset.cursor = 0;
+    model.reset.is_plan_pending = false;
+    model.is_dirty = true;
+    vec![Effect::ApplyPlan(Box::new(plan))]
+}
+
+/// Shows the progress of a run.
+pub fn handle_progress(model: &mut Model, progress: RunProgress) {
+    let ResetStage::Run(view) = &mut model.reset.stage else {
+        return;
+    };
+    match progress {
+        RunProgress::Stage(agent, stage) => {
+            view.agent_steps.insert(agent, stage);
+        }
+        RunProgress::AgentDone(result) => {
+            view.outcomes
+                .insert(result.agent, (result.outcome, result.note));
+        }
+        RunProgress::LogLine(_) => return,
+    }
+    model.is_dirty = true;
+}
+
+/// Shows the result of a run, and reads its agents again.
+pub fn handle_run_ended(model: &mut Model, report: &RunReport) -> Vec<Effect> {
+    let verb = match &model.reset.stage {
+        ResetStage::Run(view) => view.verb,
+        _ => report.operation.as_str(),
+    };
+    let result = ResultView::from_report(report, verb, model.now.local_time);
+    let failed = result.failed_agents();
+    let done = format!(
+        "run {}: {} ok, {}",
+        result.run_id,
+        result.changed_agents().len(),
+        result.failure_summary()
+    );
+    model.report(
+        if failed.is_empty() {
+            MessageLevel::Info
+        } else {
+            MessageLevel::Error
+        },
+        done,
+    );
+    if let Some(message) = model.log.messages.front_mut() {
+        message.run_id = Some(result.run_id.clone());
+    }
+    let names = result.lines.iter().map(|line| line.agent.clone()).collect();
+    if let Some((run, _)) = model
+        .log
+        .run_commands
+        .front_mut()
+        .filter(|it| it.0.is_empty())
+    {
+        run.clone_from(&result.run_id);
+    }
+    model.reset.stage = ResetStage::Result(Box::new(result));
+    model.reset.previous_result = None;
+    model.reset.cursor = 0;
+    vec![Effect::ReadAgents(names), Effect::LoadLog]
+}
+
+/// Requests the plan of an undo. Reports the run if no marked agent has a reset to undo.
+pub fn plan_undo(model: &mut Model) -> Vec<Effect> {
+    let target = model.undo_target();
+    if let (UndoTarget::Run(run), Screen::Fleet) = (&target, model.screen) {
+        let time = time_suffix(model, model.last_undoable_run());
+        let what = "no marked agent has a reset to undo";
+        model.report(
+            MessageLevel::Info,
+            format!("{what}; this is the last run, {run}{time}"),
+        );
+    }
+    request_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
+}
+
+/// Requests the plan of a redo. Reports the run if it is not of the marked agents or of the one
+/// under the cursor.
+pub fn plan_redo(model: &mut Model) -> Vec<Effect> {
+    let target = UndoTarget::Redo(model.target_agents(Command::PlanRedo));
+    if let Some((run, _)) = model.last_redoable_run() {
+        let (id, time) = (&run.run_id, time_suffix(model, Some(run)));
+        let text = format!("there is no undo to take back here; this is the last one, {id}{time}");
+        model.report(MessageLevel::Info, text);
+    }
+    request_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
+}
+
+/// Returns ` of 09:00` for a run of today, nothing for an older one.
+fn time_suffix(model: &Model, run: Option<&RunSummary>) -> String {
+    let time = run.map(|run| run.ended_at);
+    let time = time.filter(|time| time.date_naive() == model.now.local_time.date_naive());
+    time.map_or_else(String::new, |time| time.format(" of %H:%M").to_string())
+}
+
+/// Requests the undo on the screen again, with a choice of what happens to newer notes.
+pub fn plan_undo_with_mode(model: &mut Model, mode: UndoMode) -> Vec<Effect> {
+    let request = match &model.reset.stage {
+        ResetStage::Plan(view) => view.request.clone(),
+        _ => return Vec::new(),
+    };
+    match request {
+        PlanRequest::Undo(target, _) => request_plan(model, PlanRequest::Undo(target, mode), false),
+        PlanRequest::Reset(_) => Vec::new(),
+    }
+}
+
+/// Unmarks the hidden agents and requests the plan without them.
+pub fn drop_hidden_agents(model: &mut Model) -> Vec<Effect> {
+    let ResetStage::Plan(view) = &model.reset.stage else {
+        return Vec::new();
+    };
+    let keep = |names: &[String]| -> Vec<String> {
+        names
+            .iter()
+            .filter(|name| !view.hidden_agents.contains(name))
+            .cloned()
+            .collect()
+    };
+    let request = match &view.request {
+        PlanRequest::Reset(names) => PlanRequest::Reset(keep(names)),
+        PlanRequest::Undo(UndoTarget::Agents(names), mode) => {
+            PlanRequest::Undo(UndoTarget::Agents(keep(names)), *mode)
+        }
+        PlanRequest::Undo(UndoTarget::Redo(names), mode) => {
+            PlanRequest::Undo(UndoTarget::Redo(keep(names)), *mode)
+        }
+        PlanRequest::Undo(UndoTarget::Run(_), _) => view.request.clone(),
+    };
+    for name in view.hidden_agents.clone() {
+        model.fleet.marks.remove(&name);
+    }
+    request_plan(model, request, false)
+}
+
+/// Returns the screen to go back to from a plan that is requested on `screen`.
+fn return_screen(screen: Screen) -> Screen {
+    match screen {
+        Screen::Agent | Screen::Log => screen,
+        _ => Screen::Fleet,
+    }
+}
+
+/// Goes to the plan, run or result.
+pub fn open(model: &mut Model) {
+    let came_from_here =
+        model.screen == Screen::Agent && model.return_point.from_agent == Screen::Reset;
+    if !came_from_here {
+        model.return_point.from_reset = return_screen(model.screen);
+    }
+    model.go_to_screen(Screen::Reset);
+}
+
+/// Shows a run of the log as a result.
+pub fn open_result(model: &mut Model, result: ResultView) {
+    model.reset.stage = ResetStage::Result(Box::new(result));
+    model.reset.cursor = 0;
+    model.return_point.from_reset = Screen::Log;
+    model.go_to_screen(Screen::Reset);
+}
+
+/// Moves the cursor by rows.
+pub fn move_cursor(model: &mut Model, by: isize) {
+    let rows = match &model.reset.stage {
+        ResetStage::Plan(view) => view.plan.steps.len() + view.plan.skipped.len(),
+        ResetStage::Run(view) => view.plan.steps.len(),
+        ResetStage::Result(view) => view.lines.len(),
+        ResetStage::Empty | ResetStage::Planning(_) => 0,
+    };
+    model.reset.cursor = step_index(model.reset.cursor, by, rows);
+}
+
+/// Quits. During a run, the first quit finishes the current agent and starts no other; at a plan
+/// being made, it gives the plan up.
+pub fn quit(model: &mut Model) -> Vec<Effect> {
+    let key = model.key_hint(Command::Quit);
+    match &mut model.reset.stage {
+        ResetStage::Run(view) if !view.is_cancelled => {
+            view.is_cancelled = true;
+            let text = format!(
+                "the agent in hand is finished, the rest is not started; {key} again quits"
+            );
+            model.report(MessageLevel::Warn, text);
+            vec![Effect::CancelRun]
+        }
+        ResetStage::Planning(_) if model.screen == Screen::Reset => {
+            model.show_hint(&format!("the plan was given up; {key} again quits"));
+            go_back(model);
+            Vec::new()
+        }
+        _ => vec![Effect::CancelRun, Effect::Quit],
+    }
+}
+
+/// Goes back one level; a plan is abandoned by that.
+pub fn go_back(model: &mut Model) {
+    // The agent screen must not lead back here, or the two would lead to each other forever.
+    model.return_point.from_agent = Screen::Fleet;
+    match model.reset.stage {
+        ResetStage::Plan(_) | ResetStage::Planning(_) => abandon_plan(model),
+        _ => model.go_to_screen(model.return_point.from_reset),
+    }
 }

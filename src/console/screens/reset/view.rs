@@ -2,17 +2,19 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::console::age::format_time;
+use crate::console::canvas::{
+    Canvas, fit_end_of_sentence, format_count, format_size, shorten_untrusted, truncate,
+    truncate_untrusted, wrap_text,
+};
 use crate::console::command::Command;
-use crate::console::model::{
-    AgentRow, Confirmation, MIN_TERMINAL_SIZE, Model, PlanRequest, PlanView, ResetStage,
-    ResultView, RunView, equivalent_command, summarize_failures,
+use crate::console::frame::KEYS_IGNORED_NOTICE;
+use crate::console::frame::draw_fleet_name;
+use crate::console::model::{AgentRow, MIN_TERMINAL_SIZE, Model, equivalent_command};
+use crate::console::screens::reset::state::{
+    Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView, summarize_failures,
 };
-use crate::console::screens::fleet::view::{draw_fleet_name, format_time};
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
-use crate::console::view::{
-    Canvas, KEYS_IGNORED_NOTICE, fit_end_of_sentence, format_count, format_size, shorten_untrusted,
-    truncate, truncate_untrusted, wrap_text,
-};
 use crate::engine::{
     Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step, StepAction, UndoTarget,
 };
@@ -33,7 +35,7 @@ const MIN_VISIBLE_AGENTS: usize = 3;
 /// Cells below which a command line is not worth showing.
 const MIN_COMMAND_LINE_CELLS: usize = 40;
 
-pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     match &model.reset.stage {
         ResetStage::Empty => {
             canvas.put_text(0, 0, "RESET", Role::Title);
@@ -566,7 +568,7 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         0,
         &format!(
             "of {} in {seconds:.1}s   ",
-            format_time(model, view.ended_at)
+            format_time(model.now.local_time, view.ended_at)
         ),
         Role::Text,
     );
@@ -607,7 +609,7 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
     }
     let y = canvas.area.height - footer_height;
     canvas.draw_rule(y);
-    let days = format_count(u64::from(model.fleet.retention_days), "day");
+    let days = format_count(u64::from(model.config.retention_days), "day");
     let mut text = match tally(Outcome::Ok) {
         0 => "nothing to undo".to_string(),
         _ => {

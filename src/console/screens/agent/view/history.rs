@@ -2,12 +2,12 @@
 
 use chrono::{DateTime, FixedOffset};
 
+use crate::console::canvas::{
+    Canvas, fit_end_of_sentence, format_size, shorten_paths, truncate_untrusted, wrap_text,
+};
 use crate::console::command::Command;
 use crate::console::model::Model;
 use crate::console::theme::{Role, role_of_outcome};
-use crate::console::view::{
-    Canvas, fit_end_of_sentence, format_size, shorten_paths, truncate_untrusted, wrap_text,
-};
 use crate::engine::{FileState, HistoryEntry, Operation, RunEvent};
 
 /// Bars of a chart, the lowest first.
@@ -16,7 +16,7 @@ const CHART_BARS: [&str; 7] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇"];
 /// Narrower screens show the most important columns only.
 const WIDE_SCREEN_COLUMNS: u16 = 110;
 
-pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>) {
+pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let history = &model.agent.history;
     match &history.records {
         None => {
@@ -228,7 +228,7 @@ fn draw_row(
 }
 
 /// Draws details of the record under the cursor, or of the opened one.
-pub(in crate::console) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
+pub fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let history = &model.agent.history;
     let is_open = |entry: &&HistoryEntry| Some(entry.record.seq) == history.open_seq;
     let entry = match history.open_seq {
@@ -266,7 +266,7 @@ pub(in crate::console) fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y
 }
 
 /// Returns the titles of the two sides of an opened run.
-pub(in crate::console) fn run_diff_titles(model: &Model) -> [String; 2] {
+pub fn run_diff_titles(model: &Model) -> [String; 2] {
     let history = &model.agent.history;
     let is_open = |entry: &&HistoryEntry| Some(entry.record.seq) == history.open_seq;
     match history.loaded_records().iter().find(is_open) {

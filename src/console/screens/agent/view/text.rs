@@ -4,12 +4,14 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use unicode_width::UnicodeWidthStr;
 
-use crate::console::model::{AgentTab, Model, SIDE_GUTTER_CELLS};
+use crate::console::model::Model;
+
+use crate::console::canvas::Canvas;
+use crate::console::screens::agent::state::{AgentTab, SIDE_GUTTER_CELLS};
 use crate::console::text::{LineKind, PaneItem, PaneRow, StyledSpan, TextLine};
 use crate::console::theme::{Role, role_of_tone};
-use crate::console::view::Canvas;
 
-pub(in crate::console) fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
+pub fn draw(model: &Model, canvas: &mut Canvas<'_>, mut y: u16) {
     let agent = &model.agent;
     let pane = agent.current_pane();
     let (width, height, look) = (model.text_width(), model.text_height(), model.pane_style());

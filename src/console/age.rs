@@ -1,0 +1,31 @@
+//! Formats times and ages; ages in steps so coarse that an idle screen is seldom redrawn.
+
+use chrono::{DateTime, FixedOffset};
+
+/// Formats an age in steps so coarse that an idle screen is seldom redrawn.
+pub fn format_age(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
+    let seconds = (now - then).num_seconds();
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    match (minutes, hours) {
+        (..1, _) => "<1m".to_string(),
+        (1..5, _) => "1m".to_string(),
+        (_, 0) => format!("{}m", minutes / 5 * 5),
+        (_, 1..24) => format!("{hours}h"),
+        _ => format!("{days}d"),
+    }
+}
+
+/// Converts a modification time, in nanoseconds since the epoch, to the time zone of `like`.
+pub fn modified_time(nanoseconds: i64, like: DateTime<FixedOffset>) -> DateTime<FixedOffset> {
+    DateTime::from_timestamp_nanos(nanoseconds).with_timezone(like.offset())
+}
+
+/// Formats a time of today as `09:00`, an older one as `11-20`.
+pub fn format_time(now: DateTime<FixedOffset>, time: DateTime<FixedOffset>) -> String {
+    let time = time.with_timezone(now.offset());
+    if time.date_naive() == now.date_naive() {
+        time.format("%H:%M").to_string()
+    } else {
+        time.format("%m-%d").to_string()
+    }
+}

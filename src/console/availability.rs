@@ -1,0 +1,232 @@
+//! Availability: which commands the current screen offers, and why one cannot run now.
+
+use super::command::{Command, CommandSpec, KeyContext};
+use super::keymap::KeyMeaning;
+use super::model::{Model, Screen};
+use super::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
+use super::screens::hosts::state::NO_HOSTS_REASON;
+use super::screens::reset::state::{Confirmation, PlanView, ResetStage};
+use crate::engine::Protection;
+
+/// Returns the commands available in the current context. Omits the commands about hidden marks
+/// unless the plan has some.
+pub fn offered_commands(model: &Model) -> impl Iterator<Item = &'static CommandSpec> {
+    let context = model.key_context();
+    let keymap = &model.preferences.keymap;
+    // A command of context `Any` is unreachable where the context binds all of its keys.
+    let is_reachable = move |spec: &CommandSpec| {
+        let keys = keymap.sequences(spec.command);
+        let own_meaning = KeyMeaning::Command(spec.command);
+        keys.is_empty()
+            || keys
+                .iter()
+                .any(|keys| keymap.resolve(context, keys) == own_meaning)
+    };
+    let has_hidden_marks = match &model.reset.stage {
+        ResetStage::Plan(view) => !view.hidden_agents.is_empty(),
+        _ => false,
+    };
+    keymap.command_specs().filter(move |spec| {
+        let is_about_hidden_marks = matches!(
+            spec.command,
+            Command::KeepHiddenAgents | Command::DropHiddenAgents
+        );
+        let is_in_context = spec.contexts.contains(&context)
+            || (spec.contexts.contains(&KeyContext::Any) && is_reachable(spec));
+        is_in_context && (has_hidden_marks || !is_about_hidden_marks)
+    })
+}
+
+/// Checks that a command can run now.
+///
+/// # Errors
+/// The reason why not, for the operator.
+pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
+    let agent = &model.agent;
+    let is_agent_screen = model.screen == Screen::Agent;
+    match command {
+        Command::PlanReset | Command::PlanUndo | Command::PlanRedo | Command::RetryFailed => {
+            check_plan_request(command, model)
+        }
+        Command::ConfirmPlan
+        | Command::UndoAppend
+        | Command::UndoOverwrite
+        | Command::DropHiddenAgents => match &model.reset.stage {
+            ResetStage::Plan(view) => check_plan_command(command, view, model),
+            _ => Err("no plan".to_string()),
+        },
+        Command::NextHunk | Command::PreviousHunk => require(
+            agent.is_comparison() && !agent.current_pane().hunks.is_empty(),
+            "no hunks: nothing above the separator differs",
+        ),
+        Command::ToggleSideBySide => {
+            check_comparison(model).and_then(|()| check_side_by_side(model))
+        }
+        Command::MoreContext | Command::LessContext | Command::ToggleIgnoreWhitespace => {
+            check_comparison(model)
+        }
+        Command::ToggleWhitespaceMarks if agent.tab == AgentTab::Facts => {
+            Err("facts are not file text; there is no whitespace to mark".to_string())
+        }
+        Command::ToggleFullScreen | Command::ToggleWrap | Command::ToggleWhitespaceMarks => {
+            check_text_tab(model)
+        }
+        Command::Search if is_agent_screen => check_text_tab(model),
+        Command::OpenSelected if is_agent_screen => check_history_record(model),
+        Command::OpenDiff => match model.subject_agent() {
+            Some(_) => Ok(()),
+            None if model.has_plan() => Err("the plan is still being made".to_string()),
+            None => Err(model.no_subject_reason()),
+        },
+        Command::GoAgent | Command::ToggleMark | Command::MarkRange => require(
+            model.fleet.cursor_agent.is_some(),
+            "no agent under the cursor",
+        ),
+        Command::EditBaseline => check_edit(model),
+        Command::OpenPager if is_agent_screen && !agent.is_list() => {
+            require(!agent.current_pane().lines.is_empty(), "no text yet")
+        }
+        Command::OpenPager => model.selected_entry().map(drop),
+        Command::CopyLine | Command::CopyAll if is_agent_screen && agent.is_list() => {
+            check_text_tab(model)
+        }
+        Command::CopyName
+        | Command::CopyPath
+        | Command::CopyDigest
+        | Command::CopyLine
+        | Command::CopyAll
+        | Command::CopyCommand
+        | Command::CopyPlan => model.clipboard_text(command).map(drop),
+        Command::CopyPatch => require(model.subject_agent().is_some(), model.no_subject_reason()),
+        Command::AnswerQuestion => require(!model.questions.is_empty(), "no questions from hosts"),
+        Command::ClearMarks => require(!model.fleet.marks.is_empty(), "no agents marked"),
+        Command::GoReset => require(
+            !matches!(model.reset.stage, ResetStage::Empty),
+            format!(
+                "no plan yet; {} makes one",
+                model.key_hint(Command::PlanReset)
+            ),
+        ),
+        Command::RetryHost => require(model.hosts.current_status().is_some(), NO_HOSTS_REASON),
+        Command::GoToPreviousScreen => {
+            require(model.previous_screen.is_some(), "no previous screen")
+        }
+        Command::ToggleReadOnly => require(
+            !model.read_only.is_forced,
+            "started with --read-only; quit and start without it",
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn require(condition: bool, reason: impl Into<String>) -> Result<(), String> {
+    if condition {
+        Ok(())
+    } else {
+        Err(reason.into())
+    }
+}
+
+fn check_plan_request(command: Command, model: &Model) -> Result<(), String> {
+    let reset_key = model.key_hint(Command::GoReset);
+    require(
+        !model.is_running(),
+        format!("a run is in progress; {reset_key} shows it"),
+    )?;
+    let targets = model.target_agents(command);
+    require(!targets.is_empty(), "no agent to act on")
+}
+
+/// Checks a command that confirms or changes the plan on the screen.
+fn check_plan_command(command: Command, view: &PlanView, model: &Model) -> Result<(), String> {
+    let key = |command| model.key_hint(command);
+    let has_hidden_agents = !view.hidden_agents.is_empty();
+    match (command, &view.confirmation) {
+        (Command::DropHiddenAgents, _) => {
+            require(has_hidden_agents, "the filter hides no marked agent")
+        }
+        _ if has_hidden_agents => Err(format!(
+            "first say what with the hidden ones: {} keeps, {} drops",
+            key(Command::KeepHiddenAgents),
+            key(Command::DropHiddenAgents)
+        )),
+        (_, Confirmation::NothingToRun) => Err("there is nothing to run".to_string()),
+        (Command::ConfirmPlan, Confirmation::SingleKey) => {
+            model.read_only_reason().map_or(Ok(()), Err)
+        }
+        (Command::ConfirmPlan, Confirmation::TypedText(_)) => {
+            Err("this plan has to be confirmed by typing".to_string())
+        }
+        (Command::ConfirmPlan, Confirmation::NewerNotes) => Err(format!(
+            "the agent has written since: {} appends, {} overwrites",
+            key(Command::UndoAppend),
+            key(Command::UndoOverwrite)
+        )),
+        _ => require(
+            view.has_newer_notes(),
+            "no agent of this plan has written since",
+        ),
+    }
+}
+
+/// Checks that the agent screen shows a diff.
+fn check_comparison(model: &Model) -> Result<(), String> {
+    let key = model.key_hint(Command::NextTab);
+    require(
+        model.agent.is_comparison(),
+        format!("no diff on this tab; {key} switches tabs"),
+    )
+}
+
+fn check_side_by_side(model: &Model) -> Result<(), String> {
+    let key = model.key_hint(Command::ToggleFullScreen);
+    require(
+        !model.agent.is_full_screen,
+        format!("not in full screen; {key} leaves it"),
+    )?;
+    let columns = model.size.0;
+    require(
+        columns >= MIN_SIDE_BY_SIDE_COLUMNS,
+        format!("needs {MIN_SIDE_BY_SIDE_COLUMNS} columns; the terminal has {columns}"),
+    )
+}
+
+/// Checks that the agent screen shows a text.
+fn check_text_tab(model: &Model) -> Result<(), String> {
+    let key = model.key_hint(Command::OpenSelected);
+    require(
+        !model.agent.is_list(),
+        format!("this tab is a list; {key} opens a text"),
+    )
+}
+
+/// Checks that a record of the history is under the cursor.
+fn check_history_record(model: &Model) -> Result<(), String> {
+    require(
+        model.agent.is_list(),
+        "only records of the history open here",
+    )?;
+    require(
+        model.agent.history.current_record().is_some(),
+        "no record yet",
+    )
+}
+
+/// Checks that the baseline of the agent under the cursor may be edited.
+fn check_edit(model: &Model) -> Result<(), String> {
+    let agent = model
+        .subject_agent()
+        .ok_or_else(|| model.no_subject_reason())?;
+    let observation = model
+        .find_row(agent)
+        .and_then(|row| row.latest_observation());
+    let protected = observation.is_some_and(|seen| seen.protection == Protection::ReadOnly);
+    require(
+        !protected || model.is_unlocked(),
+        format!(
+            "agent is protected as read-only; {} unlocks it for 30 minutes",
+            model.key_hint(Command::ToggleReadOnly)
+        ),
+    )?;
+    model.read_only_reason().map_or(Ok(()), Err)
+}

@@ -1,0 +1,335 @@
+//! The canvas that views draw into, and how texts fit into its cells: cut, shortened, wrapped, or
+//! formatted as sizes and counts.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use unicode_segmentation::UnicodeSegmentation;
+use unicode_width::UnicodeWidthStr;
+
+use super::theme::{Role, Theme};
+use crate::untrusted::{self, RevealOptions};
+
+/// The cells to draw into and the theme, shared by all screens.
+pub struct Canvas<'a> {
+    buffer: &'a mut Buffer,
+    pub theme: &'a Theme,
+    pub area: Rect,
+}
+
+impl<'a> Canvas<'a> {
+    pub fn new(buffer: &'a mut Buffer, theme: &'a Theme) -> Canvas<'a> {
+        let area = buffer.area;
+        buffer.set_style(area, theme.style(Role::Text));
+        Canvas {
+            buffer,
+            theme,
+            area,
+        }
+    }
+
+    pub fn width(&self) -> u16 {
+        self.area.width
+    }
+
+    /// Puts text of the program and returns the column behind it.
+    pub fn put_text(&mut self, x: u16, y: u16, text: &str, role: Role) -> u16 {
+        self.put_styled(x, y, text, self.theme.style(role))
+    }
+
+    pub fn put_styled(&mut self, x: u16, y: u16, text: &str, style: Style) -> u16 {
+        if x >= self.area.width || y >= self.area.height {
+            return x;
+        }
+        let room = usize::from(self.area.width - x);
+        let (x, _) = self.buffer.set_stringn(x, y, text, room, style);
+        x
+    }
+
+    /// Puts untrusted text, made visible, and returns the column behind it.
+    pub fn put_untrusted(&mut self, mut x: u16, y: u16, text: &[u8], role: Role) -> u16 {
+        for token in untrusted::reveal_line(text, RevealOptions::PROSE) {
+            let role = if token.is_mark { Role::Revealed } else { role };
+            x = self.put_text(x, y, &token.text, role);
+        }
+        x
+    }
+
+    /// Puts text that ends before column `end`.
+    pub fn put_right(&mut self, end: u16, y: u16, text: &str, role: Role) {
+        self.put_text(end.saturating_sub(text.width() as u16), y, text, role);
+    }
+
+    /// Applies the dim style to a region.
+    pub fn dim(&mut self, area: Rect) {
+        let area = area.intersection(self.area);
+        self.buffer.set_style(area, self.theme.style(Role::Dim));
+    }
+
+    pub fn draw_rule(&mut self, y: u16) {
+        let line = "─".repeat(usize::from(self.area.width));
+        self.put_text(0, y, &line, Role::Rule);
+    }
+
+    /// Adds the cursor's style to some cells of a row.
+    pub fn highlight_cursor(&mut self, x: u16, y: u16, width: u16) {
+        let area = Rect::new(x, y, width, 1).intersection(self.area);
+        self.buffer.set_style(area, self.theme.style(Role::Cursor));
+    }
+
+    /// Clears a region to blanks in the style of ordinary text.
+    pub fn clear(&mut self, area: Rect) {
+        let area = area.intersection(self.area);
+        for y in area.top()..area.bottom() {
+            for x in area.left()..area.right() {
+                if let Some(cell) = self.buffer.cell_mut((x, y)) {
+                    cell.reset();
+                }
+            }
+        }
+        self.buffer.set_style(area, self.theme.style(Role::Text));
+    }
+}
+
+/// Returns untrusted text for a column of `width` cells: made visible, and shortened in the middle
+/// if it is too long.
+pub fn shorten_untrusted(text: &str, width: usize) -> String {
+    let text = untrusted::visible_line(text);
+    if text.width() <= width {
+        return text;
+    }
+    let room = width.saturating_sub(1);
+    let take = |graphemes: &mut dyn Iterator<Item = &str>, room: usize| {
+        let mut used = 0;
+        let mut taken = Vec::new();
+        for grapheme in graphemes {
+            used += grapheme.width();
+            if used > room {
+                break;
+            }
+            taken.push(grapheme.to_string());
+        }
+        taken
+    };
+    let end = take(&mut text.graphemes(true).rev(), room / 2);
+    let start = take(&mut text.graphemes(true), room - room / 2);
+    let end: String = end.into_iter().rev().collect();
+    format!("{}…{end}", start.concat())
+}
+
+/// Splits drawable text at the last blank that fits into `room` cells.
+pub fn split_at_blank(text: &str, room: usize) -> (&str, &str) {
+    if text.width() <= room {
+        return (text, "");
+    }
+    let mut end = 0;
+    for (at, _) in text.match_indices(' ') {
+        if text[..at].width() > room {
+            break;
+        }
+        end = at;
+    }
+    (&text[..end], text[end..].trim_start())
+}
+
+/// Wraps drawable text into at most `max_lines` lines of `room` cells; truncates the last line if
+/// text is left.
+pub fn wrap_text(text: &str, room: usize, max_lines: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() && lines.len() + 1 < max_lines {
+        let (first, more) = match split_at_blank(rest, room) {
+            // A word longer than the line continues on the next one.
+            ("", _) => break_word(rest, room),
+            parts => parts,
+        };
+        lines.push(first.to_string());
+        rest = more;
+    }
+    if !rest.is_empty() {
+        lines.push(truncate(rest, room));
+    }
+    lines
+}
+
+/// A cause of at most this many cells is kept, however little room there is.
+const MIN_CAUSE_CELLS: usize = 20;
+
+/// Cells that a shortened path keeps.
+const MIN_PATH_CELLS: usize = 16;
+
+/// Splits off as much as fits, at least one character.
+fn break_word(text: &str, room: usize) -> (&str, &str) {
+    let mut used = 0;
+    let fits = |(at, grapheme): &(usize, &str)| {
+        used += grapheme.width();
+        *at == 0 || used <= room
+    };
+    let last = text.grapheme_indices(true).take_while(fits).last();
+    text.split_at(last.map_or(text.len(), |(at, grapheme)| at + grapheme.len()))
+}
+
+/// Fits an error message into `room` cells and makes it visible. Paths lose their middle first,
+/// then the text before the cause, which comes last, is cut. The cause itself is cut only if it is
+/// so long that its subject would disappear.
+pub fn fit_end_of_sentence(text: &str, room: usize) -> String {
+    let text = shorten_paths(text, room);
+    match text.rsplit_once(": ") {
+        Some((front, cause))
+            if text.width() > room && cause.width() <= MIN_CAUSE_CELLS.max(room * 2 / 3) =>
+        {
+            match room.checked_sub(cause.width() + 3) {
+                Some(left) => format!("{}: {cause}", truncate(front, left + 1)),
+                None => truncate(cause, room),
+            }
+        }
+        _ => truncate(&text, room),
+    }
+}
+
+/// Fits a message whose beginning matters most into `room` cells: its end is cut.
+pub fn fit_start_of_sentence(text: &str, room: usize) -> String {
+    truncate(&shorten_paths(text, room), room)
+}
+
+/// Makes text visible and cuts the middle of its paths until it fits into `room` cells, as far as
+/// that goes.
+pub fn shorten_paths(text: &str, room: usize) -> String {
+    let text = untrusted::visible_line(text);
+    let mut excess = text.width().saturating_sub(room);
+    if excess == 0 {
+        return text;
+    }
+    let words = text.split(' ').map(|word| {
+        let width = word.width();
+        if excess == 0 || width <= MIN_PATH_CELLS || !word.contains('/') {
+            return word.to_string();
+        }
+        let short = shorten_untrusted(word, width.saturating_sub(excess).max(MIN_PATH_CELLS));
+        excess -= excess.min(width - short.width());
+        short
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// Returns untrusted text for a column of `width` cells: made visible, and cut at its end.
+pub fn truncate_untrusted(text: &str, width: usize) -> String {
+    truncate(&untrusted::visible_line(text), width)
+}
+
+/// Cuts drawable text at its end to `width` cells.
+pub fn truncate(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_string();
+    }
+    let mut used = 0;
+    let mut kept = String::new();
+    for grapheme in text.graphemes(true) {
+        used += grapheme.width();
+        if used > width.saturating_sub(1) {
+            break;
+        }
+        kept.push_str(grapheme);
+    }
+    kept + "…"
+}
+
+/// Formats a number of bytes for people: `812`, `14.1K`, `3.2M`. K is 1024 bytes.
+pub fn format_size(bytes: u64) -> String {
+    let scaled = |unit: f64| bytes as f64 / unit;
+    match bytes {
+        0..1024 => format!("{bytes}"),
+        1024..1_048_576 => format!("{:.1}K", scaled(1024.0)),
+        1_048_576..1_073_741_824 => format!("{:.1}M", scaled(1_048_576.0)),
+        _ => format!("{:.1}G", scaled(1_073_741_824.0)),
+    }
+}
+
+/// Formats a number with its noun, as `1 line` or `2 lines`.
+pub fn format_count(number: u64, noun: &str) -> String {
+    match number {
+        1 => format!("1 {noun}"),
+        number => match noun.strip_suffix("ry") {
+            Some(noun) => format!("{number} {noun}ries"),
+            None => format!("{number} {noun}s"),
+        },
+    }
+}
+
+/// Returns how much of a limit is used, in at most four cells.
+pub fn limit_usage(size: u64, limit: u64) -> String {
+    match size.saturating_mul(100) / limit.max(1) {
+        percent @ 0..1000 => format!("{percent}%"),
+        _ => ">9x".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fit_keeps_the_cause_of_a_sentence() {
+        let text = "resets are BLOCKED: x is 9da80d51, sealed was f024905b";
+        assert_eq!(
+            fit_end_of_sentence(text, 30),
+            "resets are BLOCKED: x is 9da8…"
+        );
+    }
+
+    #[test]
+    fn count_uses_plural() {
+        let counted = [(1, "entry"), (2, "entry"), (2, "day"), (0, "line")];
+        let counted = counted.map(|(number, noun)| format_count(number, noun));
+        assert_eq!(counted, ["1 entry", "2 entries", "2 days", "0 lines"]);
+    }
+
+    #[test]
+    fn shorten_cuts_the_middle_and_cut_the_end() {
+        assert_eq!(shorten_untrusted("code-reviewer", 13), "code-reviewer");
+        assert_eq!(shorten_untrusted("code-reviewer", 9), "code…ewer");
+        assert_eq!(shorten_untrusted("日本語日本語", 7), "日…語");
+        assert_eq!(truncate_untrusted("rules edited", 6), "rules…");
+    }
+
+    #[test]
+    fn fit_keeps_the_cause_of_an_error() {
+        let text =
+            "cannot read box:/srv/agents/of/the/whole/fleet/scout/MEMORY.md: Permission denied";
+        assert_eq!(fit_end_of_sentence(text, 100), text);
+        assert_eq!(
+            fit_end_of_sentence(text, 60),
+            "cannot read box:/srv/agents…out/MEMORY.md: Permission denied"
+        );
+        assert_eq!(
+            fit_end_of_sentence(text, 30),
+            "cannot rea…: Permission denied"
+        );
+        assert_eq!(fit_end_of_sentence(text, 12), "Permission …");
+        assert_eq!(fit_end_of_sentence("rules edited", 6), "rules…");
+    }
+
+    #[test]
+    fn wrap_breaks_at_blanks_and_inside_long_words() {
+        assert_eq!(wrap_text("one two three", 7, 9), ["one two", "three"]);
+        assert_eq!(wrap_text("one two three", 7, 1), ["one tw…"]);
+        assert_eq!(
+            wrap_text("/a/very/long/path", 6, 9),
+            ["/a/ver", "y/long", "/path"]
+        );
+        assert!(wrap_text("", 7, 3).is_empty());
+    }
+
+    #[test]
+    fn sizes_are_abbreviated() {
+        assert_eq!(
+            [
+                format_size(812),
+                format_size(14438),
+                format_size(41 << 20),
+                format_size(10 << 30)
+            ],
+            ["812", "14.1K", "41.0M", "10.0G"]
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! What every screen has around its content: the fleet's name, the last message, the key hints and
+//! the pending questions.
+
+use unicode_width::UnicodeWidthStr;
+
+use super::availability;
+use super::canvas::{Canvas, fit_end_of_sentence, truncate_untrusted};
+use super::command::{Command, CommandCategory, CommandSpec, KeyContext};
+use super::key::format_sequence;
+use super::model::Model;
+use super::overlay::InputLine;
+use super::screens::agent::state::AgentTab;
+use super::screens::log::state::MessageLevel;
+use super::screens::reset::state::{Confirmation, ResetStage};
+use super::theme::Role;
+use crate::untrusted;
+
+/// Notice shown while the key guard ignores keys that were typed ahead.
+pub const KEYS_IGNORED_NOTICE: &str =
+    "Typed-ahead keys ignored: pause for half a second, then continue.";
+
+/// Draws the fleet's name, its tag and whether it is read-only, as on every screen. Returns the
+/// column behind them.
+pub fn draw_fleet_name(model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
+    let mut x = canvas.put_untrusted(x, y, model.config.name.as_bytes(), Role::Title) + 1;
+    if let Some(tag) = &model.config.tag {
+        x = canvas.put_untrusted(x, y, format!("[{tag}]").as_bytes(), Role::Tag) + 1;
+    }
+    let (word, role) = match (model.read_only_reason().is_some(), model.is_unlocked()) {
+        (true, _) => ("RO", Role::Tag),
+        (false, true) => ("RW unlocked", Role::Warn),
+        (false, false) => ("RW", Role::Text),
+    };
+    canvas.put_text(x, y, word, role) + 2
+}
+
+/// Draws the last line: the hints of this screen. As space runs out, help is the last to go.
+pub fn draw_hints(model: &Model, canvas: &mut Canvas<'_>) {
+    let (width, height) = model.size;
+    let y = height - 1;
+    if let Some(prompt) = &model.input_line {
+        let (label, text) = match prompt {
+            InputLine::Filter(_) => ("filter: ", model.fleet.filter.as_str()),
+            InputLine::Search(_) => ("search: ", model.search_query()),
+        };
+        let x = canvas.put_text(0, y, label, Role::Key);
+        let x = canvas.put_untrusted(x, y, text.as_bytes(), Role::Prompt);
+        let x = canvas.put_text(x, y, "_", Role::Prompt);
+        canvas.put_text(x + 2, y, "Enter apply, Esc cancel", Role::Dim);
+        return;
+    }
+    if model.pending_keys.is_hint_shown {
+        let x = canvas.put_text(1, y, "Esc", Role::Key);
+        canvas.put_text(x, y, " cancels", Role::Text);
+        return;
+    }
+    let help = format!("{} help", model.key_hint(Command::Help));
+    let end = width.saturating_sub(help.width() as u16 + 1);
+    let mut available_width = draw_pending_question(model, canvas, end);
+    let mut x = 1;
+    let mut hints = visible_hints(model);
+    // The added command comes last and is always shown.
+    if let Some(last) = hints.pop_if(|hint| hint.command == Command::Extra) {
+        available_width = available_width.saturating_sub(last.width());
+        last.draw(model, canvas, available_width, y);
+    }
+    for hint in hints {
+        if x + hint.width() <= available_width {
+            x = hint.draw(model, canvas, x, y);
+        }
+    }
+    let x = canvas.put_text(end, y, help.trim_end_matches(" help"), Role::Key);
+    canvas.put_text(x, y, " help", Role::Text);
+}
+
+/// A key with its command, in the last line.
+struct KeyHint {
+    command: Command,
+    keys: String,
+    text: &'static str,
+}
+
+impl KeyHint {
+    /// Returns its width in cells, including the blanks behind it.
+    fn width(&self) -> u16 {
+        (self.keys.width() + self.text.width() + 3) as u16
+    }
+
+    /// Draws the hint and returns the column behind it.
+    fn draw(&self, model: &Model, canvas: &mut Canvas<'_>, x: u16, y: u16) -> u16 {
+        let (key, text) = match availability::check_enabled(self.command, model) {
+            Ok(()) => (Role::Key, Role::Text),
+            Err(_) => (Role::Disabled, Role::Disabled),
+        };
+        let after = canvas.put_text(x, y, &self.keys, key);
+        canvas.put_text(after + 1, y, self.text, text) + 2
+    }
+}
+
+/// Returns the hints of this screen, the most important first.
+fn visible_hints(model: &Model) -> Vec<KeyHint> {
+    let context = model.key_context();
+    let keymap = &model.preferences.keymap;
+    let mut specs: Vec<_> = availability::offered_commands(model)
+        .filter(|spec| !spec.hint.is_empty() && spec.command != Command::Help)
+        .filter(|spec| fits_reset_stage(spec.command, model))
+        .collect();
+    // Outside the fleet, actions come before commands that only show something.
+    specs.sort_by_key(|spec| {
+        let looks = spec.category != CommandCategory::Actions && context != KeyContext::Fleet;
+        (spec.command == Command::Extra, looks)
+    });
+    let hint = |spec: &CommandSpec| {
+        // Forward and back share one hint.
+        let back = match spec.command {
+            Command::NextHunk => Some(Command::PreviousHunk),
+            Command::NextAgent => Some(Command::PreviousAgent),
+            _ => None,
+        };
+        let both = [Some(spec.command), back].into_iter().flatten();
+        let keys = both.filter_map(|command| keymap.sequences(command).first());
+        let keys: Vec<String> = keys.map(|keys| format_sequence(keys)).collect();
+        KeyHint {
+            command: spec.command,
+            keys: keys.join(" "),
+            text: match (spec.command, context) {
+                (Command::GoBack, KeyContext::Fleet) => "quit",
+                _ => spec.hint,
+            },
+        }
+    };
+    let mut hints: Vec<KeyHint> = specs.into_iter().map(hint).collect();
+    // A command without a key appears only in help and in the palette.
+    hints.retain(|hint| !hint.keys.is_empty());
+    hints
+}
+
+/// Draws the pending questions of hosts in the last line, before column `end`; they stay until they
+/// are answered. Returns the column at which they begin.
+pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
+    let Some(first) = model.questions.first() else {
+        return end;
+    };
+    let text = match model.questions.len() {
+        1 => format!("{} wants {}", first.host, first.short_name()),
+        many => format!("{many} questions from hosts"),
+    };
+    let text = truncate_untrusted(&text, usize::from(end / 2));
+    let key = model.key_hint(Command::AnswerQuestion);
+    let length = text.width() + key.width() + 3;
+    let x = end.saturating_sub(length as u16);
+    let y = model.size.1 - 1;
+    let after = canvas.put_text(x, y, &key, Role::Key);
+    canvas.put_text(after + 1, y, &text, Role::Warn);
+    x
+}
+
+/// Returns whether a hint fits the current screen and the stage of a reset.
+fn fits_reset_stage(command: Command, model: &Model) -> bool {
+    if let ResetStage::Result(result) = &model.reset.stage
+        && model.key_context() == KeyContext::Result
+    {
+        return match command {
+            Command::RetryFailed => !result.failed_agents().is_empty(),
+            Command::PlanUndo => !result.changed_agents().is_empty(),
+            _ => true,
+        };
+    }
+    if model.key_context() == KeyContext::Log {
+        return match command {
+            Command::GoLog => false,
+            Command::OpenDiff => model.subject_agent().is_some(),
+            _ => true,
+        };
+    }
+    if model.key_context() == KeyContext::Agent {
+        let texts = matches!(
+            command,
+            Command::NextHunk | Command::Search | Command::ToggleSideBySide | Command::ToggleWrap
+        ) || matches!(
+            command,
+            Command::ToggleWhitespaceMarks | Command::ToggleFullScreen | Command::OpenPager
+        );
+        return match command {
+            Command::OpenSelected => model.agent.is_list(),
+            Command::OpenDiff => model.agent.tab != AgentTab::Diff,
+            _ => !(texts && model.agent.is_list()),
+        };
+    }
+    if model.key_context() != KeyContext::Plan {
+        return true;
+    }
+    let ResetStage::Plan(view) = &model.reset.stage else {
+        return command == Command::GoBack;
+    };
+    match command {
+        Command::KeepHiddenAgents | Command::DropHiddenAgents => true,
+        _ if !view.hidden_agents.is_empty() => command == Command::GoBack,
+        Command::ConfirmPlan => view.confirmation == Confirmation::SingleKey,
+        Command::UndoAppend | Command::UndoOverwrite => view.has_newer_notes(),
+        // Typed letters go into the confirmation.
+        Command::Palette | Command::GoLog => {
+            !matches!(view.confirmation, Confirmation::TypedText(_))
+        }
+        _ => true,
+    }
+}
+
+/// Draws the last message, in a row of its own. Returns the column behind it.
+pub fn draw_message(model: &Model, canvas: &mut Canvas<'_>, (x, y): (u16, u16), room: u16) -> u16 {
+    let Some(message) = &model.last_message else {
+        return x;
+    };
+    let role = match message.level {
+        MessageLevel::Info => Role::Text,
+        MessageLevel::Warn => Role::Warn,
+        MessageLevel::Error => Role::Bad,
+    };
+    let times = match message.repeat_count {
+        1 => String::new(),
+        count => format!(" x{count}"),
+    };
+    let room = usize::from(room).saturating_sub(times.width());
+    let x = if untrusted::visible_line(&message.text).width() > room {
+        canvas.put_text(x, y, &fit_end_of_sentence(&message.text, room), role)
+    } else {
+        canvas.put_untrusted(x, y, message.text.as_bytes(), role)
+    };
+    canvas.put_text(x, y, &times, Role::Dim)
+}

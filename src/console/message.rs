@@ -1,0 +1,181 @@
+//! Messages to the model, and the effects that it requests in return. Plain data: `update`
+//! handles the messages, and the event loop and the effect runner execute the effects.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, FixedOffset};
+
+use super::handoff::{BaselineEdit, ClipboardText, CopyOutcome, PagerText};
+use super::key::Key;
+use super::preferences::Preferences;
+use super::screens::fleet::state::{FleetConfig, ViewState};
+use super::screens::log::state::{MessageLevel, RunSummary};
+use super::screens::reset::state::PlanRequest;
+use super::text::{PreparedText, TextLine, Tones};
+use crate::archive::WrittenEntry;
+use crate::baseline::InspectedBaseline;
+use crate::config::{Diagnostic, SshHost};
+use crate::engine::{
+    ConnectionSetting, Engine, HistoryEntry, HostStatus, MemoryAddress, Observation, Plan,
+    RunProgress, RunReport,
+};
+use crate::error::Error;
+use crate::secret::Secret;
+use crate::transport::sftp::askpass;
+
+/// Message to the model: input, a result, or a change observed outside.
+#[derive(Debug)]
+pub enum Msg {
+    /// Keys of one read.
+    KeysPressed(Vec<Key>),
+    /// Pasted text.
+    TextPasted(String),
+    /// New size of the terminal, in columns and rows.
+    Resized(u16, u16),
+    /// The time that [`super::update::next_wake`] returned has come.
+    Tick,
+    /// Current observations of agents.
+    AgentsObserved(Vec<Observation>),
+    /// Observations saved by the previous session.
+    SavedObservationsLoaded(Vec<Observation>),
+    /// Reply to [`Effect::PrepareTexts`].
+    TextsPrepared(Box<AgentTexts>),
+    /// Syntax tones of an agent's memory by line number, for the texts of this generation.
+    TonesPrepared(String, u64, HashMap<usize, Tones>),
+    /// History of an agent, newest record first.
+    HistoryLoaded(String, Result<Vec<HistoryEntry>, String>),
+    /// Diff of one record of an agent, by its sequence number.
+    RunDiffPrepared(String, u64, Result<PreparedText, String>),
+    /// Reply to [`Effect::MakePlan`], by the number of the request.
+    PlanMade(u64, Result<Box<Plan>, Error>),
+    /// Progress of a run.
+    RunProgressed(RunProgress),
+    /// End of a run.
+    RunEnded(Box<RunReport>),
+    /// Runs of the ledger, newest first.
+    LogLoaded(Result<Vec<RunSummary>, String>),
+    /// Changed connection status of hosts.
+    HostsChanged(Vec<HostStatus>),
+    /// Effective ssh settings of a host.
+    HostSettingsLoaded(SshHost, Result<Vec<ConnectionSetting>, String>),
+    /// A host asks a question, or withdraws it.
+    PromptEvent(askpass::PromptEvent),
+    /// Patch of an agent, or the reason why there is none.
+    PatchPrepared(String, Result<Vec<u8>, String>),
+    /// Outcome of a copy to the clipboard.
+    ClipboardCopied(ClipboardText, CopyOutcome),
+    /// Reply to [`Effect::LoadEntry`].
+    EntryLoaded(String, WrittenEntry, Result<PagerText, Error>),
+    /// Reply to [`Effect::InspectBaseline`].
+    BaselineInspected(String, Result<Box<BaselineEdit>, Error>),
+    /// The editor ended: the baseline now, and the numbers of added and removed lines.
+    BaselineEdited(
+        Box<BaselineEdit>,
+        Result<InspectedBaseline, Error>,
+        (usize, usize),
+    ),
+    /// Message for the operator.
+    Reported(MessageLevel, String),
+    /// The config file changed; the effect runner reads it.
+    ConfigChanged,
+    /// The changed config is valid; the effect runner adopts its engine.
+    ConfigReloaded(Arc<Engine>),
+    /// The changed config is invalid; the previous one stays in force.
+    ConfigInvalid(Vec<Diagnostic>),
+    /// The changed config is in force: the fleet, its agents with their addresses, and
+    /// whether it is read-only.
+    ConfigAdopted(FleetConfig, Vec<(String, MemoryAddress)>, bool),
+    /// The preferences changed and are valid.
+    PreferencesLoaded(Box<Preferences>),
+    /// The added command ended; the text is for the operator. All agents are read again.
+    ExtraCommandEnded(String),
+    /// The preferences changed and are invalid; the previous ones stay in force.
+    PreferencesInvalid(Vec<Diagnostic>),
+    /// Quit at once, on a signal or the loss of the terminal.
+    Quit,
+}
+
+/// Texts of an agent, prepared for panes.
+#[derive(Debug)]
+pub struct AgentTexts {
+    /// The agent.
+    pub agent: String,
+    /// Location of its memory.
+    pub address: Option<MemoryAddress>,
+    /// Generation of the observation they belong to.
+    pub generation: u64,
+    /// Baseline against memory.
+    pub diff: PreparedText,
+    /// What is below the boundary.
+    pub scratch: PreparedText,
+    /// The last known version of its baseline against the file.
+    pub baseline: PreparedText,
+    /// Facts, each with its label.
+    pub facts: Vec<(&'static str, TextLine)>,
+    /// Names of the baseline and of the memory.
+    pub diff_titles: [String; 2],
+    /// Names of the last known version of the baseline, and of its file.
+    pub baseline_titles: [String; 2],
+    /// Summary of the findings in the file.
+    pub findings: String,
+    /// When they were read, if they are a cached copy.
+    pub cached_at: Option<DateTime<FixedOffset>>,
+}
+
+/// Work that the model requests from the event loop or the effect runner.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Read these agents again.
+    ReadAgents(Vec<String>),
+    /// Read the agents of the host with this login again.
+    ReadHost(String),
+    /// Allow the hosts of these agents to ask refused questions again.
+    AllowQuestions(Vec<String>),
+    /// Answer a question of a host.
+    AnswerQuestion(u64, Secret),
+    /// Refuse to answer a question of a host.
+    RefuseQuestion(u64),
+    /// Prepare the texts of an agent.
+    PrepareTexts(String),
+    /// Load the history of an agent.
+    LoadHistory(String),
+    /// Prepare the diff of one record of an agent, by its sequence number.
+    PrepareRunDiff(String, u64),
+    /// Prepare the diff of an agent as a patch.
+    PreparePatch(String),
+    /// Put a text on the operator's clipboard.
+    CopyToClipboard(ClipboardText),
+    /// Put a text on the clipboard through the terminal only.
+    CopyThroughTerminal(ClipboardText),
+    /// Load an entry of an agent for the pager.
+    LoadEntry(String, WrittenEntry),
+    /// Give the terminal to the pager.
+    OpenPager(PagerText),
+    /// Inspect the baseline of an agent before it is edited.
+    InspectBaseline(String),
+    /// Give the terminal to the editor.
+    OpenEditor(Box<BaselineEdit>),
+    /// Make a plan; the second says whether protected agents are unlocked.
+    MakePlan(u64, PlanRequest, bool),
+    /// Apply a plan.
+    ApplyPlan(Box<Plan>),
+    /// Finish the current agent, do not start the rest.
+    CancelRun,
+    /// Ask ssh for its effective settings of a host.
+    LoadHostSettings(SshHost),
+    /// Read the ledger.
+    LoadLog,
+    /// Run the command that the caller of the console added.
+    RunExtraCommand,
+    /// Switch to the theme of this name.
+    LoadTheme(String),
+    /// Save the view of the fleet.
+    SaveViewState(ViewState),
+    /// Redraw the whole screen.
+    Redraw,
+    /// Hand the terminal back to the shell.
+    Suspend,
+    /// Quit.
+    Quit,
+}

@@ -1,0 +1,161 @@
+//! Fleet screen: which agents it shows, in which order, and where the cursor is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use crate::invocation::Invocation;
+
+/// Properties of the fleet that the console takes from its config.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetConfig {
+    /// `fleet_name`.
+    pub name: String,
+    /// `fleet_tag`.
+    pub tag: Option<String>,
+    /// Path of the config, for messages.
+    pub config_path: String,
+    /// Invocation for equivalent command lines.
+    pub invocation: Invocation,
+    /// Days until retention removes entries.
+    pub retention_days: u32,
+    /// Location of the memory of each agent; `host:path` on a host.
+    pub memory_locations: BTreeMap<String, String>,
+}
+
+/// Fleet screen.
+#[derive(Clone, Debug, Default)]
+pub struct FleetScreen {
+    /// Names of the visible agents, in display order.
+    pub visible_agents: Vec<String>,
+    /// The agent under the cursor.
+    pub cursor_agent: Option<String>,
+    /// Agent under the cursor until a key moves it, if it is shown; otherwise the first one.
+    pub initial_agent: Option<String>,
+    /// Whether the cursor keeps its agent, because the operator pressed a key or had time to
+    /// see it; until then it follows the worst agent.
+    pub is_cursor_pinned: bool,
+    /// When the cursor is pinned without a key.
+    pub cursor_pin_due: Option<Duration>,
+    /// Agent whose details are in the strip; lags behind the cursor while a key is held.
+    pub strip_agent: Option<String>,
+    /// When the strip follows the cursor.
+    pub strip_due: Option<Duration>,
+    /// When a key last moved the cursor.
+    pub last_cursor_move: Option<Duration>,
+    /// First visible row.
+    pub top: usize,
+    /// Marked agents, by name.
+    pub marks: BTreeSet<String>,
+    /// Agent marked last: start of a range.
+    pub mark_anchor: Option<String>,
+    /// Filter.
+    pub filter: String,
+    /// Whether the filter is the one restored from the previous session.
+    pub is_filter_restored: bool,
+    /// Sort order.
+    pub sort_order: SortOrder,
+    /// Whether the sort order is reversed.
+    pub is_reversed: bool,
+    /// View state that was saved last.
+    pub saved_view_state: ViewState,
+    /// Sizes of agents before their last runs, in bytes, oldest first; empty unless the
+    /// column is visible.
+    pub trends: HashMap<String, Vec<u64>>,
+}
+
+impl FleetScreen {
+    /// Returns the row index of the cursor.
+    pub fn cursor_index(&self) -> Option<usize> {
+        let name = self.cursor_agent.as_ref()?;
+        self.visible_agents.iter().position(|other| other == name)
+    }
+
+    /// Returns the marked agents that the filter hides.
+    pub fn hidden_marked_agents(&self) -> Vec<String> {
+        self.marks
+            .iter()
+            .filter(|name| !self.visible_agents.contains(name))
+            .cloned()
+            .collect()
+    }
+
+    /// Returns the view to save.
+    pub fn view_state(&self) -> ViewState {
+        // Marks are not saved, so a filter by marks would match no agent in the next session.
+        let is_filter_saved = !self.filter.to_lowercase().contains("is:marked");
+        ViewState {
+            sort_order: self.sort_order,
+            is_reversed: self.is_reversed,
+            filter: if is_filter_saved {
+                self.filter.clone()
+            } else {
+                String::new()
+            },
+        }
+    }
+}
+
+/// Sort order of the fleet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SortOrder {
+    /// Worst state first.
+    #[default]
+    Severity,
+    /// By name.
+    Name,
+    /// Largest memory first.
+    Size,
+    /// Most scratch first.
+    Scratch,
+    /// Most recent change first.
+    Changed,
+    /// Oldest last run first.
+    LastRun,
+}
+
+impl SortOrder {
+    /// All orders.
+    pub const ALL: [SortOrder; 6] = [
+        SortOrder::Severity,
+        SortOrder::Name,
+        SortOrder::Size,
+        SortOrder::Scratch,
+        SortOrder::Changed,
+        SortOrder::LastRun,
+    ];
+
+    /// Returns the display name.
+    pub fn label(self) -> &'static str {
+        match self {
+            SortOrder::Severity => "severity",
+            SortOrder::Name => "name",
+            SortOrder::Size => "size",
+            SortOrder::Scratch => "scratch",
+            SortOrder::Changed => "changed",
+            SortOrder::LastRun => "last run",
+        }
+    }
+
+    /// Returns which agents come first.
+    pub fn description(self) -> &'static str {
+        match self {
+            SortOrder::Severity => "worst state first",
+            SortOrder::Name => "by name",
+            SortOrder::Size => "largest memory first",
+            SortOrder::Scratch => "most scratch first",
+            SortOrder::Changed => "by last change, newest first",
+            SortOrder::LastRun => "by last run, oldest first",
+        }
+    }
+}
+
+/// View of the fleet that is saved between sessions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ViewState {
+    /// Sort order of the fleet.
+    pub sort_order: SortOrder,
+    /// Whether the sort order is reversed.
+    pub is_reversed: bool,
+    /// Filter.
+    pub filter: String,
+}

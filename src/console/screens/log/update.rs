@@ -1,0 +1,115 @@
+//! What the log screen does: loads the ledger's runs, searches, and opens a run as a result.
+
+use crate::console::age::format_age;
+use crate::console::command::Command;
+use crate::console::message::Effect;
+use crate::console::model::{Model, Screen, step_index};
+use crate::console::screens::agent::update as agent;
+use crate::console::screens::log::state::{LogRow, MessageLevel, RunSummary};
+use crate::console::screens::reset;
+use crate::engine::Outcome;
+
+/// Goes to the log and loads it again.
+pub fn open(model: &mut Model) -> Vec<Effect> {
+    model.go_to_screen(Screen::Log);
+    vec![Effect::LoadLog]
+}
+
+/// Replaces the runs. The first time, warns if the last run was interrupted.
+pub fn handle_runs(model: &mut Model, runs: Vec<RunSummary>) -> Vec<Effect> {
+    model.is_dirty |= model.log.runs != runs || model.ledger_error.is_some();
+    let is_first = !std::mem::replace(&mut model.log.is_loaded, true);
+    if let Some(text) = runs
+        .first()
+        .filter(|_| is_first)
+        .and_then(|run| interrupted_run_warning(model, run))
+    {
+        model.report(MessageLevel::Warn, text);
+    }
+    model.log.replace_runs(runs);
+    model.ledger_error = None;
+    model.update_trends();
+    agent::request_history(model)
+}
+
+/// Returns a warning if the last run was interrupted, for example by a lost connection.
+fn interrupted_run_warning(model: &Model, run: &RunSummary) -> Option<String> {
+    let left = run.count_outcome(Outcome::NotStarted);
+    let (run, key) = (&run.run_id, model.key_hint(Command::GoLog));
+    (left > 0).then(|| {
+        format!("the last run, {run}, was cut short before it came to {left} of its agents; {key} has it")
+    })
+}
+
+/// Moves the cursor by rows.
+pub fn move_cursor(model: &mut Model, by: isize) {
+    model.log.cursor = step_index(model.log.cursor, by, model.log.rows().len());
+}
+
+/// Opens the run under the cursor, unless a run is in progress.
+pub fn open_selected(model: &mut Model) {
+    let result = match model.log.rows().get(model.log.cursor) {
+        Some(LogRow::Run(run)) if !model.is_running() => run.to_result_view(),
+        _ => return,
+    };
+    reset::update::open_result(model, result);
+}
+
+/// Returns the ages on the screen.
+pub fn visible_ages(model: &Model) -> Vec<String> {
+    let jobs = model.background_jobs.visible.iter();
+    jobs.map(|job| format_age(model.now.local_time, job.started.local_time))
+        .collect()
+}
+
+/// Goes back one level: Esc clears the search, any other key leaves the screen.
+pub fn go_back(model: &mut Model, is_escape: bool) {
+    if is_escape && !model.log.query.is_empty() {
+        model.log.query.clear();
+    } else {
+        model.go_to_screen(Screen::Fleet);
+    }
+}
+
+/// Goes to the first hit from the cursor on. Returns the number of hits.
+pub fn finish_search(model: &mut Model) -> usize {
+    go_to_hit(model, true, true);
+    find_hits(model).len()
+}
+
+/// Goes to the next or previous hit; without a search, shows the key that searches.
+pub fn go_to_next_hit(model: &mut Model, is_forward: bool) {
+    if model.log.query.is_empty() {
+        let key = model.key_hint(Command::Search);
+        model.show_hint(&format!("{key} searches"));
+    } else {
+        go_to_hit(model, is_forward, false);
+    }
+}
+
+fn find_hits(model: &Model) -> Vec<usize> {
+    let query = model.log.query.to_lowercase();
+    let rows = model.log.rows();
+    let matches = |row: &LogRow<'_>| row.text().to_lowercase().contains(&query);
+    (0..rows.len())
+        .filter(|index| !query.is_empty() && matches(&rows[*index]))
+        .collect()
+}
+
+/// Goes to the next or previous hit, around the ends of the log.
+fn go_to_hit(model: &mut Model, is_forward: bool, includes_cursor: bool) {
+    let hits = find_hits(model);
+    let cursor = model.log.cursor;
+    let next = if is_forward {
+        hits.iter()
+            .find(|hit| **hit > cursor || (includes_cursor && **hit == cursor))
+            .or(hits.first())
+    } else {
+        let mut before = hits.iter().rev();
+        before.find(|hit| **hit < cursor).or(hits.last())
+    };
+    if let Some(hit) = next {
+        model.log.cursor = *hit;
+        model.is_dirty = true;
+    }
+}
