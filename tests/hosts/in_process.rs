@@ -489,12 +489,7 @@ fn accepted_degradation_is_named_by_plan_and_run() {
         let target = UndoTarget::Agents(names.to_vec());
         let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
         let ran = apply_plan(&engine, &plan);
-        assert_eq!(
-            ran.report.results[0].outcome,
-            Outcome::Ok,
-            "{:?}",
-            ran.report
-        );
+        ran.assert_outcome(Outcome::Ok);
         assert_eq!(world.read_memory("ranger"), before);
         assert_eq!(
             engine.observe(engine.agent("ranger").unwrap()).state,

@@ -98,20 +98,10 @@ fn remote_agent_is_reset_undone_and_redone() {
         apply_plan(&engine, &plan)
     };
     let ran = undo(UndoTarget::Agents(vec!["ranger".to_string()]));
-    assert_eq!(
-        ran.report.results[0].outcome,
-        Outcome::Ok,
-        "{:?}",
-        ran.report
-    );
+    ran.assert_outcome(Outcome::Ok);
     assert_eq!(world.read_memory("ranger"), before);
     let ran = undo(UndoTarget::Redo(vec!["ranger".to_string()]));
-    assert_eq!(
-        ran.report.results[0].outcome,
-        Outcome::Ok,
-        "{:?}",
-        ran.report
-    );
+    ran.assert_outcome(Outcome::Ok);
     assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
 }
 
@@ -126,12 +116,7 @@ fn agent_over_ssh_is_observed_and_reset() {
     let seen = engine.observe(engine.agent("ranger").unwrap());
     assert_eq!(seen.state, State::Scratch, "{seen:?}\n{}", server.log());
     let ran = world.reset_with_engine(&engine);
-    assert_eq!(
-        ran.report.results[0].outcome,
-        Outcome::Ok,
-        "{:?}",
-        ran.report
-    );
+    ran.assert_outcome(Outcome::Ok);
     assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
     assert!(world.all_entry_bytes("ranger").ends_with(b"a note\n"));
     // Everything ran over one connection.
@@ -146,22 +131,12 @@ fn missing_remote_memory_is_created_and_undone() {
     let seen = engine.observe(engine.agent("ranger").unwrap());
     assert_eq!(seen.state, State::Missing);
     let ran = world.reset_with_engine(&engine);
-    assert_eq!(
-        ran.report.results[0].outcome,
-        Outcome::Ok,
-        "{:?}",
-        ran.report
-    );
+    ran.assert_outcome(Outcome::Ok);
     assert_eq!(world.read_memory("ranger"), BASELINE.as_bytes());
     let target = UndoTarget::Agents(vec!["ranger".to_string()]);
     let plan = engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
     let ran = apply_plan(&engine, &plan);
-    assert_eq!(
-        ran.report.results[0].outcome,
-        Outcome::Ok,
-        "{:?}",
-        ran.report
-    );
+    ran.assert_outcome(Outcome::Ok);
     assert!(!fs::exists(world.memory_path("ranger")).unwrap());
     assert!(world.leftovers("ranger").is_empty());
 }
@@ -242,12 +217,7 @@ fn short_reading_server_loses_nothing() {
         let before = world.read_memory("ranger");
         let engine = engine_with_connector(&world, FilteredServer::new(server, judge));
         let ran = world.reset_with_engine(&engine);
-        assert_eq!(
-            ran.report.results[0].outcome,
-            Outcome::Ok,
-            "{:?}",
-            ran.report
-        );
+        ran.assert_outcome(Outcome::Ok);
         assert!(world.all_entry_bytes("ranger").ends_with(notes.as_bytes()));
         assert_eq!(world.entry_names("ranger").len(), 1);
         let target = UndoTarget::Agents(vec!["ranger".to_string()]);
@@ -457,12 +427,7 @@ fn undo_for_one_host_is_refused_on_another() {
     let mut world = world_with_remote_agent().without_agent("scout");
     world.write_scratch("ranger", "a note of the first host\n");
     let ran = world.reset_with_engine(&engine_with_connector(&world, server));
-    assert_eq!(
-        ran.report.results[0].outcome,
-        Outcome::Ok,
-        "{:?}",
-        ran.report
-    );
+    ran.assert_outcome(Outcome::Ok);
     let undo = |world: &World| {
         let engine = engine_with_connector(world, sftp_server().unwrap());
         let target = UndoTarget::Agents(vec!["ranger".to_string()]);

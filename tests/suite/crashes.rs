@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,10 +17,11 @@ use memory_shepherd::transport::{FailureCause, Transport, TransportError};
 use super::world::{BASELINE, InterposingTransport, RunOutput, TransportCall, World, apply_plan};
 
 fn local_transport(world: &World, exchanges: bool) -> Arc<dyn Transport> {
-    match exchanges {
-        true => Arc::new(LocalTransport::new(world.clock.clone())),
-        false => Arc::new(LocalTransport::without_kernel_features(world.clock.clone())),
-    }
+    Arc::new(if exchanges {
+        LocalTransport::new(world.clock.clone())
+    } else {
+        LocalTransport::without_kernel_features(world.clock.clone())
+    })
 }
 
 /// Ends the run at its `point`th moment. Only destructors run after that, and they only
@@ -47,6 +49,35 @@ fn crash_on_call(transport: Arc<dyn Transport>, when: TransportCall) -> Arc<dyn 
 /// Returns whether the run completed.
 fn runs_to_end(run: impl FnOnce() -> RunOutput) -> bool {
     catch_unwind(AssertUnwindSafe(run)).is_ok()
+}
+
+/// Crashes a reset at this call.
+fn crash_reset(world: &World, call: TransportCall) {
+    let engine = world.engine_with_transport(crash_on_call(world.local_transport(), call));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+}
+
+/// Returns a world after a crash between the halves of a swap without exchange: the memory is moved
+/// away and its path is empty.
+fn world_with_half_swap() -> World {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let transport = local_transport(&world, false);
+    let engine =
+        world.engine_with_transport(crash_on_call(transport, TransportCall::Before("swap")));
+    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    let [staged] = world.leftovers("scout").try_into().unwrap();
+    let aside = world
+        .agent_directory("scout")
+        .join(format!("{staged}{staged}"));
+    fs::rename(world.memory_path("scout"), aside).unwrap();
+    world
+}
+
+/// Returns the path of the only pending journal.
+fn only_journal(world: &World) -> PathBuf {
+    let [journal] = world.pending_journals().try_into().unwrap();
+    world.archive_directory().join(".shepherd/tx").join(journal)
 }
 
 fn undo_scout(world: &World, engine: &Engine) -> RunOutput {
@@ -264,18 +295,7 @@ fn special_file_reset_crash_leaves_nothing_behind() {
 
 #[test]
 fn unlinked_swap_is_finished_by_recovery() {
-    let world = World::new(&["scout"]);
-    world.write_scratch("scout", "- note\n");
-    let transport = local_transport(&world, false);
-    let engine =
-        world.engine_with_transport(crash_on_call(transport, TransportCall::Before("swap")));
-    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
-    // The effect of the first half of a swap without exchange.
-    let [staged] = world.leftovers("scout").try_into().unwrap();
-    let aside = world
-        .agent_directory("scout")
-        .join(format!("{staged}{staged}"));
-    fs::rename(world.memory_path("scout"), aside).unwrap();
+    let world = world_with_half_swap();
     let ran = world.reset();
     ran.assert_outcome(Outcome::Unchanged);
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
@@ -296,17 +316,7 @@ fn unlinked_swap_is_finished_by_recovery() {
 
 #[test]
 fn file_written_into_emptied_path_is_archived() {
-    let world = World::new(&["scout"]);
-    world.write_scratch("scout", "- note\n");
-    let transport = local_transport(&world, false);
-    let engine =
-        world.engine_with_transport(crash_on_call(transport, TransportCall::Before("swap")));
-    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
-    let [staged] = world.leftovers("scout").try_into().unwrap();
-    let aside = world
-        .agent_directory("scout")
-        .join(format!("{staged}{staged}"));
-    fs::rename(world.memory_path("scout"), aside).unwrap();
+    let world = world_with_half_swap();
     world.write_memory("scout", "re-seeded");
     world.reset().assert_ok();
     assert_no_leftovers(&world);
@@ -318,11 +328,7 @@ fn file_written_into_emptied_path_is_archived() {
 fn untouched_memory_is_not_counted_as_swapped() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_with_transport(crash_on_call(
-        world.local_transport(),
-        TransportCall::Before("stage"),
-    ));
-    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    crash_reset(&world, TransportCall::Before("stage"));
     world.reset().assert_ok();
     let records = world.read_records();
     assert_eq!(records[0].event.outcome, Outcome::Failed);
@@ -341,11 +347,7 @@ fn untouched_memory_is_not_counted_as_swapped() {
 fn blocked_agent_is_still_recovered() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_with_transport(crash_on_call(
-        world.local_transport(),
-        TransportCall::After("swap"),
-    ));
-    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    crash_reset(&world, TransportCall::After("swap"));
     fs::remove_file(world.baseline_path("scout")).unwrap();
     let ran = world.reset();
     assert_eq!(
@@ -394,11 +396,7 @@ fn journal_of_missing_directory_waits_for_it() {
 fn journal_of_replaced_directory_is_not_applied() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_with_transport(crash_on_call(
-        world.local_transport(),
-        TransportCall::After("swap"),
-    ));
-    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    crash_reset(&world, TransportCall::After("swap"));
     let away = world.root.join("away");
     fs::rename(world.agent_directory("scout"), &away).unwrap();
     fs::create_dir(world.agent_directory("scout")).unwrap();
@@ -421,11 +419,7 @@ fn journal_of_replaced_directory_is_not_applied() {
 fn save_by_rename_is_not_counted_as_swap() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_with_transport(crash_on_call(
-        world.local_transport(),
-        TransportCall::Before("stage"),
-    ));
-    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    crash_reset(&world, TransportCall::Before("stage"));
     let saved = world.root.join("saved");
     fs::write(&saved, format!("{BASELINE}- note\n- more\n")).unwrap();
     fs::rename(&saved, world.memory_path("scout")).unwrap();
@@ -442,15 +436,10 @@ fn settled_reset_counts_despite_later_edits() {
     for torn in [false, true] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
-        let engine = world.engine_with_transport(crash_on_call(
-            world.local_transport(),
-            TransportCall::After("settle"),
-        ));
-        assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+        crash_reset(&world, TransportCall::After("settle"));
         if torn {
-            let [record] = world.pending_journals().try_into().unwrap();
-            let record = world.archive_directory().join(".shepherd/tx").join(record);
-            let mut file = fs::File::options().append(true).open(record).unwrap();
+            let journal = only_journal(&world);
+            let mut file = fs::File::options().append(true).open(journal).unwrap();
             file.write_all(b"\n{\"late\":{\"pa").unwrap();
         }
         world.write_memory("scout", BASELINE.replace("kind", "cruel"));
@@ -503,21 +492,12 @@ fn undo_restores_late_write_archived_before_crash() {
 fn recovery_journals_its_observations() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_with_transport(crash_on_call(
-        world.local_transport(),
-        TransportCall::After("swap"),
-    ));
-    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    crash_reset(&world, TransportCall::After("swap"));
     // A kill right after the swap: the record does not mention the swap.
-    let [record] = world.pending_journals().try_into().unwrap();
-    let record = world.archive_directory().join(".shepherd/tx").join(record);
-    let text = fs::read_to_string(&record).unwrap();
-    fs::write(&record, text.lines().next().unwrap()).unwrap();
-    let engine = world.engine_with_transport(crash_on_call(
-        world.local_transport(),
-        TransportCall::After("settle"),
-    ));
-    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    let journal = only_journal(&world);
+    let text = fs::read_to_string(&journal).unwrap();
+    fs::write(&journal, text.lines().next().unwrap()).unwrap();
+    crash_reset(&world, TransportCall::After("settle"));
     world.write_memory("scout", "mine");
     world.reset().assert_ok();
     assert_eq!(
@@ -530,14 +510,9 @@ fn recovery_journals_its_observations() {
 fn damaged_journal_is_integrity_error() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_with_transport(crash_on_call(
-        world.local_transport(),
-        TransportCall::After("stage"),
-    ));
-    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
-    let [record] = world.pending_journals().try_into().unwrap();
-    let record = world.archive_directory().join(".shepherd/tx").join(record);
-    fs::write(&record, "no rec\nord").unwrap();
+    crash_reset(&world, TransportCall::After("stage"));
+    let journal = only_journal(&world);
+    fs::write(&journal, "no rec\nord").unwrap();
     let litter = world.leftovers("scout");
     let ran = world.reset();
     assert_eq!(
@@ -546,7 +521,7 @@ fn damaged_journal_is_integrity_error() {
     );
     assert_eq!(world.leftovers("scout"), litter);
     assert!(world.read_memory("scout").ends_with(b"- note\n"));
-    assert!(record.exists());
+    assert!(journal.exists());
 }
 
 /// No operation in an agent's directory precedes the complete record on the disk.
@@ -554,16 +529,11 @@ fn damaged_journal_is_integrity_error() {
 fn truncated_journal_is_ignored() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_with_transport(crash_on_call(
-        world.local_transport(),
-        TransportCall::Before("stage"),
-    ));
-    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
-    let [record] = world.pending_journals().try_into().unwrap();
-    let record = world.archive_directory().join(".shepherd/tx").join(record);
-    let whole = fs::read(&record).unwrap();
+    crash_reset(&world, TransportCall::Before("stage"));
+    let journal = only_journal(&world);
+    let whole = fs::read(&journal).unwrap();
     for length in [0, 1, whole.len() / 2, whole.len() - 2] {
-        fs::write(&record, &whole[..length]).unwrap();
+        fs::write(&journal, &whole[..length]).unwrap();
         world.write_scratch("scout", "- note\n");
         world.reset().assert_ok();
         assert_no_leftovers(&world);
@@ -630,11 +600,7 @@ fn failed_operation_is_reported_and_loses_nothing() {
 fn unfinished_staged_file_is_removed_not_archived() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_with_transport(crash_on_call(
-        world.local_transport(),
-        TransportCall::Before("stage"),
-    ));
-    assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
+    crash_reset(&world, TransportCall::Before("stage"));
     // The leftover of a crash where the file system has no nameless files.
     let [record] = world.pending_journals().try_into().unwrap();
     let staged = record

@@ -46,9 +46,29 @@ fn world_with_shared_directory(notes: &str) -> World {
     world.write_scratch("scout", notes);
     chown(world.agent_directory("scout"), Some(0), Some(AGENT_UID)).unwrap();
     set_mode(&world.agent_directory("scout"), 0o2775);
-    chown(world.memory_path("scout"), Some(AGENT_UID), Some(AGENT_UID)).unwrap();
+    give(&world.memory_path("scout"), AGENT_UID);
     set_mode(&world.memory_path("scout"), 0o640);
     world
+}
+
+/// Returns a world whose memory belongs to another user, in a directory of the agent.
+fn world_with_foreign_memory() -> World {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- theirs\n");
+    give(&world.agent_directory("scout"), AGENT_UID);
+    give(&world.memory_path("scout"), OTHER_UID);
+    world
+}
+
+/// Gives a file to a user and to the group of the same number.
+fn give(path: &Path, id: u32) {
+    chown(path, Some(id), Some(id)).unwrap();
+}
+
+/// Asserts that the memory belongs to a user and to the group of the same number.
+#[track_caller]
+fn assert_memory_owner(world: &World, id: u32) {
+    assert_eq!(owner_of(&world.memory_path("scout")), (id, id));
 }
 
 #[test]
@@ -131,10 +151,7 @@ fn file_of_group_member_keeps_its_owner() {
     let world = world_with_shared_directory("- mine\n");
     let before = world.read_memory("scout");
     let keeps_its_owner = || {
-        assert_eq!(
-            owner_of(&world.memory_path("scout")),
-            (AGENT_UID, AGENT_UID)
-        );
+        assert_memory_owner(&world, AGENT_UID);
         assert_eq!(permission_bits(&world.memory_path("scout")), 0o640);
     };
     world.reset().assert_ok();
@@ -207,11 +224,11 @@ fn link_replacing_leased_memory_gives_no_rights() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     for path in [world.agent_directory("scout"), world.memory_path("scout")] {
-        chown(path, Some(AGENT_UID), Some(AGENT_UID)).unwrap();
+        give(&path, AGENT_UID);
     }
     let program = world.root.join("program");
     fs::write(&program, "somebody else's program").unwrap();
-    chown(&program, Some(OTHER_UID), Some(OTHER_UID)).unwrap();
+    give(&program, OTHER_UID);
     set_mode(&program, 0o4755);
     let (memory, learned) = (world.memory_path("scout"), Arc::new(AtomicUsize::new(0)));
     let hook = {
@@ -238,10 +255,7 @@ fn link_replacing_leased_memory_gives_no_rights() {
         .reset_with_engine(&world.engine_with_transport(InterposingTransport::new(local, hook)));
     ran.assert_ok();
     assert_eq!(learned.load(Ordering::Relaxed), 1);
-    assert_eq!(
-        owner_of(&world.memory_path("scout")),
-        (AGENT_UID, AGENT_UID)
-    );
+    assert_memory_owner(&world, AGENT_UID);
     assert_eq!(permission_bits(&world.memory_path("scout")) & 0o7022, 0);
     for record in world.read_records() {
         let attributes = record.event.attributes;
@@ -260,15 +274,7 @@ fn undo_restores_owner_of_restored_bytes() {
     if !is_root() {
         return;
     }
-    let world = World::new(&["scout"]);
-    world.write_scratch("scout", "- theirs\n");
-    chown(
-        world.agent_directory("scout"),
-        Some(AGENT_UID),
-        Some(AGENT_UID),
-    )
-    .unwrap();
-    chown(world.memory_path("scout"), Some(OTHER_UID), Some(OTHER_UID)).unwrap();
+    let world = world_with_foreign_memory();
     let memory = world.memory_path("scout");
     let swap_in_own = move || -> io::Result<()> {
         let own = memory.with_file_name("own");
@@ -287,16 +293,10 @@ fn undo_restores_owner_of_restored_bytes() {
         .reset_with_engine(&world.engine_with_transport(InterposingTransport::new(local, hook)))
         .assert_ok();
     // The operator's bytes, with owner and mode of the file that was read.
-    assert_eq!(
-        owner_of(&world.memory_path("scout")),
-        (OTHER_UID, OTHER_UID)
-    );
+    assert_memory_owner(&world, OTHER_UID);
     world.undo("scout", UndoMode::Refuse).assert_ok();
     assert_eq!(world.read_memory("scout"), b"bytes of the agent\n");
-    assert_eq!(
-        owner_of(&world.memory_path("scout")),
-        (AGENT_UID, AGENT_UID)
-    );
+    assert_memory_owner(&world, AGENT_UID);
 }
 
 #[test]
@@ -304,30 +304,16 @@ fn undo_appending_notes_of_another_owner_inherits() {
     if !is_root() {
         return;
     }
-    let world = World::new(&["scout"]);
-    world.write_scratch("scout", "- theirs\n");
-    chown(
-        world.agent_directory("scout"),
-        Some(AGENT_UID),
-        Some(AGENT_UID),
-    )
-    .unwrap();
-    chown(world.memory_path("scout"), Some(OTHER_UID), Some(OTHER_UID)).unwrap();
+    let world = world_with_foreign_memory();
     world.reset().assert_ok();
-    assert_eq!(
-        owner_of(&world.memory_path("scout")),
-        (OTHER_UID, OTHER_UID)
-    );
+    assert_memory_owner(&world, OTHER_UID);
     fs::remove_file(world.memory_path("scout")).unwrap();
     world.write_memory("scout", format!("{BASELINE}- the agent's\n"));
-    chown(world.memory_path("scout"), Some(AGENT_UID), Some(AGENT_UID)).unwrap();
+    give(&world.memory_path("scout"), AGENT_UID);
     world.undo("scout", UndoMode::Append).assert_ok();
     let text = String::from_utf8(world.read_memory("scout")).unwrap();
     assert!(text.ends_with("- theirs\n- the agent's\n"), "{text}");
-    assert_eq!(
-        owner_of(&world.memory_path("scout")),
-        (AGENT_UID, AGENT_UID)
-    );
+    assert_memory_owner(&world, AGENT_UID);
 }
 
 /// The state after an unmount of the memory's file system, whose owners were
@@ -340,16 +326,16 @@ fn undo_gives_no_owner_absent_from_directory() {
     for was in [OTHER_UID, 0] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
-        let give = |user: u32| {
+        let give_both = |user: u32| {
             for path in [world.agent_directory("scout"), world.memory_path("scout")] {
-                chown(path, Some(user), Some(user)).unwrap();
+                give(&path, user);
             }
         };
-        give(was);
+        give_both(was);
         set_mode(&world.memory_path("scout"), 0o777);
         world.reset().assert_ok();
         assert_eq!(owner_of(&world.memory_path("scout")), (was, was));
-        give(AGENT_UID);
+        give_both(AGENT_UID);
         world.undo("scout", UndoMode::Overwrite).assert_ok();
         assert_eq!(
             owner_of(&world.memory_path("scout")),

@@ -20,6 +20,19 @@ use crate::skip::skip_unsupported;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Returns a world with two recorded resets, the first of them changed in the ledger.
+fn world_with_changed_ledger() -> World {
+    let world = World::new(&["scout"]);
+    for _ in 0..2 {
+        world.write_scratch("scout", "- note\n");
+        world.reset().assert_ok();
+    }
+    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
+    let text = fs::read_to_string(&ledger).unwrap();
+    fs::write(&ledger, text.replacen("tester", "hacker", 1)).unwrap();
+    world
+}
+
 #[test]
 fn run_log_keeps_original_format_and_rotates() {
     let world = World::new(&["scout"]);
@@ -133,14 +146,7 @@ fn retention_keeps_newest_entry_of_any_age() {
 
 #[test]
 fn unrecorded_clean_run_fails_with_integrity() {
-    let world = World::new(&["scout"]);
-    for _ in 0..2 {
-        world.write_scratch("scout", "- note\n");
-        world.reset().assert_ok();
-    }
-    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
-    let text = fs::read_to_string(&ledger).unwrap();
-    fs::write(&ledger, text.replacen("tester", "hacker", 1)).unwrap();
+    let world = world_with_changed_ledger();
     let ran = world.reset();
     let result = ran.assert_outcome(Outcome::Unchanged);
     assert_eq!(result.kind, Some(ErrorKind::Integrity));
@@ -253,14 +259,7 @@ fn torn_last_ledger_line_is_cut_and_recorded() {
 
 #[test]
 fn changed_ledger_line_is_found_and_refuses_resets() {
-    let world = World::new(&["scout"]);
-    for _ in 0..2 {
-        world.write_scratch("scout", "- note\n");
-        world.reset().assert_ok();
-    }
-    let ledger = world.archive_directory().join(".shepherd/ledger.jsonl");
-    let text = fs::read_to_string(&ledger).unwrap();
-    fs::write(&ledger, text.replacen("tester", "hacker", 1)).unwrap();
+    let world = world_with_changed_ledger();
     let error = records(&world.engine()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Integrity);
     assert!(error.message().contains("is broken at line 2"), "{error}");

@@ -102,16 +102,7 @@ fn assert_delayed_is_harmless(
     let report = run(&next, &plan);
     let said = format!("{fault}\nthen {report:?}");
     assert_eq!(report.worst_kind(), None, "{said}");
-    assert_eq!(
-        scene.memory().as_deref(),
-        Some(BASELINE.as_bytes()),
-        "{said}"
-    );
-    assert_eq!(
-        scene.world.pending_journals(),
-        Vec::<String>::new(),
-        "{said}"
-    );
+    scene.assert_recovered(&said);
     let written = write_next_note(&scene, how, directory.as_ref());
     let count = late.deliver();
     let names = scene.world.leftovers(AGENT);
@@ -313,16 +304,7 @@ fn late_operations_during_next_run_lose_nothing() {
         let report = run(&last, &plan);
         let said = format!("{said}\nlast run: {report:?}");
         assert_eq!(report.worst_kind(), None, "{said}");
-        assert_eq!(
-            scene.memory().as_deref(),
-            Some(BASELINE.as_bytes()),
-            "{said}"
-        );
-        assert_eq!(
-            scene.world.pending_journals(),
-            Vec::<String>::new(),
-            "{said}"
-        );
+        scene.assert_recovered(&said);
         let wrote = wrote.load(Ordering::SeqCst);
         assert_eq!(
             scene.preserves(NOTE_AFTER_RUN),

@@ -200,16 +200,7 @@ fn object_planted_at_any_moment_harms_no_other_user() {
             );
             return;
         }
-        assert_eq!(
-            scene.memory().as_deref(),
-            Some(BASELINE.as_bytes()),
-            "{said}"
-        );
-        assert_eq!(
-            scene.world.pending_journals(),
-            Vec::<String>::new(),
-            "{said}"
-        );
+        scene.assert_recovered(&said);
         if scene.before.is_some() {
             assert!(kept(NOTE), "the note is lost: {said}");
         }

@@ -176,12 +176,7 @@ impl HostScenario {
             HostOperation::Reset | HostOperation::Create => Some(BASELINE.as_bytes().to_vec()),
             HostOperation::Undo | HostOperation::UndoCreate => {
                 let ran = world.reset_with_engine(&first);
-                assert_eq!(
-                    ran.report.results[0].outcome,
-                    Outcome::Ok,
-                    "{:?}",
-                    ran.report
-                );
+                ran.assert_outcome(Outcome::Ok);
                 before.clone()
             }
         };
@@ -245,6 +240,21 @@ impl HostScenario {
         }
     }
 
+    /// Asserts that the memory holds the baseline and that no journal is left.
+    #[track_caller]
+    pub fn assert_recovered(&self, said: &str) {
+        assert_eq!(
+            self.memory().as_deref(),
+            Some(BASELINE.as_bytes()),
+            "{said}"
+        );
+        assert_eq!(
+            self.world.pending_journals(),
+            Vec::<String>::new(),
+            "{said}"
+        );
+    }
+
     /// Asserts that the next run, with a good server, recovers everything, and that it can be
     /// undone to the exact bytes.
     pub fn assert_next_run_settles(&self, said: &str) {
@@ -253,15 +263,9 @@ impl HostScenario {
         let report = run(&next, &plan);
         let said = format!("{said}\nthen {report:?}");
         assert_eq!(report.worst_kind(), None, "{said}");
-        assert_eq!(
-            self.memory().as_deref(),
-            Some(BASELINE.as_bytes()),
-            "{said}"
-        );
+        self.assert_recovered(&said);
         let litter = self.world.leftovers(AGENT);
         assert!(litter.is_empty(), "{litter:?} is left: {said}");
-        let pending = self.world.pending_journals();
-        assert!(pending.is_empty(), "{pending:?} is left: {said}");
         if self.before.is_some() {
             assert!(
                 any_file_contains(&self.world.archive_directory().join(AGENT), NOTE),

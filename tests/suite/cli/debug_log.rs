@@ -32,7 +32,7 @@ fn debug_log_names_each_step_and_no_text_of_a_memory() {
 }
 
 #[test]
-fn debug_log_is_off_by_default_and_set_by_the_environment() {
+fn debug_log_is_off_unless_environment_sets_it() {
     let site = Site::new();
     let before = fs::read_dir(&site.dir).unwrap().count();
     let _ = site.run(["status"]).assert_code(0);
