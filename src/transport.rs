@@ -24,7 +24,9 @@ use crate::digest::{Digest, Hasher};
 pub use crate::durable::UnsyncedObject;
 use crate::error::{Error, ErrorKind};
 use crate::file_systems::FileSystem;
-pub use connection_status::{ConnectionSetting, ConnectionStatus, Reachability, ServerFeature};
+pub use connection_status::{
+    ConnectionSetting, ConnectionStatus, HANDLE_LIMIT, Reachability, ServerFeature,
+};
 
 /// Receives the bytes of a file in order. An error that it returns ends the read and reaches the
 /// caller unchanged.

@@ -28,6 +28,11 @@ const OPEN_FILES_PER_AGENT: usize = 12;
 /// Maximum number of files that a connecting host has open.
 const OPEN_FILES_PER_CONNECT: usize = 8;
 
+/// Maximum number of files that an agent has open on its host during its change: its directory, the
+/// run's directory, the new and the displaced file, and again as many for an agent of the batch
+/// before that waits for a late writer; two to spare.
+const OPEN_FILES_PER_HOST_AGENT: u64 = 10;
+
 /// Files that the process always has open: streams, ledger, watches.
 const RESERVED_OPEN_FILES: usize = 24;
 
@@ -62,6 +67,19 @@ impl Engine {
             Site::FileSystem(_) => drop(self.probe_memory(&agent.location)),
             Site::Host(host) => self.connect_host(host),
         }
+    }
+
+    /// Returns how many of `batch_size` agents a site takes through a step together: fewer where a
+    /// connected host limits the open files.
+    pub(super) fn limit_batch_size(&self, site: &Site<'_>, batch_size: usize) -> usize {
+        let Site::Host(host) = site else {
+            return batch_size;
+        };
+        let files = self.connection_status(host).max_open_files();
+        files.map_or(batch_size, |files| {
+            let agents = usize::try_from(files / OPEN_FILES_PER_HOST_AGENT).unwrap_or(usize::MAX);
+            agents.clamp(1, batch_size)
+        })
     }
 }
 
@@ -233,7 +251,7 @@ pub(super) fn map_agents_by_site<'a, U: Send>(
             return local(&places);
         }
         let mut done = Vec::with_capacity(places.len());
-        for places in places.chunks(batch_size) {
+        for places in places.chunks(engine.limit_batch_size(&site, batch_size)) {
             let some: Vec<&Agent> = places.iter().map(|place| agents[*place]).collect();
             done.extend(places.iter().copied().zip(map_host_batch(&some)));
         }

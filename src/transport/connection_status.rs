@@ -71,6 +71,14 @@ pub struct ConnectionStatus {
 }
 
 impl ConnectionStatus {
+    /// Returns how many files the server lets this connection have open, if it says so.
+    pub fn max_open_files(&self) -> Option<u64> {
+        let mut limits = self.server_limits.iter();
+        limits
+            .find(|(name, _)| *name == HANDLE_LIMIT)
+            .map(|it| it.1)
+    }
+
     /// Returns in a few words why there is no session; the words may be the host's.
     pub fn short_reason(&self) -> Option<String> {
         if let Some(noun) = self.pending_prompt {
@@ -86,6 +94,9 @@ impl ConnectionStatus {
         Some(last.trim_end_matches('.').to_string())
     }
 }
+
+/// Name of the limit of open files in [`ConnectionStatus::server_limits`].
+pub const HANDLE_LIMIT: &str = "handles";
 
 /// An optional feature of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,10 @@ use memory_shepherd::transport::sftp::ssh::Connector;
 use memory_shepherd::transport::sftp::{PerHostTransports, SftpTransport};
 
 use super::contract::{DiskFixture, STAGED_NAME, TransportFixture, settle_and_collect, stage_file};
-use super::servers::{FilteredServer, RequestFate, RequestFilter, host_named, sftp_server};
+use super::servers::{
+    FilteredServer, RequestFate, RequestFilter, host_named, sftp_server,
+    sftp_server_with_open_files,
+};
 use super::sshd::{HOST_NAME, Sshd};
 use super::world::{BASELINE, TestClock, World, apply_plan};
 use crate::skip::skip_unsupported;
@@ -159,6 +162,30 @@ fn seventy_agents_of_a_host_take_two_batches() {
         let archived = world.all_entry_bytes(name);
         assert!(archived.ends_with(format!("a note of {name}\n").as_bytes()));
     }
+}
+
+/// A server that opens fewer files than the fleet has agents there.
+#[test]
+fn agents_beyond_open_file_limit_of_host_are_read() {
+    if sftp_server().is_none() {
+        return;
+    }
+    let mut world = World::new(&[]);
+    for number in 0..100 {
+        let name = format!("agent-{number:02}");
+        add_remote_agent(&mut world, &name, "box");
+        world.write_scratch(&name, format!("a note of {name}\n"));
+    }
+    let engine = engine_with_connector(&world, sftp_server_with_open_files(60));
+    let agents: Vec<_> = engine.config().agents.iter().collect();
+    let seen = engine.observe_all(&agents);
+    let states: Vec<_> = seen
+        .iter()
+        .filter(|it| it.state != State::Scratch)
+        .collect();
+    assert!(states.is_empty(), "{states:?}");
+    let ran = world.reset_with_engine(&engine);
+    assert_eq!(ran.report.count(Outcome::Ok), 100, "{:?}", ran.report);
 }
 
 #[test]

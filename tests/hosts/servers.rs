@@ -39,7 +39,7 @@ pub fn host_named(name: &str) -> SshHost {
 #[derive(Clone)]
 pub struct ServerProgram {
     path: PathBuf,
-    arguments: Vec<&'static str>,
+    arguments: Vec<String>,
 }
 
 /// Returns OpenSSH's server, or None where it is not installed.
@@ -51,15 +51,27 @@ pub fn sftp_server() -> Option<ServerProgram> {
     }
     Some(ServerProgram {
         path: path?,
-        arguments: vec!["-e"],
+        arguments: vec!["-e".to_string()],
     })
+}
+
+/// Returns OpenSSH's server with a limit of open files.
+pub fn sftp_server_with_open_files(most: usize) -> ServerProgram {
+    let script = format!(
+        "ulimit -n {most}; for server in /usr/lib/openssh/sftp-server /usr/libexec/sftp-server; do \
+         [ -x $server ] && exec $server -e; done"
+    );
+    ServerProgram {
+        path: "/bin/sh".into(),
+        arguments: vec!["-c".to_string(), script],
+    }
 }
 
 /// Returns a program that never sends a byte and never ends.
 pub fn silent_program() -> ServerProgram {
     ServerProgram {
         path: "sleep".into(),
-        arguments: vec!["600"],
+        arguments: vec!["600".to_string()],
     }
 }
 

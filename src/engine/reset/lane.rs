@@ -146,7 +146,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
 
     /// Takes every agent through all steps, at most `batch_size` of them together.
     pub(super) fn run(mut self, batch_size: usize) -> Vec<AgentResult> {
-        self.batch_size = batch_size;
+        self.batch_size = self.run.engine.limit_batch_size(&self.site, batch_size);
         while !self.queue.is_empty() {
             if self.run.is_cancelled() {
                 self.end_not_started();

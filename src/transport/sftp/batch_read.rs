@@ -41,35 +41,32 @@ pub(super) fn read_batch(
         .iter()
         .map(|(path, _)| client.absolute_path(path))
         .collect();
-    let open = |path: &PathBuf| Request::Open {
-        path: path_bytes(path),
-        flags: flags::READ,
-        mode: None,
-    };
-    // A file that is too large is not opened; its place among the replies stays empty.
+    let mut done: Vec<Option<ReadOutcome>> = files.iter().map(|_| None).collect();
+    // A file that is too large is not opened; its place among the outcomes stays empty.
     let small_enough: Vec<usize> = (0..files.len())
         .filter(|number| files[*number].1.stamp.size <= MAX_FILE_BYTES)
         .collect();
-    let answers = client.request_batch(
-        small_enough
-            .iter()
-            .map(|number| open(&paths[*number]))
-            .collect(),
-    )?;
-    let mut done: Vec<Option<ReadOutcome>> = files.iter().map(|_| None).collect();
-    let mut handles: Vec<(usize, FileHandle)> = Vec::new();
-    for (number, answer) in small_enough.into_iter().zip(answers) {
-        match client.handle_from_reply(&paths[number], answer) {
-            Ok(handle) => handles.push((number, handle)),
-            Err(error) => done[number] = Some(Err(error)),
+    for numbers in small_enough.chunks(client.max_batch_handles()) {
+        let open = |number: &usize| Request::Open {
+            path: path_bytes(&paths[*number]),
+            flags: flags::READ,
+            mode: None,
+        };
+        let answers = client.request_batch(numbers.iter().map(open).collect())?;
+        let mut handles: Vec<(usize, FileHandle)> = Vec::new();
+        for (number, answer) in numbers.iter().zip(answers) {
+            match client.handle_from_reply(&paths[*number], answer) {
+                Ok(handle) => handles.push((*number, handle)),
+                Err(error) => done[*number] = Some(Err(error)),
+            }
         }
+        let read = transfer_all(client, files, &paths, &handles, sink, &in_time, &mut done);
+        let close = handles
+            .into_iter()
+            .map(|(_, handle)| Request::Close { handle });
+        client.send_without_waiting(close.collect());
+        read?;
     }
-    let read = transfer_all(client, files, &paths, &handles, sink, in_time, &mut done);
-    let close = handles
-        .into_iter()
-        .map(|(_, handle)| Request::Close { handle });
-    client.send_without_waiting(close.collect());
-    read?;
     let whole = done.into_iter().zip(files).zip(&paths);
     let whole = whole.map(|((done, (_, file)), path)| {
         done.unwrap_or_else(|| Err(too_large_error(client, path, file.stamp.size)))
@@ -83,7 +80,7 @@ fn transfer_all(
     paths: &[PathBuf],
     handles: &[(usize, FileHandle)],
     sink: BatchSink<'_>,
-    in_time: impl Fn() -> bool,
+    in_time: &impl Fn() -> bool,
     done: &mut [Option<ReadOutcome>],
 ) -> Result<(), TransportError> {
     let pumped = handles.iter().map(|(number, handle)| MemoryTransfer {

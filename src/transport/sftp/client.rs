@@ -351,6 +351,15 @@ impl SftpClient {
         )
     }
 
+    /// Returns the number of files that one batch may hold open: half of what the server allows, since
+    /// other callers of this session hold some, too.
+    pub(super) fn max_batch_handles(&self) -> usize {
+        match self.limits {
+            Some(limits) if limits.handles > 0 => (limits.handles / 2).max(1) as usize,
+            _ => usize::MAX,
+        }
+    }
+
     /// Returns the error for this status of the server.
     pub(super) fn status_error(&self, verb: &str, path: &Path, code: u32) -> TransportError {
         self.refused_error(verb, path, status_text(code))

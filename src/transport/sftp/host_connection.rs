@@ -19,8 +19,8 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::{SftpExtension, SshHost};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    BatchSink, ConnectionSetting, ConnectionStatus, FailureCause, FileMetadata, MemoryDirectory,
-    MemoryObject, Reachability, ServerFeature, Transport, TransportError,
+    BatchSink, ConnectionSetting, ConnectionStatus, FailureCause, FileMetadata, HANDLE_LIMIT,
+    MemoryDirectory, MemoryObject, Reachability, ServerFeature, Transport, TransportError,
 };
 
 /// First pause after a failed attempt; it doubles with each further failure.
@@ -561,7 +561,7 @@ fn server_limits(limits: Option<&ServerLimits>) -> Vec<(&'static str, u64)> {
             ("packet", limits.packet),
             ("read", limits.read),
             ("write", limits.write),
-            ("handles", limits.handles),
+            (HANDLE_LIMIT, limits.handles),
         ]
     });
     let set = all.into_iter().flatten().filter(|(_, limit)| *limit > 0);

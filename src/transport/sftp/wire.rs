@@ -371,6 +371,11 @@ impl Attrs {
     }
 }
 
+/// Returns whether a frame is of the type of VERSION.
+pub(super) fn is_version(frame: &[u8]) -> bool {
+    frame.first() == Some(&PACKET_VERSION)
+}
+
 impl ServerExtensions {
     /// Decodes the frame of VERSION, the reply to INIT.
     ///

@@ -351,9 +351,10 @@ impl PipeOwner {
             match self.has_greeted {
                 true => self.handle_reply(&frame)?,
                 false => {
+                    // A host whose VERSION is unsuitable speaks SFTP nevertheless.
+                    self.has_greeted = wire::is_version(&frame);
                     let extensions =
                         ServerExtensions::decode(&frame).map_err(protocol_violation)?;
-                    self.has_greeted = true;
                     self.version_deadline = None;
                     lock(&self.shared.state).extensions = Some(extensions);
                     self.shared.state_changed.notify_all();

@@ -133,7 +133,6 @@ fn failed_start_says_why() {
         let deadline = if stays { SHORT_TIMEOUT } else { LONG_TIMEOUT };
         let broken = Session::start(link, deadline_in(deadline)).unwrap_err();
         drop(kept);
-        assert!(!broken.has_greeted);
         broken
     };
     let line = b"ssh: connect to host example.org port 22: Connection refused\r\n";
@@ -152,11 +151,13 @@ fn failed_start_says_why() {
     ));
     let shell = start(b"Welcome to example.org!\n", b"", false);
     assert!(shell.to_string().contains("login shell"), "{shell}");
-    let newer = length_prefixed(&[2, 0, 0, 0, 4]);
-    assert!(matches!(
-        start(&newer, b"", false).reason,
-        CloseReason::ProtocolViolation(_)
-    ));
+    assert!(!shell.has_greeted);
+    let newer = start(&length_prefixed(&[2, 0, 0, 0, 4]), b"", false);
+    assert!(matches!(newer.reason, CloseReason::ProtocolViolation(_)));
+    assert_eq!(
+        newer.to_string(),
+        "the host violates the SFTP protocol: SFTP version 4, not 3"
+    );
     let status = length_prefixed(&[101, 0, 0, 0, 1, 0, 0, 0, 0]);
     assert!(matches!(
         start(&status, b"", false).reason,
