@@ -1,5 +1,6 @@
 //! Invariants that hold for every command and key on every screen.
 
+use std::path::Path;
 use std::time::Duration;
 
 use memory_shepherd::console::availability;
@@ -8,13 +9,14 @@ use memory_shepherd::console::key::{Key, KeyCode};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::model::Model;
+use memory_shepherd::console::preferences::{self, Preferences};
 use memory_shepherd::console::update::perform_command;
-use memory_shepherd::engine::{Outcome, Plan, State, UndoMode};
+use memory_shepherd::engine::{Outcome, Plan, Reachability, State, UndoMode};
 use proptest::prelude::*;
 
 use super::{console_with_run, console_with_texts};
 use crate::console_fixture::{
-    TestConsole, configured_agents, fleet_of_four, host_key_question, observation_of,
+    TestConsole, configured_agents, fleet_of_four, host_key_question, host_status, observation_of,
     passphrase_question, plan, run_report, undo_plan, unread_fleet,
 };
 
@@ -159,6 +161,73 @@ fn every_command_is_safe_in_every_place() {
             assert_model_invariants(&console.model, &what);
         }
     }
+}
+
+/// Returns preferences in which every command but the confirmation has a letter that is no default
+/// key and occurs in no message.
+fn preferences_with_all_keys_rebound() -> Preferences {
+    let letters = ('\u{410}'..='\u{44f}').chain('\u{3b1}'..='\u{3c9}');
+    let commands = COMMAND_TABLE
+        .iter()
+        .filter(|spec| spec.command != Command::ConfirmPlan);
+    let lines: Vec<String> = commands
+        .zip(letters)
+        .map(|(spec, letter)| format!("{} = \"{letter}\"\n", spec.id))
+        .collect();
+    assert_eq!(lines.len() + 1, COMMAND_TABLE.len(), "too few letters");
+    let text = format!("[keys]\n{}", lines.concat());
+    let (preferences, problems) = preferences::parse(&text, Path::new("console.toml"));
+    assert_eq!(problems, []);
+    preferences
+}
+
+/// Asserts that no word of a text is a default key. Esc, Enter and y cannot be rebound; digits and
+/// `a` are words of their own.
+fn assert_names_no_default_key(text: &str, what: &str) {
+    let is_ordinary =
+        |key: &str| matches!(key, "Esc" | "Enter" | "y" | "a") || key.parse::<u32>().is_ok();
+    let keys = COMMAND_TABLE.iter().flat_map(|spec| spec.keys);
+    let keys: Vec<&str> = keys.copied().filter(|key| !is_ordinary(key)).collect();
+    for word in text.split_whitespace() {
+        let trimmed = word.trim_matches(|c: char| c.is_ascii_punctuation());
+        let named = keys.iter().find(|key| **key == word || **key == trimmed);
+        assert_eq!(named, None, "{what}: {text}");
+    }
+}
+
+#[test]
+fn rebound_keys_leave_no_default_key_in_messages() {
+    let preferences = preferences_with_all_keys_rebound();
+    let enter = Key::from_code(KeyCode::Enter);
+    let mut texts = Vec::new();
+    for spec in COMMAND_TABLE {
+        for (place, mut console) in consoles_in_every_place() {
+            let what = format!("{} at {place}", spec.id);
+            console.model.preferences = preferences.clone();
+            console.model.last_message = None;
+            let why = availability::check_enabled(spec.command, &console.model).err();
+            perform_command(&mut console.model, spec.command, enter);
+            let message = console.model.last_message.take().map(|it| it.text);
+            texts.extend(
+                why.into_iter()
+                    .chain(message)
+                    .map(|text| (what.clone(), text)),
+            );
+        }
+    }
+    let mut console = fleet_of_four();
+    console.model.preferences = preferences;
+    let changed_key = host_status("harbour", Reachability::HostKeyMismatch, &["alpha"]);
+    console.send(Msg::HostsChanged(vec![changed_key]));
+    texts.push(("host key".to_string(), console.message_text().to_string()));
+    console.ask(passphrase_question(1, "harbour"));
+    texts.push(("question".to_string(), console.message_text().to_string()));
+    for (what, text) in &texts {
+        assert_names_no_default_key(text, what);
+    }
+    let is_rebound = |text: &str| text.chars().any(|c| matches!(c, '\u{3b1}'..='\u{44f}'));
+    let naming = texts.iter().filter(|(_, text)| is_rebound(text)).count();
+    assert!(naming > 50, "only {naming} messages name a key");
 }
 
 #[test]
