@@ -75,7 +75,7 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::OpenSelected if is_agent_screen => check_history_record(model),
         Command::OpenDiff => match model.subject_agent() {
             Some(_) => Ok(()),
-            None if model.has_plan() => Err("the plan is still being made".to_string()),
+            None if model.has_plan() => Err("the plan is not ready yet".to_string()),
             None => Err(model.no_subject_reason()),
         },
         Command::GoAgent | Command::ToggleMark | Command::MarkRange => require(
@@ -146,16 +146,16 @@ fn check_plan_command(command: Command, view: &PlanView, model: &Model) -> Resul
             require(has_hidden_agents, "the filter hides no marked agent")
         }
         _ if has_hidden_agents => Err(format!(
-            "first say what with the hidden ones: {} keeps, {} drops",
+            "the filter hides marked agents: {} keeps them, {} drops them",
             key(Command::KeepHiddenAgents),
             key(Command::DropHiddenAgents)
         )),
-        (_, Confirmation::NothingToRun) => Err("there is nothing to run".to_string()),
+        (_, Confirmation::NothingToRun) => Err("nothing to run".to_string()),
         (Command::ConfirmPlan, Confirmation::SingleKey) => {
             model.read_only_reason().map_or(Ok(()), Err)
         }
         (Command::ConfirmPlan, Confirmation::TypedText(_)) => {
-            Err("this plan has to be confirmed by typing".to_string())
+            Err("type the words to confirm this plan".to_string())
         }
         (Command::ConfirmPlan, Confirmation::NewerNotes) => Err(format!(
             "the agent has written since: {} appends, {} overwrites",

@@ -113,7 +113,7 @@ pub fn summarize_problems(problems: &[Diagnostic], full_report_command: &str) ->
         many => format!(" and {} more", many - 1),
     };
     let first = format_problem(problems.first()?, &more);
-    Some(format!("{first} (`{full_report_command}` tells all)"))
+    Some(format!("{first} (`{full_report_command}` lists all)"))
 }
 
 /// Formats an error in one line: `console.toml:3: message; hint`. `more` follows the

@@ -121,10 +121,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             model.preferences_error = None;
             model.pending_keys = PendingKeys::default();
             model.update_trends();
-            model.report(
-                MessageLevel::Info,
-                "the preferences were changed and are in force",
-            );
+            model.report(MessageLevel::Info, "the changed preferences are in force");
         }
         Msg::ExtraCommandEnded(text) => {
             model.report(MessageLevel::Info, text);
@@ -134,7 +131,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::PreferencesInvalid(problems) => {
             model.report_preference_problems(&problems);
             let why = model.preferences_error.clone().unwrap_or_default();
-            let text = format!("the old preferences stay: {why}");
+            let text = format!("the previous preferences stay in force: {why}");
             model.report(MessageLevel::Error, text);
         }
         Msg::Quit => return vec![Effect::CancelRun, Effect::Quit],
@@ -181,7 +178,7 @@ fn handle_config_invalid(model: &mut Model, problems: Vec<Diagnostic>) {
     }
     model.report(
         MessageLevel::Error,
-        "the configuration was changed and is wrong; the old one stays in force",
+        "the changed config is invalid; the previous one stays in force",
     );
     let check_command = model.config.invocation.command_line("config check");
     model.config_error = preferences::summarize_problems(&errors, &check_command);
@@ -398,15 +395,12 @@ fn handle_config_adopted(
         abandon_plan(model);
     }
     model.refresh_visible_agents();
-    model.report(
-        MessageLevel::Info,
-        "the configuration was changed and is in force",
-    );
+    model.report(MessageLevel::Info, "the changed config is in force");
     if removed_agent.is_some() {
         model.return_point = Default::default();
     }
     if let Some(name) = removed_agent.filter(|_| model.screen == Screen::Agent) {
-        let text = format!("{name} is no longer in the configuration, which was changed");
+        let text = format!("{name} is no longer in the config");
         model.report(MessageLevel::Warn, text);
         model.go_to_screen(Screen::Fleet);
     }

@@ -486,7 +486,7 @@ fn terminal_passphrase_unlocks_agent() {
     terminal.wait_for("UNREACH   ranger");
     type_answer(&mut terminal, "wrong", &"•".repeat(5));
     terminal.send("\r");
-    terminal.wait_for("box did not accept that");
+    terminal.wait_for("box rejected the answer");
     type_answer(&mut terminal, PASSPHRASE, &"•".repeat(PASSPHRASE.len()));
     assert!(terminal.text().contains("was rejected"));
     let limits = fs::read_to_string(format!("/proc/{}/limits", terminal.pid())).unwrap();

@@ -129,7 +129,7 @@ fn failed_copy_program_falls_back_to_terminal() {
     terminal.wait_for("the name code-reviewer: sent to terminal (unverified)");
     assert!(was_sent(&terminal, &osc52("code-reviewer")));
     terminal.send("7");
-    terminal.wait_for("xclip: exit status 4; the terminal is asked instead");
+    terminal.wait_for("xclip: exit status 4; trying the terminal instead");
     terminal.send("1");
     quit_console(terminal);
 }
@@ -256,7 +256,7 @@ fn edit_of_sealed_baseline_asks_and_blocks_resets() {
     });
     terminal.send("7");
     terminal.wait_for("resets are BLOCKED: baseline differs from the seal");
-    terminal.wait_for("the baseline was left alone");
+    terminal.wait_for("baseline not edited");
     terminal.send("1");
     quit_console(terminal);
 }

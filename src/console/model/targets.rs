@@ -127,9 +127,9 @@ impl Model {
         match row.filter(|_| self.screen == Screen::Log) {
             Some(LogRow::Message(_)) => "the row is a note, not a run of an agent".to_string(),
             Some(LogRow::Run(run)) if run.events.len() > 1 => {
-                format!("the run is of several agents; {open} shows them")
+                format!("the run has several agents; {open} shows them")
             }
-            _ => "there is no agent under the cursor".to_string(),
+            _ => "no agent under the cursor".to_string(),
         }
     }
 
@@ -139,7 +139,7 @@ impl Model {
     /// Why there is none.
     pub fn clipboard_text(&self, command: Command) -> Result<ClipboardText, String> {
         let agent = || self.subject_agent().ok_or_else(|| self.no_subject_reason());
-        let nothing_to_copy = || "there is nothing to copy".to_string();
+        let nothing_to_copy = || "nothing to copy".to_string();
         match command {
             Command::CopyName => {
                 let name = agent()?;
@@ -151,7 +151,7 @@ impl Model {
             Command::CopyPath => {
                 let name = agent()?;
                 let path = self.config.memory_locations.get(name);
-                let path = path.ok_or("the config has no such agent any more")?;
+                let path = path.ok_or("the agent is no longer in the config")?;
                 Ok(ClipboardText::new(
                     format!("the path of {name}'s memory"),
                     path.as_bytes(),
@@ -163,7 +163,10 @@ impl Model {
                     .find_row(name)
                     .and_then(|row| row.last_readable_observation());
                 let content = observation.and_then(|seen| seen.content.as_ref());
-                let digest = content.ok_or("its memory was not read")?.sha256.to_string();
+                let digest = content
+                    .ok_or("its memory has not been read")?
+                    .sha256
+                    .to_string();
                 Ok(ClipboardText::new(
                     format!("the digest of {name}'s memory"),
                     digest.as_bytes(),
@@ -201,7 +204,7 @@ impl Model {
                     },
                     _ => None,
                 };
-                let line = line.ok_or("no command line does this row's")?;
+                let line = line.ok_or("this row has no equivalent command line")?;
                 Ok(ClipboardText::new("the command line", line.as_bytes()))
             }
             _ => Err(nothing_to_copy()),
@@ -281,7 +284,7 @@ impl Model {
     pub fn selected_entry(&self) -> Result<(String, WrittenEntry), String> {
         let of = |agent: &str, entry: Option<&WrittenEntry>| match entry {
             Some(entry) => Ok((agent.to_string(), entry.clone())),
-            None => Err(format!("nothing of {agent} was archived then")),
+            None => Err(format!("the run archived nothing of {agent}")),
         };
         match (self.screen, &self.reset.stage) {
             (Screen::Reset, ResetStage::Result(view)) => match view.lines.get(self.reset.cursor) {
@@ -296,14 +299,14 @@ impl Model {
                         self.key_hint(Command::OpenSelected)
                     )),
                 },
-                _ => Err("this row is no run".to_string()),
+                _ => Err("the row is not a run".to_string()),
             },
             (Screen::Agent, _) if self.agent.tab == AgentTab::History && self.agent.is_list() => {
                 let past = self.agent.history.current_record();
-                let past = past.ok_or("nothing was done to it yet")?;
+                let past = past.ok_or("no record yet")?;
                 of(&self.agent.agent, past.record.event.entry.as_ref())
             }
-            _ => Err("there is no entry here".to_string()),
+            _ => Err("no entry here".to_string()),
         }
     }
 }

@@ -208,7 +208,7 @@ fn summary_shows_first_error_and_count() {
     assert_eq!(
         summarize_problems(&found, "memory-shepherd keys").unwrap(),
         "console.toml:2 and 1 more: unknown command `rset`; did you mean `reset`? \
-         (`memory-shepherd keys` tells all)"
+         (`memory-shepherd keys` lists all)"
     );
     assert_eq!(summarize_problems(&[], "keys"), None);
 }

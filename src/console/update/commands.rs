@@ -181,7 +181,7 @@ fn toggle_read_only(model: &mut Model) {
         model.read_only.is_on = true;
         model.read_only.unlocked_until = None;
         let key = model.key_hint(Command::ToggleReadOnly);
-        let what = "again switches it off, for protected agents, too";
+        let what = "again switches it off, also for protected agents";
         model.report(MessageLevel::Info, format!("read-only; {key} {what}"));
     }
 }

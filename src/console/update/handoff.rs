@@ -57,10 +57,10 @@ pub(super) fn handle_copied(
 ) -> Vec<Effect> {
     let mut size = format!("{} B", clip.text.len());
     if clip.is_truncated {
-        size.push_str(", which is not all of it");
+        size.push_str(", truncated");
     }
     if clip.is_escaped {
-        size.push_str(", what is invisible shown as marks");
+        size.push_str(", invisible characters shown as marks");
     }
     let what = &clip.description;
     match outcome {
@@ -75,7 +75,7 @@ pub(super) fn handle_copied(
             if !why.is_empty() {
                 model.report(
                     MessageLevel::Warn,
-                    format!("{why}; the terminal is asked instead"),
+                    format!("{why}; trying the terminal instead"),
                 );
             }
             return vec![Effect::CopyThroughTerminal(clip)];
@@ -150,7 +150,7 @@ pub(super) fn handle_seal_key(
     match key.printable_char() {
         Some('y') => vec![Effect::OpenEditor(Box::new(question.edit))],
         _ => {
-            model.abandon_question(key, "the baseline was left alone");
+            model.abandon_question(key, "baseline not edited");
             Vec::new()
         }
     }

@@ -22,11 +22,11 @@ pub(super) fn handle_prompt_event(model: &mut Model, event: PromptEvent) -> Vec<
         PromptEvent::AnswerTooLate(host) => {
             model.hosts.answered_logins.remove(&host);
             model.hosts.late_logins.insert(host.clone());
-            let text = format!("{host}: answered too late, the host had hung up; it asks anew");
+            let text = format!("{host}: answered too late, the host had hung up; it asks again");
             model.report(MessageLevel::Warn, text);
         }
         PromptEvent::Unavailable(why) => {
-            let text = format!("hosts that ask something cannot be reached: {why}");
+            let text = format!("hosts that ask questions cannot be reached: {why}");
             model.report(MessageLevel::Warn, text);
         }
     }
@@ -37,7 +37,7 @@ fn add_question(model: &mut Model, question: Question) {
     let (host, noun) = (&question.host, question.short_name());
     let key = model.key_hint(Command::AnswerQuestion);
     let text = match question.is_repeated {
-        true => format!("{host} did not accept that: it wants {noun} again; {key} answers"),
+        true => format!("{host} rejected the answer and wants {noun} again; {key} answers"),
         false => format!("{host} wants {noun}; {key} answers"),
     };
     model.report(MessageLevel::Warn, text);
@@ -129,7 +129,7 @@ pub(super) fn handle_question_key(
                     let host = answering.question.host.clone();
                     model.hosts.forget_answered(&host);
                     model.hosts.answered_logins.insert(host);
-                    model.show_hint("the answer is on its way");
+                    model.show_hint("answer sent");
                     let typed = std::mem::take(&mut answering.answer);
                     effects.push(Effect::AnswerQuestion(id, typed));
                 }
@@ -152,7 +152,7 @@ fn refuse_question(model: &mut Model, question: &Question) -> Effect {
     model.hosts.answered_logins.remove(&question.host);
     let key = model.key_hint(Command::ReadAgent);
     let host = &question.host;
-    let text = format!("{host} gets no answer and is left alone; {key} on its agents tries again");
+    let text = format!("{host}: question refused; {key} on its agents retries");
     model.report(MessageLevel::Warn, text);
     Effect::RefuseQuestion(question.id)
 }
@@ -168,15 +168,13 @@ fn incomplete_answer_reason(answering: &QuestionDialog) -> Option<&'static str> 
     };
     match wants {
         ExpectedAnswer::Secret(_) if answering.answer.is_empty() => {
-            Some("nothing is typed yet; Esc gives no answer")
+            Some("type the answer; Esc refuses")
         }
         ExpectedAnswer::HostKey(_) if !is_word() => {
             Some("type yes in full, or the whole fingerprint; Esc refuses the key")
         }
-        ExpectedAnswer::Consent if !is_word() => {
-            Some("type yes or no in full; Esc gives no answer")
-        }
-        ExpectedAnswer::NoAnswer => Some("there is nothing to type; Esc gives up"),
+        ExpectedAnswer::Consent if !is_word() => Some("type yes or no in full; Esc refuses"),
+        ExpectedAnswer::NoAnswer => Some("nothing to type; Esc cancels"),
         _ => None,
     }
 }

@@ -124,10 +124,7 @@ fn copy_of_partly_shown_text_says_so() {
         ..ClipboardText::new("line 66", b"xxxx")
     };
     console.send(Msg::ClipboardCopied(part, CopyOutcome::CopiedBy("xclip")));
-    assert_eq!(
-        console.message_text(),
-        "xclip has line 66, 4 B, which is not all of it"
-    );
+    assert_eq!(console.message_text(), "xclip has line 66, 4 B, truncated");
     let mut console = console_with_texts();
     let long = [BASELINE, b"one\n", &[b'x'; 300_000]].concat();
     console.load_texts("charlie", &long, Some(BASELINE));
@@ -183,7 +180,7 @@ fn copy_outcome_is_reported_and_logged() {
         CopyOutcome::Failed("why".into()),
     ));
     assert_eq!(again, [Effect::CopyThroughTerminal(clip.clone())]);
-    assert_eq!(console.message_text(), "why; the terminal is asked instead");
+    assert_eq!(console.message_text(), "why; trying the terminal instead");
     console.send(Msg::ClipboardCopied(clip, CopyOutcome::TooLong(3)));
     assert!(
         console.message_text().ends_with("nothing was copied"),
@@ -436,7 +433,7 @@ fn pager_opens_entry_of_selected_row() {
     console.press("j o");
     assert_eq!(
         console.message_text(),
-        "pager: nothing of alpha was archived then"
+        "pager: the run archived nothing of alpha"
     );
     console.press("j o");
     assert_eq!(

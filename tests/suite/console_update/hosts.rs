@@ -102,11 +102,7 @@ fn host_loss_and_return_are_each_reported_once() {
     );
     set_reachability(&mut console, Reachability::HostKeyMismatch);
     assert_eq!(log(&console)[0].0, MessageLevel::Error);
-    assert!(
-        log(&console)[0]
-            .1
-            .starts_with("box:2222 shows another host key")
-    );
+    assert!(log(&console)[0].1.starts_with("box:2222: host key changed"));
     assert_eq!(log(&console).len(), 4);
 }
 
@@ -340,7 +336,7 @@ fn asking_host_says_so_until_answered() {
     console.advance(KEY_GUARD_TIME);
     console.type_line("open");
     console.press("Enter");
-    assert_eq!(console.message_text(), "the answer is on its way");
+    assert_eq!(console.message_text(), "answer sent");
     let word = |console: &TestConsole| {
         hosts::state::status_label(console.model.hosts.status_of_agent("charlie").unwrap())
     };
@@ -351,7 +347,7 @@ fn asking_host_says_so_until_answered() {
         Reachability::Unknown,
         &["charlie", "delta"],
     )]));
-    assert_eq!(console.message_text(), "the answer is on its way");
+    assert_eq!(console.message_text(), "answer sent");
     set_reachability(&mut console, Reachability::Connected);
     assert_eq!(console.message_text(), format!("{login} is up"));
     set_reachability(&mut console, Reachability::Connected);
@@ -368,7 +364,7 @@ fn unanswered_host_is_retried_only_by_key() {
     ));
     console.press("@ ^u Esc");
     let said = console.message_text().to_string();
-    assert!(said.contains("is left alone"), "{said}");
+    assert!(said.contains("question refused"), "{said}");
     let mut barred = host_status("box", Reachability::Unreachable, &["charlie", "delta"]);
     barred.connection.is_blocked = true;
     barred.connection.next_attempt = None;
@@ -393,7 +389,7 @@ fn late_answer_is_reported_as_late() {
     console.send(Msg::PromptEvent(late));
     assert_eq!(
         console.message_text(),
-        "box:2222: answered too late, the host had hung up; it asks anew"
+        "box:2222: answered too late, the host had hung up; it asks again"
     );
     set_reachability(&mut console, Reachability::Unreachable);
     assert_eq!(log(&console).len(), 1, "that it hung up was said");

@@ -21,7 +21,7 @@ fn interrupted_last_run_is_reported_once() {
     let mut console = fleet_of_four();
     console.send(Msg::LogLoaded(Ok(stopped())));
     assert!(
-        console.message_text().contains("aaaa, was cut short"),
+        console.message_text().contains("aaaa, was interrupted"),
         "{}",
         console.message_text()
     );

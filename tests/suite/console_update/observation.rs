@@ -154,7 +154,7 @@ fn config_error_and_repair_are_shown() {
     ]));
     assert_eq!(
         console.model.config_error.as_deref(),
-        Some("memory-shepherd.conf:7 and 1 more: what? (`memory-shepherd config check` tells all)")
+        Some("memory-shepherd.conf:7 and 1 more: what? (`memory-shepherd config check` lists all)")
     );
     let said: Vec<&str> = console
         .model

@@ -121,7 +121,7 @@ fn messages_name_keys_in_force() {
         (": p l a n Enter", "plan: no plan yet; F5 makes one"),
         (
             "F2",
-            "read-only; F2 again switches it off, for protected agents, too",
+            "read-only; F2 again switches it off, also for protected agents",
         ),
         ("E", "edit: read-only; F2 switches it off"),
         ("F2 y Esc", "q quits"),
@@ -133,7 +133,7 @@ fn messages_name_keys_in_force() {
     console.answer_plan(plan(&[("charlie", State::Drifted)]));
     console.advance(Duration::from_secs(1));
     console.press("y");
-    let what = "confirm: first say what with the hidden ones: K keeps, Dd drops";
+    let what = "confirm: the filter hides marked agents: K keeps them, Dd drops them";
     assert_eq!(console.message_text(), what);
     console.press("K");
     console.type_line("reset 1");
@@ -195,7 +195,7 @@ fn invalid_preferences_keep_previous_ones() {
     assert!(
         console
             .message_text()
-            .contains("old preferences stay: console.toml:2 and 1 more: "),
+            .contains("previous preferences stay in force: console.toml:2 and 1 more: "),
         "{}",
         console.message_text()
     );

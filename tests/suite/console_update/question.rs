@@ -103,7 +103,7 @@ fn empty_answer_is_not_sent() {
     let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
     assert_eq!(console.press("Enter Enter"), []);
     assert!(
-        console.message_text().contains("Esc gives no answer"),
+        console.message_text().contains("Esc refuses"),
         "{}",
         console.message_text()
     );
@@ -188,11 +188,13 @@ fn escape_gives_no_answer_and_names_retry_key() {
     assert!(console.model.questions.is_empty());
     assert_eq!(
         console.message_text(),
-        "harbour gets no answer and is left alone; r on its agents tries again"
+        "harbour: question refused; r on its agents retries"
     );
     withdraw_question(&mut console, 3);
     assert!(
-        console.message_text().starts_with("harbour gets no answer"),
+        console
+            .message_text()
+            .starts_with("harbour: question refused"),
         "nothing is added"
     );
 }
@@ -353,7 +355,7 @@ fn rejected_answer_is_reported() {
     });
     assert_eq!(
         console.message_text(),
-        "harbour did not accept that: it wants a passphrase again; @ answers"
+        "harbour rejected the answer and wants a passphrase again; @ answers"
     );
     assert_eq!(console.model.overlay, None);
 }

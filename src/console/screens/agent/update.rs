@@ -153,9 +153,9 @@ pub fn change_arrangement(model: &mut Model, command: Command) {
     }
     agent.arrange_panes(model.size.0);
     match (command, choice) {
-        (Command::LessContext, 0) => model.show_hint("changes alone are shown already"),
+        (Command::LessContext, 0) => model.show_hint("already showing changes only"),
         (Command::MoreContext, choice) if choice == last => {
-            model.show_hint("all equal lines are shown already");
+            model.show_hint("already showing all unchanged lines");
         }
         _ => {}
     }
@@ -224,7 +224,7 @@ pub fn open_neighbour(model: &mut Model, by: isize) -> Vec<Effect> {
     match names.get(next).cloned() {
         Some(name) if name != model.agent.agent => open(model, name),
         _ => {
-            model.show_hint("there is no further agent");
+            model.show_hint("no further agent");
             Vec::new()
         }
     }

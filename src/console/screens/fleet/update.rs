@@ -176,7 +176,7 @@ pub fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
         let show = model.key_hint(Command::GoReset);
         let stop = model.key_hint(Command::Quit);
         model.show_hint(&format!(
-            "a run is in progress; {show} shows it, {stop} stops it after the agent in hand"
+            "a run is in progress; {show} shows it, {stop} stops it after the current agent"
         ));
     } else if is_exit_key {
         return reset::update::quit(model);

@@ -49,7 +49,7 @@ pub fn handle_host_status(model: &mut Model, status: HostStatus) {
         Reachability::HostKeyMismatch => model.report(
             MessageLevel::Error,
             format!(
-                "{name} shows another host key; nothing is read or sent there. {} tells more",
+                "{name}: host key changed; nothing is read or sent there. {} shows more",
                 model.key_hint(Command::GoHosts)
             ),
         ),

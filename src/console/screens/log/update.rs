@@ -37,7 +37,9 @@ fn interrupted_run_warning(model: &Model, run: &RunSummary) -> Option<String> {
     let left = run.count_outcome(Outcome::NotStarted);
     let (run, key) = (&run.run_id, model.key_hint(Command::GoLog));
     (left > 0).then(|| {
-        format!("the last run, {run}, was cut short before it came to {left} of its agents; {key} has it")
+        format!(
+            "the last run, {run}, was interrupted: {left} of its agents not started; {key} shows it"
+        )
     })
 }
 

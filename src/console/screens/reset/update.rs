@@ -51,7 +51,7 @@ pub fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
     let request = view.request.clone();
     model.report(
         MessageLevel::Info,
-        "the plan was a minute old: here comes a new one",
+        "the plan expired after a minute and is made again",
     );
     request_plan(model, request, true)
 }
@@ -151,7 +151,7 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
     {
         model.report(
             MessageLevel::Warn,
-            "something the plan depends on has changed: here is a new one",
+            "the plan was made again: something it depends on has changed",
         );
     }
     let mut hidden = model.fleet.hidden_marked_agents();
@@ -318,7 +318,7 @@ pub fn plan_redo(model: &mut Model) -> Vec<Effect> {
     let target = UndoTarget::Redo(model.target_agents(Command::PlanRedo));
     if let Some((run, _)) = model.last_redoable_run() {
         let (id, time) = (&run.run_id, time_suffix(model, Some(run)));
-        let text = format!("there is no undo to take back here; this is the last one, {id}{time}");
+        let text = format!("no undo to take back here; this is the last one, {id}{time}");
         model.report(MessageLevel::Info, text);
     }
     request_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
@@ -416,13 +416,13 @@ pub fn quit(model: &mut Model) -> Vec<Effect> {
         ResetStage::Run(view) if !view.is_cancelled => {
             view.is_cancelled = true;
             let text = format!(
-                "the agent in hand is finished, the rest is not started; {key} again quits"
+                "the current agent is finished, the rest are not started; {key} again quits"
             );
             model.report(MessageLevel::Warn, text);
             vec![Effect::CancelRun]
         }
         ResetStage::Planning(_) if model.screen == Screen::Reset => {
-            model.show_hint(&format!("the plan was given up; {key} again quits"));
+            model.show_hint(&format!("plan abandoned; {key} again quits"));
             go_back(model);
             Vec::new()
         }
