@@ -118,87 +118,118 @@ pub fn lay_out_columns(
     screen: u16,
     cell_widths: CellWidths,
 ) -> Vec<ColumnSpan> {
-    let last_run_cells = cell_widths
-        .last_run
-        .max(FleetColumn::LastRun.layout().heading.len() as u16);
-    let host = host_cells(columns, screen, cell_widths, last_run_cells);
-    let needed = |column: &FleetColumn| match column {
-        FleetColumn::Agent => {
-            cell_widths
-                .agent
-                .clamp(FleetColumn::Agent.layout().width, MAX_RESERVED_NAME_CELLS)
-                + 1
-        }
-        FleetColumn::Host => host.unwrap_or(FleetColumn::Host.layout().width) + 1,
-        // The set of columns must not depend on the observations read so far.
-        FleetColumn::LastRun => last_run_cells.max(FleetColumn::LastRun.layout().width) + 1,
-        other => other.layout().width + 1,
+    let heading = FleetColumn::LastRun.layout().heading;
+    let last_run = cell_widths.last_run.max(heading.len() as u16);
+    let fit = ColumnFit {
+        screen,
+        agent: cell_widths.agent,
+        last_run,
+        host: host_cells(columns, screen, cell_widths, last_run),
     };
-    let is_always_shown = |column: &FleetColumn| match column {
-        FleetColumn::Host => host.is_some(),
-        other => screen >= other.layout().min_screen_width,
-    };
-    let used: u16 = columns
-        .iter()
-        .filter(|it| is_always_shown(it))
-        .map(needed)
-        .sum();
-    let mut free = screen.saturating_sub(FIRST_COLUMN + used);
-    // Columns that this width does not guarantee are shown if they fit.
-    let mut optional: Vec<FleetColumn> = columns
-        .iter()
-        .copied()
-        .filter(|it| !is_always_shown(it))
-        .collect();
-    optional.sort_by_key(|column| column.layout().min_screen_width);
-    let mut is_full = false;
-    optional.retain(|column| {
-        let fits = !is_full && needed(column) <= free;
-        // Once a column does not fit, no less needed one is shown. The reason is excepted: it needs
-        // more cells than any other.
-        is_full |= !fits && *column != FleetColumn::Reason;
-        free -= if fits { needed(column) } else { 0 };
-        fits
-    });
-    let shown = columns
-        .iter()
-        .filter(|it| is_always_shown(it) || optional.contains(it));
-    let mut shown: Vec<FleetColumn> = shown.copied().collect();
-    let width = |column: FleetColumn| match column {
-        FleetColumn::LastRun => last_run_cells,
-        other => needed(&other) - 1,
-    };
-    let room = |shown: &[FleetColumn]| {
-        let others = shown.iter().filter(|column| **column != FleetColumn::Agent);
-        let others: u16 = others.map(|column| width(*column) + 1).sum();
-        screen.saturating_sub(FIRST_COLUMN + others)
-    };
-    // Less important figures go before names are shortened.
-    for column in [FleetColumn::Trend, FleetColumn::Limit, FleetColumn::Size] {
-        if room(&shown) <= cell_widths.agent.min(MAX_RESERVED_NAME_CELLS) {
-            shown.retain(|it| *it != column);
+    let mut shown = fit.choose_columns(columns);
+    fit.drop_figures(&mut shown);
+    fit.spans(&shown)
+}
+
+/// Width of a screen, and of the contents that the layout depends on, in cells.
+struct ColumnFit {
+    screen: u16,
+    agent: u16,
+    last_run: u16,
+    /// `None` if the host column is shown only if it fits.
+    host: Option<u16>,
+}
+
+impl ColumnFit {
+    /// Returns the cells that a column needs, with the blank behind it.
+    fn needed_cells(&self, column: FleetColumn) -> u16 {
+        let usual = column.layout().width;
+        1 + match column {
+            FleetColumn::Agent => self.agent.clamp(usual, MAX_RESERVED_NAME_CELLS),
+            FleetColumn::Host => self.host.unwrap_or(usual),
+            // The set of columns must not depend on the observations read so far.
+            FleetColumn::LastRun => self.last_run.max(usual),
+            _ => usual,
         }
     }
-    let min_name_cells = FleetColumn::Agent.layout().width;
-    let names = (cell_widths.agent + 1).clamp(min_name_cells, room(&shown).max(min_name_cells));
-    let mut x = FIRST_COLUMN;
-    let span_of = |column: FleetColumn| {
-        let width = match column {
-            FleetColumn::Agent => names - 1,
-            FleetColumn::Reason => screen.saturating_sub(x + 1),
-            other => width(other),
+
+    fn is_always_shown(&self, column: FleetColumn) -> bool {
+        match column {
+            FleetColumn::Host => self.host.is_some(),
+            other => self.screen >= other.layout().min_screen_width,
+        }
+    }
+
+    /// Returns the columns that this width guarantees, and the others if they fit.
+    fn choose_columns(&self, columns: &[FleetColumn]) -> Vec<FleetColumn> {
+        let (mut shown, mut optional): (Vec<_>, Vec<_>) = columns
+            .iter()
+            .partition::<Vec<FleetColumn>, _>(|column| self.is_always_shown(**column));
+        let used: u16 = shown.iter().map(|column| self.needed_cells(*column)).sum();
+        let mut free = self.screen.saturating_sub(FIRST_COLUMN + used);
+        optional.sort_by_key(|column| column.layout().min_screen_width);
+        let mut is_full = false;
+        for column in optional {
+            let needed = self.needed_cells(column);
+            if !is_full && needed <= free {
+                free -= needed;
+                shown.push(column);
+            } else {
+                // Once a column does not fit, no less needed one is shown. The reason is excepted:
+                // it needs more cells than any other.
+                is_full |= column != FleetColumn::Reason;
+            }
+        }
+        let ordered = columns.iter().copied();
+        ordered.filter(|column| shown.contains(column)).collect()
+    }
+
+    fn width(&self, column: FleetColumn) -> u16 {
+        match column {
+            FleetColumn::LastRun => self.last_run,
+            other => self.needed_cells(other) - 1,
+        }
+    }
+
+    /// Returns the cells that other columns leave to the agent's name.
+    fn name_room(&self, shown: &[FleetColumn]) -> u16 {
+        let others = shown.iter().filter(|column| **column != FleetColumn::Agent);
+        let others: u16 = others.map(|column| self.width(*column) + 1).sum();
+        self.screen.saturating_sub(FIRST_COLUMN + others)
+    }
+
+    /// Drops less important figures before names are shortened.
+    fn drop_figures(&self, shown: &mut Vec<FleetColumn>) {
+        for column in [FleetColumn::Trend, FleetColumn::Limit, FleetColumn::Size] {
+            if self.name_room(shown) <= self.agent.min(MAX_RESERVED_NAME_CELLS) {
+                shown.retain(|it| *it != column);
+            }
+        }
+    }
+
+    fn spans(&self, shown: &[FleetColumn]) -> Vec<ColumnSpan> {
+        let min_name = FleetColumn::Agent.layout().width;
+        let max_name = self.name_room(shown).max(min_name);
+        let name = (self.agent + 1).clamp(min_name, max_name);
+        let mut x = FIRST_COLUMN;
+        let span_of = |column: &FleetColumn| {
+            let width = match *column {
+                FleetColumn::Agent => name - 1,
+                FleetColumn::Reason => self.screen.saturating_sub(x + 1),
+                other => self.width(other),
+            };
+            // One more blank before the reason, which is a sentence.
+            let gap = u16::from(*column == FleetColumn::Reason);
+            let span = ColumnSpan {
+                column: *column,
+                x: x + gap,
+                width,
+            };
+            x += gap + width + 1;
+            span
         };
-        // One more blank before the reason, which is a sentence.
-        let gap = u16::from(column == FleetColumn::Reason);
-        let span = ColumnSpan {
-            column,
-            x: x + gap,
-            width,
-        };
-        x += gap + width + 1;
-        span
-    };
-    shown.into_iter().map(span_of).collect()
+        shown.iter().map(span_of).collect()
+    }
 }
 
 /// Returns the width of the host column, if the screen has room for it. Hosts are kept whole before

@@ -6,24 +6,22 @@ use crate::archive::WrittenEntry;
 use crate::baseline::InspectedBaseline;
 use crate::untrusted::{self, HiddenCounts};
 
-/// A text for the clipboard. It is pasted into shells: nothing in it is invisible,
-/// and no control character passes but what ends a line, and tabs.
+/// Text for the clipboard. It may be pasted into a shell, so it has no invisible characters and no
+/// control characters except line ends and tabs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClipboardText {
-    /// What it is, as in "the name code-reviewer".
+    /// Description for messages, as in "the name code-reviewer".
     pub description: String,
     /// The text.
     pub text: String,
-    /// Whether something in it was made visible, so that it is not byte for byte
-    /// what stands there.
+    /// Whether invisible characters were replaced by marks, so that it differs from the original.
     pub is_escaped: bool,
-    /// Whether it goes on, and the rest was not read for the screen.
+    /// Whether the original is longer than the part that was read for the screen.
     pub is_truncated: bool,
 }
 
 impl ClipboardText {
-    /// A text that somebody may have written who is not to be trusted. Plain text
-    /// stays as it is.
+    /// Creates a text from untrusted bytes. Plain text stays unchanged.
     pub fn new(what: impl Into<String>, bytes: &[u8]) -> ClipboardText {
         let (text, revealed) = escape_invisible(bytes);
         ClipboardText {
@@ -35,7 +33,7 @@ impl ClipboardText {
     }
 }
 
-/// A text without anything invisible, and whether that is another text.
+/// Makes invisible characters visible. Returns the text, and whether it has changed.
 fn escape_invisible(bytes: &[u8]) -> (String, bool) {
     match std::str::from_utf8(bytes) {
         Ok(text) if untrusted::count_hidden(bytes) == HiddenCounts::default() => {
@@ -45,30 +43,30 @@ fn escape_invisible(bytes: &[u8]) -> (String, bool) {
     }
 }
 
-/// What became of a text for the clipboard.
+/// Outcome of a copy to the clipboard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CopyOutcome {
     /// This program has it.
     CopiedBy(&'static str),
-    /// It was sent to the terminal, which says nothing back.
+    /// It was sent to the terminal, which does not acknowledge it.
     SentToTerminal,
-    /// No program of this machine took it: why, if there is one.
+    /// No clipboard program took it; the reason may be empty.
     Failed(String),
-    /// It is longer than terminals take, which is so many bytes.
+    /// It is longer than terminals accept: their limit in bytes.
     TooLong(usize),
 }
 
-/// A text for the pager.
+/// Text for the pager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PagerText {
-    /// Names it, and its file: agents' names and our own words only.
+    /// Name of the text and of its file; contains only names of agents and fixed words.
     pub name: String,
-    /// The text, with nothing invisible in it.
+    /// The text, without invisible characters.
     pub text: String,
 }
 
 impl PagerText {
-    /// A text that somebody may have written who is not to be trusted.
+    /// Creates a text from untrusted bytes.
     pub fn new(name: impl Into<String>, bytes: &[u8]) -> PagerText {
         PagerText {
             name: name.into(),
@@ -77,30 +75,29 @@ impl PagerText {
     }
 }
 
-/// A baseline that is to be edited.
+/// Baseline to be edited.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaselineEdit {
-    /// The agent it was opened for.
+    /// The agent that it is opened for.
     pub agent: String,
-    /// All agents that have it.
+    /// All agents that share it.
     pub sharing_agents: Vec<String>,
     /// Those of them that are protected as read-only.
     pub protected_agents: Vec<String>,
-    /// What it is before.
+    /// The baseline before the edit.
     pub original: InspectedBaseline,
 }
 
-/// The question before a sealed baseline is edited.
+/// Question whether to edit a sealed baseline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealQuestion {
-    /// What is to be edited.
+    /// The edit.
     pub edit: BaselineEdit,
-    /// Ignores what was typed before it can have been read.
+    /// Ignores keys typed before the operator can have read it.
     pub guard: KeyGuard,
 }
 
-/// What was asked for and comes later. It takes the terminal, so it comes to nothing
-/// once something else is done.
+/// Pending request for the editor or the pager. It takes the terminal, so any key cancels it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandoffRequest {
     /// The baseline of an agent, to be edited.

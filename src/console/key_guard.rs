@@ -4,19 +4,19 @@
 
 use std::time::Duration;
 
-/// How long no key may come before keys count again.
+/// Time without keys after which keys count again.
 pub const KEY_GUARD_TIME: Duration = Duration::from_millis(400);
 
 /// Ignores keys until none has come for [`KEY_GUARD_TIME`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyGuard {
     until: Duration,
-    /// Whether it has ignored a key, which the screen then says.
+    /// Whether it has ignored a key; the screen then shows a notice.
     has_ignored: bool,
 }
 
 impl KeyGuard {
-    /// A guard that begins now.
+    /// Creates a guard that begins now.
     pub fn new(now: Duration) -> KeyGuard {
         KeyGuard {
             until: now + KEY_GUARD_TIME,
@@ -24,18 +24,18 @@ impl KeyGuard {
         }
     }
 
-    /// Begins again. While keys keep coming the screen goes on to say so.
+    /// Begins again. The notice stays while keys keep arriving.
     pub fn restart(&mut self, now: Duration) {
         self.has_ignored &= self.is_active(now);
         self.until = now + KEY_GUARD_TIME;
     }
 
-    /// Whether a key that came now would be ignored.
+    /// Whether a key that arrives now would be ignored.
     pub fn is_active(&self, now: Duration) -> bool {
         now < self.until
     }
 
-    /// A key came. Returns whether it is ignored; then the guard goes on.
+    /// Returns whether to ignore a key that arrives now; if so, the guard lasts longer.
     pub fn intercepts_key(&mut self, now: Duration) -> bool {
         let ignores = self.is_active(now);
         if ignores {
@@ -44,13 +44,13 @@ impl KeyGuard {
         ignores
     }
 
-    /// Ignores a key that came, and those that come right behind it.
+    /// Ignores a key and those that follow right after it.
     pub fn ignore_key(&mut self, now: Duration) {
         self.has_ignored = true;
         self.until = now + KEY_GUARD_TIME;
     }
 
-    /// Until when the screen says that keys are ignored, if it says so now.
+    /// Returns until when the notice is shown, if it is shown now.
     pub fn notice_until(&self, now: Duration) -> Option<Duration> {
         (self.has_ignored && self.is_active(now)).then_some(self.until)
     }

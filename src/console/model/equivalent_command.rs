@@ -1,5 +1,4 @@
-//! The command lines that do the same as the console: what is shown here can be
-//! done in a script.
+//! Equivalent command lines: what an operator runs in a script to do the same as the console.
 
 use super::Model;
 use crate::console::command::Command;
@@ -8,7 +7,7 @@ use crate::console::screens::log::state::RunSummary;
 use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, ResultView};
 use crate::engine::{Operation, UndoMode, UndoTarget};
 
-/// What does the same as a plan, bound to what it showed.
+/// Returns the command line equivalent to a plan, bound to the plan's hash.
 pub fn for_plan(model: &Model, view: &PlanView) -> String {
     let verb = match &view.request {
         PlanRequest::Reset(agents) => reset_arguments(model, agents),
@@ -29,19 +28,20 @@ pub fn for_plan(model: &Model, view: &PlanView) -> String {
     command_line(model, &format!("{verb} --plan {}", view.plan.hash))
 }
 
-/// The command line of a verb with its arguments.
+/// Returns the command line of a verb with its arguments.
 fn command_line(model: &Model, verb: &str) -> String {
     model.config.invocation.command_line(verb)
 }
 
 fn reset_arguments(model: &Model, agents: &[String]) -> String {
-    match agents.len() == model.rows.len() && agents.len() > 1 {
-        true => "reset --all".to_string(),
-        false => format!("reset {}", agents.join(" ")),
+    if agents.len() == model.rows.len() && agents.len() > 1 {
+        "reset --all".to_string()
+    } else {
+        format!("reset {}", agents.join(" "))
     }
 }
 
-/// What did, or does, the same as a run of the ledger.
+/// Returns the command line equivalent to a run of the ledger.
 pub fn for_run(model: &Model, run: &RunSummary) -> String {
     let agents: Vec<String> = run.events.iter().map(|event| event.agent.clone()).collect();
     let undoes = run
@@ -57,7 +57,7 @@ pub fn for_run(model: &Model, run: &RunSummary) -> String {
     )
 }
 
-/// The same for a run whose result is on the screen.
+/// Returns the command line equivalent to the run of a result.
 pub fn for_result(model: &Model, view: &ResultView) -> String {
     let agents: Vec<String> = view.lines.iter().map(|line| line.agent.clone()).collect();
     let known = model.log.runs.iter().find(|run| run.run_id == view.run_id);
@@ -83,13 +83,13 @@ fn for_operation(
             (Operation::Undo, Some(undone)) => format!("undo --run {undone}"),
             (Operation::Undo, None) => format!("undo {}", agents.join(" ")),
             (Operation::Reset, _) => reset_arguments(model, agents),
-            // Whoever begins a run repairs first.
+            // Every run begins with the repair.
             _ => "log".to_string(),
         },
     )
 }
 
-/// What shows the same as a tab of an agent; none for what no command shows alone.
+/// Returns the command line that shows the same as a tab; `None` if no command does.
 pub fn for_tab(model: &Model, tab: AgentTab, agent: &str) -> Option<String> {
     let verb = match tab {
         AgentTab::Diff => "diff",
@@ -100,8 +100,8 @@ pub fn for_tab(model: &Model, tab: AgentTab, agent: &str) -> Option<String> {
     Some(command_line(model, &format!("{verb} {agent}")))
 }
 
-/// What does the same as a command of the console where it is now; none for what
-/// is of the screen alone.
+/// Returns the command line equivalent to a command on the current screen; `None` if the command
+/// only changes the screen.
 pub fn for_command(model: &Model, command: Command) -> Option<String> {
     let command_for = |verb: &str| Some(command_line(model, verb));
     let targets = || model.target_agents(command);

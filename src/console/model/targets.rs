@@ -15,8 +15,8 @@ use crate::engine::{Operation, Outcome, UndoTarget};
 const FACT_LABEL_CELLS: usize = 20;
 
 impl Model {
-    /// The agents that an act would be about: the marked ones, else the one
-    /// under the cursor or on the screen.
+    /// Returns the agents that a command acts on: the marked ones, else the one under the cursor or
+    /// on the screen.
     pub fn target_agents(&self, command: Command) -> Vec<String> {
         match (self.screen, &self.reset.stage) {
             (Screen::Agent, _) => vec![self.agent.agent.clone()],
@@ -40,8 +40,8 @@ impl Model {
         }
     }
 
-    /// What an undo would be of: at a result that run; elsewhere the last resets of the
-    /// agents, or the last run where none of the marked agents has one.
+    /// Returns the target of an undo: at a result, its run; elsewhere the last resets of the agents,
+    /// or the last run if no marked agent has one.
     pub fn undo_target(&self) -> UndoTarget {
         match (self.screen, &self.reset.stage) {
             (Screen::Reset, ResetStage::Result(result)) => UndoTarget::Run(result.run_id.clone()),
@@ -58,14 +58,14 @@ impl Model {
         }
     }
 
-    /// The youngest run of which something can be undone.
+    /// Returns the newest run that can be undone for an agent.
     pub fn last_undoable_run(&self) -> Option<&RunSummary> {
         let mut runs = self.log.runs.iter();
         runs.find(|run| run.undoable_agents().next().is_some())
     }
 
-    /// The last undo and its agents, where none of the marked agents, or of the one under
-    /// the cursor, has an undo that can be taken back.
+    /// Returns the last undo and its agents, if neither a marked agent nor the one under the cursor
+    /// has an undo that can be redone.
     pub fn last_redoable_run(&self) -> Option<(&RunSummary, Vec<String>)> {
         if self.screen == Screen::Agent {
             return None;
@@ -82,12 +82,12 @@ impl Model {
         Some((run, agents.into_iter().map(str::to_string).collect()))
     }
 
-    /// Whether an agent has a reset that can be undone, as far as is known here.
+    /// Whether an agent is known to have a reset that can be undone.
     fn has_undoable_reset(&self, name: &str) -> bool {
         let last = self
             .find_row(name)
             .and_then(|row| row.latest_observation()?.last_run.as_ref());
-        // The log may not have been read since.
+        // The log may be older than the observation.
         let was_reset =
             last.is_some_and(|it| (it.operation, it.outcome) == (Operation::Reset, Outcome::Ok));
         let mut undoable = self.log.runs.iter().flat_map(RunSummary::undoable_agents);
@@ -103,7 +103,7 @@ impl Model {
         marked.cloned().collect()
     }
 
-    /// The agent that a key is about: under the cursor, or on the screen.
+    /// Returns the agent that a key is about: under the cursor, or on the screen.
     pub fn subject_agent(&self) -> Option<&str> {
         match self.screen {
             Screen::Fleet => self.fleet.cursor_agent.as_deref(),
@@ -120,7 +120,7 @@ impl Model {
         }
     }
 
-    /// Why a key is about no agent where the cursor is.
+    /// Returns why a key is about no agent here.
     pub fn no_subject_reason(&self) -> String {
         let open = self.key_hint(Command::OpenSelected);
         let row = self.log.rows().get(self.log.cursor).copied();
@@ -133,7 +133,7 @@ impl Model {
         }
     }
 
-    /// The text that a command copies.
+    /// Returns the text that a command copies.
     ///
     /// # Errors
     /// Why there is none.
@@ -211,8 +211,8 @@ impl Model {
         }
     }
 
-    /// The line that a text is read at: the hit, else the one at the top; elsewhere
-    /// the row under the cursor.
+    /// Returns the current line with its description: in a text the hit or the first visible line,
+    /// elsewhere the row under the cursor.
     fn current_line(&self) -> Option<(String, TextLine)> {
         let ours = |text: String| TextLine::note(LineKind::Note, text);
         match (self.screen, &self.reset.stage) {
@@ -238,7 +238,7 @@ impl Model {
         }
     }
 
-    /// All of a text.
+    /// Returns the whole text of the screen with its description.
     fn full_text(&self) -> Option<(String, Vec<u8>)> {
         match (self.screen, &self.reset.stage) {
             (Screen::Agent, _) if self.agent.is_list() => None,
@@ -271,13 +271,13 @@ impl Model {
         }
     }
 
-    /// What the pager shows of an agent: the text on the screen.
+    /// Returns the text of the agent screen for the pager.
     pub fn pager_text(&self) -> Option<PagerText> {
         let (_, text) = self.full_text().filter(|_| self.screen == Screen::Agent)?;
         Some(PagerText::new(self.agent.agent.clone(), &text))
     }
 
-    /// The entry under the cursor, and whose it is.
+    /// Returns the entry under the cursor with its agent.
     ///
     /// # Errors
     /// Why there is none.
@@ -311,7 +311,7 @@ impl Model {
     }
 }
 
-/// Lines as a text; those of a diff with their signs, facts with what they are about.
+/// Joins lines to a text; those of a diff with their signs, facts with their labels.
 fn join_lines(lines: &[TextLine], labels: &[&str]) -> Vec<u8> {
     let changed = |line: &TextLine| matches!(line.kind, LineKind::Added | LineKind::Removed);
     let signs = lines.iter().any(changed);

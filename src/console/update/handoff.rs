@@ -1,5 +1,5 @@
-//! Handing texts out, to the clipboard and to the pager, and baselines in, by the
-//! editor.
+//! Texts for the clipboard and the pager, and baselines for the editor: requested, handed over, and
+//! reported.
 
 use crate::baseline::InspectedBaseline;
 use crate::console::command::Command;
@@ -14,7 +14,7 @@ use crate::console::overlay::Overlay;
 use crate::console::screens::log::state::MessageLevel;
 use crate::error::Error;
 
-/// Copies what a command is about.
+/// Copies the text that a command is about.
 pub(super) fn copy_to_clipboard(model: &mut Model, command: Command) -> Vec<Effect> {
     match model.clipboard_text(command) {
         Ok(clip) => vec![Effect::CopyToClipboard(clip)],
@@ -25,13 +25,13 @@ pub(super) fn copy_to_clipboard(model: &mut Model, command: Command) -> Vec<Effe
     }
 }
 
-/// Asks for the diff of the agent that a key is about.
+/// Requests the patch of the agent that a key is about.
 pub(super) fn request_patch(model: &mut Model) -> Vec<Effect> {
     let agent = model.subject_agent().map(str::to_string);
     agent.map(Effect::PreparePatch).into_iter().collect()
 }
 
-/// The diff of an agent as a patch.
+/// Copies a patch.
 pub(super) fn handle_patch(
     model: &mut Model,
     agent: &str,
@@ -49,7 +49,7 @@ pub(super) fn handle_patch(
     }
 }
 
-/// A text was handed out, or not.
+/// Reports the outcome of a copy; without a clipboard program, the terminal is tried.
 pub(super) fn handle_copied(
     model: &mut Model,
     clip: ClipboardText,
@@ -88,7 +88,7 @@ pub(super) fn handle_copied(
     Vec::new()
 }
 
-/// Asks for the baseline of the agent that a key is about, to be edited.
+/// Requests the baseline of the agent that a key is about, to edit it.
 pub(super) fn request_edit(model: &mut Model) -> Vec<Effect> {
     let Some(agent) = model.subject_agent().map(str::to_string) else {
         return Vec::new();
@@ -97,7 +97,7 @@ pub(super) fn request_edit(model: &mut Model) -> Vec<Effect> {
     vec![Effect::InspectBaseline(agent)]
 }
 
-/// The baseline that was asked for.
+/// Opens the editor for the requested baseline; asks first if it is sealed.
 pub(super) fn handle_baseline(
     model: &mut Model,
     agent: &str,
@@ -137,7 +137,7 @@ pub(super) fn handle_baseline(
     }
 }
 
-/// A key while it is asked whether a sealed baseline is to be edited.
+/// Handles a key of the question whether to edit a sealed baseline.
 pub(super) fn handle_seal_key(
     model: &mut Model,
     mut question: Box<SealQuestion>,
@@ -156,7 +156,7 @@ pub(super) fn handle_seal_key(
     }
 }
 
-/// A baseline was edited, or not.
+/// Reports the outcome of an edit and reads the agents of the baseline again.
 pub(super) fn handle_edited(
     model: &mut Model,
     edit: &BaselineEdit,
@@ -171,7 +171,7 @@ pub(super) fn handle_edited(
             format!("{}; resets refuse it", error_with_hint(&error)),
         ),
         Ok(now) if now.bytes == edit.original.bytes => {
-            // That the editor failed is what there is to know.
+            // A failure of the editor is already reported.
             let failed = model.last_message.as_ref();
             if failed.is_none_or(|message| message.level == MessageLevel::Info) {
                 model.report(MessageLevel::Info, format!("baseline {name} is unchanged"));
@@ -202,7 +202,7 @@ pub(super) fn handle_edited(
     vec![Effect::ReadAgents(edit.sharing_agents.clone())]
 }
 
-/// Opens what is on the screen in the pager, or asks for the entry under the cursor.
+/// Opens the text on the screen in the pager, or requests the entry under the cursor.
 pub(super) fn open_pager(model: &mut Model) -> Vec<Effect> {
     if let Some(page) = model.pager_text() {
         return vec![Effect::OpenPager(page)];
@@ -219,7 +219,7 @@ pub(super) fn open_pager(model: &mut Model) -> Vec<Effect> {
     }
 }
 
-/// The entry that was asked for.
+/// Opens the requested entry in the pager.
 pub(super) fn handle_entry(
     model: &mut Model,
     request: HandoffRequest,
@@ -238,7 +238,7 @@ pub(super) fn handle_entry(
     }
 }
 
-/// An error with what can be done about it, in a line.
+/// Formats an error with its hints in one line.
 pub(in crate::console) fn error_with_hint(error: &Error) -> String {
     let mut text = error.to_string().replace('\n', " ");
     for hint in error.hints() {

@@ -1,6 +1,5 @@
-//! What hosts ask: noticed, opened by a key, typed, answered or refused. Nothing
-//! opens by itself, and what is typed never comes to mean anything else: the keys
-//! of a passphrase are commands everywhere else.
+//! Questions of hosts: reported, opened by a key, answered or refused. No question opens by itself,
+//! and typed letters never run as commands: the keys of a passphrase are commands elsewhere.
 
 use crate::console::command::Command;
 use crate::console::key::{Key, KeyCode};
@@ -12,12 +11,12 @@ use crate::console::screens::log::state::MessageLevel;
 use crate::secret::{MAX_SECRET_BYTES, Secret};
 use crate::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 
-/// Something happened at the desk.
+/// Handles an event of the broker of questions.
 pub(super) fn handle_prompt_event(model: &mut Model, event: PromptEvent) -> Vec<Effect> {
     match event {
         PromptEvent::Asked(question) => add_question(model, question),
         PromptEvent::Withdrawn(id) => withdraw_question(model, id),
-        // Whoever looked at its agents meanwhile did not wait.
+        // Reads of its agents did not wait for the connection.
         PromptEvent::ConnectFinished(host) => return vec![Effect::ReadHost(host)],
         PromptEvent::AnswerTooLate(host) => {
             model.hosts.answered_logins.remove(&host);
@@ -36,9 +35,10 @@ pub(super) fn handle_prompt_event(model: &mut Model, event: PromptEvent) -> Vec<
 fn add_question(model: &mut Model, question: Question) {
     let (host, noun) = (&question.host, question.short_name());
     let key = model.key_hint(Command::AnswerQuestion);
-    let text = match question.is_repeated {
-        true => format!("{host} rejected the answer and wants {noun} again; {key} answers"),
-        false => format!("{host} wants {noun}; {key} answers"),
+    let text = if question.is_repeated {
+        format!("{host} rejected the answer and wants {noun} again; {key} answers")
+    } else {
+        format!("{host} wants {noun}; {key} answers")
     };
     model.report(MessageLevel::Warn, text);
     model.questions.push(question);
@@ -51,11 +51,11 @@ fn withdraw_question(model: &mut Model, id: u64) {
     };
     let question = model.questions.remove(place);
     model.hosts.forget_answered(&question.host);
-    if let Some(Overlay::AnswerQuestion(answering)) = &mut model.overlay
-        && answering.question.id == id
+    if let Some(Overlay::AnswerQuestion(dialog)) = &mut model.overlay
+        && dialog.question.id == id
     {
-        answering.is_withdrawn = true;
-        answering.answer = Secret::new();
+        dialog.is_withdrawn = true;
+        dialog.answer = Secret::new();
     }
     if question.expected_answer != ExpectedAnswer::NoAnswer {
         let text = format!(
@@ -81,67 +81,67 @@ pub(super) fn open_oldest_question(model: &mut Model) {
 }
 
 pub(super) fn paste_answer(model: &mut Model, text: &str) -> Vec<Effect> {
-    if let Some(Overlay::AnswerQuestion(mut answering)) = model.overlay.take() {
-        if !answering.guard.intercepts_key(model.now.elapsed) {
+    if let Some(Overlay::AnswerQuestion(mut dialog)) = model.overlay.take() {
+        if !dialog.guard.intercepts_key(model.now.elapsed) {
             let line = text.lines().next().unwrap_or_default();
             for c in line.chars().filter(|c| !c.is_control()) {
-                push_answer_char(model, &mut answering, c);
+                push_answer_char(model, &mut dialog, c);
             }
         }
-        model.overlay = Some(Overlay::AnswerQuestion(answering));
+        model.overlay = Some(Overlay::AnswerQuestion(dialog));
         model.is_dirty = true;
     }
     Vec::new()
 }
 
-fn push_answer_char(model: &mut Model, answering: &mut QuestionDialog, c: char) {
-    if answering.is_withdrawn || answering.question.expected_answer == ExpectedAnswer::NoAnswer {
+fn push_answer_char(model: &mut Model, dialog: &mut QuestionDialog, c: char) {
+    if dialog.is_withdrawn || dialog.question.expected_answer == ExpectedAnswer::NoAnswer {
         return;
     }
-    if !answering.answer.push(c.encode_utf8(&mut [0; 4])) {
+    if !dialog.answer.push(c.encode_utf8(&mut [0; 4])) {
         model.show_hint(&format!(
             "ssh takes no answer of more than {MAX_SECRET_BYTES} bytes"
         ));
     }
 }
 
-/// A key while a question is shown; it was taken off the screen for that.
+/// Handles a key of the open question, and puts the question back unless the key closes it.
 pub(super) fn handle_question_key(
     model: &mut Model,
-    mut answering: QuestionDialog,
+    mut dialog: QuestionDialog,
     key: Key,
 ) -> Vec<Effect> {
     let mut effects = Vec::new();
     let mut is_open = true;
-    if !answering.guard.intercepts_key(model.now.elapsed) {
+    if !dialog.guard.intercepts_key(model.now.elapsed) {
         match (key.code, key.printable_char()) {
-            (KeyCode::Enter | KeyCode::Esc, _) if answering.is_withdrawn => is_open = false,
+            (KeyCode::Enter | KeyCode::Esc, _) if dialog.is_withdrawn => is_open = false,
             (KeyCode::Esc, _) => {
                 is_open = false;
-                effects.push(refuse_question(model, &answering.question));
+                effects.push(refuse_question(model, &dialog.question));
             }
-            (KeyCode::Enter, _) => match incomplete_answer_reason(&answering) {
+            (KeyCode::Enter, _) => match incomplete_answer_reason(&dialog) {
                 Some(why) => model.show_hint(why),
                 None => {
                     is_open = false;
-                    let id = answering.question.id;
+                    let id = dialog.question.id;
                     model.questions.retain(|it| it.id != id);
-                    let host = answering.question.host.clone();
+                    let host = dialog.question.host.clone();
                     model.hosts.forget_answered(&host);
                     model.hosts.answered_logins.insert(host);
                     model.show_hint("answer sent");
-                    let typed = std::mem::take(&mut answering.answer);
+                    let typed = std::mem::take(&mut dialog.answer);
                     effects.push(Effect::AnswerQuestion(id, typed));
                 }
             },
-            (KeyCode::Backspace, _) => answering.answer.pop(),
-            (KeyCode::Char('u'), _) if key.has_ctrl => answering.answer = Secret::new(),
-            (_, Some(c)) => push_answer_char(model, &mut answering, c),
+            (KeyCode::Backspace, _) => dialog.answer.pop(),
+            (KeyCode::Char('u'), _) if key.has_ctrl => dialog.answer = Secret::new(),
+            (_, Some(c)) => push_answer_char(model, &mut dialog, c),
             _ => {}
         }
     }
     if is_open {
-        model.overlay = Some(Overlay::AnswerQuestion(answering));
+        model.overlay = Some(Overlay::AnswerQuestion(dialog));
     }
     effects
 }
@@ -157,17 +157,17 @@ fn refuse_question(model: &mut Model, question: &Question) -> Effect {
     Effect::RefuseQuestion(question.id)
 }
 
-/// Why what was typed is no answer yet.
-fn incomplete_answer_reason(answering: &QuestionDialog) -> Option<&'static str> {
-    let wants = &answering.question.expected_answer;
+/// Returns why the typed text is not an answer yet.
+fn incomplete_answer_reason(dialog: &QuestionDialog) -> Option<&'static str> {
+    let wants = &dialog.question.expected_answer;
     let is_word = || {
         wants
             .accepted_words()
             .iter()
-            .any(|it| it == answering.answer.expose())
+            .any(|it| it == dialog.answer.expose())
     };
     match wants {
-        ExpectedAnswer::Secret(_) if answering.answer.is_empty() => {
+        ExpectedAnswer::Secret(_) if dialog.answer.is_empty() => {
             Some("type the answer; Esc refuses")
         }
         ExpectedAnswer::HostKey(_) if !is_word() => {

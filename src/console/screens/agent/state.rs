@@ -1,14 +1,14 @@
-//! One agent: its texts, its facts and its history, and how they are shown.
+//! Agent screen: the texts, facts and history of one agent, and how they are shown.
 
 use chrono::{DateTime, FixedOffset};
 
 use crate::console::text::{Arrangement, Pane, PreparedText, TextLine};
 use crate::engine::HistoryEntry;
 
-/// From so many columns on two texts can stand side by side.
+/// Smallest width of the terminal for two texts side by side, in columns.
 pub const MIN_SIDE_BY_SIDE_COLUMNS: u16 = 110;
 
-/// How many equal lines may be shown around a change.
+/// Choices for the number of unchanged lines around a change; `None` is all.
 pub const CONTEXT_LINE_CHOICES: [Option<usize>; 5] = [Some(0), Some(3), Some(10), Some(30), None];
 
 /// Cells left of each side of a diff: a sign and one number.
@@ -20,13 +20,13 @@ pub enum AgentTab {
     /// Baseline against memory.
     #[default]
     Diff,
-    /// What is below the boundary.
+    /// Scratch below the boundary.
     Scratch,
-    /// What is known of it.
+    /// Facts about the agent.
     Facts,
     /// The last known version of its baseline against the file.
     Baseline,
-    /// What was done to it.
+    /// Runs of the agent.
     History,
 }
 
@@ -40,7 +40,7 @@ impl AgentTab {
         AgentTab::History,
     ];
 
-    /// Its name in the palette.
+    /// Returns its name in the palette.
     pub fn id(self) -> &'static str {
         match self {
             AgentTab::Diff => "diff",
@@ -51,7 +51,7 @@ impl AgentTab {
         }
     }
 
-    /// What it shows, in a line.
+    /// Returns its description in the palette.
     pub fn description(self) -> &'static str {
         match self {
             AgentTab::Diff => "Show the live diff",
@@ -62,105 +62,106 @@ impl AgentTab {
         }
     }
 
-    /// So many tabs further, round the ends.
+    /// Returns the tab `by` tabs further, around the ends.
     pub fn cycle(self, by: usize) -> AgentTab {
-        let here = AgentTab::ALL
+        let index = AgentTab::ALL
             .iter()
             .position(|tab| *tab == self)
             .unwrap_or(0);
-        AgentTab::ALL[(here + by) % AgentTab::ALL.len()]
+        AgentTab::ALL[(index + by) % AgentTab::ALL.len()]
     }
 }
 
-/// One agent's texts.
+/// Agent screen.
 #[derive(Clone, Debug, Default)]
 pub struct AgentScreen {
-    /// Whose.
+    /// Name of the agent.
     pub agent: String,
-    /// Which one is shown.
+    /// The open tab.
     pub tab: AgentTab,
     /// Baseline against memory.
     pub diff: Pane,
-    /// The same by the other rule about blanks, where that makes a difference.
+    /// The same under the other whitespace rule, if it differs.
     pub diff_alternate: Option<Vec<TextLine>>,
-    /// What is below the boundary.
+    /// Scratch below the boundary.
     pub scratch: Pane,
     /// The last known version of its baseline against the file.
     pub baseline: Pane,
-    /// The same by the other rule about blanks.
+    /// The same under the other whitespace rule, if it differs.
     pub baseline_alternate: Option<Vec<TextLine>>,
-    /// Names of that version and of the file.
+    /// Titles of that version and of the file.
     pub baseline_titles: [String; 2],
-    /// What is known of it.
+    /// Facts about the agent.
     pub facts: Pane,
-    /// What each of the facts is about; a heading where there is no more to it.
+    /// Labels of the facts; a fact without text is a heading.
     pub fact_labels: Vec<&'static str>,
-    /// What was done to it.
+    /// Runs of the agent.
     pub history: HistoryPane,
-    /// What is remarkable about the file.
+    /// Summary of the findings in the file.
     pub findings: String,
-    /// Names of the baseline and of the memory.
+    /// Titles of the baseline and of the memory.
     pub diff_titles: [String; 2],
-    /// Generation of the texts; 0 before they came.
+    /// Generation of the texts; 0 until they are loaded.
     pub generation: u64,
-    /// When these texts were read, where they are no more than a copy.
+    /// When these texts were read, if they are a cached copy.
     pub cached_at: Option<DateTime<FixedOffset>>,
-    /// Wrap long lines.
+    /// Whether long lines are wrapped.
     pub is_wrapping: bool,
-    /// Mark ordinary white space.
+    /// Whether ordinary whitespace is marked.
     pub is_whitespace_marked: bool,
-    /// Never two sides.
+    /// Whether diffs are unified even on a wide terminal.
     pub is_unified: bool,
-    /// Equal lines around a change; all where there is no number.
+    /// Unchanged lines around a change; `None` shows all.
     pub context_lines: Option<usize>,
-    /// Lines that differ in blanks alone are equal.
+    /// Whether whitespace-only changes are hidden.
     pub is_whitespace_ignored: bool,
-    /// Nothing but the text is on the screen.
+    /// Whether the text takes the whole screen.
     pub is_full_screen: bool,
 }
 
-/// What was done to an agent.
+/// Runs of an agent.
 #[derive(Clone, Debug, Default)]
 pub struct HistoryPane {
-    /// The records, the youngest first, or why there are none; nothing before they
-    /// came.
+    /// The records, newest first, or why they cannot be read; `None` until they are loaded.
     pub records: Option<Result<Vec<HistoryEntry>, String>>,
-    /// The record under the cursor, by its number.
+    /// Sequence number of the record under the cursor.
     pub cursor_seq: Option<u64>,
     /// First visible row.
     pub top: usize,
-    /// The record that is open, by its number.
+    /// Sequence number of the open record.
     pub open_seq: Option<u64>,
-    /// What it changed; empty before that came.
+    /// Diff of the open record; empty until it is loaded.
     pub diff: Pane,
-    /// The same by the other rule about blanks.
+    /// The same under the other whitespace rule, if it differs.
     pub diff_alternate: Option<Vec<TextLine>>,
 }
 
 impl HistoryPane {
-    /// The records, the youngest first.
+    /// Returns the records, newest first.
     pub fn loaded_records(&self) -> &[HistoryEntry] {
         match &self.records {
-            Some(Ok(past)) => past,
+            Some(Ok(records)) => records,
             _ => &[],
         }
     }
 
-    /// The place of the record under the cursor: of the youngest, until one was
-    /// chosen.
+    /// Returns the index of the record under the cursor; of the newest until a key moves it.
     pub fn cursor_index(&self) -> usize {
-        let is_it = |past: &HistoryEntry| Some(past.record.seq) == self.cursor_seq;
-        self.loaded_records().iter().position(is_it).unwrap_or(0)
+        let is_current = |entry: &HistoryEntry| Some(entry.record.seq) == self.cursor_seq;
+        self.loaded_records()
+            .iter()
+            .position(is_current)
+            .unwrap_or(0)
     }
 
-    /// The record under the cursor.
+    /// Returns the record under the cursor.
     pub fn current_record(&self) -> Option<&HistoryEntry> {
         self.loaded_records().get(self.cursor_index())
     }
 }
 
 impl AgentScreen {
-    /// The screen of another agent, looked at in the same way.
+    /// Returns the screen of another agent with the same display options.
     pub fn for_agent(&self, name: String) -> AgentScreen {
         AgentScreen {
             agent: name,
@@ -175,7 +176,7 @@ impl AgentScreen {
         }
     }
 
-    /// The pane that is shown.
+    /// Returns the pane of the open tab.
     pub fn current_pane(&self) -> &Pane {
         match self.tab {
             AgentTab::Diff => &self.diff,
@@ -186,7 +187,7 @@ impl AgentScreen {
         }
     }
 
-    /// The same, to be moved through.
+    /// Returns the pane of the open tab, to scroll or search it.
     pub fn current_pane_mut(&mut self) -> &mut Pane {
         match self.tab {
             AgentTab::Diff => &mut self.diff,
@@ -197,13 +198,12 @@ impl AgentScreen {
         }
     }
 
-    /// Whether what is shown is no more than a copy. Runs and baselines are of this
-    /// machine.
+    /// Whether the tab shows a cached copy. Runs and baselines are on this machine.
     pub fn is_cached(&self) -> bool {
         self.cached_at.is_some() && !matches!(self.tab, AgentTab::Baseline | AgentTab::History)
     }
 
-    /// Whether two texts are compared.
+    /// Whether the tab shows a diff.
     pub fn is_comparison(&self) -> bool {
         match self.tab {
             AgentTab::Diff | AgentTab::Baseline => true,
@@ -212,35 +212,35 @@ impl AgentScreen {
         }
     }
 
-    /// Whether there is a list with a cursor instead of a text.
+    /// Whether the tab shows a list with a cursor instead of a text.
     pub fn is_list(&self) -> bool {
         self.tab == AgentTab::History && self.history.open_seq.is_none()
     }
 
-    /// Whether the tab shows a text of a file, and no list or facts about it.
+    /// Whether the tab shows text of a file.
     pub fn is_file_text(&self) -> bool {
         !self.is_list() && self.tab != AgentTab::Facts
     }
 
-    /// Whether whitespace has marks: that of files alone.
+    /// Whether whitespace is marked; only that of files is.
     pub fn can_mark_whitespace(&self) -> bool {
         self.is_whitespace_marked && self.is_file_text()
     }
 
-    /// Shows panes as it is set, on a screen of so many columns.
+    /// Arranges the panes for the display options and the width of the terminal.
     pub fn arrange_panes(&mut self, columns: u16) {
-        let by = Arrangement {
+        let arrangement = Arrangement {
             context_lines: self.context_lines,
             is_side_by_side: !self.is_unified
                 && !self.is_full_screen
                 && columns >= MIN_SIDE_BY_SIDE_COLUMNS,
         };
-        self.diff.set_arrangement(by);
-        self.baseline.set_arrangement(by);
-        self.history.diff.set_arrangement(by);
+        self.diff.set_arrangement(arrangement);
+        self.baseline.set_arrangement(arrangement);
+        self.history.diff.set_arrangement(arrangement);
     }
 
-    /// Switches between the rules about blanks.
+    /// Shows or hides whitespace-only changes.
     pub fn toggle_ignore_whitespace(&mut self) {
         self.is_whitespace_ignored = !self.is_whitespace_ignored;
         let history = &mut self.history;
@@ -257,8 +257,7 @@ impl AgentScreen {
         }
     }
 
-    /// Of a text that was prepared what is shown by the rule about blanks, and what
-    /// is not.
+    /// Returns the lines to show under the current whitespace rule, and those of the other rule.
     pub fn choose_lines(&self, prepared: PreparedText) -> (Vec<TextLine>, Option<Vec<TextLine>>) {
         match prepared.ignoring_whitespace {
             Some(lines) if self.is_whitespace_ignored => (lines, Some(prepared.lines)),

@@ -99,37 +99,35 @@ fn draw_paragraph(canvas: &mut Canvas<'_>, y: u16, text: &str, role: Role) -> u1
 }
 
 fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
-    let wide = canvas.width() >= 110;
-    let loading = model
-        .rows
-        .iter()
-        .filter(|row| row.observation.is_none())
-        .count();
-    let freshness = match (loading, saved_observation_time(model)) {
-        (0, _) => match count_unreachable(model) {
-            0 => "live".to_string(),
-            count => format!("live, {count} stale"),
-        },
-        (_, Some(time)) => format!("as of {}", time.format("%H:%M")),
-        (count, None) => format!("reading {count}"),
-    };
+    draw_fleet_line(model, canvas);
+    let is_wide = canvas.width() >= 110;
+    let parts = [
+        last_run_part(model, usize::from(canvas.width()) / 2),
+        marks_part(model),
+        filter_part(model, is_wide),
+        sort_part(model, is_wide),
+    ];
+    let mut x = 0;
+    for (text, role) in parts.into_iter().flatten() {
+        x = canvas.put_text(x, 1, &text, role) + 3;
+    }
+}
+
+/// Draws the first line: the fleet's name, the counts by state and how fresh they are. As the
+/// screen shrinks, the program's name goes first, then the total; then the healthy states share one
+/// number.
+fn draw_fleet_line(model: &Model, canvas: &mut Canvas<'_>) {
+    let freshness = freshness_text(model);
     let name = format!("{} ", model.config.name).width()
         + model.config.tag.as_ref().map_or(0, |tag| tag.width() + 3)
         + "RW unlocked  ".len();
     let room = usize::from(canvas.width()).saturating_sub(name + freshness.width() + 1);
-    // As the screen shrinks, the program's name goes first, then the total; then the healthy states
-    // share one number.
     let total = format!("{}: ", format_count(model.rows.len() as u64, "agent"));
-    let mut all = header_counts(model);
-    let length = |counts: &[(String, Role)]| {
-        counts
-            .iter()
-            .map(|(text, _)| text.width() + 1)
-            .sum::<usize>()
-    };
-    let spare = room.saturating_sub(length(&all));
-    if length(&all) > room {
-        all = folded_header_counts(model);
+    let mut counts = header_counts(model);
+    let length: usize = counts.iter().map(|(text, _)| text.width() + 1).sum();
+    let spare = room.saturating_sub(length);
+    if length > room {
+        counts = folded_header_counts(model);
     }
     let mut x = 0;
     if spare > total.len() + PROGRAM_LABEL.len() {
@@ -141,95 +139,102 @@ fn draw_header(model: &Model, canvas: &mut Canvas<'_>) {
     }
     canvas.put_right(canvas.width(), 0, &freshness, Role::Dim);
     let end = canvas.width().saturating_sub(freshness.width() as u16 + 1);
-    for (index, (text, role)) in all.iter().enumerate() {
-        let last = index + 1 == all.len();
+    for (index, (text, role)) in counts.iter().enumerate() {
+        let is_last = index + 1 == counts.len();
         let room = usize::from(end.saturating_sub(x));
         // States that do not fit are counted: `+3` more.
-        let reserve = if last { 0 } else { " +9".len() };
+        let reserve = if is_last { 0 } else { " +9".len() };
         if room < text.width() + reserve {
-            canvas.put_text(x, 0, &format!("+{}", all.len() - index), Role::Text);
+            canvas.put_text(x, 0, &format!("+{}", counts.len() - index), Role::Text);
             break;
         }
         x = canvas.put_text(x, 0, text, *role) + 1;
     }
-    let mut parts = Vec::new();
+}
+
+/// Returns whether the figures are live, stale, saved or still being read.
+fn freshness_text(model: &Model) -> String {
+    let rows = model.rows.iter();
+    let loading = rows.filter(|row| row.observation.is_none()).count();
+    match (loading, saved_observation_time(model)) {
+        (0, _) => match count_unreachable(model) {
+            0 => "live".to_string(),
+            count => format!("live, {count} stale"),
+        },
+        (_, Some(time)) => format!("as of {}", time.format("%H:%M")),
+        (count, None) => format!("reading {count}"),
+    }
+}
+
+/// Returns the last run and its failures, or why the ledger cannot be read.
+fn last_run_part(model: &Model, error_room: usize) -> Option<(String, Role)> {
     if let Some(error) = &model.ledger_error {
-        let room = usize::from(canvas.width()) / 2;
-        parts.push((fit_end_of_sentence(error, room), Role::Bad));
-    } else if let Some(last) = model.log.runs.iter().find(|run| run.has_agents()) {
-        let bad = last.failures();
-        let what = match last.verb() {
-            "reset" => "run",
-            verb => verb,
-        };
-        let mut text = format!(
-            "last {what} {}: {} ok",
-            format_time(model.now.local_time, last.ended_at),
-            last.count_outcome(Outcome::Ok)
-        );
-        let role = if bad.is_empty() { Role::Dim } else { Role::Bad };
-        match last.count_outcome(Outcome::Unchanged) {
-            0 => {}
-            unchanged => text.push_str(&format!(", {unchanged} unchanged")),
-        }
-        for (outcome, agents) in bad {
-            let more = match agents.len() {
-                0 | 1 => String::new(),
-                count => format!(" +{}", count - 1),
-            };
-            let name = shorten_untrusted(agents.first().unwrap_or(&""), 20);
-            let (count, word) = (agents.len(), outcome.count_label());
-            text.push_str(&format!(", {count} {word} {name}{more}"));
-        }
-        parts.push((text, role));
+        return Some((fit_end_of_sentence(error, error_room), Role::Bad));
     }
-    if !model.fleet.marks.is_empty() {
-        let hidden = model.fleet.hidden_marked_agents().len();
-        let text = match hidden {
-            0 => format!("marked {}", model.fleet.marks.len()),
-            hidden => format!(
-                "marked {} ({hidden} hidden by filter)",
-                model.fleet.marks.len()
-            ),
-        };
-        parts.push((text, Role::Mark));
+    let last = model.log.runs.iter().find(|run| run.has_agents())?;
+    let failures = last.failures();
+    let what = match last.verb() {
+        "reset" => "run",
+        verb => verb,
+    };
+    let mut text = format!(
+        "last {what} {}: {} ok",
+        format_time(model.now.local_time, last.ended_at),
+        last.count_outcome(Outcome::Ok)
+    );
+    let role = if failures.is_empty() {
+        Role::Dim
+    } else {
+        Role::Bad
+    };
+    match last.count_outcome(Outcome::Unchanged) {
+        0 => {}
+        unchanged => text.push_str(&format!(", {unchanged} unchanged")),
     }
-    if wide || !model.fleet.filter.is_empty() {
-        let filter = if model.fleet.filter.is_empty() {
-            "none"
-        } else {
-            &model.fleet.filter
+    for (outcome, agents) in failures {
+        let more = match agents.len() {
+            0 | 1 => String::new(),
+            count => format!(" +{}", count - 1),
         };
-        // A restored filter is pointed out, because it hides agents without having been typed in
-        // this session.
-        let (notice, role) = if model.fleet.is_filter_restored {
-            (" (restored; Esc clears)", Role::Warn)
-        } else {
-            ("", Role::Dim)
-        };
-        parts.push((
-            format!(
-                "filter: {}{notice}",
-                truncate_untrusted(filter, MAX_FILTER_CELLS)
-            ),
-            role,
-        ));
+        let name = shorten_untrusted(agents.first().unwrap_or(&""), 20);
+        let (count, word) = (agents.len(), outcome.count_label());
+        text.push_str(&format!(", {count} {word} {name}{more}"));
     }
-    if wide || model.fleet.sort_order != SortOrder::default() {
-        let down = if model.fleet.is_reversed {
-            ", reversed"
-        } else {
-            ""
-        };
-        parts.push((
-            format!("sort: {}{down}", model.fleet.sort_order.label()),
-            Role::Dim,
-        ));
-    }
-    let mut x = 0;
-    for (text, role) in parts {
-        x = canvas.put_text(x, 1, &text, role) + 3;
-    }
+    Some((text, role))
+}
+
+fn marks_part(model: &Model) -> Option<(String, Role)> {
+    let marked = model.fleet.marks.len();
+    let text = match model.fleet.hidden_marked_agents().len() {
+        0 => format!("marked {marked}"),
+        hidden => format!("marked {marked} ({hidden} hidden by filter)"),
+    };
+    (marked > 0).then_some((text, Role::Mark))
+}
+
+fn filter_part(model: &Model, is_wide: bool) -> Option<(String, Role)> {
+    let filter = model.fleet.filter.as_str();
+    let shown = if filter.is_empty() { "none" } else { filter };
+    // A restored filter is pointed out, because it hides agents without having been typed in this
+    // session.
+    let (notice, role) = if model.fleet.is_filter_restored {
+        (" (restored; Esc clears)", Role::Warn)
+    } else {
+        ("", Role::Dim)
+    };
+    let text = truncate_untrusted(shown, MAX_FILTER_CELLS);
+    (is_wide || !filter.is_empty()).then(|| (format!("filter: {text}{notice}"), role))
+}
+
+fn sort_part(model: &Model, is_wide: bool) -> Option<(String, Role)> {
+    let order = model.fleet.sort_order;
+    let reversed = if model.fleet.is_reversed {
+        ", reversed"
+    } else {
+        ""
+    };
+    let text = format!("sort: {}{reversed}", order.label());
+    (is_wide || order != SortOrder::default()).then_some((text, Role::Dim))
 }
 
 /// Returns the header's counts by state, the worst first.
@@ -474,24 +479,56 @@ fn trend_bars(sizes: &[u64]) -> String {
 
 /// Draws details of the agent under the cursor, and the next step.
 fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
-    let is_tall = model.strip_height() > 1;
-    let Some(row) = model
-        .fleet
-        .strip_agent
-        .as_deref()
-        .and_then(|name| model.find_row(name))
-    else {
+    let name = model.fleet.strip_agent.as_deref();
+    let Some(row) = name.and_then(|name| model.find_row(name)) else {
         return;
     };
     let Some(observation) = row.latest_observation() else {
-        canvas.put_untrusted(
-            1,
-            y,
-            format!("{}: not read yet", row.name).as_bytes(),
-            Role::Dim,
-        );
+        let text = format!("{}: not read yet", row.name);
+        canvas.put_untrusted(1, y, text.as_bytes(), Role::Dim);
         return;
     };
+    let is_tall = model.strip_height() > 1;
+    let is_tampered = observation.state == State::Tampered;
+    let room = usize::from(canvas.width()) - 2;
+    let hint = strip_hint(observation);
+    let mut text = untrusted::visible_line(&strip_text(model, row, observation, is_tall));
+    // Without a line of its own, the hint follows the reason.
+    if !hint.is_empty() && (!is_tall || text.width() > room) {
+        text.push_str(&format!("; {hint}"));
+    }
+    // For a TAMPERED agent the key to press matters more than the digests.
+    let (first, rest) = if is_tall && !is_tampered {
+        split_at_blank(&text, room)
+    } else {
+        (text.as_str(), "")
+    };
+    let first = if first.width() > room {
+        let (name, reason) = text.split_at(text.find(": ").map_or(0, |at| at + 2));
+        let reason = fit_end_of_sentence(reason, room.saturating_sub(name.width()));
+        format!("{name}{reason}")
+    } else {
+        first.to_string()
+    };
+    canvas.put_text(1, y, &truncate(&first, room), Role::Text);
+    let name = truncate_untrusted(&row.name, room);
+    canvas.put_text(1, y, &name, role_of_state(row.state()));
+    if !is_tall {
+        return;
+    }
+    let (second, role) = if !rest.is_empty() {
+        (fit_end_of_sentence(rest, room), Role::Text)
+    } else if !hint.is_empty() {
+        (truncate(&hint, room), Role::Text)
+    } else {
+        let next_step = next_step_hint(model, row, observation);
+        (truncate(&next_step, room), Role::Dim)
+    };
+    canvas.put_text(1, y + 1, &second, role);
+}
+
+/// Returns the name of an agent, its problem and the reason of its state.
+fn strip_text(model: &Model, row: &AgentRow, observation: &Observation, is_tall: bool) -> String {
     let mut text = row.name.clone();
     if observation.blocker.is_some() {
         text.push_str(" BLOCKED");
@@ -504,15 +541,11 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     if !observation.reason.is_empty() {
         // The host's problem is not repeated.
         let is_shown = |reason: &str| {
-            problem
-                .as_ref()
-                .is_some_and(|it| reason.contains(&it.reason))
+            let problem = problem.as_ref();
+            problem.is_some_and(|it| reason.contains(&it.reason))
         };
-        let reasons: Vec<&str> = observation
-            .reason
-            .split("; ")
-            .filter(|reason| !is_shown(reason))
-            .collect();
+        let reasons = observation.reason.split("; ");
+        let reasons: Vec<&str> = reasons.filter(|reason| !is_shown(reason)).collect();
         let gap = if problem.is_some() { " - " } else { ": " };
         if !reasons.is_empty() && (problem.is_none() || is_tall) {
             text.push_str(&format!("{gap}{}", reasons.join("; ")));
@@ -520,62 +553,23 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     } else if let Some(lines) = known_scratch_lines(observation) {
         text.push_str(&format!(": {}", format_count(lines, "scratch line")));
     }
-    if let Some(blocker) = observation
-        .blocker
-        .as_ref()
-        .filter(|blocker| !observation.reason.contains(&blocker.reason))
+    if let Some(blocker) = &observation.blocker
+        && !observation.reason.contains(&blocker.reason)
     {
         text.push_str(&format!("; {}", blocker.reason));
     }
-    let room = usize::from(canvas.width()) - 2;
-    // For a TAMPERED agent the hints are left out: the next step names the key that shows the
-    // details.
-    let blocker = observation
-        .blocker
-        .iter()
-        .filter(|_| observation.state != State::Tampered);
-    let hints = blocker.flat_map(|blocker| &blocker.hints);
+    text
+}
+
+/// Returns the hints of a blocker. For a TAMPERED agent there are none: the next step names the key
+/// that shows the details.
+fn strip_hint(observation: &Observation) -> String {
+    let blocker = observation.blocker.iter();
+    let hints = blocker
+        .filter(|_| observation.state != State::Tampered)
+        .flat_map(|blocker| &blocker.hints);
     let hints: Vec<String> = hints.map(untrusted::visible_line).collect();
-    let hint = hints.join("; ");
-    let mut shown = untrusted::visible_line(&text);
-    // Without a line of its own, the hint follows the reason.
-    if !hint.is_empty() && (!is_tall || shown.width() > room) {
-        shown.push_str(&format!("; {hint}"));
-    }
-    // For a TAMPERED agent the key to press matters more than the digests.
-    let (first, rest) = if is_tall && observation.state != State::Tampered {
-        split_at_blank(&shown, room)
-    } else {
-        (shown.as_str(), "")
-    };
-    let first = if first.width() > room {
-        let (name, reason) = shown.split_at(shown.find(": ").map_or(0, |at| at + 2));
-        format!(
-            "{name}{}",
-            fit_end_of_sentence(reason, room.saturating_sub(name.width()))
-        )
-    } else {
-        first.to_string()
-    };
-    canvas.put_text(1, y, &truncate(&first, room), Role::Text);
-    canvas.put_text(
-        1,
-        y,
-        &truncate_untrusted(&row.name, room),
-        role_of_state(row.state()),
-    );
-    if is_tall {
-        match rest {
-            "" if !hint.is_empty() => canvas.put_text(1, y + 1, &truncate(&hint, room), Role::Text),
-            "" => canvas.put_text(
-                1,
-                y + 1,
-                &truncate(&next_step_hint(model, row, observation), room),
-                Role::Dim,
-            ),
-            rest => canvas.put_text(1, y + 1, &fit_end_of_sentence(rest, room), Role::Text),
-        };
-    }
+    hints.join("; ")
 }
 
 /// Returns which keys to press next, by the agent's state.

@@ -1,4 +1,4 @@
-//! The hosts of the fleet, as far as the console knows.
+//! Hosts screen: the hosts of the fleet and the status of their connections.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
@@ -14,38 +14,38 @@ use crate::engine::{ConnectionSetting, ConnectionStatus, HostStatus, Reachabilit
 /// Reason why the hosts screen is empty.
 pub const NO_HOSTS_REASON: &str = "no agent of this fleet is on another host";
 
-/// The hosts.
+/// Hosts screen.
 #[derive(Clone, Debug, Default)]
 pub struct HostsScreen {
     statuses: Vec<HostStatus>,
-    /// Where the host of an agent is in the list.
+    /// Index of each agent's host in the list.
     index_by_agent: HashMap<String, usize>,
-    /// The host under the cursor, once it was moved.
+    /// The host under the cursor, once a key has moved it.
     pub cursor_host: Option<SshHost>,
-    /// The logins of hosts that were answered; it is not known yet what came of it.
+    /// Logins of hosts whose question is answered, until they connect or fail.
     pub answered_logins: BTreeSet<String>,
-    /// The logins of hosts whose answer came too late; they are going to ask anew.
+    /// Logins of hosts whose answer came too late; they ask again.
     pub late_logins: BTreeSet<String>,
-    /// What ssh makes of its configuration for a host, or why that is not known.
+    /// Effective ssh settings of each host, or why they are unknown.
     pub settings: HashMap<SshHost, Result<Vec<ConnectionSetting>, String>>,
 }
 
 impl HostsScreen {
-    /// All hosts, the worst first.
+    /// Returns all hosts, worst first.
     pub fn sorted_statuses(&self) -> Vec<&HostStatus> {
         let mut order: Vec<&HostStatus> = self.statuses.iter().collect();
         order.sort_by_key(|status| severity_rank(status));
         order
     }
 
-    /// The host of an agent; none for one of this machine.
+    /// Returns the host of an agent; `None` for an agent on this machine.
     pub fn status_of_agent(&self, agent: &str) -> Option<&HostStatus> {
         self.index_by_agent
             .get(agent)
             .and_then(|place| self.statuses.get(*place))
     }
 
-    /// The host under the cursor; the worst until it was moved.
+    /// Returns the host under the cursor; the worst until a key moves it.
     pub fn current_status(&self) -> Option<&HostStatus> {
         let chosen = self
             .statuses
@@ -54,7 +54,7 @@ impl HostsScreen {
         chosen.or_else(|| self.sorted_statuses().first().copied())
     }
 
-    /// The place of the cursor in the order.
+    /// Returns the row index of the cursor.
     pub fn cursor_index(&self) -> usize {
         let here = self.current_status().map(|status| &status.host);
         let mut order = self.sorted_statuses().into_iter();
@@ -67,15 +67,16 @@ impl HostsScreen {
         others.any(|it| it.host.name == host.name)
     }
 
-    /// What a host is called: its name, where that says which one it is.
+    /// Returns the display name of a host, with user and port if another has the same name.
     pub fn label(&self, host: &SshHost) -> String {
-        match self.has_namesake(host) {
-            true => host.authority(),
-            false => host.name.clone(),
+        if self.has_namesake(host) {
+            host.authority()
+        } else {
+            host.name.clone()
         }
     }
 
-    /// The question of a host is answered or gone.
+    /// Removes the pending question of a host.
     pub fn forget_answered(&mut self, login: &str) {
         let is_host = |it: &&mut HostStatus| it.host.authority() == login;
         for status in self.statuses.iter_mut().filter(is_host) {
@@ -83,7 +84,7 @@ impl HostsScreen {
         }
     }
 
-    /// A host stands like this now; how it stood before.
+    /// Replaces the status of a host. Returns the previous one.
     pub fn apply_status(&mut self, status: HostStatus) -> Option<HostStatus> {
         let known = self.statuses.iter().position(|it| it.host == status.host);
         let place = known.unwrap_or(self.statuses.len());
@@ -100,7 +101,7 @@ impl HostsScreen {
     }
 }
 
-/// How much a host needs the operator; those with the same word have the same.
+/// Returns how urgently a host needs the operator; hosts with the same label rank equally.
 fn severity_rank(status: &HostStatus) -> (Reachability, bool, bool) {
     let contact = &status.connection;
     let (asks, trying) = (contact.pending_prompt.is_some(), contact.is_connecting);
@@ -112,7 +113,7 @@ fn severity_rank(status: &HostStatus) -> (Reachability, bool, bool) {
     }
 }
 
-/// The word for how a host stands.
+/// Returns the label of a host's status.
 pub fn status_label(status: &HostStatus) -> &'static str {
     if status.connection.pending_prompt.is_some() {
         return "ASKS";
@@ -130,30 +131,30 @@ pub fn status_label(status: &HostStatus) -> &'static str {
     }
 }
 
-/// Why nobody on a host can be reached.
+/// Why a host is unreachable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostProblem {
-    /// The reason; it may be in the host's words.
+    /// The reason; it may contain untrusted text of the host.
     pub reason: String,
-    /// When it is tried again, if that is known.
+    /// When the next attempt follows, if that is known.
     pub next_attempt: Option<NextAttempt>,
 }
 
-/// When a host is tried again.
+/// When the next attempt to reach a host follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextAttempt {
-    /// It is being tried.
+    /// An attempt is in progress.
     Now,
-    /// After about so long.
+    /// After about this time.
     After(String),
-    /// Once its question is answered, by this key.
+    /// Once the operator answers its question, with this key.
     OnAnswer(String),
-    /// When the operator wants it, by this key.
+    /// When the operator requests it, with this key.
     OnRequest(String),
 }
 
 impl NextAttempt {
-    /// In a column.
+    /// Returns a short form for a column.
     pub fn short_text(&self) -> String {
         match self {
             NextAttempt::Now => "trying".to_string(),
@@ -183,7 +184,7 @@ impl fmt::Display for HostProblem {
     }
 }
 
-/// Why nobody on a host can be reached; none where there is nothing wrong.
+/// Returns why a host is unreachable; `None` if no problem is known.
 pub fn problem_of(
     status: &HostStatus,
     now: DateTime<FixedOffset>,
@@ -201,7 +202,7 @@ pub fn problem_of(
     })
 }
 
-/// When a host is tried next, if it is.
+/// Returns when the next attempt follows, if one does.
 fn next_attempt(
     contact: &ConnectionStatus,
     now: DateTime<FixedOffset>,
@@ -224,7 +225,7 @@ fn next_attempt(
     }
 }
 
-/// The same for a narrow column.
+/// Returns when the next attempt follows, for a narrow column.
 pub fn next_attempt_text(
     status: &HostStatus,
     now: DateTime<FixedOffset>,
@@ -238,7 +239,7 @@ pub fn next_attempt_text(
     }
 }
 
-/// How long until then, in the same coarse steps as an age.
+/// Formats the time until an event, in the same coarse steps as an age.
 pub fn format_time_until(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
     format_age(then, now)
 }

@@ -12,7 +12,7 @@ use crate::engine::{HostStatus, Reachability};
 /// Applies the status of a host. Reports that it went away or came back once, and not for each
 /// attempt.
 pub fn handle_host_status(model: &mut Model, status: HostStatus) {
-    // It may still be one of the config before.
+    // It may be a host of the previous config.
     if !status
         .agents
         .iter()
@@ -29,7 +29,7 @@ pub fn handle_host_status(model: &mut Model, status: HostStatus) {
     model.is_dirty |= old.as_ref() != Some(&status);
     if asks {
         model.hosts.late_logins.remove(&name);
-        // That was said by its question.
+        // Its question has been reported.
         return;
     }
     let answered = !status.connection.is_connecting && model.hosts.answered_logins.remove(&name);
@@ -42,9 +42,9 @@ pub fn handle_host_status(model: &mut Model, status: HostStatus) {
         return;
     }
     match reach {
-        // It was said when it got no answer.
+        // The refused question has been reported.
         Reachability::Unreachable if barred && !answered => {}
-        // It hung up, and that was said, too.
+        // The late answer has been reported.
         Reachability::Unreachable if model.hosts.late_logins.remove(&name) => {}
         Reachability::HostKeyMismatch => model.report(
             MessageLevel::Error,
@@ -53,7 +53,7 @@ pub fn handle_host_status(model: &mut Model, status: HostStatus) {
                 model.key_hint(Command::GoHosts)
             ),
         ),
-        // It may be our own setup that keeps us out.
+        // The cause may be the setup of this machine.
         Reachability::Refused => model.report(
             MessageLevel::Error,
             format!("{name} cannot be used: {reason}"),

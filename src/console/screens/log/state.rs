@@ -1,4 +1,4 @@
-//! What happened: runs of the ledger, and what was said.
+//! Log screen: runs of the ledger and messages of the session.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -7,25 +7,23 @@ use chrono::{DateTime, FixedOffset};
 use crate::console::screens::reset::state::{REDO_VERB, ResultLine, ResultView};
 use crate::engine::{Operation, Outcome, RunEvent};
 
-/// How many runs of the ledger are shown, the youngest: who looks for others asks
-/// the command line.
+/// Maximum number of runs in the log, the newest; the command line shows older ones.
 pub const MAX_RUNS: usize = 10_000;
 
 /// The log.
 #[derive(Clone, Debug, Default)]
 pub struct LogScreen {
-    /// The last runs of the ledger, at most [`MAX_RUNS`], the youngest first.
+    /// The last runs of the ledger, at most [`MAX_RUNS`], newest first.
     pub runs: Vec<RunSummary>,
-    /// Whether they were read once.
+    /// Whether the runs have been loaded.
     pub is_loaded: bool,
-    /// What was said in this session, the youngest first.
+    /// Messages of this session, newest first.
     pub messages: VecDeque<LogMessage>,
-    /// Runs of this session with the command that does the same, the youngest
-    /// first.
+    /// Runs of this session with their equivalent command lines, newest first.
     pub run_commands: VecDeque<(String, String)>,
     /// The row under the cursor.
     pub cursor: usize,
-    /// What is searched for, lower case.
+    /// Query of the search.
     pub query: String,
 }
 
@@ -38,23 +36,23 @@ pub struct RunSummary {
     pub ended_at: DateTime<FixedOffset>,
     /// Its records.
     pub events: Vec<RunEvent>,
-    /// Agents for which it was undone, and that was not taken back.
+    /// Agents for which it was undone and not redone.
     pub undone_agents: Vec<String>,
-    /// Whether it took an undo back.
+    /// Whether it is a redo.
     pub is_redo: bool,
-    /// How many entries its retention deleted.
+    /// Number of entries that its retention deleted.
     pub retired_entries: usize,
-    /// What went wrong beside the agents.
+    /// Problem that concerns no single agent.
     pub problem: Option<String>,
 }
 
 impl RunSummary {
-    /// Whether it was about agents, and not only about the archive as pins are.
+    /// Whether it has agents; a change of pins has none.
     pub fn has_agents(&self) -> bool {
         self.events.iter().any(|event| !event.agent.is_empty())
     }
 
-    /// How many agents ended so.
+    /// Returns the number of agents with this outcome.
     pub fn count_outcome(&self, outcome: Outcome) -> usize {
         self.events
             .iter()
@@ -62,7 +60,7 @@ impl RunSummary {
             .count()
     }
 
-    /// Agents that were not brought to a good end, by how they ended.
+    /// Returns the agents that failed, by outcome.
     pub fn failures(&self) -> Vec<(Outcome, Vec<&str>)> {
         let named = |outcome: Outcome| {
             let so = self.events.iter().filter(|it| it.outcome == outcome);
@@ -72,7 +70,7 @@ impl RunSummary {
         named.filter(|(_, agents)| !agents.is_empty()).collect()
     }
 
-    /// The word for what it did.
+    /// Returns its verb.
     pub fn verb(&self) -> &'static str {
         let act = self
             .events
@@ -85,7 +83,7 @@ impl RunSummary {
         }
     }
 
-    /// Agents whose reset in this run can be undone.
+    /// Returns the agents whose reset in this run can be undone.
     pub fn undoable_agents(&self) -> impl Iterator<Item = &str> {
         let resets = self
             .events
@@ -96,15 +94,15 @@ impl RunSummary {
         changed.filter(stands).map(|event| event.agent.as_str())
     }
 
-    /// Agents whose memory this run put back, and which no later run changed, except one
-    /// that was undone: where the undo can be taken back. `later` holds the agents that a
-    /// later run decided about, and takes those that this one does.
+    /// Returns the agents for which this run is an undo that can be redone: no later run has
+    /// changed them, except one that was undone. `later` holds the agents of later runs; those of
+    /// this one are added.
     fn redoable_agents<'a>(&'a self, later: &mut HashSet<&'a str>) -> Vec<&'a str> {
         let changed = self
             .events
             .iter()
             .filter(|event| event.has_changed_memory());
-        // What was taken back, and what took it back, leave the decision to older runs.
+        // A run that was undone, and a redo, leave the decision to older runs.
         let stands = changed.filter(|it| !self.is_redo && !self.undone_agents.contains(&it.agent));
         let mut last: Vec<&RunEvent> = stands.collect();
         last.retain(|event| later.insert(&event.agent));
@@ -114,7 +112,7 @@ impl RunSummary {
         undos.map(|event| event.agent.as_str()).collect()
     }
 
-    /// The run as a result.
+    /// Returns the run as a result.
     pub fn to_result_view(&self) -> ResultView {
         let line = |event: &RunEvent| ResultLine {
             agent: event.agent.clone(),
@@ -143,17 +141,17 @@ impl RunSummary {
 pub enum LogRow<'a> {
     /// A run.
     Run(&'a RunSummary),
-    /// Something that was said.
+    /// A message.
     Message(&'a LogMessage),
 }
 
 impl LogScreen {
-    /// Whether a run took an undo back.
+    /// Whether a run is a redo.
     pub fn is_redo_run(&self, id: &str) -> bool {
         self.runs.iter().any(|run| run.is_redo && run.run_id == id)
     }
 
-    /// Runs and messages together, the youngest first.
+    /// Returns runs and messages together, newest first.
     pub fn rows(&self) -> Vec<LogRow<'_>> {
         let runs = self.runs.iter().map(LogRow::Run);
         let messages = self.messages.iter().map(LogRow::Message);
@@ -162,7 +160,7 @@ impl LogScreen {
         rows
     }
 
-    /// Runs of which an undo can be taken back, the youngest first, each with the agents.
+    /// Returns the undos that can be redone, newest first, each with its agents.
     pub fn redoable_runs(&self) -> impl Iterator<Item = (&RunSummary, Vec<&str>)> {
         let mut later = HashSet::new();
         let runs = self.runs.iter();
@@ -170,8 +168,8 @@ impl LogScreen {
         runs.filter(|(_, agents)| !agents.is_empty())
     }
 
-    /// Takes the runs of the ledger. A run of this session is in it from then on, so what
-    /// was said of its end goes.
+    /// Replaces the runs. A run of this session is among them from then on, so the message about
+    /// its end is removed.
     pub fn replace_runs(&mut self, runs: Vec<RunSummary>) {
         self.change_keeping_cursor(|log| {
             let is_recorded = |id: &String| runs.iter().any(|run| run.run_id == *id);
@@ -181,21 +179,21 @@ impl LogScreen {
         });
     }
 
-    /// Changes what is in it. The cursor stays on its row, wherever that goes.
+    /// Applies a change and keeps the cursor on its row.
     pub fn change_keeping_cursor(&mut self, change: impl FnOnce(&mut LogScreen)) {
-        let here = self.rows().get(self.cursor).map(LogRow::id);
+        let current = self.rows().get(self.cursor).map(LogRow::id);
         change(self);
-        let Some(here) = here else { return };
+        let Some(current) = current else { return };
         let rows = self.rows();
-        let found = rows.iter().position(|row| here.matches(row));
+        let found = rows.iter().position(|row| current.matches(row));
         self.cursor = found.unwrap_or(self.cursor);
     }
 }
 
-/// What a row is, however many come above it.
+/// Identity of a row, which stays when rows are added above it.
 enum LogRowId {
     Run(String),
-    /// By its number.
+    /// By its sequence number.
     Message(u64),
 }
 
@@ -217,7 +215,7 @@ impl LogRow<'_> {
         }
     }
 
-    /// When it happened.
+    /// Returns when it happened.
     pub fn time(&self) -> DateTime<FixedOffset> {
         match self {
             LogRow::Run(run) => run.ended_at,
@@ -225,7 +223,7 @@ impl LogRow<'_> {
         }
     }
 
-    /// What is written in its row, and searched.
+    /// Returns the text of the row, which a search reads.
     pub fn text(&self) -> String {
         match self {
             LogRow::Message(message) => match message.repeat_count {
@@ -271,30 +269,30 @@ impl LogRow<'_> {
     }
 }
 
-/// How much something matters.
+/// Level of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageLevel {
-    /// Good to know.
+    /// For information.
     Info,
-    /// Something is in the way.
+    /// A warning.
     Warn,
-    /// Something went wrong.
+    /// A failure.
     Error,
 }
 
-/// Something that was said.
+/// Message to the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogMessage {
-    /// How much it matters.
+    /// Its level.
     pub level: MessageLevel,
-    /// A sentence.
+    /// Its text.
     pub text: String,
-    /// When.
+    /// When it was reported.
     pub time: DateTime<FixedOffset>,
-    /// How often it was said in a row.
+    /// How often it was reported in a row.
     pub repeat_count: usize,
-    /// Which one it is of all that were said.
+    /// Its number among all messages of the session.
     pub sequence: u64,
-    /// The run whose end it tells of.
+    /// The run whose end it reports.
     pub run_id: Option<String>,
 }

@@ -50,54 +50,59 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
         );
     }
     let from = (model.log.cursor + 1).saturating_sub(height);
-    let query = model.log.query.to_lowercase();
     for (index, row) in rows.iter().enumerate().skip(from).take(height) {
         let y = top + (index - from) as u16;
-        let is_at_cursor = index == model.log.cursor;
-        let text = row.text();
-        let is_hit = !query.is_empty() && text.to_lowercase().contains(&query);
-        if is_at_cursor {
-            canvas.put_text(0, y, ">", Role::Text);
-        }
-        let time = row.time().with_timezone(model.now.local_time.offset());
-        let time = if format_time(model.now.local_time, time).contains(':') {
-            time.format("%H:%M:%S").to_string()
-        } else {
-            time.format("%m-%d %H:%M").to_string()
-        };
-        canvas.put_text(2, y, &format!("{time:>11}"), Role::Dim);
-        let (word, role) = match row {
-            LogRow::Run(run) if !run.failures().is_empty() => match run.failures()[0].0 {
-                Outcome::Refused => ("REFUSED", Role::Bad),
-                Outcome::NotStarted => ("stopped", Role::Bad),
-                _ => ("FAILED", Role::Bad),
-            },
-            LogRow::Run(_) => ("run", Role::Good),
-            LogRow::Message(message) => match message.level {
-                MessageLevel::Info => ("note", Role::Dim),
-                MessageLevel::Warn => ("warn", Role::Warn),
-                MessageLevel::Error => ("error", Role::Bad),
-            },
-        };
-        canvas.put_text(15, y, word, role);
-        let room = usize::from(canvas.width()).saturating_sub(23);
-        canvas.put_text(
-            23,
-            y,
-            &match row {
-                LogRow::Run(_) => truncate_untrusted(&text, room),
-                LogRow::Message(_) => fit_start_of_sentence(&text, room),
-            },
-            if is_hit { Role::Hit } else { Role::Text },
-        );
-        if is_at_cursor {
-            canvas.highlight_cursor(2, y, 11);
-        }
+        draw_row(model, canvas, y, row, index == model.log.cursor);
     }
     // Below the list: details of the current row, the message, the hints.
     let bottom = canvas.area.height - 4;
     canvas.draw_rule(bottom);
     draw_details(model, canvas, bottom + 1, rows.get(model.log.cursor));
+}
+
+fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &LogRow<'_>, is_at_cursor: bool) {
+    let query = model.log.query.to_lowercase();
+    let text = row.text();
+    let is_hit = !query.is_empty() && text.to_lowercase().contains(&query);
+    if is_at_cursor {
+        canvas.put_text(0, y, ">", Role::Text);
+    }
+    let now = model.now.local_time;
+    let time = row.time().with_timezone(now.offset());
+    let time = if format_time(now, time).contains(':') {
+        time.format("%H:%M:%S").to_string()
+    } else {
+        time.format("%m-%d %H:%M").to_string()
+    };
+    canvas.put_text(2, y, &format!("{time:>11}"), Role::Dim);
+    let (word, role) = row_label(row);
+    canvas.put_text(15, y, word, role);
+    let room = usize::from(canvas.width()).saturating_sub(23);
+    let text = match row {
+        LogRow::Run(_) => truncate_untrusted(&text, room),
+        LogRow::Message(_) => fit_start_of_sentence(&text, room),
+    };
+    canvas.put_text(23, y, &text, if is_hit { Role::Hit } else { Role::Text });
+    if is_at_cursor {
+        canvas.highlight_cursor(2, y, 11);
+    }
+}
+
+/// Returns the label of a row: how a run ended, or the level of a message.
+fn row_label(row: &LogRow<'_>) -> (&'static str, Role) {
+    match row {
+        LogRow::Run(run) => match run.failures().first() {
+            None => ("run", Role::Good),
+            Some((Outcome::Refused, _)) => ("REFUSED", Role::Bad),
+            Some((Outcome::NotStarted, _)) => ("stopped", Role::Bad),
+            Some(_) => ("FAILED", Role::Bad),
+        },
+        LogRow::Message(message) => match message.level {
+            MessageLevel::Info => ("note", Role::Dim),
+            MessageLevel::Warn => ("warn", Role::Warn),
+            MessageLevel::Error => ("error", Role::Bad),
+        },
+    }
 }
 
 /// Draws details of the row under the cursor.

@@ -1,4 +1,4 @@
-//! A plan, a run, its result; and what confirms a plan.
+//! Reset screen: a plan and its confirmation, a run, its result.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,35 +12,34 @@ use crate::engine::{Operation, Outcome, Plan, RunReport, RunStage as Step, UndoM
 /// Verb of a run that takes an undo back.
 pub const REDO_VERB: &str = "redo";
 
-/// Plan, run, result.
+/// Reset screen.
 #[derive(Clone, Debug, Default)]
 pub struct ResetScreen {
-    /// Where it stands.
+    /// Stage: plan, run or result.
     pub stage: ResetStage,
     /// The row under the cursor.
     pub cursor: usize,
-    /// The plan that is in sight, by when it was made.
+    /// When the visible plan was made; `None` if no plan is visible.
     pub visible_plan: Option<Duration>,
-    /// Ignores keys from the one that asks for a plan on, and again whenever one comes
-    /// in sight.
+    /// Ignores keys from the request of a plan on, and again whenever one becomes visible.
     pub guard: KeyGuard,
-    /// When the key that confirms came last, after it unlocked what was read-only: one
-    /// that is held must not go on to confirm.
+    /// When the confirmation key last arrived after it unlocked read-only: a held key must not go
+    /// on to confirm the plan.
     pub confirm_held_at: Option<Duration>,
     /// Number of the last plan request; a reply with a lower number is late.
     pub last_plan_id: u64,
     /// Whether the last plan request is unanswered.
     pub is_plan_pending: bool,
-    /// Whether something that the plan is about changed while it was made anew.
+    /// Whether an agent of the plan changed while the plan was made again.
     pub is_plan_stale: bool,
-    /// The result that was there before the plan, and is again when that is left.
+    /// The result from before the plan; it returns when the plan is abandoned.
     pub previous_result: Option<Box<ResultView>>,
-    /// Whether the plan was asked for at that result.
+    /// Whether the plan was requested at that result.
     pub is_from_result: bool,
 }
 
 impl ResetScreen {
-    /// The agent under the cursor.
+    /// Returns the agent under the cursor.
     pub fn current_agent(&self) -> Option<&str> {
         let at = self.cursor;
         match &self.stage {
@@ -56,23 +55,23 @@ impl ResetScreen {
     }
 }
 
-/// How far a reset or an undo has come.
+/// Stage of a reset or an undo.
 #[derive(Clone, Debug, Default)]
 pub enum ResetStage {
-    /// Nothing was planned yet.
+    /// No plan yet.
     #[default]
     Empty,
     /// A plan is being made.
     Planning(PlanRequest),
     /// A plan waits for its confirmation.
     Plan(Box<PlanView>),
-    /// It is being carried out.
+    /// The plan runs.
     Run(Box<RunView>),
-    /// It ended.
+    /// The run has ended.
     Result(Box<ResultView>),
 }
 
-/// What a plan was asked for.
+/// Request for a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanRequest {
     /// A reset of these agents.
@@ -82,7 +81,7 @@ pub enum PlanRequest {
 }
 
 impl PlanRequest {
-    /// The word for what is asked for.
+    /// Returns its verb.
     pub fn verb(&self) -> &'static str {
         match self {
             PlanRequest::Reset(_) => Operation::Reset.as_str(),
@@ -91,7 +90,7 @@ impl PlanRequest {
         }
     }
 
-    /// The agents that were asked for by name.
+    /// Returns the agents that it names.
     pub fn agent_names(&self) -> &[String] {
         match self {
             PlanRequest::Reset(names)
@@ -104,35 +103,35 @@ impl PlanRequest {
 /// A plan on the screen.
 #[derive(Clone, Debug)]
 pub struct PlanView {
-    /// What it was asked for; asked again when it is void.
+    /// Its request, which is repeated when the plan expires.
     pub request: PlanRequest,
     /// The plan.
     pub plan: Plan,
     /// When it was made.
     pub made_at: Duration,
-    /// What has to happen before it runs.
+    /// What confirms it.
     pub confirmation: Confirmation,
-    /// What was typed so far.
+    /// The confirmation typed so far.
     pub typed_text: String,
-    /// Marked agents that the filter hides, until it is said what with them.
+    /// Marked agents that the filter hides, until the operator keeps or drops them.
     pub hidden_agents: Vec<String>,
 }
 
 /// What confirms a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// There is nothing to run.
+    /// Nothing: the plan has no agents.
     NothingToRun,
     /// `y`.
     SingleKey,
     /// These words, typed in full, and Enter.
     TypedText(String),
-    /// First it has to be said what happens to newer notes: `a` or `o`.
+    /// Nothing yet: the operator must choose what happens to newer notes.
     NewerNotes,
 }
 
 impl PlanView {
-    /// Whether an agent wrote after the run that would be undone.
+    /// Whether an agent has written since the run to undo.
     pub fn has_newer_notes(&self) -> bool {
         self.plan.steps.iter().any(|step| {
             step.undone_run
@@ -141,7 +140,7 @@ impl PlanView {
         })
     }
 
-    /// The word that is typed before the number.
+    /// Returns the verb that is typed before the number.
     pub fn verb(&self) -> &'static str {
         self.request.verb()
     }
@@ -150,15 +149,15 @@ impl PlanView {
 /// A run on the screen.
 #[derive(Clone, Debug)]
 pub struct RunView {
-    /// What is being carried out.
+    /// The plan.
     pub plan: Plan,
-    /// The word for it.
+    /// Its verb.
     pub verb: &'static str,
-    /// When it began.
+    /// When the run began.
     pub started_at: Duration,
-    /// How far each agent has come.
+    /// Current step of each agent.
     pub agent_steps: BTreeMap<String, Step>,
-    /// How it ended for those that are done.
+    /// Outcome and note of each finished agent.
     pub outcomes: BTreeMap<String, (Outcome, Option<String>)>,
     /// Whether the rest was cancelled.
     pub is_cancelled: bool,
@@ -167,19 +166,19 @@ pub struct RunView {
 /// A result on the screen.
 #[derive(Clone, Debug)]
 pub struct ResultView {
-    /// The run.
+    /// Id of the run.
     pub run_id: String,
-    /// What it did.
+    /// Its operation.
     pub operation: Operation,
-    /// The word for it.
+    /// Its verb.
     pub verb: &'static str,
     /// When it ended.
     pub ended_at: DateTime<FixedOffset>,
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
-    /// How it ended for each agent.
+    /// Result of each agent.
     pub lines: Vec<ResultLine>,
-    /// How many entries retention deleted.
+    /// Number of entries that retention deleted.
     pub retired_entries: usize,
 }
 
@@ -188,18 +187,18 @@ pub struct ResultView {
 pub struct ResultLine {
     /// The agent.
     pub agent: String,
-    /// How it ended.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// What was archived where.
+    /// The archived entry.
     pub entry: Option<WrittenEntry>,
-    /// Why, or what else is worth knowing.
+    /// Reason of the outcome, or another note.
     pub note: Option<String>,
     /// What to do about it.
     pub hints: Vec<String>,
 }
 
 impl ResultView {
-    /// The result of a run that has just ended.
+    /// Creates the result of a run that has just ended.
     pub fn from_report(
         report: &RunReport,
         verb: &'static str,
@@ -223,25 +222,25 @@ impl ResultView {
         }
     }
 
-    /// Agents that were changed, and can be changed back.
+    /// Returns the agents whose memory was changed; the run can be undone for them.
     pub fn changed_agents(&self) -> Vec<String> {
         let done = self.lines.iter().filter(|line| line.outcome == Outcome::Ok);
         done.map(|line| line.agent.clone()).collect()
     }
 
-    /// How many were not brought to a good end: `1 failed, 2 refused`.
+    /// Returns the number of agents that failed: `1 failed, 2 refused`.
     pub fn failure_summary(&self) -> String {
         summarize_failures(self.lines.iter().map(|line| line.outcome))
     }
 
-    /// Agents that were not brought to a good end.
+    /// Returns the agents that failed, were refused or were not started.
     pub fn failed_agents(&self) -> Vec<String> {
         let bad = self.lines.iter().filter(|line| line.outcome.is_failure());
         bad.map(|line| line.agent.clone()).collect()
     }
 }
 
-/// How many outcomes are no good end: `1 failed, 2 refused`.
+/// Counts the failures among outcomes: `1 failed, 2 refused`.
 pub fn summarize_failures(outcomes: impl Iterator<Item = Outcome> + Clone) -> String {
     let count = |outcome| outcomes.clone().filter(|it| *it == outcome).count();
     let bad =
@@ -255,7 +254,7 @@ pub fn summarize_failures(outcomes: impl Iterator<Item = Outcome> + Clone) -> St
 }
 
 impl ResultLine {
-    /// The line as a text.
+    /// Returns the line as text, for the clipboard.
     pub fn to_text(&self) -> String {
         let mut text = format!("{}  {}", self.agent, self.outcome.as_str());
         if let Some(entry) = &self.entry {

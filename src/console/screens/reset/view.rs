@@ -12,11 +12,13 @@ use crate::console::frame::KEYS_IGNORED_NOTICE;
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::{AgentRow, MIN_TERMINAL_SIZE, Model, equivalent_command};
 use crate::console::screens::reset::state::{
-    Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView, summarize_failures,
+    Confirmation, PlanRequest, PlanView, ResetStage, ResultLine, ResultView, RunView,
+    summarize_failures,
 };
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::engine::{
-    Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step, StepAction, UndoTarget,
+    Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step, SkippedAgent,
+    StepAction, UndoTarget,
 };
 use crate::untrusted;
 
@@ -76,6 +78,45 @@ fn list_height(canvas: &Canvas<'_>) -> usize {
 }
 
 fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
+    draw_plan_title(model, view, canvas);
+    canvas.draw_rule(1);
+    let plan = &view.plan;
+    let columns = PlanColumns::new(plan, canvas.width());
+    draw_headings(canvas, &columns, plan.operation);
+    let total = plan.steps.len() + plan.skipped.len();
+    let footer = plan_footer(model, view, canvas, total.clamp(1, MIN_VISIBLE_AGENTS));
+    // The first line of the footer always has a row of its own.
+    let height = list_height(canvas) - footer.len().saturating_sub(1);
+    let from = first_visible_row(model.reset.cursor, total, height);
+    for index in from..total.min(from + height) {
+        let y = 3 + (index - from) as u16;
+        if index == model.reset.cursor {
+            canvas.put_text(0, y, ">", Role::Text);
+        }
+        match plan.steps.get(index) {
+            Some(step) => draw_plan_row(canvas, y, index + 1, step, &columns),
+            None => {
+                let skipped = &plan.skipped[index - plan.steps.len()];
+                draw_skipped_row(model, canvas, y, skipped, &columns);
+            }
+        }
+    }
+    let y = canvas.area.height - PLAN_FOOTER_LINES;
+    canvas.draw_rule(y - (footer.len() as u16).saturating_sub(1));
+    for ((text, role), y) in footer.iter().rev().zip((0..=y + 1).rev()) {
+        canvas.put_text(1, y, text, *role);
+    }
+    if !plan.steps.is_empty() {
+        let room = usize::from(canvas.width()).saturating_sub(12);
+        let command = truncate_untrusted(&equivalent_command::for_plan(model, view), room);
+        let x = canvas.put_text(1, y + 2, "same as:  ", Role::Dim);
+        canvas.put_text(x, y + 2, &command, Role::Text);
+    }
+    draw_confirmation(model, view, canvas, y + 3);
+}
+
+/// Draws the title of a plan and its totals.
+fn draw_plan_title(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let plan = &view.plan;
     let wide = canvas.width() >= 110;
     let x = canvas.put_text(0, 0, &request_title(&view.request), Role::Title) + 2;
@@ -99,66 +140,28 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let text = shorter.iter().find(|text| text.width() <= room);
     canvas.put_text(x, 0, &truncate(text.unwrap_or(&agents), room), Role::Text);
     canvas.put_right(canvas.width(), 0, status, Role::Good);
-    canvas.draw_rule(1);
-    let columns = PlanColumns::new(plan, canvas.width());
-    draw_headings(canvas, &columns, plan.operation);
-    let total = plan.steps.len() + plan.skipped.len();
-    let foot = plan_footer(model, view, canvas, total.clamp(1, MIN_VISIBLE_AGENTS));
-    // The first line of the footer always has a row of its own.
-    let height = list_height(canvas) - foot.len().saturating_sub(1);
-    let from = first_visible_row(model.reset.cursor, total, height);
-    for index in from..total.min(from + height) {
-        let y = 3 + (index - from) as u16;
-        let is_at_cursor = index == model.reset.cursor;
-        if is_at_cursor {
-            canvas.put_text(0, y, ">", Role::Text);
-        }
-        match plan.steps.get(index) {
-            Some(step) => draw_plan_row(canvas, y, index + 1, step, &columns),
-            None => {
-                let skipped = &plan.skipped[index - plan.steps.len()];
-                let room = usize::from(columns.state - columns.name) - 1;
-                canvas.put_text(
-                    columns.name,
-                    y,
-                    &shorten_untrusted(&skipped.agent, room),
-                    Role::Dim,
-                );
-                canvas.put_text(
-                    columns.state,
-                    y,
-                    skipped.state.as_str(),
-                    role_of_state(skipped.state),
-                );
-                let seen = model
-                    .find_row(&skipped.agent)
-                    .and_then(AgentRow::latest_observation);
-                columns.put_host(canvas, y, seen.map_or("", |seen| &seen.host), Role::Dim);
-                let x = canvas.put_text(columns.archive, y, "skipped: ", Role::Dim);
-                let room = usize::from(canvas.width().saturating_sub(x));
-                canvas.put_text(
-                    x,
-                    y,
-                    &fit_end_of_sentence(&skipped.reason, room),
-                    Role::Text,
-                );
-            }
-        }
-    }
-    let y = canvas.area.height - PLAN_FOOTER_LINES;
-    canvas.draw_rule(y - (foot.len() as u16).saturating_sub(1));
-    for ((text, role), y) in foot.iter().rev().zip((0..=y + 1).rev()) {
-        canvas.put_text(1, y, text, *role);
-    }
-    if !plan.steps.is_empty() {
-        let command = truncate_untrusted(
-            &equivalent_command::for_plan(model, view),
-            usize::from(canvas.width()).saturating_sub(12),
-        );
-        let x = canvas.put_text(1, y + 2, "same as:  ", Role::Dim);
-        canvas.put_text(x, y + 2, &command, Role::Text);
-    }
-    draw_confirmation(model, view, canvas, y + 3);
+}
+
+fn draw_skipped_row(
+    model: &Model,
+    canvas: &mut Canvas<'_>,
+    y: u16,
+    skipped: &SkippedAgent,
+    columns: &PlanColumns,
+) {
+    let room = usize::from(columns.state - columns.name) - 1;
+    let name = shorten_untrusted(&skipped.agent, room);
+    canvas.put_text(columns.name, y, &name, Role::Dim);
+    let state = skipped.state;
+    canvas.put_text(columns.state, y, state.as_str(), role_of_state(state));
+    let seen = model
+        .find_row(&skipped.agent)
+        .and_then(AgentRow::latest_observation);
+    columns.put_host(canvas, y, seen.map_or("", |seen| &seen.host), Role::Dim);
+    let x = canvas.put_text(columns.archive, y, "skipped: ", Role::Dim);
+    let room = usize::from(canvas.width().saturating_sub(x));
+    let reason = fit_end_of_sentence(&skipped.reason, room);
+    canvas.put_text(x, y, &reason, Role::Text);
 }
 
 /// Returns the lines below a plan's list, of which `min_list_rows` rows stay visible.
@@ -544,44 +547,7 @@ fn draw_steps(canvas: &mut Canvas<'_>, mut x: u16, y: u16, stage: Option<Step>) 
 }
 
 fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
-    let verb = view.verb.to_uppercase();
-    let tally = |outcome: Outcome| {
-        view.lines
-            .iter()
-            .filter(|line| line.outcome == outcome)
-            .count()
-    };
-    let bad = view
-        .lines
-        .iter()
-        .filter(|line| line.outcome.is_failure())
-        .count();
-    let x = canvas.put_untrusted(
-        0,
-        0,
-        format!("{verb} {} ", view.run_id).as_bytes(),
-        Role::Title,
-    );
-    let seconds = view.duration_ms as f64 / 1000.0;
-    let x = canvas.put_text(
-        x,
-        0,
-        &format!(
-            "of {} in {seconds:.1}s   ",
-            format_time(model.now.local_time, view.ended_at)
-        ),
-        Role::Text,
-    );
-    let x = canvas.put_text(x, 0, &format!("{} ok   ", tally(Outcome::Ok)), Role::Good);
-    let role = if bad > 0 { Role::Bad } else { Role::Dim };
-    let words = view.failure_summary().replace("failed", "FAILED");
-    let x = canvas.put_text(x, 0, &format!("{words}   "), role);
-    canvas.put_text(
-        x,
-        0,
-        &format!("{} unchanged", tally(Outcome::Unchanged)),
-        Role::Dim,
-    );
+    draw_result_title(model, view, canvas);
     canvas.draw_rule(1);
     let details = detail_lines(model, view, canvas);
     let footer_height = RESULT_FOOTER_LINES + (details.len() as u16).saturating_sub(1);
@@ -592,46 +558,76 @@ fn draw_result(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
         if index == model.reset.cursor {
             canvas.put_text(0, y, ">", Role::Text);
         }
-        if line.outcome.is_failure() {
-            canvas.put_text(2, y, "!", Role::Bad);
-        }
-        canvas.put_text(4, y, &shorten_untrusted(&line.agent, 20), Role::Text);
-        let x = canvas.put_text(26, y, line.outcome.as_str(), role_of_outcome(line.outcome));
-        let x = (x + 2).max(37);
-        let entry = line.entry.as_ref();
-        let mut text = entry.map_or_else(String::new, |it| it.path.display().to_string());
-        if let Some(note) = &line.note {
-            let gap = if text.is_empty() { "" } else { "   " };
-            text.push_str(&format!("{gap}{note}"));
-        }
-        let room = usize::from(canvas.width().saturating_sub(x));
-        canvas.put_text(x, y, &fit_end_of_sentence(&text, room), Role::Text);
+        draw_result_row(canvas, y, line);
     }
     let y = canvas.area.height - footer_height;
     canvas.draw_rule(y);
-    let days = format_count(u64::from(model.config.retention_days), "day");
-    let mut text = match tally(Outcome::Ok) {
+    draw_next_step(model, view, canvas, y + 1);
+    for (line, y) in details.iter().zip(y + 2..) {
+        canvas.put_text(1, y, line, Role::Text);
+    }
+}
+
+fn count_outcome(view: &ResultView, outcome: Outcome) -> usize {
+    let lines = view.lines.iter();
+    lines.filter(|line| line.outcome == outcome).count()
+}
+
+/// Draws which run this is, and how it ended.
+fn draw_result_title(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
+    let title = format!("{} {} ", view.verb.to_uppercase(), view.run_id);
+    let x = canvas.put_untrusted(0, 0, title.as_bytes(), Role::Title);
+    let time = format_time(model.now.local_time, view.ended_at);
+    let seconds = view.duration_ms as f64 / 1000.0;
+    let text = format!("of {time} in {seconds:.1}s   ");
+    let x = canvas.put_text(x, 0, &text, Role::Text);
+    let text = format!("{} ok   ", count_outcome(view, Outcome::Ok));
+    let x = canvas.put_text(x, 0, &text, Role::Good);
+    let has_failed = view.lines.iter().any(|line| line.outcome.is_failure());
+    let role = if has_failed { Role::Bad } else { Role::Dim };
+    let failures = view.failure_summary().replace("failed", "FAILED");
+    let x = canvas.put_text(x, 0, &format!("{failures}   "), role);
+    let text = format!("{} unchanged", count_outcome(view, Outcome::Unchanged));
+    canvas.put_text(x, 0, &text, Role::Dim);
+}
+
+fn draw_result_row(canvas: &mut Canvas<'_>, y: u16, line: &ResultLine) {
+    if line.outcome.is_failure() {
+        canvas.put_text(2, y, "!", Role::Bad);
+    }
+    canvas.put_text(4, y, &shorten_untrusted(&line.agent, 20), Role::Text);
+    let x = canvas.put_text(26, y, line.outcome.as_str(), role_of_outcome(line.outcome));
+    let x = (x + 2).max(37);
+    let entry = line.entry.as_ref();
+    let mut text = entry.map_or_else(String::new, |it| it.path.display().to_string());
+    if let Some(note) = &line.note {
+        let gap = if text.is_empty() { "" } else { "   " };
+        text.push_str(&format!("{gap}{note}"));
+    }
+    let room = usize::from(canvas.width().saturating_sub(x));
+    canvas.put_text(x, y, &fit_end_of_sentence(&text, room), Role::Text);
+}
+
+/// Draws whether the run can be undone, what retention deleted, and the equivalent command line.
+fn draw_next_step(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>, y: u16) {
+    let mut text = match count_outcome(view, Outcome::Ok) {
         0 => "nothing to undo".to_string(),
         _ => {
             let key = model.key_hint(Command::PlanUndo);
+            let days = format_count(u64::from(model.config.retention_days), "day");
             format!("{key} plans an undo, for {days}")
         }
     };
     if view.retired_entries > 0 {
-        text.push_str(&format!(
-            "; retention deleted {}",
-            format_count(view.retired_entries as u64, "old entry")
-        ));
+        let entries = format_count(view.retired_entries as u64, "old entry");
+        text.push_str(&format!("; retention deleted {entries}"));
     }
-    let x = canvas.put_text(1, y + 1, &text, Role::Text) + 3;
+    let x = canvas.put_text(1, y, &text, Role::Text) + 3;
     let room = usize::from(canvas.width().saturating_sub(x + 10));
     if room >= MIN_COMMAND_LINE_CELLS {
-        let x = canvas.put_text(x, y + 1, "same as:  ", Role::Dim);
+        let x = canvas.put_text(x, y, "same as:  ", Role::Dim);
         let command = truncate_untrusted(&equivalent_command::for_result(model, view), room);
-        canvas.put_text(x, y + 1, &command, Role::Text);
-    }
-    for (line, y) in details.iter().zip(y + 2..) {
-        canvas.put_text(1, y, line, Role::Text);
+        canvas.put_text(x, y, &command, Role::Text);
     }
 }
 

@@ -17,11 +17,11 @@ const FACT_GUTTER_CELLS: usize = 22;
 const CHART_ROWS: usize = 4;
 
 impl Model {
-    /// Rows of a text that fit.
+    /// Returns the number of text rows that fit.
     pub fn text_height(&self) -> usize {
         let agent = &self.agent;
-        // Two lines of header, a rule; a rule, the findings, the message, the hints. In
-        // full the state alone, and above two sides what they are.
+        // Two lines of header, a rule; a rule, the findings, the message, the hints. Full screen
+        // has one line, and side-by-side a line of titles.
         let fixed = match (
             agent.is_full_screen && !agent.is_list(),
             self.is_side_by_side(),
@@ -33,17 +33,17 @@ impl Model {
         usize::from(self.size.1).saturating_sub(fixed).max(1)
     }
 
-    /// Whether two texts stand side by side.
+    /// Whether a diff is shown side by side.
     pub fn is_side_by_side(&self) -> bool {
         self.agent.is_comparison() && self.agent.current_pane().is_side_by_side()
     }
 
-    /// Cells left of the text.
+    /// Returns the cells left of the text.
     pub fn gutter_width(&self) -> usize {
         let agent = &self.agent;
         match agent.tab {
             _ if agent.is_comparison() && self.is_side_by_side() => SIDE_GUTTER_CELLS,
-            // What is copied off the screen should be the text, or a diff of it.
+            // Text copied off the full screen is the text itself, or a diff of it.
             _ if agent.is_comparison() && agent.is_full_screen => 1,
             _ if agent.is_comparison() => DIFF_GUTTER_CELLS,
             AgentTab::Facts => FACT_GUTTER_CELLS,
@@ -52,19 +52,19 @@ impl Model {
         }
     }
 
-    /// Cells of a text that fit, without its gutter.
+    /// Returns the width of the text without its gutter, in cells.
     pub fn text_width(&self) -> usize {
         usize::from(self.size.0)
             .saturating_sub(self.gutter_width())
             .max(1)
     }
 
-    /// The column between two sides.
+    /// Returns the column between two sides.
     pub fn divider_column(&self) -> usize {
         usize::from(self.size.0).saturating_sub(2) / 2
     }
 
-    /// How texts look.
+    /// Returns how the text is laid out.
     pub fn pane_style(&self) -> PaneStyle {
         PaneStyle {
             is_wrapping: self.agent.is_wrapping,
@@ -78,7 +78,7 @@ impl Model {
         }
     }
 
-    /// Rows of the history that fit.
+    /// Returns the number of history rows that fit.
     pub fn history_height(&self) -> usize {
         usize::from(self.size.1)
             .saturating_sub(7 + CHART_ROWS)
