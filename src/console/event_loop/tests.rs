@@ -3,6 +3,8 @@
 use crossbeam_channel::bounded;
 use signal_hook::consts::SIGHUP;
 
+use crossbeam_channel::unbounded;
+
 use super::*;
 
 #[test]
@@ -31,7 +33,7 @@ fn finished_run_ends_the_wait() {
     let (sender, input) = unbounded();
     drop(going);
     assert!(wait_for_run(&run, &input, &mut Vec::new()));
-    // Nobody is left to send a signal.
+    // The signal reader has ended.
     drop(sender);
     assert!(wait_for_run(&run, &input, &mut Vec::new()));
 }
