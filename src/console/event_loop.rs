@@ -397,9 +397,11 @@ impl Console {
         clip: ClipboardText,
         screen: &mut TerminalScreen,
     ) -> io::Result<()> {
-        let outcome = match screen.copy_to_clipboard(&clip.text, self.external_tools.multiplexer)? {
-            true => CopyOutcome::SentToTerminal,
-            false => CopyOutcome::TooLong(terminal::MAX_CLIPBOARD_BYTES),
+        let multiplexer = self.external_tools.multiplexer;
+        let outcome = if screen.copy_to_clipboard(&clip.text, multiplexer)? {
+            CopyOutcome::SentToTerminal
+        } else {
+            CopyOutcome::TooLong(terminal::MAX_CLIPBOARD_BYTES)
         };
         self.update_model(Msg::ClipboardCopied(clip, outcome));
         Ok(())

@@ -106,10 +106,11 @@ mod tests {
 
     #[test]
     fn impossible_filter_terms_are_reported() {
-        let told = |filter: &str| {
+        let messages = |filter: &str| {
             let faults = find_filter_errors(filter).into_iter();
-            let told = faults.map(|it| format!("{}; {}", it.message, it.hint.unwrap_or_default()));
-            told.collect::<Vec<String>>()
+            let messages =
+                faults.map(|it| format!("{}; {}", it.message, it.hint.unwrap_or_default()));
+            messages.collect::<Vec<String>>()
         };
         for sound in [
             "",
@@ -120,18 +121,18 @@ mod tests {
             "host:=a@b:22",
             "~is:",
         ] {
-            assert_eq!(told(sound), [""; 0], "{sound}");
+            assert_eq!(messages(sound), [""; 0], "{sound}");
         }
         assert_eq!(
-            told("bot !is:Drifed host:"),
+            messages("bot !is:Drifed host:"),
             [
                 "`is:drifed` names no state; did you mean `is:drifted`?",
                 "`host:` names no host; `host:local` matches agents on this machine",
             ]
         );
-        assert!(told("is:xyzzy")[0].contains("valid: tampered, "));
-        assert!(told("is:")[0].contains("names no state"));
-        assert!(told("host:=")[0].contains("names no host"));
+        assert!(messages("is:xyzzy")[0].contains("valid: tampered, "));
+        assert!(messages("is:")[0].contains("names no state"));
+        assert!(messages("host:=")[0].contains("names no host"));
     }
 
     #[test]

@@ -103,7 +103,7 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
     let keymap = &model.preferences.keymap;
     let mut specs: Vec<_> = availability::offered_commands(model)
         .filter(|spec| !spec.hint.is_empty() && spec.command != Command::Help)
-        .filter(|spec| fits_reset_stage(spec.command, model))
+        .filter(|spec| is_hint_relevant(spec.command, model))
         .collect();
     // Outside the fleet, actions come before commands that only show something.
     specs.sort_by_key(|spec| {
@@ -155,53 +155,43 @@ pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -
     x
 }
 
-/// Returns whether a hint fits the current screen and the stage of a reset.
-fn fits_reset_stage(command: Command, model: &Model) -> bool {
-    if let ResetStage::Result(result) = &model.reset.stage
-        && model.key_context() == KeyContext::Result
-    {
-        return match command {
+/// Whether a hint is useful on the current screen and at the stage of a reset.
+fn is_hint_relevant(command: Command, model: &Model) -> bool {
+    match (model.key_context(), &model.reset.stage) {
+        (KeyContext::Result, ResetStage::Result(result)) => match command {
             Command::RetryFailed => !result.failed_agents().is_empty(),
             Command::PlanUndo => !result.changed_agents().is_empty(),
             _ => true,
-        };
-    }
-    if model.key_context() == KeyContext::Log {
-        return match command {
+        },
+        (KeyContext::Log, _) => match command {
             Command::GoLog => false,
             Command::OpenDiff => model.subject_agent().is_some(),
             _ => true,
-        };
-    }
-    if model.key_context() == KeyContext::Agent {
-        let texts = matches!(
-            command,
-            Command::NextHunk | Command::Search | Command::ToggleSideBySide | Command::ToggleWrap
-        ) || matches!(
-            command,
-            Command::ToggleWhitespaceMarks | Command::ToggleFullScreen | Command::OpenPager
-        );
-        return match command {
+        },
+        (KeyContext::Agent, _) => match command {
             Command::OpenSelected => model.agent.is_list(),
             Command::OpenDiff => model.agent.tab != AgentTab::Diff,
-            _ => !(texts && model.agent.is_list()),
-        };
-    }
-    if model.key_context() != KeyContext::Plan {
-        return true;
-    }
-    let ResetStage::Plan(view) = &model.reset.stage else {
-        return command == Command::GoBack;
-    };
-    match command {
-        Command::KeepHiddenAgents | Command::DropHiddenAgents => true,
-        _ if !view.hidden_agents.is_empty() => command == Command::GoBack,
-        Command::ConfirmPlan => view.confirmation == Confirmation::SingleKey,
-        Command::UndoAppend | Command::UndoOverwrite => view.has_newer_notes(),
-        // Typed letters go into the confirmation.
-        Command::Palette | Command::GoLog => {
-            !matches!(view.confirmation, Confirmation::TypedText(_))
-        }
+            Command::NextHunk
+            | Command::Search
+            | Command::ToggleSideBySide
+            | Command::ToggleWrap
+            | Command::ToggleWhitespaceMarks
+            | Command::ToggleFullScreen
+            | Command::OpenPager => !model.agent.is_list(),
+            _ => true,
+        },
+        (KeyContext::Plan, ResetStage::Plan(view)) => match command {
+            Command::KeepHiddenAgents | Command::DropHiddenAgents => true,
+            _ if !view.hidden_agents.is_empty() => command == Command::GoBack,
+            Command::ConfirmPlan => view.confirmation == Confirmation::SingleKey,
+            Command::UndoAppend | Command::UndoOverwrite => view.has_newer_notes(),
+            // Typed letters go into the confirmation.
+            Command::Palette | Command::GoLog => {
+                !matches!(view.confirmation, Confirmation::TypedText(_))
+            }
+            _ => true,
+        },
+        (KeyContext::Plan, _) => command == Command::GoBack,
         _ => true,
     }
 }

@@ -20,10 +20,10 @@ fn signal_ends_the_wait_for_run() {
         ] {
             sender.send(input).unwrap();
         }
-        let mut said = Vec::new();
-        assert!(!wait_for_run(&run, &input, &mut said));
-        let said = String::from_utf8(said).unwrap();
-        assert!(said.contains("^C quits at once"), "{said}");
+        let mut output = Vec::new();
+        assert!(!wait_for_run(&run, &input, &mut output));
+        let output = String::from_utf8(output).unwrap();
+        assert!(output.contains("^C quits at once"), "{output}");
     }
 }
 

@@ -187,8 +187,8 @@ pub(super) fn handle_edited(
                 None => format!("{who} from the next reset on"),
                 Some(_) => format!("{who} once it is sealed again"),
             };
-            let said = format!("baseline {name} changed: +{added} -{removed} lines; {when}");
-            model.report(MessageLevel::Info, said);
+            let text = format!("baseline {name} changed: +{added} -{removed} lines; {when}");
+            model.report(MessageLevel::Info, text);
             let blocked = now
                 .seal_mismatch
                 .map(|how| format!("resets are BLOCKED: {how}"));

@@ -7,13 +7,12 @@ mod text;
 use unicode_width::UnicodeWidthStr;
 
 use crate::console::age::{format_age, modified_time};
-use crate::console::canvas::limit_usage;
 use crate::console::canvas::{
-    Canvas, fit_end_of_sentence, format_count, format_size, shorten_untrusted, truncate_untrusted,
+    Canvas, fit_end_of_sentence, format_count, format_size, limit_usage, shorten_untrusted,
+    truncate_untrusted,
 };
 use crate::console::command::Command;
-use crate::console::frame::draw_fleet_name;
-use crate::console::frame::{draw_message, draw_pending_question};
+use crate::console::frame::{draw_fleet_name, draw_message, draw_pending_question};
 use crate::console::model::{Model, known_scratch_lines};
 use crate::console::screens::agent::state::{AgentTab, MIN_SIDE_BY_SIDE_COLUMNS};
 use crate::console::screens::hosts::state::HostProblem;
@@ -104,9 +103,9 @@ fn draw_full_screen_footer(model: &Model, canvas: &mut Canvas<'_>) {
     let pane = agent.current_pane();
     let mut position = tab_title(agent.tab).to_string();
     if !pane.hunks.is_empty() {
-        let here = pane.current_hunk(model.text_height());
-        let here = here.map_or(0, |hunk| hunk + 1);
-        position.push_str(&format!(" {here}/{}", pane.hunks.len()));
+        let hunk = pane.current_hunk(model.text_height());
+        let hunk = hunk.map_or(0, |index| index + 1);
+        position.push_str(&format!(" {hunk}/{}", pane.hunks.len()));
     }
     let exit = format!("{} exit", model.key_hint(Command::ToggleFullScreen));
     let help = format!("{} help", model.key_hint(Command::Help));

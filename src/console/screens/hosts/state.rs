@@ -56,9 +56,9 @@ impl HostsScreen {
 
     /// Returns the row index of the cursor.
     pub fn cursor_index(&self) -> usize {
-        let here = self.current_status().map(|status| &status.host);
+        let current = self.current_status().map(|status| &status.host);
         let mut order = self.sorted_statuses().into_iter();
-        order.position(|it| Some(&it.host) == here).unwrap_or(0)
+        order.position(|it| Some(&it.host) == current).unwrap_or(0)
     }
 
     /// Whether another host has the same name.

@@ -10,8 +10,9 @@ use crate::console::canvas::{
 };
 use crate::console::frame::draw_fleet_name;
 use crate::console::model::Model;
-use crate::console::screens::hosts::state::NO_HOSTS_REASON;
-use crate::console::screens::hosts::state::{next_attempt_text, problem_of, status_label};
+use crate::console::screens::hosts::state::{
+    NO_HOSTS_REASON, next_attempt_text, problem_of, status_label,
+};
 use crate::console::theme::{Role, role_of_state};
 use crate::engine::{HostStatus, Reachability, State};
 use crate::untrusted;

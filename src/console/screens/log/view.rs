@@ -1,7 +1,6 @@
 //! Draws the log: runs of the ledger, messages of this session, background jobs.
 
-use crate::console::age::format_age;
-use crate::console::age::format_time;
+use crate::console::age::{format_age, format_time};
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, fit_start_of_sentence, format_count, truncate_untrusted,
 };

@@ -8,8 +8,7 @@ use crate::console::canvas::{
     truncate_untrusted, wrap_text,
 };
 use crate::console::command::Command;
-use crate::console::frame::KEYS_IGNORED_NOTICE;
-use crate::console::frame::draw_fleet_name;
+use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_fleet_name};
 use crate::console::model::{AgentRow, MIN_TERMINAL_SIZE, Model, equivalent_command};
 use crate::console::screens::reset::state::{
     Confirmation, PlanRequest, PlanView, ResetStage, ResultLine, ResultView, RunView,

@@ -143,8 +143,8 @@ fn draw_side_by_side(
             continue;
         }
         canvas.put_text(begin, y, sign, role);
-        let here = [line.old_number, line.new_number][side].filter(|_| is_first_row);
-        draw_number(canvas, begin + 1, y, 5, here);
+        let number = [line.old_number, line.new_number][side].filter(|_| is_first_row);
+        draw_number(canvas, begin + 1, y, 5, number);
         draw_spans(
             canvas,
             begin + SIDE_GUTTER_CELLS as u16,
