@@ -492,7 +492,7 @@ fn draw_strip(model: &Model, canvas: &mut Canvas<'_>, y: u16) {
     let is_tampered = observation.state == State::Tampered;
     let room = usize::from(canvas.width()) - 2;
     let hint = strip_hint(observation);
-    let mut text = untrusted::visible_line(&strip_text(model, row, observation, is_tall));
+    let mut text = untrusted::visible_line(strip_text(model, row, observation, is_tall));
     // Without a line of its own, the hint follows the reason.
     if !hint.is_empty() && (!is_tall || text.width() > room) {
         text.push_str(&format!("; {hint}"));
