@@ -34,6 +34,9 @@ pub fn start(path: &Path) -> Result<()> {
         .map_err(|error| open_error(path, &describe_io_error(&error)))?;
     tracing_subscriber::fmt()
         .with_writer(Mutex::new(LineWriter(file)))
+        // The library would print failed writes to standard error: over the console, and it panics
+        // where that fails as well.
+        .log_internal_errors(false)
         .with_ansi(false)
         .with_max_level(LevelFilter::DEBUG)
         .with_span_events(FmtSpan::NEW | FmtSpan::CLOSE)

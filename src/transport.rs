@@ -513,7 +513,7 @@ pub enum SpecialFile {
     Socket,
     /// A file with several names, owned by the user with this id: another user may have created
     /// this name.
-    #[serde(rename = "ForeignLink")]
+    #[serde(rename = "foreign_link")]
     ForeignHardLink(u32),
     /// A file that another process's lease keeps from being opened.
     Leased,

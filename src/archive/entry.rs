@@ -21,7 +21,7 @@ pub enum EntryKind {
     /// see [`WrittenEntry::base`].
     Appended,
     /// A description of an object that was not a readable file.
-    #[serde(rename = "Odd")]
+    #[serde(rename = "odd")]
     Special,
 }
 

@@ -9,6 +9,7 @@ mod run_history;
 mod torn_appends;
 mod verification;
 mod versions;
+mod words;
 
 use std::fs;
 use std::path::{Path, PathBuf};

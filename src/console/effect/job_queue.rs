@@ -3,6 +3,7 @@
 //! another. A thread starts when its class has work and ends when no job of the class is queued.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -12,6 +13,7 @@ use crossbeam_channel::Sender;
 use crate::config::SshHost;
 use crate::console::message::Msg;
 use crate::console::screens::log::state::MessageLevel;
+use crate::error::describe_io_error;
 
 /// Class of jobs that share threads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -91,8 +93,22 @@ impl JobQueue {
         if state.threads < class.max_threads() {
             state.threads += 1;
             drop(classes);
-            let queue = self.clone();
-            thread::spawn(move || queue.run_jobs(&class));
+            let (queue, own_class) = (self.clone(), class.clone());
+            let started = thread::Builder::new().spawn(move || queue.run_jobs(&own_class));
+            if let Err(error) = started {
+                self.handle_failed_start(&class, &error);
+            }
+        }
+    }
+
+    /// Drops the jobs of a class for which no thread can be started, unless another one runs.
+    fn handle_failed_start(&self, class: &JobClass, error: &io::Error) {
+        if let Some(state) = self.lock_classes().get_mut(class) {
+            state.threads -= 1;
+            if state.threads == 0 {
+                state.queued.clear();
+                report_failed_start(&self.messages, error);
+            }
         }
     }
 
@@ -130,7 +146,8 @@ impl JobQueue {
 
 /// Starts a thread for work that lasts and so is not a job.
 pub(super) fn spawn_reporting_panic(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) {
-    thread::spawn(move || {
+    let reports = messages.clone();
+    let started = thread::Builder::new().spawn(move || {
         let work = || {
             work();
             None
@@ -139,6 +156,19 @@ pub(super) fn spawn_reporting_panic(messages: Sender<Msg>, work: impl FnOnce() +
             let _ = messages.send(message);
         }
     });
+    if let Err(error) = started {
+        report_failed_start(&reports, &error);
+    }
+}
+
+/// Reports that the system refuses a thread. Does not wait: the main thread, which reads the
+/// messages, calls it.
+fn report_failed_start(messages: &Sender<Msg>, error: &io::Error) {
+    let text = format!(
+        "cannot start a thread: {}; close other programs of this user, then try again",
+        describe_io_error(error)
+    );
+    let _ = messages.try_send(Msg::Reported(MessageLevel::Error, text));
 }
 
 /// Runs work; returns a message to the operator if it panics.
@@ -174,6 +204,22 @@ mod tests {
             Ok(Msg::Reported(_, text)) => text,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn refused_thread_is_reported_and_queue_goes_on() {
+        let (queue, inbox) = queue();
+        let class = JobClass::History;
+        let state = ClassState {
+            queued: VecDeque::from([(None, Box::new(|| report("lost")) as Work)]),
+            threads: 1,
+        };
+        queue.lock_classes().insert(class.clone(), state);
+        let refused = io::Error::from(io::ErrorKind::WouldBlock);
+        queue.handle_failed_start(&class, &refused);
+        assert!(next_text(&inbox).starts_with("cannot start a thread: "));
+        queue.submit(class, None, || report("next"));
+        assert_eq!(next_text(&inbox), "next");
     }
 
     #[test]

@@ -143,12 +143,17 @@ impl LedgerScan {
             return Ok(None);
         }
         let parsed = parse_record(&self.line_bytes);
-        if parsed.is_err() && !self.is_previous_unknown && self.is_torn_append()? {
+        let is_whole = parsed.is_ok() || self.line_continues_chain();
+        if !is_whole && !self.is_previous_unknown && self.is_torn_append()? {
             self.is_finished = true;
             return Ok(None);
         }
         let digest = Digest::of(&self.line_bytes);
         let (record, problem) = match parsed {
+            Err(error) if is_whole => {
+                let problem = format!("another version of the program wrote it: {error}");
+                (None, Some(problem))
+            }
             Err(error) => (None, Some(format!("it is not a record: {error}"))),
             Ok(record) if self.is_previous_unknown => (Some(record), None),
             Ok(record)
@@ -194,6 +199,15 @@ impl LedgerScan {
             return Err(broken_chain_error(&self.path, self.line_number + 1, why));
         }
         Ok(0)
+    }
+
+    /// Whether the line that was read is complete and continues the chain, although its event may have
+    /// words that this version does not know.
+    fn line_continues_chain(&self) -> bool {
+        serde_json::from_slice::<RecordHeader>(&self.line_bytes).is_ok_and(|header| {
+            header.previous_digest == self.position.line_digest
+                && header.seq.checked_sub(1) == Some(self.position.seq)
+        })
     }
 
     /// Whether the bytes that follow are those of one append that a crash interrupted: their first

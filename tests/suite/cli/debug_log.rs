@@ -57,3 +57,11 @@ fn debug_log_that_cannot_be_opened_ends_the_command() {
     }
     assert!(!site.path("elsewhere").exists());
 }
+
+#[test]
+fn debug_log_on_a_full_disk_changes_nothing() {
+    let site = site_with_notes_and_drift();
+    let ran = site.run(["reset", "--all", "--debug-log=/dev/full"]);
+    let ran = ran.assert_code(0);
+    assert!(!ran.stderr.contains("tracing"), "{}", ran.stderr);
+}
