@@ -313,18 +313,6 @@ impl Config {
         self.agents.get(*place).filter(|agent| agent.name == name)
     }
 
-    /// Returns a copy of the config with some of its agents only.
-    #[must_use]
-    pub fn with_agents(&self, is_kept: impl Fn(&Agent) -> bool) -> Config {
-        let mut config = self.clone();
-        config.agents.retain(is_kept);
-        let indexed = config.agents.iter().enumerate();
-        config.agent_indexes = indexed
-            .map(|(place, agent)| (agent.name.clone(), place))
-            .collect();
-        config
-    }
-
     /// Returns the origin of the effective value of a key.
     pub fn origin(&self, section: &str, key: &str) -> ValueOrigin {
         let mut entries = self.effective_values.iter();

@@ -20,6 +20,8 @@ mod observe;
 mod parallel;
 mod plan;
 mod planner;
+mod preconditions;
+mod probe;
 mod record;
 mod reset;
 mod retention;
@@ -51,11 +53,13 @@ pub use plan::{
     Plan, PlanBinding, PlanStep, READ_ONLY_REASON, RetentionPlan, SkippedAgent, StepAction,
     UndoMode, UndoTarget, UndoneRun,
 };
+pub use preconditions::SealStatus;
 pub use record::{FileState, LastRun, LedgerRecord, Operation, Outcome, RunEvent, Trigger};
 pub use reset::UNCLAIMED_JOURNAL_HINT;
 pub use retention::EntryStatus;
 pub use run_history::{HistoryEntry, RunDiff, RunDiffSide};
 pub use run_report::{AgentResult, RunProgress, RunReport, RunStage};
+pub use shared_memories::HardLinks;
 pub use state::State;
 pub use verify::{
     Finding, FindingSubject, LedgerSummary, Verification, VerifiedCounts, VerifyProgress,
@@ -68,15 +72,15 @@ use crate::clock::Clock;
 use crate::config::{Agent, Config, MemoryLocation};
 use crate::digest::{Digest, Hasher};
 use crate::durable;
+pub use crate::durable::resolve_first_symlink;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::file_systems::FileSystems;
 use crate::transport::bounded::BoundedTransport;
 use crate::transport::{
     Attributes, MemoryDirectory, MemoryObject, Transport, TransportError, Transports,
 };
-pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability};
+pub use crate::transport::{ConnectionSetting, ConnectionStatus, Reachability, SwapMethod};
 use content_cache::ContentCache;
-pub use degraded::in_place_degradation;
 use ledger::{AgentHistory, Ledger, ReverseScan};
 
 use shared_memories::SharedMemories;

@@ -7,38 +7,25 @@ mod hosts;
 mod kernel_probe;
 mod write_access;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::CommandFactory;
-use crossbeam_channel::bounded;
-use rustix::fs::{Access, FileType};
+use rustix::fs::Access;
 use rustix::io::Errno;
 use serde::Serialize;
 
 use super::output::{Document, OutputRole, Printer, format_count};
-use super::{Cli, CommandContext, CommandResult, Environment};
-use crate::archive::PROGRAM_DIRECTORY_NAME;
-use crate::baseline::seal::{self, BaselineSeal};
-use crate::baseline::{BaselineCache, BaselineRefusal};
-use crate::clock;
-use crate::config::{
-    self, Agent, Config, ConfigEnvironment, ConfigErrors, Diagnostic, MemoryLocation,
-    SealRequirement,
-};
+use super::{Cli, CommandContext, CommandResult};
+use crate::config::{self, Agent, Config, ConfigEnvironment, ConfigErrors, Diagnostic};
 use crate::console::command::COMMAND_TABLE;
 use crate::console::preferences;
-use crate::durable;
-use crate::engine::{self, Engine};
+use crate::engine::{self, Engine, SealStatus, SwapMethod, Trigger};
 use crate::error::{self, Error, ErrorKind};
-use crate::file_systems::{FileSystem, FileSystems};
-use crate::transport::local::LocalTransport;
-use crate::transport::{SwapForecast, SwapMethod, Transport};
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -159,43 +146,46 @@ impl CommandContext<'_> {
         self.report_program(&mut report);
         check_preferences(&mut report, &self.environment.env);
         if let Some(config) = self.check_config(&mut report) {
-            check_agent_names(&mut report, &config);
-            check_directories(&mut report, &config);
-            let answering_config = check_file_systems(&mut report, &config);
-            check_agent_directories(
-                &mut report,
-                &answering_config,
-                &LocalTransport::new(Arc::new(clock::SystemClock)),
-            );
-            check_hard_links(&mut report, &answering_config);
-            write_access::check_write_access(&mut report, &answering_config, self.environment);
-            write_access::check_archive_group(&mut report, &config, self.environment);
-            check_baselines(&mut report, &config);
-            match self.build_engine(config) {
-                Ok(engine) => {
-                    for (agent, error) in engine.misplaced_memories() {
-                        report.add_error(&error.with_context(&agent.name));
-                    }
-                    for names in engine.agents_sharing_memories() {
-                        report.add_failure(
-                            format!("{} share one memory file", names.join(" and ")),
-                            "give each a file of its own; none of them is reset until then",
-                        );
-                    }
-                    check_archive(
-                        &mut report,
-                        &engine,
-                        &answering_config.agents,
-                        self.environment,
-                    );
-                    hosts::check_hosts(&mut report, &engine, self.environment.env.uid);
-                }
-                Err(error) => report.add_error(&error),
-            }
+            self.check_fleet(&mut report, config);
         }
         self.output.print_document(&report)?;
         let kinds = report.checks.iter().filter_map(|check| check.kind);
         Ok(kinds.reduce(ErrorKind::more_serious))
+    }
+
+    fn check_fleet(&self, report: &mut DoctorReport, config: Config) {
+        let group = super::resolve_archive_group(&config, self.environment.find_group);
+        let engine = &super::new_engine(
+            config,
+            Trigger::Cli,
+            &self.environment.user,
+            group.clone().unwrap_or_default(),
+            super::build_transports(Arc::clone(&self.connector)),
+        );
+        check_agent_names(report, engine.config());
+        check_directories(report, engine.config());
+        let answering_agents = &check_file_systems(report, engine);
+        check_agent_directories(report, engine, answering_agents);
+        check_hard_links(report, engine, answering_agents);
+        write_access::check_write_access(report, engine, answering_agents, self.environment);
+        write_access::check_archive_group(report, engine.config(), self.environment);
+        check_baselines(report, engine);
+        if let Err(error) = group {
+            return report.add_error(&error);
+        }
+        for (agent, error) in engine.misplaced_memories() {
+            report.add_error(&error.with_context(&agent.name));
+        }
+        for names in engine.agents_sharing_memories() {
+            report.add_failure(
+                format!("{} share one memory file", names.join(" and ")),
+                "give each a file of its own; none of them is reset until then",
+            );
+        }
+        check_archive(report, engine, answering_agents);
+        let uid = self.environment.env.uid;
+        kernel_probe::check_kernel(report, engine, answering_agents, uid);
+        hosts::check_hosts(report, engine, uid);
     }
 
     fn report_program(&self, report: &mut DoctorReport) {
@@ -380,7 +370,7 @@ fn write_obstacle(directory: &Path, access_hint: &str) -> Option<(String, String
 /// Reports a symlink in a configured path, since the engine follows none. Returns whether there is
 /// one.
 fn report_symlink(report: &mut DoctorReport, what: &str, path: &Path) -> bool {
-    let Some(real) = durable::resolve_first_symlink(path) else {
+    let Some(real) = engine::resolve_first_symlink(path) else {
         return false;
     };
     report.add_failure(
@@ -390,87 +380,37 @@ fn report_symlink(report: &mut DoctorReport, what: &str, path: &Path) -> bool {
     true
 }
 
-fn local_memory(agent: &Agent) -> Option<&Path> {
-    match &agent.location {
-        MemoryLocation::Local { memory, .. } => Some(memory),
-        MemoryLocation::Remote { .. } => None,
-    }
-}
-
-/// Checks that the file system of each local memory answers. Returns the config without the agents
-/// on silent file systems, so that no other check touches them.
-fn check_file_systems(report: &mut DoctorReport, config: &Config) -> Config {
-    let general = &config.general;
-    let timeout = Duration::from_secs(general.local_timeout.into());
-    let file_systems =
-        FileSystems::new(&general.archive_dir, timeout, Arc::new(clock::SystemClock));
-    let mut groups: BTreeMap<String, (Arc<FileSystem>, &Path, Vec<&str>)> = BTreeMap::new();
-    for agent in &config.agents {
-        if let Some(memory) = local_memory(agent)
-            && let Some(system) = file_systems.find_untrusted(memory)
-        {
-            let group = groups
-                .entry(system.display_mount_points())
-                .or_insert_with(|| (system, memory, Vec::new()));
-            group.2.push(&agent.name);
-        }
-    }
-    // All probes start before the first is waited for.
-    let pending: Vec<_> = groups
-        .into_values()
-        .map(|(system, memory, agents)| {
-            let (reply, answer) = bounded(1);
-            let path = memory.to_path_buf();
-            let probe = move || {
-                let _ = reply.send(durable::stat_no_symlinks(&path).is_ok());
-            };
-            (system.start_call(probe).map(|call| (call, answer)), agents)
-        })
-        .collect();
-    let unanswered: Vec<(Error, Vec<&str>)> = pending
-        .into_iter()
-        .filter_map(|(call, agents)| {
-            let answer = call.and_then(|(call, answer)| call.receive(&answer));
-            answer.err().map(|error| (error, agents))
-        })
-        .collect();
-    for (error, agents) in &unanswered {
+/// Checks that the file system of each local memory answers. Returns the agents without those on
+/// silent file systems, so that no other check touches these.
+fn check_file_systems<'e>(report: &mut DoctorReport, engine: &'e Engine) -> Vec<&'e Agent> {
+    let silent = engine.silent_file_systems();
+    for (error, agents) in &silent {
         let names = agents.join(", ");
         let message = format!("{error}; cannot read or reset {names}");
         report.add_unreachable(message, error.hints().first().map_or("", |it| it));
     }
-    let silent: Vec<&str> = unanswered
-        .into_iter()
-        .flat_map(|(_, agents)| agents)
-        .collect();
-    config.with_agents(|agent| !silent.contains(&agent.name.as_str()))
+    let is_silent = |name: &str| silent.iter().any(|(_, agents)| agents.contains(&name));
+    let agents = engine.config().agents.iter();
+    agents.filter(|agent| !is_silent(&agent.name)).collect()
 }
 
-fn check_agent_directories(report: &mut DoctorReport, config: &Config, transport: &dyn Transport) {
+fn check_agent_directories(report: &mut DoctorReport, engine: &Engine, agents: &[&Agent]) {
     let mut ok_count = 0;
     let mut in_place_count = 0;
-    for agent in &config.agents {
+    // Hosts have checks of their own.
+    for agent in agents.iter().filter(|it| it.location.host().is_none()) {
         let name = agent.name.as_str();
-        // Hosts have checks of their own.
-        let Some(memory) = local_memory(agent) else {
-            continue;
-        };
+        let memory = agent.location.memory();
         let directory = memory.parent().unwrap_or(memory);
-        let opened = transport.open_directory(memory);
-        let forecast = opened.map_or(SwapForecast::Clear, |directory| directory.forecast_swap());
-        let degradation = engine::in_place_degradation(agent, &forecast);
+        let degradation = engine.replacement_degradation(agent);
         in_place_count += usize::from(matches!(degradation, Ok(Some(_))));
-        let refused = match forecast {
-            SwapForecast::Refused(error) => Some(error),
-            _ => degradation.err(),
-        };
         // The target of a symlink is not examined: an agent may have created the link.
         if report_symlink(report, &format!("the directory of {name},"), directory) {
             continue;
         }
         match fs::metadata(directory) {
             Ok(meta) if meta.is_dir() => {
-                if let Some(error) = refused {
+                if let Err(error) = degradation {
                     report.add_error(&error.with_context(name));
                 } else if let Some((why, hint)) =
                     write_obstacle(directory, "run as root, or as the user of the agent")
@@ -493,7 +433,7 @@ fn check_agent_directories(report: &mut DoctorReport, config: &Config, transport
             ),
         }
         // For the directories that the config names, this is a config error.
-        if config.path.starts_with(directory) {
+        if engine.config().path.starts_with(directory) {
             report.add_failure(
                 format!(
                     "the config is inside the directory of {name}, {}",
@@ -521,37 +461,21 @@ fn check_agent_directories(report: &mut DoctorReport, config: &Config, transport
     }
 }
 
-/// Reports memories that are hard links to one file. A reset gives each a file of its own, so none
-/// is refused; until then each agent writes into the memory of the other, or into its baseline.
-fn check_hard_links(report: &mut DoctorReport, config: &Config) {
-    let hard_link_id = |path: &Path| {
-        let stat = durable::stat_no_symlinks(path).ok()?;
-        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        (is_file && stat.st_nlink > 1).then_some((stat.st_dev, stat.st_ino))
-    };
-    let mut memories: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
-    for agent in &config.agents {
-        if let Some(id) = local_memory(agent).and_then(hard_link_id) {
-            memories.entry(id).or_default().push(&agent.name);
-        }
+fn check_hard_links(report: &mut DoctorReport, engine: &Engine, agents: &[&Agent]) {
+    let links = engine.hard_links(agents);
+    for (baseline, agents) in links.to_baselines {
+        report.add_failure(
+            format!(
+                "the memory of {} is a hard link to the baseline {}: writes to the memory change \
+                 the baseline",
+                agents.join(" and "),
+                baseline.display()
+            ),
+            "review the baseline, then give it a file of its own: cp it to another name, and mv \
+             the copy back",
+        );
     }
-    let baselines = config.agents.iter().map(|agent| &agent.baseline);
-    for baseline in baselines.collect::<BTreeSet<_>>() {
-        let path = config.general.baseline_dir.join(baseline);
-        if let Some(agents) = hard_link_id(&path).and_then(|id| memories.get(&id)) {
-            report.add_failure(
-                format!(
-                    "the memory of {} is a hard link to the baseline {}: writes to the memory change \
-                     the baseline",
-                    agents.join(" and "),
-                    path.display()
-                ),
-                "review the baseline, then give it a file of its own: cp it to another name, and mv \
-                 the copy back",
-            );
-        }
-    }
-    for agents in memories.into_values().filter(|agents| agents.len() > 1) {
+    for agents in links.to_each_other {
         report.add_warning(
             format!(
                 "the memories of {} are hard links to one file: each agent reads what the others \
@@ -563,33 +487,22 @@ fn check_hard_links(report: &mut DoctorReport, config: &Config) {
     }
 }
 
-fn check_baselines(report: &mut DoctorReport, config: &Config) {
-    let general = &config.general;
-    let seal_path = general.baseline_dir.join(seal::MANIFEST_FILE_NAME);
-    match (
-        general.require_seal,
-        BaselineSeal::read(&general.baseline_dir),
-    ) {
-        (SealRequirement::Never, _) => report.add_warning(
+fn check_baselines(report: &mut DoctorReport, engine: &Engine) {
+    match engine.seal_status() {
+        Ok(SealStatus::Ignored) => report.add_warning(
             "require_seal=never: a tampered baseline is not detected",
             "remove that line from the config, and seal the baselines",
         ),
-        (_, Ok(Some(_))) => report.add_ok(format!("seal {}", seal_path.display())),
-        (_, Ok(None)) => report.add_warning(
-            "no seal: a tampered baseline is not detected",
-            &seal::seal_hint(general),
-        ),
-        (_, Err(error)) => report.add_error(&error),
-    }
-    let mut ok_count = 0;
-    let mut cache = BaselineCache::new(config);
-    for agent in &config.agents {
-        match cache.load(agent) {
-            Ok(_) => ok_count += 1,
-            Err(BaselineRefusal::Tampered(error) | BaselineRefusal::Unusable(error)) => {
-                report.add_error(&error.with_context(&agent.name));
-            }
+        Ok(SealStatus::Applied(path)) => report.add_ok(format!("seal {}", path.display())),
+        Ok(SealStatus::Missing { hint }) => {
+            report.add_warning("no seal: a tampered baseline is not detected", &hint);
         }
+        Err(error) => report.add_error(&error),
+    }
+    let refused = engine.refused_baselines();
+    let ok_count = engine.config().agents.len() - refused.len();
+    for (agent, error) in refused {
+        report.add_error(&error.with_context(&agent.name));
     }
     if ok_count > 0 {
         report.add_ok(format!(
@@ -599,26 +512,35 @@ fn check_baselines(report: &mut DoctorReport, config: &Config) {
     }
 }
 
-fn check_archive(
-    report: &mut DoctorReport,
-    engine: &Engine,
-    agents: &[Agent],
-    world: &Environment,
-) {
-    let own = Path::new(PROGRAM_DIRECTORY_NAME);
-    let directories = ["locks", "tx", "baselines"].map(|name| own.join(name));
-    let entries = agents
-        .iter()
-        .map(|agent| PathBuf::from(&agent.archive_subdir));
-    let own_and_root = [PathBuf::new(), own.to_path_buf()]
-        .into_iter()
-        .chain(directories);
-    for directory in own_and_root.chain(entries).collect::<BTreeSet<_>>() {
-        if let Err(error) = engine.archive().check_owner(&directory) {
-            report.add_error(&error);
-        }
+fn check_archive(report: &mut DoctorReport, engine: &Engine, answering_agents: &[&Agent]) {
+    for error in engine.refused_archive_directories(answering_agents) {
+        report.add_error(&error);
     }
-    // How the memory of each agent was replaced in its last reset.
+    let methods = check_ledger(report, engine);
+    check_clock(report, engine);
+    // On a host this is always the case.
+    let all_agents = engine.config().agents.iter();
+    let local_agents = all_agents.filter(|agent| agent.location.host().is_none());
+    let was_absent = |agent: &&Agent| methods.get(&agent.name) == Some(&SwapMethod::TakeAway);
+    let number = local_agents.filter(was_absent).count();
+    if number > 0 {
+        report.add_warning(
+            format!(
+                "memories of {} were absent for a moment during the last reset",
+                format_count(number, "agent")
+            ),
+            "their file system cannot exchange two files; nothing is lost",
+        );
+    }
+    check_journals(report, engine);
+    for error in engine.unreadable_entry_directories() {
+        report.add_error(&error.with_context("entries"));
+    }
+    check_pins(report, engine);
+}
+
+/// Checks the ledger. Returns how the memory of each agent was replaced in its last reset.
+fn check_ledger(report: &mut DoctorReport, engine: &Engine) -> HashMap<String, SwapMethod> {
     let mut methods: HashMap<String, SwapMethod> = HashMap::new();
     let read = engine.records(None, None).and_then(|range| {
         range.for_each(&mut |record| {
@@ -648,37 +570,7 @@ fn check_archive(
             methods.clear();
         }
     }
-    check_clock(report, engine);
-    // On a host this is always the case.
-    let all_agents = engine.config().agents.iter();
-    let local_agents = all_agents.filter(|agent| local_memory(agent).is_some());
-    let was_absent = |agent: &&Agent| methods.get(&agent.name) == Some(&SwapMethod::TakeAway);
-    let number = local_agents.filter(was_absent).count();
-    if number > 0 {
-        report.add_warning(
-            format!(
-                "memories of {} were absent for a moment during the last reset",
-                format_count(number, "agent")
-            ),
-            "their file system cannot exchange two files; nothing is lost",
-        );
-    }
-    check_journals(report, engine);
-    check_entry_directories(report, engine);
-    check_pins(report, engine);
-    kernel_probe::check_kernel(report, engine, agents, world);
-}
-
-/// Reports directories of entries that cannot be read: no reset of their agents can archive
-/// anything.
-fn check_entry_directories(report: &mut DoctorReport, engine: &Engine) {
-    let agents = engine.config().agents.iter();
-    let directories: BTreeSet<&str> = agents.map(|it| it.archive_subdir.as_str()).collect();
-    for directory in directories {
-        if let Err(error) = engine.archive().list_entries(directory.as_ref()) {
-            report.add_error(&error.with_context("entries"));
-        }
-    }
+    methods
 }
 
 /// Reports lines of the pins file that retention cannot apply.
@@ -722,44 +614,29 @@ fn check_clock(report: &mut DoctorReport, engine: &Engine) {
 
 /// Reports journals of interrupted runs, or of runs in progress.
 fn check_journals(report: &mut DoctorReport, engine: &Engine) {
-    let directory = engine.archive().program_path("tx");
-    let list = match fs::read_dir(&directory) {
-        Ok(list) => list,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return report.add_ok("no journals of interrupted runs");
-        }
-        Err(error) => return report.add_error(&Error::from_io("list", &directory, &error)),
+    let journals = match engine.journal_files() {
+        Ok(journals) => journals,
+        Err(error) => return report.add_error(&error),
     };
+    if journals.is_empty() {
+        report.add_ok("no journals of interrupted runs");
+    }
     let unclaimed = engine.unclaimed_journals().unwrap_or_default();
-    let mut has_finding = false;
-    for entry in list.flatten() {
-        let path = entry.path();
+    for (agent, path) in journals {
+        let shown = path.display();
         if unclaimed.contains(&path) {
-            has_finding = true;
             report.add_failure(
                 format!(
-                    "{} is the journal of an agent that is not configured; its run is not recovered",
-                    path.display()
+                    "{shown} is the journal of an agent that is not configured; its run is not \
+                     recovered"
                 ),
                 engine::UNCLAIMED_JOURNAL_HINT,
             );
-            continue;
+        } else {
+            report.add_warning(
+                format!("a run of {agent} is in progress or was interrupted: {shown}"),
+                "if it was interrupted, the next reset of the agent recovers it",
+            );
         }
-        if path.extension().is_none_or(|extension| extension != "json") {
-            continue;
-        }
-        has_finding = true;
-        let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let agent = name.split('.').next().unwrap_or_default();
-        report.add_warning(
-            format!(
-                "a run of {agent} is in progress or was interrupted: {}",
-                path.display()
-            ),
-            "if it was interrupted, the next reset of the agent recovers it",
-        );
-    }
-    if !has_finding {
-        report.add_ok("no journals of interrupted runs");
     }
 }

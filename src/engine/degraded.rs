@@ -15,7 +15,10 @@ pub(super) const SFTP_DEGRADATIONS: &str = "on other hosts a memory is absent fo
 ///
 /// # Errors
 /// The config does not accept it.
-pub fn in_place_degradation(agent: &Agent, outlook: &SwapForecast) -> Result<Option<String>> {
+pub(super) fn in_place_degradation(
+    agent: &Agent,
+    outlook: &SwapForecast,
+) -> Result<Option<String>> {
     let memory = agent.location.memory().display();
     match (outlook, agent.location.accepts_in_place()) {
         (SwapForecast::Clear | SwapForecast::Refused(_), _) => Ok(None),
@@ -74,17 +77,22 @@ pub(super) fn accepted_degradations(
 }
 
 impl Engine {
-    /// Returns why no reset can replace an agent's memory on this machine, as far as that
-    /// can be told without trying.
-    pub(super) fn replacement_refusal(&self, agent: &Agent) -> Option<Error> {
+    /// Returns the degradation of an agent's memory that is written in place; none where it can be
+    /// replaced, as far as that can be told without trying, or is on a host.
+    ///
+    /// # Errors
+    /// Why no reset can replace it.
+    pub fn replacement_degradation(&self, agent: &Agent) -> Result<Option<String>> {
         if agent.location.host().is_some() {
-            return None;
+            return Ok(None);
         }
-        let outlook = self.open_directory(agent).ok()?.forecast_swap();
-        if let SwapForecast::Refused(error) = outlook {
-            return Some(error);
+        let Ok(directory) = self.open_directory(agent) else {
+            return Ok(None);
+        };
+        match directory.forecast_swap() {
+            SwapForecast::Refused(error) => Err(error),
+            forecast => in_place_degradation(agent, &forecast),
         }
-        in_place_degradation(agent, &outlook).err()
     }
 
     /// Returns why writers cannot be detected beside an agent's memory, whatever rights

@@ -54,7 +54,7 @@ impl Engine {
         linked.collect()
     }
 
-    fn local_agents(&self) -> Vec<&Agent> {
+    pub(super) fn local_agents(&self) -> Vec<&Agent> {
         let agents = self.config().agents.iter();
         let local = agents.filter(|agent| agent.location.host().is_none());
         local.collect()

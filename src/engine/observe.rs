@@ -411,7 +411,7 @@ impl Engine {
             .all(|(state, _)| *state == State::Clean);
         if conditions.blockers.is_empty()
             && !is_clean
-            && let Some(error) = self.replacement_refusal(agent)
+            && let Err(error) = self.replacement_degradation(agent)
         {
             conditions.add_blocking(State::Error, &error);
         }

@@ -321,7 +321,7 @@ impl Engine {
     }
 
     /// The directories of all agents, without duplicates.
-    fn agent_directories(&self) -> Vec<&str> {
+    pub(super) fn agent_directories(&self) -> Vec<&str> {
         let agents = self.config().agents.iter();
         let mut directories: Vec<&str> =
             agents.map(|agent| agent.archive_subdir.as_str()).collect();

@@ -5,7 +5,7 @@
 //! name, because the memory need not exist; on a host, where inodes are unknown, its absolute path
 //! does. Memories are never reached through symlinks, so a memory behind one does not count.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{MutexGuard, PoisonError};
@@ -90,6 +90,16 @@ impl SharedMemories {
     }
 }
 
+/// Memories of this machine that are hard links to one file. A reset gives each a file of its own,
+/// so none is refused; until then each agent writes into the memory of the other, or into its
+/// baseline.
+pub struct HardLinks<'a> {
+    /// Baselines with the agents whose memory is a link to them.
+    pub to_baselines: Vec<(PathBuf, Vec<&'a str>)>,
+    /// Agents whose memories are links to one file.
+    pub to_each_other: Vec<Vec<&'a str>>,
+}
+
 /// Error for an agent that shares its memory with another.
 pub(super) fn sharing_error(other: &str) -> Error {
     let message = format!("shares its memory file with {other}");
@@ -98,6 +108,34 @@ pub(super) fn sharing_error(other: &str) -> Error {
 }
 
 impl Engine {
+    /// Finds memories and baselines of `agents` that are hard links to one file.
+    pub fn hard_links<'a>(&self, agents: &[&'a Agent]) -> HardLinks<'a> {
+        let hard_link_id = |path: &Path| {
+            let stat = durable::stat_no_symlinks(path).ok()?;
+            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            (is_file && stat.st_nlink > 1).then(|| file_id(&stat))
+        };
+        let mut memories: BTreeMap<FileId, Vec<&str>> = BTreeMap::new();
+        for agent in agents.iter().filter(|it| it.location.host().is_none()) {
+            if let Some(id) = hard_link_id(agent.location.memory()) {
+                memories.entry(id).or_default().push(&agent.name);
+            }
+        }
+        let baselines: BTreeSet<&str> = agents.iter().map(|it| it.baseline.as_str()).collect();
+        let paths = baselines
+            .into_iter()
+            .map(|it| self.config().general.baseline_dir.join(it));
+        HardLinks {
+            to_baselines: paths
+                .filter_map(|path| {
+                    let agents = memories.get(&hard_link_id(&path)?)?.clone();
+                    Some((path, agents))
+                })
+                .collect(),
+            to_each_other: memories.into_values().filter(|it| it.len() > 1).collect(),
+        }
+    }
+
     /// Identifies the memories of this machine again.
     pub(super) fn refresh_shared_memories(&self) {
         let agents = self.config().agents.iter();

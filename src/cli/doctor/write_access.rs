@@ -6,14 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::{DoctorReport, local_memory};
-use crate::baseline::seal;
+use super::DoctorReport;
 use crate::cli::Environment;
 use crate::cli::output::format_count;
 use crate::config::{Agent, Config};
-use crate::durable;
+use crate::engine::Engine;
 
 /// The mode bit of directories in which users can rename and delete only their own files.
 const STICKY_BIT: u32 = 0o1000;
@@ -33,13 +32,14 @@ struct UntrustedUser<'c> {
 /// Checks write access of all users, and of each user that owns a memory or its directory.
 pub(super) fn check_write_access(
     report: &mut DoctorReport,
-    config: &Config,
+    engine: &Engine,
+    agents: &[&Agent],
     environment: &Environment,
 ) {
     let mut owners: BTreeMap<u32, Vec<&str>> = BTreeMap::new();
     let mut own_count = 0;
-    for agent in &config.agents {
-        let users = memory_and_directory_owners(agent);
+    for agent in agents {
+        let users: BTreeSet<u32> = engine.memory_owners(agent).into_iter().collect();
         let is_own_or_root = |uid: &u32| *uid == 0 || *uid == environment.env.uid;
         own_count += usize::from(!users.is_empty() && users.iter().all(is_own_or_root));
         for uid in users.into_iter().filter(|uid| !is_own_or_root(uid)) {
@@ -60,21 +60,21 @@ pub(super) fn check_write_access(
         .into_iter()
         .map(|(uid, agents)| describe_untrusted_user(uid, agents, environment))
         .collect();
-    let targets = protected_paths(config);
+    let targets = inspect_paths(engine.protected_paths(agents));
     let mut agents_without_access: BTreeSet<&str> = BTreeSet::new();
     let mut agents_with_access: BTreeSet<&str> = BTreeSet::new();
-    for stranger in &untrusted_users {
+    for user in &untrusted_users {
         let paths: Vec<&ProtectedPath> = targets
             .iter()
-            .filter(|target| target.is_writable_by(stranger.uid, &stranger.groups))
+            .filter(|target| target.is_writable_by(user.uid, &user.groups))
             .collect();
         let agents = if paths.is_empty() {
             &mut agents_without_access
         } else {
             &mut agents_with_access
         };
-        agents.extend(&stranger.agents);
-        report_writable_paths(report, &stranger.label, &paths);
+        agents.extend(&user.agents);
+        report_writable_paths(report, &user.label, &paths);
     }
     let world_writable: Vec<&ProtectedPath> =
         targets.iter().filter(|it| it.is_world_writable()).collect();
@@ -227,28 +227,6 @@ pub(super) fn check_archive_group(
     }
 }
 
-/// Returns the owner of a memory or, if it does not exist, of its directory.
-pub(super) fn memory_owner(agent: &Agent) -> Option<u32> {
-    let memory = local_memory(agent)?;
-    durable::stat_no_symlinks(memory)
-        .or_else(|_| durable::stat_no_symlinks(memory.parent().unwrap_or(memory)))
-        .ok()
-        .map(|stat| stat.st_uid)
-}
-
-/// Returns the owners of a memory and of its directory: the owner of the directory can replace any
-/// file in it.
-fn memory_and_directory_owners(agent: &Agent) -> BTreeSet<u32> {
-    let directory_owner = local_memory(agent)
-        .and_then(Path::parent)
-        .and_then(|path| durable::stat_no_symlinks(path).ok())
-        .map(|stat| stat.st_uid);
-    memory_owner(agent)
-        .into_iter()
-        .chain(directory_owner)
-        .collect()
-}
-
 /// A path that no agent may write.
 struct ProtectedPath {
     path: PathBuf,
@@ -302,31 +280,8 @@ impl ProtectedPath {
     }
 }
 
-/// Returns the children of a directory, as far as it can be read.
-fn child_paths(path: &Path) -> impl Iterator<Item = PathBuf> {
-    let items = fs::read_dir(path).into_iter().flatten();
-    items.filter_map(|item| Some(item.ok()?.path()))
-}
-
-/// Returns the files and directories that runs write or rely on, and all directories above.
-fn protected_paths(config: &Config) -> Vec<ProtectedPath> {
-    let general = &config.general;
-    let mut paths = vec![
-        config.path.clone(),
-        general.baseline_dir.join(seal::MANIFEST_FILE_NAME),
-    ];
-    paths.extend(["reset.log", "reset.log.old"].map(|name| general.archive_dir.join(name)));
-    let own = general
-        .archive_dir
-        .join(crate::archive::PROGRAM_DIRECTORY_NAME);
-    let directories = [own.clone(), own.join("locks"), own.join("tx")];
-    paths.extend(directories.iter().flat_map(|path| child_paths(path)));
-    paths.extend(directories);
-    for agent in &config.agents {
-        paths.push(general.baseline_dir.join(&agent.baseline));
-        paths.push(general.archive_dir.join(&agent.archive_subdir));
-    }
-    paths.extend(general.seal_signers.clone());
+/// Returns owner and mode of these paths and of all directories above.
+fn inspect_paths(paths: Vec<PathBuf>) -> Vec<ProtectedPath> {
     let mut targets = BTreeMap::new();
     for path in paths {
         let mut missing = None;
@@ -357,6 +312,7 @@ fn protected_paths(config: &Config) -> Vec<ProtectedPath> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     use super::*;
     use crate::skip::skip_unsupported;

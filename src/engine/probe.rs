@@ -1,0 +1,72 @@
+//! Probes of the kernel and of the archive's file system: tries operations that resets rely on, on
+//! files that are removed at once.
+
+use std::fs::{self, File};
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
+use rustix::io::Errno;
+
+use super::Engine;
+use crate::error::{Error, Result};
+use crate::sys::{self, LeaseOutcome};
+
+/// What the archive's file system supports for new files.
+pub struct FileSupport {
+    /// Files can be created without a name.
+    pub has_unnamed_files: bool,
+    /// A lease on a file is granted.
+    pub has_leases: bool,
+}
+
+impl Engine {
+    /// Tries to create an unnamed file in the archive and to take a lease on it.
+    ///
+    /// # Errors
+    /// No file can be created there.
+    pub fn probe_new_file(&self) -> Result<FileSupport> {
+        let directory = self.archive.root();
+        let to_error = |error: std::io::Error| Error::from_io("try a file in", directory, &error);
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let unnamed_file = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR);
+        let has_unnamed_files = unnamed_file.is_ok();
+        // A file that needed a name is deleted already.
+        let writable_file = match unnamed_file {
+            Ok(file) => File::from(file),
+            Err(_) => tempfile::tempfile_in(directory).map_err(to_error)?,
+        };
+        // A read lease requires that no descriptor is open for writing, including ours.
+        let reopened_path = format!("/proc/self/fd/{}", writable_file.as_raw_fd());
+        let read_only_file = File::open(reopened_path).map_err(to_error)?;
+        drop(writable_file);
+        let has_leases = sys::take_read_lease(read_only_file.as_fd()) == LeaseOutcome::Granted;
+        if has_leases {
+            sys::release_lease(read_only_file.as_fd());
+        }
+        Ok(FileSupport {
+            has_unnamed_files,
+            has_leases,
+        })
+    }
+
+    /// Returns whether two files can be exchanged, tried in a new directory inside the archive.
+    ///
+    /// # Errors
+    /// The files cannot be created.
+    pub fn probe_exchange(&self) -> Result<bool> {
+        let archive = self.archive.root();
+        let to_error = |error| Error::from_io("try to exchange two files in", archive, &error);
+        let directory = tempfile::Builder::new()
+            .prefix(".doctor-")
+            .tempdir_in(archive)
+            .map_err(to_error)?;
+        let (one, two) = (directory.path().join("1"), directory.path().join("2"));
+        fs::write(&one, "1").map_err(to_error)?;
+        fs::write(&two, "2").map_err(to_error)?;
+        match rustix::fs::renameat_with(CWD, &one, CWD, &two, RenameFlags::EXCHANGE) {
+            Ok(()) => Ok(fs::read(&one).map_err(to_error)? == b"2"),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => Ok(false),
+            Err(errno) => Err(to_error(errno.into())),
+        }
+    }
+}
