@@ -133,9 +133,10 @@ impl Archive {
             }
             Err(_) => {}
         }
-        let unsynced = match path.starts_with(&self.root) {
-            true => UNSYNCED_DIRECTORY_MODE,
-            false => self.directory_mode,
+        let unsynced = if path.starts_with(&self.root) {
+            UNSYNCED_DIRECTORY_MODE
+        } else {
+            self.directory_mode
         };
         if let (true, Some(parent)) = (path == self.root, path.parent()) {
             durable::sync_directory_name(parent)
@@ -159,18 +160,16 @@ impl Archive {
         let (mode, wanted_mode) = (stat.st_mode & 0o7777, self.directory_mode.as_raw_mode());
         let is_lacking = mode & wanted_mode != wanted_mode
             || self.group.is_some_and(|group| group != stat.st_gid);
-        if may_change_owner_and_mode(&stat)
-            && (is_lacking
-                || relative_path.starts_with(PROGRAM_DIRECTORY_NAME) && mode != wanted_mode)
-        {
-            let mode = match relative_path.starts_with(PROGRAM_DIRECTORY_NAME) {
-                true => wanted_mode,
-                false => mode | wanted_mode,
-            };
+        let repaired_mode = if relative_path.starts_with(PROGRAM_DIRECTORY_NAME) {
+            wanted_mode
+        } else {
+            mode | wanted_mode
+        };
+        if may_change_owner_and_mode(&stat) && (is_lacking || mode != repaired_mode) {
             if is_lacking {
                 durable::sync_directory_name(path)?;
             }
-            self.apply_attributes(directory, Mode::from_raw_mode(mode), path)?;
+            self.apply_attributes(directory, Mode::from_raw_mode(repaired_mode), path)?;
         }
         Ok(())
     }
@@ -189,12 +188,12 @@ impl Archive {
     /// The system's error.
     pub fn repair_program_file(&self, file: impl AsFd, path: &Path) -> Result<()> {
         let stat = fs::fstat(&file).with_path("stat", path)?;
-        let right = stat.st_mode & 0o7777 == self.entry_mode.as_raw_mode()
+        let is_right = stat.st_mode & 0o7777 == self.entry_mode.as_raw_mode()
             && self.group.is_none_or(|group| group == stat.st_gid);
-        match right || !may_change_owner_and_mode(&stat) {
-            true => Ok(()),
-            false => self.apply_attributes(file, self.entry_mode, path),
+        if is_right || !may_change_owner_and_mode(&stat) {
+            return Ok(());
         }
+        self.apply_attributes(file, self.entry_mode, path)
     }
 
     /// Returns whether only its owner may open a file, or this process may not change its mode.

@@ -299,6 +299,12 @@ impl Engine {
         })
     }
 
+    /// Returns the agents whose memories are on this machine.
+    fn local_agents(&self) -> Vec<&Agent> {
+        let agents = self.config().agents.iter();
+        agents.filter(|it| it.location.host().is_none()).collect()
+    }
+
     /// Returns the records of the ledger, last one first, and the ledger's end. What the index
     /// covers is checked only as far as it is read.
     fn scan_ledger_backwards(&self) -> Result<(ReverseScan, record::LedgerPosition)> {

@@ -127,16 +127,17 @@ pub(super) fn next_free_number(
         let Some(next) = last_taken.checked_add(step) else {
             return Ok(None);
         };
-        match is_taken(next)? {
-            true => (last_taken, step) = (next, step.saturating_mul(2)),
-            false => break next,
+        if !is_taken(next)? {
+            break next;
         }
+        (last_taken, step) = (next, step.saturating_mul(2));
     };
     while free - last_taken > 1 {
         let middle = last_taken + (free - last_taken) / 2;
-        match is_taken(middle)? {
-            true => last_taken = middle,
-            false => free = middle,
+        if is_taken(middle)? {
+            last_taken = middle;
+        } else {
+            free = middle;
         }
     }
     Ok(Some(free))

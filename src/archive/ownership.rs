@@ -15,9 +15,10 @@ impl Archive {
     /// # Errors
     /// The reason why runs refuse the directory.
     pub fn check_owner(&self, path: &Path) -> Result<()> {
-        let path = match path.as_os_str().is_empty() {
-            true => self.root().to_path_buf(),
-            false => self.root().join(path),
+        let path = if path.as_os_str().is_empty() {
+            self.root().to_path_buf()
+        } else {
+            self.root().join(path)
         };
         match durable::open_directory_errno(&path, PathWalk::Openat2) {
             Ok(directory) => {

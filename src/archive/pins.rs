@@ -102,13 +102,13 @@ impl Pins {
         let is_plain = below
             .components()
             .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
-        let resolved = match is_plain {
-            true => None,
-            false => self.archive.resolve_typed_path(path),
+        let resolved = if is_plain {
+            None
+        } else {
+            self.archive.resolve_typed_path(path)
         };
         let parts = below.components();
-        let parts = parts.filter(|part| *part != Component::CurDir);
-        Some(resolved.unwrap_or_else(|| parts.collect()))
+        Some(resolved.unwrap_or_else(|| parts.filter(|it| *it != Component::CurDir).collect()))
     }
 
     /// Returns the lines that name no entry.

@@ -175,8 +175,8 @@ impl Diagnostics {
         self.diagnostics.push(Diagnostic {
             level,
             file: self.file.clone(),
-            line: source.map(|spot| spot.number),
-            text: source.map_or_else(String::new, |spot| spot.text.clone()),
+            line: source.map(|source| source.number),
+            text: source.map_or_else(String::new, |source| source.text.clone()),
             message,
             hint,
         });
@@ -225,7 +225,7 @@ pub(super) fn parse_items(bytes: &[u8], diagnostics: &mut Diagnostics) -> Vec<In
 
 /// Reads one line, trimmed of ASCII white space (and so of the CR of CRLF).
 fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Option<IniItem> {
-    let spot = SourceLine {
+    let source = SourceLine {
         number,
         text: excerpt(&String::from_utf8_lossy(line)),
     };
@@ -233,7 +233,7 @@ fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Opti
     let (content, comment) = split_comment(line);
     if str::from_utf8(comment).is_err() {
         let hint = "save the file as UTF-8".to_string();
-        diagnostics.add_warning(&spot, "the comment is not UTF-8", Some(hint));
+        diagnostics.add_warning(&source, "the comment is not UTF-8", Some(hint));
     }
     if content.is_empty() {
         return None;
@@ -241,20 +241,20 @@ fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Opti
     if is_likely_value(comment) {
         let comment_text = excerpt(&String::from_utf8_lossy(comment));
         diagnostics.add_warning(
-            &spot,
+            &source,
             format!("`{comment_text}` is read as a comment, because white space precedes its `#`"),
             Some("put a space after the `#` of a comment; a value cannot contain ` #`".to_string()),
         );
     }
     let kind = match str::from_utf8(content) {
-        Ok(text) => parse_content(text, &spot, diagnostics),
+        Ok(text) => parse_content(text, &source, diagnostics),
         Err(_) => {
             let hint = "save the file as UTF-8".to_string();
-            diagnostics.add_error(&spot, "the line is not UTF-8", Some(hint));
+            diagnostics.add_error(&source, "the line is not UTF-8", Some(hint));
             malformed_item(&String::from_utf8_lossy(content))
         }
     };
-    Some(IniItem { source: spot, kind })
+    Some(IniItem { source, kind })
 }
 
 /// Parses one line without its comment: the only place that calls rust-ini.

@@ -255,17 +255,17 @@ impl ConfigReader<'_> {
     fn group_sections(&mut self, items: Vec<IniItem>) -> Vec<ConfigSection> {
         let mut sections: Vec<ConfigSection> = Vec::new();
         let mut first_lines = BTreeMap::new();
-        for IniItem { source: spot, kind } in items {
+        for IniItem { source, kind } in items {
             match kind {
                 ini::IniItemKind::Section {
                     name,
                     is_malformed: broken,
                 } => {
-                    let first = *first_lines.entry(name.clone()).or_insert(spot.number);
-                    let doubtful = broken || !self.check_section_name(&name, &spot, first);
+                    let first = *first_lines.entry(name.clone()).or_insert(source.number);
+                    let doubtful = broken || !self.check_section_name(&name, &source, first);
                     sections.push(ConfigSection {
                         name,
-                        source: spot,
+                        source,
                         is_faulty: doubtful,
                         lines: Vec::new(),
                     });
@@ -273,11 +273,7 @@ impl ConfigReader<'_> {
                 ini::IniItemKind::Pair { key, value } => match sections.last_mut() {
                     Some(section) => {
                         let value = Some(value);
-                        section.lines.push(ConfigLine {
-                            source: spot,
-                            key,
-                            value,
-                        });
+                        section.lines.push(ConfigLine { source, key, value });
                     }
                     None => {
                         let hint = match CONFIG_KEYS
@@ -291,13 +287,13 @@ impl ConfigReader<'_> {
                         };
                         let message = format!("`{key}` is set before the first section");
                         self.diagnostics
-                            .add_error(&spot, message, Some(hint.to_string()));
+                            .add_error(&source, message, Some(hint.to_string()));
                     }
                 },
                 ini::IniItemKind::Malformed { key } => {
                     if let Some(section) = sections.last_mut() {
                         section.lines.push(ConfigLine {
-                            source: spot,
+                            source,
                             key,
                             value: None,
                         });
@@ -352,7 +348,7 @@ impl ConfigReader<'_> {
         let mut slots = KeySlots::new();
         let mut first_lines: BTreeMap<&str, usize> = BTreeMap::new();
         for ConfigLine {
-            source: spot,
+            source,
             key: written,
             value,
         } in &section.lines
@@ -367,7 +363,7 @@ impl ConfigReader<'_> {
                     continue;
                 }
                 (None, Some(_)) => {
-                    if let Some(meant) = self.report_unknown_key(spot, written, kind) {
+                    if let Some(meant) = self.report_unknown_key(source, written, kind) {
                         slots.entry(meant).or_insert(KeySlot::Invalid);
                     }
                     continue;
@@ -377,18 +373,18 @@ impl ConfigReader<'_> {
             if let Some(line) = first_lines.get(doc.name) {
                 let message = format!("`{written}` sets `{}` a second time", doc.name);
                 let hint = format!("the first is on line {line}; keep one of the two");
-                self.diagnostics.add_error(spot, message, Some(hint));
+                self.diagnostics.add_error(source, message, Some(hint));
                 continue;
             }
-            first_lines.insert(doc.name, spot.number);
+            first_lines.insert(doc.name, source.number);
             let slot = if value.is_empty() && !matches!(doc.shape, ValueShape::Separator) {
-                KeySlot::Empty(spot.clone())
+                KeySlot::Empty(source.clone())
             } else {
                 match self.path_bases.parse_value(doc.shape, value) {
-                    Ok(value) => KeySlot::Set(value, spot.clone()),
+                    Ok(value) => KeySlot::Set(value, source.clone()),
                     Err((fault, hint)) => {
                         self.diagnostics
-                            .add_error(spot, format!("`{written}` {fault}"), hint);
+                            .add_error(source, format!("`{written}` {fault}"), hint);
                         KeySlot::Invalid
                     }
                 }
@@ -396,7 +392,7 @@ impl ConfigReader<'_> {
             if let Some(inner) = strip_quotes(value) {
                 let message = format!("the quotes are part of the value of `{written}`");
                 self.diagnostics.add_warning(
-                    spot,
+                    source,
                     message,
                     Some(format!("write {written} = {inner}")),
                 );
@@ -445,7 +441,7 @@ impl ConfigReader<'_> {
     /// Determines the location of an agent from its keys.
     fn agent_kind(&mut self, slots: &KeySlots) -> SectionKind {
         let source_of = |key| match slots.get(key) {
-            Some(KeySlot::Set(_, spot)) => Some(spot),
+            Some(KeySlot::Set(_, source)) => Some(source),
             _ => None,
         };
         let remote = ["remote_host", "remote_memory"];
@@ -503,37 +499,37 @@ impl ConfigReader<'_> {
                     self.diagnostics
                         .add_error(&section.source, message, missing_key_hint());
                 }
-                Some(KeySlot::Empty(spot)) if is_required => {
+                Some(KeySlot::Empty(source)) if is_required => {
                     self.diagnostics.add_error(
-                        spot,
+                        source,
                         format!("`{key}` has no value"),
                         missing_key_hint(),
                     );
                 }
-                Some(KeySlot::Empty(spot)) => {
+                Some(KeySlot::Empty(source)) => {
                     let message = format!("`{key}` has no value and counts as unset");
                     let hint = "remove the line, or write a value".to_string();
-                    self.diagnostics.add_warning(spot, message, Some(hint));
+                    self.diagnostics.add_warning(source, message, Some(hint));
                 }
-                Some(KeySlot::Set(_, spot))
+                Some(KeySlot::Set(_, source))
                     if doc.section == SectionKind::RemoteAgent
                         && kind == SectionKind::LocalAgent =>
                 {
                     let message = format!("`{key}` has no effect for an agent on this machine");
                     let hint = "remove it, or add remote_host and remote_memory".to_string();
-                    self.diagnostics.add_warning(spot, message, Some(hint));
+                    self.diagnostics.add_warning(source, message, Some(hint));
                 }
-                Some(KeySlot::Set(_, spot)) => {
+                Some(KeySlot::Set(_, source)) => {
                     if let Some((_, hint)) = without_effect {
                         let message = format!("`{key}` has no effect in this version");
                         let hint = Some((*hint).to_string());
-                        self.diagnostics.add_warning(spot, message, hint);
+                        self.diagnostics.add_warning(source, message, hint);
                     }
                 }
                 _ => {}
             }
         }
-        if let Some(KeySlot::Set(KeyValue::Text(words), spot)) = slots.get("accept_degraded") {
+        if let Some(KeySlot::Set(KeyValue::Text(words), source)) = slots.get("accept_degraded") {
             let (where_it_runs, has_no_effect): (_, &dyn Fn(&&str) -> bool) = match kind {
                 SectionKind::LocalAgent => ("on this machine", &|word| *word != ACCEPT_IN_PLACE),
                 _ => ("on another host", &|word| *word == ACCEPT_IN_PLACE),
@@ -543,7 +539,7 @@ impl ConfigReader<'_> {
                     "`accept_degraded = {word}` has no effect for an agent {where_it_runs}"
                 );
                 self.diagnostics
-                    .add_warning(spot, message, Some("remove it".to_string()));
+                    .add_warning(source, message, Some("remove it".to_string()));
             }
         }
     }
@@ -552,7 +548,7 @@ impl ConfigReader<'_> {
     fn warn_of_sharing(&mut self, agents: &[(Agent, &SourceLine)]) {
         let mut memories = BTreeMap::new();
         let mut directories = BTreeMap::new();
-        for (agent, spot) in agents {
+        for (agent, source) in agents {
             let name = agent.name.as_str();
             let first = *memories
                 .entry(agent.location.file_identity())
@@ -560,7 +556,7 @@ impl ConfigReader<'_> {
             if first != name {
                 let message = same_memory_message(first, name);
                 let hint = SAME_MEMORY_HINT.to_string();
-                self.diagnostics.add_warning(spot, message, Some(hint));
+                self.diagnostics.add_warning(source, message, Some(hint));
             }
             let directory = agent.archive_subdir.as_str();
             let first = *directories.entry(directory).or_insert(name);
@@ -569,7 +565,7 @@ impl ConfigReader<'_> {
                     format!("agents `{first}` and `{name}` share the archive_subdir `{directory}`");
                 let hint = "give each agent a directory of its own, to keep their entries apart"
                     .to_string();
-                self.diagnostics.add_warning(spot, message, Some(hint));
+                self.diagnostics.add_warning(source, message, Some(hint));
             }
         }
     }
@@ -608,8 +604,8 @@ impl ResolvedSection {
             .iter()
             .filter(|doc| doc.section.has_effect_in(kind));
         let values = docs.filter_map(|doc| {
-            if let Some(KeySlot::Set(value, spot)) = slots.remove(doc.name) {
-                return Some((doc.name, value, ValueOrigin::Line(spot.number)));
+            if let Some(KeySlot::Set(value, source)) = slots.remove(doc.name) {
+                return Some((doc.name, value, ValueOrigin::Line(source.number)));
             }
             if let Some((value, origin)) = fleet.and_then(|fleet| fleet.find(doc.name)) {
                 return Some((doc.name, value.clone(), origin));

@@ -174,27 +174,11 @@ impl Engine {
         let sealed = seal.and_then(|seal| seal.expected_digest(&agent.baseline));
         // A file that matches its seal is compared with the last pushed version.
         let differs = sealed.filter(|sealed| Some(*sealed) != current);
-        let users = self.config().agents.iter();
-        let users = users.filter(|it| it.baseline == agent.baseline);
-        let users: Vec<&Agent> = users.collect();
-        let known = differs.and_then(|sealed| {
-            let kept = self.stored_version(sealed, true);
-            let copy = || self.find_sealed_in_baselines(sealed);
-            let kept = kept.or_else(copy);
-            kept.or_else(|| {
-                users
-                    .iter()
-                    .find_map(|it| self.find_sealed_in_memory(it, sealed))
-            })
-        });
-        let known = known.or_else(|| {
-            let others = users.iter().filter(|it| it.name != agent.name);
-            let mut names = std::iter::once(&agent).chain(others).map(|it| &it.name);
-            names.find_map(|name| {
-                let pushed = self.ledger_history(name).ok()?.pushed_versions;
-                self.stored_version(*pushed.first()?, false)
-            })
-        });
+        let agents = self.config().agents.iter();
+        let users: Vec<&Agent> = agents.filter(|it| it.baseline == agent.baseline).collect();
+        let known = differs
+            .and_then(|sealed| self.find_sealed_version(sealed, &users))
+            .or_else(|| self.find_pushed_version(agent, &users));
         let is_known = known.as_ref().is_some_and(|known| known.is_sealed);
         BaselineChange {
             owner: lstat(&path)
@@ -209,6 +193,27 @@ impl Engine {
             agents: users.into_iter().map(|it| it.name.clone()).collect(),
             path,
         }
+    }
+
+    /// Finds the sealed version in the archive, beside the baselines or in the memory of an agent.
+    fn find_sealed_version(&self, sealed: Digest, agents: &[&Agent]) -> Option<KnownVersion> {
+        self.stored_version(sealed, true)
+            .or_else(|| self.find_sealed_in_baselines(sealed))
+            .or_else(|| {
+                agents
+                    .iter()
+                    .find_map(|it| self.find_sealed_in_memory(it, sealed))
+            })
+    }
+
+    /// Finds the version that was last pushed to an agent, or else to another agent that uses the
+    /// same baseline.
+    fn find_pushed_version(&self, agent: &Agent, users: &[&Agent]) -> Option<KnownVersion> {
+        let others = users.iter().copied().filter(|it| it.name != agent.name);
+        std::iter::once(agent).chain(others).find_map(|it| {
+            let pushed = self.ledger_history(&it.name).ok()?.pushed_versions;
+            self.stored_version(*pushed.first()?, false)
+        })
     }
 
     /// Finds the sealed version under another name in the directory of the baselines.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::observation::MemoryContent;
+use super::record::FileState;
 use super::state::State;
 use crate::boundary::{self, Baseline, Boundary, BoundaryRule};
 use crate::clock::Clock;
@@ -56,6 +57,15 @@ impl MemoryAccumulator {
         *self
             .digest
             .get_or_insert_with(|| std::mem::take(hasher).finish())
+    }
+
+    /// Returns the state of the file. No bytes may be added afterwards.
+    pub fn file_state(&mut self) -> FileState {
+        FileState::File {
+            sha256: self.digest(),
+            size: self.size,
+            lines: self.line_count(),
+        }
     }
 
     /// Number of lines, including an unfinished last one.

@@ -219,9 +219,7 @@ impl WatchLoop {
         jobs: Arc<JobCounter>,
     ) -> WatchLoop {
         let lanes = HostLanes::start(&engine, &events, &jobs);
-        let here = engine.config().agents.iter();
-        let here = here.filter(|agent| agent.location.host().is_none());
-        let workers = READ_WORKERS.min(here.count());
+        let workers = READ_WORKERS.min(engine.local_agents().len());
         let (work, queue) = bounded::<String>(workers);
         let sweep = Arc::new(Sweep::new(&engine));
         for _ in 0..workers {
@@ -253,10 +251,12 @@ impl WatchLoop {
             }
         });
         let now = engine.clock().instant();
-        let here = engine.config().agents.iter();
-        let here = here.filter(|agent| agent.location.host().is_none());
-        let directories = here.filter_map(|agent| agent.location.memory().parent());
-        let memory_directories = directories.map(Path::to_path_buf).collect();
+        let memory_directories = engine
+            .local_agents()
+            .into_iter()
+            .filter_map(|agent| agent.location.memory().parent())
+            .map(Path::to_path_buf)
+            .collect();
         let mut watch = WatchLoop {
             change_scopes: change_scopes(&engine),
             engine,
@@ -283,8 +283,8 @@ impl WatchLoop {
             Err(error) => watch.stop_watching(&error),
         }
         let (trusted, others) = watch.trusted_directories();
-        let there = trusted.into_iter().filter(|path| watch.is_directory(path));
-        watch.watch_existing_directories(&there.collect());
+        let existing = trusted.into_iter().filter(|path| watch.is_directory(path));
+        watch.watch_existing_directories(&existing.collect());
         if others {
             // A sweep finds out which of them exist.
             watch.next_sweep = Some(now);
@@ -340,8 +340,10 @@ impl WatchLoop {
         self.jobs.add(1);
         let (sweep, messages) = (Arc::clone(&self.sweep), self.messages.clone());
         let watched = self.change_scopes.keys();
-        let others = watched.filter(|path| !self.memory_directories.contains(*path));
-        let others = others.cloned().collect();
+        let others = watched
+            .filter(|path| !self.memory_directories.contains(*path))
+            .cloned()
+            .collect();
         let look = move || {
             let missed = catch_unwind(AssertUnwindSafe(|| sweep.find_changes(others)));
             // The watch may have ended.
@@ -395,12 +397,14 @@ impl WatchLoop {
                 if let Some(missed) = missed {
                     self.apply_sweep(missed, now);
                 }
-                let every = match self.watched_directories.len() == self.change_scopes.len() {
-                    _ if self.is_unwatched => UNWATCHED_SWEEP_INTERVAL,
-                    true => SWEEP_INTERVAL,
-                    false => MISSING_SWEEP_INTERVAL,
+                let interval = if self.is_unwatched {
+                    UNWATCHED_SWEEP_INTERVAL
+                } else if self.watched_directories.len() == self.change_scopes.len() {
+                    SWEEP_INTERVAL
+                } else {
+                    MISSING_SWEEP_INTERVAL
                 };
-                self.next_sweep = Some(now + every);
+                self.next_sweep = Some(now + interval);
             }
             FleetMessage::PathChanged(path) => {
                 self.backlog.queued_changes.fetch_sub(1, Ordering::Relaxed);
@@ -494,7 +498,7 @@ impl WatchLoop {
         let free = self.worker_count.saturating_sub(self.running_reads.len());
         for (_, name) in ready.into_iter().take(free) {
             if self.read_queue.send(name.clone()).is_err() {
-                return; // The workers have ended, so nobody listens any more.
+                return; // The workers have ended.
             }
             self.due_reads.remove(&name);
             self.running_reads.insert(name);
@@ -612,14 +616,15 @@ fn run_read_worker(
 ) {
     for name in queue {
         let began = engine.clock().instant();
-        let look = || {
+        let observe = || {
             engine.agent(&name).map(|agent| {
                 sweep.record_stamps(agent);
                 Box::new(engine.observe(agent))
             })
         };
-        let observation = catch_unwind(AssertUnwindSafe(look));
-        let observation = observation.ok().and_then(crate::error::Result::ok);
+        let observation = catch_unwind(AssertUnwindSafe(observe))
+            .ok()
+            .and_then(crate::error::Result::ok);
         sweep.record_outcome(&name, observation.as_deref());
         let took = engine.clock().instant().duration_since(began);
         if messages

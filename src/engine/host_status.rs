@@ -1,9 +1,11 @@
 //! Connection status of the fleet's hosts; opens and closes their connections.
 
+use std::sync::Arc;
+
 use super::{Engine, parallel};
 use crate::config::{Agent, SshHost};
 use crate::error::Result;
-use crate::transport::{ConnectionSetting, ConnectionStatus};
+use crate::transport::{ConnectionSetting, ConnectionStatus, Transport};
 
 /// A host of the fleet and the status of its connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,12 +55,9 @@ impl Engine {
 
     /// The last known connection status of a host. Contacts no host.
     pub fn connection_status(&self, host: &SshHost) -> ConnectionStatus {
-        let contact = self
-            .setup
-            .transports
-            .transport_for(Some(host))
-            .connection_status();
-        contact.unwrap_or_default()
+        self.host_transport(host)
+            .connection_status()
+            .unwrap_or_default()
     }
 
     /// The effective settings of the connection to a host, after `ssh_config`.
@@ -66,32 +65,25 @@ impl Engine {
     /// # Errors
     /// They cannot be determined.
     pub fn connection_settings(&self, host: &SshHost) -> Result<Vec<ConnectionSetting>> {
-        Ok(self
-            .setup
-            .transports
-            .transport_for(Some(host))
-            .connection_settings()?)
+        Ok(self.host_transport(host).connection_settings()?)
     }
 
     /// Connects to all hosts at the same time and returns their status afterwards.
     pub fn connect_all_hosts(&self) -> Vec<HostStatus> {
         let known = self.host_statuses().into_iter().map(|status| status.host);
-        let greet = |host: &SshHost| {
-            // The host's connection status holds the outcome.
-            drop(
-                self.setup
-                    .transports
-                    .transport_for(Some(host))
-                    .ensure_connected(),
-            );
-        };
-        parallel::run_local_and_remote(|| (), known.collect(), greet, |_| ());
+        // The host's connection status holds the outcome.
+        let connect = |host: &SshHost| drop(self.host_transport(host).ensure_connected());
+        parallel::run_local_and_remote(|| (), known.collect(), connect, |_| ());
         self.host_statuses()
     }
 
     /// Connects to a host if there is no connection yet. The next request reports a failure.
     pub(super) fn connect_host(&self, host: &SshHost) {
-        drop(self.setup.transports.transport_for(Some(host)).probe(&[]));
+        drop(self.host_transport(host).probe(&[]));
+    }
+
+    fn host_transport(&self, host: &SshHost) -> Arc<dyn Transport> {
+        self.setup.transports.transport_for(Some(host))
     }
 
     /// Closes connections of an earlier engine to hosts that the config does not name.

@@ -54,12 +54,6 @@ impl Engine {
         linked.collect()
     }
 
-    pub(super) fn local_agents(&self) -> Vec<&Agent> {
-        let agents = self.config().agents.iter();
-        let local = agents.filter(|agent| agent.location.host().is_none());
-        local.collect()
-    }
-
     /// Returns the agents of this machine that have this fault. File systems that hang are waited
     /// for at the same time.
     fn local_agents_with_fault(

@@ -24,8 +24,8 @@ impl Engine {
         let found = self.transport_for(&agent.location).probe(&probed);
         let stands = |object| matches!(object, Ok(object) if object != MemoryObject::Absent);
         let names = history.kept_names.iter().zip(found);
-        let names = names.filter(|(_, found)| stands(found.clone()));
         let (own, others): (Vec<&String>, Vec<&String>) = names
+            .filter(|(_, found)| stands(found.clone()))
             .map(|(name, _)| name)
             .partition(|name| self.is_kept_object(agent, name, history));
         let listed = |names: Vec<&String>| {
@@ -33,22 +33,22 @@ impl Engine {
             let paths: Vec<String> = paths.map(|path| path.display().to_string()).collect();
             paths.join(", ")
         };
-        let mut told = Vec::new();
+        let mut notes = Vec::new();
         if !own.is_empty() {
             // An undo cannot put them back on a host.
             let undo = match agent.location.host() {
                 None => "undo puts it back, or ",
                 Some(_) => "",
             };
-            told.push(format!(
+            notes.push(format!(
                 "kept beside the memory, not in the archive: {}; {undo}copy what you need and remove it",
                 listed(own)
             ));
         }
         if !others.is_empty() {
-            told.push(format!("replaced since a run kept it: {}", listed(others)));
+            notes.push(format!("replaced since a run kept it: {}", listed(others)));
         }
-        (!told.is_empty()).then(|| told.join("; "))
+        (!notes.is_empty()).then(|| notes.join("; "))
     }
 
     /// Returns whether the object at a name is the one that was kept there; true where its identity

@@ -319,18 +319,15 @@ impl Ledger {
         let mut tail = vec![0; length.min(MAX_RECORD_BYTES) as usize];
         file.read_exact_at(&mut tail, offset)
             .with_path("read", &self.path)?;
-        let has_lines = tail.contains(&b'\n');
-        if has_lines {
+        let note = if tail.contains(&b'\n') {
             self.archive
                 .replace_program_file(&self.archive.program_path(TORN_TAIL_FILE_NAME), &tail)?;
-        }
+            format!("cut {length} bytes of unfinished records, kept as {TORN_TAIL_FILE_NAME}")
+        } else {
+            format!("cut {length} bytes of an unfinished record")
+        };
         file.set_len(offset).with_path("truncate", &self.path)?;
-        Ok(match has_lines {
-            true => {
-                format!("cut {length} bytes of unfinished records, kept as {TORN_TAIL_FILE_NAME}")
-            }
-            false => format!("cut {length} bytes of an unfinished record"),
-        })
+        Ok(note)
     }
 
     /// Appends records and syncs them to the disk before it returns.
@@ -393,13 +390,14 @@ impl Ledger {
             // The first record of a new file: sync its name, too.
             rustix::fs::fsync(&locked.directory).with_path("sync the directory of", &self.path)?;
         }
-        match records
+        if records
             .iter()
             .all(|(record, at)| self.index.add_record(record, *at))
         {
-            true => self.index.write_if_outdated(&self.archive),
+            self.index.write_if_outdated(&self.archive);
+        } else {
             // The index has an unknown format: the next read rebuilds it.
-            false => self.discard_index(),
+            self.discard_index();
         }
         self.last_appended = Some((at.seq, at.line_digest));
         Ok(())

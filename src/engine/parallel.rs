@@ -171,12 +171,12 @@ fn run_on_threads<J: Send, T: Send, U>(
     thread::scope(|scope| {
         let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
         let threads: Vec<_> = (0..count).map_while(start).collect();
-        let here = here();
+        let local_result = here();
         let mut done = work();
         for thread in threads {
             done.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
         }
-        (here, done)
+        (local_result, done)
     })
 }
 

@@ -46,14 +46,7 @@ impl Engine {
                 Err(error) => Err(SkippedAgent::from_error(agent, state, &error)),
             }
         };
-        let mut steps = Vec::new();
-        let mut skipped = Vec::new();
-        for planned in plan_agents(self, &agents, plan) {
-            match planned {
-                Ok(step) => steps.push(step),
-                Err(skip) => skipped.push(skip),
-            }
-        }
+        let (steps, skipped) = plan_agents(self, &agents, plan);
         let count = steps.len() + skipped.len();
         let is_whole_fleet = count == self.config().agents.len();
         let plan = Plan {
@@ -250,14 +243,7 @@ impl Engine {
             });
             step.map_err(|error| SkippedAgent::from_error(agent, seen.observation.state, &error))
         };
-        let mut steps = Vec::new();
-        let mut skipped = Vec::new();
-        for planned in plan_agents(self, &agents, plan) {
-            match planned {
-                Ok(step) => steps.push(step),
-                Err(skip) => skipped.push(skip),
-            }
-        }
+        let (steps, skipped) = plan_agents(self, &agents, plan);
         let plan = Plan::new(Operation::Undo, self.clock().now(), steps, skipped);
         Ok(self.with_retention(plan))
     }
@@ -318,10 +304,11 @@ impl Engine {
         };
         let written_since = records.has_written_since(agent, now.as_ref());
         match (&source.replacement, source.state) {
-            (Replacement::KeptObject { name, .. }, standing) => {
+            (Replacement::KeptObject { name, .. }, state) => {
                 step.action = StepAction::PutBack;
-                if let FileState::Special(odd) = standing {
-                    step.notes.push(format!("puts back {odd}, kept as {name}"));
+                if let FileState::Special(special) = state {
+                    step.notes
+                        .push(format!("puts back {special}, kept as {name}"));
                 }
             }
             (_, FileState::File { size, .. }) => step.new_size = size,
@@ -346,9 +333,17 @@ fn plan_agents<'a>(
     engine: &Engine,
     agents: &[&'a Agent],
     plan: impl Fn(&'a Agent) -> Result<PlanStep, SkippedAgent> + Sync,
-) -> Vec<Result<PlanStep, SkippedAgent>> {
+) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
     let batch = |agents: &[&'a Agent]| parallel::map_parallel(agents.to_vec(), &plan);
-    parallel::map_agents_by_site(engine, agents, &plan, batch)
+    let mut steps = Vec::new();
+    let mut skipped = Vec::new();
+    for planned in parallel::map_agents_by_site(engine, agents, &plan, batch) {
+        match planned {
+            Ok(step) => steps.push(step),
+            Err(skip) => skipped.push(skip),
+        }
+    }
+    (steps, skipped)
 }
 
 /// Returns the names in order, without duplicates.

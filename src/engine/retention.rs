@@ -283,8 +283,10 @@ impl Engine {
             // An entry of the original tool, or of a run that was killed.
             None => {
                 let agents = self.config().agents.iter();
-                let agents = agents.filter(|it| Path::new(&it.archive_subdir) == directory);
-                agents.map(|it| it.name.as_str()).collect()
+                agents
+                    .filter(|it| Path::new(&it.archive_subdir) == directory)
+                    .map(|it| it.name.as_str())
+                    .collect()
             }
         };
         if let Some(failed) = agents.iter().find(|name| scope.failed.contains(*name)) {
@@ -321,13 +323,9 @@ impl Engine {
     }
 
     /// The directories of all agents, without duplicates.
-    pub(super) fn agent_directories(&self) -> Vec<&str> {
+    pub(super) fn agent_directories(&self) -> BTreeSet<&str> {
         let agents = self.config().agents.iter();
-        let mut directories: Vec<&str> =
-            agents.map(|agent| agent.archive_subdir.as_str()).collect();
-        directories.sort_unstable();
-        directories.dedup();
-        directories
+        agents.map(|agent| agent.archive_subdir.as_str()).collect()
     }
 
     /// Returns number and time of a record with a time in the future, if there is one.
@@ -448,15 +446,14 @@ impl Engine {
     /// # Errors
     /// An agent that is not configured, or an archive or ledger that cannot be read.
     pub fn entry_statuses(&self, agents: &[String]) -> Result<Vec<EntryStatus>> {
-        let mut directories = match agents.is_empty() {
-            true => self.agent_directories(),
-            false => Vec::new(),
+        let directories: BTreeSet<&str> = if agents.is_empty() {
+            self.agent_directories()
+        } else {
+            let named = agents.iter().map(|name| self.agent(name));
+            named
+                .map(|agent| Ok(agent?.archive_subdir.as_str()))
+                .collect::<Result<_>>()?
         };
-        for name in agents {
-            directories.push(&self.agent(name)?.archive_subdir);
-        }
-        directories.sort_unstable();
-        directories.dedup();
         let mut entries = Vec::new();
         for directory in directories {
             entries.extend(self.archive.list_entries(directory.as_ref())?);
@@ -464,7 +461,7 @@ impl Engine {
         let pins = Pins::read(&self.archive)?;
         let now = self.clock().now();
         let paths = entries.iter().map(|entry| entry.path.as_path());
-        let said = self.read_ledger_facts(
+        let facts = self.read_ledger_facts(
             paths,
             self.retention_cutoff(now),
             now,
@@ -473,8 +470,8 @@ impl Engine {
         )?;
         let kept = |entry: ArchiveEntry| EntryStatus {
             is_pinned: pins.contains(&entry.path),
-            is_recorded: said.agent_by_entry.contains_key(&entry.path),
-            is_needed: said.needed_entries.contains(&entry.path),
+            is_recorded: facts.agent_by_entry.contains_key(&entry.path),
+            is_needed: facts.needed_entries.contains(&entry.path),
             entry,
         };
         Ok(entries.into_iter().map(kept).collect())
@@ -501,9 +498,8 @@ impl Engine {
         for typed in entries {
             let entry = self.archive.resolve_typed_path(typed);
             // A deleted entry can still be unpinned.
-            let is_known = |entry: &PathBuf| match is_pinned {
-                true => self.archive.find_entry(entry).map(|entry| entry.is_some()),
-                false => Ok(pins.contains(entry) || self.archive.find_entry(entry)?.is_some()),
+            let is_known = |entry: &PathBuf| -> Result<bool> {
+                Ok(!is_pinned && pins.contains(entry) || self.archive.find_entry(entry)?.is_some())
             };
             let is_known = entry.as_ref().map(is_known).transpose()?;
             let (Some(entry), Some(true)) = (entry, is_known) else {
@@ -512,9 +508,10 @@ impl Engine {
                 return Err(Error::new(ErrorKind::User, message)
                     .with_hint(format!("run `{list}` to list all entries")));
             };
-            let is_new = match is_pinned {
-                true => pins.add(&entry),
-                false => pins.remove(&entry),
+            let is_new = if is_pinned {
+                pins.add(&entry)
+            } else {
+                pins.remove(&entry)
             };
             if is_new {
                 changed.push(entry);
@@ -528,9 +525,10 @@ impl Engine {
     }
 
     fn record_pins(&self, entries: &[PathBuf], is_pinned: bool) -> Result<()> {
-        let (act, word) = match is_pinned {
-            true => (Operation::Pin, "pinned"),
-            false => (Operation::Unpin, "unpinned"),
+        let (act, word) = if is_pinned {
+            (Operation::Pin, "pinned")
+        } else {
+            (Operation::Unpin, "unpinned")
         };
         let run = new_run_id();
         let events = entries.chunks(MAX_ENTRIES_PER_RECORD).map(|some| {

@@ -158,8 +158,8 @@ impl Engine {
         let wanted: Digest = match &record.event.after {
             Some(FileState::Absent) => return Ok(RunDiffSide::Absent),
             Some(FileState::File { sha256, .. }) => *sha256,
-            Some(FileState::Special(odd)) => {
-                return Ok(RunDiffSide::Unavailable(format!("it left {odd}")));
+            Some(FileState::Special(special)) => {
+                return Ok(RunDiffSide::Unavailable(format!("it left {special}")));
             }
             None => return Ok(RunDiffSide::Unchanged),
         };

@@ -104,9 +104,10 @@ pub fn acquire(
         if now >= end || (wait.is_cancelled)() {
             return Ok(None);
         }
-        wait.clock.sleep(match is_first {
-            true => FIRST_WAITER_INTERVAL,
-            false => QUEUED_WAITER_INTERVAL,
+        wait.clock.sleep(if is_first {
+            FIRST_WAITER_INTERVAL
+        } else {
+            QUEUED_WAITER_INTERVAL
         });
     }
 }

@@ -138,8 +138,7 @@ impl Engine {
 
     /// Identifies the memories of this machine again.
     pub(super) fn refresh_shared_memories(&self) {
-        let agents = self.config().agents.iter();
-        let agents: Vec<&Agent> = agents.filter(|it| it.location.host().is_none()).collect();
+        let agents = self.local_agents();
         let mut inodes = SharingGroups::default();
         for (agent, keys) in agents.iter().zip(self.read_file_keys(&agents)) {
             keys.into_iter()
@@ -241,10 +240,9 @@ impl Engine {
     /// Reads what identifies memories of this machine; empty for a memory that cannot be read.
     fn read_file_keys(&self, agents: &[&Agent]) -> Vec<Vec<FileKey>> {
         let memories = agents.iter().map(|it| it.location.memory().to_path_buf());
-        let memories = memories.collect();
         let found = self
             .file_systems()
-            .inspect_paths(memories, IDENTIFY_TIMEOUT, || read_path_keys);
+            .inspect_paths(memories.collect(), IDENTIFY_TIMEOUT, || read_path_keys);
         found.into_iter().map(Option::unwrap_or_default).collect()
     }
 }

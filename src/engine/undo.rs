@@ -90,12 +90,7 @@ impl ContentParts {
             reading.push(bytes, 0);
             Ok(())
         })?;
-        let standing = FileState::File {
-            sha256: reading.digest(),
-            size: reading.size,
-            lines: reading.line_count(),
-        };
-        Ok((standing, last == b'\n'))
+        Ok((reading.file_state(), last == b'\n'))
     }
 }
 
@@ -325,18 +320,14 @@ fn read_sibling_state(engine: &Engine, agent: &Agent, name: &str) -> Result<File
         engine.open_directory_at(agent, &agent.location.memory().with_file_name(name))?;
     Ok(match directory.stat_memory()? {
         MemoryObject::Absent => FileState::Absent,
-        MemoryObject::Special(odd) => FileState::Special(odd),
+        MemoryObject::Special(special) => FileState::Special(special),
         MemoryObject::File(_) => {
             let mut reading = MemoryAccumulator::default();
             directory.read_memory(&mut |bytes| {
                 reading.push(bytes, 0);
                 Ok(())
             })?;
-            FileState::File {
-                sha256: reading.digest(),
-                size: reading.size,
-                lines: reading.line_count(),
-            }
+            reading.file_state()
         }
     })
 }
@@ -346,12 +337,12 @@ fn find_kept_object(
     engine: &Engine,
     agent: &Agent,
     records: &AgentRecords,
-    odd: &SpecialFile,
+    special: &SpecialFile,
 ) -> Result<InstallSource> {
     let event = &records.record.event;
     let refuse = |why: &str, hint: &str| {
         let message = format!(
-            "run {} cannot be undone: before it stood {odd}, which {why}",
+            "run {} cannot be undone: before it stood {special}, which {why}",
             event.run
         );
         let error = Error::new(ErrorKind::Conflict, message);
@@ -364,7 +355,7 @@ fn find_kept_object(
     let directory_path = agent.location.memory().parent().unwrap_or(Path::new("/"));
     let objects = records.kept_objects();
     let Some((newest, _)) = objects.first() else {
-        return match odd {
+        return match special {
             // Earlier versions did not record its name.
             SpecialFile::Directory => refuse(
                 "was kept beside the memory under a name that begins with .shepherd-",
@@ -385,29 +376,29 @@ fn find_kept_object(
     let directory = engine.open_directory(agent)?;
     let mut others = Vec::new();
     for (name, id) in objects {
-        let standing = read_sibling_state(engine, agent, name)?;
-        if standing == FileState::Absent {
+        let state = read_sibling_state(engine, agent, name)?;
+        if state == FileState::Absent {
             continue;
         }
-        if is_kept_object(directory.as_ref(), name, id, &standing, odd)? {
+        if is_kept_object(directory.as_ref(), name, id, &state, special)? {
             return Ok(InstallSource {
                 replacement: Replacement::KeptObject {
                     name: name.to_string(),
                     id,
                 },
-                state: standing,
+                state: state,
                 attributes: None,
                 baseline: None,
             });
         }
-        others.push((name, standing));
+        others.push((name, state));
     }
-    let Some((name, standing)) = others.first() else {
+    let Some((name, state)) = others.first() else {
         return refuse(&format!("was kept as {path} and is no longer there"), "");
     };
     let path = directory_path.join(name);
-    let other = match standing {
-        FileState::Special(other) if other == odd => {
+    let other = match state {
+        FileState::Special(other) if other == special => {
             format!("another object of that kind, {other},")
         }
         FileState::Special(other) => other.to_string(),
@@ -425,13 +416,13 @@ fn is_kept_object(
     directory: &dyn MemoryDirectory,
     name: &str,
     id: Option<ObjectId>,
-    standing: &FileState,
-    odd: &SpecialFile,
+    state: &FileState,
+    special: &SpecialFile,
 ) -> Result<bool> {
-    let is_same_kind = match (standing, odd) {
-        (FileState::Special(found), odd) => found == odd,
+    let is_same_kind = match (state, special) {
+        (FileState::Special(found), special) => found == special,
         // Its other names are gone since then, so it can be read.
-        (FileState::File { .. }, odd) => matches!(odd, SpecialFile::ForeignHardLink(_)),
+        (FileState::File { .. }, special) => matches!(special, SpecialFile::ForeignHardLink(_)),
         (FileState::Absent, _) => false,
     };
     Ok(is_same_kind && (id.is_none() || directory.object_id(name)? == id))

@@ -257,9 +257,10 @@ impl Engine {
             }
         }
         // Retention may run at the same time; its record precedes the deletion.
-        let lately = match missing.is_empty() {
-            true => HashSet::new(),
-            false => entries_retired_since(&verification.ledger.path, end, |_| true)?,
+        let lately = if missing.is_empty() {
+            HashSet::new()
+        } else {
+            entries_retired_since(&verification.ledger.path, end, |_| true)?
         };
         for (path, line) in missing {
             if lately.contains(&path) {
@@ -307,10 +308,10 @@ impl Engine {
             }
             Ok(_) => {}
         }
-        match self.archive().digest_entry(path)? == digest {
-            true => Ok(true),
-            false => broken("was changed: its digest differs"),
+        if self.archive().digest_entry(path)? != digest {
+            return broken("was changed: its digest differs");
         }
+        Ok(true)
     }
 
     /// Counts entries on the disk that no record names.
@@ -395,9 +396,9 @@ impl Engine {
             }
         };
         let mut baselines = BaselineCache::new(self.config());
-        let mut looked = HashSet::new();
+        let mut checked = HashSet::new();
         for agent in &self.config().agents {
-            if !looked.insert(&agent.baseline) {
+            if !checked.insert(&agent.baseline) {
                 continue;
             }
             match (baselines.load(agent), &sealed) {
@@ -477,15 +478,14 @@ fn missing_head_message(
     word: &str,
 ) -> String {
     let (seq, digest) = head;
-    match seq > end.seq {
-        true => format!(
+    if seq > end.seq {
+        format!(
             "the ledger ends with record {}, but record {seq} {known}: it was truncated or \
              replaced",
             end.seq
-        ),
-        false => format!(
-            "record {seq} does not have the {word} digest {digest}: the ledger was rewritten"
-        ),
+        )
+    } else {
+        format!("record {seq} does not have the {word} digest {digest}: the ledger was rewritten")
     }
 }
 

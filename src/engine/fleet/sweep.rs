@@ -249,8 +249,8 @@ impl AgentStamps {
     /// Whether any of the objects changed so recently that it may change again without a new stamp.
     fn is_racy(&self, clock: &dyn Clock) -> bool {
         let all = [self.memory, self.directory, self.baseline, self.lock];
-        let newest = all.iter().chain(&self.shared).flatten();
-        let newest = newest.map(|stamp| stamp.changed.max(stamp.modified)).max();
+        let stamps = all.iter().chain(&self.shared).flatten();
+        let newest = stamps.map(|stamp| stamp.changed.max(stamp.modified)).max();
         let now = clock.now().timestamp_nanos_opt().unwrap_or(i64::MAX);
         newest.is_some_and(|newest| now.saturating_sub(newest) < RECENT_CHANGE.as_nanos() as i64)
     }

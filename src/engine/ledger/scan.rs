@@ -189,8 +189,9 @@ impl LedgerScan {
     fn read_line(&mut self) -> Result<u64> {
         self.line_bytes.clear();
         let mut piece = (&mut self.file).take(MAX_RECORD_BYTES);
-        let count = piece.read_until(b'\n', &mut self.line_bytes);
-        let count = count.with_path("read", &self.path)? as u64;
+        let count = piece
+            .read_until(b'\n', &mut self.line_bytes)
+            .with_path("read", &self.path)? as u64;
         if self.line_bytes.pop_if(|byte| *byte == b'\n').is_some() {
             return Ok(count);
         }

@@ -128,8 +128,10 @@ impl UndoRecords {
         found: Vec<(LedgerPosition, LedgerRecord, Option<String>)>,
         end: LedgerPosition,
     ) -> Result<UndoRecords> {
-        let first = found.iter().map(|(position, ..)| *position);
-        let first = first.min_by_key(|position| position.seq);
+        let first = found
+            .iter()
+            .map(|(position, ..)| *position)
+            .min_by_key(|position| position.seq);
         let agents = found.into_iter().map(|(_, record, skipped_run)| {
             let agent = record.event.agent.clone();
             (agent, AgentRecords::new(record, skipped_run))
@@ -260,8 +262,11 @@ impl AgentRecords {
     /// Whether the memory's state `now` differs from the state that the last change of this agent's
     /// memory left. A `now` of None is a state that no run leaves.
     pub fn has_written_since(&self, agent: &Agent, now: Option<&FileState>) -> bool {
-        let mut left = self.left_states.iter().rev();
-        let left = left.find(|(address, _)| address.is_compatible_with(agent));
+        let left = self
+            .left_states
+            .iter()
+            .rev()
+            .find(|(address, _)| address.is_compatible_with(agent));
         match (left.and_then(|(_, left)| left.as_ref()), now) {
             (Some(FileState::Absent), Some(FileState::Absent)) => false,
             (Some(FileState::Special(left)), Some(FileState::Special(now))) => left != now,
