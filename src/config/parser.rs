@@ -257,24 +257,21 @@ impl ConfigReader<'_> {
         let mut first_lines = BTreeMap::new();
         for IniItem { source, kind } in items {
             match kind {
-                ini::IniItemKind::Section {
-                    name,
-                    is_malformed: broken,
-                } => {
+                ini::IniItemKind::Section { name, is_malformed } => {
                     let first = *first_lines.entry(name.clone()).or_insert(source.number);
-                    let doubtful = broken || !self.check_section_name(&name, &source, first);
                     sections.push(ConfigSection {
+                        is_faulty: is_malformed || !self.check_section_name(&name, &source, first),
                         name,
                         source,
-                        is_faulty: doubtful,
                         lines: Vec::new(),
                     });
                 }
                 ini::IniItemKind::Pair { key, value } => match sections.last_mut() {
-                    Some(section) => {
-                        let value = Some(value);
-                        section.lines.push(ConfigLine { source, key, value });
-                    }
+                    Some(section) => section.lines.push(ConfigLine {
+                        source,
+                        key,
+                        value: Some(value),
+                    }),
                     None => {
                         let hint = match CONFIG_KEYS
                             .iter()
