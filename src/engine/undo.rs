@@ -386,7 +386,7 @@ fn find_kept_object(
                     name: name.to_string(),
                     id,
                 },
-                state: state,
+                state,
                 attributes: None,
                 baseline: None,
             });
