@@ -61,6 +61,7 @@ mod regressions;
 mod screenshots;
 mod shared_memories;
 mod skip;
+mod steady_writers;
 mod tampered_baselines;
 mod terminal;
 mod undo;
