@@ -20,9 +20,10 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Cell;
 use ratatui::style::{Color, Modifier};
 
-use crate::console_fixture::{
-    TestConsole, config_error_of, fleet_of, keys_message, observation_of, plan, run_report,
-    run_summary, sample_history, skipped_agent, undo_plan,
+use crate::console_fixture::{TestConsole, fleet_of, keys_message};
+use crate::engine_samples::{
+    config_error_of, observation_of, plan, run_report, run_summary, sample_history, skipped_agent,
+    undo_plan,
 };
 use crate::output_checker::{
     StreamKind, all_payloads, arbitrary_payload, excerpt, unexpected_output,

@@ -25,11 +25,12 @@ use memory_shepherd::engine::{
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::sftp::askpass;
 
-use crate::console_fixture::{
-    TestConsole, config_error_of, configured_agents, fleet_of, host_key_question, host_status,
-    observation_of, passphrase_question, plan, run_report, run_summary, sample_history, undo_plan,
-};
+use crate::console_fixture::{TestConsole, fleet_of};
 use crate::console_update::invariants::assert_model_invariants;
+use crate::engine_samples::{
+    config_error_of, configured_agents, host_key_question, host_status, observation_of,
+    passphrase_question, plan, run_report, run_summary, sample_history, undo_plan,
+};
 use crate::fuzz::SeededNumbers;
 use crate::output_checker::{all_payloads, excerpt};
 use crate::terminal::{VisibleCell, assert_same_cells, visible_cells};

@@ -22,7 +22,8 @@ use memory_shepherd::console::message::Msg;
 use memory_shepherd::console::model::Model;
 use memory_shepherd::engine::State;
 
-use crate::console_fixture::{TestConsole, fleet_of_four, plan};
+use crate::console_fixture::{TestConsole, fleet_of_four};
+use crate::engine_samples::plan;
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);

@@ -23,6 +23,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
 use crate::console_fixture::{self, TestConsole};
+use crate::engine_samples::run_summary;
 
 const TERMINAL_SIZES: [(u16, u16); 2] = [(120, 36), (80, 24)];
 
@@ -105,10 +106,10 @@ fn fleet_of_every_state() -> TestConsole {
         ("monitor-bot", Outcome::Ok),
         ("inbox-scout", Outcome::Failed),
     ];
-    let mut first = console_fixture::run_summary("1f00d5ee", 1630, &[("researcher", Outcome::Ok)]);
+    let mut first = run_summary("1f00d5ee", 1630, &[("researcher", Outcome::Ok)]);
     first.undone_agents = vec!["researcher".to_string()];
     console.send(Msg::LogLoaded(Ok(vec![
-        console_fixture::run_summary("5a10c3d2", 190, &failed),
+        run_summary("5a10c3d2", 190, &failed),
         first,
     ])));
     console

@@ -44,6 +44,7 @@ mod disk;
 mod documents;
 mod earlier;
 mod engine;
+mod engine_samples;
 mod file_ownership;
 mod fixture;
 mod fleet;

@@ -8,9 +8,8 @@ use memory_shepherd::console::text::{self, PreparedText};
 use memory_shepherd::engine::{Outcome, RunDiff, RunDiffSide, State};
 
 use super::{BASELINE, MEMORY, console_with_texts};
-use crate::console_fixture::{
-    TestConsole, fleet_of_four, history_record, observation_of, plan, run_report, sample_history,
-};
+use crate::console_fixture::{TestConsole, fleet_of_four};
+use crate::engine_samples::{history_record, observation_of, plan, run_report, sample_history};
 
 #[test]
 fn texts_are_reloaded_when_open_agent_changes() {
@@ -132,7 +131,7 @@ fn d_always_opens_the_diff() {
         ("log", Screen::Log, &|console| {
             let bravo = [("bravo", Outcome::Ok)];
             console.send(Msg::LogLoaded(Ok(vec![
-                crate::console_fixture::run_summary("aaaa", 10, &bravo),
+                crate::engine_samples::run_summary("aaaa", 10, &bravo),
             ])));
             console.press("7");
         }),
@@ -157,7 +156,7 @@ fn d_always_opens_the_diff() {
     let mut console = fleet_of_four();
     let both = [("bravo", Outcome::Ok), ("delta", Outcome::Ok)];
     console.send(Msg::LogLoaded(Ok(vec![
-        crate::console_fixture::run_summary("aaaa", 10, &both),
+        crate::engine_samples::run_summary("aaaa", 10, &both),
     ])));
     console.press("7 d");
     assert_eq!(console.model.screen, Screen::Log);

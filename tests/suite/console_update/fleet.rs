@@ -12,7 +12,8 @@ use memory_shepherd::console::update::CURSOR_SETTLE_TIME;
 use memory_shepherd::engine::State;
 
 use super::{agent_order, cursor_agent, marked_agents};
-use crate::console_fixture::{fleet_of, fleet_of_four, keys_message, observation_of, unread_fleet};
+use crate::console_fixture::{fleet_of, fleet_of_four, keys_message, unread_fleet};
+use crate::engine_samples::observation_of;
 
 #[test]
 fn cursor_follows_worst_agent_until_moved() {

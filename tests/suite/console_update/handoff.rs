@@ -15,9 +15,9 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::invocation::Invocation;
 
 use super::{BASELINE, SECOND, console_with_run, console_with_texts};
-use crate::console_fixture::{
-    TestConsole, fleet_of_four, history_record, host_status, keys_message, observation_of, plan,
-    run_report, run_summary, undo_plan,
+use crate::console_fixture::{TestConsole, fleet_of_four, keys_message};
+use crate::engine_samples::{
+    history_record, host_status, observation_of, plan, run_report, run_summary, undo_plan,
 };
 
 /// Returns the text that these keys copy.

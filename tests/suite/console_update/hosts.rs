@@ -13,9 +13,9 @@ use memory_shepherd::transport::sftp::askpass;
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::{BASELINE, MEMORY, MINUTE, SECOND, agent_order, makes_dirty};
-use crate::console_fixture::{
-    TestConsole, fleet_of, fleet_of_four, host_status, minutes_before, observation_of,
-    passphrase_question, plan, skipped_agent,
+use crate::console_fixture::{TestConsole, fleet_of, fleet_of_four};
+use crate::engine_samples::{
+    host_status, minutes_before, observation_of, passphrase_question, plan, skipped_agent,
 };
 
 /// Two local agents, two on `box`, one on `far`.

@@ -15,9 +15,10 @@ use memory_shepherd::engine::{Outcome, Plan, Reachability, State, UndoMode};
 use proptest::prelude::*;
 
 use super::{console_with_run, console_with_texts};
-use crate::console_fixture::{
-    TestConsole, configured_agents, fleet_of_four, host_key_question, host_status, observation_of,
-    passphrase_question, plan, run_report, undo_plan, unread_fleet,
+use crate::console_fixture::{TestConsole, fleet_of_four, unread_fleet};
+use crate::engine_samples::{
+    configured_agents, host_key_question, host_status, observation_of, passphrase_question, plan,
+    run_report, undo_plan,
 };
 
 /// Returns consoles on every screen and stage.

@@ -17,7 +17,8 @@ use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::engine::State;
 
 use super::{cursor_agent, makes_dirty};
-use crate::console_fixture::{TestConsole, configured_agents, fleet_of_four, plan};
+use crate::console_fixture::{TestConsole, fleet_of_four};
+use crate::engine_samples::{configured_agents, plan};
 
 #[test]
 fn wrong_second_key_counts_alone() {

@@ -7,7 +7,8 @@ use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::engine::Outcome;
 
 use super::{console_with_run, makes_dirty};
-use crate::console_fixture::{TestConsole, fleet_of_four, run_report, run_summary};
+use crate::console_fixture::{TestConsole, fleet_of_four};
+use crate::engine_samples::{run_report, run_summary};
 
 #[test]
 fn interrupted_last_run_is_reported_once() {

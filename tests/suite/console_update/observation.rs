@@ -12,9 +12,9 @@ use super::{
     BASELINE, MEMORY, MINUTE, SECOND, agent_order, console_with_run, cursor_agent, makes_dirty,
     marked_agents,
 };
-use crate::console_fixture::{
-    TestConsole, config_error_of, configured_agents, fleet_of_four, local_address, observation_of,
-    plan, unread_fleet,
+use crate::console_fixture::{TestConsole, fleet_of_four, unread_fleet};
+use crate::engine_samples::{
+    config_error_of, configured_agents, local_address, observation_of, plan,
 };
 
 #[test]

@@ -13,9 +13,9 @@ use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
 
 use super::{MINUTE, makes_dirty, marked_agents};
-use crate::console_fixture::{
-    fleet_of, fleet_of_four, keys_message, observation_of, plan, reset_request, skipped_agent,
-    undo_plan, undo_request,
+use crate::console_fixture::{fleet_of, fleet_of_four, keys_message};
+use crate::engine_samples::{
+    observation_of, plan, reset_request, skipped_agent, undo_plan, undo_request,
 };
 
 /// Every key that must never confirm.

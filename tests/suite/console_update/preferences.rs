@@ -19,7 +19,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{agent_order, cursor_agent, makes_dirty, marked_agents};
-use crate::console_fixture::{TestConsole, fleet_of_four, plan};
+use crate::console_fixture::{TestConsole, fleet_of_four};
+use crate::engine_samples::plan;
 
 #[test]
 fn filter_typo_suggests_correction() {

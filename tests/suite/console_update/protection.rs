@@ -11,10 +11,9 @@ use memory_shepherd::console::screens::reset::state::Confirmation;
 use memory_shepherd::engine::{Plan, Protection, State, UndoMode};
 
 use super::MINUTE;
-use crate::console_fixture::{
-    TestConsole, fleet_of, fleet_of_four, observation_of, plan, reset_request, undo_plan,
-};
+use crate::console_fixture::{TestConsole, fleet_of, fleet_of_four};
 use crate::console_views::apply_preferences;
+use crate::engine_samples::{observation_of, plan, reset_request, undo_plan};
 
 fn fleet_with_protected_agent(protect: Protection) -> TestConsole {
     let mut console = fleet_of_four();

@@ -11,9 +11,8 @@ use memory_shepherd::secret::{MAX_SECRET_BYTES, Secret};
 use memory_shepherd::transport::sftp::askpass::{ExpectedAnswer, PromptEvent, Question};
 
 use super::makes_dirty;
-use crate::console_fixture::{
-    FINGERPRINT, TestConsole, fleet_of_four, host_key_question, passphrase_question, plan,
-};
+use crate::console_fixture::{TestConsole, fleet_of_four};
+use crate::engine_samples::{FINGERPRINT, host_key_question, passphrase_question, plan};
 
 fn console_with_questions(questions: &[Question]) -> TestConsole {
     let mut console = fleet_of_four();
@@ -399,7 +398,7 @@ fn control_c_quits_from_question() {
 fn rows_stay_in_place_behind_question() {
     let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
     let order = console.model.fleet.visible_agents.clone();
-    console.observe(vec![crate::console_fixture::observation_of(
+    console.observe(vec![crate::engine_samples::observation_of(
         "alpha",
         State::Tampered,
     )]);

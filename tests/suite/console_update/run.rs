@@ -9,7 +9,8 @@ use memory_shepherd::engine::{
 };
 
 use super::{console_with_run, marked_agents};
-use crate::console_fixture::{TestConsole, fleet_of_four, plan, reset_request, run_report};
+use crate::console_fixture::{TestConsole, fleet_of_four};
+use crate::engine_samples::{plan, reset_request, run_report};
 
 #[test]
 fn control_c_cancels_run_and_then_quits() {

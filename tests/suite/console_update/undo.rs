@@ -6,9 +6,9 @@ use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::screens::reset::state::{Confirmation, PlanRequest, ResetStage};
 use memory_shepherd::engine::{Observation, Operation, Outcome, State, UndoMode, UndoTarget};
 
-use crate::console_fixture::{
-    TestConsole, fleet_of, fleet_of_four, observation_of, plan, run_report, run_summary,
-    skipped_agent, undo_plan, undo_request,
+use crate::console_fixture::{TestConsole, fleet_of, fleet_of_four};
+use crate::engine_samples::{
+    observation_of, plan, run_report, run_summary, skipped_agent, undo_plan, undo_request,
 };
 
 #[test]

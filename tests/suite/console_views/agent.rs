@@ -13,7 +13,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
-use crate::console_fixture::{observation_of, sample_history};
+use crate::engine_samples::{observation_of, sample_history};
 
 pub const BASELINE: &[u8] = include_bytes!("../../../baselines/code-reviewer-MEMORY.md");
 

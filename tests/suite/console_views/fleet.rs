@@ -11,9 +11,8 @@ use memory_shepherd::engine::{FileState, Observation, Operation, Outcome, State}
 use super::{
     apply_preferences, assert_view, assert_view_from, fleet_of_every_state, rendered_text,
 };
-use crate::console_fixture::{
-    config_error_of, local_address, observation_of, run_summary, unread_fleet,
-};
+use crate::console_fixture::unread_fleet;
+use crate::engine_samples::{config_error_of, local_address, observation_of, run_summary};
 
 #[test]
 fn fleet_of_every_state_matches_snapshot() {

@@ -12,7 +12,7 @@ use super::agent::{
 use super::{
     TERMINAL_SIZES, TestConsole, assert_view, assert_view_from, fleet_of_every_state, rendered_text,
 };
-use crate::console_fixture::{host_status, observation_of};
+use crate::engine_samples::{host_status, observation_of};
 
 /// A fleet with hosts in every state, some of which were connected before.
 fn fleet_on_hosts() -> TestConsole {

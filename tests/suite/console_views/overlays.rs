@@ -14,7 +14,8 @@ use super::{
     TERMINAL_SIZES, TestConsole, apply_preferences, assert_view, assert_view_from,
     fleet_of_every_state, rendered_text,
 };
-use crate::console_fixture::{host_status, plan, run_summary, skipped_agent, unread_fleet};
+use crate::console_fixture::unread_fleet;
+use crate::engine_samples::{host_status, plan, run_summary, skipped_agent};
 
 #[test]
 fn key_continuations_match_snapshot() {

@@ -7,7 +7,7 @@ use memory_shepherd::console::message::Msg;
 use memory_shepherd::engine::{Plan, READ_ONLY_REASON, State, UndoMode};
 
 use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
-use crate::console_fixture::{observation_of, plan, skipped_agent, undo_plan};
+use crate::engine_samples::{observation_of, plan, skipped_agent, undo_plan};
 
 /// Requests a plan and waits until the key guard accepts keys.
 pub fn show_plan(console: &mut TestConsole, keys: &str, plan: Plan) {

@@ -7,7 +7,7 @@ use memory_shepherd::transport::sftp::askpass::{
 use memory_shepherd::untrusted::Untrusted;
 
 use super::assert_view;
-use crate::console_fixture::{host_key_question, passphrase_question};
+use crate::engine_samples::{host_key_question, passphrase_question};
 
 #[test]
 fn questions_match_snapshot() {

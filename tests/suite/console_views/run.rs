@@ -7,7 +7,7 @@ use memory_shepherd::engine::{Outcome, RunProgress, RunStage, State};
 
 use super::plan::show_plan;
 use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
-use crate::console_fixture::{plan, run_report};
+use crate::engine_samples::{plan, run_report};
 
 const THREE_AGENTS: [(&str, State); 3] = [
     ("code-reviewer", State::Drifted),

@@ -1,0 +1,512 @@
+//! Sample observations, plans, reports, records and questions in the form that the engine makes
+//! them, for the tests of the console.
+
+use std::time::Duration;
+
+use chrono::{DateTime, FixedOffset};
+use memory_shepherd::archive::{EntryKind, WrittenEntry};
+use memory_shepherd::boundary::{Boundary, BoundaryRule};
+use memory_shepherd::config::{self, Diagnostic, SftpExtension, SshHost};
+use memory_shepherd::console::screens::log::state::RunSummary;
+use memory_shepherd::console::screens::reset::state::PlanRequest;
+use memory_shepherd::digest::Digest;
+use memory_shepherd::engine::{
+    AgentResult, BaselineChange, Blocker, ConnectionStatus, FileOwner, FileState, HistoryEntry,
+    HostStatus, KnownVersion, LastRun, LedgerRecord, MemoryAddress, MemoryContent, Observation,
+    Operation, Outcome, Plan, PlanBinding, PlanStep, Protection, Reachability, RunEvent, RunReport,
+    SkippedAgent, State, StepAction, Trigger, UndoMode, UndoTarget, UndoneRun,
+};
+use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::transport::sftp::askpass::{
+    ExpectedAnswer, Question, SecretRecipient, UnknownHostKey,
+};
+use memory_shepherd::transport::{FailureCause, ServerFeature, TransportError};
+use memory_shepherd::untrusted::{HiddenCounts, Untrusted};
+
+/// Returns the time at which every test begins.
+pub fn test_time() -> DateTime<FixedOffset> {
+    DateTime::parse_from_rfc3339("2026-03-14T09:10:00+00:00").unwrap()
+}
+
+/// Returns a time before [`test_time`].
+pub fn minutes_before(minutes: i64) -> DateTime<FixedOffset> {
+    test_time() - chrono::Duration::minutes(minutes)
+}
+
+/// The prompt of ssh for a key with a passphrase.
+pub fn passphrase_question(id: u64, host: &str) -> Question {
+    Question {
+        id,
+        host: host.to_string(),
+        expected_answer: ExpectedAnswer::Secret(SecretRecipient::LocalSsh),
+        text: Untrusted::new("Enter passphrase for key '/home/op/.ssh/id_ed25519': "),
+        is_repeated: false,
+    }
+}
+
+/// The fingerprint that [`host_key`] shows.
+pub const FINGERPRINT: &str = "SHA256:jZa6GCQXM1vkabGGZW1UsCBF8G+uNV4KilgXfyBElTw";
+
+/// The prompt of ssh for an unknown host.
+pub fn host_key_question(id: u64, host: &str) -> Question {
+    Question {
+        id,
+        host: host.to_string(),
+        expected_answer: ExpectedAnswer::HostKey(UnknownHostKey {
+            host: Untrusted::new(format!("{host} (192.0.2.7)")),
+            kind: Untrusted::new("ED25519"),
+            fingerprint: Untrusted::new(FINGERPRINT),
+            notes: vec![Untrusted::new("This key is not known by any other names.")],
+        }),
+        text: Untrusted::new("The authenticity of host ..."),
+        is_repeated: false,
+    }
+}
+
+/// The baseline of an agent, with one rule changed.
+pub fn tampered_change(name: &str) -> BaselineChange {
+    let sealed = "# Rules\n\n1. Never merge without approval.\n2. Report to #reviews.\n\n---\n";
+    let digest = Digest::of(sealed.as_bytes());
+    let known = KnownVersion {
+        digest,
+        bytes: sealed.as_bytes().to_vec().into(),
+        path: format!("/var/lib/memory-shepherd/.shepherd/baselines/{digest}.md").into(),
+        is_sealed: true,
+    };
+    let file = sealed.replace("without approval", "when in a hurry\u{200b}");
+    BaselineChange {
+        path: format!("/etc/memory-shepherd/baselines/{name}-MEMORY.md").into(),
+        current: Ok(file.into_bytes()),
+        owner: Some(FileOwner {
+            uid: 1004,
+            gid: 1004,
+            mode: 0o664,
+            modified_at: minutes_before(60 * 24 * 30),
+            changed_at: minutes_before(65),
+        }),
+        refusal: Some("the baseline does not match the seal".to_string()),
+        advice: Some(
+            "if the change is not yours, restore the file from a backup; if it is: cd \
+             /etc/memory-shepherd/baselines && sha256sum -- *.md > .checksums"
+                .to_string(),
+        ),
+        reference: Some(known),
+        missing_sealed_version: None,
+        agents: vec![name.to_string(), format!("{name}-eu")],
+    }
+}
+
+/// A host in this state, with these agents on it.
+pub fn host_status(name: &str, reach: Reachability, agents: &[&str]) -> HostStatus {
+    let failed = |cause, text: &str, hint: &str| {
+        let error = Error::new(ErrorKind::Host, text).with_hint(hint);
+        Some(TransportError::new(cause, error))
+    };
+    let error = match reach {
+        Reachability::HostKeyMismatch => failed(
+            FailureCause::HostKeyMismatch,
+            &format!("{name}: host key changed or revoked; nothing was read or sent"),
+            &format!(
+                "find out why first; if the host was reinstalled, `ssh {name}` says how to forget the old key"
+            ),
+        ),
+        Reachability::Refused => failed(
+            FailureCause::Refused,
+            &format!("{name}: access denied: ops@{name}: Permission denied (publickey)."),
+            &format!(
+                "`ssh {name}` has to work without a prompt; see `ssh-add -l` and identity_file"
+            ),
+        ),
+        Reachability::Unreachable => failed(
+            FailureCause::Unreachable,
+            &format!(
+                "{name} cannot be reached: ssh: connect to host {name} port 22: No route to host"
+            ),
+            &format!("try `ssh {name}`"),
+        ),
+        Reachability::Unknown | Reachability::Connected => None,
+    };
+    let up = reach == Reachability::Connected;
+    let ability = |(name, there, without)| ServerFeature {
+        name,
+        is_available: there,
+        degradation: without,
+        needs_consent: true,
+    };
+    let abilities = [
+        ("posix-rename@openssh.com", true, ""),
+        ("hardlink@openssh.com", true, ""),
+        (
+            "fsync@openssh.com",
+            false,
+            SftpExtension::Fsync.degradation(),
+        ),
+    ];
+    HostStatus {
+        host: SshHost {
+            name: name.to_string(),
+            user: name.len().is_multiple_of(2).then(|| "ops".to_string()),
+            port: name.len().is_multiple_of(3).then_some(2222),
+            identity_file: None,
+            timeout_seconds: 15,
+        },
+        agents: agents.iter().map(|name| (*name).to_string()).collect(),
+        connection: ConnectionStatus {
+            reachability: reach,
+            is_connecting: reach == Reachability::Unknown,
+            pending_prompt: None,
+            is_blocked: false,
+            since: (reach != Reachability::Unknown).then(|| minutes_before(130)),
+            next_attempt: error.is_some().then(|| minutes_before(-3)),
+            next_attempt_instant: None,
+            failures: if error.is_some() { 9 } else { 0 },
+            latency: up.then_some(Duration::from_millis(142)),
+            server_features: if up {
+                abilities.map(ability).to_vec()
+            } else {
+                Vec::new()
+            },
+            server_limits: if up {
+                vec![("read", 261_120), ("handles", 1019)]
+            } else {
+                Vec::new()
+            },
+            error,
+        },
+    }
+}
+
+/// An agent in a state, with the matching details.
+pub fn observation_of(name: &str, state: State) -> Observation {
+    let rule = match state {
+        State::NoSep => None,
+        State::Drifted => Some(BoundaryRule::Aligned(Digest::ZERO)),
+        _ => Some(BoundaryRule::Intact),
+    };
+    let boundary = rule.map(|rule| Boundary {
+        offset: 9_000,
+        line: 85,
+        separator_number: 1,
+        separator_count: 1,
+        rule,
+        added_lines: if state == State::Drifted { 14 } else { 0 },
+        removed_lines: if state == State::Drifted { 3 } else { 0 },
+    });
+    let lines = match state {
+        State::Clean => 0,
+        State::NoSep => 212,
+        State::Oversize => 903,
+        _ => 40,
+    };
+    let content = MemoryContent {
+        size: if state == State::Oversize {
+            41_000
+        } else {
+            12_700
+        },
+        lines: 85 + lines,
+        sha256: Digest::of(name.as_bytes()),
+        modified_ns: minutes_before(12).timestamp_nanos_opt().unwrap(),
+        boundary,
+        scratch_lines: lines,
+        scratch_bytes: lines * 40,
+        hidden: HiddenCounts::default(),
+    };
+    let cut_off = matches!(state, State::Unreach | State::HostKey);
+    let read = !cut_off && !matches!(state, State::Error | State::Missing);
+    let why = match state {
+        State::Tampered => "the baseline does not match the seal",
+        State::Drifted => "rules edited: L31 L58",
+        State::NoSep => "no boundary: the whole file counts as scratch",
+        State::Error => "it is a directory",
+        State::Missing => "no memory file",
+        State::Oversize => "over the limit of 16384 bytes",
+        State::Busy => "locked by run 5a10c3d2 of timer",
+        State::Unreach => {
+            "box cannot be reached: ssh: connect to host box port 22: No route to host"
+        }
+        State::HostKey => "box: host key changed or revoked; nothing was read or sent",
+        _ => "",
+    };
+    let block = match state {
+        State::Tampered | State::HostKey => Some(ErrorKind::Integrity),
+        State::Error | State::Unreach => Some(ErrorKind::Host),
+        State::Busy => Some(ErrorKind::Busy),
+        _ => None,
+    };
+    Observation {
+        agent: name.to_string(),
+        host: "local".to_string(),
+        address: None,
+        state,
+        reason: why.to_string(),
+        blocker: block.map(|kind| Blocker {
+            kind,
+            reason: why.to_string(),
+            hints: match state {
+                State::Unreach => vec!["try `ssh box`".to_string()],
+                _ => Vec::new(),
+            },
+        }),
+        hints: Vec::new(),
+        protection: Protection::None,
+        read_at: test_time(),
+        generation: 1,
+        max_size: 16_384,
+        content: read.then_some(content),
+        is_absent: false,
+        baseline: Some(Digest::of(b"baseline")),
+        last_run: Some(LastRun {
+            run: "5a10c3d2".to_string(),
+            time: minutes_before(190),
+            operation: Operation::Reset,
+            outcome: match state {
+                State::Error => Outcome::Failed,
+                _ => Outcome::Ok,
+            },
+        }),
+        ledger_error: None,
+    }
+}
+
+/// A mistake in the config.
+pub fn config_error_of(what: &str) -> Diagnostic {
+    Diagnostic {
+        level: config::DiagnosticLevel::Error,
+        file: "/etc/memory-shepherd/memory-shepherd.conf".into(),
+        line: Some(7),
+        text: String::new(),
+        message: what.to_string(),
+        hint: None,
+    }
+}
+
+/// The plan step for an agent in this state.
+pub fn plan_step(name: &str, state: State) -> PlanStep {
+    let whole = matches!(state, State::Drifted | State::NoSep);
+    PlanStep {
+        agent: name.to_string(),
+        host: "local".to_string(),
+        state,
+        action: match state {
+            State::Missing => StepAction::Create,
+            _ => StepAction::Replace,
+        },
+        binding: PlanBinding {
+            location: format!("/srv/{name}/MEMORY.md"),
+            content_digest: Digest::of(b"baseline"),
+            boundary_rule: "intact".to_string(),
+            above_digest: Digest::ZERO,
+        },
+        entry_kind: match state {
+            State::Missing => None,
+            _ if whole => Some(EntryKind::FullBackup),
+            _ => Some(EntryKind::Scratch),
+        },
+        scratch_lines: 40,
+        archive_bytes: if whole { 12_700 } else { 1_600 },
+        added_lines: if state == State::Drifted { 14 } else { 0 },
+        removed_lines: if state == State::Drifted { 3 } else { 0 },
+        new_size: 11_100,
+        is_confirmation_typed: whole,
+        protection: Protection::None,
+        notes: vec!["separator at line 85, 1 of 1".to_string()],
+        degradations: Vec::new(),
+        undone_run: None,
+    }
+}
+
+/// A plan of these agents; its hash depends on their names.
+pub fn plan(steps: &[(&str, State)]) -> Plan {
+    let steps: Vec<PlanStep> = steps
+        .iter()
+        .map(|(name, state)| plan_step(name, *state))
+        .collect();
+    let names: Vec<&str> = steps.iter().map(|step| step.agent.as_str()).collect();
+    Plan {
+        operation: Operation::Reset,
+        hash: Digest::of(names.join(" ").as_bytes()).short_hex(12),
+        created_at: test_time(),
+        is_whole_fleet: false,
+        steps,
+        skipped: Vec::new(),
+        retention: None,
+    }
+}
+
+/// The plan of an undo of these agents.
+pub fn undo_plan(names: &[&str], written_since: bool, mode: UndoMode) -> Plan {
+    let agents: Vec<(&str, State)> = names.iter().map(|name| (*name, State::Scratch)).collect();
+    let mut plan = plan(&agents);
+    plan.operation = Operation::Undo;
+    plan.hash = Digest::of(format!("{names:?} {mode:?}").as_bytes()).short_hex(12);
+    for step in &mut plan.steps {
+        step.is_confirmation_typed = written_since && mode == UndoMode::Overwrite;
+        step.undone_run = Some(UndoneRun {
+            run: "5a10c3d2".to_string(),
+            time: minutes_before(190),
+            has_written_since: written_since,
+            mode,
+        });
+    }
+    plan
+}
+
+pub fn skipped_agent(name: &str, state: State, why: &str) -> SkippedAgent {
+    SkippedAgent {
+        agent: name.to_string(),
+        state,
+        reason: why.to_string(),
+        kind: Some(ErrorKind::Integrity),
+        hints: Vec::new(),
+    }
+}
+
+/// The result of a run, agent by agent.
+pub fn run_report(results: &[(&str, Outcome, Option<&str>)]) -> RunReport {
+    let result = |(name, outcome, note): &(&str, Outcome, Option<&str>)| AgentResult {
+        agent: name.to_string(),
+        outcome: *outcome,
+        kind: (*outcome != Outcome::Ok).then_some(ErrorKind::Conflict),
+        note: note.map(str::to_string),
+        hints: Vec::new(),
+        entries: Vec::new(),
+        scratch_lines: 40,
+        duration_ms: 120,
+    };
+    RunReport {
+        run: "7f3c0a11".to_string(),
+        operation: Operation::Reset,
+        errors: Vec::new(),
+        results: results.iter().map(result).collect(),
+        notes: Vec::new(),
+        retired_entries: Vec::new(),
+        ledger_head: Some((7, Digest::ZERO)),
+        duration_ms: 4200,
+    }
+}
+
+/// A run of the ledger.
+pub fn run_summary(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> RunSummary {
+    let event = |(agent, outcome): &(&str, Outcome)| {
+        let text = format!(
+            r#"{{"run":"{id}","act":"reset","trigger":"timer","user":"timer","agent":"{agent}","host":"local","outcome":"ok"}}"#
+        );
+        let mut event: RunEvent = serde_json::from_str(&text).unwrap();
+        event.outcome = *outcome;
+        event.trigger = Trigger::Timer;
+        event
+    };
+    RunSummary {
+        run_id: id.to_string(),
+        ended_at: minutes_before(minutes_ago),
+        events: agents.iter().map(event).collect(),
+        undone_agents: Vec::new(),
+        is_redo: false,
+        retired_entries: 0,
+        problem: None,
+    }
+}
+
+/// Returns the path of an agent's memory in these fleets.
+pub fn local_address(name: &str) -> MemoryAddress {
+    MemoryAddress {
+        login: None,
+        memory: format!("/agents/{name}/MEMORY.md"),
+    }
+}
+
+/// The agents of a config, at their usual paths.
+pub fn configured_agents(names: &[&str]) -> Vec<(String, MemoryAddress)> {
+    let agents = names
+        .iter()
+        .map(|name| (name.to_string(), local_address(name)));
+    agents.collect()
+}
+
+/// A record of `code-reviewer`: its number, its time, and its kind.
+pub fn history_record(
+    seq: u64,
+    minutes_ago: i64,
+    change: impl FnOnce(&mut RunEvent),
+) -> HistoryEntry {
+    let mut record = LedgerRecord {
+        seq,
+        previous_digest: Digest::ZERO,
+        time: minutes_before(minutes_ago),
+        event: run_summary(&format!("{seq:08x}"), 0, &[("code-reviewer", Outcome::Ok)])
+            .events
+            .remove(0),
+    };
+    let file = |name: &str, size| FileState::File {
+        sha256: Digest::of(name.as_bytes()),
+        size,
+        lines: size / 50,
+    };
+    let event = &mut record.event;
+    event.before = Some(file("before", 12_000 + seq * 300));
+    event.after = Some(file("after", 11_100));
+    event.boundary = observation_of("code-reviewer", State::Scratch)
+        .content
+        .unwrap()
+        .boundary;
+    event.entry = Some(WrittenEntry {
+        path: format!("code-reviewer/2026-03-{seq:02}_0400.md").into(),
+        kind: EntryKind::Scratch,
+        digest: Digest::ZERO,
+        size: 900,
+        base: None,
+    });
+    change(event);
+    HistoryEntry {
+        record,
+        undone_by: None,
+        is_redo: false,
+    }
+}
+
+/// The history of `code-reviewer`, one record of each kind.
+pub fn sample_history() -> Vec<HistoryEntry> {
+    let drifted = observation_of("code-reviewer", State::Drifted)
+        .content
+        .unwrap()
+        .boundary;
+    let mut undone = history_record(7, 600, |event| event.boundary = drifted);
+    undone.undone_by = Some("00000008".to_string());
+    vec![
+        history_record(9, 190, |_| {}),
+        history_record(8, 500, |event| {
+            event.operation = Operation::Undo;
+            event.trigger = Trigger::Console;
+            event.user = "ops".to_string();
+            event.undone_run = Some("00000007".to_string());
+        }),
+        undone,
+        history_record(6, 2_000, |event| {
+            event.outcome = Outcome::Failed;
+            event.after = None;
+            event.entry = None;
+            event.note = Some("the archive's disk is full\u{202e}\x1b[31m".to_string());
+        }),
+        history_record(5, 3_000, |event| {
+            event.operation = Operation::Repair;
+            event.late_entries = event.entry.take().into_iter().collect();
+        }),
+        history_record(2, 40_000, |event| {
+            event.before = Some(FileState::Absent);
+            event.boundary = None;
+            event.entry = None;
+        }),
+    ]
+}
+
+/// The request for a reset of these agents.
+pub fn reset_request(names: &[&str]) -> PlanRequest {
+    PlanRequest::Reset(names.iter().map(|name| name.to_string()).collect())
+}
+
+/// The request to undo the last reset of these agents.
+pub fn undo_request(names: &[&str], mode: UndoMode) -> PlanRequest {
+    let names = names.iter().map(|name| name.to_string()).collect();
+    PlanRequest::Undo(UndoTarget::Agents(names), mode)
+}
