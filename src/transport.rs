@@ -132,11 +132,18 @@ impl Transports for SingleTransport {
     }
 }
 
-/// The directory of one memory, held open. Names are relative to it, and those that callers pass
-/// never contain a slash; `memory` below is the name of the memory file.
+/// The directory of one memory, held open.
 ///
-/// Changes by `stage`, `link_staged`, `swap`, `move_memory_aside`, `settle` and the removing
-/// methods are durable once the caller has synced everything that
+/// A run replaces the memory in three steps: [`MemoryDirectory::stage`] creates the new file,
+/// [`MemoryDirectory::commit`] puts it in the memory's place, which displaces the object that is
+/// really there, and [`MemoryDirectory::settle`] removes a displaced object once it is archived.
+/// [`MemoryDirectory::recover`] finishes or reverts what an interrupted run left.
+///
+/// A run has a random name (`durable::new_random_name`), which its journal records first. Where
+/// and under which names the transport keeps the run's files follows from that name. Names of
+/// displaced objects are of the transport's own making; callers journal them as they are.
+///
+/// Changes by these four are durable once the caller has synced everything that
 /// [`MemoryDirectory::take_unsynced`] then returns: syncing many directories together costs little
 /// more than one.
 pub trait MemoryDirectory: Send {
@@ -149,25 +156,11 @@ pub trait MemoryDirectory: Send {
     /// when its method returns.
     fn take_unsynced(&self) -> Vec<UnsyncedObject>;
 
-    /// Returns a number that distinguishes the directory from another one at the same path, also
-    /// after a reboot, which a device number does not; `None` where the file system has no such
-    /// number.
-    fn directory_id(&self) -> Result<Option<u64>, TransportError>;
+    /// Returns what a replacement in this directory relies on.
+    fn properties(&self) -> Result<DirectoryProperties, TransportError>;
 
     /// Returns the object at the memory's name, without following links.
     fn stat_memory(&self) -> Result<MemoryObject, TransportError>;
-
-    /// Returns what a [`MemoryDirectory::swap`] would meet, as far as that is known without trying.
-    /// For display in plans only: it guarantees nothing.
-    fn forecast_swap(&self) -> SwapForecast {
-        SwapForecast::Clear
-    }
-
-    /// Returns the server extensions that a swap relies on and that are missing. Each one weakens a
-    /// guarantee, so nothing may be changed here unless the operator accepts it.
-    fn missing_extensions(&self) -> Vec<SftpExtension> {
-        Vec::new()
-    }
 
     /// Reads the memory to its end, whatever size it claims, and returns its metadata; the stamp is
     /// the one after the last byte. A file that grows as fast as it is read is cut off at twice its
@@ -201,157 +194,227 @@ pub trait MemoryDirectory: Send {
         compare_memory_prefix(self, content, size)
     }
 
-    /// Returns the attributes for a memory that is created here, such that the agent can write it:
-    /// the directory's owner and group, read permissions as on the directory, and the extended
-    /// attributes that every new file in it gets. Determining them may create a file;
-    /// [`MemoryDirectory::remove_unfinished_staging`] of `staged` removes what a crash leaves of
-    /// it.
-    fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError>;
-
-    /// Creates a file with exactly this content and these attributes (as far as
-    /// [`Attributes::for_new_file`] keeps them) for `name`, which must be free. The name need not
-    /// exist before [`MemoryDirectory::link_staged`]. On an error, `name` stays free. The returned
-    /// identity distinguishes the new file from anything that an agent puts at `name` afterwards. A
-    /// directory holds one file that is staged and not linked.
-    fn stage(
-        &self,
-        name: &str,
-        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
-        attributes: &Attributes,
-    ) -> Result<FileIdentity, TransportError>;
-
-    /// Gives the staged file, which is on the disk, its name, if it has none yet. Agents see it
-    /// from then on, so the caller calls [`MemoryDirectory::swap`] next.
-    fn link_staged(&self, staged: &str) -> Result<(), TransportError>;
-
-    /// Returns the name of the staged file before its swap. On a host it is inside a directory
-    /// beside the memory, which is called `staged`.
-    fn staged_file_name(&self, staged: &str) -> String {
-        staged.to_string()
-    }
-
-    /// Returns the name to display for one of our names beside the memory: a run that was taken
-    /// over has a renamed directory.
-    fn display_name(&self, name: &str) -> String {
-        name.to_string()
-    }
-
-    /// Gives the displaced file the memory's name again, if that name is free. Does nothing where
-    /// an exchange leaves no such gap.
-    fn restore_memory_name(&self, _displaced: &str) -> Result<(), TransportError> {
-        Ok(())
-    }
-
-    /// Prepares recovery of a run that another process began: requests of that process that the
-    /// host has not yet executed have no effect afterwards. Renames the run directory to the last
-    /// of `names`, which the other process does not know; the names before it are of earlier
-    /// attempts, oldest first. The caller still calls the directory `staged`.
-    fn take_over_run(&self, _staged: &str, _names: &[String]) -> Result<(), TransportError> {
-        Ok(())
-    }
-
-    /// Removes what a crash while staging `name` may have left beside it. Succeeds if there is
-    /// nothing.
-    fn remove_unfinished_staging(&self, name: &str) -> Result<(), TransportError>;
-
-    /// Puts the linked file in the memory's place. The object that was there at that instant is not
-    /// overwritten: it is under one of the names of [`MemoryDirectory::displaced_names`]
-    /// afterwards, also on an error. At every instant the memory is wholly the old or wholly the
-    /// new file; where the file system cannot exchange, it is absent for microseconds, and the
-    /// result is [`SwapMethod::TakeAway`]. A memory that is a mount point cannot be replaced:
-    /// [`FailureCause::MountPoint`]. On success the object at the memory's name is the staged file
-    /// `new`, or has its content. If an agent replaces it during the swap, or put a file of its own
-    /// at the staged name before, this fails with [`FailureCause::Replaced`] and loses nothing.
-    fn swap(&self, staged: &str, new: FileIdentity) -> Result<SwapOutcome, TransportError>;
-
-    /// Returns an id that no other object at `name` ever has; `None` where the id is unknown or no
-    /// object is at `name`.
+    /// Returns an id that no other object at `name`, a name beside the memory, ever has; `None`
+    /// where the id is unknown or no object is at `name`.
     fn object_id(&self, _name: &str) -> Result<Option<ObjectId>, TransportError> {
         Ok(None)
     }
 
-    /// Gives the object at `kept`, which a swap displaced, the memory's name again. The current
-    /// memory takes the place of the object, as [`MemoryDirectory::swap`] describes for a staged
-    /// file. Supported on this machine only. If `id` is given and another object is at `kept`,
-    /// fails with [`FailureCause::Replaced`].
-    fn restore_object(
+    /// Creates the new file of a run with exactly this content and these attributes (as far as
+    /// [`Attributes::for_new_file`] keeps them). Nothing that has the run's name before is
+    /// overwritten. On an error nothing is left. A directory holds one staged file. Returns the
+    /// server extensions that are missing, as [`DirectoryProperties::missing_extensions`]: some
+    /// limits of a file system show only once it holds a file.
+    fn stage(
         &self,
-        kept: &str,
-        _id: Option<ObjectId>,
-    ) -> Result<SwapOutcome, TransportError> {
-        let message = format!("{kept} can only be restored by hand");
-        let error = Error::new(ErrorKind::Conflict, message);
-        Err(TransportError::new(FailureCause::CallerFailed, error))
-    }
+        run: &str,
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
+        attributes: StagedAttributes,
+    ) -> Result<Vec<SftpExtension>, TransportError>;
 
-    /// Writes the linked file's content over a memory that is a mount point, while no other process
-    /// has it open. A crash can leave it half written. Fails with [`FailureCause::HalfWritten`]
-    /// where the memory could be neither written nor restored, or where another process may have
-    /// written to it in between; a copy of its earlier content is then beside it.
-    fn write_in_place(
-        &self,
-        _staged: &str,
-        _new: FileIdentity,
-    ) -> Result<SwapOutcome, TransportError> {
-        let error = Error::new(
-            ErrorKind::Internal,
-            "the memory is not a mount point of this machine",
-        );
-        Err(TransportError::new(FailureCause::Refused, error))
-    }
+    /// Puts something else in the memory's place; a staged file is on the disk by then. The object
+    /// that was there at that instant is not overwritten: it has a name of the run afterwards, also
+    /// on an error. At every instant the memory is wholly the old or wholly the new one; where the
+    /// file system cannot exchange, it is absent for microseconds, and the result is
+    /// [`SwapMethod::TakeAway`]. On success the object at the memory's name is the new one, or has
+    /// its content. If an agent replaces it in between, or put an object of its own at a name of
+    /// the run before, this fails with [`FailureCause::Replaced`] and loses nothing.
+    fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError>;
 
-    /// Renames the memory to [`MemoryDirectory::staged_file_name`] of `staged`, which must be free.
-    /// There is no memory afterwards.
-    fn move_memory_aside(&self, staged: &str) -> Result<(), TransportError>;
-
-    /// Settles a displaced file: hands its content to `inspect`, with a reader of the whole file,
-    /// then removes it, without losing a byte. A file that holds bytes and could not be inspected
-    /// is never removed. A file that a writer has open, or that changed in between, is left alone:
-    /// [`SettleOutcome::StillOpen`]. If a process opens it in the instant of its removal, this
-    /// waits for that process and calls `inspect` once more; where that does not suffice, the
-    /// result is [`SettleOutcome::Lost`], which is not a success. After an error the file still
-    /// exists.
+    /// Settles a displaced object: hands it to `inspect`, then removes it, without losing a byte.
+    /// An object that could not be inspected is never removed. One that a writer has open, or that
+    /// changed in between, is left alone: [`SettleOutcome::StillOpen`]. If a process opens a file
+    /// in the instant of its removal, this waits for that process and calls `inspect` once more;
+    /// where that does not suffice, the result is [`SettleOutcome::Lost`], which is not a success.
+    /// After an error the object still exists.
     fn settle(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+        inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError>;
-
-    /// Removes an object without bytes if it is still the same one. Returns false where another
-    /// object is at `name`, which stays.
-    fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError>;
-
-    /// Returns why writers cannot be detected in this directory, whatever the rights of this
-    /// process; `None` where detection depends on the rights alone.
-    fn undetectable_writers_reason(&self) -> Option<String> {
-        None
-    }
 
     /// Returns when settling the displaced files again can succeed; `None` for any time.
     fn next_settle_time(&self) -> Option<Instant> {
         None
     }
 
-    /// Returns which of the names that a swap of `staged` may have displaced something to exist,
-    /// the staged file's name first.
-    fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError>;
+    /// Returns the present name of a displaced object, for display: recovery may have moved it.
+    fn display_name(&self, displaced: &str) -> String {
+        displaced.to_string()
+    }
 
-    /// Returns whether a swap of `staged` that writes in place may have been cut short. Another
-    /// swap repairs that.
-    fn is_half_written(&self, staged: &str) -> Result<bool, TransportError>;
+    /// Determines from the files in the directory how far an interrupted run came, finishes a swap
+    /// that it began or restores the memory's name, and removes what is left of staging. Requests
+    /// of that run that the host has not yet executed have no effect afterwards. What the run
+    /// displaced stays and is to be settled. `None` where this is not the directory of the run.
+    fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError>;
+}
 
-    /// Returns whether any object is at `name`.
-    fn exists(&self, name: &str) -> Result<bool, TransportError>;
+/// What a replacement in a directory relies on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectoryProperties {
+    /// A number that distinguishes the directory from another one at the same path, also after a
+    /// reboot, which a device number does not; `None` where the file system has no such number.
+    pub id: Option<u64>,
+    /// Server extensions that a swap relies on and that are missing. Each one weakens a guarantee,
+    /// so nothing may be changed here unless the operator accepts it.
+    pub missing_extensions: Vec<SftpExtension>,
+    /// What a swap would meet, as far as that is known without trying. For display in plans only:
+    /// it guarantees nothing.
+    pub swap_forecast: SwapForecast,
+    /// Why writers cannot be detected in this directory, whatever the rights of this process;
+    /// `None` where detection depends on the rights alone.
+    pub undetectable_writers_reason: Option<String>,
+}
 
-    /// Returns the identity of the regular file at `name`, if it has exactly this content.
-    fn find_content(
+/// The attributes of a staged file.
+#[derive(Clone, Debug)]
+pub enum StagedAttributes {
+    /// These.
+    Exact(Attributes),
+    /// These if the directory has the same owner, otherwise the inherited ones.
+    OfDirectoryOwner(Attributes),
+    /// Such that the agent can write the file: the directory's owner and group, read permissions as
+    /// on the directory, and the extended attributes that every new file in it gets.
+    Inherited,
+}
+
+impl StagedAttributes {
+    /// Returns the attributes to apply, given the way to determine the inherited ones.
+    pub fn resolve<E>(
+        self,
+        inherited: impl FnOnce() -> Result<Attributes, E>,
+    ) -> Result<Attributes, E> {
+        Ok(match self {
+            StagedAttributes::Exact(given) => given,
+            StagedAttributes::Inherited => inherited()?,
+            StagedAttributes::OfDirectoryOwner(given) => {
+                let inherited = inherited()?;
+                match inherited.uid == given.uid {
+                    true => given,
+                    false => inherited,
+                }
+            }
+        })
+    }
+}
+
+/// What a commit puts in the memory's place.
+#[derive(Clone, Copy, Debug)]
+pub enum NewMemory {
+    /// The staged file.
+    StagedFile {
+        /// Whether its content may be written over a memory that is a mount point, which nothing
+        /// can replace, while no other process has it open. A crash can leave that memory half
+        /// written. Otherwise such a memory is [`FailureCause::MountPoint`]; where it could be
+        /// neither written nor restored, or where another process may have written to it in
+        /// between, it is [`FailureCause::HalfWritten`], and a copy of its earlier content is
+        /// beside it.
+        accepts_in_place: bool,
+    },
+    /// The object that an earlier run displaced and kept under the name of this run. Supported on
+    /// this machine only. If an id is given and another object has that name, the commit fails with
+    /// [`FailureCause::Replaced`].
+    KeptObject(Option<ObjectId>),
+    /// Nothing: there is no memory afterwards.
+    Nothing,
+}
+
+/// A displaced object that is about to be removed.
+pub enum DisplacedObject<'a> {
+    /// A file, with a reader of the whole of it.
+    File(FileReader<'a>),
+    /// A symlink, FIFO, socket or device, which is never read and holds no bytes except the target
+    /// of the link.
+    Special(&'a SpecialFile),
+}
+
+/// Archives what a displaced object holds and no entry has yet.
+pub type Inspector<'a> = &'a mut dyn FnMut(DisplacedObject<'_>) -> Result<(), Error>;
+
+/// An interrupted run, as its journal tells.
+#[derive(Clone, Debug)]
+pub struct InterruptedRun {
+    /// The run's random name.
+    pub name: String,
+    /// Names by which recoveries of this run hide its files from it, oldest first, if it was on a
+    /// host. The interrupted process does not know the last one.
+    pub takeover_names: Vec<String>,
+    /// [`DirectoryProperties::id`] of the directory at that time.
+    pub directory_id: Option<u64>,
+    /// Inode of the memory before the run; 0 if unknown.
+    pub memory_inode: u64,
+    /// Whether there was no memory before the run.
+    pub creates_memory: bool,
+    /// What the run was about to install.
+    pub installed: InstalledMemory,
+    /// Whether the swap is known to have taken place.
+    pub is_swapped: bool,
+    /// The displaced names of [`SwapOutcome`], where the journal has them. Agents can see such
+    /// names, and create more of them.
+    pub displaced: Option<Vec<String>>,
+}
+
+impl InterruptedRun {
+    /// Returns whether the memory is what the run was about to install.
+    pub(crate) fn is_installed(
         &self,
-        name: &str,
-        content: Digest,
-    ) -> Result<Option<FileIdentity>, TransportError>;
+        directory: &dyn MemoryDirectory,
+    ) -> Result<bool, TransportError> {
+        match self.installed.is_in(directory) {
+            Err(error) if error.cause == FailureCause::Leased => Ok(false),
+            installed => installed,
+        }
+    }
 
-    /// Removes one of our own names. Succeeds if it is absent.
-    fn remove_name(&self, name: &str) -> Result<(), TransportError>;
+    /// Drops the names that are neither `staged` nor displaced by the run.
+    fn retain_displaced(&self, names: &mut Vec<String>, staged: &str) {
+        if let Some(displaced) = &self.displaced {
+            names.retain(|name| name == staged || displaced.contains(name));
+        }
+    }
+}
+
+/// The state of a memory after a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstalledMemory {
+    /// A file that began with this content.
+    File {
+        /// Digest of the content.
+        content: Digest,
+        /// Its length in bytes.
+        size: u64,
+    },
+    /// An object that is not a readable file.
+    Special(SpecialFile),
+    /// No object.
+    Absent,
+}
+
+impl InstalledMemory {
+    /// Returns whether the memory is in this state, that is, begins with the content; reads it
+    /// again.
+    pub fn is_in(&self, directory: &dyn MemoryDirectory) -> Result<bool, TransportError> {
+        Ok(match self {
+            InstalledMemory::File { content, size } => {
+                directory.memory_begins_with(*content, *size)?
+            }
+            InstalledMemory::Special(special) => {
+                directory.stat_memory()? == MemoryObject::Special(special.clone())
+            }
+            InstalledMemory::Absent => directory.stat_memory()? == MemoryObject::Absent,
+        })
+    }
+}
+
+/// The result of a recovery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecoveredRun {
+    /// How the run, or the recovery, replaced the memory, if that was unknown; `None` if neither
+    /// did.
+    pub method: Option<SwapMethod>,
+    /// Names of the displaced objects to settle, that of a staged file first.
+    pub displaced: Vec<String>,
 }
 
 /// Returns the mode of a memory that is created in a directory of this mode: never world-writable,
@@ -436,16 +499,6 @@ impl Stamp {
             inode: stat.st_ino,
         }
     }
-}
-
-/// Identifies a file independently of its names. Valid while the [`MemoryDirectory`] that returned
-/// it is open, and until its next `swap`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FileIdentity {
-    /// Device number of the file system; 0 where there is none.
-    pub device: u64,
-    /// Inode number.
-    pub inode: u64,
 }
 
 /// Identifies an object on its file system, also after a reboot, when device numbers may differ.
@@ -600,10 +653,6 @@ pub enum SettleOutcome {
     /// It was removed, but bytes written in the instant of the removal may be lost; the error says
     /// why.
     Lost(Error),
-    /// It still exists and is never read: a symlink, FIFO, socket or device, which holds no bytes
-    /// except the target of the link. The caller describes it and then calls
-    /// [`MemoryDirectory::remove_special_file`].
-    Special(SpecialFile),
     /// It stays under its name, because no archive entry holds its content: a directory, or a file
     /// that must not be read.
     Kept(SpecialFile),

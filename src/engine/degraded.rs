@@ -45,11 +45,7 @@ pub(super) fn in_place_degradation(
 ///
 /// # Errors
 /// Something that the config does not accept.
-pub(super) fn accepted_degradations(
-    agent: &Agent,
-    directory: &dyn MemoryDirectory,
-) -> Result<Vec<String>> {
-    let lacks = directory.missing_extensions();
+pub(super) fn accepted_degradations(agent: &Agent, lacks: &[SftpExtension]) -> Result<Vec<String>> {
     let accepted = agent.location.accept_degraded();
     if lacks.iter().any(|it| !accepted.contains(it)) {
         let list = |each: &dyn Fn(&SftpExtension) -> String| {
@@ -89,7 +85,7 @@ impl Engine {
         let Ok(directory) = self.open_directory(agent) else {
             return Ok(None);
         };
-        match directory.forecast_swap() {
+        match directory.properties()?.swap_forecast {
             SwapForecast::Refused(error) => Err(error),
             forecast => in_place_degradation(agent, &forecast),
         }
@@ -98,8 +94,16 @@ impl Engine {
     /// Returns why writers cannot be detected beside an agent's memory, whatever rights
     /// this process has; none where they can, or where the directory cannot be opened.
     pub fn undetectable_writers_reason(&self, agent: &Agent) -> Option<String> {
-        self.open_directory(agent)
-            .ok()?
-            .undetectable_writers_reason()
+        undetectable_writers_reason(self.open_directory(agent).ok()?.as_ref())
     }
+}
+
+/// Returns why writers cannot be detected in a directory, whatever rights this process has; none
+/// where they can.
+pub(super) fn undetectable_writers_reason(directory: &dyn MemoryDirectory) -> Option<String> {
+    let properties = directory.properties();
+    properties.map_or_else(
+        |error| Some(error.to_string()),
+        |it| it.undetectable_writers_reason,
+    )
 }

@@ -20,8 +20,8 @@ impl Engine {
     pub fn irreplaceable_memories(&self) -> Vec<(&Agent, Error)> {
         let mut found = self.local_agents_with_fault(|agent| {
             let mount_error = || {
-                let outlook = self.open_directory(agent).ok()?.forecast_swap();
-                degraded::in_place_degradation(agent, &outlook).err()
+                let properties = self.open_directory(agent).ok()?.properties().ok()?;
+                degraded::in_place_degradation(agent, &properties.swap_forecast).err()
             };
             self.misplacement_error(agent).or_else(mount_error)
         });

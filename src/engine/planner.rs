@@ -165,13 +165,15 @@ impl Engine {
         let boundary = found.and_then(|found| found.boundary);
         let mut notes = Vec::new();
         let directory = self.open_directory(agent)?;
-        let mut degradations = degraded::accepted_degradations(agent, directory.as_ref())?;
+        let properties = directory.properties()?;
+        let mut degradations =
+            degraded::accepted_degradations(agent, &properties.missing_extensions)?;
         if agent.location.host().is_some() {
             degradations.insert(0, degraded::SFTP_DEGRADATIONS.to_string());
         }
-        let outlook = directory.forecast_swap();
-        degradations.extend(degraded::in_place_degradation(agent, &outlook)?);
-        if let SwapForecast::Refused(error) = outlook {
+        let forecast = properties.swap_forecast;
+        degradations.extend(degraded::in_place_degradation(agent, &forecast)?);
+        if let SwapForecast::Refused(error) = forecast {
             return Err(error);
         }
         notes.extend(

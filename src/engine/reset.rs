@@ -30,6 +30,7 @@
 //! | its removal, the ledger's record | the removal of the transaction record |
 
 mod capture;
+mod journal;
 mod lane;
 mod recovery;
 mod settle;
@@ -41,8 +42,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+pub use journal::UNCLAIMED_JOURNAL_HINT;
 use lane::ResetLane;
-pub use recovery::UNCLAIMED_JOURNAL_HINT;
 
 use super::address::RecordedAddress;
 use super::ledger::Ledger;

@@ -13,12 +13,12 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::{
-    Attributes, ByteSink, FailureCause, FileIdentity, FileMetadata, FileReader, MemoryDirectory,
-    MemoryObject, ObjectId, SettleOutcome, SpecialFile, SwapForecast, SwapOutcome, Transport,
-    TransportError, UnsyncedObject,
+    ByteSink, DirectoryProperties, DisplacedObject, FailureCause, FileMetadata, Inspector,
+    InterruptedRun, MemoryDirectory, MemoryObject, NewMemory, ObjectId, RecoveredRun,
+    SettleOutcome, SpecialFile, StagedAttributes, SwapOutcome, Transport, TransportError,
+    UnsyncedObject,
 };
 use crate::config::SftpExtension;
-use crate::digest::Digest;
 use crate::error::{Error, ErrorKind};
 use crate::file_systems::{FileSystem, FileSystemCall, FileSystems};
 
@@ -116,8 +116,8 @@ struct BoundedDirectory {
 enum CallReport<T> {
     /// The next bytes of a file.
     Piece(Vec<u8>),
-    /// A displaced file is ready to be inspected.
-    InspectionRequested,
+    /// A displaced object is ready to be inspected; `None` for a file.
+    InspectionRequested(Option<SpecialFile>),
     /// The requested file was read to its end.
     FileRead(Result<FileMetadata, TransportError>),
     /// The result of the call.
@@ -226,7 +226,7 @@ impl BoundedDirectory {
                     sink(&bytes)?;
                 }
                 CallReport::Done(read) => return read,
-                CallReport::InspectionRequested | CallReport::FileRead(_) => {
+                CallReport::InspectionRequested(_) | CallReport::FileRead(_) => {
                     return Err(caller_gone_error().into());
                 }
             }
@@ -238,7 +238,7 @@ impl BoundedDirectory {
         call: &FileSystemCall,
         reports: &Receiver<CallReport<SettleOutcome>>,
         orders: &Sender<InspectionOrder>,
-        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+        inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
         let read = |sink: ByteSink<'_>| {
             call.send(orders, InspectionOrder::ReadFile)
@@ -256,7 +256,7 @@ impl BoundedDirectory {
                             None => read,
                         };
                     }
-                    CallReport::InspectionRequested | CallReport::Done(_) => {
+                    CallReport::InspectionRequested(_) | CallReport::Done(_) => {
                         return Err(caller_gone_error().into());
                     }
                 }
@@ -264,8 +264,11 @@ impl BoundedDirectory {
         };
         loop {
             match call.receive(reports).map_err(unreachable_error)? {
-                CallReport::InspectionRequested => {
-                    let inspected = inspect(&read);
+                CallReport::InspectionRequested(special) => {
+                    let inspected = inspect(match &special {
+                        Some(special) => DisplacedObject::Special(special),
+                        None => DisplacedObject::File(&read),
+                    });
                     if call.is_abandoned() {
                         inspected?;
                         return Err(caller_gone_error().into());
@@ -315,22 +318,12 @@ impl MemoryDirectory for BoundedDirectory {
             .collect()
     }
 
-    fn directory_id(&self) -> Result<Option<u64>, TransportError> {
-        self.run_call(|directory| directory.directory_id())
+    fn properties(&self) -> Result<DirectoryProperties, TransportError> {
+        self.run_call(|directory| directory.properties())
     }
 
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
         self.run_call(|directory| directory.stat_memory())
-    }
-
-    fn forecast_swap(&self) -> SwapForecast {
-        let outlook = self.run_call(|directory| Ok(directory.forecast_swap()));
-        outlook.unwrap_or_else(|error| SwapForecast::Refused(error.into()))
-    }
-
-    fn missing_extensions(&self) -> Vec<SftpExtension> {
-        self.query_without_blocking(|directory| directory.missing_extensions())
-            .unwrap_or_default()
     }
 
     fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
@@ -351,18 +344,18 @@ impl MemoryDirectory for BoundedDirectory {
         self.run_call(|directory| directory.stat_leased_memory())
     }
 
-    fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError> {
-        let staged = staged.to_string();
-        self.run_call(move |directory| directory.inherited_attributes(&staged))
+    fn object_id(&self, name: &str) -> Result<Option<ObjectId>, TransportError> {
+        let name = name.to_string();
+        self.run_call(move |directory| directory.object_id(&name))
     }
 
     fn stage(
         &self,
-        name: &str,
+        run: &str,
         content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
-        attributes: &Attributes,
-    ) -> Result<FileIdentity, TransportError> {
-        let (name, attributes) = (name.to_string(), attributes.clone());
+        attributes: StagedAttributes,
+    ) -> Result<Vec<SftpExtension>, TransportError> {
+        let run = run.to_string();
         let (piece_sender, pieces) = bounded::<Option<Vec<u8>>>(MAX_QUEUED_PIECES);
         let (reply, answer) = bounded(1);
         let call = self.start_call(move |directory| {
@@ -373,7 +366,7 @@ impl MemoryDirectory for BoundedDirectory {
                     Err(_) => return Err(caller_gone_error()),
                 }
             };
-            let staged = directory.stage(&name, &mut feed_pieces, &attributes);
+            let staged = directory.stage(&run, &mut feed_pieces, attributes);
             drop(pieces);
             let _ = reply.send(staged);
         })?;
@@ -404,84 +397,31 @@ impl MemoryDirectory for BoundedDirectory {
         staged
     }
 
-    fn link_staged(&self, staged: &str) -> Result<(), TransportError> {
-        let staged = staged.to_string();
-        self.run_call(move |directory| directory.link_staged(&staged))
-    }
-
-    fn staged_file_name(&self, staged: &str) -> String {
-        let name = self.query_without_blocking(|directory| directory.staged_file_name(staged));
-        name.unwrap_or_else(|| staged.to_string())
-    }
-
-    fn display_name(&self, name: &str) -> String {
-        let shown = self.query_without_blocking(|directory| directory.display_name(name));
-        shown.unwrap_or_else(|| name.to_string())
-    }
-
-    fn restore_memory_name(&self, displaced: &str) -> Result<(), TransportError> {
-        let displaced = displaced.to_string();
-        self.run_call(move |directory| directory.restore_memory_name(&displaced))
-    }
-
-    fn take_over_run(&self, staged: &str, names: &[String]) -> Result<(), TransportError> {
-        let (staged, names) = (staged.to_string(), names.to_vec());
-        self.run_call(move |directory| directory.take_over_run(&staged, &names))
-    }
-
-    fn remove_unfinished_staging(&self, name: &str) -> Result<(), TransportError> {
-        let name = name.to_string();
-        self.run_call(move |directory| directory.remove_unfinished_staging(&name))
-    }
-
-    fn swap(&self, staged: &str, new: FileIdentity) -> Result<SwapOutcome, TransportError> {
-        let staged = staged.to_string();
-        self.run_call(move |directory| directory.swap(&staged, new))
-    }
-
-    fn write_in_place(
-        &self,
-        staged: &str,
-        new: FileIdentity,
-    ) -> Result<SwapOutcome, TransportError> {
-        let staged = staged.to_string();
-        self.run_call(move |directory| directory.write_in_place(&staged, new))
-    }
-
-    fn object_id(&self, name: &str) -> Result<Option<ObjectId>, TransportError> {
-        let name = name.to_string();
-        self.run_call(move |directory| directory.object_id(&name))
-    }
-
-    fn restore_object(
-        &self,
-        kept: &str,
-        id: Option<ObjectId>,
-    ) -> Result<SwapOutcome, TransportError> {
-        let kept = kept.to_string();
-        self.run_call(move |directory| directory.restore_object(&kept, id))
-    }
-
-    fn move_memory_aside(&self, staged: &str) -> Result<(), TransportError> {
-        let staged = staged.to_string();
-        self.run_call(move |directory| directory.move_memory_aside(&staged))
+    fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {
+        let run = run.to_string();
+        self.run_call(move |directory| directory.commit(&run, new))
     }
 
     fn settle(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+        inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
         let displaced = displaced.to_string();
         let (report, reports) = bounded(MAX_QUEUED_PIECES);
         let (order, orders) = bounded(1);
         let call = self.start_call(move |directory| {
             let tell = |what| report.send(what).map_err(|_| caller_gone_error());
-            let mut inspect = |reader: FileReader<'_>| {
-                tell(CallReport::InspectionRequested)?;
+            let mut inspect = |object: DisplacedObject<'_>| {
+                let (special, reader) = match object {
+                    DisplacedObject::File(reader) => (None, Some(reader)),
+                    DisplacedObject::Special(special) => (Some(special.clone()), None),
+                };
+                tell(CallReport::InspectionRequested(special))?;
                 loop {
                     match orders.recv() {
                         Ok(InspectionOrder::ReadFile) => {
+                            let reader = reader.ok_or_else(caller_gone_error)?;
                             let read = reader(&mut |bytes| tell(CallReport::Piece(bytes.to_vec())));
                             tell(CallReport::FileRead(read))?;
                         }
@@ -498,47 +438,18 @@ impl MemoryDirectory for BoundedDirectory {
         settled
     }
 
-    fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
-        let (name, odd) = (name.to_string(), odd.clone());
-        self.run_call(move |directory| directory.remove_special_file(&name, &odd))
-    }
-
-    fn undetectable_writers_reason(&self) -> Option<String> {
-        let unwatched = self.run_call(|directory| Ok(directory.undetectable_writers_reason()));
-        unwatched.unwrap_or_else(|error| Some(error.to_string()))
-    }
-
     fn next_settle_time(&self) -> Option<Instant> {
         self.query_without_blocking(|directory| directory.next_settle_time())
             .flatten()
     }
 
-    fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        let staged = staged.to_string();
-        self.run_call(move |directory| directory.displaced_names(&staged))
+    fn display_name(&self, displaced: &str) -> String {
+        let name = self.query_without_blocking(|directory| directory.display_name(displaced));
+        name.unwrap_or_else(|| displaced.to_string())
     }
 
-    fn is_half_written(&self, staged: &str) -> Result<bool, TransportError> {
-        let staged = staged.to_string();
-        self.run_call(move |directory| directory.is_half_written(&staged))
-    }
-
-    fn exists(&self, name: &str) -> Result<bool, TransportError> {
-        let name = name.to_string();
-        self.run_call(move |directory| directory.exists(&name))
-    }
-
-    fn find_content(
-        &self,
-        name: &str,
-        content: Digest,
-    ) -> Result<Option<FileIdentity>, TransportError> {
-        let name = name.to_string();
-        self.run_call(move |directory| directory.find_content(&name, content))
-    }
-
-    fn remove_name(&self, name: &str) -> Result<(), TransportError> {
-        let name = name.to_string();
-        self.run_call(move |directory| directory.remove_name(&name))
+    fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError> {
+        let run = run.clone();
+        self.run_call(move |directory| directory.recover(&run))
     }
 }

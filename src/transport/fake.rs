@@ -2,17 +2,21 @@
 //! of [`Transport`]; besides, it can be slow, fail at a chosen call, and run an "agent" between
 //! operations.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::{
-    Attributes, BatchSink, ByteSink, FailureCause, FileIdentity, FileMetadata, FileReader,
-    MemoryDirectory, MemoryObject, SettleOutcome, SpecialFile, Stamp, SwapMethod, SwapOutcome,
-    Transport, TransportError, UnsyncedObject, Xattr, new_memory_mode, xattrs::keep_within_limit,
+    Attributes, BatchSink, ByteSink, DirectoryProperties, DisplacedObject, FailureCause,
+    FileMetadata, Inspector, InstalledMemory, InterruptedRun, MemoryDirectory, MemoryObject,
+    NewMemory, RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapForecast,
+    SwapMethod, SwapOutcome, Transport, TransportError, UnsyncedObject, Xattr, new_memory_mode,
+    xattrs::keep_within_limit,
 };
 use crate::clock::Clock;
+use crate::config::SftpExtension;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind};
 
@@ -27,15 +31,10 @@ pub enum FakeOperation {
     Open,
     StatMemory,
     Read,
-    InheritedAttributes,
     Stage,
-    Swap,
-    MoveMemoryAside,
+    Commit,
     Settle,
-    DisplacedNames,
-    Exists,
-    FindContent,
-    Remove,
+    Recover,
 }
 
 /// Runs before an operation, with the path of the memory.
@@ -422,6 +421,7 @@ impl Transport for FakeTransport {
             fake: self.clone(),
             directory_path: self.tree().resolve_memory(memory)?,
             memory_path: memory.to_path_buf(),
+            staged_inode: Cell::new(None),
         }))
     }
 
@@ -451,6 +451,8 @@ struct FakeDirectory {
     fake: FakeTransport,
     directory_path: PathBuf,
     memory_path: PathBuf,
+    /// The inode of the staged file.
+    staged_inode: Cell<Option<u64>>,
 }
 
 impl FakeDirectory {
@@ -462,6 +464,72 @@ impl FakeDirectory {
         Ok(self.fake.tree())
     }
 
+    /// Exchanges the file at a name with the memory; it has to be that inode.
+    fn swap(
+        &self,
+        tree: &mut FakeTree,
+        staged: &str,
+        inode: Option<u64>,
+    ) -> Result<SwapOutcome, TransportError> {
+        let aside = self.directory_path.join(staged);
+        let Some(new) = tree.nodes.remove(&aside) else {
+            return Err(refused_error(format!("{} does not exist", aside.display())));
+        };
+        let is_staged = inode.is_some() && node_inode(&new) == inode;
+        let old = tree.nodes.insert(self.memory_path.clone(), new);
+        let (method, displaced) = match old {
+            None => (SwapMethod::Create, Vec::new()),
+            Some(old) => {
+                tree.nodes.insert(aside, old);
+                (SwapMethod::Exchange, vec![staged.to_string()])
+            }
+        };
+        match is_staged {
+            true => Ok(SwapOutcome { method, displaced }),
+            false => Err(replaced_error(&self.memory_path)),
+        }
+    }
+
+    /// Determines how an interrupted run replaced the memory.
+    fn finish_swap(
+        &self,
+        tree: &mut FakeTree,
+        run: &InterruptedRun,
+    ) -> Result<Option<SwapMethod>, TransportError> {
+        let bytes_at = |path: &Path| match tree.nodes.get(path) {
+            Some(FakeNode::File(inode)) => Some(lock(inode).bytes.clone()),
+            _ => None,
+        };
+        let staged_path = self.directory_path.join(&run.name);
+        let memory = tree.nodes.get(&self.memory_path);
+        let staged = tree.nodes.get(&staged_path);
+        let is_created = |content: Digest, size: u64| {
+            let bytes = bytes_at(&self.memory_path).unwrap_or_default();
+            let start = bytes.get(..size as usize).map(Digest::of);
+            run.creates_memory && start == Some(content)
+        };
+        let (content, size) = match &run.installed {
+            InstalledMemory::File { content, size } => (*content, *size),
+            InstalledMemory::Special(special) => {
+                let found = tree.object_at(&self.memory_path);
+                let is_installed = found == MemoryObject::Special(special.clone());
+                return Ok(is_installed.then_some(SwapMethod::Exchange));
+            }
+            InstalledMemory::Absent => return Ok(staged.map(|_| SwapMethod::Remove)),
+        };
+        let holds_new_file = bytes_at(&staged_path).is_some_and(|it| Digest::of(&it) == content);
+        if holds_new_file && memory.is_none() {
+            let inode = staged.and_then(node_inode);
+            return Ok(Some(self.swap(tree, &run.name, inode)?.method));
+        }
+        let is_old = memory.and_then(node_inode) == Some(run.memory_inode);
+        Ok(match staged {
+            Some(_) if !holds_new_file && !is_old => Some(SwapMethod::Exchange),
+            _ if is_created(content, size) => Some(SwapMethod::Create),
+            _ => None,
+        })
+    }
+
     /// Returns the inode of the memory, if it is a file.
     fn memory_inode(&self, tree: &FakeTree) -> Result<Arc<Mutex<FakeInode>>, TransportError> {
         match tree.nodes.get(&self.memory_path) {
@@ -471,12 +539,9 @@ impl FakeDirectory {
     }
 }
 
-fn node_identity(node: &FakeNode) -> Option<FileIdentity> {
+fn node_inode(node: &FakeNode) -> Option<u64> {
     match node {
-        FakeNode::File(inode) => Some(FileIdentity {
-            device: 0,
-            inode: lock(inode).metadata.stamp.inode,
-        }),
+        FakeNode::File(inode) => Some(lock(inode).metadata.stamp.inode),
         _ => None,
     }
 }
@@ -508,8 +573,13 @@ impl MemoryDirectory for FakeDirectory {
         Vec::new()
     }
 
-    fn directory_id(&self) -> Result<Option<u64>, TransportError> {
-        Ok(None)
+    fn properties(&self) -> Result<DirectoryProperties, TransportError> {
+        Ok(DirectoryProperties {
+            id: None,
+            missing_extensions: Vec::new(),
+            swap_forecast: SwapForecast::Clear,
+            undetectable_writers_reason: None,
+        })
     }
 
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
@@ -532,83 +602,59 @@ impl MemoryDirectory for FakeDirectory {
         Ok(file)
     }
 
-    fn inherited_attributes(&self, _staged: &str) -> Result<Attributes, TransportError> {
-        Ok(self
-            .begin_operation(FakeOperation::InheritedAttributes)?
-            .inherited_attributes(&self.memory_path))
-    }
-
     fn stage(
         &self,
-        name: &str,
+        run: &str,
         content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
-        attributes: &Attributes,
-    ) -> Result<FileIdentity, TransportError> {
+        attributes: StagedAttributes,
+    ) -> Result<Vec<SftpExtension>, TransportError> {
         drop(self.begin_operation(FakeOperation::Stage)?);
         let mut bytes = Vec::new();
         content(&mut |piece| {
             bytes.extend_from_slice(piece);
             Ok(())
         })?;
-        let path = self.directory_path.join(name);
+        let path = self.directory_path.join(run);
         let mut tree = self.fake.tree();
         if tree.nodes.contains_key(&path) {
             return Err(refused_error(format!("{} already exists", path.display())));
         }
+        let attributes = attributes
+            .resolve(|| Ok::<_, TransportError>(tree.inherited_attributes(&self.memory_path)))?;
         self.fake
             .insert_file(&mut tree, &path, bytes, &attributes.for_new_file());
-        Ok(FileIdentity {
-            device: 0,
-            inode: tree.last_inode,
-        })
+        self.staged_inode.set(Some(tree.last_inode));
+        Ok(Vec::new())
     }
 
-    fn link_staged(&self, _staged: &str) -> Result<(), TransportError> {
-        Ok(()) // `stage` has already created it under its name.
-    }
-
-    fn remove_unfinished_staging(&self, _name: &str) -> Result<(), TransportError> {
-        Ok(()) // Staging is a single step here.
-    }
-
-    fn swap(&self, staged: &str, wanted: FileIdentity) -> Result<SwapOutcome, TransportError> {
-        let mut tree = self.begin_operation(FakeOperation::Swap)?;
-        let aside = self.directory_path.join(staged);
-        let Some(new) = tree.nodes.remove(&aside) else {
-            return Err(refused_error(format!("{} does not exist", aside.display())));
-        };
-        let is_wanted = node_identity(&new) == Some(wanted);
-        let old = tree.nodes.insert(self.memory_path.clone(), new);
-        let (method, displaced) = match old {
-            None => (SwapMethod::Create, Vec::new()),
-            Some(old) => {
-                tree.nodes.insert(aside, old);
-                (SwapMethod::Exchange, vec![staged.to_string()])
+    fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {
+        let mut tree = self.begin_operation(FakeOperation::Commit)?;
+        match new {
+            NewMemory::StagedFile { .. } => self.swap(&mut tree, run, self.staged_inode.take()),
+            NewMemory::KeptObject(_) => {
+                let error = Error::new(ErrorKind::Conflict, "the fake restores no objects");
+                Err(TransportError::new(FailureCause::CallerFailed, error))
             }
-        };
-        match is_wanted {
-            true => Ok(SwapOutcome { method, displaced }),
-            false => Err(replaced_error(&self.memory_path)),
+            NewMemory::Nothing => {
+                let aside = self.directory_path.join(run);
+                if tree.nodes.contains_key(&aside) {
+                    return Err(refused_error(format!("{} already exists", aside.display())));
+                }
+                let old = tree.nodes.remove(&self.memory_path);
+                let old = old.ok_or_else(|| replaced_error(&self.memory_path))?;
+                tree.nodes.insert(aside, old);
+                Ok(SwapOutcome {
+                    method: SwapMethod::Remove,
+                    displaced: vec![run.to_string()],
+                })
+            }
         }
-    }
-
-    fn move_memory_aside(&self, aside: &str) -> Result<(), TransportError> {
-        let mut tree = self.begin_operation(FakeOperation::MoveMemoryAside)?;
-        let aside = self.directory_path.join(aside);
-        if tree.nodes.contains_key(&aside) {
-            return Err(refused_error(format!("{} already exists", aside.display())));
-        }
-        let Some(old) = tree.nodes.remove(&self.memory_path) else {
-            return Err(replaced_error(&self.memory_path));
-        };
-        tree.nodes.insert(aside, old);
-        Ok(())
     }
 
     fn settle(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+        inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
         let path = self.directory_path.join(displaced);
         let node = self
@@ -624,7 +670,18 @@ impl MemoryDirectory for FakeDirectory {
             )) => {
                 return Ok(SettleOutcome::Kept(odd));
             }
-            Some(FakeNode::Special(odd)) => return Ok(SettleOutcome::Special(odd)),
+            Some(FakeNode::Special(special)) => {
+                inspect(DisplacedObject::Special(&special))?;
+                let mut tree = self.fake.tree();
+                match tree.object_at(&path) {
+                    MemoryObject::Special(found) if found == special => {
+                        tree.nodes.remove(&path);
+                    }
+                    MemoryObject::Absent => {}
+                    _ => return Ok(SettleOutcome::StillOpen),
+                }
+                return Ok(SettleOutcome::Removed { was_watched: true });
+            }
             Some(FakeNode::File(inode)) => inode,
         };
         let before = {
@@ -634,7 +691,8 @@ impl MemoryDirectory for FakeDirectory {
             }
             inode.metadata.stamp
         };
-        inspect(&|sink: ByteSink<'_>| read_inode(&inode, sink))?;
+        let read = |sink: ByteSink<'_>| read_inode(&inode, sink);
+        inspect(DisplacedObject::File(&read))?;
         let mut tree = self.fake.tree();
         let inode = lock(&inode);
         if inode.open_writers > 0 || inode.metadata.stamp != before {
@@ -644,49 +702,21 @@ impl MemoryDirectory for FakeDirectory {
         Ok(SettleOutcome::Removed { was_watched: true })
     }
 
-    fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        let tree = self.begin_operation(FakeOperation::DisplacedNames)?;
-        let exists = tree.nodes.contains_key(&self.directory_path.join(staged));
-        Ok(exists.then(|| staged.to_string()).into_iter().collect())
-    }
-
-    fn is_half_written(&self, _staged: &str) -> Result<bool, TransportError> {
-        Ok(false)
-    }
-
-    fn exists(&self, name: &str) -> Result<bool, TransportError> {
-        let tree = self.begin_operation(FakeOperation::Exists)?;
-        Ok(tree.nodes.contains_key(&self.directory_path.join(name)))
-    }
-
-    fn find_content(
-        &self,
-        name: &str,
-        content: Digest,
-    ) -> Result<Option<FileIdentity>, TransportError> {
-        let tree = self.begin_operation(FakeOperation::FindContent)?;
-        Ok(match tree.nodes.get(&self.directory_path.join(name)) {
-            Some(node @ FakeNode::File(inode)) => {
-                let same = Digest::of(&lock(inode).bytes) == content;
-                same.then(|| node_identity(node)).flatten()
-            }
-            _ => None,
-        })
-    }
-
-    fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
-        let path = self.directory_path.join(name);
-        let mut tree = self.begin_operation(FakeOperation::Remove)?;
-        Ok(match tree.object_at(&path) {
-            MemoryObject::Special(found) if found == *odd => tree.nodes.remove(&path).is_some(),
-            found => found == MemoryObject::Absent,
-        })
-    }
-
-    fn remove_name(&self, name: &str) -> Result<(), TransportError> {
-        self.begin_operation(FakeOperation::Remove)?
-            .nodes
-            .remove(&self.directory_path.join(name));
-        Ok(())
+    fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError> {
+        let mut tree = self.begin_operation(FakeOperation::Recover)?;
+        let method = match run.is_swapped {
+            true => None,
+            false => self.finish_swap(&mut tree, run)?,
+        };
+        let is_displaced = |name: &String| {
+            let names = run.displaced.as_ref();
+            tree.nodes.contains_key(&self.directory_path.join(name))
+                && names.is_none_or(|names| names.contains(name) || *name == run.name)
+        };
+        let displaced = [run.name.clone()]
+            .into_iter()
+            .filter(is_displaced)
+            .collect();
+        Ok(Some(RecoveredRun { method, displaced }))
     }
 }

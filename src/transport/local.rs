@@ -1,12 +1,14 @@
 //! The transport to memories on this machine, through directory descriptors and without following
-//! links. Owns probing, reading, staging and swapping; submodules own settling (`settle`), writing
-//! in place (`in_place`), leases, attributes and names.
+//! links. Owns probing and reading; submodules own installing (`install`, `in_place` for mount
+//! points), settling (`settle`), recovery, leases, attributes and names.
 
 mod aside_names;
 mod attributes;
 mod errors;
 mod in_place;
+mod install;
 mod leases;
+mod recovery;
 mod settle;
 mod swap_forecast;
 
@@ -19,22 +21,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{
-    self, AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, StatxAttributes, StatxFlags,
-};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 
-use self::aside_names::{is_aside_name, new_aside_name, unfinished_name};
-use self::attributes::{XattrAccess, apply_attributes, read_xattrs};
-use self::errors::{exists_error, leased_error, refused_error, replaced_error};
+use self::attributes::{XattrAccess, read_xattrs};
+use self::errors::{leased_error, refused_error, replaced_error};
 use self::settle::QUIET_PERIOD;
 use super::{
-    Attributes, ByteSink, FailureCause, FileIdentity, FileMetadata, FileReader, MemoryDirectory,
-    MemoryObject, ObjectId, SettleOutcome, SpecialFile, Stamp, SwapForecast, SwapMethod,
-    SwapOutcome, Transport, TransportError, UnsyncedObject, new_memory_mode,
+    Attributes, ByteSink, DirectoryProperties, FailureCause, FileMetadata, Inspector,
+    InterruptedRun, MemoryDirectory, MemoryObject, NewMemory, ObjectId, RecoveredRun,
+    SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapOutcome, Transport, TransportError,
+    UnsyncedObject,
 };
 use crate::clock::Clock;
-use crate::digest::{Digest, Hasher};
+use crate::config::SftpExtension;
 use crate::durable::{self, NewFile, PathWalk};
 use crate::error::{Error, ErrorKind, PathContext};
 use crate::sys::{self, LeaseOutcome};
@@ -60,7 +60,11 @@ pub struct LocalTransport {
     clock: Arc<dyn Clock>,
     has_kernel_features: bool,
     has_leases: bool,
+    link_hook: Option<LinkHook>,
 }
+
+/// Runs between the link of a staged file and the swap; an error ends the commit.
+pub type LinkHook = Arc<dyn Fn() -> Result<(), TransportError> + Send + Sync>;
 
 impl LocalTransport {
     /// Creates the transport with the features of this kernel.
@@ -69,6 +73,7 @@ impl LocalTransport {
             clock,
             has_kernel_features: true,
             has_leases: true,
+            link_hook: None,
         }
     }
 
@@ -87,6 +92,15 @@ impl LocalTransport {
         LocalTransport {
             has_leases: false,
             ..LocalTransport::new(clock)
+        }
+    }
+
+    /// Adds a hook, to test what agents and crashes can do at that moment.
+    #[must_use]
+    pub fn with_link_hook(self, hook: LinkHook) -> LocalTransport {
+        LocalTransport {
+            link_hook: Some(hook),
+            ..self
         }
     }
 
@@ -118,6 +132,7 @@ impl LocalTransport {
             clock: Arc::clone(&self.clock),
             has_kernel_features: self.has_kernel_features,
             has_leases: self.has_leases,
+            link_hook: self.link_hook.clone(),
             directory_fd: Arc::new(fd),
             directory_path: parent.to_path_buf(),
             memory_name: name.to_os_string(),
@@ -157,10 +172,11 @@ struct LocalDirectory {
     clock: Arc<dyn Clock>,
     has_kernel_features: bool,
     has_leases: bool,
+    link_hook: Option<LinkHook>,
     directory_fd: Arc<OwnedFd>,
     directory_path: PathBuf,
     memory_name: OsString,
-    /// The file of the [`FileIdentity`] that was returned last. While it is open, no other file
+    /// The file that was identified last. While it is open, no other file
     /// gets its inode number, even if an agent removes it.
     last_identified_file: RefCell<Option<Arc<StdFile>>>,
     /// Displaced files whose writers cannot be detected, with metadata and time of the first
@@ -396,115 +412,30 @@ impl LocalDirectory {
         Ok(stat.as_ref().map(identify))
     }
 
-    /// Calls `renameat2`. Where flags are unsupported, the error is EINVAL, ENOSYS or EOPNOTSUPP.
-    fn rename_with_flags(
-        &self,
-        from: &OsStr,
-        to: &OsStr,
-        flags: RenameFlags,
-    ) -> rustix::io::Result<()> {
-        match self.has_kernel_features {
-            true => fs::renameat_with(&*self.directory_fd, from, &*self.directory_fd, to, flags),
-            false => Err(Errno::INVAL),
-        }
+    /// Returns the inode number of the directory.
+    fn inode(&self) -> Result<u64, TransportError> {
+        let stat = fs::fstat(&*self.directory_fd)
+            .with_path("stat", &self.directory_path)
+            .map_err(refused_error)?;
+        Ok(stat.st_ino)
     }
 
-    /// Renames the memory to one of our own names, which must be free.
-    fn rename_aside(&self, aside: &OsStr) -> rustix::io::Result<()> {
-        match self.rename_with_flags(&self.memory_name, aside, RenameFlags::NOREPLACE) {
-            // No other process can know the random name before it exists.
-            Err(errno) if is_rename_flag_unsupported(errno) => match self.stat_object(aside)? {
-                (MemoryObject::Absent, _) => fs::renameat(
-                    &*self.directory_fd,
-                    &self.memory_name,
-                    &*self.directory_fd,
-                    aside,
-                ),
-                _ => Err(Errno::EXIST),
-            },
-            result => result,
-        }
+    /// Returns whether any object is at `name`.
+    fn exists(&self, name: &str) -> Result<bool, TransportError> {
+        Ok(self.identity_of(OsStr::new(name))?.is_some())
     }
 
-    /// Gives the staged file the memory's name, if that name is free.
-    fn rename_into_place(&self, staged: &OsStr) -> rustix::io::Result<()> {
-        match self.rename_with_flags(staged, &self.memory_name, RenameFlags::NOREPLACE) {
-            Err(errno) if is_rename_flag_unsupported(errno) => {
-                let none = AtFlags::empty();
-                fs::linkat(
-                    &*self.directory_fd,
-                    staged,
-                    &*self.directory_fd,
-                    &self.memory_name,
-                    none,
-                )?;
-                fs::unlinkat(&*self.directory_fd, staged, none)
-            }
-            result => result,
-        }
-    }
-
-    /// Tries once to put `staged` in place. Where the file system cannot exchange, moves the old
-    /// file to `free_name` first. Returns `None` if the agent created a file in between.
-    fn try_swap(
-        &self,
-        staged: &OsStr,
-        free_name: &str,
-        displaced: &mut Vec<String>,
-    ) -> rustix::io::Result<Option<SwapMethod>> {
-        let aside = match self.rename_with_flags(staged, &self.memory_name, RenameFlags::EXCHANGE) {
+    /// Removes one of our own names. Succeeds if it is absent.
+    fn remove_name(&self, name: &str) -> Result<(), TransportError> {
+        match fs::unlinkat(&*self.directory_fd, name, AtFlags::empty()) {
             Ok(()) => {
-                displaced.push(staged.to_string_lossy().into_owned());
-                return Ok(Some(SwapMethod::Exchange));
+                self.has_unsynced_names.set(true);
+                Ok(())
             }
-            Err(Errno::NOENT) => None,
-            Err(errno) if is_rename_flag_unsupported(errno) => Some(free_name),
-            Err(errno) => return Err(errno),
-        };
-        let mut taken = None;
-        if let Some(aside) = aside {
-            match self.rename_aside(OsStr::new(aside)) {
-                Ok(()) => {
-                    displaced.push(aside.to_string());
-                    taken = Some(aside);
-                }
-                Err(Errno::NOENT) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        let moved_in = self.rename_into_place(staged);
-        // Without the new file the old one is better than none, unless the agent has created
-        // another. If this fails, too, the old one stays aside under the name that the record
-        // holds.
-        if moved_in.is_err()
-            && let Some(aside) = taken
-            && self.rename_into_place(OsStr::new(aside)).is_ok()
-        {
-            displaced.pop();
-        }
-        match moved_in {
-            Ok(()) if displaced.is_empty() => Ok(Some(SwapMethod::Create)),
-            Ok(()) => Ok(Some(SwapMethod::TakeAway)),
-            // The agent has created another file in between; the next attempt displaces that one,
-            // too.
-            Err(Errno::EXIST) => Ok(None),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    fn swap_error(&self, errno: Errno) -> TransportError {
-        let path = self.memory_path();
-        let error = Error::from_io("replace", &path, &errno.into());
-        match errno {
-            Errno::PERM | Errno::ACCESS => self.explain_swap_error(error.with_hint(format!(
-                "if it or its directory is immutable or append-only: chattr -ia {}",
-                path.display()
-            ))),
-            Errno::BUSY => TransportError::new(
-                FailureCause::MountPoint,
-                error.with_hint("it is a mount point; mount its directory instead"),
-            ),
-            _ => refused_error(error),
+            Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno)
+                .with_path("remove", &self.path_of(name))
+                .map_err(refused_error),
         }
     }
 }
@@ -522,11 +453,13 @@ impl MemoryDirectory for LocalDirectory {
             .collect()
     }
 
-    fn directory_id(&self) -> Result<Option<u64>, TransportError> {
-        let stat = fs::fstat(&*self.directory_fd)
-            .with_path("stat", &self.directory_path)
-            .map_err(refused_error)?;
-        Ok(Some(stat.st_ino))
+    fn properties(&self) -> Result<DirectoryProperties, TransportError> {
+        Ok(DirectoryProperties {
+            id: Some(self.inode()?),
+            missing_extensions: Vec::new(),
+            swap_forecast: self.forecast_from_flags(),
+            undetectable_writers_reason: leases::lease_obstacle(&*self.directory_fd),
+        })
     }
 
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
@@ -565,122 +498,6 @@ impl MemoryDirectory for LocalDirectory {
         Ok(found)
     }
 
-    fn forecast_swap(&self) -> SwapForecast {
-        self.forecast_from_flags()
-    }
-
-    fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError> {
-        let stat = fs::fstat(&*self.directory_fd)
-            .with_path("stat", &self.directory_path)
-            .map_err(refused_error)?;
-        // The directory's default access control list appears on a new file. Users and groups that
-        // it names may write; all others may not, whatever it says.
-        let mode = Mode::from_raw_mode(0o664);
-        let name = || Ok(unfinished_name(staged));
-        let new = NewFile::create_with_options(
-            &self.directory_fd,
-            &self.directory_path,
-            mode,
-            name,
-            self.has_kernel_features,
-        );
-        let new = new.map_err(|error| self.explain_swap_error(error))?;
-        Ok(Attributes {
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            mode: new_memory_mode(stat.st_mode),
-            xattrs: read_xattrs(&XattrAccess::File(new.file()))
-                .with_path("read the attributes of a new file in", &self.directory_path)
-                .map_err(refused_error)?
-                .0,
-        })
-    }
-
-    fn stage(
-        &self,
-        name: &str,
-        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
-        attributes: &Attributes,
-    ) -> Result<FileIdentity, TransportError> {
-        let mode = Mode::RUSR | Mode::WUSR;
-        let unfinished = || Ok(unfinished_name(name));
-        let mut file = NewFile::create_with_options(
-            &self.directory_fd,
-            &self.directory_path,
-            mode,
-            unfinished,
-            self.has_kernel_features,
-        )
-        .map_err(|error| self.explain_swap_error(error))?;
-        let mut failure = None;
-        let write_outcome = content(&mut |bytes| {
-            file.write(bytes)
-                .inspect_err(|error| failure = Some(error.clone()))
-        });
-        if let Some(error) = failure {
-            return Err(refused_error(error));
-        }
-        write_outcome?;
-        file.start_writeback();
-        apply_attributes(file.file(), attributes, &self.memory_path()).map_err(refused_error)?;
-        let path = self.path_of(name);
-        if self.exists(name)? {
-            return Err(exists_error(&path));
-        }
-        let identity = self.identify_open_file(Arc::clone(file.file()), &path)?;
-        self.unsynced_content.replace(Some(file.unsynced_content()));
-        self.staged_file.replace(Some(file));
-        Ok(identity)
-    }
-
-    fn link_staged(&self, staged: &str) -> Result<(), TransportError> {
-        let Some(mut file) = self.staged_file.take() else {
-            return Ok(());
-        };
-        self.has_unsynced_names.set(true);
-        match file.link_as(OsStr::new(staged)).map_err(refused_error)? {
-            true => Ok(()),
-            false => Err(exists_error(&self.path_of(staged))),
-        }
-    }
-
-    fn remove_unfinished_staging(&self, staged: &str) -> Result<(), TransportError> {
-        self.remove_name(&unfinished_name(staged))
-    }
-
-    fn swap(&self, staged: &str, new: FileIdentity) -> Result<SwapOutcome, TransportError> {
-        self.has_unsynced_names.set(true);
-        let mut displaced = Vec::new();
-        let mut method = None;
-        for _ in 0..MAX_TAKE_AWAY_ATTEMPTS {
-            let free = new_aside_name(staged)?;
-            match self.try_swap(OsStr::new(staged), &free, &mut displaced) {
-                Ok(Some(done)) => {
-                    method = Some(done);
-                    break;
-                }
-                Ok(None) => {}
-                Err(errno) => return Err(self.swap_error(errno)),
-            }
-        }
-        let found = self.identity_of(&self.memory_name)?;
-        self.last_identified_file.replace(None);
-        match method {
-            // The agent may have put a file of its own at either name.
-            Some(method) if found == Some(new) => Ok(SwapOutcome { method, displaced }),
-            _ => Err(replaced_error(&self.memory_path())),
-        }
-    }
-
-    fn write_in_place(
-        &self,
-        staged: &str,
-        new: FileIdentity,
-    ) -> Result<SwapOutcome, TransportError> {
-        self.has_unsynced_names.set(true);
-        self.overwrite_memory(staged, new)
-    }
-
     fn object_id(&self, name: &str) -> Result<Option<ObjectId>, TransportError> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let wanted = StatxFlags::INO | StatxFlags::BTIME;
@@ -703,53 +520,32 @@ impl MemoryDirectory for LocalDirectory {
         }))
     }
 
-    fn restore_object(
+    fn stage(
         &self,
-        kept: &str,
-        id: Option<ObjectId>,
-    ) -> Result<SwapOutcome, TransportError> {
-        let object = self.identity_of(OsStr::new(kept))?;
-        let object = object.ok_or_else(|| replaced_error(&self.path_of(kept)))?;
-        // The exchange verifies that it moves this very object.
-        if id.is_some_and(|id| id.inode != object.inode)
-            || id.is_some() && self.object_id(kept)? != id
-        {
-            return Err(replaced_error(&self.path_of(kept)));
-        }
-        let mut swapped = self.swap(kept, object)?;
-        // Records keep naming `kept`, so no other object may be found there.
-        for name in swapped.displaced.iter_mut().filter(|name| *name == kept) {
-            let free = new_aside_name(kept)?;
-            let renamed =
-                self.rename_with_flags(OsStr::new(kept), OsStr::new(&free), RenameFlags::NOREPLACE);
-            if renamed.is_ok() {
-                *name = free;
-            }
-        }
-        Ok(swapped)
+        run: &str,
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
+        attributes: StagedAttributes,
+    ) -> Result<Vec<SftpExtension>, TransportError> {
+        self.stage_file(run, content, attributes)?;
+        Ok(Vec::new())
     }
 
-    fn move_memory_aside(&self, aside: &str) -> Result<(), TransportError> {
-        match self.rename_aside(OsStr::new(aside)) {
-            Ok(()) => {
-                self.has_unsynced_names.set(true);
-                Ok(())
+    fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {
+        match new {
+            NewMemory::StagedFile { accepts_in_place } => {
+                self.install_staged(run, accepts_in_place)
             }
-            Err(Errno::NOENT) => Err(replaced_error(&self.memory_path())),
-            Err(errno) => Err(self.swap_error(errno)),
+            NewMemory::KeptObject(id) => self.restore_object(run, id),
+            NewMemory::Nothing => self.move_memory_aside(run),
         }
     }
 
     fn settle(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+        inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
-        self.settle_file(displaced, inspect)
-    }
-
-    fn undetectable_writers_reason(&self) -> Option<String> {
-        leases::lease_obstacle(&*self.directory_fd)
+        self.settle_object(displaced, inspect)
     }
 
     fn next_settle_time(&self) -> Option<Instant> {
@@ -757,91 +553,16 @@ impl MemoryDirectory for LocalDirectory {
         unwatched.values().map(|(_, at)| *at + QUIET_PERIOD).max()
     }
 
-    fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        let list = || -> rustix::io::Result<Vec<String>> {
-            let mut names = Vec::new();
-            for entry in fs::Dir::read_from(&*self.directory_fd)? {
-                // Our own names are ASCII.
-                if let Ok(name) = str::from_utf8(entry?.file_name().to_bytes())
-                    && (is_aside_name(staged, name) || in_place::is_copy_name(staged, name))
-                {
-                    names.push(name.to_string());
-                }
-            }
-            names.sort();
-            Ok(names)
-        };
-        let mut names = list()
-            .with_path("list", &self.directory_path)
-            .map_err(refused_error)?;
-        if self.exists(staged)? {
-            names.insert(0, staged.to_string());
-        }
-        Ok(names)
-    }
-
-    fn is_half_written(&self, staged: &str) -> Result<bool, TransportError> {
-        let names = self.displaced_names(staged)?;
-        let copied = names
-            .iter()
-            .any(|name| in_place::is_copy_name(staged, name));
-        Ok(copied && names.iter().any(|name| name == staged))
-    }
-
-    fn exists(&self, name: &str) -> Result<bool, TransportError> {
-        Ok(self.identity_of(OsStr::new(name))?.is_some())
-    }
-
-    fn find_content(
-        &self,
-        name: &str,
-        content: Digest,
-    ) -> Result<Option<FileIdentity>, TransportError> {
-        let opened = self.open_any(OsStr::new(name))?;
-        // The content of a leased file is unknown; the caller detects the lease elsewhere.
-        let OpenOutcome::File(file) = opened else {
-            return Ok(None);
-        };
-        let mut hasher = Hasher::default();
-        self.read_content(&file, &self.path_of(name), &mut |bytes| {
-            hasher.update(bytes);
-            Ok(())
-        })?;
-        match hasher.finish() == content {
-            true => self
-                .identify_open_file(Arc::new(file), &self.path_of(name))
-                .map(Some),
-            false => Ok(None),
-        }
-    }
-
-    fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
-        let found = self
-            .stat_object(OsStr::new(name))
-            .with_path("stat", &self.path_of(name));
-        match found.map_err(refused_error)?.0 {
-            MemoryObject::Special(found) if found == *odd => self.remove_name(name).map(|()| true),
-            found => Ok(found == MemoryObject::Absent),
-        }
-    }
-
-    fn remove_name(&self, name: &str) -> Result<(), TransportError> {
-        match fs::unlinkat(&*self.directory_fd, name, AtFlags::empty()) {
-            Ok(()) => {
-                self.has_unsynced_names.set(true);
-                Ok(())
-            }
-            Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(errno)
-                .with_path("remove", &self.path_of(name))
-                .map_err(refused_error),
-        }
+    fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError> {
+        self.recover_run(run)
     }
 }
 
-/// Returns whether this error means that the system does not support the flags of a rename.
-fn is_rename_flag_unsupported(errno: Errno) -> bool {
-    matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
+/// Identifies a file independently of its names, as long as it is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
 }
 
 fn identify(stat: &Stat) -> FileIdentity {

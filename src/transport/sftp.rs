@@ -12,7 +12,7 @@
 //! | `client` | one session: paths, limits and stat requests |
 //! | `chunked_read`, `batch_read` | reads of open files, and of several memories at once |
 //! | `directory` | an open directory: its state and shared requests |
-//! | `degraded`, `stage`, `run_directory`, `settle` | the steps of a replacement in it |
+//! | `degraded`, `stage`, `run_directory`, `settle`, `recovery` | the steps of a replacement in it |
 //! | `memory_directory` | [`super::MemoryDirectory`] over SFTP |
 //!
 //! The other side may be hostile. The client accepts no reply that it did not request, allocates
@@ -26,6 +26,7 @@ mod degraded;
 mod directory;
 mod host_connection;
 mod memory_directory;
+mod recovery;
 mod run_directory;
 pub mod session;
 mod settle;

@@ -25,7 +25,9 @@ use memory_shepherd::transport::{
 };
 use tempfile::TempDir;
 
-use super::contract::{DiskFixture, STAGED_NAME, TransportFixture, settle_and_collect, stage_file};
+use super::contract::{
+    DiskFixture, TransportFixture, commit_staged, settle_and_collect, stage_file,
+};
 use super::remote::{add_remote_agent, engine_with_connector, sftp_fixture_with};
 use super::servers::{self, host_named};
 use super::world::{BASELINE, TestClock, World, apply_plan};
@@ -364,7 +366,7 @@ fn go_away_disconnects_and_come_back_serves_again() {
         let directory = transport.open_directory(&memory).unwrap();
         served.go_offline();
         assert!(served.is_offline());
-        let cut = directory.exists("name").unwrap_err();
+        let cut = directory.settle("name", &mut |_| Ok(())).unwrap_err();
         assert_eq!(cut.cause, FailureCause::Unreachable);
         let end = Instant::now() + WAIT_TIMEOUT;
         while !why(probe()).contains("no route") {
@@ -510,10 +512,9 @@ fn displaced_file_of_another_owner_is_kept() {
     let ground: &dyn TransportFixture = &ground;
     ground.write("MEMORY.md", b"old");
     let directory = ground.open_directory();
-    let new = stage_file(ground, directory.as_ref(), b"new");
+    stage_file(directory.as_ref(), b"new");
     chown(ground.memory_path(), Some(1234), Some(1234)).unwrap();
-    let displaced = directory
-        .swap(STAGED_NAME, new)
+    let displaced = commit_staged(directory.as_ref())
         .unwrap()
         .displaced
         .remove(0);

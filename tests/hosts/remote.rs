@@ -14,7 +14,9 @@ use memory_shepherd::transport::SettleOutcome;
 use memory_shepherd::transport::sftp::ssh::Connector;
 use memory_shepherd::transport::sftp::{PerHostTransports, SftpTransport};
 
-use super::contract::{DiskFixture, STAGED_NAME, TransportFixture, settle_and_collect, stage_file};
+use super::contract::{
+    DiskFixture, TransportFixture, commit_staged, settle_and_collect, stage_file,
+};
 use super::servers::{
     FilteredServer, RequestFate, RequestFilter, host_named, sftp_server,
     sftp_server_with_open_files,
@@ -62,6 +64,7 @@ pub fn sftp_fixture_with(
         can_exchange: false,
         clock,
         settles_twice: true,
+        link_action: None,
     }
 }
 
@@ -195,9 +198,8 @@ fn settle_looks_twice_and_finds_late_write() {
     ground.write("MEMORY.md", b"old");
     let directory = ground.open_directory();
     let mut writer = ground.open_writer("MEMORY.md");
-    let new = stage_file(ground, directory.as_ref(), b"new");
-    let displaced = directory
-        .swap(STAGED_NAME, new)
+    stage_file(directory.as_ref(), b"new");
+    let displaced = commit_staged(directory.as_ref())
         .unwrap()
         .displaced
         .remove(0);

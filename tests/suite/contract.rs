@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,9 @@ use memory_shepherd::transport::bounded::BoundedTransport;
 use memory_shepherd::transport::fake::FakeTransport;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
-    Attributes, FailureCause, FileIdentity, MemoryDirectory, MemoryObject, SettleOutcome,
-    SpecialFile, SwapMethod, Transport,
+    Attributes, ByteSink, DisplacedObject, FailureCause, InstalledMemory, InterruptedRun,
+    MemoryDirectory, MemoryObject, NewMemory, RecoveredRun, SettleOutcome, SpecialFile,
+    StagedAttributes, SwapMethod, SwapOutcome, Transport, TransportError,
 };
 use tempfile::TempDir;
 
@@ -46,6 +47,13 @@ pub trait TransportFixture {
     /// Opens a file for appending; the returned value writes, and closes when dropped.
     fn open_writer(&self, name: &str) -> AppendWriter;
     fn read_attributes(&self, name: &str) -> Attributes;
+    /// Where the staged file has its name.
+    fn staged_file_name(&self) -> String {
+        STAGED_NAME.to_string()
+    }
+    /// Makes an agent remove the staged file once it has a name, right before the swap, and
+    /// put a file of its own in its place if it is given one.
+    fn replace_staged_before_swap(&self, own: Option<&'static [u8]>);
 
     /// Advances the clock until a second inspection is meaningful; returns false where
     /// one inspection is enough.
@@ -69,6 +77,9 @@ pub trait TransportFixture {
     }
 }
 
+/// What an agent does between the link of a staged file and the swap.
+pub type LinkAction = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
 pub struct DiskFixture<T = LocalTransport> {
     pub dir: TempDir,
     pub transport: T,
@@ -76,6 +87,8 @@ pub struct DiskFixture<T = LocalTransport> {
     pub clock: Arc<TestClock>,
     /// Whether files are inspected twice, as where the transport cannot see who has them open.
     pub settles_twice: bool,
+    /// `None` where a staged file has its name at once, in a directory of the run.
+    pub link_action: Option<LinkAction>,
 }
 
 impl DiskFixture {
@@ -84,15 +97,25 @@ impl DiskFixture {
         fs::create_dir(dir.path().join("agent")).unwrap();
         symlink("agent", dir.path().join("alias")).unwrap();
         let clock = TestClock::new();
+        let transport = match exchanges {
+            true => LocalTransport::new(clock.clone()),
+            false => LocalTransport::without_kernel_features(clock.clone()),
+        };
+        let link_action = LinkAction::default();
+        let action = Arc::clone(&link_action);
+        let transport = transport.with_link_hook(Arc::new(move || {
+            if let Some(act) = action.lock().unwrap().take() {
+                act();
+            }
+            Ok(())
+        }));
         DiskFixture {
             dir,
-            transport: match exchanges {
-                true => LocalTransport::new(clock.clone()),
-                false => LocalTransport::without_kernel_features(clock.clone()),
-            },
+            transport,
             can_exchange: exchanges,
             clock,
             settles_twice: false,
+            link_action: Some(link_action),
         }
     }
 }
@@ -106,6 +129,7 @@ impl DiskFixture<BoundedTransport> {
             can_exchange: exchanges,
             clock,
             settles_twice: looks_twice,
+            link_action,
         } = DiskFixture::new(true);
         let systems = FileSystems::new(Path::new(""), Duration::from_secs(60), clock.clone());
         DiskFixture {
@@ -114,6 +138,7 @@ impl DiskFixture<BoundedTransport> {
             can_exchange: exchanges,
             clock,
             settles_twice: looks_twice,
+            link_action,
         }
     }
 }
@@ -220,6 +245,29 @@ impl<T: Transport> TransportFixture for DiskFixture<T> {
             xattrs: Vec::new(),
         }
     }
+
+    fn staged_file_name(&self) -> String {
+        match self.link_action {
+            Some(_) => STAGED_NAME.to_string(),
+            None => format!("{STAGED_NAME}/new"),
+        }
+    }
+
+    fn replace_staged_before_swap(&self, own: Option<&'static [u8]>) {
+        let staged = self.path_of(&self.staged_file_name());
+        let planted = self.path_of("planted");
+        let act = move || {
+            fs::remove_file(&staged).unwrap();
+            if let Some(own) = own {
+                fs::write(&planted, own).unwrap();
+                fs::rename(planted, staged).unwrap();
+            }
+        };
+        match &self.link_action {
+            Some(action) => *action.lock().unwrap() = Some(Box::new(act)),
+            None => act(),
+        }
+    }
 }
 
 pub struct FakeFixture(FakeTransport);
@@ -288,6 +336,14 @@ impl TransportFixture for FakeFixture {
     fn read_attributes(&self, name: &str) -> Attributes {
         self.0.attributes(self.directory().join(name)).unwrap()
     }
+
+    fn replace_staged_before_swap(&self, own: Option<&'static [u8]>) {
+        let staged = self.directory().join(STAGED_NAME);
+        self.0.delete(&staged);
+        if let Some(own) = own {
+            self.0.write_file(staged, own);
+        }
+    }
 }
 
 // Each test binary chooses its transports.
@@ -311,7 +367,11 @@ on_every_ground! {
         settle_inspects_and_removes
         settle_keeps_file_when_inspection_fails
         settle_removes_special_files_keeps_directories
-        displaced_names_are_listed
+        recovery_finds_a_swap_and_what_it_displaced
+        recovery_finds_a_created_memory
+        recovery_finishes_an_interrupted_swap
+        recovery_before_the_swap_keeps_the_memory
+        recovery_ignores_names_of_others
     }
     here {
         settle_waits_for_writer_and_reads_late_bytes
@@ -329,21 +389,43 @@ pub fn read_file(directory: &dyn MemoryDirectory) -> Vec<u8> {
     bytes
 }
 
-pub fn stage_file(
-    ground: &dyn TransportFixture,
-    directory: &dyn MemoryDirectory,
-    bytes: &[u8],
-) -> FileIdentity {
-    let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
-    let staged = directory.stage(STAGED_NAME, &mut |sink| sink(bytes), &attributes);
-    directory.link_staged(STAGED_NAME).unwrap();
-    assert_eq!(
-        ground
-            .bytes(&directory.staged_file_name(STAGED_NAME))
-            .unwrap(),
-        bytes
-    );
-    staged.unwrap()
+pub fn stage_file(directory: &dyn MemoryDirectory, bytes: &[u8]) {
+    let mut content = |sink: ByteSink<'_>| sink(bytes);
+    let staged = directory.stage(STAGED_NAME, &mut content, StagedAttributes::Inherited);
+    assert_eq!(staged.unwrap(), []);
+}
+
+pub fn commit_staged(directory: &dyn MemoryDirectory) -> Result<SwapOutcome, TransportError> {
+    let new = NewMemory::StagedFile {
+        accepts_in_place: false,
+    };
+    directory.commit(STAGED_NAME, new)
+}
+
+/// Returns a run that was interrupted while it installed this content, before it was known whether
+/// it had replaced the memory.
+pub fn interrupted_run(content: &[u8]) -> InterruptedRun {
+    InterruptedRun {
+        name: STAGED_NAME.to_string(),
+        takeover_names: vec![".shepherd-one".to_string()],
+        directory_id: None,
+        memory_inode: 0,
+        creates_memory: false,
+        installed: InstalledMemory::File {
+            content: Digest::of(content),
+            size: content.len() as u64,
+        },
+        is_swapped: false,
+        displaced: None,
+    }
+}
+
+/// Reads a displaced file, in an inspection.
+pub fn read_displaced(object: DisplacedObject<'_>, sink: ByteSink<'_>) -> Result<(), Error> {
+    match object {
+        DisplacedObject::File(read) => Ok(read(sink).map(drop)?),
+        DisplacedObject::Special(special) => panic!("it is {special}"),
+    }
 }
 
 /// Settles a file; returns the content of each inspection.
@@ -352,13 +434,15 @@ pub fn settle_and_collect(
     name: &str,
 ) -> (SettleOutcome, Vec<Vec<u8>>) {
     let mut seen = Vec::new();
-    let settled = directory.settle(name, &mut |read| {
-        let mut bytes = Vec::new();
-        read(&mut |piece| {
-            bytes.extend_from_slice(piece);
-            Ok(())
-        })?;
-        seen.push(bytes);
+    let settled = directory.settle(name, &mut |object| {
+        if let DisplacedObject::File(_) = object {
+            let mut bytes = Vec::new();
+            read_displaced(object, &mut |piece| {
+                bytes.extend_from_slice(piece);
+                Ok(())
+            })?;
+            seen.push(bytes);
+        }
         Ok(())
     });
     (settled.unwrap(), seen)
@@ -506,35 +590,36 @@ fn sink_error_ends_the_read_and_is_returned(ground: &dyn TransportFixture) {
 }
 
 fn staged_file_has_exact_bytes_and_attributes(ground: &dyn TransportFixture) {
-    let directory = ground.open_directory();
+    ground.write("MEMORY.md", b"for its owner");
     let attributes = Attributes {
         mode: 0o640,
-        ..directory.inherited_attributes(STAGED_NAME).unwrap()
+        ..ground.read_attributes("MEMORY.md")
     };
-    let content = &mut |sink: memory_shepherd::transport::ByteSink<'_>| {
+    let directory = ground.open_directory();
+    directory.commit("aside", NewMemory::Nothing).unwrap();
+    let content = &mut |sink: ByteSink<'_>| {
         sink(b"first ")?;
         sink(b"")?;
         sink(b"second\0\xff")
     };
-    directory.stage(STAGED_NAME, content, &attributes).unwrap();
-    directory.link_staged(STAGED_NAME).unwrap();
-    let new = directory.staged_file_name(STAGED_NAME);
-    assert_eq!(ground.bytes(&new).unwrap(), b"first second\0\xff");
-    assert_eq!(ground.read_attributes(&new), attributes);
+    let given = StagedAttributes::Exact(attributes.clone());
+    directory.stage(STAGED_NAME, content, given).unwrap();
     assert_eq!(ground.probe_memory(), MemoryObject::Absent);
-    assert_eq!(ground.names(), [STAGED_NAME]);
+    commit_staged(directory.as_ref()).unwrap();
+    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"first second\0\xff");
+    assert_eq!(ground.read_attributes("MEMORY.md"), attributes);
+    assert_eq!(ground.names(), ["MEMORY.md", "aside"]);
 }
 
 fn failed_stage_leaves_nothing(ground: &dyn TransportFixture) {
     let directory = ground.open_directory();
-    let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
     let staged = directory.stage(
         STAGED_NAME,
         &mut |sink| {
             sink(b"half")?;
             Err(Error::new(ErrorKind::Integrity, "mine"))
         },
-        &attributes,
+        StagedAttributes::Inherited,
     );
     assert_eq!(Error::from(staged.unwrap_err()).message(), "mine");
     assert!(ground.names().is_empty());
@@ -547,9 +632,9 @@ fn stage_does_not_overwrite_existing_name(ground: &dyn TransportFixture) {
             Some(odd) => ground.create_special_file("link", odd),
         }
         let name = if odd.is_some() { "link" } else { STAGED_NAME };
+        let inherited = StagedAttributes::Inherited;
         let directory = ground.open_directory();
-        let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
-        let staged = directory.stage(name, &mut |sink| sink(b"ours"), &attributes);
+        let staged = directory.stage(name, &mut |sink| sink(b"ours"), inherited);
         assert_eq!(staged.unwrap_err().cause, FailureCause::Refused);
         assert_eq!(ground.odd(name), odd);
     }
@@ -560,54 +645,52 @@ fn stage_does_not_overwrite_existing_name(ground: &dyn TransportFixture) {
 fn swap_displaces_current_file(ground: &dyn TransportFixture) {
     ground.write("MEMORY.md", b"old");
     let directory = ground.open_directory();
-    let new = stage_file(ground, directory.as_ref(), b"new");
+    stage_file(directory.as_ref(), b"new");
     // A save after the last inspection.
     ground.write("MEMORY.md", b"saved just now");
-    let swapped = directory.swap(STAGED_NAME, new).unwrap();
-    let method = match ground.can_exchange() {
-        true => SwapMethod::Exchange,
-        false => SwapMethod::TakeAway,
-    };
-    assert_eq!(swapped.method, method);
+    let swapped = commit_staged(directory.as_ref()).unwrap();
+    assert_eq!(swapped.method, replacing_method(ground));
     let [displaced] = swapped.displaced.as_slice() else {
         panic!("{swapped:?}")
     };
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
     assert_eq!(ground.bytes(displaced).unwrap(), b"saved just now");
     assert_eq!(ground.names().len(), 2);
-    let names = directory.displaced_names(STAGED_NAME).unwrap();
-    assert_eq!(names, swapped.displaced);
+}
+
+fn replacing_method(ground: &dyn TransportFixture) -> SwapMethod {
+    match ground.can_exchange() {
+        true => SwapMethod::Exchange,
+        false => SwapMethod::TakeAway,
+    }
 }
 
 fn swap_displaces_any_special_file(ground: &dyn TransportFixture) {
     for odd in special_files() {
         ground.create_special_file("MEMORY.md", &odd);
         let directory = ground.open_directory();
-        let new = stage_file(ground, directory.as_ref(), b"new");
-        let swapped = directory.swap(STAGED_NAME, new).unwrap();
+        stage_file(directory.as_ref(), b"new");
+        let swapped = commit_staged(directory.as_ref()).unwrap();
         assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
         assert_eq!(ground.odd(&swapped.displaced[0]), Some(odd.clone()));
         // Frees the name for the next file.
-        directory
-            .move_memory_aside(&format!("done-{}", ground.names().len()))
-            .unwrap();
+        let done = format!("done-{}", ground.names().len());
+        directory.commit(&done, NewMemory::Nothing).unwrap();
+        let displaced = &swapped.displaced[0];
+        let settled = settle_and_collect(directory.as_ref(), displaced).0;
         if odd == SpecialFile::Directory {
-            assert_eq!(
-                settle_and_collect(directory.as_ref(), &swapped.displaced[0]).0,
-                SettleOutcome::Kept(odd)
-            );
+            assert_eq!(settled, SettleOutcome::Kept(odd));
             return; // It stays under that name; the others were tried before.
         }
-        let displaced = &swapped.displaced[0];
-        settle_and_collect(directory.as_ref(), displaced);
-        assert!(directory.remove_special_file(displaced, &odd).unwrap());
+        assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
+        assert_eq!(ground.odd(displaced), None);
     }
 }
 
 fn swap_without_memory_creates_it(ground: &dyn TransportFixture) {
     let directory = ground.open_directory();
-    let new = stage_file(ground, directory.as_ref(), b"new");
-    let swapped = directory.swap(STAGED_NAME, new).unwrap();
+    stage_file(directory.as_ref(), b"new");
+    let swapped = commit_staged(directory.as_ref()).unwrap();
     assert_eq!(swapped.method, SwapMethod::Create);
     assert!(swapped.displaced.is_empty());
     assert_eq!(ground.names(), ["MEMORY.md"]);
@@ -616,13 +699,11 @@ fn swap_without_memory_creates_it(ground: &dyn TransportFixture) {
 
 fn swap_without_staged_file_fails(ground: &dyn TransportFixture) {
     let directory = ground.open_directory();
-    let new = stage_file(ground, directory.as_ref(), b"new");
-    directory
-        .remove_name(&directory.staged_file_name(STAGED_NAME))
-        .unwrap();
-    assert!(directory.swap(STAGED_NAME, new).is_err());
+    stage_file(directory.as_ref(), b"new");
+    ground.replace_staged_before_swap(None);
+    assert!(commit_staged(directory.as_ref()).is_err());
     ground.write("MEMORY.md", b"old");
-    assert!(directory.swap(STAGED_NAME, new).is_err());
+    assert!(commit_staged(directory.as_ref()).is_err());
     // In every case no byte is lost.
     let kept = ground
         .names()
@@ -634,61 +715,72 @@ fn swap_without_staged_file_fails(ground: &dyn TransportFixture) {
 fn swap_of_file_planted_at_staged_name_fails(ground: &dyn TransportFixture) {
     for old in [None, Some("old")] {
         let directory = ground.open_directory();
-        let new = stage_file(ground, directory.as_ref(), b"new");
+        stage_file(directory.as_ref(), b"new");
         if let Some(old) = old {
             ground.write("MEMORY.md", old.as_bytes());
         }
-        // The name is free again for a file of the agent's own, of the same size.
-        directory
-            .remove_name(&directory.staged_file_name(STAGED_NAME))
-            .unwrap();
-        ground.write("planted", b"own");
-        ground.rename("planted", &directory.staged_file_name(STAGED_NAME));
+        // A file of the same size.
+        ground.replace_staged_before_swap(Some(b"own"));
         assert_eq!(
-            directory.swap(STAGED_NAME, new).unwrap_err().cause,
+            commit_staged(directory.as_ref()).unwrap_err().cause,
             FailureCause::Replaced
         );
         let mut kept = vec![ground.bytes("MEMORY.md").unwrap()];
-        for name in directory.displaced_names(STAGED_NAME).unwrap() {
-            kept.push(ground.bytes(&name).unwrap());
-            directory.remove_name(&name).unwrap();
+        let run = InterruptedRun {
+            is_swapped: true,
+            ..interrupted_run(b"new")
+        };
+        let displaced = directory.recover(&run).unwrap().unwrap().displaced;
+        let taken = directory.commit("aside", NewMemory::Nothing).unwrap();
+        for name in displaced.iter().chain(&taken.displaced) {
+            kept.extend(settle_fully(ground, directory.as_ref(), name).1);
         }
         assert!(kept.contains(&b"own".to_vec()));
         assert!(old.is_none_or(|old| kept.contains(&old.as_bytes().to_vec())));
-        directory.remove_name("MEMORY.md").unwrap();
         assert!(ground.names().is_empty());
     }
 }
 
 fn take_away_moves_the_memory_aside(ground: &dyn TransportFixture) {
     let directory = ground.open_directory();
+    let take_away = |name| directory.commit(name, NewMemory::Nothing);
     assert_eq!(
-        directory.move_memory_aside("aside").unwrap_err().cause,
+        take_away("aside").unwrap_err().cause,
         FailureCause::Replaced
     );
     ground.write("MEMORY.md", b"old");
     ground.write("occupied", b"theirs");
-    assert!(directory.move_memory_aside("occupied").is_err());
+    assert!(take_away("occupied").is_err());
     assert_eq!(ground.bytes("occupied").unwrap(), b"theirs");
     assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
-    directory.move_memory_aside("aside").unwrap();
+    let taken = take_away("aside").unwrap();
+    assert_eq!(taken.method, SwapMethod::Remove);
     assert_eq!(ground.probe_memory(), MemoryObject::Absent);
-    let aside = directory.staged_file_name("aside");
-    assert_eq!(ground.bytes(&aside).unwrap(), b"old");
+    let [aside] = taken.displaced.as_slice() else {
+        panic!("{taken:?}")
+    };
+    assert_eq!(ground.bytes(aside).unwrap(), b"old");
     // It is found again, also by a new session.
     let taken_over = [".shepherd-one", ".shepherd-two"].map(str::to_string);
-    directory.take_over_run("aside", &taken_over[..1]).unwrap();
-    ground
-        .open_directory()
-        .take_over_run("aside", &taken_over[..1])
-        .unwrap();
-    directory.take_over_run("aside", &taken_over).unwrap();
-    assert_eq!(
-        directory.displaced_names("aside").unwrap(),
-        [aside.as_str()]
-    );
-    assert!(directory.exists(&aside).unwrap());
-    directory.remove_name(&aside).unwrap();
+    let found = RecoveredRun {
+        method: Some(SwapMethod::Remove),
+        displaced: vec![aside.clone()],
+    };
+    let recover = |directory: &dyn MemoryDirectory, count: usize| {
+        let run = InterruptedRun {
+            name: "aside".to_string(),
+            takeover_names: taken_over[..count].to_vec(),
+            installed: InstalledMemory::Absent,
+            ..interrupted_run(b"")
+        };
+        assert_eq!(directory.recover(&run).unwrap().as_ref(), Some(&found));
+    };
+    recover(directory.as_ref(), 1);
+    recover(ground.open_directory().as_ref(), 1);
+    recover(directory.as_ref(), 2);
+    let (settled, seen) = settle_fully(ground, directory.as_ref(), aside);
+    assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
+    assert_eq!(seen.last().unwrap(), b"old");
     assert_eq!(ground.names(), ["occupied"]);
 }
 
@@ -709,9 +801,8 @@ fn settle_waits_for_writer_and_reads_late_bytes(ground: &dyn TransportFixture) {
     ground.write("MEMORY.md", b"old");
     let directory = ground.open_directory();
     let mut writer = ground.open_writer("MEMORY.md");
-    let new = stage_file(ground, directory.as_ref(), b"new");
-    let displaced = directory
-        .swap(STAGED_NAME, new)
+    stage_file(directory.as_ref(), b"new");
+    let displaced = commit_staged(directory.as_ref())
         .unwrap()
         .displaced
         .remove(0);
@@ -756,70 +847,170 @@ fn settle_removes_special_files_keeps_directories(ground: &dyn TransportFixture)
     let directory = ground.open_directory();
     for odd in special_files() {
         ground.create_special_file("displaced", &odd);
-        let (settled, seen) = settle_and_collect(directory.as_ref(), "displaced");
-        assert!(seen.is_empty());
         if odd == SpecialFile::Directory {
+            let (settled, seen) = settle_and_collect(directory.as_ref(), "displaced");
+            assert!(seen.is_empty());
             assert_eq!(settled, SettleOutcome::Kept(odd));
             assert_eq!(ground.names(), ["displaced"]);
             return; // It stays under that name.
         }
-        assert_eq!(settled, SettleOutcome::Special(odd.clone()));
-        // It waits until it is described, and stays if it has been replaced by then.
-        assert_eq!(ground.names(), ["displaced"]);
-        assert!(
-            !directory
-                .remove_special_file("displaced", &SpecialFile::Directory)
-                .unwrap()
-        );
-        assert!(directory.remove_special_file("displaced", &odd).unwrap());
+        let settle = |act: &dyn Fn() -> Result<(), Error>| {
+            directory.settle("displaced", &mut |object| {
+                assert!(matches!(object, DisplacedObject::Special(found) if *found == odd));
+                // It waits until it is described.
+                assert_eq!(ground.names(), ["displaced"]);
+                act()
+            })
+        };
+        let failed = settle(&|| Err(Error::new(ErrorKind::Host, "disk full")));
+        assert_eq!(Error::from(failed.unwrap_err()).message(), "disk full");
+        // It stays if it has been replaced by then.
+        let replaced = settle(&|| {
+            ground.rename("displaced", "away");
+            ground.write("displaced", b"theirs");
+            Ok(())
+        });
+        assert_eq!(replaced.unwrap(), SettleOutcome::StillOpen);
+        assert_eq!(ground.bytes("displaced").unwrap(), b"theirs");
+        ground.rename("away", "displaced");
+        let removed = SettleOutcome::Removed { was_watched: true };
+        assert_eq!(settle(&|| Ok(())).unwrap(), removed);
         assert!(ground.names().is_empty());
-        assert!(directory.remove_special_file("displaced", &odd).unwrap());
     }
 }
 
-fn displaced_names_are_listed(ground: &dyn TransportFixture) {
+fn recovery_finds_a_swap_and_what_it_displaced(ground: &dyn TransportFixture) {
+    ground.write("MEMORY.md", b"old");
     let directory = ground.open_directory();
-    assert!(!directory.exists("name").unwrap());
-    let holds = |name: &str, content: &[u8]| {
-        let held = directory.find_content(name, Digest::of(content));
-        held.unwrap().is_some()
+    stage_file(directory.as_ref(), b"new");
+    let swapped = commit_staged(directory.as_ref()).unwrap();
+    let recovered = ground.open_directory().recover(&interrupted_run(b"new"));
+    assert_eq!(
+        recovered.unwrap(),
+        Some(RecoveredRun {
+            method: Some(replacing_method(ground)),
+            displaced: swapped.displaced.clone(),
+        })
+    );
+    // Where the swap is journaled, recovery only lists what it displaced.
+    let journaled = InterruptedRun {
+        takeover_names: [".shepherd-one", ".shepherd-two"]
+            .map(str::to_string)
+            .to_vec(),
+        is_swapped: true,
+        displaced: Some(swapped.displaced.clone()),
+        ..interrupted_run(b"new")
     };
-    assert!(!holds("name", b""));
-    assert!(directory.displaced_names("name").unwrap().is_empty());
-    let name = directory.staged_file_name("name");
-    ground.write(&name, b"content");
-    assert!(directory.exists(&name).unwrap());
-    assert!(holds(&name, b"content"));
-    assert!(!holds(&name, b"contents"));
-    assert_eq!(directory.displaced_names("name").unwrap(), [name.as_str()]);
-    ground.create_special_file("link", &SpecialFile::Symlink(b"name".to_vec()));
-    assert!(directory.exists("link").unwrap());
-    assert!(!holds("link", b"content"));
-    ground.create_special_file("dangling", &SpecialFile::Symlink(b"nowhere".to_vec()));
-    assert!(directory.exists("dangling").unwrap());
-    directory.remove_name("link").unwrap();
-    assert_eq!(ground.bytes(&name).unwrap(), b"content");
-    directory.remove_name(&name).unwrap();
-    directory.remove_name(&name).unwrap();
-    assert_eq!(ground.names(), ["dangling"]);
+    let directory = ground.open_directory();
+    assert_eq!(
+        directory.recover(&journaled).unwrap(),
+        Some(RecoveredRun {
+            method: None,
+            displaced: swapped.displaced.clone(),
+        })
+    );
+    let (_, seen) = settle_fully(ground, directory.as_ref(), &swapped.displaced[0]);
+    assert_eq!(seen.last().unwrap(), b"old");
+    assert_eq!(ground.names(), ["MEMORY.md"]);
+    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
+}
+
+fn recovery_finds_a_created_memory(ground: &dyn TransportFixture) {
+    let run = InterruptedRun {
+        creates_memory: true,
+        ..interrupted_run(b"new")
+    };
+    let recovered = |method| {
+        let displaced = Vec::new();
+        Some(RecoveredRun { method, displaced })
+    };
+    let directory = ground.open_directory();
+    assert_eq!(directory.recover(&run).unwrap(), recovered(None));
+    assert!(ground.names().is_empty());
+    stage_file(directory.as_ref(), b"new");
+    commit_staged(directory.as_ref()).unwrap();
+    let created = recovered(Some(SwapMethod::Create));
+    assert_eq!(ground.open_directory().recover(&run).unwrap(), created);
+    // An agent may already have written below the content.
+    ground.write("MEMORY.md", b"new and more");
+    assert_eq!(ground.open_directory().recover(&run).unwrap(), created);
+    ground.write("MEMORY.md", b"other");
+    let other = ground.open_directory().recover(&run).unwrap();
+    assert_eq!(other, recovered(None));
+    assert_eq!(ground.names(), ["MEMORY.md"]);
+}
+
+/// Interrupted between moving the old file aside and linking the new one.
+fn recovery_finishes_an_interrupted_swap(ground: &dyn TransportFixture) {
+    ground.write(&ground.staged_file_name(), b"new");
+    let recovered = ground.open_directory().recover(&interrupted_run(b"new"));
+    assert_eq!(
+        recovered.unwrap(),
+        Some(RecoveredRun {
+            method: Some(SwapMethod::Create),
+            displaced: Vec::new(),
+        })
+    );
+    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
+    assert_eq!(ground.names(), ["MEMORY.md"]);
+}
+
+fn recovery_before_the_swap_keeps_the_memory(ground: &dyn TransportFixture) {
+    ground.write("MEMORY.md", b"old");
+    let MemoryObject::File(file) = ground.probe_memory() else {
+        panic!("no file")
+    };
+    let run = InterruptedRun {
+        memory_inode: file.stamp.inode,
+        ..interrupted_run(b"new")
+    };
+    // Neither the whole new file nor a part of it passes for a swap.
+    for staged in [None, Some("new"), Some("ne")] {
+        if let Some(staged) = staged {
+            ground.write(&ground.staged_file_name(), staged.as_bytes());
+        }
+        let directory = ground.open_directory();
+        let recovered = directory.recover(&run).unwrap().unwrap();
+        assert_eq!(recovered.method, None, "{staged:?}");
+        for name in recovered.displaced {
+            settle_fully(ground, directory.as_ref(), &name);
+        }
+        assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
+        assert_eq!(ground.names(), ["MEMORY.md"], "{staged:?}");
+    }
+}
+
+fn recovery_ignores_names_of_others(ground: &dyn TransportFixture) {
+    ground.write("MEMORY.md", b"old");
+    let theirs = format!("{STAGED_NAME}-0");
+    ground.write(&theirs, b"theirs");
+    let dangling = SpecialFile::Symlink(b"nowhere".to_vec());
+    ground.create_special_file("dangling", &dangling);
+    let run = InterruptedRun {
+        is_swapped: true,
+        ..interrupted_run(b"new")
+    };
+    let recovered = ground.open_directory().recover(&run).unwrap().unwrap();
+    assert!(recovered.displaced.is_empty());
+    let mut names = ground.names();
+    names.sort();
+    assert_eq!(names, [&theirs, "MEMORY.md", "dangling"]);
 }
 
 fn extended_attributes_are_kept(ground: &dyn TransportFixture) {
     let directory = ground.open_directory();
+    ground.write("MEMORY.md", b"old");
     let attributes = Attributes {
         xattrs: vec![(b"user.colour".to_vec(), b"blue\0".to_vec())],
-        ..directory.inherited_attributes(STAGED_NAME).unwrap()
+        ..ground.read_attributes("MEMORY.md")
     };
-    let new = match directory.stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes) {
-        Ok(new) => new,
-        Err(error) => {
-            skip_unsupported(format_args!("no user attributes here: {error}"));
-            assert!(ground.names().is_empty());
-            return;
-        }
-    };
-    directory.link_staged(STAGED_NAME).unwrap();
-    directory.swap(STAGED_NAME, new).unwrap();
+    let given = StagedAttributes::Exact(attributes.clone());
+    if let Err(error) = directory.stage(STAGED_NAME, &mut |sink| sink(b"new"), given) {
+        skip_unsupported(format_args!("no user attributes here: {error}"));
+        assert_eq!(ground.names(), ["MEMORY.md"]);
+        return;
+    }
+    commit_staged(directory.as_ref()).unwrap();
     let have = directory
         .read_memory(&mut |_| Ok(()))
         .unwrap()

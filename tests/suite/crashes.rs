@@ -16,17 +16,16 @@ use memory_shepherd::transport::{FailureCause, Transport, TransportError};
 
 use super::world::{BASELINE, InterposingTransport, RunOutput, TransportCall, World, apply_plan};
 
-fn local_transport(world: &World, exchanges: bool) -> Arc<dyn Transport> {
-    Arc::new(if exchanges {
-        LocalTransport::new(world.clock.clone())
-    } else {
-        LocalTransport::without_kernel_features(world.clock.clone())
-    })
+fn local_transport(world: &World, exchanges: bool) -> LocalTransport {
+    match exchanges {
+        true => LocalTransport::new(world.clock.clone()),
+        false => LocalTransport::without_kernel_features(world.clock.clone()),
+    }
 }
 
 /// Ends the run at its `point`th moment. Only destructors run after that, and they only
 /// close file descriptors.
-fn crash_at_call(transport: Arc<dyn Transport>, point: usize) -> Arc<dyn Transport> {
+fn crash_at_call(transport: LocalTransport, point: usize) -> Arc<dyn Transport> {
     let passed = AtomicUsize::new(0);
     InterposingTransport::new(transport, move |_| {
         if passed.fetch_add(1, Ordering::Relaxed) == point {
@@ -37,7 +36,7 @@ fn crash_at_call(transport: Arc<dyn Transport>, point: usize) -> Arc<dyn Transpo
 }
 
 /// Ends the run at this moment.
-fn crash_on_call(transport: Arc<dyn Transport>, when: TransportCall) -> Arc<dyn Transport> {
+fn crash_on_call(transport: LocalTransport, when: TransportCall) -> Arc<dyn Transport> {
     InterposingTransport::new(transport, move |moment| {
         if moment == when {
             resume_unwind(Box::new("crash"));
@@ -53,7 +52,7 @@ fn runs_to_end(run: impl FnOnce() -> RunOutput) -> bool {
 
 /// Crashes a reset at this call.
 fn crash_reset(world: &World, call: TransportCall) {
-    let engine = world.engine_with_transport(crash_on_call(world.local_transport(), call));
+    let engine = world.engine_with_transport(crash_on_call(world.disk(), call));
     assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
 }
 
@@ -142,8 +141,9 @@ fn crash_at_every_call(exchanges: bool, text: Option<&str>, writes_on: bool) -> 
                 .write_all(b"- after the crash\n")
                 .unwrap();
         }
-        let ran = world
-            .reset_with_engine(&world.engine_with_transport(local_transport(&world, exchanges)));
+        let ran = world.reset_with_engine(
+            &world.engine_with_transport(Arc::new(local_transport(&world, exchanges))),
+        );
         assert_eq!(ran.report.worst_kind(), None, "{:?}", ran.lines);
         assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
         assert_no_leftovers(&world);
@@ -221,7 +221,7 @@ fn recovery_crash_at_any_point_is_recovered() {
                 }
                 tried += 1;
                 world.reset_with_engine(
-                    &world.engine_with_transport(local_transport(&world, exchanges)),
+                    &world.engine_with_transport(Arc::new(local_transport(&world, exchanges))),
                 );
                 assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
                 assert_no_leftovers(&world);
@@ -282,7 +282,7 @@ fn special_file_reset_crash_leaves_nothing_behind() {
     for point in 0.. {
         let world = World::new(&["scout"]);
         symlink("/etc/passwd", world.memory_path("scout")).unwrap();
-        let engine = world.engine_with_transport(crash_at_call(world.local_transport(), point));
+        let engine = world.engine_with_transport(crash_at_call(world.disk(), point));
         if runs_to_end(|| world.reset_with_engine(&engine)) {
             assert!(point > 5);
             break;
@@ -362,10 +362,8 @@ fn blocked_agent_is_still_recovered() {
 fn journal_of_missing_directory_waits_for_it() {
     let world = World::new(&["scout", "other"]);
     world.write_scratch("scout", "- note\n");
-    let engine = world.engine_with_transport(crash_on_call(
-        world.local_transport(),
-        TransportCall::After("swap"),
-    ));
+    let engine =
+        world.engine_with_transport(crash_on_call(world.disk(), TransportCall::After("swap")));
     let plan = engine.plan_reset(&["scout".to_string()], false).unwrap();
     assert!(!runs_to_end(|| apply_plan(&engine, &plan)));
     let away = world.root.join("away");
@@ -466,14 +464,17 @@ fn undo_restores_late_write_archived_before_crash() {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
         let memory = world.memory_path("scout");
-        let late = InterposingTransport::new(world.local_transport(), move |moment| {
+        let transport = InterposingTransport::new(world.disk(), move |moment| {
             if moment == TransportCall::Before("swap") {
                 let mut file = fs::File::options().append(true).open(&memory).unwrap();
                 file.write_all(b"- late\n").unwrap();
             }
+            if moment == point {
+                resume_unwind(Box::new("crash"));
+            }
             Ok(())
         });
-        let engine = world.engine_with_transport(crash_on_call(late, point));
+        let engine = world.engine_with_transport(transport);
         assert!(!runs_to_end(|| world.reset_with_engine(&engine)));
         world.reset().assert_outcome(Outcome::Unchanged);
         assert_no_leftovers(&world);
@@ -545,10 +546,8 @@ fn journal_of_other_agent_is_not_claimed() {
     let world = World::new(&["scout", "scout-2"]);
     world.write_scratch("scout-2", "- note\n");
     world.write_scratch("scout", "");
-    let engine = world.engine_with_transport(crash_on_call(
-        world.local_transport(),
-        TransportCall::After("stage"),
-    ));
+    let engine =
+        world.engine_with_transport(crash_on_call(world.disk(), TransportCall::After("stage")));
     let names = ["scout-2".to_string()];
     let plan = engine.plan_reset(&names, false).unwrap();
     assert!(!runs_to_end(|| apply_plan(&engine, &plan)));
@@ -568,7 +567,7 @@ fn failed_operation_is_reported_and_loses_nothing() {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
         let mut failed = false;
-        let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        let transport = InterposingTransport::new(world.disk(), move |moment| {
             if moment == TransportCall::Before(name) && !std::mem::replace(&mut failed, true) {
                 let error = Error::new(ErrorKind::Host, "no space left on device");
                 return Err(TransportError::new(FailureCause::Refused, error));

@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use memory_shepherd::clock::Clock;
-use memory_shepherd::error::Error;
+use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
-    Attributes, FailureCause, MemoryObject, SettleOutcome, SpecialFile, Transport,
+    Attributes, DisplacedObject, FailureCause, InterruptedRun, MemoryObject, NewMemory,
+    SettleOutcome, SpecialFile, StagedAttributes, Transport, TransportError,
 };
 
 use super::contract::{
-    DiskFixture, STAGED_NAME, TransportFixture, read_file, settle_and_collect, settle_fully,
+    DiskFixture, STAGED_NAME, TransportFixture, commit_staged, interrupted_run, read_displaced,
+    read_file, settle_and_collect, settle_fully, stage_file,
 };
 use super::world::sorted_names;
 use crate::skip::skip_unsupported;
@@ -78,12 +80,11 @@ fn read_of_growing_file_ends() {
     drop(file);
     // Once settled, the file is read to its end.
     let mut whole = 0;
-    let settled = directory.settle("MEMORY.md", &mut |read| {
-        read(&mut |piece| {
+    let settled = directory.settle("MEMORY.md", &mut |object| {
+        read_displaced(object, &mut |piece| {
             whole += piece.len() as u64;
             Ok(())
-        })?;
-        Ok(())
+        })
     });
     assert_eq!(
         settled.unwrap(),
@@ -111,10 +112,10 @@ fn file_larger_than_any_disk_is_refused() {
         assert!(error.hints()[0].contains("truncate"), "{error:?}");
         assert!(
             directory
-                .settle(
-                    "MEMORY.md",
-                    &mut |read| Ok(read(&mut |_| Ok(())).map(drop)?)
-                )
+                .settle("MEMORY.md", &mut |object| read_displaced(
+                    object,
+                    &mut |_| Ok(())
+                ))
                 .is_err()
         );
         assert_eq!(ground.names(), ["MEMORY.md"]);
@@ -133,12 +134,8 @@ fn open_directory_survives_swapped_path() {
         fs::rename(ground.directory(), &away).unwrap();
         symlink(&elsewhere, ground.dir.path().join("agent")).unwrap();
         assert_eq!(read_file(directory.as_ref()), b"old");
-        let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
-        let new = directory
-            .stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes)
-            .unwrap();
-        directory.link_staged(STAGED_NAME).unwrap();
-        let swapped = directory.swap(STAGED_NAME, new).unwrap();
+        stage_file(directory.as_ref(), b"new");
+        let swapped = commit_staged(directory.as_ref()).unwrap();
         settle_fully(ground, directory.as_ref(), &swapped.displaced[0]);
         assert_eq!(fs::read(away.join("MEMORY.md")).unwrap(), b"new");
         assert_eq!(sorted_names(&elsewhere), ["MEMORY.md"]);
@@ -151,11 +148,25 @@ fn unfinished_new_file_has_a_known_name() {
     let ground = DiskFixture::new(false);
     let directory = ground.open_directory();
     ground.write(&format!("{STAGED_NAME}-new"), b"");
-    // The swap uses exactly that name.
-    directory.inherited_attributes(STAGED_NAME).unwrap_err();
-    directory.remove_unfinished_staging(STAGED_NAME).unwrap();
-    directory.inherited_attributes(STAGED_NAME).unwrap();
+    // Staging uses exactly that name.
+    let stage = || {
+        let inherited = StagedAttributes::Inherited;
+        directory.stage(STAGED_NAME, &mut |sink| sink(b"new"), inherited)
+    };
+    stage().unwrap_err();
+    let recovered = directory.recover(&interrupted_run(b"new")).unwrap();
+    assert!(recovered.unwrap().displaced.is_empty());
     assert!(ground.names().is_empty());
+    stage().unwrap();
+}
+
+/// Creates the memory with the attributes that it inherits.
+fn create_memory(ground: &dyn TransportFixture) -> Result<Attributes, TransportError> {
+    let directory = ground.open_directory();
+    let inherited = StagedAttributes::Inherited;
+    directory.stage(STAGED_NAME, &mut |sink| sink(b"new"), inherited)?;
+    commit_staged(directory.as_ref())?;
+    Ok(ground.read_attributes("MEMORY.md"))
 }
 
 #[test]
@@ -163,10 +174,7 @@ fn created_memory_inherits_directory_owner() {
     for_each_disk_fixture(|ground| {
         let permissions = fs::Permissions::from_mode(0o2751);
         fs::set_permissions(ground.directory(), permissions).unwrap();
-        let inherited = ground
-            .open_directory()
-            .inherited_attributes(STAGED_NAME)
-            .unwrap();
+        let inherited = create_memory(ground).unwrap();
         assert_eq!(inherited.mode, 0o640);
         let meta = fs::metadata(ground.directory()).unwrap();
         assert_eq!((inherited.uid, inherited.gid), (meta.uid(), meta.gid()));
@@ -185,10 +193,10 @@ fn created_memory_is_not_world_writable() {
             (0o500, 0o600),
         ] {
             fs::set_permissions(ground.directory(), fs::Permissions::from_mode(directory)).unwrap();
-            let inherited = ground.open_directory().inherited_attributes(STAGED_NAME);
             // Only root can use a directory without write permission.
-            if let Ok(inherited) = inherited {
+            if let Ok(inherited) = create_memory(ground) {
                 assert_eq!(inherited.mode, memory, "{directory:o}");
+                fs::remove_file(ground.memory_path()).unwrap();
             }
         }
     });
@@ -208,12 +216,13 @@ fn staged_file_gets_recorded_owner_and_mode() {
             xattrs: Vec::new(),
         };
         let directory = ground.open_directory();
+        let given = StagedAttributes::Exact(attributes.clone());
         directory
-            .stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes)
+            .stage(STAGED_NAME, &mut |sink| sink(b"new"), given)
             .unwrap();
-        directory.link_staged(STAGED_NAME).unwrap();
+        commit_staged(directory.as_ref()).unwrap();
         assert_eq!(
-            ground.read_attributes(STAGED_NAME),
+            ground.read_attributes("MEMORY.md"),
             attributes.for_new_file()
         );
         assert_eq!(attributes.for_new_file().mode, 0o751);
@@ -338,40 +347,35 @@ fn opener_waiting_for_lease_is_let_in() {
 
 #[test]
 fn failed_swap_puts_memory_back() {
-    let ground = DiskFixture::new(false);
-    let directory = ground.open_directory();
-    let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
-    let content = &mut |sink: memory_shepherd::transport::ByteSink<'_>| sink(b"new");
-    let new = directory.stage(STAGED_NAME, content, &attributes).unwrap();
-    directory.link_staged(STAGED_NAME).unwrap();
-    ground.write("MEMORY.md", b"old");
-    directory.remove_name(STAGED_NAME).unwrap();
-    directory.swap(STAGED_NAME, new).unwrap_err();
-    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
-    assert_eq!(ground.names(), ["MEMORY.md"]);
+    for_each_disk_fixture(|ground| {
+        let directory = ground.open_directory();
+        stage_file(directory.as_ref(), b"new");
+        ground.write("MEMORY.md", b"old");
+        ground.replace_staged_before_swap(None);
+        commit_staged(directory.as_ref()).unwrap_err();
+        assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
+        assert_eq!(ground.names(), ["MEMORY.md"]);
+    });
 }
 
 #[test]
 fn displaced_name_is_not_guessable() {
     let ground = DiskFixture::new(false);
     let directory = ground.open_directory();
-    let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
     let mut taken = Vec::new();
     for _ in 0..2 {
         ground.write("MEMORY.md", b"old");
-        let content = &mut |sink: memory_shepherd::transport::ByteSink<'_>| sink(b"new");
-        let new = directory.stage(STAGED_NAME, content, &attributes).unwrap();
-        directory.link_staged(STAGED_NAME).unwrap();
+        stage_file(directory.as_ref(), b"new");
         // Files with similar names are not the program's.
         ground.write(&format!("{STAGED_NAME}-0"), b"theirs");
         ground.write(&format!("{STAGED_NAME}.shepherd-0"), b"theirs");
-        directory.link_staged(STAGED_NAME).unwrap();
-        let swapped = directory.swap(STAGED_NAME, new).unwrap();
-        assert_eq!(
-            directory.displaced_names(STAGED_NAME).unwrap(),
-            swapped.displaced
-        );
-        directory.remove_name(&swapped.displaced[0]).unwrap();
+        let swapped = commit_staged(directory.as_ref()).unwrap();
+        let recovered = directory
+            .recover(&interrupted_run(b"new"))
+            .unwrap()
+            .unwrap();
+        assert_eq!(recovered.displaced, swapped.displaced);
+        settle_fully(&ground, directory.as_ref(), &swapped.displaced[0]);
         taken.extend(swapped.displaced);
     }
     assert_ne!(taken[0], taken[1]);
@@ -393,8 +397,8 @@ fn write_during_leaseless_inspection_is_not_removed() {
     let directory = ground.open_directory();
     let mut inspected = 0;
     let mut settle_once = || {
-        directory.settle("displaced", &mut |read| {
-            read(&mut |_| Ok(()))?;
+        directory.settle("displaced", &mut |object| {
+            read_displaced(object, &mut |_| Ok(()))?;
             inspected += 1;
             ground.open_writer("displaced")(b" and new");
             Ok(())
@@ -525,9 +529,17 @@ fn file_replacing_symlink_is_not_removed_unread() {
         while fs::symlink_metadata(path.join("displaced")).is_err() {
             thread::yield_now();
         }
-        let (settled, seen) = settle_and_collect(directory.as_ref(), "displaced");
-        if let SettleOutcome::Removed { .. } = settled
-            && seen.is_empty()
+        let mut was_read = false;
+        let settled = directory.settle("displaced", &mut |object| match object {
+            DisplacedObject::File(_) => {
+                was_read = true;
+                Ok(())
+            }
+            // The symlink stays for the racer.
+            DisplacedObject::Special(_) => Err(Error::new(ErrorKind::Partial, "not described")),
+        });
+        if let Ok(SettleOutcome::Removed { .. }) = settled
+            && !was_read
         {
             over.store(true, Ordering::Relaxed);
             panic!("the file was present, but was not read");
@@ -562,18 +574,24 @@ fn racing_swaps_and_renames_lose_nothing() {
             let finished = racer.is_finished();
             number += 1;
             let name = format!("{STAGED_NAME}{number}");
-            let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
-            let new = directory
-                .stage(&name, &mut |sink| sink(b"new"), &attributes)
+            let inherited = StagedAttributes::Inherited;
+            directory
+                .stage(&name, &mut |sink| sink(b"new"), inherited)
                 .unwrap();
-            directory.link_staged(&name).unwrap();
-            match directory.swap(&name, new) {
+            let new = NewMemory::StagedFile {
+                accepts_in_place: false,
+            };
+            match directory.commit(&name, new) {
                 Ok(_) => {}
                 Err(error) => assert_eq!(error.cause, FailureCause::Replaced),
             }
-            for world_with_kept_directory in directory.displaced_names(&name).unwrap() {
-                let (settled, content) =
-                    settle_fully(ground, directory.as_ref(), &world_with_kept_directory);
+            let run = InterruptedRun {
+                name,
+                is_swapped: true,
+                ..interrupted_run(b"new")
+            };
+            for displaced in directory.recover(&run).unwrap().unwrap().displaced {
+                let (settled, content) = settle_fully(ground, directory.as_ref(), &displaced);
                 assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
                 seen.push_str(str::from_utf8(&content[0]).unwrap());
             }
@@ -629,13 +647,11 @@ fn xattr_flood_is_bounded() {
         assert!(sum <= 64 * 1024, "{sum}");
         assert!(made < count || read.dropped_xattrs > 0);
         assert!(made == 0 || !xattrs.is_empty() || read.dropped_xattrs > 0);
-        let attributes = read.attributes;
-        let new = directory
-            .stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes)
+        let given = StagedAttributes::Exact(read.attributes);
+        directory
+            .stage(STAGED_NAME, &mut |sink| sink(b"new"), given)
             .unwrap();
-        directory.link_staged(STAGED_NAME).unwrap();
-        let displaced = directory
-            .swap(STAGED_NAME, new)
+        let displaced = commit_staged(directory.as_ref())
             .unwrap()
             .displaced
             .remove(0);
@@ -677,22 +693,20 @@ fn default_acl_applies_only_to_created_files() {
         let kept = || directory.read_memory(&mut |_| Ok(())).unwrap().attributes;
         let old = kept();
         assert!(old.xattrs.is_empty());
-        let new = directory
-            .stage(STAGED_NAME, &mut |sink| sink(b"new"), &old)
+        let given = StagedAttributes::Exact(old.clone());
+        directory
+            .stage(STAGED_NAME, &mut |sink| sink(b"new"), given)
             .unwrap();
-        directory.link_staged(STAGED_NAME).unwrap();
-        directory.swap(STAGED_NAME, new).unwrap();
+        let swapped = commit_staged(directory.as_ref()).unwrap();
+        settle_fully(ground, directory.as_ref(), &swapped.displaced[0]);
         assert!(kept().xattrs.is_empty());
         assert_eq!(ground.read_attributes("MEMORY.md"), old);
         // A created file inherits the list.
-        directory.move_memory_aside("aside").unwrap();
-        let inherited = directory.inherited_attributes(STAGED_NAME).unwrap();
-        assert_eq!(inherited.xattrs.len(), 1);
-        let new = directory
-            .stage("created", &mut |sink| sink(b"new"), &inherited)
-            .unwrap();
-        directory.link_staged("created").unwrap();
-        directory.swap("created", new).unwrap();
-        assert_eq!(kept().xattrs, inherited.xattrs);
+        fs::remove_file(ground.memory_path()).unwrap();
+        stage_file(directory.as_ref(), b"new");
+        commit_staged(directory.as_ref()).unwrap();
+        let inherited = kept().xattrs;
+        assert_eq!(inherited.len(), 1);
+        assert_eq!(inherited[0].0, b"system.posix_acl_access");
     });
 }

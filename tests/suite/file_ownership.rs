@@ -13,7 +13,6 @@ use memory_shepherd::archive::EntryKind;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Outcome, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
-use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, permission_bits};
@@ -250,7 +249,7 @@ fn link_replacing_leased_memory_gives_no_rights() {
             _ => Ok(()),
         }
     };
-    let local = Arc::new(LocalTransport::new(world.clock.clone()));
+    let local = world.disk();
     let ran = world
         .reset_with_engine(&world.engine_with_transport(InterposingTransport::new(local, hook)));
     ran.assert_ok();
@@ -288,7 +287,7 @@ fn undo_restores_owner_of_restored_bytes() {
         }
         Ok(())
     };
-    let local = Arc::new(LocalTransport::new(world.clock.clone()));
+    let local = world.disk();
     world
         .reset_with_engine(&world.engine_with_transport(InterposingTransport::new(local, hook)))
         .assert_ok();
@@ -394,8 +393,7 @@ fn forged_record_removes_no_other_file() {
         TransportCall::After("swap") => resume_unwind(Box::new("crash")),
         _ => Ok(()),
     };
-    let engine =
-        world.engine_with_transport(InterposingTransport::new(world.local_transport(), cut));
+    let engine = world.engine_with_transport(InterposingTransport::new(world.disk(), cut));
     assert!(catch_unwind(AssertUnwindSafe(|| world.reset_with_engine(&engine))).is_err());
     let [record] = world.pending_journals().try_into().unwrap();
     let directory = world.archive_directory().join(".shepherd/tx");

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memory_shepherd::engine::{FileState, Outcome, StepAction, UndoMode, UndoTarget};
 use memory_shepherd::error::ErrorKind;
-use memory_shepherd::transport::{FailureCause, MemoryObject, SpecialFile, SwapMethod};
+use memory_shepherd::transport::{FailureCause, MemoryObject, NewMemory, SpecialFile, SwapMethod};
 
 use super::contract::{DiskFixture, TransportFixture};
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, apply_plan};
@@ -114,7 +114,7 @@ fn put_back_exchanges_kept_object_with_memory() {
         ground.create_special_file("kept", &SpecialFile::Directory);
         let swapped = ground
             .open_directory()
-            .restore_object("kept", None)
+            .commit("kept", NewMemory::KeptObject(None))
             .unwrap();
         assert_eq!(swapped.method, SwapMethod::Exchange);
         let [displaced] = swapped.displaced.try_into().unwrap();
@@ -130,7 +130,7 @@ fn put_back_exchanges_kept_object_with_memory() {
         );
         let gone = ground
             .open_directory()
-            .restore_object("gone", None)
+            .commit("gone", NewMemory::KeptObject(None))
             .unwrap_err();
         assert_eq!(gone.cause, FailureCause::Replaced);
     }
@@ -209,7 +209,7 @@ fn object_swapped_before_exchange_is_refused() {
     );
     let transport = {
         let (kept, mine) = (kept.clone(), mine.clone());
-        InterposingTransport::new(world.local_transport(), move |moment| {
+        InterposingTransport::new(world.disk(), move |moment| {
             if moment == TransportCall::Before("put_back") && !mine.exists() {
                 fs::rename(&kept, &mine).unwrap();
                 fs::create_dir(&kept).unwrap();
@@ -264,7 +264,7 @@ fn put_back_crash_at_any_point_is_recovered() {
     for point in 0.. {
         let (world, _) = world_with_kept_directory();
         let passed = AtomicUsize::new(0);
-        let transport = InterposingTransport::new(world.local_transport(), move |_| {
+        let transport = InterposingTransport::new(world.disk(), move |_| {
             if passed.fetch_add(1, Ordering::Relaxed) == point {
                 resume_unwind(Box::new("crash"));
             }

@@ -139,7 +139,7 @@ fn append_before_swap(open: impl Fn(&World) -> fs::File) {
     let world = Arc::new(World::new(&["scout"]));
     world.write_scratch("scout", "- early\n");
     let mut file = Some(open(&world));
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         if moment == TransportCall::Before("swap")
             && let Some(mut file) = file.take()
         {
@@ -170,7 +170,7 @@ fn write_between_read_and_rename_is_archived() {
 fn file_saved_between_read_and_rename_is_archived() {
     let world = Arc::new(World::new(&["scout"]));
     world.write_scratch("scout", "- early\n");
-    let transport = InterposingTransport::new(world.local_transport(), {
+    let transport = InterposingTransport::new(world.disk(), {
         let world = Arc::clone(&world);
         let mut saved = false;
         move |moment| {
@@ -253,14 +253,18 @@ fn entry_and_memory_are_flushed_in_order() {
 #[test]
 fn full_disk_leaves_no_partial_memory() {
     let world = Arc::new(World::new(&["scout"]));
+    let failing_swap = TransportCall::Before("swap");
     let full = |when: TransportCall| {
         let memory = world.memory_path("scout");
-        InterposingTransport::new(world.local_transport(), move |moment| {
+        InterposingTransport::new(world.disk(), move |moment| {
             // At every moment the file is absent or complete.
             if let Ok(bytes) = fs::read(&memory) {
                 assert_eq!(bytes, BASELINE.as_bytes());
             }
-            match moment == when {
+            // The disk is still full when the run recovers from the failed swap.
+            let recovers = TransportCall::Before("recover");
+            let is_full = moment == when || moment == recovers && when == failing_swap;
+            match is_full {
                 true => Err(disk_full_error()),
                 false => Ok(()),
             }
@@ -289,11 +293,10 @@ fn failed_reset_leaves_no_temporary_files() {
     for name in ["look", "read", "stage", "swap"] {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- note\n");
-        let fails =
-            InterposingTransport::new(world.local_transport(), move |moment| match moment {
-                TransportCall::Before(at) if at == name => Err(disk_full_error()),
-                _ => Ok(()),
-            });
+        let fails = InterposingTransport::new(world.disk(), move |moment| match moment {
+            TransportCall::Before(at) if at == name => Err(disk_full_error()),
+            _ => Ok(()),
+        });
         world
             .reset_with_engine(&world.engine_with_transport(fails))
             .assert_outcome(Outcome::Failed);

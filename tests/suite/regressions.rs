@@ -12,7 +12,7 @@ use memory_shepherd::engine::{Outcome, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::{FailureCause, TransportError};
 
-use super::contract::{DiskFixture, STAGED_NAME, TransportFixture};
+use super::contract::{DiskFixture, TransportFixture, commit_staged, stage_file};
 use super::world::{BASELINE, InterposingTransport, TransportCall, World};
 
 /// A file that an agent puts in place of the staged one does not pass for it.
@@ -22,14 +22,9 @@ fn file_replacing_staged_one_is_not_swapped_in() {
         let ground = DiskFixture::new(exchanges);
         ground.write("MEMORY.md", b"old");
         let directory = ground.open_directory();
-        let attributes = directory.inherited_attributes(STAGED_NAME).unwrap();
-        let staged = directory.stage(STAGED_NAME, &mut |sink| sink(b"new"), &attributes);
-        let new = staged.unwrap();
-        directory.link_staged(STAGED_NAME).unwrap();
-        ground.write("theirs", b"evil rules");
-        let path = |name| ground.directory().join(name);
-        fs::rename(path("theirs"), path(STAGED_NAME)).unwrap();
-        let error = directory.swap(STAGED_NAME, new).unwrap_err();
+        stage_file(directory.as_ref(), b"new");
+        ground.replace_staged_before_swap(Some(b"evil rules"));
+        let error = commit_staged(directory.as_ref()).unwrap_err();
         assert_eq!(error.cause, FailureCause::Replaced, "{error}");
     }
 }
@@ -133,10 +128,7 @@ fn repeatedly_failing_reset_archives_once() {
             )),
             _ => Ok(()),
         };
-        world.engine_with_transport(InterposingTransport::new(
-            world.local_transport(),
-            immutable,
-        ))
+        world.engine_with_transport(InterposingTransport::new(world.disk(), immutable))
     };
     world
         .reset_with_engine(&fails())

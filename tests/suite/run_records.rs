@@ -385,7 +385,7 @@ fn operator_mode_of_archive_directory_is_kept() {
 #[test]
 fn journal_of_unconfigured_agent_is_reported() {
     let mut world = World::new(&["scout"]);
-    let transport = InterposingTransport::new(world.local_transport(), |moment| match moment {
+    let transport = InterposingTransport::new(world.disk(), |moment| match moment {
         TransportCall::After("swap") => resume_unwind(Box::new("crash")),
         _ => Ok(()),
     });

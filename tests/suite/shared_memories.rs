@@ -102,7 +102,7 @@ fn memory_shared_during_run_is_refused() {
     let world = world_with_twin("agents/later/../scout/MEMORY.md");
     world.write_scratch("scout", "- note\n");
     let later = world.root.join("agents/later");
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         if moment == TransportCall::After("read") {
             // One message is enough.
             let _ = fs::create_dir(&later);

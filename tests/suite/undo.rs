@@ -347,7 +347,7 @@ fn undo_restores_late_write() {
     let memory = world.memory_path("scout");
     let late = format!("{BASELINE}- old\n- late\n");
     let text = late.clone();
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         if moment == TransportCall::Before("swap") {
             fs::write(&memory, &text).unwrap();
         }
@@ -393,7 +393,7 @@ fn failed_read_back_is_an_error_but_undoable() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
     let mut settled = false;
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         settled |= moment == TransportCall::After("settle");
         if settled && moment == TransportCall::Before("look") {
             let error = Error::new(ErrorKind::Host, "input/output error");
@@ -414,7 +414,7 @@ fn abandoned_attempt_is_not_in_next_record() {
     world.write_scratch("scout", "- old\n");
     let memory = world.memory_path("scout");
     let mut moved = false;
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         if moment == TransportCall::Before("stage") && !std::mem::replace(&mut moved, true) {
             fs::remove_file(&memory).unwrap();
             let error = Error::new(ErrorKind::Conflict, "replaced during the undo");
@@ -439,7 +439,7 @@ fn description_is_never_restored_as_memory() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
     let memory = world.memory_path("scout");
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         if moment == TransportCall::Before("swap") {
             fs::remove_file(&memory).unwrap();
             symlink("/etc/passwd", &memory).unwrap();

@@ -19,12 +19,11 @@ use memory_shepherd::engine::{
     RunProgress, RunReport, Trigger, UndoMode, UndoTarget,
 };
 use memory_shepherd::error::Error;
-use memory_shepherd::transport::Transports;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
-    Attributes, ByteSink, FileIdentity, FileMetadata, FileReader, MemoryDirectory, MemoryObject,
-    ObjectId, SettleOutcome, SingleTransport, SpecialFile, SwapOutcome, Transport, TransportError,
-    UnsyncedObject,
+    ByteSink, DirectoryProperties, FileMetadata, Inspector, InterruptedRun, MemoryDirectory,
+    MemoryObject, NewMemory, ObjectId, RecoveredRun, SettleOutcome, SingleTransport,
+    StagedAttributes, SwapOutcome, Transport, TransportError, Transports, UnsyncedObject,
 };
 use tempfile::TempDir;
 
@@ -273,8 +272,12 @@ impl World {
         (path, env)
     }
 
+    pub fn disk(&self) -> LocalTransport {
+        LocalTransport::new(self.clock.clone())
+    }
+
     pub fn local_transport(&self) -> Arc<dyn Transport> {
-        Arc::new(LocalTransport::new(self.clock.clone()))
+        Arc::new(self.disk())
     }
 
     pub fn engine(&self) -> Engine {
@@ -489,7 +492,8 @@ pub fn apply_plan(engine: &Engine, plan: &Plan) -> RunOutput {
     RunOutput { report, lines }
 }
 
-/// A moment of a directory operation: the method's name, before or after the call.
+/// A moment of a directory operation: its name, before or after the call. The commit of a staged
+/// file is "link", then "swap".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportCall {
     Before(&'static str),
@@ -505,12 +509,21 @@ pub struct InterposingTransport {
     hook: CallHook,
 }
 
+fn call_hook(hook: &CallHook, moment: TransportCall) -> Result<(), TransportError> {
+    // A hook that ended an earlier run by unwinding may be called again.
+    let mut hook = hook.lock().unwrap_or_else(|hook| hook.into_inner());
+    hook(moment)
+}
+
 impl InterposingTransport {
     pub fn new(
-        inner: Arc<dyn Transport>,
+        inner: LocalTransport,
         hook: impl FnMut(TransportCall) -> Result<(), TransportError> + Send + 'static,
     ) -> Arc<InterposingTransport> {
-        let hook = Arc::new(Mutex::new(hook));
+        let hook: CallHook = Arc::new(Mutex::new(hook));
+        let link_hook = Arc::clone(&hook);
+        let link_hook = move || call_hook(&link_hook, TransportCall::Before("swap"));
+        let inner = Arc::new(inner.with_link_hook(Arc::new(link_hook)));
         Arc::new(InterposingTransport { inner, hook })
     }
 }
@@ -539,14 +552,9 @@ impl InterposingDirectory {
         name: &'static str,
         act: impl FnOnce() -> Result<T, TransportError>,
     ) -> Result<T, TransportError> {
-        let tell = |moment| {
-            // A hook that ended an earlier run by unwinding may be called again.
-            let mut hook = self.hook.lock().unwrap_or_else(|hook| hook.into_inner());
-            hook(moment)
-        };
-        tell(TransportCall::Before(name))?;
+        call_hook(&self.hook, TransportCall::Before(name))?;
         let done = act()?;
-        tell(TransportCall::After(name))?;
+        call_hook(&self.hook, TransportCall::After(name))?;
         Ok(done)
     }
 }
@@ -556,16 +564,12 @@ impl MemoryDirectory for InterposingDirectory {
         self.inner.take_unsynced()
     }
 
-    fn directory_id(&self) -> Result<Option<u64>, TransportError> {
-        self.call_with_hook("identity", || self.inner.directory_id())
+    fn properties(&self) -> Result<DirectoryProperties, TransportError> {
+        self.call_with_hook("properties", || self.inner.properties())
     }
 
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
         self.call_with_hook("look", || self.inner.stat_memory())
-    }
-
-    fn missing_extensions(&self) -> Vec<SftpExtension> {
-        self.inner.missing_extensions()
     }
 
     fn read_memory(&self, sink: ByteSink<'_>) -> Result<FileMetadata, TransportError> {
@@ -576,99 +580,53 @@ impl MemoryDirectory for InterposingDirectory {
         self.call_with_hook("unread", || self.inner.stat_leased_memory())
     }
 
-    fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError> {
-        self.call_with_hook("inherited", || self.inner.inherited_attributes(staged))
-    }
-
-    fn stage(
-        &self,
-        name: &str,
-        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
-        attributes: &Attributes,
-    ) -> Result<FileIdentity, TransportError> {
-        self.call_with_hook("stage", || self.inner.stage(name, content, attributes))
-    }
-
-    fn link_staged(&self, staged: &str) -> Result<(), TransportError> {
-        self.inner.link_staged(staged)
-    }
-
-    fn remove_unfinished_staging(&self, name: &str) -> Result<(), TransportError> {
-        self.call_with_hook("remove_unfinished", || {
-            self.inner.remove_unfinished_staging(name)
-        })
-    }
-
-    fn swap(&self, staged: &str, new: FileIdentity) -> Result<SwapOutcome, TransportError> {
-        self.call_with_hook("swap", || self.inner.swap(staged, new))
-    }
-
     fn object_id(&self, name: &str) -> Result<Option<ObjectId>, TransportError> {
         self.call_with_hook("object_id", || self.inner.object_id(name))
     }
 
-    fn restore_object(
+    fn stage(
         &self,
-        kept: &str,
-        id: Option<ObjectId>,
-    ) -> Result<SwapOutcome, TransportError> {
-        self.call_with_hook("put_back", || self.inner.restore_object(kept, id))
+        run: &str,
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
+        attributes: StagedAttributes,
+    ) -> Result<Vec<SftpExtension>, TransportError> {
+        self.call_with_hook("stage", || self.inner.stage(run, content, attributes))
     }
 
-    fn write_in_place(
-        &self,
-        staged: &str,
-        new: FileIdentity,
-    ) -> Result<SwapOutcome, TransportError> {
-        self.call_with_hook("write_in_place", || self.inner.write_in_place(staged, new))
-    }
-
-    fn move_memory_aside(&self, aside: &str) -> Result<(), TransportError> {
-        self.call_with_hook("take_away", || self.inner.move_memory_aside(aside))
+    fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {
+        let (before, after) = match new {
+            NewMemory::StagedFile { .. } => ("link", "swap"),
+            NewMemory::KeptObject(_) => ("put_back", "put_back"),
+            NewMemory::Nothing => ("take_away", "take_away"),
+        };
+        call_hook(&self.hook, TransportCall::Before(before))?;
+        let swapped = self.inner.commit(run, new)?;
+        call_hook(&self.hook, TransportCall::After(after))?;
+        Ok(swapped)
     }
 
     fn settle(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+        inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
         self.call_with_hook("settle", || {
-            self.inner.settle(displaced, &mut |read| {
-                self.call_with_hook("inspect", || Ok(inspect(read)?))?;
+            self.inner.settle(displaced, &mut |object| {
+                self.call_with_hook("inspect", || Ok(inspect(object)?))?;
                 Ok(())
             })
         })
-    }
-
-    fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
-        self.call_with_hook("remove_odd", || self.inner.remove_special_file(name, odd))
     }
 
     fn next_settle_time(&self) -> Option<Instant> {
         self.inner.next_settle_time()
     }
 
-    fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        self.call_with_hook("displaced_names", || self.inner.displaced_names(staged))
+    fn display_name(&self, displaced: &str) -> String {
+        self.inner.display_name(displaced)
     }
 
-    fn is_half_written(&self, staged: &str) -> Result<bool, TransportError> {
-        self.inner.is_half_written(staged)
-    }
-
-    fn exists(&self, name: &str) -> Result<bool, TransportError> {
-        self.call_with_hook("stands", || self.inner.exists(name))
-    }
-
-    fn find_content(
-        &self,
-        name: &str,
-        content: Digest,
-    ) -> Result<Option<FileIdentity>, TransportError> {
-        self.call_with_hook("holds", || self.inner.find_content(name, content))
-    }
-
-    fn remove_name(&self, name: &str) -> Result<(), TransportError> {
-        self.call_with_hook("remove", || self.inner.remove_name(name))
+    fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError> {
+        self.call_with_hook("recover", || self.inner.recover(run))
     }
 }

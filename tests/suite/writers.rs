@@ -81,7 +81,7 @@ fn write_after_each_inspection(
 ) -> Arc<InterposingTransport> {
     let directory = world.agent_directory("scout");
     let mut saved = 0;
-    InterposingTransport::new(world.local_transport(), move |moment| {
+    InterposingTransport::new(world.disk(), move |moment| {
         let mut displaced = sorted_names(&directory).into_iter();
         let displaced = displaced.find(|name| name.starts_with(".shepherd-"));
         let Some(path) = displaced.map(|name| directory.join(name)) else {
@@ -283,7 +283,7 @@ fn save_between_read_and_swap_is_archived() {
         let world = World::new(&["scout"]);
         world.write_scratch("scout", "- early\n");
         let memory = world.memory_path("scout");
-        let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        let transport = InterposingTransport::new(world.disk(), move |moment| {
             if moment == TransportCall::Before("swap") {
                 let path = match by_rename {
                     true => memory.with_extension("tmp"),
@@ -327,7 +327,7 @@ fn change_to_large_memory_during_swap_is_archived() {
             let mut changed = before.clone();
             change(&mut changed);
             let (memory, late) = (world.memory_path("scout"), changed.clone());
-            let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+            let transport = InterposingTransport::new(world.disk(), move |moment| {
                 if moment == TransportCall::Before("swap") {
                     fs::write(&memory, &late).unwrap();
                 }
@@ -360,7 +360,7 @@ fn change_to_large_memory_during_swap_is_archived() {
 fn memory_appearing_during_creation_is_archived() {
     let world = World::new(&["scout"]);
     let memory = world.memory_path("scout");
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         if moment == TransportCall::Before("swap") {
             fs::write(&memory, "re-seeded").unwrap();
         }
@@ -377,7 +377,7 @@ fn write_after_reset_is_not_a_failure() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- early\n");
     let memory = world.memory_path("scout");
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         if moment == TransportCall::After("settle") {
             fs::write(&memory, "mine again").unwrap();
         }
@@ -394,7 +394,7 @@ fn write_after_reset_is_not_a_failure() {
     // Scratch below the new content is usual, and not even noted.
     world.write_scratch("scout", "- early\n");
     let memory = world.memory_path("scout");
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         if moment == TransportCall::After("settle") {
             open_for_append(&memory).write_all(b"- next\n").unwrap();
         }
@@ -411,7 +411,7 @@ fn lost_swap_race_resets_again_and_undoes_to_last() {
     world.write_scratch("scout", "- early\n");
     let memory = world.memory_path("scout");
     let swaps = AtomicUsize::new(0);
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         if moment == TransportCall::After("swap") && swaps.fetch_add(1, Ordering::Relaxed) == 0 {
             let temporary = memory.with_extension("tmp");
             fs::write(&temporary, format!("{BASELINE}- quick\n")).unwrap();
@@ -450,7 +450,7 @@ fn unarchivable_displaced_file_fails_and_stays() {
     world.write_scratch("scout", "- early\n");
     let memory = world.memory_path("scout");
     let archive = world.archive_directory();
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         match moment {
             TransportCall::Before("swap") => fs::write(&memory, "saved just now").unwrap(),
             // The archive disappears.
@@ -621,9 +621,9 @@ fn file_planted_at_staged_name_does_not_avoid_reset() {
             world.write_scratch("scout", "- note\n");
             let directory = world.agent_directory("scout");
             let mut planted = 0;
-            let inner: Arc<dyn Transport> = match exchanges {
-                true => world.local_transport(),
-                false => Arc::new(LocalTransport::without_kernel_features(world.clock.clone())),
+            let inner = match exchanges {
+                true => world.disk(),
+                false => LocalTransport::without_kernel_features(world.clock.clone()),
             };
             let transport = InterposingTransport::new(inner, move |moment| {
                 if moment == TransportCall::Before("swap") && (always || planted == 0) {

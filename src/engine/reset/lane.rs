@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::capture::Captured;
-use super::recovery::{JournalRecord, ReadBack};
+use super::journal::JournalRecord;
+use super::recovery::ReadBack;
 use super::settle::DisplacedFiles;
 use super::turn::{CaptureOutcome, EarlyEnd, PreparedSwap, QueuedTurn, Turn};
 use super::{AgentResult, Run, RunProgress, RunStage, elapsed_millis};
@@ -207,9 +208,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             run.stage_content(turn, archived)
         });
         let turns = self.sync_step(turns, |turn, _| turn.directory.take_unsynced());
-        let turns = self.run_step(turns, |run, turn, (archived, new)| {
-            run.swap_memory(turn, archived, new)
-        });
+        let turns = self.run_step(turns, Run::swap_memory);
         let (turns, failed) = sync_turns(turns, |turn, _| turn.directory.take_unsynced());
         for (turn, error) in failed {
             self.fail_after_swap(turn, &error);

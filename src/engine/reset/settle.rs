@@ -11,16 +11,17 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::Run;
-use super::recovery::{Journal, JournalRecord};
+use super::journal::{Journal, JournalRecord};
 use crate::archive::{BaseContent, EntryKind, WrittenEntry};
 use crate::config::Agent;
 use crate::digest::{Digest, Hasher};
+use crate::engine::degraded;
 use crate::engine::record::{FileState, RunEvent};
 use crate::engine::undo::ContentParts;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    Attributes, FileReader, MemoryDirectory, SettleOutcome, SpecialFile, Stamp, SwapMethod,
-    TransportError,
+    Attributes, DisplacedObject, FileReader, MemoryDirectory, SettleOutcome, SpecialFile, Stamp,
+    SwapMethod, TransportError,
 };
 
 /// The most late entries of one displaced file that keeps changing.
@@ -139,7 +140,7 @@ impl Run<'_> {
             match settled {
                 Ok(SettleOutcome::Removed { was_watched: true }) => {}
                 Ok(SettleOutcome::Removed { was_watched: false }) => {
-                    let why = directory.undetectable_writers_reason();
+                    let why = degraded::undetectable_writers_reason(directory);
                     let why = why.as_deref().unwrap_or("no right to take file leases");
                     let note = format!("late writers cannot be detected here: {why}");
                     if !notes.contains(&note) {
@@ -149,19 +150,6 @@ impl Run<'_> {
                 Ok(SettleOutcome::StillOpen) => displaced.names.push(name),
                 // The file is gone, so it needs no settling, but the loss must be reported.
                 Ok(SettleOutcome::Lost(error)) => result = Err(error),
-                Ok(SettleOutcome::Special(special)) => {
-                    let described = self.archive_description(agent, &special, event);
-                    match described
-                        .and_then(|()| Ok(directory.remove_special_file(&name, &special)?))
-                    {
-                        Ok(true) => {}
-                        Ok(false) => displaced.names.push(name),
-                        Err(error) => {
-                            displaced.names.push(name);
-                            result = Err(error);
-                        }
-                    }
-                }
                 Ok(SettleOutcome::Kept(special)) => {
                     let display_name = directory.display_name(&name);
                     if !event.kept_names.contains(&display_name) {
@@ -219,7 +207,13 @@ impl Run<'_> {
         let mut late = displaced.late_writes.remove(name).unwrap_or_default();
         let mut inspections = 0;
         let mut deferred_stamp = None;
-        let settled = directory.settle(name, &mut |read| {
+        let settled = directory.settle(name, &mut |object| {
+            let read = match object {
+                DisplacedObject::File(read) => read,
+                DisplacedObject::Special(special) => {
+                    return self.archive_description(agent, special, event);
+                }
+            };
             inspections += 1;
             // The second call inspects a file that has no name any more.
             let bounded = inspections == 1;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::capture::Captured;
-use super::recovery::{Journal, Transaction};
+use super::journal::{Journal, Transaction};
 use super::{Run, RunStage};
 use crate::archive::WrittenEntry;
 use crate::config::Agent;
@@ -20,8 +20,8 @@ use crate::engine::shared_memories::sharing_error;
 use crate::engine::undo::{ContentParts, Replacement};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    Attributes, FailureCause, FileIdentity, MemoryDirectory, SwapMethod, SwapOutcome,
-    TransportError, UnsyncedObject,
+    Attributes, ByteSink, FailureCause, MemoryDirectory, NewMemory, StagedAttributes, SwapMethod,
+    SwapOutcome, TransportError, UnsyncedObject,
 };
 
 /// How long a run waits for the holder of a lease to release it. A file server that has the file
@@ -206,18 +206,19 @@ impl<'a> Run<'a> {
         turn: &mut Turn<'a>,
         mut captured: Captured,
     ) -> Result<(PreparedSwap, Vec<UnsyncedObject>), EarlyEnd> {
-        for note in degraded::accepted_degradations(turn.agent, turn.directory.as_ref())? {
+        let properties = turn.directory.properties()?;
+        for note in degraded::accepted_degradations(turn.agent, &properties.missing_extensions)? {
             turn.add_note(&note);
         }
         // A memory that cannot be replaced gets no entry.
-        degraded::in_place_degradation(turn.agent, &turn.directory.forecast_swap())?;
+        degraded::in_place_degradation(turn.agent, &properties.swap_forecast)?;
         let mut changed = self.name_entry(turn.agent, &mut captured, &mut turn.event)?;
         let before = turn.event.before.iter();
         let transaction = Transaction {
             event: turn.event.clone(),
             memory: turn.agent.location.memory().to_path_buf(),
             connection_target: connection_target(turn.agent),
-            directory_id: turn.directory.directory_id()?,
+            directory_id: properties.id,
             staged_name: match &captured.source.replacement {
                 Replacement::KeptObject { name, .. } => name.clone(),
                 _ => durable::new_random_name()?,
@@ -241,85 +242,55 @@ impl<'a> Run<'a> {
         Ok((archived, changed))
     }
 
-    /// Builds the new file; None if the content to install is not a new file.
+    /// Builds the new file, if the content to install is one.
     pub(super) fn stage_content(
         &self,
         turn: &mut Turn<'a>,
-        mut archived: PreparedSwap,
-    ) -> Result<(PreparedSwap, Option<FileIdentity>), EarlyEnd> {
-        turn.event.entry = archived.entry.take();
-        let PreparedSwap {
-            captured,
-            staged_name: staged,
-            ..
-        } = &archived;
+        mut prepared: PreparedSwap,
+    ) -> Result<PreparedSwap, EarlyEnd> {
+        turn.event.entry = prepared.entry.take();
+        let captured = &prepared.captured;
         let Replacement::File(parts) = &captured.source.replacement else {
-            return Ok((archived, None));
+            return Ok(prepared);
         };
-        let attributes = match attributes_to_apply(turn.queued.step, captured) {
-            Some(attributes) if has_displaced_owner(captured, attributes) => attributes.clone(),
-            given => {
-                let inherited = turn.directory.inherited_attributes(staged)?;
-                let fits = |it: &&Attributes| it.uid == inherited.uid;
-                given.filter(fits).cloned().unwrap_or(inherited)
-            }
+        let attributes = match attributes_to_apply(turn.queued.step, captured).cloned() {
+            Some(it) if has_displaced_owner(captured, &it) => StagedAttributes::Exact(it),
+            Some(it) => StagedAttributes::OfDirectoryOwner(it),
+            None => StagedAttributes::Inherited,
         };
-        let engine = self.engine;
-        let new = turn.directory.stage(
-            staged,
-            &mut |sink| parts.write_to(engine, sink),
-            &attributes,
-        )?;
-        // Some limits of a file system show only once it holds a file.
-        for note in degraded::accepted_degradations(turn.agent, turn.directory.as_ref())? {
-            if turn
-                .event
-                .note
-                .as_ref()
-                .is_none_or(|all| !all.contains(&note))
-            {
+        let mut write = |sink: ByteSink<'_>| parts.write_to(self.engine, sink);
+        let missing = turn
+            .directory
+            .stage(&prepared.staged_name, &mut write, attributes)?;
+        for note in degraded::accepted_degradations(turn.agent, &missing)? {
+            let notes = turn.event.note.as_deref().unwrap_or_default();
+            if !notes.contains(&note) {
                 turn.add_note(&note);
             }
         }
-        Ok((archived, Some(new)))
+        Ok(prepared)
     }
 
     /// Replaces the memory by the new file or by the kept object, or removes it.
     pub(super) fn swap_memory(
         &self,
         turn: &mut Turn<'a>,
-        archived: PreparedSwap,
-        new: Option<FileIdentity>,
+        prepared: PreparedSwap,
     ) -> Result<(PreparedSwap, SwapOutcome), EarlyEnd> {
         self.report_stage(&turn.agent.name, RunStage::Swap);
-        let swapped = match (new, &archived.captured.source.replacement) {
-            (None, Replacement::KeptObject { name, id }) => {
-                turn.directory.restore_object(name, *id)?
-            }
-            (None, _) => {
-                turn.directory.move_memory_aside(&archived.staged_name)?;
-                SwapOutcome {
-                    method: SwapMethod::Remove,
-                    displaced: vec![turn.directory.staged_file_name(&archived.staged_name)],
-                }
-            }
-            (Some(new), _) => {
-                turn.directory.link_staged(&archived.staged_name)?;
-                let swapped = turn.directory.swap(&archived.staged_name, new);
-                let accepted = turn.agent.location.accepts_in_place();
-                match swapped {
-                    Err(error) if error.cause == FailureCause::MountPoint && accepted => {
-                        turn.directory.write_in_place(&archived.staged_name, new)?
-                    }
-                    swapped => swapped?,
-                }
-            }
+        let new = match prepared.captured.source.replacement {
+            Replacement::KeptObject { id, .. } => NewMemory::KeptObject(id),
+            Replacement::Absent => NewMemory::Nothing,
+            Replacement::File(_) => NewMemory::StagedFile {
+                accepts_in_place: turn.agent.location.accepts_in_place(),
+            },
         };
+        let swapped = turn.directory.commit(&prepared.staged_name, new)?;
         turn.event.method = Some(swapped.method);
         if swapped.method == SwapMethod::InPlace {
             turn.add_note("written in place: the memory is a mount point");
         }
-        Ok((archived, swapped))
+        Ok((prepared, swapped))
     }
 }
 

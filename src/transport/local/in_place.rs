@@ -18,17 +18,14 @@ use chrono::{DateTime, FixedOffset};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{
-    LocalDirectory, exists_error, identify, leases, refused_error, replaced_error, unfinished_name,
-};
+use super::aside_names::unfinished_name;
+use super::errors::{exists_error, refused_error, replaced_error};
+use super::{FileIdentity, LocalDirectory, identify, leases};
 use crate::clock::Clock;
 use crate::durable::{self, NewFile};
 use crate::error::{Error, ErrorKind, PathContext};
 use crate::sys::{self, LeaseOutcome};
-use crate::transport::{
-    FailureCause, FileIdentity, MemoryDirectory, MemoryObject, SwapMethod, SwapOutcome,
-    TransportError,
-};
+use crate::transport::{FailureCause, MemoryObject, SwapMethod, SwapOutcome, TransportError};
 
 /// Size limit of a memory that is written in place: a page-cache write of this size takes well
 /// under a second.

@@ -6,11 +6,12 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::errors::refused_error;
 use super::{LocalDirectory, OpenOutcome, identify, metadata_from_stat};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, PathContext};
 use crate::sys::{self, LeaseOutcome};
 use crate::transport::{
-    ByteSink, FileMetadata, FileReader, MemoryDirectory, MemoryObject, SettleOutcome, SpecialFile,
+    ByteSink, DisplacedObject, FileMetadata, Inspector, MemoryObject, SettleOutcome, SpecialFile,
     TransportError,
 };
 
@@ -21,16 +22,19 @@ pub(super) const QUIET_PERIOD: Duration = Duration::from_millis(250);
 const OPENER_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl LocalDirectory {
-    pub(super) fn settle_file(
+    pub(super) fn settle_object(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+        inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
         let path = self.path_of(displaced);
         let first_seen = self.unwatched_displaced.borrow_mut().remove(displaced);
-        let file = match self.open_displaced(displaced)? {
-            Ok(file) => file,
-            Err(settled) => return Ok(settled),
+        let file = match self.open_any(OsStr::new(displaced))? {
+            OpenOutcome::File(file) => file,
+            OpenOutcome::NotOpened(object) => {
+                return self.settle_unreadable(displaced, object, inspect);
+            }
+            OpenOutcome::Leased => return Ok(SettleOutcome::StillOpen),
         };
         let before = self.fstat(&file, &path)?;
         let was_watched = match self.take_lease(&file) {
@@ -51,7 +55,8 @@ impl LocalDirectory {
         if !is_untouched()? {
             return Ok(SettleOutcome::StillOpen);
         }
-        inspect(&|sink: ByteSink<'_>| self.read_with_xattrs(&file, &path, sink))?;
+        let read = |sink: ByteSink<'_>| self.read_with_xattrs(&file, &path, sink);
+        inspect(DisplacedObject::File(&read))?;
         // Last check, as close to the removal as possible: the name still refers to this file, and
         // no process has touched it.
         let is_named = self.identity_of(OsStr::new(displaced))? == Some(identify(&before));
@@ -77,34 +82,43 @@ impl LocalDirectory {
         Ok(SettleOutcome::Removed { was_watched })
     }
 
-    /// Opens a displaced file, or returns why it needs no inspection now.
-    fn open_displaced(
+    /// Settles an object that could not be opened for reading.
+    fn settle_unreadable(
         &self,
         displaced: &str,
-    ) -> Result<Result<StdFile, SettleOutcome>, TransportError> {
+        object: MemoryObject,
+        inspect: Inspector<'_>,
+    ) -> Result<SettleOutcome, TransportError> {
         let name = OsStr::new(displaced);
-        Ok(Err(match self.open_any(name)? {
-            OpenOutcome::File(file) => return Ok(Ok(file)),
+        match object {
             // A second name of the memory itself, left by a crash between link and unlink.
-            OpenOutcome::NotOpened(MemoryObject::Special(SpecialFile::ForeignHardLink(_)))
+            MemoryObject::Special(SpecialFile::ForeignHardLink(_))
                 if self.identity_of(name)? == self.identity_of(&self.memory_name)? =>
             {
                 self.remove_name(displaced)?;
-                SettleOutcome::Removed { was_watched: true }
             }
             // No archive entry holds their content.
-            OpenOutcome::NotOpened(MemoryObject::Special(
-                odd @ (SpecialFile::Directory | SpecialFile::ForeignHardLink(_)),
-            )) => SettleOutcome::Kept(odd),
-            OpenOutcome::NotOpened(MemoryObject::Special(odd)) => SettleOutcome::Special(odd),
-            OpenOutcome::NotOpened(MemoryObject::Absent) => {
-                SettleOutcome::Removed { was_watched: true }
+            MemoryObject::Special(
+                special @ (SpecialFile::Directory | SpecialFile::ForeignHardLink(_)),
+            ) => return Ok(SettleOutcome::Kept(special)),
+            MemoryObject::Special(special) => {
+                inspect(DisplacedObject::Special(&special))?;
+                let found = self
+                    .stat_object(name)
+                    .with_path("stat", &self.path_of(displaced));
+                match found.map_err(refused_error)?.0 {
+                    MemoryObject::Special(found) if found == special => {
+                        self.remove_name(displaced)?;
+                    }
+                    MemoryObject::Absent => {}
+                    _ => return Ok(SettleOutcome::StillOpen),
+                }
             }
+            MemoryObject::Absent => {}
             // It appeared after the check that found another object.
-            OpenOutcome::NotOpened(MemoryObject::File(_)) | OpenOutcome::Leased => {
-                SettleOutcome::StillOpen
-            }
-        }))
+            MemoryObject::File(_) => return Ok(SettleOutcome::StillOpen),
+        }
+        Ok(SettleOutcome::Removed { was_watched: true })
     }
 
     /// Returns whether a file without a lease has had this metadata for long enough; otherwise
@@ -133,7 +147,7 @@ impl LocalDirectory {
         &self,
         file: &StdFile,
         path: &Path,
-        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+        inspect: Inspector<'_>,
     ) -> SettleOutcome {
         let lost = |why: Error| {
             let message = format!(
@@ -154,7 +168,8 @@ impl LocalDirectory {
             self.clock.sleep(Duration::from_millis(5));
             lease = self.take_lease(file);
         }
-        let inspection = inspect(&|sink: ByteSink<'_>| self.read_with_xattrs(file, path, sink));
+        let read = |sink: ByteSink<'_>| self.read_with_xattrs(file, path, sink);
+        let inspection = inspect(DisplacedObject::File(&read));
         match (inspection, lease) {
             (Err(error), _) => lost(error),
             (Ok(()), LeaseOutcome::OpenElsewhere) => {

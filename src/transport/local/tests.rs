@@ -12,6 +12,8 @@ use chrono::{DateTime, FixedOffset, Utc};
 use tempfile::TempDir;
 
 use super::*;
+use crate::sys::LeaseOutcome;
+use crate::transport::DisplacedObject;
 
 type SleepAction = Box<dyn FnMut() + Send>;
 
@@ -81,7 +83,10 @@ fn settle_removed_file(
         .open_local_directory(&path)
         .unwrap();
     directory.remove_name("displaced").unwrap();
-    let settled = directory.inspect_after_removal(&file, &path, &mut |read| {
+    let settled = directory.inspect_after_removal(&file, &path, &mut |object| {
+        let DisplacedObject::File(read) = object else {
+            panic!("no file")
+        };
         let mut bytes = Vec::new();
         read(&mut |piece| {
             bytes.extend_from_slice(piece);

@@ -3,21 +3,17 @@
 
 use std::time::Instant;
 
-use super::chunked_read::{MAX_FILE_BYTES, ReadContent, too_large_error};
-use super::client::{
-    STAT_REQUESTS, TYPE_DIRECTORY, file_type, lstat_request, path_bytes, reply_attrs,
-    stat_requests, status_code,
-};
-use super::directory::{SftpDirectory, StagedContent, object_size};
+use super::chunked_read::{MAX_FILE_BYTES, too_large_error};
+use super::client::{STAT_REQUESTS, stat_requests};
+use super::directory::{SftpDirectory, object_size};
 use super::settle::QUIET_PERIOD;
-use super::wire::{Request, status};
 use crate::config::SftpExtension;
 use crate::digest::{Digest, Hasher};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    Attributes, ByteSink, FailureCause, FileIdentity, FileMetadata, FileReader, MemoryDirectory,
-    MemoryObject, SettleOutcome, SpecialFile, SwapOutcome, TransportError, UnsyncedObject,
-    compare_memory_prefix, new_memory_mode,
+    ByteSink, DirectoryProperties, FailureCause, FileMetadata, Inspector, InterruptedRun,
+    MemoryDirectory, MemoryObject, NewMemory, RecoveredRun, SettleOutcome, StagedAttributes,
+    SwapForecast, SwapOutcome, TransportError, UnsyncedObject, compare_memory_prefix,
 };
 
 impl MemoryDirectory for SftpDirectory {
@@ -26,8 +22,13 @@ impl MemoryDirectory for SftpDirectory {
         Vec::new()
     }
 
-    fn directory_id(&self) -> Result<Option<u64>, TransportError> {
-        Ok(None)
+    fn properties(&self) -> Result<DirectoryProperties, TransportError> {
+        Ok(DirectoryProperties {
+            id: None,
+            missing_extensions: self.find_missing_extensions(),
+            swap_forecast: SwapForecast::Clear,
+            undetectable_writers_reason: None,
+        })
     }
 
     fn stat_memory(&self) -> Result<MemoryObject, TransportError> {
@@ -93,99 +94,35 @@ impl MemoryDirectory for SftpDirectory {
         compare_memory_prefix(self, content, size)
     }
 
-    fn missing_extensions(&self) -> Vec<SftpExtension> {
-        self.find_missing_extensions()
-    }
-
-    fn inherited_attributes(&self, _: &str) -> Result<Attributes, TransportError> {
-        let (Some((uid, gid)), Some(mode)) =
-            (self.directory_attrs.owner, self.directory_attrs.mode)
-        else {
-            return Err(self
-                .client
-                .unexpected_reply_error("stat", &self.directory_path));
-        };
-        Ok(Attributes {
-            uid,
-            gid,
-            mode: new_memory_mode(mode),
-            xattrs: Vec::new(),
-        })
-    }
-
-    fn staged_file_name(&self, staged: &str) -> String {
-        Self::new_file_name(staged)
-    }
-
     fn stage(
         &self,
-        staged: &str,
+        run: &str,
         content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
-        attributes: &Attributes,
-    ) -> Result<FileIdentity, TransportError> {
-        let handle = self
-            .create_run_directory(staged)
-            .map_err(|error| self.explain_write_error(error))?;
-        let name = Self::new_file_name(staged);
-        match self.write_staged_file(handle, &self.path_of(&name), content, attributes) {
-            Ok(new) => {
-                self.staged_content.set(Some(new));
-                Ok(FileIdentity {
-                    device: 0,
-                    inode: 0,
-                })
+        attributes: StagedAttributes,
+    ) -> Result<Vec<SftpExtension>, TransportError> {
+        let attributes = attributes.resolve(|| self.inherited_attributes())?;
+        self.stage_file(run, content, &attributes)?;
+        Ok(self.find_missing_extensions())
+    }
+
+    fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {
+        match new {
+            NewMemory::StagedFile { .. } => self.exchange_names(run),
+            NewMemory::KeptObject(_) => {
+                let message = format!("{run} can only be restored by hand");
+                let error = Error::new(ErrorKind::Conflict, message);
+                Err(TransportError::new(FailureCause::CallerFailed, error))
             }
-            Err(error) => {
-                if error.cause == FailureCause::Unreachable {
-                    return Err(error);
-                }
-                let error = self.explain_write_error(error);
-                let _ = self.remove_name(&name);
-                Err(error)
-            }
+            NewMemory::Nothing => self.move_memory_into_run_directory(run),
         }
-    }
-
-    fn link_staged(&self, _: &str) -> Result<(), TransportError> {
-        Ok(())
-    }
-
-    fn remove_unfinished_staging(&self, staged: &str) -> Result<(), TransportError> {
-        self.remove_run_directory(staged)
-    }
-
-    fn restore_memory_name(&self, displaced: &str) -> Result<(), TransportError> {
-        self.move_back_into_place(displaced)
-    }
-
-    fn display_name(&self, name: &str) -> String {
-        let path = self.path_of(name);
-        let inside = path.strip_prefix(&self.directory_path).unwrap_or(&path);
-        inside.display().to_string()
-    }
-
-    fn take_over_run(&self, staged: &str, names: &[String]) -> Result<(), TransportError> {
-        self.take_over_run_directory(staged, names)
-    }
-
-    fn swap(&self, staged: &str, _: FileIdentity) -> Result<SwapOutcome, TransportError> {
-        self.exchange_names(staged)
-    }
-
-    fn move_memory_aside(&self, staged: &str) -> Result<(), TransportError> {
-        self.move_memory_into_run_directory(staged)
     }
 
     fn settle(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+        inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
-        self.settle_file(displaced, inspect)
-    }
-
-    fn remove_special_file(&self, name: &str, odd: &SpecialFile) -> Result<bool, TransportError> {
-        self.remove_if_same(name, odd)
+        self.settle_object(displaced, inspect)
     }
 
     fn next_settle_time(&self) -> Option<Instant> {
@@ -196,113 +133,13 @@ impl MemoryDirectory for SftpDirectory {
             .max()
     }
 
-    fn displaced_names(&self, staged: &str) -> Result<Vec<String>, TransportError> {
-        self.list_run_names(staged)
-    }
-
-    fn is_half_written(&self, _: &str) -> Result<bool, TransportError> {
-        Ok(false)
-    }
-
-    fn exists(&self, name: &str) -> Result<bool, TransportError> {
-        self.exists_at(&self.path_of(name))
-    }
-
-    fn find_content(
-        &self,
-        name: &str,
-        content: Digest,
-    ) -> Result<Option<FileIdentity>, TransportError> {
+    fn display_name(&self, name: &str) -> String {
         let path = self.path_of(name);
-        let Some((handle, found)) = self.open_regular(&path)? else {
-            return Ok(None);
-        };
-        let read = self.digest_open_file(&handle, &path, found.size.unwrap_or(0));
-        self.close_handle(handle);
-        let held = read?;
-        let same = held.content == content;
-        self.staged_content.set(same.then_some(StagedContent {
-            content,
-            size: held.size,
-        }));
-        Ok(same.then_some(FileIdentity {
-            device: 0,
-            inode: 0,
-        }))
+        let inside = path.strip_prefix(&self.directory_path).unwrap_or(&path);
+        inside.display().to_string()
     }
 
-    fn remove_name(&self, name: &str) -> Result<(), TransportError> {
-        let mut batch = self.unlink_requests(name);
-        batch.extend(self.directory_sync_requests());
-        match self
-            .client
-            .request_batch(batch)?
-            .first()
-            .and_then(status_code)
-        {
-            Some(status::OK | status::NO_SUCH_FILE) => Ok(()),
-            // An agent may have created a directory there; it is not ours to remove.
-            Some(_) if self.is_directory(name)? => Ok(()),
-            Some(code) => Err(self
-                .client
-                .status_error("remove", &self.path_of(name), code)),
-            None => Err(self
-                .client
-                .unexpected_reply_error("remove", &self.path_of(name))),
-        }
-    }
-}
-
-impl SftpDirectory {
-    /// Renames the displaced memory back, if the memory's name is free.
-    pub(super) fn move_back_into_place(&self, aside: &str) -> Result<(), TransportError> {
-        let (from, to) = (
-            path_bytes(&self.path_of(aside)),
-            path_bytes(&self.memory_path),
-        );
-        let link = Request::HardLink {
-            from: from.clone(),
-            to: to.clone(),
-        };
-        let answers = self
-            .client
-            .request_batch(vec![link, lstat_request(&self.memory_path)])?;
-        // The link has to exist before the other name goes.
-        let is_linked = answers.get(1).and_then(reply_attrs).is_some();
-        if answers.first().and_then(status_code) == Some(status::OK) && is_linked {
-            return self.remove_name(aside);
-        }
-        // A plain rename does not replace anything, either.
-        let renamed = self.request_one(Request::Rename { from, to })?;
-        match status_code(&renamed) {
-            Some(status::OK) => Ok(()),
-            _ if self.exists_at(&self.memory_path)? => Ok(()),
-            _ => {
-                let why = format!(
-                    "the server refuses links and renames; its content is in {}, and the next run restores it",
-                    self.path_of(aside).display()
-                );
-                Err(self
-                    .client
-                    .refused_error("restore", &self.memory_path, &why))
-            }
-        }
-    }
-
-    fn is_directory(&self, name: &str) -> Result<bool, TransportError> {
-        let found = self.request_one(lstat_request(&self.path_of(name)))?;
-        Ok(reply_attrs(&found).and_then(file_type) == Some(TYPE_DIRECTORY))
-    }
-
-    /// Reads a file that an earlier run staged.
-    pub(super) fn read_earlier_staged(&self, name: &str) -> Result<StagedContent, TransportError> {
-        let path = self.path_of(name);
-        let Some((handle, found)) = self.open_regular(&path)? else {
-            return Err(self.client.replaced_error(&path));
-        };
-        let read = self.digest_open_file(&handle, &path, found.size.unwrap_or(0));
-        self.close_handle(handle);
-        let ReadContent { content, size, .. } = read?;
-        Ok(StagedContent { content, size })
+    fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError> {
+        self.recover_run(run).map(Some)
     }
 }

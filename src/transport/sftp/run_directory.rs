@@ -8,15 +8,16 @@
 
 use std::time::Instant;
 
+use super::chunked_read::ReadContent;
 use super::client::{
     FileHandle, ReplyResult, TYPE_DIRECTORY, file_type, into_handle, lstat_request, path_bytes,
     reply_attrs, status_code,
 };
-use super::directory::{OpenDisplacedFile, SftpDirectory, TakenOverRun};
+use super::directory::{OpenDisplacedFile, SftpDirectory, StagedContent};
 use super::wire::{Request, flags, status};
 use crate::durable;
 use crate::error::Error;
-use crate::transport::{FailureCause, MemoryDirectory, SwapMethod, SwapOutcome, TransportError};
+use crate::transport::{FailureCause, SwapMethod, SwapOutcome, TransportError};
 
 /// Name of the new file in it.
 const NEW_FILE_NAME: &str = "new";
@@ -25,7 +26,7 @@ const NEW_FILE_NAME: &str = "new";
 const DISPLACED_NAME_PREFIX: &str = "old";
 
 /// A second name of the new file, which exists only to test whether the file system has hard links.
-const LINK_TEST_NAME: &str = "link";
+pub(super) const LINK_TEST_NAME: &str = "link";
 
 /// Attempts of a swap while the agent keeps creating a new file.
 const MAX_SWAP_ATTEMPTS: usize = 16;
@@ -227,11 +228,58 @@ impl SftpDirectory {
         Err(self.client.replaced_error(&self.memory_path))
     }
 
+    /// Renames the displaced memory back, if the memory's name is free.
+    pub(super) fn move_back_into_place(&self, aside: &str) -> Result<(), TransportError> {
+        let (from, to) = (
+            path_bytes(&self.path_of(aside)),
+            path_bytes(&self.memory_path),
+        );
+        let link = Request::HardLink {
+            from: from.clone(),
+            to: to.clone(),
+        };
+        let answers = self
+            .client
+            .request_batch(vec![link, lstat_request(&self.memory_path)])?;
+        // The link has to exist before the other name goes.
+        let is_linked = answers.get(1).and_then(reply_attrs).is_some();
+        if answers.first().and_then(status_code) == Some(status::OK) && is_linked {
+            return self.remove_name(aside);
+        }
+        // A plain rename does not replace anything, either.
+        let renamed = self.request_one(Request::Rename { from, to })?;
+        match status_code(&renamed) {
+            Some(status::OK) => Ok(()),
+            _ if self.exists_at(&self.memory_path)? => Ok(()),
+            _ => {
+                let why = format!(
+                    "the server refuses links and renames; its content is in {}, and the next run restores it",
+                    self.path_of(aside).display()
+                );
+                Err(self
+                    .client
+                    .refused_error("restore", &self.memory_path, &why))
+            }
+        }
+    }
+
+    /// Reads a file that an earlier run staged.
+    fn read_earlier_staged(&self, name: &str) -> Result<StagedContent, TransportError> {
+        let path = self.path_of(name);
+        let Some((handle, found)) = self.open_regular(&path)? else {
+            return Err(self.client.replaced_error(&path));
+        };
+        let read = self.digest_open_file(&handle, &path, found.size.unwrap_or(0));
+        self.close_handle(handle);
+        let ReadContent { content, size, .. } = read?;
+        Ok(StagedContent { content, size })
+    }
+
     /// Moves the memory into the directory of a run.
     pub(super) fn move_memory_into_run_directory(
         &self,
         staged: &str,
-    ) -> Result<(), TransportError> {
+    ) -> Result<SwapOutcome, TransportError> {
         let name = Self::new_file_name(staged);
         let to = self.path_of(&name);
         let mut answers = self
@@ -242,7 +290,12 @@ impl SftpDirectory {
         batch.extend(self.directory_sync_requests());
         let answers = self.client.request_batch(batch)?;
         let error = match answers.first().and_then(status_code) {
-            Some(status::OK) if answers.get(1).and_then(reply_attrs).is_some() => return Ok(()),
+            Some(status::OK) if answers.get(1).and_then(reply_attrs).is_some() => {
+                return Ok(SwapOutcome {
+                    method: SwapMethod::Remove,
+                    displaced: vec![name],
+                });
+            }
             Some(status::OK) => {
                 let why = "the server reported the rename, but the new name does not exist";
                 return Err(self.client.refused_error("displace", &to, why));
@@ -261,61 +314,31 @@ impl SftpDirectory {
         Err(error)
     }
 
-    /// Renames the directory of another run, so that pending requests that name the old path fail.
-    pub(super) fn take_over_run_directory(
-        &self,
-        staged: &str,
-        names: &[String],
-    ) -> Result<(), TransportError> {
-        let Some((now, before)) = names.split_last() else {
-            return Ok(());
-        };
-        let to = self.directory_path.join(now);
-        // Newest first: if an older name exists beside it, a slow host or an agent created that
-        // directory later, and it does not belong to the run.
-        let before = before.iter().rev().map(String::as_str);
-        for name in before.chain([staged]) {
-            let from = self.directory_path.join(name);
-            let mut batch = vec![
-                self.rename_request(&from, &to),
-                lstat_request(&from),
-                lstat_request(&to),
-            ];
-            // Left by a run that was interrupted during the link test.
-            batch.push(Request::Remove {
-                path: path_bytes(&to.join(LINK_TEST_NAME)),
-            });
-            batch.extend(self.directory_sync_requests());
-            let answers = self.client.request_batch(batch)?;
-            // The other run may have changed the memory since it was found.
-            self.opening_object.take();
-            let exists_at = |place: usize| answers.get(place).and_then(reply_attrs).is_some();
-            let is_directory =
-                answers.get(2).and_then(reply_attrs).and_then(file_type) == Some(TYPE_DIRECTORY);
-            match answers.first().and_then(status_code) {
-                Some(status::OK) if is_directory => break,
-                // An object that is not a directory does not belong to the run, and a link would
-                // lead elsewhere: it gets its name back.
-                Some(status::OK) if exists_at(2) => {
-                    let undo_requests = [self.rename_request(&to, &from), lstat_request(&to)];
-                    let answers = self.client.request_batch(undo_requests.to_vec())?;
-                    if answers.get(1).and_then(status_code) != Some(status::NO_SUCH_FILE) {
-                        let why = "it is not a directory";
-                        return Err(self.client.refused_error("take over", &to, why));
-                    }
-                }
-                Some(status::NO_SUCH_FILE) if !exists_at(1) => {}
-                Some(status::OK | status::NO_SUCH_FILE) | None => {
-                    return Err(self.client.unexpected_reply_error("take over", &from));
-                }
-                Some(code) => return Err(self.client.status_error("take over", &from, code)),
-            }
+    /// Removes one of our own names. Succeeds if it is absent.
+    pub(super) fn remove_name(&self, name: &str) -> Result<(), TransportError> {
+        let mut batch = self.unlink_requests(name);
+        batch.extend(self.directory_sync_requests());
+        match self
+            .client
+            .request_batch(batch)?
+            .first()
+            .and_then(status_code)
+        {
+            Some(status::OK | status::NO_SUCH_FILE) => Ok(()),
+            // An agent may have created a directory there; it is not ours to remove.
+            Some(_) if self.is_directory(name)? => Ok(()),
+            Some(code) => Err(self
+                .client
+                .status_error("remove", &self.path_of(name), code)),
+            None => Err(self
+                .client
+                .unexpected_reply_error("remove", &self.path_of(name))),
         }
-        self.taken_over_run.replace(Some(TakenOverRun {
-            staged_name: staged.to_string(),
-            current_name: now.clone(),
-        }));
-        Ok(())
+    }
+
+    fn is_directory(&self, name: &str) -> Result<bool, TransportError> {
+        let found = self.request_one(lstat_request(&self.path_of(name)))?;
+        Ok(reply_attrs(&found).and_then(file_type) == Some(TYPE_DIRECTORY))
     }
 
     /// Returns the names in a run directory that a swap may have created there, the new file first.

@@ -15,8 +15,8 @@ use super::wire::{Attrs, status};
 use crate::digest::{Digest, Hasher};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    ByteSink, FileMetadata, FileReader, MemoryDirectory, MemoryObject, SettleOutcome, SpecialFile,
-    TransportError,
+    ByteSink, DisplacedObject, FileMetadata, Inspector, MemoryDirectory, MemoryObject,
+    SettleOutcome, SpecialFile, TransportError,
 };
 
 /// Time for which a displaced file must stay unchanged before its removal, since open writers
@@ -96,10 +96,10 @@ impl SftpDirectory {
         }
     }
 
-    pub(super) fn settle_file(
+    pub(super) fn settle_object(
         &self,
         displaced: &str,
-        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+        inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
         let now = self.clock.instant();
         let mut displaced_files = self.displaced_files.borrow_mut();
@@ -110,7 +110,7 @@ impl SftpDirectory {
         let seen = displaced_files.remove(displaced);
         drop(displaced_files);
         match seen {
-            None => self.first_inspection(displaced),
+            None => self.first_inspection(displaced, inspect),
             Some(seen) => self.second_inspection(displaced, seen, inspect),
         }
     }
@@ -125,18 +125,16 @@ impl SftpDirectory {
         self.client.resolve_link_target(path, object)
     }
 
-    /// Removes an object that is neither a file nor a directory, if it is still the same.
-    pub(super) fn remove_if_same(
-        &self,
-        name: &str,
-        odd: &SpecialFile,
-    ) -> Result<bool, TransportError> {
+    /// Removes an object that is neither a file nor a directory, if it is still the same; false
+    /// where another one is there.
+    fn remove_if_same(&self, name: &str, special: &SpecialFile) -> Result<bool, TransportError> {
         let path = self.path_of(name);
         let found = self.request_one(lstat_request(&path))?;
         match (status_code(&found), reply_attrs(&found)) {
             (Some(status::NO_SUCH_FILE), _) => Ok(true),
             (None, Some(found))
-                if self.object_from_attrs(&path, found)? == MemoryObject::Special(odd.clone()) =>
+                if self.object_from_attrs(&path, found)?
+                    == MemoryObject::Special(special.clone()) =>
             {
                 self.remove_name(name).map(|()| true)
             }
@@ -165,7 +163,11 @@ impl SftpDirectory {
     }
 
     /// Inspects an object for the first time and opens it.
-    fn first_inspection(&self, displaced: &str) -> Result<SettleOutcome, TransportError> {
+    fn first_inspection(
+        &self,
+        displaced: &str,
+        inspect: Inspector<'_>,
+    ) -> Result<SettleOutcome, TransportError> {
         let path = self.path_of(displaced);
         let found = self.request_one(lstat_request(&path))?;
         match (status_code(&found), reply_attrs(&found).and_then(file_type)) {
@@ -181,7 +183,13 @@ impl SftpDirectory {
                     return Err(self.client.unexpected_reply_error("stat", &path));
                 };
                 return match self.object_from_attrs(&path, found)? {
-                    MemoryObject::Special(odd) => Ok(SettleOutcome::Special(odd)),
+                    MemoryObject::Special(special) => {
+                        inspect(DisplacedObject::Special(&special))?;
+                        Ok(match self.remove_if_same(displaced, &special)? {
+                            true => SettleOutcome::Removed { was_watched: true },
+                            false => SettleOutcome::StillOpen,
+                        })
+                    }
                     _ => Err(self.client.unexpected_reply_error("stat", &path)),
                 };
             }
@@ -209,7 +217,7 @@ impl SftpDirectory {
         &self,
         displaced: &str,
         seen: OpenDisplacedFile,
-        inspect: &mut dyn FnMut(FileReader<'_>) -> Result<(), Error>,
+        inspect: Inspector<'_>,
     ) -> Result<SettleOutcome, TransportError> {
         let path = self.path_of(displaced);
         let reader = DisplacedReader {
@@ -220,7 +228,7 @@ impl SftpDirectory {
             foreign_owner: Cell::new(None),
         };
         let read = |sink: ByteSink<'_>| reader.read(sink);
-        let inspected = inspect(&read);
+        let inspected = inspect(DisplacedObject::File(&read));
         if let Some(uid) = reader.foreign_owner.get() {
             self.close_handle(seen.handle);
             return Ok(SettleOutcome::Kept(SpecialFile::ForeignHardLink(uid)));
@@ -238,7 +246,7 @@ impl SftpDirectory {
         let (removal, is_unchanged) = self.remove_and_reread(displaced, &seen.handle, content)?;
         let settled = match is_unchanged {
             true => Ok(()),
-            false => inspect(&read),
+            false => inspect(DisplacedObject::File(&read)),
         };
         self.close_handle(seen.handle);
         if let Err(why) = settled {

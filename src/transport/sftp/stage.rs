@@ -10,7 +10,7 @@ use super::directory::{SftpDirectory, StagedContent};
 use super::wire::{Attrs, Reply, Request, Statvfs};
 use crate::digest::Hasher;
 use crate::error::{Error, ErrorKind};
-use crate::transport::{Attributes, ByteSink, FailureCause, TransportError};
+use crate::transport::{Attributes, ByteSink, FailureCause, TransportError, new_memory_mode};
 
 /// Returns the state of the file system that explains a failure, if any.
 fn file_system_obstacle(found: &Statvfs) -> Option<&'static str> {
@@ -27,8 +27,52 @@ fn file_system_obstacle(found: &Statvfs) -> Option<&'static str> {
 }
 
 impl SftpDirectory {
+    /// Returns the attributes for a memory that is created here.
+    pub(super) fn inherited_attributes(&self) -> Result<Attributes, TransportError> {
+        let (Some((uid, gid)), Some(mode)) =
+            (self.directory_attrs.owner, self.directory_attrs.mode)
+        else {
+            return Err(self
+                .client
+                .unexpected_reply_error("stat", &self.directory_path));
+        };
+        Ok(Attributes {
+            uid,
+            gid,
+            mode: new_memory_mode(mode),
+            xattrs: Vec::new(),
+        })
+    }
+
+    /// Creates the directory of a run and the new file in it.
+    pub(super) fn stage_file(
+        &self,
+        staged: &str,
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
+        attributes: &Attributes,
+    ) -> Result<(), TransportError> {
+        let handle = self
+            .create_run_directory(staged)
+            .map_err(|error| self.explain_write_error(error))?;
+        let name = Self::new_file_name(staged);
+        match self.write_staged_file(handle, &self.path_of(&name), content, attributes) {
+            Ok(new) => {
+                self.staged_content.set(Some(new));
+                Ok(())
+            }
+            Err(error) => {
+                if error.cause == FailureCause::Unreachable {
+                    return Err(error);
+                }
+                let error = self.explain_write_error(error);
+                let _ = self.remove_name(&name);
+                Err(error)
+            }
+        }
+    }
+
     /// Adds the explanation to a failure: the status for a full disk has none.
-    pub(super) fn explain_write_error(&self, error: TransportError) -> TransportError {
+    fn explain_write_error(&self, error: TransportError) -> TransportError {
         if error.cause != FailureCause::Refused || !self.client.extensions().statvfs {
             return error;
         }
@@ -47,7 +91,7 @@ impl SftpDirectory {
 
     /// Writes a new file through an open handle, syncs it on the host, and reads it back: some
     /// servers acknowledge writes and store nothing. Returns the handle.
-    pub(super) fn write_staged_file(
+    fn write_staged_file(
         &self,
         handle: FileHandle,
         path: &Path,

@@ -192,7 +192,7 @@ fn indexed_entry_of_failed_run_is_reused() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");
     let fails = || {
-        let transport = InterposingTransport::new(world.local_transport(), |moment| match moment {
+        let transport = InterposingTransport::new(world.disk(), |moment| match moment {
             TransportCall::Before("swap") => Err(TransportError::new(
                 FailureCause::Refused,
                 Error::new(ErrorKind::Host, "operation not permitted"),

@@ -225,7 +225,7 @@ fn pin_of_an_appended_entry_keeps_its_beginning() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- old\n");
     let memory = world.memory_path("scout");
-    let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
         if moment == TransportCall::Before("swap") {
             fs::write(&memory, format!("{BASELINE}- old\n- late\n")).unwrap();
         }

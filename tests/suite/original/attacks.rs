@@ -21,7 +21,7 @@ fn temporary_names_are_unpredictable() {
     for _ in 0..2 {
         world.write_scratch("scout", "- note\n");
         let (directory, seen) = (world.agent_directory("scout"), Arc::clone(&seen));
-        let transport = InterposingTransport::new(world.local_transport(), move |moment| {
+        let transport = InterposingTransport::new(world.disk(), move |moment| {
             if moment == TransportCall::Before("swap") {
                 let mut names = sorted_names(&directory);
                 names.retain(|name| name != "MEMORY.md");

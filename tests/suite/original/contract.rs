@@ -42,7 +42,7 @@ fn refused_run_keeps_lock_of_first_run() {
     let world = Arc::new(World::new(&["scout"]));
     world.write_scratch("scout", "- note\n");
     let refused = Arc::new(Mutex::new(Vec::new()));
-    let transport = InterposingTransport::new(world.local_transport(), {
+    let transport = InterposingTransport::new(world.disk(), {
         let (world, refused) = (Arc::clone(&world), Arc::clone(&refused));
         move |moment| {
             if moment == TransportCall::Before("swap") {

@@ -1,0 +1,304 @@
+//! Installs a new file: stages it, gives it a name, and exchanges it with the memory.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, Mode, RenameFlags};
+use rustix::io::Errno;
+
+use super::aside_names::{new_aside_name, unfinished_name};
+use super::attributes::{XattrAccess, apply_attributes, read_xattrs};
+use super::errors::{exists_error, refused_error, replaced_error};
+use super::{FileIdentity, LocalDirectory, MAX_TAKE_AWAY_ATTEMPTS};
+use crate::durable::NewFile;
+use crate::error::{Error, ErrorKind, PathContext};
+use crate::transport::{
+    Attributes, ByteSink, FailureCause, MemoryDirectory, MemoryObject, ObjectId, StagedAttributes,
+    SwapMethod, SwapOutcome, TransportError, new_memory_mode,
+};
+
+impl LocalDirectory {
+    /// Creates the new file of a run, without a name where the system has unnamed files.
+    pub(super) fn stage_file(
+        &self,
+        run: &str,
+        content: &mut dyn FnMut(ByteSink<'_>) -> Result<(), Error>,
+        attributes: StagedAttributes,
+    ) -> Result<(), TransportError> {
+        let attributes = attributes.resolve(|| self.inherited_attributes(run))?;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let unfinished = || Ok(unfinished_name(run));
+        let mut file = NewFile::create_with_options(
+            &self.directory_fd,
+            &self.directory_path,
+            mode,
+            unfinished,
+            self.has_kernel_features,
+        )
+        .map_err(|error| self.explain_swap_error(error))?;
+        let mut failure = None;
+        let write_outcome = content(&mut |bytes| {
+            file.write(bytes)
+                .inspect_err(|error| failure = Some(error.clone()))
+        });
+        if let Some(error) = failure {
+            return Err(refused_error(error));
+        }
+        write_outcome?;
+        file.start_writeback();
+        apply_attributes(file.file(), &attributes, &self.memory_path()).map_err(refused_error)?;
+        if self.exists(run)? {
+            return Err(exists_error(&self.path_of(run)));
+        }
+        self.unsynced_content.replace(Some(file.unsynced_content()));
+        self.staged_file.replace(Some(file));
+        Ok(())
+    }
+
+    /// Returns the attributes that a new file here inherits. Creates one to determine them.
+    fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError> {
+        let stat = fs::fstat(&*self.directory_fd)
+            .with_path("stat", &self.directory_path)
+            .map_err(refused_error)?;
+        // The directory's default access control list appears on a new file. Users and groups that
+        // it names may write; all others may not, whatever it says.
+        let mode = Mode::from_raw_mode(0o664);
+        let name = || Ok(unfinished_name(staged));
+        let new = NewFile::create_with_options(
+            &self.directory_fd,
+            &self.directory_path,
+            mode,
+            name,
+            self.has_kernel_features,
+        );
+        let new = new.map_err(|error| self.explain_swap_error(error))?;
+        Ok(Attributes {
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            mode: new_memory_mode(stat.st_mode),
+            xattrs: read_xattrs(&XattrAccess::File(new.file()))
+                .with_path("read the attributes of a new file in", &self.directory_path)
+                .map_err(refused_error)?
+                .0,
+        })
+    }
+
+    /// Gives the staged file its name, and exchanges it with the memory.
+    pub(super) fn install_staged(
+        &self,
+        staged: &str,
+        accepts_in_place: bool,
+    ) -> Result<SwapOutcome, TransportError> {
+        let new = self.link_staged(staged)?;
+        if let Some(hook) = &self.link_hook {
+            hook()?;
+        }
+        match self.swap(staged, new) {
+            Err(error) if error.cause == FailureCause::MountPoint && accepts_in_place => {
+                self.overwrite_memory(staged, new)
+            }
+            swapped => swapped,
+        }
+    }
+
+    /// Gives the staged file its name. Agents see it from then on.
+    fn link_staged(&self, staged: &str) -> Result<FileIdentity, TransportError> {
+        let Some(mut file) = self.staged_file.take() else {
+            let error = Error::new(ErrorKind::Internal, "no file is staged");
+            return Err(refused_error(error));
+        };
+        self.has_unsynced_names.set(true);
+        match file.link_as(OsStr::new(staged)).map_err(refused_error)? {
+            true => self.identify_open_file(Arc::clone(file.file()), &self.path_of(staged)),
+            false => Err(exists_error(&self.path_of(staged))),
+        }
+    }
+
+    /// Exchanges the file at a name with the memory. Succeeds if the memory then is the file `new`.
+    pub(super) fn swap(
+        &self,
+        staged: &str,
+        new: FileIdentity,
+    ) -> Result<SwapOutcome, TransportError> {
+        self.has_unsynced_names.set(true);
+        let mut displaced = Vec::new();
+        let mut method = None;
+        for _ in 0..MAX_TAKE_AWAY_ATTEMPTS {
+            let free = new_aside_name(staged)?;
+            match self.try_swap(OsStr::new(staged), &free, &mut displaced) {
+                Ok(Some(done)) => {
+                    method = Some(done);
+                    break;
+                }
+                Ok(None) => {}
+                Err(errno) => return Err(self.swap_error(errno)),
+            }
+        }
+        let found = self.identity_of(&self.memory_name)?;
+        self.last_identified_file.replace(None);
+        match method {
+            // The agent may have put a file of its own at either name.
+            Some(method) if found == Some(new) => Ok(SwapOutcome { method, displaced }),
+            _ => Err(replaced_error(&self.memory_path())),
+        }
+    }
+
+    /// Calls `renameat2`. Where flags are unsupported, the error is EINVAL, ENOSYS or EOPNOTSUPP.
+    fn rename_with_flags(
+        &self,
+        from: &OsStr,
+        to: &OsStr,
+        flags: RenameFlags,
+    ) -> rustix::io::Result<()> {
+        match self.has_kernel_features {
+            true => fs::renameat_with(&*self.directory_fd, from, &*self.directory_fd, to, flags),
+            false => Err(Errno::INVAL),
+        }
+    }
+
+    /// Renames the memory to one of our own names, which must be free.
+    fn rename_aside(&self, aside: &OsStr) -> rustix::io::Result<()> {
+        match self.rename_with_flags(&self.memory_name, aside, RenameFlags::NOREPLACE) {
+            // No other process can know the random name before it exists.
+            Err(errno) if is_rename_flag_unsupported(errno) => match self.stat_object(aside)? {
+                (MemoryObject::Absent, _) => fs::renameat(
+                    &*self.directory_fd,
+                    &self.memory_name,
+                    &*self.directory_fd,
+                    aside,
+                ),
+                _ => Err(Errno::EXIST),
+            },
+            result => result,
+        }
+    }
+
+    /// Gives the staged file the memory's name, if that name is free.
+    fn rename_into_place(&self, staged: &OsStr) -> rustix::io::Result<()> {
+        match self.rename_with_flags(staged, &self.memory_name, RenameFlags::NOREPLACE) {
+            Err(errno) if is_rename_flag_unsupported(errno) => {
+                let none = AtFlags::empty();
+                fs::linkat(
+                    &*self.directory_fd,
+                    staged,
+                    &*self.directory_fd,
+                    &self.memory_name,
+                    none,
+                )?;
+                fs::unlinkat(&*self.directory_fd, staged, none)
+            }
+            result => result,
+        }
+    }
+
+    /// Tries once to put `staged` in place. Where the file system cannot exchange, moves the old
+    /// file to `free_name` first. Returns `None` if the agent created a file in between.
+    fn try_swap(
+        &self,
+        staged: &OsStr,
+        free_name: &str,
+        displaced: &mut Vec<String>,
+    ) -> rustix::io::Result<Option<SwapMethod>> {
+        let aside = match self.rename_with_flags(staged, &self.memory_name, RenameFlags::EXCHANGE) {
+            Ok(()) => {
+                displaced.push(staged.to_string_lossy().into_owned());
+                return Ok(Some(SwapMethod::Exchange));
+            }
+            Err(Errno::NOENT) => None,
+            Err(errno) if is_rename_flag_unsupported(errno) => Some(free_name),
+            Err(errno) => return Err(errno),
+        };
+        let mut taken = None;
+        if let Some(aside) = aside {
+            match self.rename_aside(OsStr::new(aside)) {
+                Ok(()) => {
+                    displaced.push(aside.to_string());
+                    taken = Some(aside);
+                }
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        let moved_in = self.rename_into_place(staged);
+        // Without the new file the old one is better than none, unless the agent has created
+        // another. If this fails, too, the old one stays aside under the name that the record
+        // holds.
+        if moved_in.is_err()
+            && let Some(aside) = taken
+            && self.rename_into_place(OsStr::new(aside)).is_ok()
+        {
+            displaced.pop();
+        }
+        match moved_in {
+            Ok(()) if displaced.is_empty() => Ok(Some(SwapMethod::Create)),
+            Ok(()) => Ok(Some(SwapMethod::TakeAway)),
+            // The agent has created another file in between; the next attempt displaces that one,
+            // too.
+            Err(Errno::EXIST) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn swap_error(&self, errno: Errno) -> TransportError {
+        let path = self.memory_path();
+        let error = Error::from_io("replace", &path, &errno.into());
+        match errno {
+            Errno::PERM | Errno::ACCESS => self.explain_swap_error(error.with_hint(format!(
+                "if it or its directory is immutable or append-only: chattr -ia {}",
+                path.display()
+            ))),
+            Errno::BUSY => TransportError::new(
+                FailureCause::MountPoint,
+                error.with_hint("it is a mount point; mount its directory instead"),
+            ),
+            _ => refused_error(error),
+        }
+    }
+
+    /// Exchanges a kept object with the memory.
+    pub(super) fn restore_object(
+        &self,
+        kept: &str,
+        id: Option<ObjectId>,
+    ) -> Result<SwapOutcome, TransportError> {
+        let object = self.identity_of(OsStr::new(kept))?;
+        let object = object.ok_or_else(|| replaced_error(&self.path_of(kept)))?;
+        // The exchange verifies that it moves this very object.
+        if id.is_some_and(|id| id.inode != object.inode)
+            || id.is_some() && self.object_id(kept)? != id
+        {
+            return Err(replaced_error(&self.path_of(kept)));
+        }
+        let mut swapped = self.swap(kept, object)?;
+        // Records keep naming `kept`, so no other object may be found there.
+        for name in swapped.displaced.iter_mut().filter(|name| *name == kept) {
+            let free = new_aside_name(kept)?;
+            let renamed =
+                self.rename_with_flags(OsStr::new(kept), OsStr::new(&free), RenameFlags::NOREPLACE);
+            if renamed.is_ok() {
+                *name = free;
+            }
+        }
+        Ok(swapped)
+    }
+
+    /// Renames the memory to a name that must be free.
+    pub(super) fn move_memory_aside(&self, aside: &str) -> Result<SwapOutcome, TransportError> {
+        match self.rename_aside(OsStr::new(aside)) {
+            Ok(()) => {
+                self.has_unsynced_names.set(true);
+                Ok(SwapOutcome {
+                    method: SwapMethod::Remove,
+                    displaced: vec![aside.to_string()],
+                })
+            }
+            Err(Errno::NOENT) => Err(replaced_error(&self.memory_path())),
+            Err(errno) => Err(self.swap_error(errno)),
+        }
+    }
+}
+
+/// Returns whether this error means that the system does not support the flags of a rename.
+fn is_rename_flag_unsupported(errno: Errno) -> bool {
+    matches!(errno, Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP)
+}
