@@ -14,6 +14,9 @@
     reason = "a harness may stop and speak"
 )]
 
+#[path = "../tests/support/fake_transport.rs"]
+mod fake_transport;
+
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::fs;
@@ -31,10 +34,11 @@ use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::update;
 use memory_shepherd::console::{initial_model, view};
 use memory_shepherd::engine::{Engine, EngineSetup, FleetEvent, FleetWatcher, Trigger};
-use memory_shepherd::transport::fake::FakeTransport;
 use memory_shepherd::transport::{Transport, Transports};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+
+use self::fake_transport::FakeTransport;
 
 const HOSTS: usize = 50;
 const AGENTS: usize = 20;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`config`] | reads `memory-shepherd.conf` and reports every mistake at once |
 //! | [`engine`] | observes agents, plans and applies resets and undos, keeps the ledger |
-//! | [`transport`] | access to memory files: the contract, the local disk, other hosts over SFTP, a fake for tests |
+//! | [`transport`] | access to memory files: the contract, the local disk, other hosts over SFTP |
 //! | [`baseline`] | baselines: loading and checking, versions, the seal |
 //! | [`boundary`] | finds where in a memory the baseline part ends, pure |
 //! | [`archive`] | archive entries: what resets took out of memories |
@@ -40,6 +40,12 @@ pub mod error;
 pub mod file_systems;
 pub mod invocation;
 pub mod secret;
+// The fake names this crate as the other test binaries do.
+#[cfg(test)]
+extern crate self as memory_shepherd;
+#[cfg(test)]
+#[path = "../tests/support/fake_transport.rs"]
+mod fake_transport;
 #[cfg(test)]
 #[path = "../tests/suite/skip.rs"]
 mod skip;

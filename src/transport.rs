@@ -6,7 +6,6 @@
 
 pub mod bounded;
 mod connection_status;
-pub mod fake;
 pub mod local;
 pub mod sftp;
 mod xattrs;
@@ -27,6 +26,7 @@ use crate::file_systems::FileSystem;
 pub use connection_status::{
     ConnectionSetting, ConnectionStatus, HANDLE_LIMIT, Reachability, ServerFeature,
 };
+pub use xattrs::keep_xattrs_within_limit;
 
 /// Receives the bytes of a file in order. An error that it returns ends the read and reaches the
 /// caller unchanged.
@@ -420,7 +420,7 @@ pub struct RecoveredRun {
 /// Returns the mode of a memory that is created in a directory of this mode: never world-writable,
 /// and group-writable only where the directory lets group members replace each other's files, since
 /// agents work through their group.
-fn new_memory_mode(directory: u32) -> u32 {
+pub fn new_memory_mode(directory: u32) -> u32 {
     let is_sticky = directory & 0o1000 != 0;
     let group = if is_sticky { 0o040 } else { 0o060 };
     directory & (0o604 | group) | 0o600

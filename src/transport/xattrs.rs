@@ -9,7 +9,7 @@ const MAX_KEPT_XATTR_BYTES: usize = 64 * 1024;
 /// Returns which attributes of these sizes to keep, in their order, and the number of the others:
 /// where all together exceed 64 KiB, the largest `user.*` ones are left out. The others control
 /// access to the file and are always kept.
-pub(super) fn keep_within_limit<N: AsRef<[u8]>>(found: Vec<(N, usize)>) -> (Vec<(N, usize)>, u64) {
+pub fn keep_xattrs_within_limit<N: AsRef<[u8]>>(found: Vec<(N, usize)>) -> (Vec<(N, usize)>, u64) {
     let weight = |(name, size): &(N, usize)| name.as_ref().len() + size;
     let is_user_xattr = |(name, _): &(N, usize)| name.as_ref().starts_with(b"user.");
     let mut order: Vec<usize> = (0..found.len()).collect();
@@ -79,13 +79,13 @@ mod tests {
             ("security.label", 70_000),
             ("user.bigger", 61_000),
         ];
-        let (kept, dropped) = keep_within_limit(found.clone());
+        let (kept, dropped) = keep_xattrs_within_limit(found.clone());
         assert_eq!((kept, dropped), (vec![found[2]], 3));
         let found = [&found[..2], &found[3..]].concat();
-        let (kept, dropped) = keep_within_limit(found.clone());
+        let (kept, dropped) = keep_xattrs_within_limit(found.clone());
         assert_eq!((kept, dropped), (found[..2].to_vec(), 1));
         let flood = (0..1000).map(|number| (format!("user.{number}"), 60_000));
-        let (kept, dropped) = keep_within_limit(flood.collect());
+        let (kept, dropped) = keep_xattrs_within_limit(flood.collect());
         assert_eq!((kept.len(), dropped), (1, 999));
     }
 

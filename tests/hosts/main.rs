@@ -74,6 +74,8 @@ mod command_line;
 #[path = "../suite/contract.rs"]
 mod contract;
 mod doctor;
+#[path = "../support/fake_transport.rs"]
+mod fake_transport;
 mod hostile;
 mod in_process;
 mod interop;

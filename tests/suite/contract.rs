@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::fake_transport::FakeTransport;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::file_systems::FileSystems;
 use memory_shepherd::transport::bounded::BoundedTransport;
-use memory_shepherd::transport::fake::FakeTransport;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{
     Attributes, ByteSink, DisplacedObject, FailureCause, InstalledMemory, InterruptedRun,

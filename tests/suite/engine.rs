@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::fake_transport::{FakeOperation, FakeTransport};
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Engine, FileState, Outcome, RunProgress, State};
 use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::SwapMethod;
-use memory_shepherd::transport::fake::{FakeOperation, FakeTransport};
 
 use super::world::{BASELINE, World, apply_plan, permission_bits};
 use crate::skip::skip_unsupported;

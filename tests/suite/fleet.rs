@@ -6,11 +6,11 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fake_transport::FakeTransport;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use memory_shepherd::clock::SystemClock;
 use memory_shepherd::config::SshHost;
 use memory_shepherd::engine::{FleetEvent, FleetWatcher, Observation, State};
-use memory_shepherd::transport::fake::FakeTransport;
 use memory_shepherd::transport::{Transport, Transports};
 
 use super::world::{BASELINE, World};

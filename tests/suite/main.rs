@@ -45,6 +45,8 @@ mod documents;
 mod earlier;
 mod engine;
 mod engine_samples;
+#[path = "../support/fake_transport.rs"]
+mod fake_transport;
 mod file_ownership;
 mod fixture;
 mod fleet;

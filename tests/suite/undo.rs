@@ -469,7 +469,7 @@ fn undo_without_history_is_refused() {
 #[test]
 fn undo_restores_xattrs() {
     let world = World::new(&["scout"]);
-    let fake = memory_shepherd::transport::fake::FakeTransport::new(world.clock.clone());
+    let fake = crate::fake_transport::FakeTransport::new(world.clock.clone());
     let memory = world.memory_path("scout");
     fake.make_directory(world.agent_directory("scout"), 1000, 100, 0o755);
     fake.write_file(&memory, format!("{BASELINE}- old\n").as_bytes());

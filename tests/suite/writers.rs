@@ -9,12 +9,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::fake_transport::FakeTransport;
 use memory_shepherd::archive::EntryKind;
 use memory_shepherd::clock::Clock;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{MAX_WINDOW_BYTES, Operation, Outcome, State, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
-use memory_shepherd::transport::fake::FakeTransport;
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, Transport, TransportError};
 

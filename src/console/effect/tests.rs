@@ -10,7 +10,7 @@ use crate::clock::SystemClock;
 use crate::config::{self, SshHost};
 use crate::console::model::known_scratch_lines;
 use crate::engine::{EngineSetup, Protection, Trigger};
-use crate::transport::fake::FakeTransport;
+use crate::fake_transport::FakeTransport;
 use crate::transport::{
     MemoryDirectory, MemoryObject, SpecialFile, Transport, TransportError, Transports,
 };

@@ -7,7 +7,7 @@ use rustix::fs::{self, Mode, XattrFlags};
 use rustix::io::Errno;
 
 use crate::error::{Error, PathContext};
-use crate::transport::xattrs::keep_within_limit;
+use crate::transport::xattrs::keep_xattrs_within_limit;
 use crate::transport::{Attributes, Xattr};
 
 /// Size limit of the kernel for a value and for the list of names (`XATTR_SIZE_MAX`,
@@ -64,7 +64,7 @@ impl XattrAccess<'_> {
     }
 }
 
-/// Returns the extended attributes that this process may see, reduced by [`keep_within_limit`], and
+/// Returns the extended attributes that this process may see, reduced by [`keep_xattrs_within_limit`], and
 /// a lower bound of the number left out.
 pub(super) fn read_xattrs(access: &XattrAccess<'_>) -> rustix::io::Result<(Vec<Xattr>, u64)> {
     // Most files have none.
@@ -90,7 +90,7 @@ pub(super) fn read_xattrs(access: &XattrAccess<'_>) -> rustix::io::Result<(Vec<X
             Err(errno) => return Err(errno),
         }
     }
-    let (kept, over) = keep_within_limit(sizes);
+    let (kept, over) = keep_xattrs_within_limit(sizes);
     dropped += over;
     let mut found = Vec::new();
     let mut value = vec![0; MAX_XATTR_BYTES];

@@ -16,12 +16,12 @@ mod untrusted;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::fake_transport::FakeTransport;
 use chrono::{DateTime, FixedOffset, TimeZone};
 use memory_shepherd::clock::SystemClock;
 use memory_shepherd::config::{Config, ConfigEnvironment, ConfigErrors};
 use memory_shepherd::engine::{Engine, EngineSetup, Trigger};
 use memory_shepherd::transport::SingleTransport;
-use memory_shepherd::transport::fake::FakeTransport;
 use tempfile::TempDir;
 
 pub use boundary::boundary;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::super::world::{BASELINE, apply_plan};
 use super::*;
+use crate::fake_transport::FakeTransport;
 use memory_shepherd::engine::{UndoMode, UndoTarget};
 use memory_shepherd::transport::Attributes;
-use memory_shepherd::transport::fake::FakeTransport;
 
 fn attributes(value: u8) -> Attributes {
     Attributes {

@@ -5,12 +5,12 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use crate::fake_transport::FakeTransport;
 use memory_shepherd::archive;
 use memory_shepherd::clock::SystemClock;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Engine, Finding, FindingSubject, LedgerRecord};
 use memory_shepherd::error::{Error, ErrorKind};
-use memory_shepherd::transport::fake::FakeTransport;
 
 use super::{directory, engine_with_config, time_of_minute};
 

@@ -2,30 +2,32 @@
 //! of [`Transport`]; besides, it can be slow, fail at a chosen call, and run an "agent" between
 //! operations.
 
+// No test binary uses all of it.
+#![allow(dead_code)]
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{
+use memory_shepherd::clock::Clock;
+use memory_shepherd::config::SftpExtension;
+use memory_shepherd::digest::Digest;
+use memory_shepherd::error::{Error, ErrorKind};
+use memory_shepherd::transport::{
     Attributes, BatchSink, ByteSink, DirectoryProperties, DisplacedObject, FailureCause,
     FileMetadata, Inspector, InstalledMemory, InterruptedRun, MemoryDirectory, MemoryObject,
     NewMemory, RecoveredRun, SettleOutcome, SpecialFile, StagedAttributes, Stamp, SwapForecast,
-    SwapMethod, SwapOutcome, Transport, TransportError, UnsyncedObject, Xattr, new_memory_mode,
-    xattrs::keep_within_limit,
+    SwapMethod, SwapOutcome, Transport, TransportError, UnsyncedObject, Xattr,
+    keep_xattrs_within_limit, new_memory_mode,
 };
-use crate::clock::Clock;
-use crate::config::SftpExtension;
-use crate::digest::Digest;
-use crate::error::{Error, ErrorKind};
 
 /// Bytes that a read passes on at a time.
 const READ_CHUNK_BYTES: usize = 64 * 1024;
 
 /// The methods of [`Transport`] and [`MemoryDirectory`] that can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // Each is the method of the same name.
 pub enum FakeOperation {
     Probe,
     Open,
@@ -596,7 +598,7 @@ impl MemoryDirectory for FakeDirectory {
             let size = xattr.1.len();
             (NamedXattr(xattr), size)
         });
-        let (kept, dropped) = keep_within_limit(sizes.collect());
+        let (kept, dropped) = keep_xattrs_within_limit(sizes.collect());
         file.attributes.xattrs = kept.into_iter().map(|(named, _)| named.0).collect();
         file.dropped_xattrs = dropped;
         Ok(file)
