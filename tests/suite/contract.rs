@@ -392,7 +392,7 @@ pub fn read_file(directory: &dyn MemoryDirectory) -> Vec<u8> {
 pub fn stage_file(directory: &dyn MemoryDirectory, bytes: &[u8]) {
     let mut content = |sink: ByteSink<'_>| sink(bytes);
     let staged = directory.stage(STAGED_NAME, &mut content, StagedAttributes::Inherited);
-    assert_eq!(staged.unwrap(), []);
+    staged.unwrap();
 }
 
 pub fn commit_staged(directory: &dyn MemoryDirectory) -> Result<SwapOutcome, TransportError> {
@@ -733,7 +733,14 @@ fn swap_of_file_planted_at_staged_name_fails(ground: &dyn TransportFixture) {
         let displaced = directory.recover(&run).unwrap().unwrap().displaced;
         let taken = directory.commit("aside", NewMemory::Nothing).unwrap();
         for name in displaced.iter().chain(&taken.displaced) {
-            kept.extend(settle_fully(ground, directory.as_ref(), name).1);
+            loop {
+                let (settled, seen) = settle_fully(ground, directory.as_ref(), name);
+                kept.extend(seen);
+                // A file that was not read before takes one inspection more.
+                if settled != SettleOutcome::StillOpen {
+                    break;
+                }
+            }
         }
         assert!(kept.contains(&b"own".to_vec()));
         assert!(old.is_none_or(|old| kept.contains(&old.as_bytes().to_vec())));

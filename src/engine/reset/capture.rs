@@ -12,6 +12,7 @@ use crate::archive::{self, EntryKind, WrittenEntry};
 use crate::baseline::VersionDraft;
 use crate::boundary::Baseline;
 use crate::config::Agent;
+use crate::digest::Digest;
 use crate::engine::classify::{
     Classification, MemoryAccumulator, classify, count_lines, window_size,
 };
@@ -23,7 +24,7 @@ use crate::engine::undo::{
 use crate::engine::{AgentHistory, Engine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::{
-    Attributes, FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile,
+    Attributes, ByteSink, FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile,
     UnsyncedObject,
 };
 use crate::untrusted;
@@ -47,115 +48,49 @@ impl<'a> Run<'a> {
     ) -> Result<Option<Captured>, EarlyEnd> {
         let engine = self.engine;
         let history = engine.ledger_history(&agent.name)?;
-        let loaded = self.shared().baselines.load(agent);
-        // An undo restores old bytes, so a damaged baseline is no reason to refuse it; the memory
-        // is then classified against the last baseline that was pushed.
-        let (current, earlier) = match (loaded, &step.undone_run) {
-            (Ok(current), _) => {
-                let earlier = engine.earlier_versions(agent, &history, Some(&current));
-                (current, earlier)
-            }
-            (Err(refusal), None) => return Err(refusal.error().clone().into()),
-            (Err(_), Some(_)) => {
-                let earlier = engine.earlier_versions(agent, &history, None);
-                let none = || Arc::new(Baseline::new(Vec::new(), &agent.separator));
-                (earlier.first().cloned().unwrap_or_else(none), earlier)
-            }
-        };
+        let references = self.load_references(agent, step, &history)?;
         let now = engine.clock().now();
-        let subdir = Path::new(&agent.archive_subdir);
         let mut reading = MemoryAccumulator::default();
         let mut entry_writer = EntryWriter {
             engine,
-            subdir,
+            subdir: Path::new(&agent.archive_subdir),
             header: archive::format_scratch_header(&agent.name, now),
-            classify: &|reading: &MemoryAccumulator| classify(reading, &current, &earlier),
-            window: window_size(&current),
+            references: &references,
+            window: window_size(&references.current),
             draft: None,
         };
-        let mut object = directory.stat_memory()?;
-        let mut attributes = None;
-        if matches!(object, MemoryObject::File(_)) {
-            match directory.read_memory(&mut |bytes| entry_writer.write(&mut reading, bytes)) {
-                Ok(file) => object = MemoryObject::File(file),
-                Err(error) if error.cause != FailureCause::Leased => return Err(error.into()),
-                Err(error) if may_wait_for_lease => return Err(EarlyEnd::Leased(error.into())),
-                // Its owner is read without opening it.
-                Err(_) => {
-                    attributes = Some(directory.stat_leased_memory()?.attributes);
-                    object = MemoryObject::Special(SpecialFile::Leased);
-                }
-            }
-        }
+        let (object, attributes) = read_object(directory, may_wait_for_lease, &mut |bytes| {
+            entry_writer.write(&mut reading, bytes)
+        })?;
         if object == MemoryObject::Special(SpecialFile::Directory)
             && let Some(error) = engine.directory_error(agent, &history)
         {
             return Err(error.into());
         }
-        let mut inode = 0;
-        match &object {
-            MemoryObject::Absent => event.before = Some(FileState::Absent),
-            MemoryObject::Special(special) => {
-                event.before = Some(FileState::Special(special.clone()));
-                event.attributes.clone_from(&attributes);
-            }
-            MemoryObject::File(file) => {
-                inode = file.stamp.inode;
-                attributes = Some(file.attributes.clone());
-                event.note = lost_attributes_note(file);
-                event.before = Some(FileState::File {
-                    sha256: reading.digest(),
-                    size: reading.size,
-                    lines: reading.line_count(),
-                });
-                event.attributes.clone_from(&attributes);
-            }
-        }
-        let classification = classify(&reading, &current, &earlier);
+        set_state_before(event, &object, attributes.as_ref(), &mut reading);
+        let classification = references.classify(&reading);
+        let source = self.content_source(agent, step, &references.current)?;
         let memory = match &object {
             MemoryObject::Absent => BoundMemory::Absent,
             MemoryObject::Special(_) => BoundMemory::Special,
             MemoryObject::File(_) => BoundMemory::File(classification.boundary, &reading.prefix),
         };
-        let source = self.content_source(agent, step, &current)?;
-        let content = source.digest();
-        // Recovery may just have finished an interrupted run, which the plan could not see.
-        if step.undone_run.is_none()
-            && event.before.as_ref().and_then(FileState::digest) == Some(content)
-            && (!self.is_bound || step.binding.content_digest == content)
-        {
+        if self.is_up_to_date(agent, step, event, source.digest(), &memory)? {
             return Ok(None);
         }
-        if self.is_bound && PlanBinding::new(agent, content, &memory) != step.binding {
-            return Err(Error::new(
-                ErrorKind::Conflict,
-                format!("{} has changed since the plan", agent.name),
-            )
-            .with_hint("review a new plan; nothing was changed")
-            .into());
-        }
-        let written_since = self.has_written_since(agent, step, event)?;
-        if let Some(undo) = &step.undone_run
-            && undo.mode == UndoMode::Refuse
-            && written_since
-        {
-            return Err(Error::new(
-                ErrorKind::Conflict,
-                format!("{} has written since run {}", agent.name, undo.run),
-            )
-            .with_hint(
-                "--append keeps its new notes below the restored file, --overwrite archives them",
-            )
-            .into());
-        }
+        let appends_notes = self.check_undo(agent, step, event)?;
         event.after = Some(source.state.clone());
-        let mut versions = Vec::new();
-        if step.undone_run.is_some() {
-            event.baseline = source.baseline;
-        } else {
-            versions.push(self.prepare_version(&current, &history)?);
-            event.baseline = Some(current.digest());
-        }
+        event.baseline = match step.undone_run {
+            Some(_) => source.baseline,
+            None => Some(references.current.digest()),
+        };
+        let is_absent = object == MemoryObject::Absent;
+        let versions =
+            self.prepare_versions(step, &references, &classification, is_absent, &history)?;
+        let inode = match &object {
+            MemoryObject::File(file) => file.stamp.inode,
+            _ => 0,
+        };
         let mut captured = Captured {
             source,
             attributes,
@@ -167,22 +102,11 @@ impl<'a> Run<'a> {
             archived_remainder: None,
             captured_at: now,
         };
-        if object == MemoryObject::Absent {
+        if is_absent {
             let nothing = matches!(captured.source.replacement, Replacement::Absent);
             return Ok((!nothing).then_some(captured));
         }
-        event.boundary = classification.boundary;
-        if let MemoryObject::File(_) = object {
-            event.scratch_lines = Some(classification.scratch_lines);
-        }
-        if let Some(version) = &classification.version {
-            if version.digest() != current.digest() || step.undone_run.is_some() {
-                captured
-                    .versions
-                    .push(self.prepare_version(version, &history)?);
-            }
-            event.split_version = classification.is_exact.then(|| version.digest());
-        }
+        set_classification(event, &object, &classification);
         captured.entry = match &object {
             MemoryObject::Special(special) => PendingEntry::Draft(
                 Box::new(self.draft_description(agent, special, now)?),
@@ -197,14 +121,103 @@ impl<'a> Run<'a> {
             captured.archived_remainder =
                 archived_remainder(&captured.entry, &reading, &classification);
         }
-        let append = step
-            .undone_run
-            .as_ref()
-            .is_some_and(|undo| undo.mode == UndoMode::Append);
-        if append && written_since {
+        if appends_notes {
             captured.append_offset = notes_offset(&captured.entry, &reading, &classification);
         }
         Ok(Some(captured))
+    }
+
+    /// Loads the baselines that the memory is classified against.
+    fn load_references(
+        &self,
+        agent: &'a Agent,
+        step: &PlanStep,
+        history: &AgentHistory,
+    ) -> Result<References, Error> {
+        let loaded = self.shared().baselines.load(agent);
+        match (loaded, &step.undone_run) {
+            (Ok(current), _) => {
+                let earlier = self.engine.earlier_versions(agent, history, Some(&current));
+                Ok(References { current, earlier })
+            }
+            (Err(refusal), None) => Err(refusal.error().clone()),
+            // An undo restores old bytes, so a damaged baseline is no reason to refuse it; the
+            // memory is then classified against the last baseline that was pushed.
+            (Err(_), Some(_)) => {
+                let earlier = self.engine.earlier_versions(agent, history, None);
+                let none = || Arc::new(Baseline::new(Vec::new(), &agent.separator));
+                let current = earlier.first().cloned().unwrap_or_else(none);
+                Ok(References { current, earlier })
+            }
+        }
+    }
+
+    /// Whether the memory already has the content to install.
+    ///
+    /// # Errors
+    /// The memory, or the content, is not what the plan is bound to.
+    fn is_up_to_date(
+        &self,
+        agent: &Agent,
+        step: &PlanStep,
+        event: &RunEvent,
+        content: Digest,
+        memory: &BoundMemory<'_>,
+    ) -> Result<bool, Error> {
+        // Recovery may just have finished an interrupted run, which the plan could not see.
+        if step.undone_run.is_none()
+            && event.before.as_ref().and_then(FileState::digest) == Some(content)
+            && (!self.is_bound || step.binding.content_digest == content)
+        {
+            return Ok(true);
+        }
+        if self.is_bound && PlanBinding::new(agent, content, memory) != step.binding {
+            let message = format!("{} has changed since the plan", agent.name);
+            let hint = "review a new plan; nothing was changed";
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
+        }
+        Ok(false)
+    }
+
+    /// Returns whether an undo appends the notes that the agent has written since.
+    ///
+    /// # Errors
+    /// The agent has written since, and the plan does not say what to do about that.
+    fn check_undo(&self, agent: &Agent, step: &PlanStep, event: &RunEvent) -> Result<bool, Error> {
+        let Some(undo) = &step.undone_run else {
+            return Ok(false);
+        };
+        let records = self.undo_records(agent, &undo.run)?;
+        let has_written_since = records.has_written_since(agent, event.before.as_ref());
+        if has_written_since && undo.mode == UndoMode::Refuse {
+            let message = format!("{} has written since run {}", agent.name, undo.run);
+            let hint = "--append keeps its new notes below the restored file, --overwrite archives \
+                        them";
+            return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
+        }
+        Ok(has_written_since && undo.mode == UndoMode::Append)
+    }
+
+    /// Prepares the baseline versions that the memory's record names.
+    fn prepare_versions(
+        &self,
+        step: &PlanStep,
+        references: &References,
+        classification: &Classification,
+        is_absent: bool,
+        history: &AgentHistory,
+    ) -> Result<Vec<PendingVersion>, Error> {
+        let current = &references.current;
+        let is_reset = step.undone_run.is_none();
+        let pushed = is_reset.then_some(current);
+        let split = classification
+            .version
+            .as_ref()
+            .filter(|version| !is_absent && (!is_reset || version.digest() != current.digest()));
+        let versions = pushed.into_iter().chain(split);
+        versions
+            .map(|version| self.prepare_version(version, history))
+            .collect()
     }
 
     /// Names the entry and the baseline versions that belong to it. The caller must sync the
@@ -352,22 +365,6 @@ impl<'a> Run<'a> {
         }))
     }
 
-    /// Whether the agent has written after the last run that changed its memory; false for a reset.
-    fn has_written_since(
-        &self,
-        agent: &Agent,
-        step: &PlanStep,
-        event: &RunEvent,
-    ) -> Result<bool, Error> {
-        match &step.undone_run {
-            Some(undo) => {
-                let records = self.undo_records(agent, &undo.run)?;
-                Ok(records.has_written_since(agent, event.before.as_ref()))
-            }
-            None => Ok(false),
-        }
-    }
-
     /// Starts the entry that describes an object that is not read.
     pub(super) fn draft_description(
         &self,
@@ -487,6 +484,82 @@ impl Captured {
     }
 }
 
+/// The baselines that a memory is classified against.
+struct References {
+    current: Arc<Baseline>,
+    /// Those that were pushed before, newest first.
+    earlier: Vec<Arc<Baseline>>,
+}
+
+impl References {
+    fn classify(&self, reading: &MemoryAccumulator) -> Classification {
+        classify(reading, &self.current, &self.earlier)
+    }
+}
+
+/// Reads the memory. Returns the object there, and the attributes of a file.
+fn read_object(
+    directory: &dyn MemoryDirectory,
+    may_wait_for_lease: bool,
+    sink: ByteSink<'_>,
+) -> Result<(MemoryObject, Option<Attributes>), EarlyEnd> {
+    let object = directory.stat_memory()?;
+    if !matches!(object, MemoryObject::File(_)) {
+        return Ok((object, None));
+    }
+    match directory.read_memory(sink) {
+        Ok(file) => {
+            let attributes = file.attributes.clone();
+            Ok((MemoryObject::File(file), Some(attributes)))
+        }
+        Err(error) if error.cause != FailureCause::Leased => Err(error.into()),
+        Err(error) if may_wait_for_lease => Err(EarlyEnd::Leased(error.into())),
+        // Its owner is read without opening it.
+        Err(_) => {
+            let attributes = directory.stat_leased_memory()?.attributes;
+            let object = MemoryObject::Special(SpecialFile::Leased);
+            Ok((object, Some(attributes)))
+        }
+    }
+}
+
+/// Sets the event's state of the memory before the run.
+fn set_state_before(
+    event: &mut RunEvent,
+    object: &MemoryObject,
+    attributes: Option<&Attributes>,
+    reading: &mut MemoryAccumulator,
+) {
+    event.attributes = attributes.cloned();
+    event.before = Some(match object {
+        MemoryObject::Absent => FileState::Absent,
+        MemoryObject::Special(special) => FileState::Special(special.clone()),
+        MemoryObject::File(file) => {
+            event.note = lost_attributes_note(file);
+            FileState::File {
+                sha256: reading.digest(),
+                size: reading.size,
+                lines: reading.line_count(),
+            }
+        }
+    });
+}
+
+/// Sets the event's part of the memory that is the agent's.
+fn set_classification(
+    event: &mut RunEvent,
+    object: &MemoryObject,
+    classification: &Classification,
+) {
+    event.boundary = classification.boundary;
+    if let MemoryObject::File(_) = object {
+        event.scratch_lines = Some(classification.scratch_lines);
+    }
+    if let Some(version) = &classification.version {
+        event.split_version = classification.is_exact.then(|| version.digest());
+    }
+}
+
 /// Returns a note on the attributes of a memory that a reset cannot keep.
 fn lost_attributes_note(file: &FileMetadata) -> Option<String> {
     let dropped_xattrs = (file.dropped_xattrs > 0).then(|| {
@@ -560,7 +633,7 @@ struct EntryWriter<'i> {
     engine: &'i Engine,
     subdir: &'i Path,
     header: String,
-    classify: &'i dyn Fn(&MemoryAccumulator) -> Classification,
+    references: &'i References,
     window: usize,
     draft: Option<(archive::EntryDraft, EntryKind)>,
 }
@@ -574,7 +647,7 @@ impl EntryWriter<'_> {
         }
         let kept = reading.prefix.len() - before;
         if self.draft.is_none() {
-            self.draft = self.start_draft(reading, &(self.classify)(reading))?;
+            self.draft = self.start_draft(reading, &self.references.classify(reading))?;
         }
         match &mut self.draft {
             Some((draft, _)) => draft.write(&bytes[kept..]),
