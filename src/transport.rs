@@ -6,7 +6,9 @@
 
 pub mod bounded;
 mod connection_status;
+mod error;
 pub mod local;
+mod replacement;
 pub mod sftp;
 mod xattrs;
 
@@ -25,6 +27,11 @@ use crate::error::{Error, ErrorKind};
 use crate::file_systems::FileSystem;
 pub use connection_status::{
     ConnectionSetting, ConnectionStatus, HANDLE_LIMIT, Reachability, ServerFeature,
+};
+pub use error::{FailureCause, TransportError};
+pub use replacement::{
+    DirectoryProperties, DisplacedObject, Inspector, InstalledMemory, InterruptedRun, NewMemory,
+    RecoveredRun, SettleOutcome, StagedAttributes, SwapForecast, SwapMethod, SwapOutcome,
 };
 pub use xattrs::keep_xattrs_within_limit;
 
@@ -250,173 +257,6 @@ pub trait MemoryDirectory: Send {
     fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError>;
 }
 
-/// What a replacement in a directory relies on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DirectoryProperties {
-    /// A number that distinguishes the directory from another one at the same path, also after a
-    /// reboot, which a device number does not; `None` where the file system has no such number.
-    pub id: Option<u64>,
-    /// Server extensions that a swap relies on and that are missing. Each one weakens a guarantee,
-    /// so nothing may be changed here unless the operator accepts it.
-    pub missing_extensions: Vec<SftpExtension>,
-    /// What a swap would meet, as far as that is known without trying. For display in plans only:
-    /// it guarantees nothing.
-    pub swap_forecast: SwapForecast,
-    /// Why writers cannot be detected in this directory, whatever the rights of this process;
-    /// `None` where detection depends on the rights alone.
-    pub undetectable_writers_reason: Option<String>,
-}
-
-/// The attributes of a staged file.
-#[derive(Clone, Debug)]
-pub enum StagedAttributes {
-    /// These.
-    Exact(Attributes),
-    /// These if the directory has the same owner, otherwise the inherited ones.
-    OfDirectoryOwner(Attributes),
-    /// Such that the agent can write the file: the directory's owner and group, read permissions as
-    /// on the directory, and the extended attributes that every new file in it gets.
-    Inherited,
-}
-
-impl StagedAttributes {
-    /// Returns the attributes to apply, given the way to determine the inherited ones.
-    pub fn resolve<E>(
-        self,
-        inherited: impl FnOnce() -> Result<Attributes, E>,
-    ) -> Result<Attributes, E> {
-        Ok(match self {
-            StagedAttributes::Exact(given) => given,
-            StagedAttributes::Inherited => inherited()?,
-            StagedAttributes::OfDirectoryOwner(given) => {
-                let inherited = inherited()?;
-                match inherited.uid == given.uid {
-                    true => given,
-                    false => inherited,
-                }
-            }
-        })
-    }
-}
-
-/// What a commit puts in the memory's place.
-#[derive(Clone, Copy, Debug)]
-pub enum NewMemory {
-    /// The staged file.
-    StagedFile {
-        /// Whether its content may be written over a memory that is a mount point, which nothing
-        /// can replace, while no other process has it open. A crash can leave that memory half
-        /// written. Otherwise such a memory is [`FailureCause::MountPoint`]; where it could be
-        /// neither written nor restored, or where another process may have written to it in
-        /// between, it is [`FailureCause::HalfWritten`], and a copy of its earlier content is
-        /// beside it.
-        accepts_in_place: bool,
-    },
-    /// The object that an earlier run displaced and kept under the name of this run. Supported on
-    /// this machine only. If an id is given and another object has that name, the commit fails with
-    /// [`FailureCause::Replaced`].
-    KeptObject(Option<ObjectId>),
-    /// Nothing: there is no memory afterwards.
-    Nothing,
-}
-
-/// A displaced object that is about to be removed.
-pub enum DisplacedObject<'a> {
-    /// A file, with a reader of the whole of it.
-    File(FileReader<'a>),
-    /// A symlink, FIFO, socket or device, which is never read and holds no bytes except the target
-    /// of the link.
-    Special(&'a SpecialFile),
-}
-
-/// Archives what a displaced object holds and no entry has yet.
-pub type Inspector<'a> = &'a mut dyn FnMut(DisplacedObject<'_>) -> Result<(), Error>;
-
-/// An interrupted run, as its journal tells.
-#[derive(Clone, Debug)]
-pub struct InterruptedRun {
-    /// The run's random name.
-    pub name: String,
-    /// Names by which recoveries of this run hide its files from it, oldest first, if it was on a
-    /// host. The interrupted process does not know the last one.
-    pub takeover_names: Vec<String>,
-    /// [`DirectoryProperties::id`] of the directory at that time.
-    pub directory_id: Option<u64>,
-    /// Inode of the memory before the run; 0 if unknown.
-    pub memory_inode: u64,
-    /// Whether there was no memory before the run.
-    pub creates_memory: bool,
-    /// What the run was about to install.
-    pub installed: InstalledMemory,
-    /// Whether the swap is known to have taken place.
-    pub is_swapped: bool,
-    /// The displaced names of [`SwapOutcome`], where the journal has them. Agents can see such
-    /// names, and create more of them.
-    pub displaced: Option<Vec<String>>,
-}
-
-impl InterruptedRun {
-    /// Returns whether the memory is what the run was about to install.
-    pub(crate) fn is_installed(
-        &self,
-        directory: &dyn MemoryDirectory,
-    ) -> Result<bool, TransportError> {
-        match self.installed.is_in(directory) {
-            Err(error) if error.cause == FailureCause::Leased => Ok(false),
-            installed => installed,
-        }
-    }
-
-    /// Drops the names that are neither `staged` nor displaced by the run.
-    fn retain_displaced(&self, names: &mut Vec<String>, staged: &str) {
-        if let Some(displaced) = &self.displaced {
-            names.retain(|name| name == staged || displaced.contains(name));
-        }
-    }
-}
-
-/// The state of a memory after a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InstalledMemory {
-    /// A file that began with this content.
-    File {
-        /// Digest of the content.
-        content: Digest,
-        /// Its length in bytes.
-        size: u64,
-    },
-    /// An object that is not a readable file.
-    Special(SpecialFile),
-    /// No object.
-    Absent,
-}
-
-impl InstalledMemory {
-    /// Returns whether the memory is in this state, that is, begins with the content; reads it
-    /// again.
-    pub fn is_in(&self, directory: &dyn MemoryDirectory) -> Result<bool, TransportError> {
-        Ok(match self {
-            InstalledMemory::File { content, size } => {
-                directory.memory_begins_with(*content, *size)?
-            }
-            InstalledMemory::Special(special) => {
-                directory.stat_memory()? == MemoryObject::Special(special.clone())
-            }
-            InstalledMemory::Absent => directory.stat_memory()? == MemoryObject::Absent,
-        })
-    }
-}
-
-/// The result of a recovery.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecoveredRun {
-    /// How the run, or the recovery, replaced the memory, if that was unknown; `None` if neither
-    /// did.
-    pub method: Option<SwapMethod>,
-    /// Names of the displaced objects to settle, that of a staged file first.
-    pub displaced: Vec<String>,
-}
-
 /// Returns the mode of a memory that is created in a directory of this mode: never world-writable,
 /// and group-writable only where the directory lets group members replace each other's files, since
 /// agents work through their group.
@@ -600,149 +440,5 @@ impl fmt::Display for SpecialFile {
             SpecialFile::ForeignHardLink(uid) => write!(f, "a hard link to a file of user {uid}"),
             SpecialFile::Leased => f.write_str("a file leased by another process"),
         }
-    }
-}
-
-/// What a swap would meet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SwapForecast {
-    /// No known obstacle.
-    Clear,
-    /// The memory is a mount point: [`SwapMethod::InPlace`].
-    InPlace,
-    /// The swap would fail, for this reason; its hint names the command that helps.
-    Refused(Error),
-}
-
-/// How a memory was replaced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum SwapMethod {
-    /// There was no memory before.
-    Create,
-    /// An exchange: new and old file changed places in one step.
-    Exchange,
-    /// The old file was renamed away, then the new one was linked in its place.
-    TakeAway,
-    /// The old file was renamed away and not replaced.
-    Remove,
-    /// The old content was copied aside and overwritten in place, since a mount point cannot be
-    /// replaced.
-    InPlace,
-}
-
-/// The result of a swap.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SwapOutcome {
-    /// How the memory was replaced.
-    pub method: SwapMethod,
-    /// Names of the displaced objects; empty if there was none.
-    pub displaced: Vec<String>,
-}
-
-/// The result of settling a displaced file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SettleOutcome {
-    /// Inspected and removed.
-    Removed {
-        /// Whether a late writer would have been detected.
-        was_watched: bool,
-    },
-    /// A writer still has it open; settle it again later.
-    StillOpen,
-    /// It was removed, but bytes written in the instant of the removal may be lost; the error says
-    /// why.
-    Lost(Error),
-    /// It stays under its name, because no archive entry holds its content: a directory, or a file
-    /// that must not be read.
-    Kept(SpecialFile),
-}
-
-/// The cause of a transport failure, as far as the engine acts on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureCause {
-    /// The directory of the memory does not exist.
-    NoDirectory,
-    /// The operation was refused: permission, a read-only file system, a full disk or an I/O error.
-    Refused,
-    /// The agent replaced the object during the operation; try again.
-    Replaced,
-    /// Another process's lease keeps the file from being opened. A well-behaved holder releases it
-    /// at once.
-    Leased,
-    /// The memory is a mount point, which no rename can replace.
-    MountPoint,
-    /// A memory that is written in place is half written or perhaps not on the disk, or another
-    /// process's write to it may have been overwritten. The next run uses the copy and the new file
-    /// beside it; retrying now would meet the same failure.
-    HalfWritten,
-    /// The host, or the file system, did not reply.
-    Unreachable,
-    /// The host shows another key than the known one, or a revoked key; nothing was read or sent.
-    HostKeyMismatch,
-    /// The caller's own sink failed.
-    CallerFailed,
-}
-
-/// A transport error: a cause for the engine and a message for people.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TransportError {
-    /// The cause on which the engine acts.
-    pub cause: FailureCause,
-    error: Error,
-}
-
-impl TransportError {
-    /// Creates an error with its cause.
-    pub fn new(cause: FailureCause, error: Error) -> TransportError {
-        TransportError { cause, error }
-    }
-
-    /// Returns the same error with a further hint.
-    #[must_use]
-    pub fn with_hint(self, hint: impl Into<String>) -> TransportError {
-        TransportError {
-            error: self.error.with_hint(hint),
-            ..self
-        }
-    }
-
-    /// Returns whether the message is the same.
-    pub fn has_same_message(&self, error: &Error) -> bool {
-        self.error.message() == error.message()
-    }
-
-    /// Returns what the operator can do, in the order in which the hints were added.
-    pub fn hints(&self) -> &[String] {
-        self.error.hints()
-    }
-
-    /// Returns the kind, which decides the exit code.
-    pub fn kind(&self) -> ErrorKind {
-        match self.cause {
-            FailureCause::CallerFailed => self.error.kind(),
-            FailureCause::Replaced | FailureCause::MountPoint => ErrorKind::Conflict,
-            FailureCause::HostKeyMismatch => ErrorKind::Integrity,
-            _ => ErrorKind::Host,
-        }
-    }
-}
-
-impl From<Error> for TransportError {
-    fn from(error: Error) -> TransportError {
-        TransportError::new(FailureCause::CallerFailed, error)
-    }
-}
-
-impl From<TransportError> for Error {
-    fn from(error: TransportError) -> Error {
-        let kind = error.kind();
-        error.error.with_kind(kind)
-    }
-}
-
-impl fmt::Display for TransportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.error, f)
     }
 }

@@ -306,7 +306,7 @@ impl<'a> Run<'a> {
 ///   that could write to that file could do so before.
 /// - An undo restores bytes with the rights of the very file that held them: with a late entry that
 ///   is the displaced file as it was settled, not the one that was read before
-///   (`JournalRecord::LateEntry` in `recovery.rs`).
+///   (`JournalRecord::LateEntry` in `journal.rs`).
 /// - Bytes of two files, as of an undo that appends, belong to the owner of both.
 /// - An owner is applied only if the displaced file or the directory has the same one now. The
 ///   ledger may hold an owner from another file system, whose owners its server or its image

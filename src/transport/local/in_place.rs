@@ -18,11 +18,10 @@ use chrono::{DateTime, FixedOffset};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::aside_names::unfinished_name;
 use super::errors::{exists_error, refused_error, replaced_error};
 use super::{FileIdentity, LocalDirectory, identify, leases};
 use crate::clock::Clock;
-use crate::durable::{self, NewFile};
+use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext};
 use crate::sys::{self, LeaseOutcome};
 use crate::transport::{FailureCause, MemoryObject, SwapMethod, SwapOutcome, TransportError};
@@ -319,15 +318,7 @@ impl LocalDirectory {
         let random = durable::new_random_name().map_err(refused_error)?;
         let name = format!("{staged}{COPY_INFIX}{random}");
         let mode = Mode::RUSR | Mode::WUSR;
-        let unfinished = || Ok(unfinished_name(staged));
-        let mut file = NewFile::create_with_options(
-            &self.directory_fd,
-            &self.directory_path,
-            mode,
-            unfinished,
-            self.has_kernel_features,
-        )
-        .map_err(refused_error)?;
+        let mut file = self.create_file(staged, mode).map_err(refused_error)?;
         self.read_content(memory, &self.memory_path(), &mut |bytes| file.write(bytes))?;
         file.unsynced_content().sync().map_err(refused_error)?;
         if !file.link_as(name.as_ref()).map_err(refused_error)? {

@@ -26,16 +26,9 @@ impl LocalDirectory {
         attributes: StagedAttributes,
     ) -> Result<(), TransportError> {
         let attributes = attributes.resolve(|| self.inherited_attributes(run))?;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let unfinished = || Ok(unfinished_name(run));
-        let mut file = NewFile::create_with_options(
-            &self.directory_fd,
-            &self.directory_path,
-            mode,
-            unfinished,
-            self.has_kernel_features,
-        )
-        .map_err(|error| self.explain_swap_error(error))?;
+        let mut file = self
+            .create_file(run, Mode::RUSR | Mode::WUSR)
+            .map_err(|error| self.explain_swap_error(error))?;
         let mut failure = None;
         let write_outcome = content(&mut |bytes| {
             file.write(bytes)
@@ -55,23 +48,23 @@ impl LocalDirectory {
         Ok(())
     }
 
+    /// Creates a file without a name, or with a name that recovery of the run knows.
+    pub(super) fn create_file(&self, run: &str, mode: Mode) -> Result<NewFile, Error> {
+        let name = || Ok(unfinished_name(run));
+        let (fd, path) = (&self.directory_fd, &self.directory_path);
+        NewFile::create_with_options(fd, path, mode, name, self.has_kernel_features)
+    }
+
     /// Returns the attributes that a new file here inherits. Creates one to determine them.
-    fn inherited_attributes(&self, staged: &str) -> Result<Attributes, TransportError> {
+    fn inherited_attributes(&self, run: &str) -> Result<Attributes, TransportError> {
         let stat = fs::fstat(&*self.directory_fd)
             .with_path("stat", &self.directory_path)
             .map_err(refused_error)?;
         // The directory's default access control list appears on a new file. Users and groups that
         // it names may write; all others may not, whatever it says.
-        let mode = Mode::from_raw_mode(0o664);
-        let name = || Ok(unfinished_name(staged));
-        let new = NewFile::create_with_options(
-            &self.directory_fd,
-            &self.directory_path,
-            mode,
-            name,
-            self.has_kernel_features,
-        );
-        let new = new.map_err(|error| self.explain_swap_error(error))?;
+        let new = self
+            .create_file(run, Mode::from_raw_mode(0o664))
+            .map_err(|error| self.explain_swap_error(error))?;
         Ok(Attributes {
             uid: stat.st_uid,
             gid: stat.st_gid,

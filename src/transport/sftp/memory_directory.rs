@@ -107,7 +107,12 @@ impl MemoryDirectory for SftpDirectory {
 
     fn commit(&self, run: &str, new: NewMemory) -> Result<SwapOutcome, TransportError> {
         match new {
-            NewMemory::StagedFile { .. } => self.exchange_names(run),
+            NewMemory::StagedFile { .. } => {
+                let staged = self.staged_content.take();
+                let staged =
+                    staged.ok_or_else(|| self.client.replaced_error(&self.path_of(run)))?;
+                self.exchange_names(run, staged)
+            }
             NewMemory::KeptObject(_) => {
                 let message = format!("{run} can only be restored by hand");
                 let error = Error::new(ErrorKind::Conflict, message);

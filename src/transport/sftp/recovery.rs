@@ -1,5 +1,6 @@
 //! Finishes or reverts what an interrupted run left beside a memory on a host.
 
+use super::chunked_read::ReadContent;
 use super::client::{
     TYPE_DIRECTORY, file_type, lstat_request, path_bytes, reply_attrs, status_code,
 };
@@ -68,9 +69,10 @@ impl SftpDirectory {
         content: Option<Digest>,
     ) -> Result<Option<SwapMethod>, TransportError> {
         if let Some(content) = content
-            && self.finds_content(new_name, content)?
+            && let Some(staged) = self.read_staged(new_name)?
+            && staged.content == content
         {
-            return Ok(Some(self.exchange_names(&run.name)?.method));
+            return Ok(Some(self.exchange_names(&run.name, staged)?.method));
         }
         let names = self.list_run_names(&run.name)?;
         if content.is_none() {
@@ -149,20 +151,15 @@ impl SftpDirectory {
         Ok(())
     }
 
-    /// Returns whether the file at a name of the run has exactly this content; a swap then uses it.
-    fn finds_content(&self, name: &str, content: Digest) -> Result<bool, TransportError> {
+    /// Reads the file that the run staged, if there is one.
+    fn read_staged(&self, name: &str) -> Result<Option<StagedContent>, TransportError> {
         let path = self.path_of(name);
         let Some((handle, found)) = self.open_regular(&path)? else {
-            return Ok(false);
+            return Ok(None);
         };
         let read = self.digest_open_file(&handle, &path, found.size.unwrap_or(0));
         self.close_handle(handle);
-        let held = read?;
-        let same = held.content == content;
-        self.staged_content.set(same.then_some(StagedContent {
-            content,
-            size: held.size,
-        }));
-        Ok(same)
+        let ReadContent { content, size, .. } = read?;
+        Ok(Some(StagedContent { content, size }))
     }
 }

@@ -8,7 +8,6 @@
 
 use std::time::Instant;
 
-use super::chunked_read::ReadContent;
 use super::client::{
     FileHandle, ReplyResult, TYPE_DIRECTORY, file_type, into_handle, lstat_request, path_bytes,
     reply_attrs, status_code,
@@ -154,13 +153,13 @@ impl SftpDirectory {
     }
 
     /// Puts the new file in the memory's place.
-    pub(super) fn exchange_names(&self, staged: &str) -> Result<SwapOutcome, TransportError> {
+    pub(super) fn exchange_names(
+        &self,
+        staged: &str,
+        new: StagedContent,
+    ) -> Result<SwapOutcome, TransportError> {
         let mut displaced = Vec::new();
         let name = Self::new_file_name(staged);
-        let new = match self.staged_content.take() {
-            Some(new) => new,
-            None => self.read_earlier_staged(&name)?,
-        };
         for _ in 0..MAX_SWAP_ATTEMPTS {
             let random = durable::new_random_name().map_err(refused_error)?;
             let aside = format!("{staged}/{DISPLACED_NAME_PREFIX}{random}");
@@ -178,11 +177,11 @@ impl SftpDirectory {
                     .unexpected_reply_error("replace", &self.memory_path));
             };
             // An object there was displaced, whatever the server replies.
-            let aside_stands = look.get(1).and_then(reply_attrs).is_some();
-            match status_code(renamed) {
-                Some(status::OK) => displaced.push(aside),
-                Some(_) if aside_stands => displaced.push(aside),
-                Some(status::NO_SUCH_FILE) => {}
+            let has_aside = look.get(1).and_then(reply_attrs).is_some();
+            let was_displaced = match status_code(renamed) {
+                Some(status::OK) => true,
+                Some(_) if has_aside => true,
+                Some(status::NO_SUCH_FILE) => false,
                 Some(code) => {
                     return Err(self.client.status_error("replace", &self.memory_path, code));
                 }
@@ -191,18 +190,15 @@ impl SftpDirectory {
                         .client
                         .unexpected_reply_error("replace", &self.memory_path));
                 }
-            }
+            };
+            displaced.extend(was_displaced.then_some(aside));
             match status_code(linked) {
                 Some(status::OK) => {
                     let method = match displaced.is_empty() {
                         true => SwapMethod::Create,
                         false => SwapMethod::TakeAway,
                     };
-                    let last = match status_code(renamed) {
-                        Some(status::OK) => displaced.last(),
-                        _ if aside_stands => displaced.last(),
-                        _ => None,
-                    };
+                    let last = displaced.last().filter(|_| was_displaced);
                     if !self.verify_exchange(&name, last.map(|name| (name, at)), look, new)? {
                         displaced.push(name);
                     }
@@ -261,18 +257,6 @@ impl SftpDirectory {
                     .refused_error("restore", &self.memory_path, &why))
             }
         }
-    }
-
-    /// Reads a file that an earlier run staged.
-    fn read_earlier_staged(&self, name: &str) -> Result<StagedContent, TransportError> {
-        let path = self.path_of(name);
-        let Some((handle, found)) = self.open_regular(&path)? else {
-            return Err(self.client.replaced_error(&path));
-        };
-        let read = self.digest_open_file(&handle, &path, found.size.unwrap_or(0));
-        self.close_handle(handle);
-        let ReadContent { content, size, .. } = read?;
-        Ok(StagedContent { content, size })
     }
 
     /// Moves the memory into the directory of a run.
