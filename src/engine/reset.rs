@@ -30,6 +30,7 @@
 //! | its removal, the ledger's record | the removal of the transaction record |
 
 mod capture;
+mod early_end;
 mod journal;
 mod lane;
 mod recovery;

@@ -7,7 +7,7 @@ use std::sync::{Arc, PoisonError};
 use chrono::{DateTime, FixedOffset};
 
 use super::Run;
-use super::turn::EarlyEnd;
+use super::early_end::EarlyEnd;
 use crate::archive::{self, EntryKind, WrittenEntry};
 use crate::baseline::VersionDraft;
 use crate::boundary::Baseline;

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::capture::Captured;
+use super::early_end::EarlyEnd;
 use super::journal::JournalRecord;
 use super::recovery::ReadBack;
 use super::settle::DisplacedFiles;
-use super::turn::{CaptureOutcome, EarlyEnd, PreparedSwap, QueuedTurn, Turn};
+use super::turn::{CaptureOutcome, PreparedSwap, QueuedTurn, Turn};
 use super::{AgentResult, Run, RunProgress, RunStage, elapsed_millis};
 use crate::config::Agent;
 use crate::durable::SyncBatch;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::capture::Captured;
+use super::early_end::EarlyEnd;
 use super::journal::{Journal, Transaction};
 use super::{Run, RunStage};
 use crate::archive::WrittenEntry;
@@ -20,8 +21,8 @@ use crate::engine::shared_memories::sharing_error;
 use crate::engine::undo::{ContentParts, Replacement};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
-    Attributes, ByteSink, FailureCause, MemoryDirectory, NewMemory, StagedAttributes, SwapMethod,
-    SwapOutcome, TransportError, UnsyncedObject,
+    Attributes, ByteSink, MemoryDirectory, NewMemory, StagedAttributes, SwapMethod, SwapOutcome,
+    UnsyncedObject,
 };
 
 /// How long a run waits for the holder of a lease to release it. A file server that has the file
@@ -72,37 +73,6 @@ pub(super) struct PreparedSwap {
     pub(super) journal: Journal,
     pub(super) known_digests: Vec<Digest>,
     pub(super) archived_content: Option<ContentParts>,
-}
-
-/// Why a turn ended early.
-pub(super) enum EarlyEnd {
-    /// The agent replaced its file during the turn; the turn can be retried.
-    Replaced(Error),
-    /// Another process has a lease on the memory; nothing was changed.
-    Leased(Error),
-    /// The memory is half written; the next run recovers it.
-    HalfWritten(Error),
-    /// The connection to the host was lost, so the effect of the last request is unknown.
-    HostLost(Error),
-    /// Any other error.
-    Failed(Error),
-}
-
-impl From<Error> for EarlyEnd {
-    fn from(error: Error) -> EarlyEnd {
-        EarlyEnd::Failed(error)
-    }
-}
-
-impl From<TransportError> for EarlyEnd {
-    fn from(error: TransportError) -> EarlyEnd {
-        match error.cause {
-            FailureCause::Replaced => EarlyEnd::Replaced(error.into()),
-            FailureCause::HalfWritten => EarlyEnd::HalfWritten(error.into()),
-            FailureCause::Unreachable => EarlyEnd::HostLost(error.into()),
-            _ => EarlyEnd::Failed(error.into()),
-        }
-    }
 }
 
 /// Ties an agent's lock to its directory, so that it stays locked while a hung call may still
