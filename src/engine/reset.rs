@@ -127,14 +127,14 @@ impl Engine {
         }
         run.remove_stale_files();
         run.recover_skipped();
-        let mut here = ResetLane::new(&run, Site::Trusted);
-        here.end_skipped(&plan.skipped);
+        let mut trusted_lane = ResetLane::new(&run, Site::Trusted);
+        trusted_lane.end_skipped(&plan.skipped);
         let mut others: BTreeMap<Site<'_>, ResetLane<'_, '_>> = BTreeMap::new();
         for step in &plan.steps {
             // An agent that is not configured is refused in its turn.
             let agent = self.agent(&step.agent).ok();
             match agent.map_or(Site::Trusted, |agent| self.site_of(agent)) {
-                Site::Trusted => here.enqueue(step),
+                Site::Trusted => trusted_lane.enqueue(step),
                 site => {
                     let lane = || ResetLane::new(&run, site.clone());
                     others
@@ -147,9 +147,9 @@ impl Engine {
         let lanes: Vec<ResetLane<'_, '_>> = others.into_values().collect();
         let batch_size = batch_size(1 + lanes.len());
         let others = |lane: ResetLane<'_, '_>| lane.run(batch_size);
-        let here = || here.run(batch_size);
+        let trusted_lane = || trusted_lane.run(batch_size);
         let (mut results, others) =
-            run_local_and_remote(here, lanes, ResetLane::connect_site, others);
+            run_local_and_remote(trusted_lane, lanes, ResetLane::connect_site, others);
         results.extend(others.into_iter().flatten());
         run.finish(results, began)
     }

@@ -217,7 +217,7 @@ impl LocalDirectory {
     }
 
     fn classify_object(&self, name: &OsStr, stat: &Stat) -> rustix::io::Result<MemoryObject> {
-        let odd = match FileType::from_raw_mode(stat.st_mode) {
+        let special = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
                 // A further name of another user's file must not be archived.
                 if stat.st_nlink <= 1 || !self.is_foreign_hard_link(stat)? {
@@ -234,7 +234,7 @@ impl LocalDirectory {
             FileType::Socket => SpecialFile::Socket,
             _ => SpecialFile::Device,
         };
-        Ok(MemoryObject::Special(odd))
+        Ok(MemoryObject::Special(special))
     }
 
     /// Returns whether another user than the file's owner may have created its name here: every
@@ -281,7 +281,7 @@ impl LocalDirectory {
         let object = self.classify_object(name, &stat).with_path("stat", &path);
         Ok(match object.map_err(refused_error)? {
             MemoryObject::File(_) => None,
-            odd => Some(odd),
+            special => Some(special),
         })
     }
 

@@ -508,19 +508,19 @@ fn displaced_file_of_another_owner_is_kept() {
         skip_unsupported("needs root, for files of another user");
         return;
     }
-    let ground = in_process_fixture(&[]);
-    let ground: &dyn TransportFixture = &ground;
-    ground.write("MEMORY.md", b"old");
-    let directory = ground.open_directory();
+    let fixture = in_process_fixture(&[]);
+    let fixture: &dyn TransportFixture = &fixture;
+    fixture.write("MEMORY.md", b"old");
+    let directory = fixture.open_directory();
     stage_file(directory.as_ref(), b"new");
-    chown(ground.memory_path(), Some(1234), Some(1234)).unwrap();
+    chown(fixture.memory_path(), Some(1234), Some(1234)).unwrap();
     let displaced = commit_staged(directory.as_ref())
         .unwrap()
         .displaced
         .remove(0);
     let is_kept = |directory: &dyn MemoryDirectory| {
         let (settled, seen) = match settle_and_collect(directory, &displaced) {
-            (SettleOutcome::StillOpen, _) if ground.advance_past_second_check() => {
+            (SettleOutcome::StillOpen, _) if fixture.advance_past_second_check() => {
                 settle_and_collect(directory, &displaced)
             }
             settled => settled,
@@ -530,11 +530,11 @@ fn displaced_file_of_another_owner_is_kept() {
             SettleOutcome::Kept(SpecialFile::ForeignHardLink(1234))
         );
         assert!(seen.is_empty());
-        assert_eq!(ground.bytes(&displaced).unwrap(), b"old");
+        assert_eq!(fixture.bytes(&displaced).unwrap(), b"old");
     };
     // The file is kept as opened after the swap and as the next contact finds it.
     is_kept(directory.as_ref());
-    is_kept(ground.open_directory().as_ref());
+    is_kept(fixture.open_directory().as_ref());
 }
 
 #[test]

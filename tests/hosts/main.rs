@@ -8,12 +8,12 @@
 #![allow(dead_code)]
 
 /// Runs a test on each transport to other hosts.
-macro_rules! on_every_ground {
+macro_rules! on_every_transport {
     (everywhere { $($case:ident)* } here { $($here:ident)* }) => {
         mod sftp_server {
             $(#[test] fn $case() {
-                if let Some(ground) = crate::remote::sftp_fixture() {
-                    super::$case(&ground);
+                if let Some(fixture) = crate::remote::sftp_fixture() {
+                    super::$case(&fixture);
                 }
             })*
         }
@@ -26,8 +26,8 @@ macro_rules! on_every_ground {
         }
         mod over_ssh {
             $(#[test] fn $case() {
-                if let Some(ground) = crate::over_ssh::ssh_fixture() {
-                    super::$case(&ground);
+                if let Some(fixture) = crate::over_ssh::ssh_fixture() {
+                    super::$case(&fixture);
                 }
             })*
         }

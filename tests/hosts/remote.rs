@@ -193,11 +193,13 @@ fn agents_beyond_open_file_limit_of_host_are_read() {
 
 #[test]
 fn settle_looks_twice_and_finds_late_write() {
-    let Some(ground) = sftp_fixture() else { return };
-    let ground: &dyn TransportFixture = &ground;
-    ground.write("MEMORY.md", b"old");
-    let directory = ground.open_directory();
-    let mut writer = ground.open_writer("MEMORY.md");
+    let Some(fixture) = sftp_fixture() else {
+        return;
+    };
+    let fixture: &dyn TransportFixture = &fixture;
+    fixture.write("MEMORY.md", b"old");
+    let directory = fixture.open_directory();
+    let mut writer = fixture.open_writer("MEMORY.md");
     stage_file(directory.as_ref(), b"new");
     let displaced = commit_staged(directory.as_ref())
         .unwrap()
@@ -210,7 +212,7 @@ fn settle_looks_twice_and_finds_late_write() {
         "the quiet period is not over"
     );
     writer(b" and late");
-    assert!(ground.advance_past_second_check());
+    assert!(fixture.advance_past_second_check());
     let (settled, seen) = settle_and_collect(directory.as_ref(), &displaced);
     assert_eq!(
         settled,
@@ -218,11 +220,11 @@ fn settle_looks_twice_and_finds_late_write() {
         "it changed after the last probe"
     );
     assert_eq!(seen, [b"old and late"]);
-    assert!(ground.advance_past_second_check());
+    assert!(fixture.advance_past_second_check());
     let (settled, seen) = settle_and_collect(directory.as_ref(), &displaced);
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"old and late"]);
-    assert_eq!(ground.names(), ["MEMORY.md"]);
+    assert_eq!(fixture.names(), ["MEMORY.md"]);
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub trait TransportFixture {
     fn rename(&self, from: &str, to: &str);
     fn names(&self) -> Vec<String>;
     fn create_special_file(&self, name: &str, special_file_at: &SpecialFile);
-    fn odd(&self, name: &str) -> Option<SpecialFile>;
+    fn special_file(&self, name: &str) -> Option<SpecialFile>;
     /// Opens a file for appending; the returned value writes, and closes when dropped.
     fn open_writer(&self, name: &str) -> AppendWriter;
     fn read_attributes(&self, name: &str) -> Attributes;
@@ -195,9 +195,9 @@ impl<T: Transport> TransportFixture for DiskFixture<T> {
         sorted_names(&self.directory())
     }
 
-    fn create_special_file(&self, name: &str, odd: &SpecialFile) {
+    fn create_special_file(&self, name: &str, special: &SpecialFile) {
         let path = self.path_of(name);
-        match odd {
+        match special {
             SpecialFile::Symlink(target) => symlink(str::from_utf8(target).unwrap(), path).unwrap(),
             SpecialFile::Directory => fs::create_dir(path).unwrap(),
             // The test writes in its own process: a forked one inherits the open files
@@ -213,7 +213,7 @@ impl<T: Transport> TransportFixture for DiskFixture<T> {
         }
     }
 
-    fn odd(&self, name: &str) -> Option<SpecialFile> {
+    fn special_file(&self, name: &str) -> Option<SpecialFile> {
         let kind = fs::symlink_metadata(self.path_of(name)).ok()?.file_type();
         if kind.is_symlink() {
             let target = fs::read_link(self.path_of(name)).unwrap();
@@ -227,7 +227,7 @@ impl<T: Transport> TransportFixture for DiskFixture<T> {
             (kind.is_socket(), SpecialFile::Socket),
         ]
         .into_iter()
-        .find_map(|(is, odd)| is.then_some(odd))
+        .find_map(|(is, special)| is.then_some(special))
     }
 
     fn open_writer(&self, name: &str) -> AppendWriter {
@@ -315,15 +315,15 @@ impl TransportFixture for FakeFixture {
         self.0.list_names(self.directory())
     }
 
-    fn create_special_file(&self, name: &str, odd: &SpecialFile) {
+    fn create_special_file(&self, name: &str, special: &SpecialFile) {
         self.0
-            .put_special_file(self.directory().join(name), odd.clone());
+            .put_special_file(self.directory().join(name), special.clone());
     }
 
-    fn odd(&self, name: &str) -> Option<SpecialFile> {
+    fn special_file(&self, name: &str) -> Option<SpecialFile> {
         let found = self.0.probe(&[&self.directory().join(name)]).pop().unwrap();
         match found.unwrap() {
-            MemoryObject::Special(odd) => Some(odd),
+            MemoryObject::Special(special) => Some(special),
             _ => None,
         }
     }
@@ -347,7 +347,7 @@ impl TransportFixture for FakeFixture {
 }
 
 // Each test binary chooses its transports.
-on_every_ground! {
+on_every_transport! {
     everywhere {
         absent_is_reported_only_in_existing_directory
         path_through_symlink_is_refused
@@ -454,14 +454,14 @@ pub fn settle_and_collect(
 /// A process that another test starts has the files of this one open from its fork
 /// until it executes its program; this function waits for that.
 pub fn settle_fully(
-    ground: &dyn TransportFixture,
+    fixture: &dyn TransportFixture,
     directory: &dyn MemoryDirectory,
     name: &str,
 ) -> (SettleOutcome, Vec<Vec<u8>>) {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
         match settle_and_collect(directory, name) {
-            (SettleOutcome::StillOpen, seen) if ground.advance_past_second_check() => {
+            (SettleOutcome::StillOpen, seen) if fixture.advance_past_second_check() => {
                 let (settled, more) = settle_and_collect(directory, name);
                 return (settled, [seen, more].concat());
             }
@@ -473,43 +473,43 @@ pub fn settle_fully(
     }
 }
 
-fn absent_is_reported_only_in_existing_directory(ground: &dyn TransportFixture) {
-    assert_eq!(ground.probe_memory(), MemoryObject::Absent);
+fn absent_is_reported_only_in_existing_directory(fixture: &dyn TransportFixture) {
+    assert_eq!(fixture.probe_memory(), MemoryObject::Absent);
     assert_eq!(
-        ground.open_directory().stat_memory().unwrap(),
+        fixture.open_directory().stat_memory().unwrap(),
         MemoryObject::Absent
     );
-    let lost = ground.directory().join("gone/MEMORY.md");
-    let probed = ground.transport().probe(&[&lost]).pop().unwrap();
+    let lost = fixture.directory().join("gone/MEMORY.md");
+    let probed = fixture.transport().probe(&[&lost]).pop().unwrap();
     assert_eq!(probed.unwrap_err().cause, FailureCause::NoDirectory);
-    let opened = ground.transport().open_directory(&lost).map(drop);
+    let opened = fixture.transport().open_directory(&lost).map(drop);
     assert_eq!(opened.unwrap_err().cause, FailureCause::NoDirectory);
-    ground.write("file", b"no directory");
-    let inside = ground.directory().join("file/MEMORY.md");
-    let probed = ground.transport().probe(&[&inside]).pop().unwrap();
+    fixture.write("file", b"no directory");
+    let inside = fixture.directory().join("file/MEMORY.md");
+    let probed = fixture.transport().probe(&[&inside]).pop().unwrap();
     assert_eq!(probed.unwrap_err().cause, FailureCause::Refused);
 }
 
-fn path_through_symlink_is_refused(ground: &dyn TransportFixture) {
-    ground.write("MEMORY.md", b"x");
-    ground.create_special_file("sub", &SpecialFile::Directory);
+fn path_through_symlink_is_refused(fixture: &dyn TransportFixture) {
+    fixture.write("MEMORY.md", b"x");
+    fixture.create_special_file("sub", &SpecialFile::Directory);
     for path in [
-        ground.symlinked_directory().join("MEMORY.md"),
-        ground.symlinked_directory().join("sub/MEMORY.md"),
+        fixture.symlinked_directory().join("MEMORY.md"),
+        fixture.symlinked_directory().join("sub/MEMORY.md"),
     ] {
-        let probed = ground.transport().probe(&[&path]).pop().unwrap();
+        let probed = fixture.transport().probe(&[&path]).pop().unwrap();
         assert_eq!(probed.unwrap_err().cause, FailureCause::Refused, "{path:?}");
-        let opened = ground.transport().open_directory(&path).map(drop);
+        let opened = fixture.transport().open_directory(&path).map(drop);
         assert_eq!(opened.unwrap_err().cause, FailureCause::Refused, "{path:?}");
     }
 }
 
-fn probe_results_are_ordered_and_independent(ground: &dyn TransportFixture) {
-    ground.write("a", b"1");
-    ground.write("c", b"333");
-    let directory = ground.directory();
+fn probe_results_are_ordered_and_independent(fixture: &dyn TransportFixture) {
+    fixture.write("a", b"1");
+    fixture.write("c", b"333");
+    let directory = fixture.directory();
     let paths = ["a", "gone/b", "c", "d"].map(|name| directory.join(name));
-    let found = ground
+    let found = fixture
         .transport()
         .probe(&paths.each_ref().map(PathBuf::as_path));
     let size = |found: &Result<MemoryObject, _>| match found {
@@ -535,29 +535,29 @@ fn special_files() -> [SpecialFile; 4] {
     ]
 }
 
-fn special_files_are_reported_and_never_read(ground: &dyn TransportFixture) {
-    for (number, odd) in special_files().into_iter().enumerate() {
+fn special_files_are_reported_and_never_read(fixture: &dyn TransportFixture) {
+    for (number, special) in special_files().into_iter().enumerate() {
         let name = format!("memory-{number}");
-        ground.create_special_file(&name, &odd);
-        let path = ground.directory().join(name);
-        let probed = ground.transport().probe(&[&path]).pop().unwrap();
-        assert_eq!(probed.unwrap(), MemoryObject::Special(odd.clone()));
-        let directory = ground.transport().open_directory(&path).unwrap();
+        fixture.create_special_file(&name, &special);
+        let path = fixture.directory().join(name);
+        let probed = fixture.transport().probe(&[&path]).pop().unwrap();
+        assert_eq!(probed.unwrap(), MemoryObject::Special(special.clone()));
+        let directory = fixture.transport().open_directory(&path).unwrap();
         assert_eq!(
             directory.stat_memory().unwrap(),
-            MemoryObject::Special(odd.clone())
+            MemoryObject::Special(special.clone())
         );
         // Opening a FIFO does not block.
-        let read = directory.read_memory(&mut |_| panic!("{odd} was read"));
+        let read = directory.read_memory(&mut |_| panic!("{special} was read"));
         assert!(read.is_err());
     }
 }
 
-fn file_is_read_to_its_end(ground: &dyn TransportFixture) {
+fn file_is_read_to_its_end(fixture: &dyn TransportFixture) {
     let big: Vec<u8> = (0..400_000u32).flat_map(u32::to_le_bytes).collect();
     for bytes in [&b""[..], b"no newline", b"\r\n\0\xff", &big] {
-        ground.write("MEMORY.md", bytes);
-        let directory = ground.open_directory();
+        fixture.write("MEMORY.md", bytes);
+        let directory = fixture.open_directory();
         assert!(read_file(directory.as_ref()) == bytes);
         assert!(
             read_file(directory.as_ref()) == bytes,
@@ -569,7 +569,7 @@ fn file_is_read_to_its_end(ground: &dyn TransportFixture) {
         let done = directory.read_memory(&mut |_| Ok(())).unwrap();
         assert_eq!(done.stamp, looked.stamp);
         // A security module may have added its label.
-        let (have, want) = (done.attributes, ground.read_attributes("MEMORY.md"));
+        let (have, want) = (done.attributes, fixture.read_attributes("MEMORY.md"));
         assert_eq!(
             (have.uid, have.gid, have.mode),
             (want.uid, want.gid, want.mode)
@@ -577,10 +577,10 @@ fn file_is_read_to_its_end(ground: &dyn TransportFixture) {
     }
 }
 
-fn sink_error_ends_the_read_and_is_returned(ground: &dyn TransportFixture) {
-    ground.write("MEMORY.md", &[b'x'; 1 << 20]);
+fn sink_error_ends_the_read_and_is_returned(fixture: &dyn TransportFixture) {
+    fixture.write("MEMORY.md", &[b'x'; 1 << 20]);
     let mut calls = 0;
-    let error = ground.open_directory().read_memory(&mut |_| {
+    let error = fixture.open_directory().read_memory(&mut |_| {
         calls += 1;
         Err(Error::new(ErrorKind::Integrity, "mine"))
     });
@@ -589,13 +589,13 @@ fn sink_error_ends_the_read_and_is_returned(ground: &dyn TransportFixture) {
     assert_eq!(Error::from(error), Error::new(ErrorKind::Integrity, "mine"));
 }
 
-fn staged_file_has_exact_bytes_and_attributes(ground: &dyn TransportFixture) {
-    ground.write("MEMORY.md", b"for its owner");
+fn staged_file_has_exact_bytes_and_attributes(fixture: &dyn TransportFixture) {
+    fixture.write("MEMORY.md", b"for its owner");
     let attributes = Attributes {
         mode: 0o640,
-        ..ground.read_attributes("MEMORY.md")
+        ..fixture.read_attributes("MEMORY.md")
     };
-    let directory = ground.open_directory();
+    let directory = fixture.open_directory();
     directory.commit("aside", NewMemory::Nothing).unwrap();
     let content = &mut |sink: ByteSink<'_>| {
         sink(b"first ")?;
@@ -604,15 +604,15 @@ fn staged_file_has_exact_bytes_and_attributes(ground: &dyn TransportFixture) {
     };
     let given = StagedAttributes::Exact(attributes.clone());
     directory.stage(STAGED_NAME, content, given).unwrap();
-    assert_eq!(ground.probe_memory(), MemoryObject::Absent);
+    assert_eq!(fixture.probe_memory(), MemoryObject::Absent);
     commit_staged(directory.as_ref()).unwrap();
-    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"first second\0\xff");
-    assert_eq!(ground.read_attributes("MEMORY.md"), attributes);
-    assert_eq!(ground.names(), ["MEMORY.md", "aside"]);
+    assert_eq!(fixture.bytes("MEMORY.md").unwrap(), b"first second\0\xff");
+    assert_eq!(fixture.read_attributes("MEMORY.md"), attributes);
+    assert_eq!(fixture.names(), ["MEMORY.md", "aside"]);
 }
 
-fn failed_stage_leaves_nothing(ground: &dyn TransportFixture) {
-    let directory = ground.open_directory();
+fn failed_stage_leaves_nothing(fixture: &dyn TransportFixture) {
+    let directory = fixture.open_directory();
     let staged = directory.stage(
         STAGED_NAME,
         &mut |sink| {
@@ -622,110 +622,117 @@ fn failed_stage_leaves_nothing(ground: &dyn TransportFixture) {
         StagedAttributes::Inherited,
     );
     assert_eq!(Error::from(staged.unwrap_err()).message(), "mine");
-    assert!(ground.names().is_empty());
+    assert!(fixture.names().is_empty());
 }
 
-fn stage_does_not_overwrite_existing_name(ground: &dyn TransportFixture) {
-    for odd in [None, Some(SpecialFile::Symlink(b"elsewhere".to_vec()))] {
-        match &odd {
-            None => ground.write(STAGED_NAME, b"theirs"),
-            Some(odd) => ground.create_special_file("link", odd),
+fn stage_does_not_overwrite_existing_name(fixture: &dyn TransportFixture) {
+    for special in [None, Some(SpecialFile::Symlink(b"elsewhere".to_vec()))] {
+        match &special {
+            None => fixture.write(STAGED_NAME, b"theirs"),
+            Some(special) => fixture.create_special_file("link", special),
         }
-        let name = if odd.is_some() { "link" } else { STAGED_NAME };
+        let name = if special.is_some() {
+            "link"
+        } else {
+            STAGED_NAME
+        };
         let inherited = StagedAttributes::Inherited;
-        let directory = ground.open_directory();
+        let directory = fixture.open_directory();
         let staged = directory.stage(name, &mut |sink| sink(b"ours"), inherited);
         assert_eq!(staged.unwrap_err().cause, FailureCause::Refused);
-        assert_eq!(ground.odd(name), odd);
+        assert_eq!(fixture.special_file(name), special);
     }
-    assert_eq!(ground.bytes(STAGED_NAME).unwrap(), b"theirs");
-    assert_eq!(ground.names(), [STAGED_NAME, "link"]);
+    assert_eq!(fixture.bytes(STAGED_NAME).unwrap(), b"theirs");
+    assert_eq!(fixture.names(), [STAGED_NAME, "link"]);
 }
 
-fn swap_displaces_current_file(ground: &dyn TransportFixture) {
-    ground.write("MEMORY.md", b"old");
-    let directory = ground.open_directory();
+fn swap_displaces_current_file(fixture: &dyn TransportFixture) {
+    fixture.write("MEMORY.md", b"old");
+    let directory = fixture.open_directory();
     stage_file(directory.as_ref(), b"new");
     // A save after the last inspection.
-    ground.write("MEMORY.md", b"saved just now");
+    fixture.write("MEMORY.md", b"saved just now");
     let swapped = commit_staged(directory.as_ref()).unwrap();
-    assert_eq!(swapped.method, replacing_method(ground));
+    assert_eq!(swapped.method, replacing_method(fixture));
     let [displaced] = swapped.displaced.as_slice() else {
         panic!("{swapped:?}")
     };
-    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
-    assert_eq!(ground.bytes(displaced).unwrap(), b"saved just now");
-    assert_eq!(ground.names().len(), 2);
+    assert_eq!(fixture.bytes("MEMORY.md").unwrap(), b"new");
+    assert_eq!(fixture.bytes(displaced).unwrap(), b"saved just now");
+    assert_eq!(fixture.names().len(), 2);
 }
 
-fn replacing_method(ground: &dyn TransportFixture) -> SwapMethod {
-    match ground.can_exchange() {
+fn replacing_method(fixture: &dyn TransportFixture) -> SwapMethod {
+    match fixture.can_exchange() {
         true => SwapMethod::Exchange,
         false => SwapMethod::TakeAway,
     }
 }
 
-fn swap_displaces_any_special_file(ground: &dyn TransportFixture) {
-    for odd in special_files() {
-        ground.create_special_file("MEMORY.md", &odd);
-        let directory = ground.open_directory();
+fn swap_displaces_any_special_file(fixture: &dyn TransportFixture) {
+    for special in special_files() {
+        fixture.create_special_file("MEMORY.md", &special);
+        let directory = fixture.open_directory();
         stage_file(directory.as_ref(), b"new");
         let swapped = commit_staged(directory.as_ref()).unwrap();
-        assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
-        assert_eq!(ground.odd(&swapped.displaced[0]), Some(odd.clone()));
+        assert_eq!(fixture.bytes("MEMORY.md").unwrap(), b"new");
+        assert_eq!(
+            fixture.special_file(&swapped.displaced[0]),
+            Some(special.clone())
+        );
         // Frees the name for the next file.
-        let done = format!("done-{}", ground.names().len());
+        let done = format!("done-{}", fixture.names().len());
         directory.commit(&done, NewMemory::Nothing).unwrap();
         let displaced = &swapped.displaced[0];
         let settled = settle_and_collect(directory.as_ref(), displaced).0;
-        if odd == SpecialFile::Directory {
-            assert_eq!(settled, SettleOutcome::Kept(odd));
+        if special == SpecialFile::Directory {
+            assert_eq!(settled, SettleOutcome::Kept(special));
             return; // It stays under that name; the others were tried before.
         }
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
-        assert_eq!(ground.odd(displaced), None);
+        assert_eq!(fixture.special_file(displaced), None);
     }
 }
 
-fn swap_without_memory_creates_it(ground: &dyn TransportFixture) {
-    let directory = ground.open_directory();
+fn swap_without_memory_creates_it(fixture: &dyn TransportFixture) {
+    let directory = fixture.open_directory();
     stage_file(directory.as_ref(), b"new");
     let swapped = commit_staged(directory.as_ref()).unwrap();
     assert_eq!(swapped.method, SwapMethod::Create);
     assert!(swapped.displaced.is_empty());
-    assert_eq!(ground.names(), ["MEMORY.md"]);
-    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
+    assert_eq!(fixture.names(), ["MEMORY.md"]);
+    assert_eq!(fixture.bytes("MEMORY.md").unwrap(), b"new");
 }
 
-fn swap_without_staged_file_fails(ground: &dyn TransportFixture) {
-    let directory = ground.open_directory();
+fn swap_without_staged_file_fails(fixture: &dyn TransportFixture) {
+    let directory = fixture.open_directory();
     stage_file(directory.as_ref(), b"new");
-    ground.replace_staged_before_swap(None);
+    fixture.replace_staged_before_swap(None);
     assert!(commit_staged(directory.as_ref()).is_err());
-    ground.write("MEMORY.md", b"old");
+    fixture.write("MEMORY.md", b"old");
     assert!(commit_staged(directory.as_ref()).is_err());
     // In every case no byte is lost.
-    let kept = ground
+    let kept = fixture
         .names()
         .into_iter()
-        .any(|name| ground.bytes(&name).is_some_and(|it| it == b"old"));
+        .any(|name| fixture.bytes(&name).is_some_and(|it| it == b"old"));
     assert!(kept);
 }
 
-fn swap_of_file_planted_at_staged_name_fails(ground: &dyn TransportFixture) {
+fn swap_of_file_planted_at_staged_name_fails(fixture: &dyn TransportFixture) {
     for old in [None, Some("old")] {
-        let directory = ground.open_directory();
+        let directory = fixture.open_directory();
         stage_file(directory.as_ref(), b"new");
         if let Some(old) = old {
-            ground.write("MEMORY.md", old.as_bytes());
+            fixture.write("MEMORY.md", old.as_bytes());
         }
         // A file of the same size.
-        ground.replace_staged_before_swap(Some(b"own"));
+        fixture.replace_staged_before_swap(Some(b"own"));
         assert_eq!(
             commit_staged(directory.as_ref()).unwrap_err().cause,
             FailureCause::Replaced
         );
-        let mut kept = vec![ground.bytes("MEMORY.md").unwrap()];
+        let mut kept = vec![fixture.bytes("MEMORY.md").unwrap()];
         let run = InterruptedRun {
             is_swapped: true,
             ..interrupted_run(b"new")
@@ -734,7 +741,7 @@ fn swap_of_file_planted_at_staged_name_fails(ground: &dyn TransportFixture) {
         let taken = directory.commit("aside", NewMemory::Nothing).unwrap();
         for name in displaced.iter().chain(&taken.displaced) {
             loop {
-                let (settled, seen) = settle_fully(ground, directory.as_ref(), name);
+                let (settled, seen) = settle_fully(fixture, directory.as_ref(), name);
                 kept.extend(seen);
                 // A file that was not read before takes one inspection more.
                 if settled != SettleOutcome::StillOpen {
@@ -744,29 +751,29 @@ fn swap_of_file_planted_at_staged_name_fails(ground: &dyn TransportFixture) {
         }
         assert!(kept.contains(&b"own".to_vec()));
         assert!(old.is_none_or(|old| kept.contains(&old.as_bytes().to_vec())));
-        assert!(ground.names().is_empty());
+        assert!(fixture.names().is_empty());
     }
 }
 
-fn take_away_moves_the_memory_aside(ground: &dyn TransportFixture) {
-    let directory = ground.open_directory();
+fn take_away_moves_the_memory_aside(fixture: &dyn TransportFixture) {
+    let directory = fixture.open_directory();
     let take_away = |name| directory.commit(name, NewMemory::Nothing);
     assert_eq!(
         take_away("aside").unwrap_err().cause,
         FailureCause::Replaced
     );
-    ground.write("MEMORY.md", b"old");
-    ground.write("occupied", b"theirs");
+    fixture.write("MEMORY.md", b"old");
+    fixture.write("occupied", b"theirs");
     assert!(take_away("occupied").is_err());
-    assert_eq!(ground.bytes("occupied").unwrap(), b"theirs");
-    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
+    assert_eq!(fixture.bytes("occupied").unwrap(), b"theirs");
+    assert_eq!(fixture.bytes("MEMORY.md").unwrap(), b"old");
     let taken = take_away("aside").unwrap();
     assert_eq!(taken.method, SwapMethod::Remove);
-    assert_eq!(ground.probe_memory(), MemoryObject::Absent);
+    assert_eq!(fixture.probe_memory(), MemoryObject::Absent);
     let [aside] = taken.displaced.as_slice() else {
         panic!("{taken:?}")
     };
-    assert_eq!(ground.bytes(aside).unwrap(), b"old");
+    assert_eq!(fixture.bytes(aside).unwrap(), b"old");
     // It is found again, also by a new session.
     let taken_over = [".shepherd-one", ".shepherd-two"].map(str::to_string);
     let found = RecoveredRun {
@@ -783,31 +790,31 @@ fn take_away_moves_the_memory_aside(ground: &dyn TransportFixture) {
         assert_eq!(directory.recover(&run).unwrap().as_ref(), Some(&found));
     };
     recover(directory.as_ref(), 1);
-    recover(ground.open_directory().as_ref(), 1);
+    recover(fixture.open_directory().as_ref(), 1);
     recover(directory.as_ref(), 2);
-    let (settled, seen) = settle_fully(ground, directory.as_ref(), aside);
+    let (settled, seen) = settle_fully(fixture, directory.as_ref(), aside);
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen.last().unwrap(), b"old");
-    assert_eq!(ground.names(), ["occupied"]);
+    assert_eq!(fixture.names(), ["occupied"]);
 }
 
-fn settle_inspects_and_removes(ground: &dyn TransportFixture) {
-    ground.write("displaced", b"content");
-    let directory = ground.open_directory();
-    let (settled, seen) = settle_fully(ground, directory.as_ref(), "displaced");
+fn settle_inspects_and_removes(fixture: &dyn TransportFixture) {
+    fixture.write("displaced", b"content");
+    let directory = fixture.open_directory();
+    let (settled, seen) = settle_fully(fixture, directory.as_ref(), "displaced");
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"content"]);
-    assert!(ground.names().is_empty());
+    assert!(fixture.names().is_empty());
     // A removed file counts as settled.
-    let (settled, seen) = settle_fully(ground, directory.as_ref(), "displaced");
+    let (settled, seen) = settle_fully(fixture, directory.as_ref(), "displaced");
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert!(seen.is_empty());
 }
 
-fn settle_waits_for_writer_and_reads_late_bytes(ground: &dyn TransportFixture) {
-    ground.write("MEMORY.md", b"old");
-    let directory = ground.open_directory();
-    let mut writer = ground.open_writer("MEMORY.md");
+fn settle_waits_for_writer_and_reads_late_bytes(fixture: &dyn TransportFixture) {
+    fixture.write("MEMORY.md", b"old");
+    let directory = fixture.open_directory();
+    let mut writer = fixture.open_writer("MEMORY.md");
     stage_file(directory.as_ref(), b"new");
     let displaced = commit_staged(directory.as_ref())
         .unwrap()
@@ -822,50 +829,50 @@ fn settle_waits_for_writer_and_reads_late_bytes(ground: &dyn TransportFixture) {
         settle_and_collect(directory.as_ref(), &displaced).0,
         SettleOutcome::StillOpen
     );
-    assert_eq!(ground.bytes(&displaced).unwrap(), b"old and late");
+    assert_eq!(fixture.bytes(&displaced).unwrap(), b"old and late");
     drop(writer);
-    let (settled, seen) = settle_fully(ground, directory.as_ref(), &displaced);
+    let (settled, seen) = settle_fully(fixture, directory.as_ref(), &displaced);
     assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
     assert_eq!(seen, [b"old and late"]);
-    assert_eq!(ground.names(), ["MEMORY.md"]);
+    assert_eq!(fixture.names(), ["MEMORY.md"]);
 }
 
-fn settle_keeps_file_when_inspection_fails(ground: &dyn TransportFixture) {
-    ground.write("displaced", b"content");
-    let directory = ground.open_directory();
+fn settle_keeps_file_when_inspection_fails(fixture: &dyn TransportFixture) {
+    fixture.write("displaced", b"content");
+    let directory = fixture.open_directory();
     let fail = || {
         directory.settle("displaced", &mut |_| {
             Err(Error::new(ErrorKind::Host, "disk full"))
         })
     };
     let settled = match fail() {
-        Ok(SettleOutcome::StillOpen) if ground.advance_past_second_check() => fail(),
+        Ok(SettleOutcome::StillOpen) if fixture.advance_past_second_check() => fail(),
         settled => settled,
     };
     assert_eq!(Error::from(settled.unwrap_err()).message(), "disk full");
-    assert_eq!(ground.bytes("displaced").unwrap(), b"content");
+    assert_eq!(fixture.bytes("displaced").unwrap(), b"content");
     // No lease remains: a writer can open the file at once.
-    ground.open_writer("displaced")(b"!");
-    let (_, seen) = settle_fully(ground, directory.as_ref(), "displaced");
+    fixture.open_writer("displaced")(b"!");
+    let (_, seen) = settle_fully(fixture, directory.as_ref(), "displaced");
     assert_eq!(seen.last().unwrap(), b"content!");
 }
 
-fn settle_removes_special_files_keeps_directories(ground: &dyn TransportFixture) {
-    let directory = ground.open_directory();
-    for odd in special_files() {
-        ground.create_special_file("displaced", &odd);
-        if odd == SpecialFile::Directory {
+fn settle_removes_special_files_keeps_directories(fixture: &dyn TransportFixture) {
+    let directory = fixture.open_directory();
+    for special in special_files() {
+        fixture.create_special_file("displaced", &special);
+        if special == SpecialFile::Directory {
             let (settled, seen) = settle_and_collect(directory.as_ref(), "displaced");
             assert!(seen.is_empty());
-            assert_eq!(settled, SettleOutcome::Kept(odd));
-            assert_eq!(ground.names(), ["displaced"]);
+            assert_eq!(settled, SettleOutcome::Kept(special));
+            assert_eq!(fixture.names(), ["displaced"]);
             return; // It stays under that name.
         }
         let settle = |act: &dyn Fn() -> Result<(), Error>| {
             directory.settle("displaced", &mut |object| {
-                assert!(matches!(object, DisplacedObject::Special(found) if *found == odd));
+                assert!(matches!(object, DisplacedObject::Special(found) if *found == special));
                 // It waits until it is described.
-                assert_eq!(ground.names(), ["displaced"]);
+                assert_eq!(fixture.names(), ["displaced"]);
                 act()
             })
         };
@@ -873,29 +880,29 @@ fn settle_removes_special_files_keeps_directories(ground: &dyn TransportFixture)
         assert_eq!(Error::from(failed.unwrap_err()).message(), "disk full");
         // It stays if it has been replaced by then.
         let replaced = settle(&|| {
-            ground.rename("displaced", "away");
-            ground.write("displaced", b"theirs");
+            fixture.rename("displaced", "away");
+            fixture.write("displaced", b"theirs");
             Ok(())
         });
         assert_eq!(replaced.unwrap(), SettleOutcome::StillOpen);
-        assert_eq!(ground.bytes("displaced").unwrap(), b"theirs");
-        ground.rename("away", "displaced");
+        assert_eq!(fixture.bytes("displaced").unwrap(), b"theirs");
+        fixture.rename("away", "displaced");
         let removed = SettleOutcome::Removed { was_watched: true };
         assert_eq!(settle(&|| Ok(())).unwrap(), removed);
-        assert!(ground.names().is_empty());
+        assert!(fixture.names().is_empty());
     }
 }
 
-fn recovery_finds_a_swap_and_what_it_displaced(ground: &dyn TransportFixture) {
-    ground.write("MEMORY.md", b"old");
-    let directory = ground.open_directory();
+fn recovery_finds_a_swap_and_what_it_displaced(fixture: &dyn TransportFixture) {
+    fixture.write("MEMORY.md", b"old");
+    let directory = fixture.open_directory();
     stage_file(directory.as_ref(), b"new");
     let swapped = commit_staged(directory.as_ref()).unwrap();
-    let recovered = ground.open_directory().recover(&interrupted_run(b"new"));
+    let recovered = fixture.open_directory().recover(&interrupted_run(b"new"));
     assert_eq!(
         recovered.unwrap(),
         Some(RecoveredRun {
-            method: Some(replacing_method(ground)),
+            method: Some(replacing_method(fixture)),
             displaced: swapped.displaced.clone(),
         })
     );
@@ -908,7 +915,7 @@ fn recovery_finds_a_swap_and_what_it_displaced(ground: &dyn TransportFixture) {
         displaced: Some(swapped.displaced.clone()),
         ..interrupted_run(b"new")
     };
-    let directory = ground.open_directory();
+    let directory = fixture.open_directory();
     assert_eq!(
         directory.recover(&journaled).unwrap(),
         Some(RecoveredRun {
@@ -916,13 +923,13 @@ fn recovery_finds_a_swap_and_what_it_displaced(ground: &dyn TransportFixture) {
             displaced: swapped.displaced.clone(),
         })
     );
-    let (_, seen) = settle_fully(ground, directory.as_ref(), &swapped.displaced[0]);
+    let (_, seen) = settle_fully(fixture, directory.as_ref(), &swapped.displaced[0]);
     assert_eq!(seen.last().unwrap(), b"old");
-    assert_eq!(ground.names(), ["MEMORY.md"]);
-    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
+    assert_eq!(fixture.names(), ["MEMORY.md"]);
+    assert_eq!(fixture.bytes("MEMORY.md").unwrap(), b"new");
 }
 
-fn recovery_finds_a_created_memory(ground: &dyn TransportFixture) {
+fn recovery_finds_a_created_memory(fixture: &dyn TransportFixture) {
     let run = InterruptedRun {
         creates_memory: true,
         ..interrupted_run(b"new")
@@ -931,26 +938,26 @@ fn recovery_finds_a_created_memory(ground: &dyn TransportFixture) {
         let displaced = Vec::new();
         Some(RecoveredRun { method, displaced })
     };
-    let directory = ground.open_directory();
+    let directory = fixture.open_directory();
     assert_eq!(directory.recover(&run).unwrap(), recovered(None));
-    assert!(ground.names().is_empty());
+    assert!(fixture.names().is_empty());
     stage_file(directory.as_ref(), b"new");
     commit_staged(directory.as_ref()).unwrap();
     let created = recovered(Some(SwapMethod::Create));
-    assert_eq!(ground.open_directory().recover(&run).unwrap(), created);
+    assert_eq!(fixture.open_directory().recover(&run).unwrap(), created);
     // An agent may already have written below the content.
-    ground.write("MEMORY.md", b"new and more");
-    assert_eq!(ground.open_directory().recover(&run).unwrap(), created);
-    ground.write("MEMORY.md", b"other");
-    let other = ground.open_directory().recover(&run).unwrap();
+    fixture.write("MEMORY.md", b"new and more");
+    assert_eq!(fixture.open_directory().recover(&run).unwrap(), created);
+    fixture.write("MEMORY.md", b"other");
+    let other = fixture.open_directory().recover(&run).unwrap();
     assert_eq!(other, recovered(None));
-    assert_eq!(ground.names(), ["MEMORY.md"]);
+    assert_eq!(fixture.names(), ["MEMORY.md"]);
 }
 
 /// Interrupted between moving the old file aside and linking the new one.
-fn recovery_finishes_an_interrupted_swap(ground: &dyn TransportFixture) {
-    ground.write(&ground.staged_file_name(), b"new");
-    let recovered = ground.open_directory().recover(&interrupted_run(b"new"));
+fn recovery_finishes_an_interrupted_swap(fixture: &dyn TransportFixture) {
+    fixture.write(&fixture.staged_file_name(), b"new");
+    let recovered = fixture.open_directory().recover(&interrupted_run(b"new"));
     assert_eq!(
         recovered.unwrap(),
         Some(RecoveredRun {
@@ -958,13 +965,13 @@ fn recovery_finishes_an_interrupted_swap(ground: &dyn TransportFixture) {
             displaced: Vec::new(),
         })
     );
-    assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"new");
-    assert_eq!(ground.names(), ["MEMORY.md"]);
+    assert_eq!(fixture.bytes("MEMORY.md").unwrap(), b"new");
+    assert_eq!(fixture.names(), ["MEMORY.md"]);
 }
 
-fn recovery_before_the_swap_keeps_the_memory(ground: &dyn TransportFixture) {
-    ground.write("MEMORY.md", b"old");
-    let MemoryObject::File(file) = ground.probe_memory() else {
+fn recovery_before_the_swap_keeps_the_memory(fixture: &dyn TransportFixture) {
+    fixture.write("MEMORY.md", b"old");
+    let MemoryObject::File(file) = fixture.probe_memory() else {
         panic!("no file")
     };
     let run = InterruptedRun {
@@ -974,47 +981,47 @@ fn recovery_before_the_swap_keeps_the_memory(ground: &dyn TransportFixture) {
     // Neither the whole new file nor a part of it passes for a swap.
     for staged in [None, Some("new"), Some("ne")] {
         if let Some(staged) = staged {
-            ground.write(&ground.staged_file_name(), staged.as_bytes());
+            fixture.write(&fixture.staged_file_name(), staged.as_bytes());
         }
-        let directory = ground.open_directory();
+        let directory = fixture.open_directory();
         let recovered = directory.recover(&run).unwrap().unwrap();
         assert_eq!(recovered.method, None, "{staged:?}");
         for name in recovered.displaced {
-            settle_fully(ground, directory.as_ref(), &name);
+            settle_fully(fixture, directory.as_ref(), &name);
         }
-        assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
-        assert_eq!(ground.names(), ["MEMORY.md"], "{staged:?}");
+        assert_eq!(fixture.bytes("MEMORY.md").unwrap(), b"old");
+        assert_eq!(fixture.names(), ["MEMORY.md"], "{staged:?}");
     }
 }
 
-fn recovery_ignores_names_of_others(ground: &dyn TransportFixture) {
-    ground.write("MEMORY.md", b"old");
+fn recovery_ignores_names_of_others(fixture: &dyn TransportFixture) {
+    fixture.write("MEMORY.md", b"old");
     let theirs = format!("{STAGED_NAME}-0");
-    ground.write(&theirs, b"theirs");
+    fixture.write(&theirs, b"theirs");
     let dangling = SpecialFile::Symlink(b"nowhere".to_vec());
-    ground.create_special_file("dangling", &dangling);
+    fixture.create_special_file("dangling", &dangling);
     let run = InterruptedRun {
         is_swapped: true,
         ..interrupted_run(b"new")
     };
-    let recovered = ground.open_directory().recover(&run).unwrap().unwrap();
+    let recovered = fixture.open_directory().recover(&run).unwrap().unwrap();
     assert!(recovered.displaced.is_empty());
-    let mut names = ground.names();
+    let mut names = fixture.names();
     names.sort();
     assert_eq!(names, [&theirs, "MEMORY.md", "dangling"]);
 }
 
-fn extended_attributes_are_kept(ground: &dyn TransportFixture) {
-    let directory = ground.open_directory();
-    ground.write("MEMORY.md", b"old");
+fn extended_attributes_are_kept(fixture: &dyn TransportFixture) {
+    let directory = fixture.open_directory();
+    fixture.write("MEMORY.md", b"old");
     let attributes = Attributes {
         xattrs: vec![(b"user.colour".to_vec(), b"blue\0".to_vec())],
-        ..ground.read_attributes("MEMORY.md")
+        ..fixture.read_attributes("MEMORY.md")
     };
     let given = StagedAttributes::Exact(attributes.clone());
     if let Err(error) = directory.stage(STAGED_NAME, &mut |sink| sink(b"new"), given) {
         skip_unsupported(format_args!("no user attributes here: {error}"));
-        assert_eq!(ground.names(), ["MEMORY.md"]);
+        assert_eq!(fixture.names(), ["MEMORY.md"]);
         return;
     }
     commit_staged(directory.as_ref()).unwrap();

@@ -31,10 +31,10 @@ fn for_each_disk_fixture(case: impl Fn(&DiskFixture)) {
 
 #[test]
 fn claimed_file_size_is_ignored() {
-    for_each_disk_fixture(|ground| {
+    for_each_disk_fixture(|fixture| {
         // Files in /proc report a size of zero.
         let path = format!("/proc/{}/status", std::process::id());
-        let directory = ground.transport.open_directory(Path::new(&path)).unwrap();
+        let directory = fixture.transport.open_directory(Path::new(&path)).unwrap();
         let mut bytes = Vec::new();
         let file = directory.read_memory(&mut |piece| {
             bytes.extend_from_slice(piece);
@@ -43,10 +43,10 @@ fn claimed_file_size_is_ignored() {
         assert_eq!(file.unwrap().stamp.size, 0);
         assert!(bytes.starts_with(b"Name:"));
         // A growing file is read to its new end.
-        ground.write("MEMORY.md", b"old ");
+        fixture.write("MEMORY.md", b"old ");
         let mut bytes = Vec::new();
-        let mut writer = ground.open_writer("MEMORY.md");
-        let directory = ground.open_directory();
+        let mut writer = fixture.open_writer("MEMORY.md");
+        let directory = fixture.open_directory();
         let file = directory.read_memory(&mut |piece| {
             if bytes.is_empty() {
                 writer(b"and new");
@@ -61,11 +61,11 @@ fn claimed_file_size_is_ignored() {
 
 #[test]
 fn read_of_growing_file_ends() {
-    let ground = DiskFixture::new(true);
-    ground.write("MEMORY.md", b"old");
-    let file = fs::File::options().write(true).open(ground.memory_path());
+    let fixture = DiskFixture::new(true);
+    fixture.write("MEMORY.md", b"old");
+    let file = fs::File::options().write(true).open(fixture.memory_path());
     let file = file.unwrap();
-    let directory = ground.open_directory();
+    let directory = fixture.open_directory();
     let (mut size, mut seen) = (0, 0);
     let read = directory.read_memory(&mut |piece| {
         seen += piece.len() as u64;
@@ -95,14 +95,14 @@ fn read_of_growing_file_ends() {
 
 #[test]
 fn file_larger_than_any_disk_is_refused() {
-    for_each_disk_fixture(|ground| {
-        ground.write("MEMORY.md", b"old");
-        let file = fs::File::options().write(true).open(ground.memory_path());
+    for_each_disk_fixture(|fixture| {
+        fixture.write("MEMORY.md", b"old");
+        let file = fs::File::options().write(true).open(fixture.memory_path());
         if let Err(error) = file.unwrap().set_len((1 << 40) + 1) {
             skip_unsupported(format_args!("no sparse files here: {error}"));
             return;
         }
-        let directory = ground.open_directory();
+        let directory = fixture.open_directory();
         let error = directory
             .read_memory(&mut |_| panic!("it was read"))
             .unwrap_err();
@@ -118,25 +118,25 @@ fn file_larger_than_any_disk_is_refused() {
                 ))
                 .is_err()
         );
-        assert_eq!(ground.names(), ["MEMORY.md"]);
+        assert_eq!(fixture.names(), ["MEMORY.md"]);
     });
 }
 
 #[test]
 fn open_directory_survives_swapped_path() {
-    for_each_disk_fixture(|ground| {
-        ground.write("MEMORY.md", b"old");
-        let directory = ground.open_directory();
-        let elsewhere = ground.dir.path().join("elsewhere");
+    for_each_disk_fixture(|fixture| {
+        fixture.write("MEMORY.md", b"old");
+        let directory = fixture.open_directory();
+        let elsewhere = fixture.dir.path().join("elsewhere");
         fs::create_dir(&elsewhere).unwrap();
         fs::write(elsewhere.join("MEMORY.md"), "precious").unwrap();
-        let away = ground.dir.path().join("away");
-        fs::rename(ground.directory(), &away).unwrap();
-        symlink(&elsewhere, ground.dir.path().join("agent")).unwrap();
+        let away = fixture.dir.path().join("away");
+        fs::rename(fixture.directory(), &away).unwrap();
+        symlink(&elsewhere, fixture.dir.path().join("agent")).unwrap();
         assert_eq!(read_file(directory.as_ref()), b"old");
         stage_file(directory.as_ref(), b"new");
         let swapped = commit_staged(directory.as_ref()).unwrap();
-        settle_fully(ground, directory.as_ref(), &swapped.displaced[0]);
+        settle_fully(fixture, directory.as_ref(), &swapped.displaced[0]);
         assert_eq!(fs::read(away.join("MEMORY.md")).unwrap(), b"new");
         assert_eq!(sorted_names(&elsewhere), ["MEMORY.md"]);
         assert_eq!(fs::read(elsewhere.join("MEMORY.md")).unwrap(), b"precious");
@@ -145,9 +145,9 @@ fn open_directory_survives_swapped_path() {
 
 #[test]
 fn unfinished_new_file_has_a_known_name() {
-    let ground = DiskFixture::new(false);
-    let directory = ground.open_directory();
-    ground.write(&format!("{STAGED_NAME}-new"), b"");
+    let fixture = DiskFixture::new(false);
+    let directory = fixture.open_directory();
+    fixture.write(&format!("{STAGED_NAME}-new"), b"");
     // Staging uses exactly that name.
     let stage = || {
         let inherited = StagedAttributes::Inherited;
@@ -156,34 +156,34 @@ fn unfinished_new_file_has_a_known_name() {
     stage().unwrap_err();
     let recovered = directory.recover(&interrupted_run(b"new")).unwrap();
     assert!(recovered.unwrap().displaced.is_empty());
-    assert!(ground.names().is_empty());
+    assert!(fixture.names().is_empty());
     stage().unwrap();
 }
 
 /// Creates the memory with the attributes that it inherits.
-fn create_memory(ground: &dyn TransportFixture) -> Result<Attributes, TransportError> {
-    let directory = ground.open_directory();
+fn create_memory(fixture: &dyn TransportFixture) -> Result<Attributes, TransportError> {
+    let directory = fixture.open_directory();
     let inherited = StagedAttributes::Inherited;
     directory.stage(STAGED_NAME, &mut |sink| sink(b"new"), inherited)?;
     commit_staged(directory.as_ref())?;
-    Ok(ground.read_attributes("MEMORY.md"))
+    Ok(fixture.read_attributes("MEMORY.md"))
 }
 
 #[test]
 fn created_memory_inherits_directory_owner() {
-    for_each_disk_fixture(|ground| {
+    for_each_disk_fixture(|fixture| {
         let permissions = fs::Permissions::from_mode(0o2751);
-        fs::set_permissions(ground.directory(), permissions).unwrap();
-        let inherited = create_memory(ground).unwrap();
+        fs::set_permissions(fixture.directory(), permissions).unwrap();
+        let inherited = create_memory(fixture).unwrap();
         assert_eq!(inherited.mode, 0o640);
-        let meta = fs::metadata(ground.directory()).unwrap();
+        let meta = fs::metadata(fixture.directory()).unwrap();
         assert_eq!((inherited.uid, inherited.gid), (meta.uid(), meta.gid()));
     });
 }
 
 #[test]
 fn created_memory_is_not_world_writable() {
-    for_each_disk_fixture(|ground| {
+    for_each_disk_fixture(|fixture| {
         for (directory, memory) in [
             (0o1777, 0o644),
             (0o777, 0o664),
@@ -192,11 +192,12 @@ fn created_memory_is_not_world_writable() {
             (0o720, 0o620),
             (0o500, 0o600),
         ] {
-            fs::set_permissions(ground.directory(), fs::Permissions::from_mode(directory)).unwrap();
+            fs::set_permissions(fixture.directory(), fs::Permissions::from_mode(directory))
+                .unwrap();
             // Only root can use a directory without write permission.
-            if let Ok(inherited) = create_memory(ground) {
+            if let Ok(inherited) = create_memory(fixture) {
                 assert_eq!(inherited.mode, memory, "{directory:o}");
-                fs::remove_file(ground.memory_path()).unwrap();
+                fs::remove_file(fixture.memory_path()).unwrap();
             }
         }
     });
@@ -208,21 +209,21 @@ fn staged_file_gets_recorded_owner_and_mode() {
         skip_unsupported("needs root");
         return;
     }
-    for_each_disk_fixture(|ground| {
+    for_each_disk_fixture(|fixture| {
         let attributes = Attributes {
             uid: 65534,
             gid: 1234,
             mode: 0o4751,
             xattrs: Vec::new(),
         };
-        let directory = ground.open_directory();
+        let directory = fixture.open_directory();
         let given = StagedAttributes::Exact(attributes.clone());
         directory
             .stage(STAGED_NAME, &mut |sink| sink(b"new"), given)
             .unwrap();
         commit_staged(directory.as_ref()).unwrap();
         assert_eq!(
-            ground.read_attributes("MEMORY.md"),
+            fixture.read_attributes("MEMORY.md"),
             attributes.for_new_file()
         );
         assert_eq!(attributes.for_new_file().mode, 0o751);
@@ -235,19 +236,19 @@ fn foreign_hard_link_is_special_only_while_linked() {
         skip_unsupported("needs root");
         return;
     }
-    for_each_disk_fixture(|ground| {
-        chown(ground.directory(), Some(65534), Some(65534)).unwrap();
-        ground.write("MEMORY.md", b"theirs");
-        chown(ground.memory_path(), Some(1234), None).unwrap();
-        assert!(matches!(ground.probe_memory(), MemoryObject::File(_)));
-        let other = ground.dir.path().join("other");
-        fs::hard_link(ground.memory_path(), &other).unwrap();
+    for_each_disk_fixture(|fixture| {
+        chown(fixture.directory(), Some(65534), Some(65534)).unwrap();
+        fixture.write("MEMORY.md", b"theirs");
+        chown(fixture.memory_path(), Some(1234), None).unwrap();
+        assert!(matches!(fixture.probe_memory(), MemoryObject::File(_)));
+        let other = fixture.dir.path().join("other");
+        fs::hard_link(fixture.memory_path(), &other).unwrap();
         assert_eq!(
-            ground.probe_memory(),
+            fixture.probe_memory(),
             MemoryObject::Special(SpecialFile::ForeignHardLink(1234))
         );
         assert!(
-            ground
+            fixture
                 .open_directory()
                 .read_memory(&mut |_| panic!("it was read"))
                 .is_err()
@@ -256,19 +257,19 @@ fn foreign_hard_link_is_special_only_while_linked() {
         // root.
         chown(&other, Some(0), None).unwrap();
         assert_eq!(
-            ground.probe_memory(),
+            fixture.probe_memory(),
             MemoryObject::Special(SpecialFile::ForeignHardLink(0))
         );
         // A symlink to a file of the directory's owner is the agent's own affair.
         chown(&other, Some(65534), None).unwrap();
-        assert!(matches!(ground.probe_memory(), MemoryObject::File(_)));
+        assert!(matches!(fixture.probe_memory(), MemoryObject::File(_)));
     });
 }
 
 #[test]
 fn device_is_special_and_not_read() {
-    for_each_disk_fixture(|ground| {
-        let directory = ground
+    for_each_disk_fixture(|fixture| {
+        let directory = fixture
             .transport
             .open_directory(Path::new("/dev/null"))
             .unwrap();
@@ -286,10 +287,10 @@ fn device_is_special_and_not_read() {
 
 #[test]
 fn file_opened_while_settling_is_not_removed() {
-    for_each_disk_fixture(|ground| {
-        ground.write("displaced", b"old");
-        let path = ground.directory().join("displaced");
-        let directory = ground.open_directory();
+    for_each_disk_fixture(|fixture| {
+        fixture.write("displaced", b"old");
+        let path = fixture.directory().join("displaced");
+        let directory = fixture.open_directory();
         let mut looks = 0;
         let settled = directory.settle("displaced", &mut |_| {
             looks += 1;
@@ -304,8 +305,8 @@ fn file_opened_while_settling_is_not_removed() {
         });
         assert_eq!((settled.unwrap(), looks), (SettleOutcome::StillOpen, 1));
         // The lease was released: the agent can write, and the write is detected.
-        ground.open_writer("displaced")(b" and new");
-        let (settled, seen) = settle_fully(ground, directory.as_ref(), "displaced");
+        fixture.open_writer("displaced")(b" and new");
+        let (settled, seen) = settle_fully(fixture, directory.as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
         assert_eq!(seen, [b"old and new"]);
     });
@@ -313,10 +314,10 @@ fn file_opened_while_settling_is_not_removed() {
 
 #[test]
 fn opener_waiting_for_lease_is_let_in() {
-    for_each_disk_fixture(|ground| {
-        ground.write("displaced", b"old");
-        let path = ground.directory().join("displaced");
-        let directory = ground.open_directory();
+    for_each_disk_fixture(|fixture| {
+        fixture.write("displaced", b"old");
+        let path = fixture.directory().join("displaced");
+        let directory = fixture.open_directory();
         let mut opener = None;
         let settled = directory.settle("displaced", &mut |_| {
             if opener.is_none() {
@@ -347,93 +348,93 @@ fn opener_waiting_for_lease_is_let_in() {
 
 #[test]
 fn failed_swap_puts_memory_back() {
-    for_each_disk_fixture(|ground| {
-        let directory = ground.open_directory();
+    for_each_disk_fixture(|fixture| {
+        let directory = fixture.open_directory();
         stage_file(directory.as_ref(), b"new");
-        ground.write("MEMORY.md", b"old");
-        ground.replace_staged_before_swap(None);
+        fixture.write("MEMORY.md", b"old");
+        fixture.replace_staged_before_swap(None);
         commit_staged(directory.as_ref()).unwrap_err();
-        assert_eq!(ground.bytes("MEMORY.md").unwrap(), b"old");
-        assert_eq!(ground.names(), ["MEMORY.md"]);
+        assert_eq!(fixture.bytes("MEMORY.md").unwrap(), b"old");
+        assert_eq!(fixture.names(), ["MEMORY.md"]);
     });
 }
 
 #[test]
 fn displaced_name_is_not_guessable() {
-    let ground = DiskFixture::new(false);
-    let directory = ground.open_directory();
+    let fixture = DiskFixture::new(false);
+    let directory = fixture.open_directory();
     let mut taken = Vec::new();
     for _ in 0..2 {
-        ground.write("MEMORY.md", b"old");
+        fixture.write("MEMORY.md", b"old");
         stage_file(directory.as_ref(), b"new");
         // Files with similar names are not the program's.
-        ground.write(&format!("{STAGED_NAME}-0"), b"theirs");
-        ground.write(&format!("{STAGED_NAME}.shepherd-0"), b"theirs");
+        fixture.write(&format!("{STAGED_NAME}-0"), b"theirs");
+        fixture.write(&format!("{STAGED_NAME}.shepherd-0"), b"theirs");
         let swapped = commit_staged(directory.as_ref()).unwrap();
         let recovered = directory
             .recover(&interrupted_run(b"new"))
             .unwrap()
             .unwrap();
         assert_eq!(recovered.displaced, swapped.displaced);
-        settle_fully(&ground, directory.as_ref(), &swapped.displaced[0]);
+        settle_fully(&fixture, directory.as_ref(), &swapped.displaced[0]);
         taken.extend(swapped.displaced);
     }
     assert_ne!(taken[0], taken[1]);
     assert_eq!(
-        ground.bytes(&format!("{STAGED_NAME}-0")).unwrap(),
+        fixture.bytes(&format!("{STAGED_NAME}-0")).unwrap(),
         b"theirs"
     );
 }
 
 #[test]
 fn write_during_leaseless_inspection_is_not_removed() {
-    let ground = DiskFixture::new(true);
-    let ground = DiskFixture {
-        transport: LocalTransport::without_leases(ground.clock.clone()),
+    let fixture = DiskFixture::new(true);
+    let fixture = DiskFixture {
+        transport: LocalTransport::without_leases(fixture.clock.clone()),
         settles_twice: true,
-        ..ground
+        ..fixture
     };
-    ground.write("displaced", b"old");
-    let directory = ground.open_directory();
+    fixture.write("displaced", b"old");
+    let directory = fixture.open_directory();
     let mut inspected = 0;
     let mut settle_once = || {
         directory.settle("displaced", &mut |object| {
             read_displaced(object, &mut |_| Ok(()))?;
             inspected += 1;
-            ground.open_writer("displaced")(b" and new");
+            fixture.open_writer("displaced")(b" and new");
             Ok(())
         })
     };
     // The file is too recent to decide.
     assert_eq!(settle_once().unwrap(), SettleOutcome::StillOpen);
-    ground.advance_past_second_check();
+    fixture.advance_past_second_check();
     assert_eq!(settle_once().unwrap(), SettleOutcome::StillOpen);
     assert_eq!(inspected, 1);
-    let (settled, seen) = settle_fully(&ground, directory.as_ref(), "displaced");
+    let (settled, seen) = settle_fully(&fixture, directory.as_ref(), "displaced");
     assert_eq!(settled, SettleOutcome::Removed { was_watched: false });
     assert_eq!(seen, [b"old and new"]);
-    assert!(ground.names().is_empty());
+    assert!(fixture.names().is_empty());
 }
 
 #[test]
 fn unwatched_files_settle_together() {
-    let ground = DiskFixture::new(true);
-    let ground = DiskFixture {
-        transport: LocalTransport::without_leases(ground.clock.clone()),
+    let fixture = DiskFixture::new(true);
+    let fixture = DiskFixture {
+        transport: LocalTransport::without_leases(fixture.clock.clone()),
         settles_twice: true,
-        ..ground
+        ..fixture
     };
-    let directory = ground.open_directory();
+    let directory = fixture.open_directory();
     for name in ["one", "two"] {
-        ground.write(name, b"old");
+        fixture.write(name, b"old");
         assert_eq!(
             settle_and_collect(directory.as_ref(), name).0,
             SettleOutcome::StillOpen
         );
     }
     let due = directory.next_settle_time().unwrap();
-    ground.advance_past_second_check();
-    assert!(due <= ground.clock.instant());
+    fixture.advance_past_second_check();
+    assert!(due <= fixture.clock.instant());
     for name in ["one", "two"] {
         let settled = settle_and_collect(directory.as_ref(), name).0;
         assert_eq!(settled, SettleOutcome::Removed { was_watched: false });
@@ -447,22 +448,22 @@ fn foreign_hard_link_is_kept() {
         skip_unsupported("needs root");
         return;
     }
-    for_each_disk_fixture(|ground| {
-        let other = ground.dir.path().join("other");
+    for_each_disk_fixture(|fixture| {
+        let other = fixture.dir.path().join("other");
         fs::write(&other, "theirs").unwrap();
         chown(&other, Some(1234), None).unwrap();
-        fs::hard_link(&other, ground.directory().join("displaced")).unwrap();
-        let directory = ground.open_directory();
+        fs::hard_link(&other, fixture.directory().join("displaced")).unwrap();
+        let directory = fixture.open_directory();
         let (settled, seen) = settle_and_collect(directory.as_ref(), "displaced");
         assert_eq!(
             settled,
             SettleOutcome::Kept(SpecialFile::ForeignHardLink(1234))
         );
         assert!(seen.is_empty());
-        assert_eq!(ground.bytes("displaced").unwrap(), b"theirs");
+        assert_eq!(fixture.bytes("displaced").unwrap(), b"theirs");
         // A file with only this name is settled like any other.
         fs::remove_file(&other).unwrap();
-        let (settled, seen) = settle_fully(ground, directory.as_ref(), "displaced");
+        let (settled, seen) = settle_fully(fixture, directory.as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
         assert_eq!(seen, [b"theirs"]);
     });
@@ -474,14 +475,14 @@ fn second_link_of_own_memory_is_removed() {
         skip_unsupported("needs root");
         return;
     }
-    for_each_disk_fixture(|ground| {
-        ground.write("MEMORY.md", b"new");
-        chown(ground.memory_path(), Some(1234), None).unwrap();
-        fs::hard_link(ground.memory_path(), ground.directory().join("displaced")).unwrap();
-        let (settled, seen) = settle_and_collect(ground.open_directory().as_ref(), "displaced");
+    for_each_disk_fixture(|fixture| {
+        fixture.write("MEMORY.md", b"new");
+        chown(fixture.memory_path(), Some(1234), None).unwrap();
+        fs::hard_link(fixture.memory_path(), fixture.directory().join("displaced")).unwrap();
+        let (settled, seen) = settle_and_collect(fixture.open_directory().as_ref(), "displaced");
         assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
         assert!(seen.is_empty());
-        assert_eq!(ground.names(), ["MEMORY.md"]);
+        assert_eq!(fixture.names(), ["MEMORY.md"]);
     });
 }
 
@@ -491,15 +492,15 @@ fn unread_refuses_foreign_hard_link() {
         skip_unsupported("needs root");
         return;
     }
-    for_each_disk_fixture(|ground| {
-        ground.write("MEMORY.md", b"old");
-        let directory = ground.open_directory();
+    for_each_disk_fixture(|fixture| {
+        fixture.write("MEMORY.md", b"old");
+        let directory = fixture.open_directory();
         assert_eq!(directory.stat_leased_memory().unwrap().stamp.size, 3);
-        let other = ground.dir.path().join("other");
+        let other = fixture.dir.path().join("other");
         fs::write(&other, "theirs").unwrap();
         chown(&other, Some(1234), None).unwrap();
-        fs::remove_file(ground.memory_path()).unwrap();
-        fs::hard_link(&other, ground.memory_path()).unwrap();
+        fs::remove_file(fixture.memory_path()).unwrap();
+        fs::hard_link(&other, fixture.memory_path()).unwrap();
         assert_eq!(
             directory.stat_leased_memory().unwrap_err().cause,
             FailureCause::Replaced
@@ -509,9 +510,9 @@ fn unread_refuses_foreign_hard_link() {
 
 #[test]
 fn file_replacing_symlink_is_not_removed_unread() {
-    let ground = DiskFixture::new(true);
-    let directory = ground.open_directory();
-    let (away, path) = (ground.dir.path().join("away"), ground.directory());
+    let fixture = DiskFixture::new(true);
+    let directory = fixture.open_directory();
+    let (away, path) = (fixture.dir.path().join("away"), fixture.directory());
     let over = Arc::new(AtomicBool::new(false));
     let racer = thread::spawn({
         let (path, over) = (path.join("displaced"), Arc::clone(&over));
@@ -551,10 +552,10 @@ fn file_replacing_symlink_is_not_removed_unread() {
 
 #[test]
 fn racing_swaps_and_renames_lose_nothing() {
-    for_each_disk_fixture(|ground| {
+    for_each_disk_fixture(|fixture| {
         const SAVES: usize = 300;
-        ground.write("MEMORY.md", b"start");
-        let path = ground.directory();
+        fixture.write("MEMORY.md", b"start");
+        let path = fixture.directory();
         let racer = thread::spawn({
             let path = path.clone();
             move || {
@@ -567,7 +568,7 @@ fn racing_swaps_and_renames_lose_nothing() {
                 }
             }
         });
-        let directory = ground.open_directory();
+        let directory = fixture.open_directory();
         let mut number = 0;
         let mut seen = String::new();
         loop {
@@ -591,7 +592,7 @@ fn racing_swaps_and_renames_lose_nothing() {
                 ..interrupted_run(b"new")
             };
             for displaced in directory.recover(&run).unwrap().unwrap().displaced {
-                let (settled, content) = settle_fully(ground, directory.as_ref(), &displaced);
+                let (settled, content) = settle_fully(fixture, directory.as_ref(), &displaced);
                 assert_eq!(settled, SettleOutcome::Removed { was_watched: true });
                 seen.push_str(str::from_utf8(&content[0]).unwrap());
             }
@@ -599,14 +600,14 @@ fn racing_swaps_and_renames_lose_nothing() {
             let memory = fs::read_to_string(path.join("MEMORY.md"));
             match memory {
                 Ok(text) => assert!(text == "new" || text.ends_with(';'), "{text}"),
-                Err(_) => assert!(!ground.can_exchange, "absent"),
+                Err(_) => assert!(!fixture.can_exchange, "absent"),
             }
             if finished {
                 break;
             }
         }
         racer.join().unwrap();
-        assert_eq!(ground.names(), ["MEMORY.md"]);
+        assert_eq!(fixture.names(), ["MEMORY.md"]);
         assert!(
             seen.contains(&format!("save {};", SAVES - 1)),
             "the last save"
@@ -621,12 +622,12 @@ fn xattr_flood_is_bounded() {
         skip_unsupported("no /dev/shm");
         return;
     };
-    let mut ground = DiskFixture::new(true);
+    let mut fixture = DiskFixture::new(true);
     fs::create_dir(dir.path().join("agent")).unwrap();
-    ground.dir = dir;
+    fixture.dir = dir;
     for (count, size, named) in [(20, 60_000, 10), (400, 1, 250)] {
-        ground.write("MEMORY.md", b"old");
-        let file = fs::File::open(ground.memory_path()).unwrap();
+        fixture.write("MEMORY.md", b"old");
+        let file = fs::File::open(fixture.memory_path()).unwrap();
         let mut made = 0;
         for number in 0..count {
             let name = format!("user.{number:0named$}");
@@ -637,7 +638,7 @@ fn xattr_flood_is_bounded() {
         if made < count {
             println!("only {made} of {count} attributes of {size} bytes fit");
         }
-        let directory = ground.open_directory();
+        let directory = fixture.open_directory();
         let read = directory.read_memory(&mut |_| Ok(())).unwrap();
         let xattrs = &read.attributes.xattrs;
         let sum: usize = xattrs
@@ -655,8 +656,8 @@ fn xattr_flood_is_bounded() {
             .unwrap()
             .displaced
             .remove(0);
-        settle_fully(&ground, directory.as_ref(), &displaced);
-        assert_eq!(ground.names(), ["MEMORY.md"]);
+        settle_fully(&fixture, directory.as_ref(), &displaced);
+        assert_eq!(fixture.names(), ["MEMORY.md"]);
     }
 }
 
@@ -680,16 +681,16 @@ fn default_acl() -> Vec<u8> {
 
 #[test]
 fn default_acl_applies_only_to_created_files() {
-    for_each_disk_fixture(|ground| {
-        ground.write("MEMORY.md", b"old");
-        let directory = fs::File::open(ground.directory()).unwrap();
+    for_each_disk_fixture(|fixture| {
+        fixture.write("MEMORY.md", b"old");
+        let directory = fs::File::open(fixture.directory()).unwrap();
         let name = "system.posix_acl_default";
         let flags = rustix::fs::XattrFlags::empty();
         if let Err(error) = rustix::fs::fsetxattr(&directory, name, &default_acl(), flags) {
             skip_unsupported(format_args!("no access control lists here: {error}"));
             return;
         }
-        let directory = ground.open_directory();
+        let directory = fixture.open_directory();
         let kept = || directory.read_memory(&mut |_| Ok(())).unwrap().attributes;
         let old = kept();
         assert!(old.xattrs.is_empty());
@@ -698,11 +699,11 @@ fn default_acl_applies_only_to_created_files() {
             .stage(STAGED_NAME, &mut |sink| sink(b"new"), given)
             .unwrap();
         let swapped = commit_staged(directory.as_ref()).unwrap();
-        settle_fully(ground, directory.as_ref(), &swapped.displaced[0]);
+        settle_fully(fixture, directory.as_ref(), &swapped.displaced[0]);
         assert!(kept().xattrs.is_empty());
-        assert_eq!(ground.read_attributes("MEMORY.md"), old);
+        assert_eq!(fixture.read_attributes("MEMORY.md"), old);
         // A created file inherits the list.
-        fs::remove_file(ground.memory_path()).unwrap();
+        fs::remove_file(fixture.memory_path()).unwrap();
         stage_file(directory.as_ref(), b"new");
         commit_staged(directory.as_ref()).unwrap();
         let inherited = kept().xattrs;

@@ -109,26 +109,26 @@ fn undo_puts_kept_directory_back() {
 
 #[test]
 fn put_back_exchanges_kept_object_with_memory() {
-    fn assert_exchanges(ground: &dyn TransportFixture) {
-        ground.write("MEMORY.md", b"memory");
-        ground.create_special_file("kept", &SpecialFile::Directory);
-        let swapped = ground
+    fn assert_exchanges(fixture: &dyn TransportFixture) {
+        fixture.write("MEMORY.md", b"memory");
+        fixture.create_special_file("kept", &SpecialFile::Directory);
+        let swapped = fixture
             .open_directory()
             .commit("kept", NewMemory::KeptObject(None))
             .unwrap();
         assert_eq!(swapped.method, SwapMethod::Exchange);
         let [displaced] = swapped.displaced.try_into().unwrap();
         assert_eq!(
-            ground.probe_memory(),
+            fixture.probe_memory(),
             MemoryObject::Special(SpecialFile::Directory)
         );
-        assert_eq!(ground.bytes(&displaced).unwrap(), b"memory");
+        assert_eq!(fixture.bytes(&displaced).unwrap(), b"memory");
         assert_eq!(
-            ground.names(),
+            fixture.names(),
             ["MEMORY.md", &displaced],
             "the name of the kept directory is taken"
         );
-        let gone = ground
+        let gone = fixture
             .open_directory()
             .commit("gone", NewMemory::KeptObject(None))
             .unwrap_err();

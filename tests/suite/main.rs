@@ -16,7 +16,7 @@ mod console_update;
 mod console_views;
 mod run_records;
 /// The transports of this machine.
-macro_rules! on_every_ground {
+macro_rules! on_every_transport {
     (everywhere { $($case:ident)* } here { $($here:ident)* }) => {
         mod local {
             $(#[test] fn $case() { super::$case(&super::DiskFixture::new(true)); })*

@@ -19,11 +19,11 @@ use super::world::{BASELINE, InterposingTransport, TransportCall, World};
 #[test]
 fn file_replacing_staged_one_is_not_swapped_in() {
     for exchanges in [true, false] {
-        let ground = DiskFixture::new(exchanges);
-        ground.write("MEMORY.md", b"old");
-        let directory = ground.open_directory();
+        let fixture = DiskFixture::new(exchanges);
+        fixture.write("MEMORY.md", b"old");
+        let directory = fixture.open_directory();
         stage_file(directory.as_ref(), b"new");
-        ground.replace_staged_before_swap(Some(b"evil rules"));
+        fixture.replace_staged_before_swap(Some(b"evil rules"));
         let error = commit_staged(directory.as_ref()).unwrap_err();
         assert_eq!(error.cause, FailureCause::Replaced, "{error}");
     }

@@ -177,10 +177,10 @@ impl FakeTransport {
 
     /// Puts a special file at this path; a [`SpecialFile::Symlink`] in place of a directory makes
     /// every path through it a path through a link.
-    pub fn put_special_file(&self, path: impl AsRef<Path>, odd: SpecialFile) {
+    pub fn put_special_file(&self, path: impl AsRef<Path>, special: SpecialFile) {
         let mut tree = self.tree();
         tree.nodes
-            .insert(path.as_ref().into(), FakeNode::Special(odd));
+            .insert(path.as_ref().into(), FakeNode::Special(special));
     }
 
     /// Removes the object at this path.
@@ -362,7 +362,7 @@ impl FakeTree {
         match self.nodes.get(path) {
             None => MemoryObject::Absent,
             Some(FakeNode::Directory(_)) => MemoryObject::Special(SpecialFile::Directory),
-            Some(FakeNode::Special(odd)) => MemoryObject::Special(odd.clone()),
+            Some(FakeNode::Special(special)) => MemoryObject::Special(special.clone()),
             Some(FakeNode::File(inode)) => {
                 MemoryObject::File(without_xattrs(lock(inode).metadata.clone()))
             }
@@ -668,9 +668,9 @@ impl MemoryDirectory for FakeDirectory {
             None => return Ok(SettleOutcome::Removed { was_watched: true }),
             Some(FakeNode::Directory(_)) => return Ok(SettleOutcome::Kept(SpecialFile::Directory)),
             Some(FakeNode::Special(
-                odd @ (SpecialFile::Directory | SpecialFile::ForeignHardLink(_)),
+                special @ (SpecialFile::Directory | SpecialFile::ForeignHardLink(_)),
             )) => {
-                return Ok(SettleOutcome::Kept(odd));
+                return Ok(SettleOutcome::Kept(special));
             }
             Some(FakeNode::Special(special)) => {
                 inspect(DisplacedObject::Special(&special))?;

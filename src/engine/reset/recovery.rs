@@ -258,11 +258,11 @@ impl Run<'_> {
             self.keep_journal(agent, record, transaction, &why);
             return Ok(None);
         }
-        let here = transaction.memory == agent.location.memory();
+        let is_same_path = transaction.memory == agent.location.memory();
         match self.engine.open_directory_at(agent, &transaction.memory) {
             Ok(directory) => Ok(Some(directory)),
             // It may answer again soon, and then recovery must come before any other change in it.
-            Err(error) if here && can_become_reachable(agent, &error) => Err(error.into()),
+            Err(error) if is_same_path && can_become_reachable(agent, &error) => Err(error.into()),
             Err(error) => {
                 self.keep_journal(agent, record, transaction, &error.to_string());
                 Ok(None)

@@ -202,8 +202,8 @@ impl SftpClient {
     ) -> Result<Vec<StatResult>, TransportError> {
         let ask = memories.iter().flat_map(|memory| stat_requests(memory));
         let answers = self.request_batch(ask.collect())?;
-        let looks = answers.chunks(STAT_REQUESTS).zip(memories);
-        Ok(looks
+        let replies = answers.chunks(STAT_REQUESTS).zip(memories);
+        Ok(replies
             .map(|(answers, memory)| self.object_from_replies(memory, answers))
             .collect())
     }
@@ -265,7 +265,7 @@ impl SftpClient {
         found: &Attrs,
         directory: Option<&Attrs>,
     ) -> Result<MemoryObject, TransportError> {
-        let odd = match file_type(found) {
+        let special = match file_type(found) {
             Some(TYPE_REGULAR) => {
                 // SFTP has no link counts, so a file of another user may be a further name of a
                 // file that the agent must not read.
@@ -301,7 +301,7 @@ impl SftpClient {
                 ));
             }
         };
-        Ok(MemoryObject::Special(odd))
+        Ok(MemoryObject::Special(special))
     }
 
     pub(super) fn link_in_path_error(

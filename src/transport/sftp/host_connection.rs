@@ -543,14 +543,15 @@ fn server_features(has: &ServerExtensions) -> Vec<ServerFeature> {
             "the server's limits are unknown; the protocol's minimum applies",
         ),
     ];
-    let ability = |(name, there, without): (&'static str, bool, &'static str)| ServerFeature {
-        name,
-        is_available: there,
-        degradation: without,
-        needs_consent: SftpExtension::ALL
-            .iter()
-            .any(|it| name.starts_with(it.as_str())),
-    };
+    let ability =
+        |(name, is_available, without): (&'static str, bool, &'static str)| ServerFeature {
+            name,
+            is_available,
+            degradation: without,
+            needs_consent: SftpExtension::ALL
+                .iter()
+                .any(|it| name.starts_with(it.as_str())),
+        };
     all.map(ability).to_vec()
 }
 

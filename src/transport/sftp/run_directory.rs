@@ -171,13 +171,13 @@ impl SftpDirectory {
             behind.extend(self.directory_sync_requests());
             let answers = self.client.request_isolated(pair, behind)?;
             let at = self.clock.instant();
-            let [renamed, linked, look @ ..] = answers.as_slice() else {
+            let [renamed, linked, stats @ ..] = answers.as_slice() else {
                 return Err(self
                     .client
                     .unexpected_reply_error("replace", &self.memory_path));
             };
             // An object there was displaced, whatever the server replies.
-            let has_aside = look.get(1).and_then(reply_attrs).is_some();
+            let has_aside = stats.get(1).and_then(reply_attrs).is_some();
             let was_displaced = match status_code(renamed) {
                 Some(status::OK) => true,
                 Some(_) if has_aside => true,
@@ -199,7 +199,7 @@ impl SftpDirectory {
                         false => SwapMethod::TakeAway,
                     };
                     let last = displaced.last().filter(|_| was_displaced);
-                    if !self.verify_exchange(&name, last.map(|name| (name, at)), look, new)? {
+                    if !self.verify_exchange(&name, last.map(|name| (name, at)), stats, new)? {
                         displaced.push(name);
                     }
                     return Ok(SwapOutcome { method, displaced });
@@ -378,19 +378,19 @@ impl SftpDirectory {
         let mut names = self.list_run_names(staged)?;
         let kept = self.displaced_files.borrow();
         names.retain(|name| !kept.contains_key(name));
-        let looks = names
+        let stats = names
             .iter()
             .map(|name| lstat_request(&self.path_of(name)))
             .collect();
-        let looks = self.client.request_batch(looks)?;
+        let stats = self.client.request_batch(stats)?;
         // Directories stay: only an agent can have created them there.
-        let is_remaining = |look: &ReplyResult| {
-            reply_attrs(look).is_some_and(|it| file_type(it) != Some(TYPE_DIRECTORY))
+        let is_remaining = |stat: &ReplyResult| {
+            reply_attrs(stat).is_some_and(|it| file_type(it) != Some(TYPE_DIRECTORY))
         };
         if let Some((left, _)) = names
             .iter()
-            .zip(&looks)
-            .find(|(_, look)| is_remaining(look))
+            .zip(&stats)
+            .find(|(_, stat)| is_remaining(stat))
         {
             return Err(self.client.refused_error(
                 "remove",

@@ -276,12 +276,12 @@ impl SftpDirectory {
         let mut batch = self.unlink_requests(displaced);
         let reads = batch.len();
         batch.extend(pump.next_requests());
-        let look = batch.len();
+        let stats = batch.len();
         batch.extend(stat_requests(&self.memory_path));
         batch.extend(self.directory_sync_requests());
         let mut answers = self.client.request_batch(batch)?;
         // For the caller that reads it back next.
-        let object = answers.get(look..look + STAT_REQUESTS);
+        let object = answers.get(stats..stats + STAT_REQUESTS);
         let object = object.and_then(|answers| {
             self.client
                 .object_from_replies(&self.memory_path, answers)
@@ -298,7 +298,7 @@ impl SftpDirectory {
             return Err(error);
         }
         let mut hasher = Hasher::default();
-        let reread = pump.handle_replies(&self.client, &answers[reads..look], &mut |bytes| {
+        let reread = pump.handle_replies(&self.client, &answers[reads..stats], &mut |bytes| {
             hasher.update(bytes);
             Ok(())
         });

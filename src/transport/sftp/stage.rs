@@ -273,16 +273,16 @@ mod tests {
             files_available: 1,
             ..Statvfs::default()
         };
-        let told = |change: fn(&mut Statvfs)| {
+        let obstacle = |change: fn(&mut Statvfs)| {
             let mut found = fine;
             change(&mut found);
             file_system_obstacle(&found).unwrap_or_default()
         };
-        assert_eq!(told(|_| ()), "");
-        assert!(told(|it| it.flags = 1).contains("read-only"));
-        assert!(told(|it| it.blocks_available = 0).contains("full"));
-        assert!(told(|it| it.files_available = 0).contains("no free inodes"));
+        assert_eq!(obstacle(|_| ()), "");
+        assert!(obstacle(|it| it.flags = 1).contains("read-only"));
+        assert!(obstacle(|it| it.blocks_available = 0).contains("full"));
+        assert!(obstacle(|it| it.files_available = 0).contains("no free inodes"));
         // Some file systems do not count files.
-        assert_eq!(told(|it| (it.files, it.files_available) = (0, 0)), "");
+        assert_eq!(obstacle(|it| (it.files, it.files_available) = (0, 0)), "");
     }
 }

@@ -262,10 +262,10 @@ fn refused_question_bars_host_until_allowed() {
     assert!(!messenger.is_finished());
     let why = call.explain_outcome(failed_connect::<()>()).unwrap_err();
     assert_eq!(why.cause, FailureCause::Unreachable);
-    let said = why.to_string();
+    let message = why.to_string();
     assert!(
-        said.contains("it wants a passphrase and got no answer"),
-        "{said}"
+        message.contains("it wants a passphrase and got no answer"),
+        "{message}"
     );
     call.end();
     assert_eq!(received_answer(messenger), None);
@@ -281,7 +281,7 @@ fn refused_question_bars_host_until_allowed() {
             .start_attempt(&host_named("harbour"))
             .err()
             .unwrap();
-        assert_eq!(barred.to_string(), said);
+        assert_eq!(barred.to_string(), message);
     }
     assert!(
         office.broker.is_blocked(&host_named("harbour"))
