@@ -209,9 +209,10 @@ pub trait MemoryDirectory: Send {
 
     /// Creates the new file of a run with exactly this content and these attributes (as far as
     /// [`Attributes::for_new_file`] keeps them). Nothing that has the run's name before is
-    /// overwritten. On an error nothing is left. A directory holds one staged file. Returns the
-    /// server extensions that are missing, as [`DirectoryProperties::missing_extensions`]: some
-    /// limits of a file system show only once it holds a file.
+    /// overwritten. An error leaves nothing, unless the host did not reply. A directory holds one
+    /// staged file. Returns the server extensions that are missing, as
+    /// [`DirectoryProperties::missing_extensions`]: some limits of a file system show only once it
+    /// holds a file.
     fn stage(
         &self,
         run: &str,
