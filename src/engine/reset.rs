@@ -31,6 +31,7 @@
 
 mod capture;
 mod early_end;
+mod entry_writer;
 mod journal;
 mod lane;
 mod recovery;

@@ -8,20 +8,19 @@ use chrono::{DateTime, FixedOffset};
 
 use super::Run;
 use super::early_end::EarlyEnd;
+use super::entry_writer::{EntryWriter, PendingEntry, References};
 use crate::archive::{self, EntryKind, WrittenEntry};
 use crate::baseline::VersionDraft;
 use crate::boundary::Baseline;
 use crate::config::Agent;
 use crate::digest::Digest;
-use crate::engine::classify::{
-    Classification, MemoryAccumulator, classify, count_lines, window_size,
-};
+use crate::engine::AgentHistory;
+use crate::engine::classify::{Classification, MemoryAccumulator, count_lines};
 use crate::engine::plan::{BoundMemory, PlanBinding, PlanStep, UndoMode};
 use crate::engine::record::{FileState, RunEvent};
 use crate::engine::undo::{
     self, AgentRecords, ContentPart, ContentParts, InstallSource, Replacement, UndoRecords,
 };
-use crate::engine::{AgentHistory, Engine};
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::{
     Attributes, ByteSink, FailureCause, FileMetadata, MemoryDirectory, MemoryObject, SpecialFile,
@@ -51,14 +50,7 @@ impl<'a> Run<'a> {
         let references = self.load_references(agent, step, &history)?;
         let now = engine.clock().now();
         let mut reading = MemoryAccumulator::default();
-        let mut entry_writer = EntryWriter {
-            engine,
-            subdir: Path::new(&agent.archive_subdir),
-            header: archive::format_scratch_header(&agent.name, now),
-            references: &references,
-            window: window_size(&references.current),
-            draft: None,
-        };
+        let mut entry_writer = EntryWriter::new(engine, agent, &references, now);
         let (object, attributes) = read_object(directory, may_wait_for_lease, &mut |bytes| {
             entry_writer.write(&mut reading, bytes)
         })?;
@@ -85,46 +77,42 @@ impl<'a> Run<'a> {
             None => Some(references.current.digest()),
         };
         let is_absent = object == MemoryObject::Absent;
+        if is_absent && matches!(source.replacement, Replacement::Absent) {
+            return Ok(None);
+        }
         let versions =
             self.prepare_versions(step, &references, &classification, is_absent, &history)?;
-        let inode = match &object {
-            MemoryObject::File(file) => file.stamp.inode,
-            _ => 0,
-        };
-        let mut captured = Captured {
-            source,
-            attributes,
-            inode,
-            scratch_lines: classification.scratch_lines,
-            entry: PendingEntry::None,
-            versions,
-            append_offset: None,
-            archived_remainder: None,
-            captured_at: now,
-        };
-        if is_absent {
-            let nothing = matches!(captured.source.replacement, Replacement::Absent);
-            return Ok((!nothing).then_some(captured));
+        if !is_absent {
+            set_classification(event, &object, &classification);
         }
-        set_classification(event, &object, &classification);
-        captured.entry = match &object {
+        let entry = match &object {
+            MemoryObject::Absent => PendingEntry::None,
             MemoryObject::Special(special) => PendingEntry::Draft(
                 Box::new(self.draft_description(agent, special, now)?),
                 EntryKind::Special,
             ),
-            _ => match self.find_reusable_entry(agent, event)? {
+            MemoryObject::File(_) => match self.find_reusable_entry(agent, event)? {
                 Some(written) => PendingEntry::Reused(written),
                 None => entry_writer.finish(&reading, &classification)?,
             },
         };
-        if reading.size > LARGE_MEMORY_BYTES {
-            captured.archived_remainder =
-                archived_remainder(&captured.entry, &reading, &classification);
-        }
-        if appends_notes {
-            captured.append_offset = notes_offset(&captured.entry, &reading, &classification);
-        }
-        Ok(Some(captured))
+        let is_large = reading.size > LARGE_MEMORY_BYTES;
+        let remainder = is_large.then(|| entry.archived_remainder(&reading, &classification));
+        let append_offset = appends_notes.then(|| entry.notes_offset(&reading, &classification));
+        Ok(Some(Captured {
+            source,
+            attributes,
+            inode: match &object {
+                MemoryObject::File(file) => file.stamp.inode,
+                _ => 0,
+            },
+            scratch_lines: classification.scratch_lines,
+            entry,
+            versions,
+            append_offset: append_offset.flatten(),
+            archived_remainder: remainder.flatten(),
+            captured_at: now,
+        }))
     }
 
     /// Loads the baselines that the memory is classified against.
@@ -441,15 +429,6 @@ struct PendingVersion {
     was_pushed: bool,
 }
 
-/// The entry of a memory before it has its name.
-enum PendingEntry {
-    /// The memory holds no bytes of the agent.
-    None,
-    /// An earlier run has archived the same memory.
-    Reused(WrittenEntry),
-    Draft(Box<archive::EntryDraft>, EntryKind),
-}
-
 impl Captured {
     /// Whether an undo appends the memory's notes to the restored bytes.
     pub(super) fn has_appended_notes(&self) -> bool {
@@ -481,19 +460,6 @@ impl Captured {
         entry
             .into_iter()
             .chain(versions.map(VersionDraft::unsynced_content))
-    }
-}
-
-/// The baselines that a memory is classified against.
-struct References {
-    current: Arc<Baseline>,
-    /// Those that were pushed before, newest first.
-    earlier: Vec<Arc<Baseline>>,
-}
-
-impl References {
-    fn classify(&self, reading: &MemoryAccumulator) -> Classification {
-        classify(reading, &self.current, &self.earlier)
     }
 }
 
@@ -578,122 +544,4 @@ fn lost_attributes_note(file: &FileMetadata) -> Option<String> {
     });
     let notes: Vec<String> = dropped_xattrs.into_iter().chain(dropped_rights).collect();
     (!notes.is_empty()).then(|| notes.join("; "))
-}
-
-/// Returns the bytes of a memory that are not in its entry, and the offset in the entry of the
-/// rest.
-fn archived_remainder(
-    entry: &PendingEntry,
-    reading: &MemoryAccumulator,
-    classification: &Classification,
-) -> Option<(Vec<u8>, u64)> {
-    let (kind, size) = match entry {
-        PendingEntry::None => return None,
-        PendingEntry::Reused(written) => (written.kind, written.size),
-        PendingEntry::Draft(draft, kind) => (*kind, draft.size()),
-    };
-    let offset = match kind {
-        EntryKind::Scratch => classification.boundary?.offset,
-        EntryKind::FullBackup => 0,
-        _ => return None,
-    };
-    let above = reading.prefix.get(..offset)?.to_vec();
-    Some((above, size.checked_sub(reading.size - offset as u64)?))
-}
-
-/// Returns the offset in an entry of the agent's own notes.
-fn notes_offset(
-    entry: &PendingEntry,
-    reading: &MemoryAccumulator,
-    classification: &Classification,
-) -> Option<u64> {
-    let boundary = classification
-        .boundary
-        .map_or(0, |boundary| boundary.offset);
-    let scratch = reading.prefix.get(boundary..).unwrap_or_default();
-    let tail = match &classification.version {
-        Some(version) if scratch.starts_with(version.tail()) => version.tail().len() as u64,
-        _ => 0,
-    };
-    let (kind, size) = match entry {
-        PendingEntry::None => return None,
-        PendingEntry::Reused(written) => (written.kind, written.size),
-        PendingEntry::Draft(draft, kind) => (*kind, draft.size()),
-    };
-    Some(match kind {
-        // The entry is a header and everything below the boundary.
-        EntryKind::Scratch => size - (reading.size - boundary as u64) + tail,
-        _ => boundary as u64 + tail,
-    })
-}
-
-/// Writes a memory to an entry while it is read: keeps its beginning until the boundary can be
-/// found, and writes the rest directly.
-struct EntryWriter<'i> {
-    engine: &'i Engine,
-    subdir: &'i Path,
-    header: String,
-    references: &'i References,
-    window: usize,
-    draft: Option<(archive::EntryDraft, EntryKind)>,
-}
-
-impl EntryWriter<'_> {
-    fn write(&mut self, reading: &mut MemoryAccumulator, bytes: &[u8]) -> Result<(), Error> {
-        let before = reading.prefix.len();
-        reading.push(bytes, self.window);
-        if reading.size <= self.window as u64 {
-            return Ok(());
-        }
-        let kept = reading.prefix.len() - before;
-        if self.draft.is_none() {
-            self.draft = self.start_draft(reading, &self.references.classify(reading))?;
-        }
-        match &mut self.draft {
-            Some((draft, _)) => draft.write(&bytes[kept..]),
-            None => Ok(()),
-        }
-    }
-
-    /// Starts the entry with the kept beginning; None if the memory holds no bytes of the agent.
-    fn start_draft(
-        &self,
-        reading: &MemoryAccumulator,
-        classification: &Classification,
-    ) -> Result<Option<(archive::EntryDraft, EntryKind)>, Error> {
-        let whole = reading.size <= self.window as u64;
-        if whole && classification.is_exact && classification.scratch_bytes == 0 {
-            return Ok(None);
-        }
-        let mut draft = self.engine.archive().start_entry(self.subdir)?;
-        let kind = match classification.boundary.filter(|_| classification.is_exact) {
-            Some(boundary) => {
-                draft.write(self.header.as_bytes())?;
-                draft.write(reading.prefix.get(boundary.offset..).unwrap_or_default())?;
-                EntryKind::Scratch
-            }
-            None => {
-                draft.write(&reading.prefix)?;
-                EntryKind::FullBackup
-            }
-        };
-        Ok(Some((draft, kind)))
-    }
-
-    fn finish(
-        mut self,
-        reading: &MemoryAccumulator,
-        classification: &Classification,
-    ) -> Result<PendingEntry, Error> {
-        if self.draft.is_none() {
-            self.draft = self.start_draft(reading, classification)?;
-        }
-        Ok(match self.draft {
-            Some((draft, kind)) => {
-                draft.start_writeback();
-                PendingEntry::Draft(Box::new(draft), kind)
-            }
-            None => PendingEntry::None,
-        })
-    }
 }

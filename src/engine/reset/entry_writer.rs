@@ -1,0 +1,175 @@
+//! The entry of a memory, written while the memory is read. It gets its name in step 3 of a reset.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use chrono::{DateTime, FixedOffset};
+
+use crate::archive::{self, EntryDraft, EntryKind, WrittenEntry};
+use crate::boundary::Baseline;
+use crate::config::Agent;
+use crate::engine::Engine;
+use crate::engine::classify::{Classification, MemoryAccumulator, classify, window_size};
+use crate::error::Error;
+
+/// The baselines that a memory is classified against.
+pub(super) struct References {
+    pub(super) current: Arc<Baseline>,
+    /// Those that were pushed before, newest first.
+    pub(super) earlier: Vec<Arc<Baseline>>,
+}
+
+impl References {
+    pub(super) fn classify(&self, reading: &MemoryAccumulator) -> Classification {
+        classify(reading, &self.current, &self.earlier)
+    }
+}
+
+/// The entry of a memory before it has its name.
+pub(super) enum PendingEntry {
+    /// The memory holds no bytes of the agent.
+    None,
+    /// An earlier run has archived the same memory.
+    Reused(WrittenEntry),
+    Draft(Box<EntryDraft>, EntryKind),
+}
+
+impl PendingEntry {
+    fn kind_and_size(&self) -> Option<(EntryKind, u64)> {
+        match self {
+            PendingEntry::None => None,
+            PendingEntry::Reused(written) => Some((written.kind, written.size)),
+            PendingEntry::Draft(draft, kind) => Some((*kind, draft.size())),
+        }
+    }
+
+    /// Returns the bytes of a memory that are not in its entry, and the offset in the entry of the
+    /// rest.
+    pub(super) fn archived_remainder(
+        &self,
+        reading: &MemoryAccumulator,
+        classification: &Classification,
+    ) -> Option<(Vec<u8>, u64)> {
+        let (kind, size) = self.kind_and_size()?;
+        let offset = match kind {
+            EntryKind::Scratch => classification.boundary?.offset,
+            EntryKind::FullBackup => 0,
+            _ => return None,
+        };
+        let above = reading.prefix.get(..offset)?.to_vec();
+        Some((above, size.checked_sub(reading.size - offset as u64)?))
+    }
+
+    /// Returns the offset in an entry of the agent's own notes.
+    pub(super) fn notes_offset(
+        &self,
+        reading: &MemoryAccumulator,
+        classification: &Classification,
+    ) -> Option<u64> {
+        let boundary = classification
+            .boundary
+            .map_or(0, |boundary| boundary.offset);
+        let scratch = reading.prefix.get(boundary..).unwrap_or_default();
+        let tail = match &classification.version {
+            Some(version) if scratch.starts_with(version.tail()) => version.tail().len() as u64,
+            _ => 0,
+        };
+        let (kind, size) = self.kind_and_size()?;
+        Some(match kind {
+            // The entry is a header and everything below the boundary.
+            EntryKind::Scratch => size - (reading.size - boundary as u64) + tail,
+            _ => boundary as u64 + tail,
+        })
+    }
+}
+
+/// Writes a memory to an entry while it is read: keeps its beginning until the boundary can be
+/// found, and writes the rest directly.
+pub(super) struct EntryWriter<'i> {
+    engine: &'i Engine,
+    subdir: &'i Path,
+    header: String,
+    references: &'i References,
+    window: usize,
+    draft: Option<(EntryDraft, EntryKind)>,
+}
+
+impl<'i> EntryWriter<'i> {
+    pub(super) fn new(
+        engine: &'i Engine,
+        agent: &'i Agent,
+        references: &'i References,
+        now: DateTime<FixedOffset>,
+    ) -> EntryWriter<'i> {
+        EntryWriter {
+            engine,
+            subdir: Path::new(&agent.archive_subdir),
+            header: archive::format_scratch_header(&agent.name, now),
+            references,
+            window: window_size(&references.current),
+            draft: None,
+        }
+    }
+
+    pub(super) fn write(
+        &mut self,
+        reading: &mut MemoryAccumulator,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        let before = reading.prefix.len();
+        reading.push(bytes, self.window);
+        if reading.size <= self.window as u64 {
+            return Ok(());
+        }
+        let kept = reading.prefix.len() - before;
+        if self.draft.is_none() {
+            self.draft = self.start_draft(reading, &self.references.classify(reading))?;
+        }
+        match &mut self.draft {
+            Some((draft, _)) => draft.write(&bytes[kept..]),
+            None => Ok(()),
+        }
+    }
+
+    /// Starts the entry with the kept beginning; None if the memory holds no bytes of the agent.
+    fn start_draft(
+        &self,
+        reading: &MemoryAccumulator,
+        classification: &Classification,
+    ) -> Result<Option<(EntryDraft, EntryKind)>, Error> {
+        let whole = reading.size <= self.window as u64;
+        if whole && classification.is_exact && classification.scratch_bytes == 0 {
+            return Ok(None);
+        }
+        let mut draft = self.engine.archive().start_entry(self.subdir)?;
+        let kind = match classification.boundary.filter(|_| classification.is_exact) {
+            Some(boundary) => {
+                draft.write(self.header.as_bytes())?;
+                draft.write(reading.prefix.get(boundary.offset..).unwrap_or_default())?;
+                EntryKind::Scratch
+            }
+            None => {
+                draft.write(&reading.prefix)?;
+                EntryKind::FullBackup
+            }
+        };
+        Ok(Some((draft, kind)))
+    }
+
+    pub(super) fn finish(
+        mut self,
+        reading: &MemoryAccumulator,
+        classification: &Classification,
+    ) -> Result<PendingEntry, Error> {
+        if self.draft.is_none() {
+            self.draft = self.start_draft(reading, classification)?;
+        }
+        Ok(match self.draft {
+            Some((draft, kind)) => {
+                draft.start_writeback();
+                PendingEntry::Draft(Box::new(draft), kind)
+            }
+            None => PendingEntry::None,
+        })
+    }
+}
