@@ -16,7 +16,7 @@ use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{MAX_WINDOW_BYTES, Operation, Outcome, State, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
-use memory_shepherd::transport::{FailureCause, Transport, TransportError};
+use memory_shepherd::transport::{FailureCause, TransportError};
 
 use super::world::{BASELINE, InterposingTransport, TransportCall, World, sorted_names};
 use crate::skip::skip_unsupported;
