@@ -1,6 +1,6 @@
 //! Kernel calls that no safe crate wraps: file leases, open-file-description locks,
-//! sync_file_range, calls between fork and exec, and signal masks. The only unsafe code of this
-//! crate.
+//! sync_file_range, calls between fork and exec, signal masks and dispositions. The only unsafe
+//! code of this crate.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -234,6 +234,16 @@ pub fn start_in_foreground(command: &mut Command) {
     // memory that another thread could hold.
     unsafe {
         command.pre_exec(begin);
+    }
+}
+
+/// Returns whether this process ignores a signal (sigaction(2)).
+pub fn is_signal_ignored(signal: libc::c_int) -> bool {
+    // SAFETY: with no new action the call only writes the current one to plain data on this stack.
+    unsafe {
+        let mut current = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(signal, std::ptr::null(), &raw mut current) == 0
+            && current.sa_sigaction == libc::SIG_IGN
     }
 }
 

@@ -102,7 +102,7 @@ struct OutputStream {
     writer: Box<dyn Write + Send>,
     is_terminal: bool,
     has_color: bool,
-    /// The reader has closed the pipe, which is not an error.
+    /// The reader has gone, which is not an error.
     is_closed: bool,
 }
 
@@ -116,12 +116,18 @@ impl OutputStream {
             .write_all(bytes)
             .and_then(|()| self.writer.flush());
         match written {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            Err(error) if self.is_closing_error(&error) => {
                 self.is_closed = true;
                 Ok(())
             }
             written => written,
         }
+    }
+
+    /// Whether the stream has no reader left: a closed pipe, or a terminal that hung up.
+    fn is_closing_error(&self, error: &io::Error) -> bool {
+        error.kind() == io::ErrorKind::BrokenPipe
+            || self.is_terminal && error.raw_os_error() == Some(libc::EIO)
     }
 }
 

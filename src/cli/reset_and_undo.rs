@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::archive::format_entry_count;
@@ -21,6 +21,7 @@ use crate::engine::{
     State, StepAction, UndoMode, UndoTarget,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::sys;
 
 /// The answer of `--dry-run`.
 #[derive(Serialize)]
@@ -364,11 +365,12 @@ fn is_undo_refused(step: &PlanStep) -> bool {
     undo.is_some_and(|undo| undo.has_written_since && undo.mode == UndoMode::Refuse)
 }
 
-/// Registers a flag that INT and TERM set, so that a run finishes the current agent before it
-/// stops.
+/// Registers a flag that INT, TERM and HUP set, so that a run finishes the agents in progress
+/// before it stops. A HUP that is ignored at the start, as under nohup(1), stays ignored.
 pub(super) fn register_stop_flag() -> Result<Arc<AtomicBool>> {
     let stop = Arc::default();
-    for signal in [SIGINT, SIGTERM] {
+    let hangup = (!sys::is_signal_ignored(SIGHUP)).then_some(SIGHUP);
+    for signal in [SIGINT, SIGTERM].into_iter().chain(hangup) {
         register_signal(signal, &stop)?;
     }
     Ok(stop)

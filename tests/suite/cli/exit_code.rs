@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
+use rustix::process::Signal;
+
 use super::*;
 
 #[test]
@@ -227,16 +229,16 @@ fn most_serious_exit_code_wins() {
     let _ = site.run(["reset", "--all"]).assert_code(6);
 }
 
-/// The reader of a pipe controls when the run continues, so the signal arrives in the
-/// middle of the run.
-#[test]
-fn interrupted_run_exits_130_and_skips_the_rest() {
+/// Runs `reset --all` on 1000 agents, sends a signal in the middle, and asserts that no agent is
+/// left half way. Returns the output behind the signal and standard error, with the exit code.
+/// The reader of a pipe controls when the run continues, so the signal arrives in the middle.
+fn signal_during_reset(env_option: &str, signal: Signal) -> (Option<i32>, String, String) {
     let site = Site::new();
     let demo = site.path("demo");
     let arguments = ["demo", "--agents", "1000", "--dir", "demo"];
     let _ = site.run(arguments).assert_code(0);
-    let mut child = Command::new(PROGRAM_PATH)
-        .args(["reset", "--all"])
+    let mut child = Command::new("/usr/bin/env")
+        .args([env_option, PROGRAM_PATH, "reset", "--all"])
         .env_clear()
         .current_dir(&demo)
         .env("MEMORY_SHEPHERD_CONF", demo.join("memory-shepherd.conf"))
@@ -251,18 +253,34 @@ fn interrupted_run_exits_130_and_skips_the_rest() {
         assert!(out.read_line(&mut line).unwrap() > 0);
     }
     let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
     let mut rest = String::new();
     out.read_to_string(&mut rest).unwrap();
     let output = child.wait_with_output().unwrap();
-    let err = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{err}");
-    assert!(err.contains("interrupted: "), "{err}");
-    assert!(!rest.contains("Reset android-999"), "{rest}");
+    let err = String::from_utf8_lossy(&output.stderr).into_owned();
     let left = fs::read_dir(demo.join("archives/.shepherd/tx"))
         .unwrap()
         .count();
-    assert_eq!(left, 0);
+    assert_eq!(left, 0, "{err}");
+    (output.status.code(), rest, err)
+}
+
+#[test]
+fn interrupted_run_exits_130_and_skips_the_rest() {
+    for signal in [Signal::TERM, Signal::HUP] {
+        let (code, rest, err) = signal_during_reset("--default-signal=TERM,HUP", signal);
+        assert_eq!(code, Some(130), "{signal:?}: {err}");
+        assert!(err.contains("interrupted: "), "{err}");
+        assert!(!rest.contains("Reset android-999"), "{rest}");
+    }
+}
+
+#[test]
+fn hangup_ignored_at_start_does_not_stop_run() {
+    let (code, rest, err) = signal_during_reset("--ignore-signal=HUP", Signal::HUP);
+    assert_ne!(code, Some(130), "{err}");
+    assert!(rest.contains("Reset android-999"), "{rest}");
+    assert!(!err.contains("interrupted: "), "{err}");
 }
 
 /// Reports mistakes in the text and in the paths that it names together.
