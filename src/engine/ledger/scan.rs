@@ -151,7 +151,7 @@ impl LedgerScan {
         let digest = Digest::of(&self.line_bytes);
         let (record, problem) = match parsed {
             Err(error) if is_whole => {
-                let problem = format!("another version of the program wrote it: {error}");
+                let problem = format!("this version cannot read it: {error}");
                 (None, Some(problem))
             }
             Err(error) => (None, Some(format!("it is not a record: {error}"))),
