@@ -29,9 +29,10 @@ const MAX_CACHED_BASELINES: usize = 256;
 /// Why a baseline must not be pushed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaselineRefusal {
-    /// Missing, too small, or not a plain readable file.
+    /// Missing, too small, too large, or not a plain readable file.
     Unusable(Error),
-    /// It does not match the seal, or a required seal is missing.
+    /// It is not in the seal or does not match it, or the seal cannot be read or is missing
+    /// although it is required.
     Tampered(Error),
 }
 
@@ -44,8 +45,8 @@ impl BaselineRefusal {
     }
 }
 
-/// The baselines of a fleet, each read once per plan or run: all agents get the same version, and
-/// agents that share a baseline share the read.
+/// The baselines of a fleet, each read once per plan or run: agents that share a baseline and its
+/// separator get the same version. Beyond 256 baselines, some are read again.
 pub struct BaselineCache<'c> {
     config: &'c Config,
     seal: OnceCell<Result<Option<seal::BaselineSeal>>>,
@@ -62,8 +63,8 @@ impl<'c> BaselineCache<'c> {
         }
     }
 
-    /// Loads an agent's baseline and checks that it may be pushed: its size, and the seal if the
-    /// config requires one. The bytes that were checked are the bytes returned.
+    /// Loads an agent's baseline and checks that it may be pushed: its size, and the seal unless
+    /// `require_seal` is `never`. The bytes that were checked are the bytes returned.
     ///
     /// # Errors
     /// The reason why it must not be pushed.
@@ -161,9 +162,9 @@ pub struct InspectedBaseline {
     pub path: PathBuf,
     /// Its content.
     pub bytes: Vec<u8>,
-    /// Whether a seal exists or is required, which an edit breaks.
+    /// Whether resets check it against a seal, which an edit breaks.
     pub is_sealed: bool,
-    /// How it already differs from the seal, if it does.
+    /// Why resets already refuse it because of the seal, if they do.
     pub seal_mismatch: Option<String>,
     /// Other problems, as sentences, worst first.
     pub problems: Vec<String>,

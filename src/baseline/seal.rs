@@ -1,4 +1,5 @@
-//! The seal: `.checksums` in the baselines' directory, the output of `sha256sum`.
+//! The seal: the digests of the baselines, in the manifest `.checksums` of their directory, which
+//! is the output of `sha256sum`. Reads the manifest and never writes it.
 //!
 //! Format (GNU coreutils, sha256sum(1)): 64 hexadecimal digits, a space, a
 //! space or `*`, the name. A line that begins with a backslash has `\\`, `\n`
@@ -18,7 +19,7 @@ use crate::digest::Digest;
 use crate::durable::{self, PathWalk};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
-/// The manifest's name.
+/// File name of the manifest.
 pub const MANIFEST_FILE_NAME: &str = ".checksums";
 
 /// Size limit of a manifest.
@@ -54,8 +55,8 @@ impl BaselineSeal {
     /// Reads the seal of a directory; none where it has no manifest.
     ///
     /// # Errors
-    /// The manifest cannot be read, or one of its lines has another format: such a seal covers
-    /// nothing.
+    /// The manifest cannot be read, or one of its lines has another format: such a seal covers no
+    /// baseline.
     pub fn read(directory: &Path) -> Result<Option<BaselineSeal>> {
         let path = directory.join(MANIFEST_FILE_NAME);
         let Some(text) = read(directory, &path)? else {
