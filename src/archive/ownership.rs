@@ -1,4 +1,4 @@
-//! Ownership checks for files and directories of the archive.
+//! Checks of owner and mode of the archive's directories.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::durable::{self, PathWalk};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 impl Archive {
-    /// Checks a directory below `archive_dir` as runs do, which rely on its content. Passes one
-    /// that cannot be opened, which runs report themselves.
+    /// Checks owner and mode of a directory below `archive_dir`, as runs do. Accepts one that
+    /// cannot be opened: runs report it themselves.
     ///
     /// # Errors
     /// The reason why runs refuse the directory.
@@ -30,8 +30,9 @@ impl Archive {
     }
 }
 
-/// Refuses a directory of the archive that other users can change: records there decide which files
-/// a run reads, replaces and removes.
+/// Refuses a directory of the archive that belongs to neither this user nor root, or that every
+/// user can write without a sticky bit: records there decide which files a run reads, replaces and
+/// removes. Accepts one that its group can write.
 pub(super) fn check_directory_owner(stat: &Stat, path: &Path) -> Result<()> {
     let us = rustix::process::geteuid().as_raw();
     let path = path.display();
@@ -55,6 +56,7 @@ pub(super) fn check_directory_owner(stat: &Stat, path: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::Conflict, message).with_hint(hint))
 }
 
+/// Returns whether this process may change owner and mode: it runs as root or owns the object.
 pub(super) fn may_change_owner_and_mode(stat: &Stat) -> bool {
     let us = rustix::process::geteuid();
     us.is_root() || stat.st_uid == us.as_raw()

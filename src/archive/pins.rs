@@ -1,7 +1,7 @@
 //! Pins, the entries that retention never deletes: `<archive_dir>/.shepherd/pins`, one path below
 //! `archive_dir` per line. Blank lines and lines that begin with `#` are ignored.
 //!
-//! Lines are compared as paths, without white space at their ends: earlier versions wrote paths as
+//! Lines are compared as paths, without whitespace at their ends: earlier versions wrote paths as
 //! typed, such as `scout//ENTRY`, and editors add carriage returns. A line that names no entry is
 //! kept unchanged and reported as a [`PinFault`]: the entry that it was meant for must not be
 //! deleted.

@@ -1,3 +1,5 @@
+//! Tests of the archive: names of entries, listing, retention and deletion.
+
 use super::*;
 
 fn parse_time(text: &str) -> DateTime<FixedOffset> {
@@ -56,16 +58,17 @@ fn scratch_of_entry_is_verbatim() {
 #[test]
 fn free_entry_name_is_found_in_few_lookups() {
     for count in [1, 2, 3, 7, 8, 5_000, 1_000_000, u32::MAX] {
-        let looks = std::cell::Cell::new(0);
-        let stands = |number| {
-            looks.set(looks.get() + 1);
+        let lookups = std::cell::Cell::new(0);
+        let is_taken = |number| {
+            lookups.set(lookups.get() + 1);
             Ok(number < count)
         };
         assert_eq!(
-            entry_draft::next_free_number(0, stands).unwrap(),
+            entry_draft::next_free_number(0, is_taken).unwrap(),
             Some(count)
         );
-        assert!(looks.get() <= 64, "{} looks for {count}", looks.get());
+        let lookups = lookups.get();
+        assert!(lookups <= 64, "{lookups} lookups for {count}");
     }
     assert_eq!(
         entry_draft::next_free_number(0, |_| Ok(true)).unwrap(),
@@ -178,10 +181,10 @@ fn delete_removes_only_the_listed_entry() {
 }
 
 #[test]
-fn entry_paths_lie_below_archive() {
+fn find_entry_rejects_paths_not_of_entries() {
     let (_directory, archive) =
         archive_with_entries(&[("2026-01-01_0900.md", "2026-01-01T00:00:00Z")]);
-    for (path, is) in [
+    for (path, is_entry) in [
         ("scout/2026-01-01_0900.md", true),
         ("scout/2026-01-02_0900.md", false),
         ("scout/notes.md", false),
@@ -194,7 +197,7 @@ fn entry_paths_lie_below_archive() {
     ] {
         assert_eq!(
             archive.find_entry(path.as_ref()).unwrap().is_some(),
-            is,
+            is_entry,
             "{path}"
         );
     }
