@@ -1,4 +1,4 @@
-//! The table of all keys, and the parsers of their values.
+//! The table of all keys of the config, and the parsers of their values.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -20,7 +20,7 @@ pub enum SectionKind {
 }
 
 impl SectionKind {
-    /// Whether a key of this kind has a meaning in a section of another kind.
+    /// Returns whether a key of this kind has an effect in a section of `kind`.
     pub(super) fn has_effect_in(self, kind: SectionKind) -> bool {
         self == kind || (self == SectionKind::AnyAgent && kind != SectionKind::General)
     }
@@ -85,8 +85,8 @@ pub struct KeySpec {
 }
 
 impl KeySpec {
-    /// Whether the key is allowed in a section of a kind: `[general]`, or an agent at either
-    /// location.
+    /// Returns whether the key is allowed in a section of kind `scope`: `[general]`, or an agent, also
+    /// at a location where it has no effect.
     pub(super) fn is_allowed_in(&self, scope: SectionKind) -> bool {
         (self.section == SectionKind::General) == (scope == SectionKind::General)
     }
@@ -207,8 +207,8 @@ pub fn keys() -> &'static [KeySpec] {
 
 /// Returns the current name of a key that may be written with another name.
 pub(super) fn canonical_key(key: &str) -> &str {
-    let alias = KEY_ALIASES.iter().find(|(theirs, _)| *theirs == key);
-    alias.map_or(key, |(_, ours)| *ours)
+    let alias = KEY_ALIASES.iter().find(|(alias, _)| *alias == key);
+    alias.map_or(key, |(_, current)| *current)
 }
 
 /// Maximum length in bytes of a name that is checked for misspelling; comparing costs the length of
@@ -357,7 +357,7 @@ fn check_round_trip(text: &str, value: KeyValue) -> Result<KeyValue, KeyFault> {
         return Ok(value);
     }
     key_fault(
-        format!("is the path `{shown}`, which begins with `~/` or has white space at an end"),
+        format!("is the path `{shown}`, which begins with `~/`, or begins or ends with whitespace"),
         "give it another name",
     )
 }

@@ -3,7 +3,7 @@
 //! files in its directory.
 //!
 //! Compares real directories ([`crate::file_systems::ancestry`]), so that neither symlinks nor bind
-//! mounts hide an overlap. Hosts are not checked.
+//! mounts hide an overlap. Directories on other hosts are not checked.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ use crate::clock::SystemClock;
 use crate::file_systems::FileSystems;
 use crate::file_systems::ancestry::{Ancestry, resolve_ancestries};
 
-/// Time limit for a file system to resolve directories. A hung one does not block other agents; its
-/// own are not reset then.
+/// Time limit for a file system to resolve directories. Those on a hung file system are not
+/// checked; agents there cannot be reset either.
 const ANCESTRY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Reports overlapping directories; `text` is the text of the config.

@@ -39,7 +39,7 @@ fn error_lines(text: &str) -> Vec<String> {
     problems.0.iter().map(Diagnostic::to_string).collect()
 }
 
-// --- what the original got wrong -------------------------------------------
+// --- differences from the original script ------------------------------------
 
 #[test]
 fn hash_inside_value_does_not_cut_it() {
@@ -60,7 +60,7 @@ fn hash_inside_value_does_not_cut_it() {
 }
 
 #[test]
-fn hash_after_whitespace_cuts_and_may_warn() {
+fn hash_after_whitespace_begins_a_comment() {
     let agent_at = |value: &str| {
         let config = valid_config(&format!("[bot]\nmemory_file = {value}\nbaseline = b.md\n"));
         let MemoryLocation::Local { memory, .. } = config.agents[0].location.clone() else {
@@ -478,7 +478,7 @@ fn problems_join_into_one_error_with_details() {
 }
 
 #[test]
-fn closest_finds_typos_and_transpositions() {
+fn closest_match_finds_typos_and_transpositions() {
     let words = ["log", "off", "dark", "reset", "remote_poll"];
     for (written, meant) in [
         ("drak", Some("dark")),
@@ -549,7 +549,7 @@ fn key_table_is_consistent() {
     let mut seen = Vec::new();
     for doc in keys() {
         let name = (doc.section == SectionKind::General, doc.name);
-        assert!(!seen.contains(&name), "{name:?} is there twice");
+        assert!(!seen.contains(&name), "{name:?} occurs twice");
         seen.push(name);
         assert!(
             !doc.description.is_empty() && !doc.description.ends_with('.'),
@@ -563,7 +563,7 @@ fn key_table_is_consistent() {
         assert_eq!(doc.section, SectionKind::General, "{}", doc.name);
         valid_config(&format!("[general]\n{} = {}\n", doc.name, doc.default));
     }
-    // The keys without a default are those that `General` has as options.
+    // The keys without a default are those that are optional in `GeneralSettings`.
     let unset = CONFIG_KEYS
         .iter()
         .filter(|doc| doc.section == SectionKind::General && doc.default.is_empty());
@@ -597,14 +597,14 @@ fn without_lines(config: &Config) -> (GeneralSettings, Vec<Agent>) {
 }
 
 #[test]
-fn entries_round_trip_as_config() {
+fn effective_values_round_trip_as_config() {
     let text = include_str!("../../tests/configs/valid/everything.conf");
     let config = valid_config(text);
     assert_eq!(
         without_lines(&reparsed_config(&config)),
         without_lines(&config)
     );
-    // Everything that the table knows is said in that file.
+    // The file sets every key of the table.
     for doc in keys() {
         let general = doc.section == SectionKind::General;
         let mut entries = config.effective_values().iter();
