@@ -13,7 +13,7 @@ use crate::demo::{self, Demo};
 use crate::error::ErrorKind;
 use crate::invocation::Invocation;
 
-/// The row of the command for the host.
+/// Specification of the command that disconnects and reconnects the host.
 static HOST_COMMAND: CommandSpec = CommandSpec {
     command: Command::Extra,
     id: "host",
@@ -42,6 +42,7 @@ fn host_command(demo: &Demo) -> ExtraCommand {
 
 impl CommandContext<'_> {
     /// Builds the example fleet and opens the console on it; without a terminal, prints its status.
+    /// The fleet stays in `dir`; without it, it is in a temporary directory, which is removed.
     pub(super) fn run_demo(
         &mut self,
         dir: Option<PathBuf>,

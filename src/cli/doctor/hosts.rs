@@ -1,5 +1,5 @@
-//! Checks of hosts: whether they accept connections, the effective SSH configuration, and missing
-//! SFTP extensions.
+//! Checks of hosts: connections, identity files, the effective SSH configuration, missing SFTP
+//! extensions, and whether the memories there can be read.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,8 +13,8 @@ use crate::config::Agent;
 use crate::engine::{Engine, HostStatus, Reachability};
 use crate::error::{self, Error, ErrorKind};
 
-/// Connects to all hosts in parallel and reports the results. Only keys that belong to `uid` have
-/// their mode checked.
+/// Connects to all hosts in parallel, reports the results, and disconnects. Checks the mode of
+/// identity files only where user `uid` owns them.
 pub(super) fn check_hosts(report: &mut DoctorReport, engine: &Engine, uid: u32) {
     let hosts = engine.connect_all_hosts();
     check_identity_files(report, &hosts, uid);
