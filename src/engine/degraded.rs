@@ -40,8 +40,8 @@ pub(super) fn in_place_degradation(
     }
 }
 
-/// What changing this agent's memory promises less because of what its host lacks,
-/// for people.
+/// Returns the degradations of an agent's memory, one sentence for each SFTP extension that its
+/// host lacks; none on this machine.
 ///
 /// # Errors
 /// Something that the config does not accept.
@@ -91,7 +91,7 @@ impl Engine {
         }
     }
 
-    /// Returns why writers cannot be detected beside an agent's memory, whatever rights
+    /// Returns why processes that write an agent's memory cannot be detected, whatever rights
     /// this process has; none where they can, or where the directory cannot be opened.
     pub fn undetectable_writers_reason(&self, agent: &Agent) -> Option<String> {
         undetectable_writers_reason(self.open_directory(agent).ok()?.as_ref())

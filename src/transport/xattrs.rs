@@ -2,8 +2,8 @@
 
 use super::Xattr;
 
-/// Limit of the bytes of names and values kept per file. Records and the ledger store everything
-/// that an agent attaches to its memory.
+/// Limit of the names and values kept per file, in bytes: records and the ledger store them, and an
+/// agent can attach any number to its memory.
 const MAX_KEPT_XATTR_BYTES: usize = 64 * 1024;
 
 /// Returns which attributes of these sizes to keep, in their order, and the number of the others:
@@ -27,7 +27,7 @@ pub fn keep_xattrs_within_limit<N: AsRef<[u8]>>(found: Vec<(N, usize)>) -> (Vec<
     (kept, dropped)
 }
 
-/// Serializes attributes as pairs of hexadecimal strings.
+/// Form of attributes in JSON: pairs of hexadecimal strings, name and value.
 pub(super) mod json {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serializer};
