@@ -39,6 +39,8 @@ pub(super) struct ThemeChoice {
 }
 
 impl ThemeChoice {
+    /// Returns the name of the theme: of the flag, else the one without colors if they are
+    /// disabled, else of the preferences, else of the config.
     pub(super) fn theme_name<'a>(&'a self, preferences: &'a Preferences) -> &'a str {
         let own = preferences.theme.as_ref();
         match (&self.flag_theme, self.is_color_disabled) {
@@ -57,7 +59,7 @@ fn terminal_lost_error(error: &io::Error) -> Error {
     Error::new(ErrorKind::Interrupted, message)
 }
 
-/// Clock, and the start of the console.
+/// Clock of the console, and the time of its start.
 pub(super) struct ConsoleClock(Arc<dyn Clock>, Instant);
 
 impl ConsoleClock {
@@ -83,7 +85,7 @@ pub(super) struct Console {
     pub(super) theme_choice: ThemeChoice,
     pub(super) runner: EffectRunner,
     pub(super) frame_rate: FramePacer,
-    /// Whether a key awaits its frame.
+    /// Whether a key was pressed since the last frame; the next one is drawn sooner.
     pub(super) is_key_pending: bool,
     /// Number of pager texts requested so far; identifies each one.
     pub(super) page_count: u64,
@@ -106,6 +108,7 @@ pub(super) struct ForegroundProgram {
     purpose: ProgramPurpose,
 }
 
+/// Why a program gets the terminal.
 pub(super) enum ProgramPurpose {
     EditBaseline(Box<BaselineEdit>),
     /// The file is removed when this is dropped.
@@ -169,24 +172,24 @@ impl Console {
                 wait = wait.min(self.time_until_frame());
             }
             let mut first = None;
-            let lent = self.foreground_program.as_ref();
-            let child_changes = lent.map_or_else(never, |lent| lent.child.changes().clone());
-            let closed = self.pending_handoff.as_ref();
-            let closed = closed.map_or_else(never, |(_, end)| {
+            let program = self.foreground_program.as_ref();
+            let child_changes = program.map_or_else(never, |it| it.child.changes().clone());
+            let handoff = self.pending_handoff.as_ref();
+            let reader_paused = handoff.map_or_else(never, |(_, end)| {
                 wait = wait.min(end.saturating_sub(now));
                 self.input_pause.reader_paused().clone()
             });
-            let (fleet_events, brought) = (
+            let (fleet_events, loaded) = (
                 self.runner.fleet_events().clone(),
                 self.runner.loaded().clone(),
             );
             select! {
                 recv(child_changes) -> change => self.handle_child_change(change.ok(), screen)?,
                 recv(input) -> event => first = Some(event.unwrap_or(InputEvent::TerminalLost)),
-                recv(closed) -> _ => self.hand_over_terminal(screen)?,
-                recv(brought) -> brought => {
-                    if let Ok(brought) = brought {
-                        self.apply_loaded(brought, screen);
+                recv(reader_paused) -> _ => self.hand_over_terminal(screen)?,
+                recv(loaded) -> result => {
+                    if let Ok(loaded) = result {
+                        self.apply_loaded(loaded, screen);
                     }
                 },
                 recv(fleet_events) -> event => {
@@ -225,7 +228,8 @@ impl Console {
         }
     }
 
-    /// Applies a message, and those that follow it within [`MAX_BACKGROUND_TIME`].
+    /// Applies a message, and those that follow it within [`MAX_BACKGROUND_TIME`]. Returns false to
+    /// quit.
     fn apply_background_messages(
         &mut self,
         first: Option<Msg>,
@@ -248,16 +252,17 @@ impl Console {
     }
 
     fn next_message(&self, inbox: &Receiver<Msg>) -> Option<Msg> {
-        let news = || {
+        let next_event = || {
             self.runner
                 .fleet_events()
                 .try_recv()
                 .ok()
                 .map(fleet_event_message)
         };
-        inbox.try_recv().ok().or_else(news)
+        inbox.try_recv().ok().or_else(next_event)
     }
 
+    /// Applies input; keys that follow each other are one message. Returns false to quit.
     fn apply_input(
         &mut self,
         events: Vec<InputEvent>,
@@ -350,6 +355,8 @@ impl Console {
         self.handle_effects(effects, screen)
     }
 
+    /// Carries out effects on the terminal, and passes the others to the runner. Returns false to
+    /// quit.
     fn handle_effects(
         &mut self,
         effects: Vec<Effect>,
@@ -456,12 +463,7 @@ impl Console {
         };
         screen.release();
         match self.start_program(&purpose) {
-            Ok(guest) => {
-                self.foreground_program = Some(ForegroundProgram {
-                    child: guest,
-                    purpose,
-                })
-            }
+            Ok(child) => self.foreground_program = Some(ForegroundProgram { child, purpose }),
             Err(error) => {
                 self.reclaim_terminal(screen)?;
                 self.update_model(Msg::Reported(MessageLevel::Error, error_with_hint(&error)));
@@ -514,22 +516,15 @@ impl Console {
         change: Option<ChildChange>,
         screen: &mut TerminalScreen,
     ) -> io::Result<()> {
-        let Some(ForegroundProgram {
-            child: guest,
-            purpose,
-        }) = self.foreground_program.take()
-        else {
+        let Some(ForegroundProgram { child, purpose }) = self.foreground_program.take() else {
             return Ok(());
         };
         if change == Some(ChildChange::Stopped) {
-            guest.stop_with_child()?;
-            self.foreground_program = Some(ForegroundProgram {
-                child: guest,
-                purpose,
-            });
+            child.stop_with_child()?;
+            self.foreground_program = Some(ForegroundProgram { child, purpose });
             return Ok(());
         }
-        let exit_status = guest.wait();
+        let exit_status = child.wait();
         self.reclaim_terminal(screen)?;
         let reason = match exit_status {
             Ok(status) if status.success() => None,
