@@ -1,8 +1,9 @@
-//! Formats times and ages; ages in steps so coarse that an idle screen is seldom redrawn.
+//! Short forms of times and ages for the cells of the console.
 
 use chrono::{DateTime, FixedOffset};
 
-/// Formats an age in steps so coarse that an idle screen is seldom redrawn.
+/// Formats the age of `then`: `<1m`, `1m`, `5m`, `10m`, `2h`, `3d`. Minutes are in steps of five,
+/// so that an idle screen is seldom redrawn.
 pub fn format_age(now: DateTime<FixedOffset>, then: DateTime<FixedOffset>) -> String {
     let seconds = (now - then).num_seconds();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
@@ -20,7 +21,7 @@ pub fn modified_time(nanoseconds: i64, like: DateTime<FixedOffset>) -> DateTime<
     DateTime::from_timestamp_nanos(nanoseconds).with_timezone(like.offset())
 }
 
-/// Formats a time of today as `09:00`, an older one as `11-20`.
+/// Formats a time of today as `09:00`, one of another day as month and day, `11-20`.
 pub fn format_time(now: DateTime<FixedOffset>, time: DateTime<FixedOffset>) -> String {
     let time = time.with_timezone(now.offset());
     if time.date_naive() == now.date_naive() {

@@ -1,5 +1,6 @@
 //! The canvas that views draw into, and how texts fit into its cells: cut, shortened, wrapped, or
-//! formatted as sizes and counts.
+//! formatted as sizes and counts. Drawable text has no control characters: it is text of the
+//! program, or untrusted text that was made visible.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -117,7 +118,8 @@ pub fn shorten_untrusted(text: &str, width: usize) -> String {
     format!("{}…{end}", start.concat())
 }
 
-/// Splits drawable text at the last blank that fits into `room` cells.
+/// Splits drawable text at the last blank that fits into `room` cells; the first part is empty if
+/// none does.
 pub fn split_at_blank(text: &str, room: usize) -> (&str, &str) {
     if text.width() <= room {
         return (text, "");
@@ -256,7 +258,8 @@ pub fn format_count(number: u64, noun: &str) -> String {
     }
 }
 
-/// Returns how much of a limit is used, in at most four cells.
+/// Formats how much of a limit is used, in at most four cells: `85%`, and `>9x` from ten times the
+/// limit.
 pub fn limit_usage(size: u64, limit: u64) -> String {
     match size.saturating_mul(100) / limit.max(1) {
         percent @ 0..1000 => format!("{percent}%"),
@@ -269,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fit_keeps_the_cause_of_a_sentence() {
+    fn fit_keeps_the_start_before_a_long_cause() {
         let text = "resets are BLOCKED: x is 9da80d51, sealed was f024905b";
         assert_eq!(
             fit_end_of_sentence(text, 30),
@@ -285,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn shorten_cuts_the_middle_and_cut_the_end() {
+    fn shorten_cuts_middle_and_truncate_cuts_end() {
         assert_eq!(shorten_untrusted("code-reviewer", 13), "code-reviewer");
         assert_eq!(shorten_untrusted("code-reviewer", 9), "code…ewer");
         assert_eq!(shorten_untrusted("日本語日本語", 7), "日…語");

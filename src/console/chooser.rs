@@ -49,7 +49,8 @@ pub fn list_choices(model: &Model, overlay: &Overlay) -> Vec<ChooserChoice> {
     }
 }
 
-/// Returns the states that help explains: those on the screen below it that match the query.
+/// Returns the states that help explains, if they match the query: over the fleet and a plan all
+/// states, over an agent its own, over other screens none.
 pub fn legend_states(model: &Model, chooser: &Chooser) -> Vec<State> {
     let mut states = match model.key_context() {
         KeyContext::Fleet | KeyContext::Plan => State::ALL.to_vec(),
@@ -77,7 +78,8 @@ pub fn cursor_row(chooser: &Chooser, choices: &[ChooserChoice]) -> Option<usize>
     choices.iter().position(|choice| choice.item == *selected)
 }
 
-/// Opens or updates an overlay and selects the item under its cursor.
+/// Opens or updates an overlay. In help and palette, selects the item under the cursor; without a
+/// cursor, the one that the query identifies.
 pub fn open_chooser(model: &mut Model, mut overlay: Overlay) {
     let choices = list_choices(model, &overlay);
     if let Overlay::Help(chooser) | Overlay::Palette(chooser) = &mut overlay {

@@ -38,7 +38,8 @@ impl ConfigReloader {
         }
     }
 
-    /// Reads the config file of an engine, unless it is the same as at the last read.
+    /// Reads the config file of an engine once it has settled. Returns the new engine or the errors
+    /// of the config; none if the file is the same as at the last read.
     pub(super) fn reload(&self, engine: &Engine) -> Option<Msg> {
         let _span = tracing::debug_span!("reload config").entered();
         let path = &engine.config().path;
@@ -61,9 +62,9 @@ impl ConfigReloader {
     }
 }
 
-/// Returns the digest of a file once it stays the same for [`SETTLE_TIME`]: many
-/// programs truncate a file before they write it, and an empty config is valid. For an
-/// unreadable file, returns the digest of the error.
+/// Returns the digest of a file once it stays the same for [`SETTLE_TIME`], or after
+/// [`MAX_SETTLE_WAITS`]: many programs truncate a file before they write it, and an empty config is
+/// valid. For an unreadable file, returns the digest of the error.
 pub(super) fn wait_for_settled_digest(clock: &dyn Clock, path: &Path) -> Digest {
     let read = || match durable::read_regular_file(path, config::MAX_CONFIG_BYTES) {
         Ok(bytes) => Digest::of(&bytes),

@@ -1,4 +1,5 @@
-//! Tests of the effect runner: no request of the main thread waits for a host.
+//! Tests of the effect runner: no request of the main thread waits for a host. Also of its parts:
+//! the cache of details, facts and texts of an agent, config reload, shutdown, background loads.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -170,20 +171,20 @@ fn silent_host_does_not_delay_other_texts_or_plans() {
 }
 
 #[test]
-fn copies_keep_the_most_recently_opened() {
-    let mut copies = agent_texts::DetailCache::default();
+fn detail_cache_keeps_the_newest_details() {
+    let mut cache = agent_texts::DetailCache::default();
     let size = 1 << 20;
     for number in 0..6 {
-        copies.insert(agent_detail(&format!("agent-{number}"), size));
+        cache.insert(agent_detail(&format!("agent-{number}"), size));
     }
-    copies.insert(agent_detail("agent-3", size));
-    let kept = |name: &str| copies.get(name).is_some();
+    cache.insert(agent_detail("agent-3", size));
+    let kept = |name: &str| cache.get(name).is_some();
     assert!(!kept("agent-0") && !kept("agent-1"));
     assert!(kept("agent-3") && kept("agent-5"));
-    // A copy that is too large by itself is not kept and displaces no other.
-    copies.insert(agent_detail("agent-9", 5 * size));
-    assert!(copies.get("agent-9").is_none());
-    assert!(copies.get("agent-3").is_some());
+    // A detail that is too large by itself is not kept and displaces no other.
+    cache.insert(agent_detail("agent-9", 5 * size));
+    assert!(cache.get("agent-9").is_none());
+    assert!(cache.get("agent-3").is_some());
 }
 
 fn agent_detail(name: &str, size: usize) -> crate::engine::AgentDetail {
@@ -312,7 +313,7 @@ fn missing_baseline_leaves_scratch_unknown() {
 }
 
 #[test]
-fn compared_version_is_named_correctly() {
+fn titles_and_patch_name_the_compared_version() {
     let root = tempfile::tempdir().unwrap();
     let local = fake_with_agent();
     local.write_file(
@@ -468,7 +469,7 @@ fn fifo_as_config_does_not_block() {
 }
 
 #[test]
-fn end_waits_for_run_while_wanted() {
+fn shutdown_waits_only_for_an_active_run() {
     for waits in [true, false] {
         let mut fleet = ReloadableFleet::new();
         let (_run_guard, run) = bounded(0);
