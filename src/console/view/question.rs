@@ -112,7 +112,9 @@ fn push_body(dialog: &QuestionDialog, width: usize, lines: &mut Vec<RoleLine>) {
             "Type yes, or the fingerprint: ssh then adds the key to known_hosts."
         }
         ExpectedAnswer::Consent => "Type yes or no.",
-        ExpectedAnswer::NoAnswer => "This closes by itself once that is done.",
+        ExpectedAnswer::NoAnswer => {
+            "Nothing to type: touch the key or do what ssh asks, and this closes."
+        }
     };
     lines.push(own_line(instruction, Role::Text));
     let typed = &dialog.answer;
