@@ -56,7 +56,7 @@ impl AgentTab {
         match self {
             AgentTab::Diff => "Show the live diff",
             AgentTab::Scratch => "Show the notes below the separator",
-            AgentTab::Facts => "Show all that is known",
+            AgentTab::Facts => "Show all facts",
             AgentTab::Baseline => "Show what changed in the baseline",
             AgentTab::History => "Show the runs",
         }
