@@ -217,7 +217,7 @@ impl DemoBuilder {
         let time = self.now - chrono::Duration::minutes(minutes_ago);
         let file = File::options().write(true).open(path);
         file.and_then(|file| file.set_modified(SystemTime::from(time)))
-            .with_path("set the time of", path)
+            .with_path("set the modification time of", path)
     }
 
     /// Writes config, baselines, seal, and the directories of the agents.

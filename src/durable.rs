@@ -71,7 +71,8 @@ pub fn wait_for_lock(file: &File, path: &Path, clock: &dyn Clock) -> Result<()> 
     let end = clock.instant() + LOCK_TIMEOUT;
     while !sys::try_lock(file.as_fd()).with_path("lock", path)? {
         if clock.instant() >= end {
-            let message = format!("{} is locked by another process", path.display());
+            let (path, limit) = (path.display(), LOCK_TIMEOUT.as_secs());
+            let message = format!("{path} has been locked by another process for {limit} s");
             return Err(Error::new(ErrorKind::Busy, message));
         }
         clock.sleep(Duration::from_millis(2));

@@ -431,7 +431,10 @@ impl Engine {
         self.archive
             .open_or_create_directory(archive::PROGRAM_DIRECTORY_NAME.as_ref())?;
         let text = serde_json::to_vec(seen).map_err(|error| {
-            Error::new(ErrorKind::Internal, format!("cannot write states: {error}"))
+            Error::new(
+                ErrorKind::Internal,
+                format!("cannot serialize the observations: {error}"),
+            )
         })?;
         self.archive
             .replace_program_file(&self.archive.program_path(FLEET_FILE_NAME), &text)

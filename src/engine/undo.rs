@@ -279,7 +279,7 @@ fn rebuild_candidates(
                 ))]),
                 ContentParts(vec![ContentPart::Bytes(bytes)]),
             ]),
-            None => refuse("it wrote no entry"),
+            None => refuse("its record names no archive entry and no baseline version"),
         };
     };
     if entry.kind == EntryKind::FullBackup {
