@@ -1,3 +1,5 @@
+//! Tests of the config: parsing, values, diagnostics, and the table of keys.
+
 mod location;
 
 use proptest::prelude::*;
@@ -210,24 +212,28 @@ fn agents_of_one_host_share_longest_timeout() {
 }
 
 #[test]
-fn equal_locations_have_equal_keys() {
-    let key = |host: &str, more: &str, memory: &str| {
+fn equal_locations_have_equal_file_identities() {
+    let identity = |host: &str, more: &str, memory: &str| {
         let config = valid_config(&format!(
             "[r]\nremote_host={host}\n{more}remote_memory={memory}\nbaseline=r.md\n"
         ));
         let (name, port, user, path) = config.agents[0].location.file_identity();
         (name, port, user.to_string(), path)
     };
-    let same = key("box", "", "M.md");
-    assert_eq!(key("BOX", "", "M.md"), same);
-    assert_eq!(key("box", "remote_port=22\n", "M.md"), same);
-    assert_eq!(key("box", "", "~/M.md"), same);
-    assert_eq!(key("box", "", "./M.md"), same);
-    assert_ne!(key("box", "remote_port=23\n", "M.md"), same);
-    assert_ne!(key("box", "remote_user=u\n", "M.md"), same);
-    assert_ne!(key("box", "", "/M.md"), same);
-    let root = key("box", "remote_user=u\n", "/M.md");
-    assert_eq!(key("box", "", "/M.md"), root, "users see the same file");
+    let same = identity("box", "", "M.md");
+    assert_eq!(identity("BOX", "", "M.md"), same);
+    assert_eq!(identity("box", "remote_port=22\n", "M.md"), same);
+    assert_eq!(identity("box", "", "~/M.md"), same);
+    assert_eq!(identity("box", "", "./M.md"), same);
+    assert_ne!(identity("box", "remote_port=23\n", "M.md"), same);
+    assert_ne!(identity("box", "remote_user=u\n", "M.md"), same);
+    assert_ne!(identity("box", "", "/M.md"), same);
+    let root = identity("box", "remote_user=u\n", "/M.md");
+    assert_eq!(
+        identity("box", "", "/M.md"),
+        root,
+        "users see the same file"
+    );
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn missing_named_config_is_an_error() {
         cwd: directory.path().to_path_buf(),
         ..test_env()
     };
-    // There is one to fall through to, and that must not happen.
+    // The config in the current directory must not take its place.
     fs::write(directory.path().join(CONFIG_FILE_NAME), "").unwrap();
     let error = locate(Some(Path::new("other.conf")), &env).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
