@@ -116,7 +116,7 @@ impl<'c> BaselineCache<'c> {
                     let directory = general.baseline_dir.display();
                     let message = format!(
                         "require_seal=always, but {directory} has no {}",
-                        seal::MANIFEST_FILE_NAME
+                        seal::SEAL_FILE_NAME
                     );
                     Err(Error::new(ErrorKind::Integrity, message)
                         .with_hint(seal::seal_hint(general)))

@@ -45,7 +45,7 @@ use crate::transport::sftp::askpass::{self, PromptBroker};
 use command::CommandSpec;
 use effect::{EffectRunner, UserFiles};
 pub use effect::{EngineFactory, load_runs, summarize_findings};
-use event_loop::{Console, ConsoleClock, ThemeChoice};
+use event_loop::{Console, ConsoleClock, ThemeSources};
 use external_tools::ExternalTools;
 use model::{AgentRow, BackgroundJobs, Model, Moment, ReadOnlyState, Screen};
 use overlay::PendingKeys;
@@ -173,12 +173,12 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
     let directory = options.env.config_directory();
     let directory = directory.map(|directory| directory.join(theme::THEMES_DIRECTORY));
     let themes = Themes::new(directory, options.terminal_features.colour_depth);
-    let theme_choice = ThemeChoice {
+    let theme_sources = ThemeSources {
         flag_theme: options.theme.clone(),
         is_color_disabled: options.is_color_disabled,
         config_theme: config.general.theme.clone(),
     };
-    let theme = themes.load(theme_choice.theme_name(&preferences))?;
+    let theme = themes.load(theme_sources.theme_name(&preferences))?;
     let theme_names = themes.names();
     let saved_view = options.view_state_file.as_ref().map(|file| file.read());
     let clock = ConsoleClock::new(options.engine.clock_handle());
@@ -217,9 +217,9 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         model,
         theme,
         themes,
-        theme_choice,
+        theme_sources,
         runner,
-        frame_rate: FramePacer::new(options.is_over_ssh),
+        frame_pacer: FramePacer::new(options.is_over_ssh),
         is_key_pending: false,
         page_count: 0,
         pending_page: None,

@@ -248,7 +248,7 @@ impl DemoBuilder {
             seal_text.push_str(&format!("{}  {file}\n", Digest::of(text.as_bytes())));
         }
         self.write_file_aged(
-            &baselines.join(seal::MANIFEST_FILE_NAME),
+            &baselines.join(seal::SEAL_FILE_NAME),
             seal_text.as_bytes(),
             FLEET_AGE_MINUTES,
         )?;

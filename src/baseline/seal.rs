@@ -20,7 +20,7 @@ use crate::durable::{self, PathWalk};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// File name of the manifest.
-pub const MANIFEST_FILE_NAME: &str = ".checksums";
+pub const SEAL_FILE_NAME: &str = ".checksums";
 
 /// Size limit of a manifest.
 const MAX_MANIFEST_BYTES: u64 = 16 << 20;
@@ -30,7 +30,7 @@ pub fn reseal_hint(directory: &Path) -> String {
     let directory = directory.to_string_lossy();
     format!(
         "if the change is not yours, restore the file from a backup; if it is: cd {} && \
-         sha256sum -- *.md > {MANIFEST_FILE_NAME}",
+         sha256sum -- *.md > {SEAL_FILE_NAME}",
         shell_words::quote(&directory)
     )
 }
@@ -46,7 +46,7 @@ pub fn seal_hint(general: &GeneralSettings) -> String {
     let directory = general.baseline_dir.to_string_lossy();
     format!(
         "review every baseline first, because a seal accepts the current content; then: cd {} && \
-         sha256sum -- *.md > {MANIFEST_FILE_NAME}",
+         sha256sum -- *.md > {SEAL_FILE_NAME}",
         shell_words::quote(&directory)
     )
 }
@@ -58,7 +58,7 @@ impl BaselineSeal {
     /// The manifest cannot be read, or one of its lines has another format: such a seal covers no
     /// baseline.
     pub fn read(directory: &Path) -> Result<Option<BaselineSeal>> {
-        let path = directory.join(MANIFEST_FILE_NAME);
+        let path = directory.join(SEAL_FILE_NAME);
         let Some(text) = read(directory, &path)? else {
             return Ok(None);
         };
@@ -133,7 +133,7 @@ fn read(directory: &Path, path: &Path) -> Result<Option<String>> {
         Err(Error::new(ErrorKind::Integrity, message))
     };
     let broken = |error: Error| error.with_kind(ErrorKind::Integrity);
-    let file = match fs::openat(&directory, MANIFEST_FILE_NAME, flags, Mode::empty()) {
+    let file = match fs::openat(&directory, SEAL_FILE_NAME, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT) => return Ok(None),
         Err(Errno::LOOP) => return refuse("is a symbolic link"),
@@ -216,7 +216,7 @@ mod tests {
         let path = directory.path().canonicalize().unwrap();
         assert_eq!(BaselineSeal::read(&path), Ok(None));
         assert_eq!(BaselineSeal::read(&path.join("none")), Ok(None));
-        let seal = path.join(MANIFEST_FILE_NAME);
+        let seal = path.join(SEAL_FILE_NAME);
         std::os::unix::fs::symlink("nowhere", &seal).unwrap();
         assert_eq!(
             BaselineSeal::read(&path).unwrap_err().kind(),

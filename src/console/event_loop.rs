@@ -32,13 +32,13 @@ const MAX_BACKGROUND_TIME: Duration = Duration::from_millis(4);
 const READER_STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Sources of the theme other than the preferences.
-pub(super) struct ThemeChoice {
+pub(super) struct ThemeSources {
     pub(super) flag_theme: Option<String>,
     pub(super) is_color_disabled: bool,
     pub(super) config_theme: String,
 }
 
-impl ThemeChoice {
+impl ThemeSources {
     /// Returns the name of the theme: of the flag, else the one without colors if they are
     /// disabled, else of the preferences, else of the config.
     pub(super) fn theme_name<'a>(&'a self, preferences: &'a Preferences) -> &'a str {
@@ -82,9 +82,9 @@ pub(super) struct Console {
     pub(super) model: Model,
     pub(super) theme: Theme,
     pub(super) themes: Themes,
-    pub(super) theme_choice: ThemeChoice,
+    pub(super) theme_sources: ThemeSources,
     pub(super) runner: EffectRunner,
-    pub(super) frame_rate: FramePacer,
+    pub(super) frame_pacer: FramePacer,
     /// Whether a key was pressed since the last frame; the next one is drawn sooner.
     pub(super) is_key_pending: bool,
     /// Number of pager texts requested so far; identifies each one.
@@ -329,7 +329,7 @@ impl Console {
             if let Msg::PreferencesLoaded(preferences) = &msg
                 && preferences.theme != self.model.preferences.theme
             {
-                let name = self.theme_choice.theme_name(preferences);
+                let name = self.theme_sources.theme_name(preferences);
                 self.runner.load_theme(&self.themes, name, false);
             }
             let effects = update(&mut self.model, self.clock.now(), msg);
@@ -343,11 +343,11 @@ impl Console {
             return Ok(true);
         };
         let current = self
-            .theme_choice
+            .theme_sources
             .theme_name(&self.model.preferences)
             .to_string();
-        self.theme_choice.config_theme = self.runner.config_theme().to_string();
-        let name = self.theme_choice.theme_name(&self.model.preferences);
+        self.theme_sources.config_theme = self.runner.config_theme().to_string();
+        let name = self.theme_sources.theme_name(&self.model.preferences);
         if name != current {
             self.runner.load_theme(&self.themes, name, false);
         }
@@ -554,12 +554,12 @@ impl Console {
         let bytes = screen.draw(&self.model, &self.theme)?;
         self.model.is_dirty = false;
         self.is_key_pending = false;
-        self.frame_rate.record_frame(self.moment().elapsed, bytes);
+        self.frame_pacer.record_frame(self.moment().elapsed, bytes);
         Ok(())
     }
 
     fn time_until_frame(&self) -> Duration {
-        self.frame_rate
+        self.frame_pacer
             .delay_until_frame(self.moment().elapsed, self.is_key_pending)
     }
 

@@ -600,7 +600,7 @@ fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
         add(&lock, ChangeTarget::Agent(agent.name.clone()));
     }
     add(
-        &config.general.baseline_dir.join(seal::MANIFEST_FILE_NAME),
+        &config.general.baseline_dir.join(seal::SEAL_FILE_NAME),
         ChangeTarget::AllAgents,
     );
     add(&engine.ledger_path(), ChangeTarget::AllAgents);

@@ -85,7 +85,7 @@ impl Engine {
 
     fn seal_path(&self) -> PathBuf {
         let directory = &self.config().general.baseline_dir;
-        directory.join(seal::MANIFEST_FILE_NAME)
+        directory.join(seal::SEAL_FILE_NAME)
     }
 
     /// Returns the agents whose baselines resets refuse, each with the reason.

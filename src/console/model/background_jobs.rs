@@ -30,7 +30,7 @@ pub struct BackgroundJob {
 #[derive(Clone, Debug, Default)]
 pub struct BackgroundJobs {
     agent_reads: BTreeMap<String, Moment>,
-    pending: BTreeMap<JobKey, PendingRequest>,
+    pending: BTreeMap<BackgroundJobKey, PendingRequest>,
     /// The jobs on the screen.
     pub visible: Vec<BackgroundJob>,
     last_change: Duration,
@@ -38,7 +38,7 @@ pub struct BackgroundJobs {
 
 /// What identifies the answer to a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum JobKey {
+enum BackgroundJobKey {
     MakePlan(u64),
     /// Texts of the agents of a host; empty for this machine.
     PrepareTexts(String),
@@ -67,7 +67,7 @@ impl BackgroundJobs {
         }
     }
 
-    fn begin_request(&mut self, key: JobKey, subject: &str, label: String, now: Moment) {
+    fn begin_request(&mut self, key: BackgroundJobKey, subject: &str, label: String, now: Moment) {
         let replaced = self.pending.get(&key);
         let started = replaced.map_or(now, |request| request.job.started);
         let request = PendingRequest {
@@ -78,14 +78,14 @@ impl BackgroundJobs {
         let plans = self
             .pending
             .keys()
-            .filter(|it| matches!(it, JobKey::MakePlan(_)));
+            .filter(|it| matches!(it, BackgroundJobKey::MakePlan(_)));
         if plans.count() > MAX_UNANSWERED_PLANS {
             self.pending.pop_first();
         }
     }
 
     /// Ends a request, or restarts it if a later one replaced its subject.
-    fn finish_request(&mut self, key: &JobKey, subject: &str, now: Moment) {
+    fn finish_request(&mut self, key: &BackgroundJobKey, subject: &str, now: Moment) {
         match self.pending.get_mut(key) {
             Some(request) if request.subject != subject => request.job.started = now,
             _ => drop(self.pending.remove(key)),
@@ -117,7 +117,7 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
                 // Each login of a host has its own connection.
                 let name = model.hosts.label(&status.host);
                 let label = format!("connecting to {name}");
-                let key = JobKey::Connect(name);
+                let key = BackgroundJobKey::Connect(name);
                 if status.connection.is_connecting {
                     model.background_jobs.begin_request(key, "", label, now);
                 } else {
@@ -133,22 +133,29 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
             model.background_jobs.begin_reads(&names, now);
             return;
         }
-        Msg::PlanMade(id, _) => (JobKey::MakePlan(*id), String::new()),
+        Msg::PlanMade(id, _) => (BackgroundJobKey::MakePlan(*id), String::new()),
         Msg::TextsPrepared(texts) => (
-            JobKey::PrepareTexts(text_worker_host(model, &texts.agent)),
+            BackgroundJobKey::PrepareTexts(text_worker_host(model, &texts.agent)),
             texts.agent.clone(),
         ),
-        Msg::PatchPrepared(agent, _) => (JobKey::PreparePatch(agent.clone()), String::new()),
-        Msg::HistoryLoaded(agent, _) => (JobKey::LoadHistory(agent.clone(), None), String::new()),
-        Msg::RunDiffPrepared(agent, seq, _) => (
-            JobKey::LoadHistory(agent.clone(), Some(*seq)),
+        Msg::PatchPrepared(agent, _) => {
+            (BackgroundJobKey::PreparePatch(agent.clone()), String::new())
+        }
+        Msg::HistoryLoaded(agent, _) => (
+            BackgroundJobKey::LoadHistory(agent.clone(), None),
             String::new(),
         ),
-        Msg::HostSettingsLoaded(host, _) => (JobKey::LoadSettings, host.name.clone()),
-        Msg::ClipboardCopied(clip, _) => (JobKey::CopyToClipboard, clip.description.clone()),
-        Msg::EntryLoaded(agent, ..) => (JobKey::LoadEntry, agent.clone()),
-        Msg::BaselineInspected(agent, _) => (JobKey::InspectBaseline, agent.clone()),
-        Msg::LogLoaded(_) => (JobKey::LoadLog, String::new()),
+        Msg::RunDiffPrepared(agent, seq, _) => (
+            BackgroundJobKey::LoadHistory(agent.clone(), Some(*seq)),
+            String::new(),
+        ),
+        Msg::HostSettingsLoaded(host, _) => (BackgroundJobKey::LoadSettings, host.name.clone()),
+        Msg::ClipboardCopied(clip, _) => {
+            (BackgroundJobKey::CopyToClipboard, clip.description.clone())
+        }
+        Msg::EntryLoaded(agent, ..) => (BackgroundJobKey::LoadEntry, agent.clone()),
+        Msg::BaselineInspected(agent, _) => (BackgroundJobKey::InspectBaseline, agent.clone()),
+        Msg::LogLoaded(_) => (BackgroundJobKey::LoadLog, String::new()),
         _ => return,
     };
     model.background_jobs.finish_request(&key, &subject, now);
@@ -171,7 +178,7 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
                     [one] => format!("plan for {one}"),
                     many => format!("plan for {} agents", many.len()),
                 };
-                (JobKey::MakePlan(*id), "", label)
+                (BackgroundJobKey::MakePlan(*id), "", label)
             }
             // An agent that is no longer in the config gets no answer.
             Effect::PrepareTexts(agent) | Effect::PreparePatch(agent)
@@ -180,46 +187,46 @@ pub fn begin_jobs(model: &mut Model, effects: &[Effect]) {
                 continue;
             }
             Effect::PrepareTexts(agent) => (
-                JobKey::PrepareTexts(text_worker_host(model, agent)),
+                BackgroundJobKey::PrepareTexts(text_worker_host(model, agent)),
                 agent.as_str(),
                 format!("texts of {agent}"),
             ),
             Effect::PreparePatch(agent) => (
-                JobKey::PreparePatch(agent.clone()),
+                BackgroundJobKey::PreparePatch(agent.clone()),
                 "",
                 format!("diff of {agent} for the clipboard"),
             ),
             Effect::LoadHistory(agent) => (
-                JobKey::LoadHistory(agent.clone(), None),
+                BackgroundJobKey::LoadHistory(agent.clone(), None),
                 "",
                 format!("history of {agent}"),
             ),
             Effect::PrepareRunDiff(agent, seq) => (
-                JobKey::LoadHistory(agent.clone(), Some(*seq)),
+                BackgroundJobKey::LoadHistory(agent.clone(), Some(*seq)),
                 "",
                 format!("run diff of {agent}"),
             ),
             Effect::LoadHostSettings(host) => (
-                JobKey::LoadSettings,
+                BackgroundJobKey::LoadSettings,
                 host.name.as_str(),
                 format!("ssh settings of {}", host.name),
             ),
             Effect::CopyToClipboard(clip) => (
-                JobKey::CopyToClipboard,
+                BackgroundJobKey::CopyToClipboard,
                 clip.description.as_str(),
                 format!("copy {}", clip.description),
             ),
             Effect::LoadEntry(agent, _) => (
-                JobKey::LoadEntry,
+                BackgroundJobKey::LoadEntry,
                 agent.as_str(),
                 format!("entry of {agent}"),
             ),
             Effect::InspectBaseline(agent) => (
-                JobKey::InspectBaseline,
+                BackgroundJobKey::InspectBaseline,
                 agent.as_str(),
                 format!("baseline of {agent}"),
             ),
-            Effect::LoadLog => (JobKey::LoadLog, "", "ledger".to_string()),
+            Effect::LoadLog => (BackgroundJobKey::LoadLog, "", "ledger".to_string()),
             _ => continue,
         };
         model

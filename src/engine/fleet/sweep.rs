@@ -173,7 +173,7 @@ impl Sweep {
     fn shared_stamps(&self) -> SharedStamps {
         let general = &self.engine.config().general;
         let paths: [PathBuf; 3] = [
-            general.baseline_dir.join(seal::MANIFEST_FILE_NAME),
+            general.baseline_dir.join(seal::SEAL_FILE_NAME),
             self.engine.ledger_path(),
             self.engine.archive().program_path("tx"),
         ];

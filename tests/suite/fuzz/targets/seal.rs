@@ -13,7 +13,7 @@ use super::{PART_SEPARATOR, directory};
 pub fn seal(bytes: &[u8]) {
     let site = directory();
     let read = |text: &[u8]| {
-        fs::write(site.path().join(seal::MANIFEST_FILE_NAME), text).unwrap();
+        fs::write(site.path().join(seal::SEAL_FILE_NAME), text).unwrap();
         BaselineSeal::read(&site.path().canonicalize().unwrap())
     };
     let [b'!', file @ ..] = bytes else {
