@@ -223,10 +223,7 @@ fn check_edit(model: &Model) -> Result<(), String> {
     let protected = observation.is_some_and(|seen| seen.protection == Protection::ReadOnly);
     require(
         !protected || model.is_unlocked(),
-        format!(
-            "agent is protected as read-only; {} unlocks it for 30 minutes",
-            model.key_hint(Command::ToggleReadOnly)
-        ),
+        format!("agent is protected as read-only; {}", model.unlock_hint()),
     )?;
     model.read_only_reason().map_or(Ok(()), Err)
 }

@@ -297,6 +297,18 @@ impl Model {
             .is_some_and(|until| self.now.elapsed < until)
     }
 
+    /// Names the keys that unlock an agent protected as read-only, and for how long.
+    pub fn unlock_hint(&self) -> String {
+        let key = self.key_hint(Command::ToggleReadOnly);
+        // Where read-only is off, the first key switches it on.
+        let keys = if self.read_only.is_on {
+            key
+        } else {
+            format!("{key} {key} y")
+        };
+        format!("{keys} unlocks it for 30 minutes")
+    }
+
     /// Returns the reason why changes are refused, if they are.
     pub fn read_only_reason(&self) -> Option<String> {
         match self.read_only {

@@ -249,11 +249,15 @@ impl SkippedAgent {
     }
 
     /// Creates the skip of an agent that needs no change.
-    pub(super) fn nothing_to_do(agent: &Agent, state: State) -> SkippedAgent {
+    pub(super) fn nothing_to_do(
+        agent: &Agent,
+        state: State,
+        reason: impl Into<String>,
+    ) -> SkippedAgent {
         SkippedAgent {
             agent: agent.name.clone(),
             state,
-            reason: EQUAL_REASON.to_string(),
+            reason: reason.into(),
             kind: None,
             hints: Vec::new(),
         }

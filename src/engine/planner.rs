@@ -1,7 +1,7 @@
 //! Makes plans: observes agents, and decides for each what a reset or an undo would do to it, or why
 //! it is skipped. Changes nothing.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
 use super::Engine;
@@ -11,8 +11,8 @@ use super::observation::Protection;
 use super::observe::ObservedAgent;
 use super::parallel;
 use super::plan::{
-    BoundMemory, Plan, PlanBinding, PlanStep, READ_ONLY_REASON, SkippedAgent, StepAction, UndoMode,
-    UndoTarget, UndoneRun,
+    BoundMemory, EQUAL_REASON, Plan, PlanBinding, PlanStep, READ_ONLY_REASON, SkippedAgent,
+    StepAction, UndoMode, UndoTarget, UndoneRun,
 };
 use super::record::{FileState, Operation};
 use super::retention::RetentionScope;
@@ -34,19 +34,9 @@ impl Engine {
     /// An agent that is not configured.
     pub fn plan_reset(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
         self.refresh_shared_memories();
-        let baselines = Mutex::new(BaselineCache::new(self.config()));
         let agents = unique_names(names).map(|name| self.agent(name));
         let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
-        let plan = |agent| {
-            let seen = self.observe_with_bytes(agent, &baselines);
-            let state = seen.observation.state;
-            match self.reset_step(agent, &seen, is_unlocked) {
-                Ok(Some(step)) => Ok(step),
-                Ok(None) => Err(SkippedAgent::nothing_to_do(agent, state)),
-                Err(error) => Err(SkippedAgent::from_error(agent, state, &error)),
-            }
-        };
-        let (steps, skipped) = plan_agents(self, &agents, plan);
+        let (steps, skipped) = self.plan_reset_steps(&agents, is_unlocked);
         let count = steps.len() + skipped.len();
         let is_whole_fleet = count == self.config().agents.len();
         let plan = Plan {
@@ -54,6 +44,24 @@ impl Engine {
             ..Plan::new(Operation::Reset, self.clock().now(), steps, skipped)
         };
         Ok(self.with_retention(plan))
+    }
+
+    /// Observes agents, and plans the reset of each.
+    fn plan_reset_steps(
+        &self,
+        agents: &[&Agent],
+        is_unlocked: bool,
+    ) -> (Vec<PlanStep>, Vec<SkippedAgent>) {
+        let baselines = Mutex::new(BaselineCache::new(self.config()));
+        plan_agents(self, agents, |agent| {
+            let seen = self.observe_with_bytes(agent, &baselines);
+            let state = seen.observation.state;
+            match self.reset_step(agent, &seen, is_unlocked) {
+                Ok(Some(step)) => Ok(step),
+                Ok(None) => Err(SkippedAgent::nothing_to_do(agent, state, EQUAL_REASON)),
+                Err(error) => Err(SkippedAgent::from_error(agent, state, &error)),
+            }
+        })
     }
 
     /// Adds to a plan what is deleted from the archive afterwards.
@@ -72,30 +80,58 @@ impl Engine {
     }
 
     /// Plans a run without reading memories, for callers that reset any state, as timers do. Such a
-    /// plan names the agents, not the changes, so it cannot be applied as bound.
+    /// plan names the agents, not the changes, so it cannot be applied as bound. Only agents that
+    /// are protected as read-only are observed: whether one is refused depends on its state.
     ///
     /// # Errors
     /// An agent that is not configured.
     pub fn plan_unobserved(&self, names: &[String], is_unlocked: bool) -> Result<Plan> {
+        let agents = unique_names(names).map(|name| self.agent(name));
+        let agents: Vec<&Agent> = agents.collect::<Result<_>>()?;
+        // A protected agent is refused only if it has something to reset, so it is observed.
+        let is_protected = |agent: &&Agent| {
+            Protection::from(agent.protect) == Protection::ReadOnly && !is_unlocked
+        };
+        let protected: Vec<&Agent> = agents.iter().copied().filter(is_protected).collect();
+        let (_, refused) = self.plan_reset_steps(&protected, is_unlocked);
+        let refused = refused.into_iter().map(|it| (it.agent.clone(), it));
+        let mut refused: HashMap<String, SkippedAgent> = refused.collect();
         let mut steps = Vec::new();
         let mut skipped = Vec::new();
-        for name in unique_names(names) {
-            let agent = self.agent(name)?;
-            let protect = Protection::from(agent.protect);
-            let refused = match self.known_sharing_agent(agent) {
-                Some(other) => Some(sharing_error(&other)),
-                None if protect == Protection::ReadOnly && !is_unlocked => Some(read_only_error()),
-                _ => None,
-            };
-            match refused {
-                Some(error) => skipped.push(SkippedAgent::from_error(agent, State::Error, &error)),
-                None => steps.push(PlanStep::from_unobserved(agent)),
+        for agent in agents {
+            if let Some(other) = self.known_sharing_agent(agent) {
+                let error = sharing_error(&other);
+                skipped.push(SkippedAgent::from_error(agent, State::Error, &error));
+            } else if let Some(skip) = refused.remove(&agent.name) {
+                skipped.push(skip);
+            } else {
+                steps.push(PlanStep::from_unobserved(agent));
             }
         }
         Ok(Plan {
             hash: String::new(),
             ..Plan::new(Operation::Reset, self.clock().now(), steps, skipped)
         })
+    }
+
+    /// Error for an agent that is protected as read-only. Its hint names the section that has the
+    /// setting.
+    fn read_only_error(&self, agent: &Agent) -> Error {
+        let config = self.config();
+        let [own, general] =
+            [agent.name.as_str(), "general"].map(|it| config.origin(it, "protect"));
+        let place = config.path.display();
+        let remove = if own == general {
+            format!(
+                "set protect=none in [{}], or remove protect=readonly from [general]",
+                agent.name
+            )
+        } else {
+            format!("remove protect=readonly from [{}]", agent.name)
+        };
+        Error::new(ErrorKind::Conflict, READ_ONLY_REASON).with_hint(format!(
+            "{remove} in {place}, or unlock protected agents in the console"
+        ))
     }
 
     /// Plans the reset of one agent; none where it needs no change.
@@ -117,7 +153,7 @@ impl Engine {
             return Err(error.unwrap_or_else(|| Error::new(ErrorKind::Host, why)));
         }
         if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
-            return Err(read_only_error());
+            return Err(self.read_only_error(agent));
         }
         let Some(baseline) = &seen.baseline else {
             return Err(Error::new(ErrorKind::Internal, "the baseline was not read"));
@@ -283,7 +319,7 @@ impl Engine {
         is_unlocked: bool,
     ) -> Result<PlanStep> {
         if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
-            return Err(read_only_error());
+            return Err(self.read_only_error(agent));
         }
         if let Some(block) = seen
             .observation
@@ -355,14 +391,6 @@ fn unique_names(names: &[String]) -> impl Iterator<Item = &str> {
         .iter()
         .map(String::as_str)
         .filter(move |name| seen.insert(*name))
-}
-
-/// Error for an agent that is protected as read-only.
-fn read_only_error() -> Error {
-    Error::new(ErrorKind::Conflict, READ_ONLY_REASON).with_hint(
-        "remove protect=readonly from its section of the config, or plan it in the console with \
-         read-only switched off",
-    )
 }
 
 impl UndoTarget {

@@ -411,6 +411,59 @@ fn protect_readonly_refuses_until_unlocked() {
 }
 
 #[test]
+fn clean_protected_agent_is_unchanged() {
+    let mut world = World::new(&["open"]);
+    world.set_baseline("open", BASELINE);
+    for agent in ["clean", "noted"] {
+        world.add_agent(agent, "protect = readonly\n");
+        world.set_baseline(agent, BASELINE);
+        world.write_scratch(agent, "");
+    }
+    world.write_scratch("noted", "- note\n");
+    world.write_scratch("open", "- note\n");
+    let names = ["noted", "clean", "open"].map(str::to_string);
+    let engine = world.engine();
+    let observed = engine.plan_reset(&names, false).unwrap();
+    let unobserved = engine.plan_unobserved(&names, false).unwrap();
+    assert_eq!(
+        unobserved.skipped, observed.skipped,
+        "a dry run predicts the run"
+    );
+    let report = engine.apply_plan(&unobserved, false, &AtomicBool::new(false), &mut |_| ());
+    let outcomes = report
+        .results
+        .iter()
+        .map(|it| (it.agent.as_str(), it.outcome));
+    let expected = [
+        ("open", Outcome::Ok),
+        ("noted", Outcome::Refused),
+        ("clean", Outcome::Unchanged),
+    ];
+    assert_eq!(outcomes.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn read_only_hint_names_the_section() {
+    let mut world = World::new(&["scout"]).with_general("protect = readonly");
+    world.add_agent("own", "protect = readonly\n");
+    for agent in ["scout", "own"] {
+        world.set_baseline(agent, BASELINE);
+        world.write_scratch(agent, "- note\n");
+    }
+    let ran = world.reset();
+    for (agent, advice) in [
+        (
+            "scout",
+            "set protect=none in [scout], or remove protect=readonly from [general]",
+        ),
+        ("own", "remove protect=readonly from [own]"),
+    ] {
+        let hints = &ran.result_of(agent).hints;
+        assert!(hints[0].starts_with(advice), "{hints:?}");
+    }
+}
+
+#[test]
 fn reset_keeps_owner_mode_and_xattrs() {
     let world = World::new(&["scout"]);
     world.write_scratch("scout", "- note\n");

@@ -114,7 +114,9 @@ fn state_facts(observation: &Observation, is_sole_agent: bool) -> Vec<Fact> {
             }
             Protection::None => "none: one key confirms a plan of this agent alone",
             Protection::Typed => "typed: every plan that touches it is confirmed by typing",
-            Protection::ReadOnly => "readonly: the command read-only unlocks it for 30 minutes",
+            Protection::ReadOnly => {
+                "readonly: the command read-only, switched on and off, unlocks it for 30 minutes"
+            }
         },
     ));
     facts

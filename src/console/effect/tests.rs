@@ -270,7 +270,7 @@ fn facts_name_commands_instead_of_keys() {
         .unwrap();
     assert_eq!(
         String::from_utf8_lossy(&line.bytes),
-        "readonly: the command read-only unlocks it for 30 minutes"
+        "readonly: the command read-only, switched on and off, unlocks it for 30 minutes"
     );
 }
 

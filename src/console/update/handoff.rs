@@ -117,12 +117,9 @@ pub(super) fn handle_baseline(
                 [one] => format!("{one} has this baseline and is"),
                 many => format!("{} have this baseline and are", many.join(", ")),
             };
-            let key = model.key_hint(Command::ToggleReadOnly);
             let what = "protected as read-only";
-            model.report(
-                MessageLevel::Warn,
-                format!("{who} {what}; {key} unlocks for 30 minutes"),
-            );
+            let text = format!("{who} {what}; {}", model.unlock_hint());
+            model.report(MessageLevel::Warn, text);
             Vec::new()
         }
         Ok(edit) if edit.original.is_sealed => {

@@ -183,6 +183,22 @@ fn refusal_exits_6() {
         .assert_stderr_has("is missing");
 }
 
+#[test]
+fn clean_protected_agent_exits_0() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "monitor-bot"]).assert_code(0);
+    site.append("memory-shepherd.conf", "protect=readonly\n");
+    for arguments in [
+        &["reset", "monitor-bot", "--dry-run"][..],
+        &["reset", "monitor-bot"],
+    ] {
+        let _ = site
+            .run_command(site.command().args(arguments))
+            .assert_code(0)
+            .assert_stdout_has("already equal to its baseline");
+    }
+}
+
 /// A typo in `memory_file` displaces no workspace directory.
 #[test]
 fn directory_as_memory_exits_6() {

@@ -299,7 +299,7 @@ fn edit_of_shared_read_only_baseline_needs_unlock() {
     );
     assert_eq!(
         console.message_text(),
-        "delta has this baseline and is protected as read-only; ! unlocks for 30 minutes"
+        "delta has this baseline and is protected as read-only; ! ! y unlocks it for 30 minutes"
     );
     // After locking and unlocking with the key, E works.
     console.press("! ! y E");
@@ -385,7 +385,7 @@ fn read_only_blocks_editing() {
     console.observe(vec![protected]);
     assert_eq!(console.press("E"), []);
     assert!(
-        console.message_text().contains("! unlocks"),
+        console.message_text().contains("! ! y unlocks"),
         "{}",
         console.message_text()
     );

@@ -356,8 +356,7 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
             text.push_str(&format!("; {hint}"));
         }
         if skipped.reason == READ_ONLY_REASON && !model.read_only.is_forced {
-            let key = model.key_hint(Command::ToggleReadOnly);
-            text.push_str(&format!("; {key} unlocks it for 30 minutes"));
+            text.push_str(&format!("; {}", model.unlock_hint()));
         }
         return (text, Role::Text);
     }
