@@ -195,13 +195,14 @@ impl<'a> Run<'a> {
             places.map(|(at, step)| (step.agent.as_str(), at)).collect();
         let place = |result: &AgentResult| places.get(result.agent.as_str()).copied();
         results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
+        let duration_ms = elapsed_millis(began, self.engine.clock().instant());
         let scope = RetentionScope::from_results(&results);
         let (retired, notes) = match self.is_cancelled() || scope.is_empty() {
             true => Default::default(),
             false => self.apply_retention(&scope),
         };
         self.record_errors();
-        let mut report = RunReport {
+        let report = RunReport {
             run: self.id.clone(),
             operation: plan.operation,
             results,
@@ -209,9 +210,8 @@ impl<'a> Run<'a> {
             retired_entries: retired,
             notes,
             ledger_head: self.engine.ledger().durable_head().ok(),
-            duration_ms: 0,
+            duration_ms,
         };
-        report.duration_ms = elapsed_millis(began, self.engine.clock().instant());
         let half = |it: &&AgentResult| it.outcome == Outcome::Ok && it.kind.is_some();
         let half = match report.results.iter().filter(half).count() {
             0 => String::new(),

@@ -100,7 +100,7 @@ pub struct RunReport {
     /// read.
     #[serde(rename = "head")]
     pub ledger_head: Option<(u64, Digest)>,
-    /// How long it took, in milliseconds.
+    /// Wall time from its start to the end of its last agent, in milliseconds; retention follows.
     pub duration_ms: u64,
 }
 

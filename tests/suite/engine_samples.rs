@@ -399,6 +399,7 @@ pub fn run_summary(id: &str, minutes_ago: i64, agents: &[(&str, Outcome)]) -> Ru
     };
     RunSummary {
         run_id: id.to_string(),
+        began_at: minutes_before(minutes_ago),
         ended_at: minutes_before(minutes_ago),
         events: agents.iter().map(event).collect(),
         undone_agents: Vec::new(),

@@ -1,8 +1,9 @@
 //! Groups the records of the ledger into the runs of the log.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
-use chrono::{DateTime, FixedOffset};
+use chrono::{DateTime, FixedOffset, TimeDelta};
 
 use crate::console::screens::log::state::{MAX_RUNS, RunSummary};
 use crate::engine::{Engine, Operation, Outcome, RunEvent};
@@ -28,14 +29,17 @@ pub fn load_runs(engine: &Engine) -> Result<Vec<RunSummary>> {
     Ok(group_into_runs(records.into_iter().rev()))
 }
 
-/// Groups records in ledger order into runs; returns the last ones, newest first.
+/// Groups records in ledger order into runs, however the records of several runs are mixed; returns
+/// the last ones, newest first. What a later run records as a repair of a run is a row of its own.
 fn group_into_runs(
     records: impl Iterator<Item = (DateTime<FixedOffset>, RunEvent)>,
 ) -> Vec<RunSummary> {
     let mut runs: Vec<RunSummary> = Vec::new();
-    // Index of the last part of each run.
+    // Number of the last record of each run.
+    let mut last_records: Vec<usize> = Vec::new();
     let mut run_indices: HashMap<String, usize> = HashMap::new();
-    for (time, event) in records {
+    let mut repair_indices: HashMap<String, usize> = HashMap::new();
+    for (number, (time, event)) in records.enumerate() {
         if event.operation == Operation::Retire {
             if let Some(place) = run_indices.get(&event.run) {
                 runs[*place].retired_entries += event.retired_entries.len();
@@ -71,28 +75,35 @@ fn group_into_runs(
                     .retain(|agent| *agent != event.agent);
             }
         }
-        match runs.last_mut() {
-            Some(last) if last.run_id == event.run => {
-                last.ended_at = time;
-                last.events.push(event);
-            }
-            _ => {
-                run_indices.insert(event.run.clone(), runs.len());
-                runs.push(RunSummary {
-                    run_id: event.run.clone(),
-                    ended_at: time,
-                    events: vec![event],
-                    undone_agents: Vec::new(),
-                    is_redo: redo,
-                    retired_entries: 0,
-                    problem: None,
-                });
-            }
+        let began_at = time - TimeDelta::milliseconds(event.duration_ms as i64);
+        let indices = match event.operation {
+            Operation::Repair => &mut repair_indices,
+            _ => &mut run_indices,
+        };
+        let place = *indices.entry(event.run.clone()).or_insert(runs.len());
+        if place == runs.len() {
+            last_records.push(number);
+            runs.push(RunSummary {
+                run_id: event.run.clone(),
+                began_at,
+                ended_at: time,
+                events: Vec::new(),
+                undone_agents: Vec::new(),
+                is_redo: redo,
+                retired_entries: 0,
+                problem: None,
+            });
         }
+        last_records[place] = number;
+        let run = &mut runs[place];
+        run.began_at = run.began_at.min(began_at);
+        run.ended_at = time;
+        run.events.push(event);
     }
-    runs.reverse();
+    let mut runs: Vec<(usize, RunSummary)> = last_records.into_iter().zip(runs).collect();
+    runs.sort_by_key(|(last_record, _)| Reverse(*last_record));
     runs.truncate(MAX_RUNS);
-    runs
+    runs.into_iter().map(|(_, run)| run).collect()
 }
 
 #[cfg(test)]
@@ -144,6 +155,37 @@ mod tests {
         assert_eq!(undone, expected.map(|(verb, who)| (verb, who.to_string())));
         let undoable: Vec<&str> = runs.iter().flat_map(|run| run.undoable_agents()).collect();
         assert_eq!(undoable, ["alpha"]);
+    }
+
+    #[test]
+    fn records_of_one_run_id_are_one_run() {
+        let mut records = [
+            run_record("first", "reset", "alpha", "ok", "null"),
+            run_record("other", "reset", "delta", "refused", "null"),
+            run_record("first", "reset", "bravo", "ok", "null"),
+            run_record("third", "pin", "", "ok", "null"),
+            run_record("first", "repair", "bravo", "ok", "null"),
+        ];
+        records[0].duration_ms = 3_000;
+        records[2].duration_ms = 4_000;
+        let start = SystemClock.now();
+        let time = |number: usize| start + TimeDelta::seconds(number as i64);
+        let records = records.into_iter().enumerate();
+        let runs = group_into_runs(records.map(|(number, it)| (time(number), it)));
+        let ids: Vec<(&str, &str)> = runs
+            .iter()
+            .map(|run| (run.verb(), run.run_id.as_str()))
+            .collect();
+        let expected = [
+            ("repair", "first"),
+            ("pin", "third"),
+            ("reset", "first"),
+            ("reset", "other"),
+        ];
+        assert_eq!(ids, expected);
+        assert_eq!(runs[2].count_outcome(Outcome::Ok), 2);
+        // Its agents worked at the same time: from 3 s before its first record to its last one.
+        assert_eq!(runs[2].to_result_view().duration_ms, 5_000);
     }
 
     #[test]

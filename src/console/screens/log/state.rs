@@ -32,7 +32,9 @@ pub struct LogScreen {
 pub struct RunSummary {
     /// Its id.
     pub run_id: String,
-    /// When it ended.
+    /// When its first agent's turn began.
+    pub began_at: DateTime<FixedOffset>,
+    /// When it ended: the time of its last record.
     pub ended_at: DateTime<FixedOffset>,
     /// Its records.
     pub events: Vec<RunEvent>,
@@ -129,7 +131,7 @@ impl RunSummary {
                 .map_or(Operation::Reset, |event| event.operation),
             verb: self.verb(),
             ended_at: self.ended_at,
-            duration_ms: self.events.iter().map(|event| event.duration_ms).sum(),
+            duration_ms: (self.ended_at - self.began_at).num_milliseconds().max(0) as u64,
             lines: self.events.iter().map(line).collect(),
             retired_entries: self.retired_entries,
         }

@@ -14,7 +14,9 @@ use crate::engine::Outcome;
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     let x = canvas.put_text(0, 0, "LOG", Role::Title) + 2;
     let x = draw_fleet_name(model, canvas, x, 0);
-    let runs = format_count(model.log.runs.len() as u64, "run");
+    // Pins and repairs of the archive are rows, but not runs.
+    let runs = model.log.runs.iter().filter(|run| run.has_agents()).count();
+    let runs = format_count(runs as u64, "run");
     let runs = match model.log.runs.len() {
         MAX_RUNS => format!("the last {runs}"),
         _ => runs,
