@@ -24,49 +24,31 @@ impl Model {
                 result.failed_agents()
             }
             (Screen::Reset, ResetStage::Result(result)) => result.changed_agents(),
-            _ if command == Command::PlanUndo => match self.undo_target() {
-                UndoTarget::Agents(names) | UndoTarget::Redo(names) => names,
-                UndoTarget::Run(_) => {
-                    let run = self.last_undoable_run();
-                    let agents = run.into_iter().flat_map(RunSummary::undoable_agents);
-                    agents.map(str::to_string).collect()
-                }
-            },
-            _ if command == Command::PlanRedo => match self.last_redoable_run() {
-                Some((_, agents)) => agents,
-                None => self.marked_or_current_agents(),
-            },
             _ => self.marked_or_current_agents(),
         }
     }
 
-    /// Returns the target of an undo: at a result, its run; elsewhere the last resets of the agents,
-    /// or the last run if no marked agent has one.
+    /// Returns the target of an undo: at a result, its run; elsewhere the last resets of the agents.
     pub fn undo_target(&self) -> UndoTarget {
         match (self.screen, &self.reset.stage) {
             (Screen::Reset, ResetStage::Result(result)) => UndoTarget::Run(result.run_id.clone()),
-            (Screen::Agent, _) => UndoTarget::Agents(vec![self.agent.agent.clone()]),
-            _ => {
-                let agents = self.marked_or_current_agents();
-                let has_any = self.fleet.marks.is_empty()
-                    || agents.iter().any(|it| self.has_undoable_reset(it));
-                match self.last_undoable_run().filter(|_| !has_any) {
-                    Some(run) => UndoTarget::Run(run.run_id.clone()),
-                    None => UndoTarget::Agents(agents),
-                }
-            }
+            _ => UndoTarget::Agents(self.target_agents(Command::PlanUndo)),
         }
     }
 
-    /// Returns the newest run that can be undone for an agent.
+    /// Returns the newest run that can be undone for an agent, if no marked agent has one.
     pub fn last_undoable_run(&self) -> Option<&RunSummary> {
-        let mut runs = self.log.runs.iter();
+        let marked = self.marked_or_current_agents();
+        let has_any = self.screen != Screen::Fleet
+            || self.fleet.marks.is_empty()
+            || marked.iter().any(|it| self.has_undoable_reset(it));
+        let mut runs = self.log.runs.iter().filter(|_| !has_any);
         runs.find(|run| run.undoable_agents().next().is_some())
     }
 
-    /// Returns the last undo and its agents, if neither a marked agent nor the one under the cursor
-    /// has an undo that can be redone.
-    pub fn last_redoable_run(&self) -> Option<(&RunSummary, Vec<String>)> {
+    /// Returns the last undo that can be redone, if neither a marked agent nor the one under the
+    /// cursor has one.
+    pub fn last_redoable_run(&self) -> Option<&RunSummary> {
         if self.screen == Screen::Agent {
             return None;
         }
@@ -76,10 +58,9 @@ impl Model {
             if agents.iter().any(|it| wanted.iter().any(|name| name == it)) {
                 return None;
             }
-            last.get_or_insert((run, agents));
+            last.get_or_insert(run);
         }
-        let (run, agents) = last?;
-        Some((run, agents.into_iter().map(str::to_string).collect()))
+        last
     }
 
     /// Whether an agent is known to have a reset that can be undone.

@@ -53,7 +53,7 @@ fn redo_plans_redo_of_last_undo() {
 }
 
 #[test]
-fn redo_without_undo_here_offers_the_last_undo() {
+fn redo_without_undo_here_stays_with_its_agents() {
     let undo = |id: &str, minutes: i64, agent: &str| {
         let mut run = run_summary(id, minutes, &[(agent, Outcome::Ok)]);
         run.events[0].operation = Operation::Undo;
@@ -82,13 +82,19 @@ fn redo_without_undo_here_offers_the_last_undo() {
         let Some(Effect::MakePlan(_, request, _)) = effects.last() else {
             panic!("{keys}: {effects:?}");
         };
-        let is_all = keys.contains(" a ");
-        let names: &[&str] = match is_all {
-            true => &["alpha", "bravo", "charlie", "delta"],
-            false => &["delta"],
+        let names: &[&str] = match keys {
+            "Z" => &["charlie"],
+            "/ alpha Enter Z" => &["alpha"],
+            _ => &["alpha", "bravo", "charlie", "delta"],
         };
         assert_eq!(*request, redo(names), "{keys}");
-        assert_eq!(console.message_text().contains("bbbb"), !is_all, "{keys}");
+        let said = console.message_text();
+        let is_hinted = said.contains(&format!("no undo to redo for {}; ", names[0]));
+        assert_eq!(
+            is_hinted && said.contains("bbbb"),
+            names.len() == 1,
+            "{said}"
+        );
         console.press("Esc");
     }
     // On an agent's screen the undo is of that agent.
@@ -205,7 +211,7 @@ fn never_reset_agent(name: &str) -> Observation {
 }
 
 #[test]
-fn undo_of_never_reset_marks_offers_last_run() {
+fn undo_of_never_reset_marks_stays_with_them() {
     let asked = |console: &mut TestConsole, keys: &str| match &console.press(keys)[..] {
         [Effect::MakePlan(_, PlanRequest::Undo(target, UndoMode::Refuse), false)] => target.clone(),
         other => panic!("{keys}: {other:?}"),
@@ -225,12 +231,10 @@ fn undo_of_never_reset_marks_offers_last_run() {
     // None of the marked agents has a run to undo.
     console.press("j Space Space");
     assert_eq!(console.model.fleet.marks.len(), 2);
-    assert_eq!(
-        asked(&mut console, "z"),
-        UndoTarget::Run("aaaa".to_string())
-    );
+    assert_eq!(asked(&mut console, "z"), of(&["bravo", "delta"]));
     let said = console.message_text().to_string();
-    assert!(said.contains("the last run, aaaa of 07:40"), "{said}");
+    let expected = "no reset to undo for the marked agents; the last one is aaaa of 07:40";
+    assert!(said.contains(expected), "{said}");
     // One of them has a run.
     console.press("Esc gg Space");
     let marked = ["bravo", "charlie", "delta"];

@@ -298,37 +298,45 @@ pub fn handle_run_ended(model: &mut Model, report: &RunReport) -> Vec<Effect> {
     vec![Effect::ReadAgents(names), Effect::LoadLog]
 }
 
-/// Requests the plan of an undo. Reports the run if no marked agent has a reset to undo.
+/// Requests the plan of an undo. Names the last run if no marked agent has a reset to undo.
 pub fn plan_undo(model: &mut Model) -> Vec<Effect> {
     let target = model.undo_target();
-    if let (UndoTarget::Run(run), Screen::Fleet) = (&target, model.screen) {
-        let time = time_suffix(model, model.last_undoable_run());
-        let what = "no marked agent has a reset to undo";
-        model.report(
-            MessageLevel::Info,
-            format!("{what}; this is the last run, {run}{time}"),
-        );
-    }
-    request_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
-}
-
-/// Requests the plan of a redo. Reports the run if it is not of the marked agents or of the one
-/// under the cursor.
-pub fn plan_redo(model: &mut Model) -> Vec<Effect> {
-    let target = UndoTarget::Redo(model.target_agents(Command::PlanRedo));
-    if let Some((run, _)) = model.last_redoable_run() {
-        let (id, time) = (&run.run_id, time_suffix(model, Some(run)));
-        let text = format!("no undo to take back here; this is the last one, {id}{time}");
+    let other = model.last_undoable_run();
+    if let Some(text) = other.map(|run| describe_other_run(model, run, "reset to undo")) {
         model.report(MessageLevel::Info, text);
     }
     request_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
 }
 
+/// Requests the plan of a redo. Names the last undo if it is not of the marked agents or of the
+/// one under the cursor.
+pub fn plan_redo(model: &mut Model) -> Vec<Effect> {
+    let target = UndoTarget::Redo(model.target_agents(Command::PlanRedo));
+    let other = model.last_redoable_run();
+    if let Some(text) = other.map(|run| describe_other_run(model, run, "undo to redo")) {
+        model.report(MessageLevel::Info, text);
+    }
+    request_plan(model, PlanRequest::Undo(target, UndoMode::Refuse), false)
+}
+
+/// Says what the target agents lack, and names the last run of other agents that has it.
+fn describe_other_run(model: &Model, run: &RunSummary, lacking: &str) -> String {
+    let targets = model.target_agents(Command::PlanRedo);
+    let who = match targets.as_slice() {
+        [one] => one.as_str(),
+        _ => "the marked agents",
+    };
+    let (id, time) = (&run.run_id, time_suffix(model, run));
+    format!("no {lacking} for {who}; the last one is {id}{time}")
+}
+
 /// Returns ` of 09:00` for a run of today, nothing for an older one.
-fn time_suffix(model: &Model, run: Option<&RunSummary>) -> String {
-    let time = run.map(|run| run.ended_at);
-    let time = time.filter(|time| time.date_naive() == model.now.local_time.date_naive());
-    time.map_or_else(String::new, |time| time.format(" of %H:%M").to_string())
+fn time_suffix(model: &Model, run: &RunSummary) -> String {
+    if run.ended_at.date_naive() == model.now.local_time.date_naive() {
+        run.ended_at.format(" of %H:%M").to_string()
+    } else {
+        String::new()
+    }
 }
 
 /// Requests the undo on the screen again, with a choice of what happens to newer notes.
