@@ -82,10 +82,6 @@ impl Document for DryRunDocument {
                 ])?;
             }
         }
-        let outcome = match plan.operation {
-            Operation::Undo => "would be restored",
-            _ => "would be reset",
-        };
         let deleted_count = plan.retention.as_ref().map_or(0, |it| it.entries.len());
         let deletes = match deleted_count {
             0 => String::new(),
@@ -95,15 +91,35 @@ impl Document for DryRunDocument {
             ),
         };
         printer.write_plain_line(format!(
-            "{} {outcome}, {} not{deletes}; nothing was changed",
-            format_count(plan.steps.len(), "agent"),
-            plan.skipped.len()
+            "{}{deletes}; nothing was changed",
+            count_dry_run(plan)
         ))?;
         printer.write_line(&[
             (OutputRole::Plain, "plan "),
             (OutputRole::Notice, &plan.hash),
         ])
     }
+}
+
+/// Counts the agents of a plan by what a run would do: `2 agents would be reset, 1 refused`.
+fn count_dry_run(plan: &Plan) -> String {
+    // A run refuses these when it reaches them.
+    let undo_refusals = plan.steps.iter().filter(|it| is_undo_refused(it)).count();
+    let refused = plan.skipped.iter().filter(|it| it.kind.is_some()).count() + undo_refusals;
+    let unchanged = plan.skipped.iter().filter(|it| it.kind.is_none()).count();
+    let is_undo = plan.operation == Operation::Undo;
+    let mut text = match (plan.steps.len() - undo_refusals, is_undo) {
+        (0, false) => "nothing to reset".to_string(),
+        (0, true) => "nothing to restore".to_string(),
+        (count, false) => format!("{} would be reset", format_count(count, "agent")),
+        (count, true) => format!("{} would be restored", format_count(count, "agent")),
+    };
+    for (count, label) in [(unchanged, "unchanged"), (refused, "refused")] {
+        if count > 0 {
+            text.push_str(&format!(", {count} {label}"));
+        }
+    }
+    text
 }
 
 /// Describes what a step would archive.
@@ -126,16 +142,18 @@ fn describe_archiving(step: &PlanStep) -> String {
 
 /// Describes what a step would write to the memory.
 fn describe_installing(step: &PlanStep) -> String {
-    let bytes = step.new_size;
-    let contents = match &step.undone_run {
-        Some(undo) => format!("run {}'s {bytes} bytes", undo.run),
-        None => format!("{bytes} bytes"),
+    let undone_run = step.undone_run.as_ref().map(|undo| &undo.run);
+    let contents = match undone_run {
+        Some(run) => format!("the {} bytes from before run {run}", step.new_size),
+        None => format!("{} bytes", step.new_size),
     };
-    match step.action {
-        StepAction::Replace => format!("installs {contents}"),
-        StepAction::Create => format!("creates the file with {contents}"),
-        StepAction::Remove => "removes the file".to_string(),
-        StepAction::PutBack => "restores the archived file".to_string(),
+    match (step.action, undone_run) {
+        (StepAction::Replace, _) => format!("installs {contents}"),
+        (StepAction::Create, _) => format!("creates the file with {contents}"),
+        (StepAction::Remove, Some(run)) => format!("removes the file that run {run} created"),
+        (StepAction::Remove, None) => "removes the file".to_string(),
+        (StepAction::PutBack, Some(run)) => format!("puts back what run {run} displaced"),
+        (StepAction::PutBack, None) => "puts back what was displaced".to_string(),
     }
 }
 
@@ -240,9 +258,9 @@ impl CommandContext<'_> {
         let skipped = plan.skipped.iter().filter_map(|skipped| skipped.kind);
         // A real run refuses these when it reaches them.
         let undo_refusals = plan.steps.iter().filter(|step| is_undo_refused(step));
-        let kinds = skipped.chain(undo_refusals.map(|_| ErrorKind::Conflict));
+        let undo_refusals = undo_refusals.count();
+        let kinds = skipped.chain((undo_refusals > 0).then_some(ErrorKind::Conflict));
         let kind = kinds.reduce(ErrorKind::more_serious);
-        let has_undo_refusal = plan.steps.iter().any(is_undo_refused);
         let hints: Vec<String> = plan
             .skipped
             .iter()
@@ -250,7 +268,7 @@ impl CommandContext<'_> {
             .collect();
         self.output.print_document(&DryRunDocument { plan })?;
         self.output.print_hints(&hints);
-        if has_undo_refusal {
+        if undo_refusals > 0 {
             self.print_undo_mode_hints();
         }
         Ok(kind)

@@ -15,6 +15,7 @@ use super::{AgentHistory, Engine};
 use crate::baseline::{BaselineCache, BaselineRefusal};
 use crate::boundary::Baseline;
 use crate::config::Agent;
+use crate::digest::Digest;
 use crate::engine::lock;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{
@@ -67,6 +68,8 @@ pub(super) struct ObservedAgent {
     pub operator_part: Option<Vec<u8>>,
     /// The baseline, unless resets refuse it.
     pub baseline: Option<Arc<Baseline>>,
+    /// The baseline version that was pushed last, if one was.
+    pub pushed_version: Option<Digest>,
 }
 
 /// An agent before its memory is probed, with what this machine knows of it.
@@ -312,6 +315,7 @@ impl Engine {
             prefix: Vec::new(),
             operator_part: None,
             baseline: subject.baseline.as_ref().ok().map(Arc::clone),
+            pushed_version: subject.history.pushed_versions.first().copied(),
         };
         self.apply_memory(&subject, memory, &mut seen, &mut conditions);
         self.add_replacement_conditions(&subject, &mut conditions);

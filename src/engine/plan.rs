@@ -20,6 +20,11 @@ use crate::error::{Error, ErrorKind};
 /// Reason to skip an agent that needs no change.
 pub(super) const EQUAL_REASON: &str = "already equal to its baseline";
 
+/// Reason to skip the undo of a run that created a file which is gone already.
+pub(super) fn still_absent_reason(run: &str) -> String {
+    format!("no file, as before run {run}")
+}
+
 /// Reason to refuse an agent that is protected as read-only.
 pub const READ_ONLY_REASON: &str = "protected as read-only";
 

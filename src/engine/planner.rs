@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
+use std::time::Duration;
 
 use super::Engine;
 use super::address::host_name;
@@ -12,7 +13,7 @@ use super::observe::ObservedAgent;
 use super::parallel;
 use super::plan::{
     BoundMemory, EQUAL_REASON, Plan, PlanBinding, PlanStep, READ_ONLY_REASON, SkippedAgent,
-    StepAction, UndoMode, UndoTarget, UndoneRun,
+    StepAction, UndoMode, UndoTarget, UndoneRun, still_absent_reason,
 };
 use super::record::{FileState, Operation};
 use super::retention::RetentionScope;
@@ -22,9 +23,14 @@ use super::undo::{self, AgentRecords, Replacement, UndoRecords};
 use crate::archive::EntryKind;
 use crate::baseline::BaselineCache;
 use crate::config::Agent;
+use crate::diff;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::transport::{SpecialFile, SwapForecast};
+
+/// Time limit of the comparison of a baseline with the version that was pushed last; after it, the
+/// counts are those of a coarser diff.
+const BASELINE_DIFF_TIMEOUT: Duration = Duration::from_millis(200);
 
 impl Engine {
     /// Plans a reset of these agents. With `is_unlocked`, agents that are protected as read-only
@@ -160,15 +166,32 @@ impl Engine {
         };
         let mut step = self.new_step(agent, seen, baseline.digest())?;
         step.new_size = baseline.bytes().len() as u64;
+        if let Some(pushed) = seen.pushed_version.filter(|it| *it != baseline.digest()) {
+            step.notes
+                .insert(0, self.describe_baseline_change(pushed, baseline.bytes()));
+        }
         if step.state == State::Drifted {
             step.notes
                 .push("edited rules: the whole file is archived, then replaced".to_string());
         }
         if step.state == State::NoSep {
             step.notes
-                .push("no boundary: the whole file is archived, then replaced".to_string());
+                .push("no separator: the whole file is archived, then replaced".to_string());
         }
         Ok(Some(step))
+    }
+
+    /// Describes how a baseline differs from the version that was pushed to an agent last.
+    fn describe_baseline_change(&self, pushed: Digest, baseline: &[u8]) -> String {
+        // The version may be gone; that the baseline differs is known from its digest.
+        match self.baseline_versions.read_version(pushed) {
+            Ok(version) => {
+                let deadline = self.clock().instant() + BASELINE_DIFF_TIMEOUT;
+                let (added, removed) = diff::count_changes(&version, baseline, Some(deadline));
+                format!("baseline changed: +{added} -{removed} lines since it was pushed last")
+            }
+            Err(_) => "baseline changed since it was pushed last".to_string(),
+        }
     }
 
     /// A step that installs `content`, with the figures of the observed memory.
@@ -264,22 +287,23 @@ impl Engine {
         let plan = |agent| {
             let seen = self.observe_with_bytes(agent, &baselines);
             let of_agent = records.get(&agent.name);
-            let step = match of_agent {
-                Some(records) => self.undo_step(agent, &seen, records, mode, is_unlocked),
-                None => Err(Error::new(
-                    ErrorKind::Conflict,
-                    target.nothing_to_undo_reason(),
-                )),
+            let state = seen.observation.state;
+            let refuse = |error| SkippedAgent::from_error(agent, state, &error);
+            let Some(records) = of_agent else {
+                let reason = target.nothing_to_undo_reason();
+                return Err(refuse(Error::new(ErrorKind::Conflict, reason)));
             };
-            let step = step.map(|mut step| {
-                let passed_over = of_agent.and_then(|it| it.skipped_run.as_ref());
-                if let (UndoTarget::Agents(_), Some(run)) = (target, passed_over) {
-                    let note = format!("run {run} is already undone; this undoes an earlier run");
-                    step.notes.push(note);
-                }
-                step
-            });
-            step.map_err(|error| SkippedAgent::from_error(agent, seen.observation.state, &error))
+            let run = &records.record.event.run;
+            let step = self.undo_step(agent, &seen, records, mode, is_unlocked);
+            let Some(mut step) = step.map_err(refuse)? else {
+                let reason = still_absent_reason(run);
+                return Err(SkippedAgent::nothing_to_do(agent, state, reason));
+            };
+            if let (UndoTarget::Agents(_), Some(newer)) = (target, &records.skipped_run) {
+                let note = format!("run {newer} is already undone; this undoes run {run}");
+                step.notes.push(note);
+            }
+            Ok(step)
         };
         let (steps, skipped) = plan_agents(self, &agents, plan);
         let plan = Plan::new(Operation::Undo, self.clock().now(), steps, skipped);
@@ -310,6 +334,8 @@ impl Engine {
         Ok((agents, records))
     }
 
+    /// Plans the undo of one agent; none where there was no file before the run and there is none
+    /// now.
     fn undo_step(
         &self,
         agent: &Agent,
@@ -317,7 +343,7 @@ impl Engine {
         records: &AgentRecords,
         mode: UndoMode,
         is_unlocked: bool,
-    ) -> Result<PlanStep> {
+    ) -> Result<Option<PlanStep>> {
         if seen.observation.protection == Protection::ReadOnly && !is_unlocked {
             return Err(self.read_only_error(agent));
         }
@@ -330,6 +356,9 @@ impl Engine {
             return Err(block.to_error(&block.reason));
         }
         let source = undo::rebuild_source(self, agent, records)?;
+        if seen.observation.is_absent && matches!(source.replacement, Replacement::Absent) {
+            return Ok(None);
+        }
         let mut step = self.new_step(agent, seen, source.digest())?;
         let now = match (&seen.observation.content, step.action) {
             (Some(content), _) => Some(FileState::File {
@@ -362,7 +391,7 @@ impl Engine {
             has_written_since: written_since,
             mode,
         });
-        Ok(step)
+        Ok(Some(step))
     }
 }
 

@@ -218,7 +218,7 @@ impl<'a> Run<'a> {
             count => format!(" ({count} of them with something left to settle)"),
         };
         let counts = format!(
-            "{} ok{half}, {} unchanged, {} not",
+            "{} ok{half}, {} unchanged, {} failed or refused",
             report.count(Outcome::Ok),
             report.count(Outcome::Unchanged),
             report.results.len() - report.count(Outcome::Ok) - report.count(Outcome::Unchanged),

@@ -53,17 +53,18 @@ fn scratch_drift_and_missing_boundary_are_restored() {
 #[test]
 fn undo_past_the_last_run_says_so() {
     let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- one\n");
+    let first = world.reset();
+    first.assert_ok();
     let noted = |target: UndoTarget| {
         let plan = world
             .engine()
             .plan_undo(&target, UndoMode::Overwrite, false);
         let notes = plan.unwrap().steps[0].notes.join("; ");
-        notes.contains("is already undone; this undoes an earlier run")
+        let earlier = &first.report.run;
+        notes.contains(&format!("is already undone; this undoes run {earlier}"))
     };
     let undo = || UndoTarget::Agents(vec!["scout".to_string()]);
-    world.write_scratch("scout", "- one\n");
-    let first = world.reset();
-    first.assert_ok();
     world.write_scratch("scout", "- two\n");
     world.reset().assert_ok();
     assert!(!noted(undo()), "the last run");
@@ -119,6 +120,56 @@ fn undo_of_creation_archives_and_removes() {
     // After a redo it is present again.
     world.redo("scout").assert_ok();
     assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+}
+
+#[test]
+fn undo_of_creation_without_file_is_unchanged() {
+    let world = World::new(&["scout"]);
+    world.reset().assert_ok();
+    let engine = world.engine();
+    let target = UndoTarget::Agents(vec!["scout".to_string()]);
+    let plan = || engine.plan_undo(&target, UndoMode::Refuse, false).unwrap();
+    let with_file = plan();
+    fs::remove_file(world.memory_path("scout")).unwrap();
+    let reason = format!(
+        "no file, as before run {}",
+        with_file.steps[0].undone_run.as_ref().unwrap().run
+    );
+    let without_file = plan();
+    assert!(without_file.steps.is_empty());
+    let skipped = &without_file.skipped[0];
+    assert_eq!((&skipped.reason, skipped.kind), (&reason, None));
+    let ran = apply_plan(&engine, &without_file);
+    ran.assert_outcome(Outcome::Unchanged);
+    assert_eq!(ran.note(), reason);
+    // The file may also go between the plan and the run.
+    let report = engine.apply_plan(&with_file, false, &AtomicBool::new(false), &mut |_| ());
+    assert_eq!(report.results[0].outcome, Outcome::Unchanged);
+    assert_eq!(report.results[0].note.as_ref(), Some(&reason));
+}
+
+#[test]
+fn plan_says_that_the_baseline_changed_since_its_push() {
+    let world = World::new(&["scout"]);
+    world.set_baseline("scout", BASELINE);
+    let engine = world.engine();
+    let names = ["scout".to_string()];
+    let notes = || {
+        engine.plan_reset(&names, false).unwrap().steps[0]
+            .notes
+            .join("; ")
+    };
+    world.write_scratch("scout", "- one\n");
+    assert!(
+        !notes().contains("baseline changed"),
+        "nothing was pushed yet"
+    );
+    world.reset().assert_ok();
+    world.write_scratch("scout", "- two\n");
+    assert!(!notes().contains("baseline changed"));
+    world.set_baseline("scout", format!("# One more line\n{BASELINE}"));
+    let changed = "baseline changed: +1 -0 lines since it was pushed last";
+    assert!(notes().starts_with(changed), "{}", notes());
 }
 
 #[test]

@@ -70,16 +70,17 @@ impl<'a> Run<'a> {
         if self.is_up_to_date(agent, step, event, source.digest(), &memory)? {
             return Ok(None);
         }
+        let is_absent = object == MemoryObject::Absent;
+        // There was no file before the undone run, and there is none now.
+        if is_absent && matches!(source.replacement, Replacement::Absent) {
+            return Ok(None);
+        }
         let appends_notes = self.check_undo(agent, step, event)?;
         event.after = Some(source.state.clone());
         event.baseline = match step.undone_run {
             Some(_) => source.baseline,
             None => Some(references.current.digest()),
         };
-        let is_absent = object == MemoryObject::Absent;
-        if is_absent && matches!(source.replacement, Replacement::Absent) {
-            return Ok(None);
-        }
         let versions =
             self.prepare_versions(step, &references, &classification, is_absent, &history)?;
         if !is_absent {

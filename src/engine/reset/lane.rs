@@ -18,7 +18,7 @@ use crate::config::Agent;
 use crate::durable::SyncBatch;
 use crate::engine::lock::AgentLock;
 use crate::engine::parallel::{self, Site};
-use crate::engine::plan::{EQUAL_REASON, PlanStep, SkippedAgent};
+use crate::engine::plan::{EQUAL_REASON, PlanStep, SkippedAgent, still_absent_reason};
 use crate::engine::record::{FileState, Operation, Outcome, RunEvent};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{FailureCause, SwapOutcome, UnsyncedObject};
@@ -673,9 +673,12 @@ impl<'r, 'a> ResetLane<'r, 'a> {
 
     fn end_unchanged(&mut self, queued: QueuedTurn<'a>) {
         let agent = &queued.step.agent;
-        self.run.log_line(&format!("{agent}: {EQUAL_REASON}"));
-        let note = Some(EQUAL_REASON.to_string());
-        self.end_untouched(agent, Outcome::Unchanged, note, None, queued.lock);
+        let reason = match &queued.step.undone_run {
+            Some(undo) => still_absent_reason(&undo.run),
+            None => EQUAL_REASON.to_string(),
+        };
+        self.run.log_line(&format!("{agent}: {reason}"));
+        self.end_untouched(agent, Outcome::Unchanged, Some(reason), None, queued.lock);
     }
 
     /// Ends an agent whose memory was not touched.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use memory_shepherd::archive::EntryKind;
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::message::Msg;
-use memory_shepherd::engine::{Plan, READ_ONLY_REASON, State, UndoMode};
+use memory_shepherd::engine::{Plan, READ_ONLY_REASON, State, StepAction, UndoMode};
 
 use super::{TERMINAL_SIZES, TestConsole, assert_view, fleet_of_every_state, rendered_text};
 use crate::engine_samples::{observation_of, plan, skipped_agent, undo_plan};
@@ -185,11 +186,51 @@ fn redo_and_run_undo_plans_match_snapshot() {
         test_runner.last_run = None;
         console.observe(vec![test_runner]);
         console.press("j j j j Space");
-        show_plan(
-            console,
-            "z",
-            undo_plan(&["code-reviewer"], false, UndoMode::Refuse),
-        );
+        let mut made = undo_plan(&[], false, UndoMode::Refuse);
+        made.skipped = vec![skipped_agent(
+            "test-runner",
+            State::Missing,
+            "nothing to undo in the ledger",
+        )];
+        show_plan(console, "z", made);
+    });
+}
+
+#[test]
+fn undo_plan_names_the_runs_it_undoes() {
+    assert_view("undo_creation", |console| {
+        let mut made = undo_plan(&["docs-writer"], false, UndoMode::Refuse);
+        made.steps[0].action = StepAction::Remove;
+        show_plan(console, "z", made);
+    });
+    assert_view("undo_of_two_runs", |console| {
+        let agents = ["docs-writer", "monitor-bot", "code-reviewer"];
+        let mut made = undo_plan(&agents, false, UndoMode::Refuse);
+        made.steps[0].action = StepAction::Remove;
+        made.steps[1].undone_run.as_mut().unwrap().run = "77aa0c12".to_string();
+        made.steps[2].action = StepAction::PutBack;
+        show_plan(console, "a z", made);
+    });
+}
+
+#[test]
+fn plan_counts_whole_files_apart_from_lines() {
+    assert_view("plan_whole_files", |console| {
+        let mut made = plan(&[
+            ("code-reviewer", State::Drifted),
+            ("docs-writer", State::Scratch),
+            ("monitor-bot", State::Drifted),
+        ]);
+        for step in &mut made.steps {
+            if step.state == State::Drifted {
+                step.entry_kind = Some(EntryKind::FullBackup);
+                step.archive_bytes = 12_288;
+            }
+        }
+        let changed = "baseline changed: +2 -140 lines since it was pushed last";
+        made.steps[1].notes.insert(0, changed.to_string());
+        show_plan(console, "a X", made);
+        console.press("j");
     });
 }
 

@@ -2,6 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::archive::EntryKind;
 use crate::console::age::format_time;
 use crate::console::canvas::{
     Canvas, fit_end_of_sentence, format_count, format_size, shorten_untrusted, truncate,
@@ -17,7 +18,7 @@ use crate::console::screens::reset::state::{
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::engine::{
     Operation, Outcome, Plan, PlanStep, READ_ONLY_REASON, RunStage as Step, SkippedAgent,
-    StepAction, UndoTarget,
+    StepAction, UndoTarget, UndoneRun,
 };
 use crate::untrusted;
 
@@ -46,7 +47,7 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             canvas.put_text(1, 3, &text, Role::Text);
         }
         ResetStage::Planning(request) => {
-            canvas.put_text(0, 0, &request_title(request), Role::Title);
+            canvas.put_text(0, 0, &request_title(request, None), Role::Title);
             canvas.draw_rule(1);
             canvas.put_text(1, 3, "reading the agents …", Role::Dim);
             draw_keys_ignored(model, canvas, canvas.area.height - PLAN_FOOTER_LINES + 3);
@@ -57,11 +58,46 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     }
 }
 
-fn request_title(request: &PlanRequest) -> String {
+/// Returns the title of a plan. One of an undo names the run, where all of `plan` undoes one.
+fn request_title(request: &PlanRequest, plan: Option<&Plan>) -> String {
     let title = format!("{} PLAN", request.verb().to_uppercase());
-    match request {
-        PlanRequest::Undo(UndoTarget::Run(run), _) => format!("{title} of run {run}"),
-        _ => title,
+    let mut steps = plan.into_iter().flat_map(|plan| &plan.steps);
+    let mut undone = steps.by_ref().filter_map(|step| step.undone_run.as_ref());
+    let run = match request {
+        PlanRequest::Undo(UndoTarget::Run(run), _) => Some(run),
+        _ => {
+            let first = undone.next().map(|undo| &undo.run);
+            first.filter(|run| undone.all(|undo| undo.run == **run))
+        }
+    };
+    match run {
+        Some(run) => format!("{title} of run {run}"),
+        None => title,
+    }
+}
+
+/// Says what a plan would archive: `2 whole files, 58 lines (41.2K)`.
+fn describe_archive(plan: &Plan) -> (String, u64) {
+    let of_kind = |kind: EntryKind| {
+        let steps = plan.steps.iter();
+        steps.filter(move |step| step.entry_kind == Some(kind))
+    };
+    let lines: u64 = of_kind(EntryKind::Scratch)
+        .map(|step| step.scratch_lines)
+        .sum();
+    let counts = [
+        (of_kind(EntryKind::FullBackup).count() as u64, "whole file"),
+        (lines, "line"),
+        (of_kind(EntryKind::Special).count() as u64, "description"),
+    ];
+    let counted = counts.iter().filter(|(count, _)| *count > 0);
+    let counted: Vec<String> = counted
+        .map(|(count, noun)| format_count(*count, noun))
+        .collect();
+    let bytes = plan.steps.iter().map(|step| step.archive_bytes).sum();
+    match counted.as_slice() {
+        [] => ("nothing".to_string(), 0),
+        _ => (counted.join(", "), bytes),
     }
 }
 
@@ -118,22 +154,26 @@ fn draw_plan(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
 fn draw_plan_title(model: &Model, view: &PlanView, canvas: &mut Canvas<'_>) {
     let plan = &view.plan;
     let wide = canvas.width() >= 110;
-    let x = canvas.put_text(0, 0, &request_title(&view.request), Role::Title) + 2;
+    let x = canvas.put_text(0, 0, &request_title(&view.request, Some(plan)), Role::Title) + 2;
     let x = draw_fleet_name(model, canvas, x, 0);
-    let lines: u64 = plan.steps.iter().map(|step| step.scratch_lines).sum();
-    let bytes: u64 = plan.steps.iter().map(|step| step.archive_bytes).sum();
     let agents = format_count(plan.steps.len() as u64, "agent");
-    let lines = format_count(lines, "line");
-    let bytes = match bytes {
+    let (archive, bytes) = describe_archive(plan);
+    let size = match bytes {
         ..1024 => format!("{bytes} B"),
         _ => format_size(bytes),
+    };
+    let in_parentheses = if bytes > 0 {
+        format!(" ({size})")
+    } else {
+        String::new()
     };
     let status = "nothing changed yet";
     let room = usize::from(canvas.width().saturating_sub(x)).saturating_sub(status.len() + 1);
     // Each row says what it archives, so the total may be shortened.
     let texts = [
-        format!("{agents}  would archive {lines} ({bytes})"),
-        format!("{agents}, archive {lines}"),
+        format!("{agents}  would archive {archive}{in_parentheses}"),
+        format!("{agents}, archive {archive}"),
+        format!("{agents}, archive {size}"),
     ];
     let shorter = if wide { &texts[..] } else { &texts[1..] };
     let text = shorter.iter().find(|text| text.width() <= room);
@@ -310,20 +350,34 @@ fn draw_plan_row(
         Role::Text,
     );
     let content = step.binding.content_digest.short_hex(4);
-    let restore = match (step.action, &step.undone_run) {
-        (StepAction::Remove, _) => "remove the file".to_string(),
-        (StepAction::PutBack, _) => "put back what was kept".to_string(),
-        (StepAction::Create, None) => {
-            format!("create, {} sha {content}", format_size(step.new_size))
-        }
-        (_, Some(undo)) => format!("{} from before {}", format_size(step.new_size), undo.run),
-        _ => format!("{} sha {content} ok", format_size(step.new_size)),
-    };
+    let size = format_size(step.new_size);
     let end = columns.checks.unwrap_or(canvas.width());
+    let restore_room = room(columns.restore, end);
+    // Where the sentence does not fit, the run comes first and stays whole.
+    let fitting = |whole: String, short: String| {
+        let fits = whole.width() <= restore_room;
+        if fits { whole } else { short }
+    };
+    let restore = match (step.action, &step.undone_run) {
+        (StepAction::Remove, Some(UndoneRun { run, .. })) => {
+            fitting(format!("remove, new in {run}"), format!("{run}: remove"))
+        }
+        (StepAction::PutBack, Some(UndoneRun { run, .. })) => {
+            fitting(format!("what {run} displaced"), format!("{run}: kept"))
+        }
+        (StepAction::Remove, None) => "remove the file".to_string(),
+        (StepAction::PutBack, None) => "put back what was kept".to_string(),
+        (StepAction::Create, None) => format!("create, {size} sha {content}"),
+        (_, Some(UndoneRun { run, .. })) => fitting(
+            format!("{size} from before {run}"),
+            format!("{run}: {size}"),
+        ),
+        _ => format!("{size} sha {content} ok"),
+    };
     canvas.put_text(
         columns.restore,
         y,
-        &truncate_untrusted(&restore, room(columns.restore, end)),
+        &truncate_untrusted(&restore, restore_room),
         Role::Text,
     );
     if let Some(checks) = columns.checks {
@@ -365,8 +419,8 @@ fn plan_note(model: &Model, view: &PlanView) -> (String, Role) {
         .into_iter()
         .chain(&view.plan.steps)
         .find_map(|step| {
-            let note = step.notes.last()?;
-            Some(format!("{}: {note}", step.agent))
+            let notes = step.notes.join("; ");
+            (!notes.is_empty()).then(|| format!("{}: {notes}", step.agent))
         });
     let retired = view
         .plan
