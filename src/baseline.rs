@@ -82,7 +82,7 @@ impl<'c> BaselineCache<'c> {
     }
 
     fn read_checked(&self, agent: &Agent) -> Result<Baseline, BaselineRefusal> {
-        let path = self.config.general.baseline_dir.join(&agent.baseline);
+        let path = self.config.baseline_path(agent);
         let bytes = read(&path).map_err(BaselineRefusal::Unusable)?;
         let baseline = Baseline::new(bytes, &agent.separator);
         self.check_seal(agent, &baseline)
@@ -176,7 +176,7 @@ pub struct InspectedBaseline {
 /// The file is missing or not a plain readable file.
 pub fn inspect_baseline(config: &Config, agent: &Agent) -> Result<InspectedBaseline> {
     let general = &config.general;
-    let path = general.baseline_dir.join(&agent.baseline);
+    let path = config.baseline_path(agent);
     let bytes = read(&path)?;
     let baseline = Baseline::new(bytes.clone(), &agent.separator);
     let cache = BaselineCache::new(config);
@@ -229,10 +229,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
             ));
         }
         Err(Errno::LOOP) => {
-            return unusable(format!(
-                "the baseline {} is a symbolic link",
-                path.display()
-            ));
+            return unusable(format!("the baseline {} is a symlink", path.display()));
         }
         Err(errno) => return Err(errno).with_path("read", path),
     };

@@ -3,7 +3,7 @@
 //! The rules, in this order:
 //!
 //! 1. An *eligible separator line* equals the separator literally, trailing
-//!    white space aside, and is not inside a code fence, a front matter
+//!    whitespace aside, and is not inside a code fence, a front matter
 //!    delimiter, a setext heading underline or a row of a table.
 //! 2. The *operator part* of a baseline ends with its last eligible separator
 //!    line; where there is none, with the last line that equals the separator
@@ -30,7 +30,7 @@ use crate::digest::Digest;
 /// separators past it are not considered.
 const MAX_ALIGN_COMPARISONS: usize = 64 << 20;
 
-/// A line that equals the separator, trailing white space aside.
+/// A line that equals the separator, trailing whitespace aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeparatorLine {
     /// Offset of the line's first byte.
@@ -99,7 +99,7 @@ impl Baseline {
 
     /// Offset of the boundary in a memory that starts with the operator part.
     ///
-    /// The separator line itself is compared without trailing white space (rule 1), so an editor
+    /// The separator line itself is compared without trailing whitespace (rule 1), so an editor
     /// that changes the file's last line end causes no drift.
     fn intact_boundary_in(&self, memory: &[u8]) -> Option<usize> {
         let Some(cut) = self.separator_line else {
@@ -448,7 +448,7 @@ impl MarkdownBlocks {
         }
     }
 
-    /// Adds the next line, without trailing white space, and returns whether it may be a separator.
+    /// Adds the next line, without trailing whitespace, and returns whether it may be a separator.
     fn push_line(&mut self, line: &[u8], number: usize) -> bool {
         if number < self.front_matter_lines {
             return false;
@@ -600,7 +600,7 @@ fn count_front_matter_lines(text: &[u8]) -> usize {
     }
 }
 
-/// Width of a line's leading white space, with tab stops of four.
+/// Width of a line's leading whitespace, with tab stops of four.
 fn indent_width(line: &[u8]) -> usize {
     let mut width = 0;
     for byte in line {

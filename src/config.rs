@@ -223,7 +223,7 @@ fn distrust_reason(file: &Path, directory: &Path) -> Result<Option<&'static str>
     let is_writable_by_others = |meta: &fs::Metadata| meta.mode() & 0o022 != 0;
     let is_sticky = place.mode() & 0o1000 != 0;
     Ok(if meta.is_symlink() {
-        Some("it is a symbolic link")
+        Some("it is a symlink")
     } else if meta.uid() != 0 {
         Some("root does not own it")
     } else if is_writable_by_others(&meta) {
@@ -311,6 +311,11 @@ impl Config {
     pub fn agent(&self, name: &str) -> Option<&Agent> {
         let place = self.agent_indexes.get(name)?;
         self.agents.get(*place).filter(|agent| agent.name == name)
+    }
+
+    /// Returns the path of the baseline of an agent.
+    pub fn baseline_path(&self, agent: &Agent) -> PathBuf {
+        self.general.baseline_dir.join(&agent.baseline)
     }
 
     /// Returns the origin of the effective value of a key.

@@ -432,7 +432,7 @@ impl fmt::Display for SpecialFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SpecialFile::Symlink(target) => {
-                write!(f, "a symbolic link to {}", String::from_utf8_lossy(target))
+                write!(f, "a symlink to {}", String::from_utf8_lossy(target))
             }
             SpecialFile::Directory => f.write_str("a directory"),
             SpecialFile::Fifo => f.write_str("a FIFO"),

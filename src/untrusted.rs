@@ -107,7 +107,7 @@ pub enum RevealPurpose {
 pub struct RevealOptions {
     /// Decides which joiners pass.
     pub purpose: RevealPurpose,
-    /// Marks ordinary white space too: spaces, tabs, CR before LF.
+    /// Marks ordinary whitespace too: spaces, tabs, CR before LF.
     pub marks_whitespace: bool,
     /// Maximum width of a line in cells, not counting the `…(+N)` of a longer one.
     pub max_cells: usize,
@@ -184,7 +184,7 @@ fn reveal_text(text: &[u8], options: RevealOptions) -> String {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct HiddenCounts {
     /// Characters without a shape of their own: formats and bidirectional controls, default
-    /// ignorables, tags, selectors, joiners, fillers, private and unassigned ones. White space and
+    /// ignorables, tags, selectors, joiners, fillers, private and unassigned ones. Whitespace and
     /// characters inside emoji do not count.
     pub invisible: u64,
     /// Control characters (C0, DEL, C1), except LF, TAB and the CR before an LF.
@@ -280,7 +280,7 @@ pub fn escape_json_to_ascii(json: &str) -> String {
 enum CharClass {
     Control,   // C0, DEL, C1
     Invisible, // shows nothing, or has no known shape
-    Space,     // white space other than space and tab
+    Space,     // whitespace other than space and tab
     Combining, // belongs to the character before it
     Base,      // shows by itself
 }

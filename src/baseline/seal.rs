@@ -136,7 +136,7 @@ fn read(directory: &Path, path: &Path) -> Result<Option<String>> {
     let file = match fs::openat(&directory, SEAL_FILE_NAME, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT) => return Ok(None),
-        Err(Errno::LOOP) => return refuse("is a symbolic link"),
+        Err(Errno::LOOP) => return refuse("is a symlink"),
         Err(errno) => return Err(errno).with_path("read the seal", path).map_err(broken),
     };
     let meta = file.metadata().with_path("stat the seal", path);

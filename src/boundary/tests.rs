@@ -27,7 +27,7 @@ fn eligible_lines(text: &str) -> Vec<usize> {
 fn dashes_separate_only_as_thematic_break() {
     let cases: &[(&str, &str, &[usize])] = &[
         ("alone", "text\n\n---\n", &[3]),
-        ("trailing white space", "a\n\n---  \t\r\n", &[3]),
+        ("trailing whitespace", "a\n\n---  \t\r\n", &[3]),
         ("no final newline", "a\n\n---", &[3]),
         ("indented is another line", "a\n\n ---\n", &[]),
         ("setext underline", "Title\n---\n", &[]),

@@ -366,8 +366,7 @@ impl CommandContext<'_> {
         agent: &Agent,
         detail: &AgentDetail,
     ) -> Result<(DiffSide, DiffSide)> {
-        let general = &engine.config().general;
-        let path = general.baseline_dir.join(&agent.baseline);
+        let path = engine.config().baseline_path(agent);
         let old = match BaselineCache::new(engine.config()).load(agent) {
             Ok(baseline) => DiffSide {
                 name: path.display().to_string(),

@@ -223,7 +223,7 @@ pub(super) fn parse_items(bytes: &[u8], diagnostics: &mut Diagnostics) -> Vec<In
         .collect()
 }
 
-/// Reads one line, trimmed of ASCII white space (and so of the CR of CRLF).
+/// Reads one line, trimmed of ASCII whitespace (and so of the CR of CRLF).
 fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Option<IniItem> {
     let source = SourceLine {
         number,
@@ -242,7 +242,7 @@ fn parse_item(line: &[u8], number: usize, diagnostics: &mut Diagnostics) -> Opti
         let comment_text = excerpt(&String::from_utf8_lossy(comment));
         diagnostics.add_warning(
             &source,
-            format!("`{comment_text}` is read as a comment, because white space precedes its `#`"),
+            format!("`{comment_text}` is read as a comment, because whitespace precedes its `#`"),
             Some("put a space after the `#` of a comment; a value cannot contain ` #`".to_string()),
         );
     }
@@ -298,7 +298,7 @@ fn parse_content(text: &str, source: &SourceLine, diagnostics: &mut Diagnostics)
                     value: value.to_string(),
                 };
             }
-            // `[a] b=c` is both; a line of white space that is not ASCII is neither.
+            // `[a] b=c` is both; a line of whitespace that is not ASCII is neither.
             _ => {}
         }
     }
@@ -343,7 +343,7 @@ fn malformed_item(text: &str) -> IniItemKind {
 }
 
 /// Splits a trimmed line before its comment. A `#` starts a comment at the start of the line, after
-/// white space, and directly after a section header; the original tool cut at every `#`. A `;`
+/// whitespace, and directly after a section header; the original tool cut at every `#`. A `;`
 /// starts a comment only at the start of the line.
 fn split_comment(line: &[u8]) -> (&[u8], &[u8]) {
     if line.first().is_some_and(|byte| matches!(byte, b'#' | b';')) {

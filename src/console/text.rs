@@ -132,7 +132,7 @@ pub struct StyledSpan {
 pub struct PaneStyle {
     /// Wrap long lines instead of truncating them.
     pub is_wrapping: bool,
-    /// Mark ordinary white space as well.
+    /// Mark ordinary whitespace as well.
     pub is_whitespace_marked: bool,
     /// The text is not a diff: known emoji sequences are drawn as they are.
     pub is_prose: bool,

@@ -151,7 +151,7 @@ fn symlink_in_path_error(path: &Path) -> Error {
         Some(resolved) => Error::new(
             ErrorKind::Host,
             format!(
-                "{} goes through a symbolic link, which is never followed",
+                "{} goes through a symlink, which is never followed",
                 path.display()
             ),
         )

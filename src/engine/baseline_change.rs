@@ -166,7 +166,7 @@ impl Engine {
     /// otherwise with the last pushed one. Reads the file again.
     pub fn compare_baseline(&self, agent: &Agent) -> BaselineChange {
         let general = &self.config().general;
-        let path = general.baseline_dir.join(&agent.baseline);
+        let path = self.config().baseline_path(agent);
         let refusal = BaselineCache::new(self.config()).load(agent).err();
         let file = baseline::inspect_baseline(self.config(), agent).map(|found| found.bytes);
         let current = file.as_ref().ok().map(|bytes| Digest::of(bytes));

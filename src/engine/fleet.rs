@@ -594,7 +594,7 @@ fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
         if let MemoryLocation::Local { memory, .. } = &agent.location {
             add(memory, ChangeTarget::Agent(agent.name.clone()));
         }
-        let baseline = config.general.baseline_dir.join(&agent.baseline);
+        let baseline = config.baseline_path(agent);
         add(&baseline, ChangeTarget::Agent(agent.name.clone()));
         let lock = lock::holder_path(engine.archive(), &agent.name);
         add(&lock, ChangeTarget::Agent(agent.name.clone()));

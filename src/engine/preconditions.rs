@@ -174,7 +174,7 @@ impl Engine {
         paths.extend(directories.iter().flat_map(|path| child_paths(path)));
         paths.extend(directories);
         for agent in agents {
-            paths.push(general.baseline_dir.join(&agent.baseline));
+            paths.push(self.config().baseline_path(agent));
             paths.push(general.archive_dir.join(&agent.archive_subdir));
         }
         paths.extend(general.seal_signers.clone());

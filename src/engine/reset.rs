@@ -197,9 +197,10 @@ impl<'a> Run<'a> {
         results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
         let duration_ms = elapsed_millis(began, self.engine.clock().instant());
         let scope = RetentionScope::from_results(&results);
-        let (retired, notes) = match self.is_cancelled() || scope.is_empty() {
-            true => Default::default(),
-            false => self.apply_retention(&scope),
+        let (retired, notes) = if self.is_cancelled() || scope.is_empty() {
+            Default::default()
+        } else {
+            self.apply_retention(&scope)
         };
         self.record_errors();
         let report = RunReport {

@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(parse_logged_head(&line(&told)), Some((7, digest)));
         for other in [
             format_run_end("5a10c3d2", tally, None),
-            format!("Reset scout: a symbolic link to {told}"),
+            format!("Reset scout: a symlink to {told}"),
             format!("scout: {told}"),
             format!("run of scout ended: {told}"),
         ] {

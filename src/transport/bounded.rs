@@ -377,21 +377,25 @@ impl MemoryDirectory for BoundedDirectory {
         let fed = write_outcome.and_then(|()| call.send(&piece_sender, None));
         // Without the end marker the call removes its unfinished file.
         drop(piece_sender);
-        let staged = match call.is_abandoned() {
-            true => Err(unreachable_error(
+        let staged = if call.is_abandoned() {
+            Err(unreachable_error(
                 fed.err().unwrap_or_else(caller_gone_error),
-            )),
-            false => match (call.receive(&answer).map_err(unreachable_error), fed) {
+            ))
+        } else {
+            match (call.receive(&answer).map_err(unreachable_error), fed) {
                 // The call stopped by itself; its own error is the cause.
                 (Ok(Err(error)), Ok(())) => Err(error),
-                (Ok(Err(error)), Err(fed)) => match error.has_same_message(&caller_gone_error()) {
-                    true => Err(fed.into()),
-                    false => Err(error),
-                },
+                (Ok(Err(error)), Err(fed)) => {
+                    if error.has_same_message(&caller_gone_error()) {
+                        Err(fed.into())
+                    } else {
+                        Err(error)
+                    }
+                }
                 (Ok(Ok(_)), Err(fed)) => Err(fed.into()),
                 (Ok(staged), Ok(())) => staged,
                 (Err(error), _) => Err(error),
-            },
+            }
         };
         self.record_abandoned(call);
         staged

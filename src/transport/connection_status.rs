@@ -114,9 +114,10 @@ pub struct ServerFeature {
 impl ServerFeature {
     /// Returns the effect of its absence.
     pub fn describe_missing(&self) -> String {
-        let consent = match self.needs_consent {
-            true => "; nothing is reset there unless accept_degraded allows it",
-            false => "",
+        let consent = if self.needs_consent {
+            "; nothing is reset there unless accept_degraded allows it"
+        } else {
+            ""
         };
         format!("{}: {}{consent}", self.name, self.degradation)
     }

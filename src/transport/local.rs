@@ -115,9 +115,10 @@ impl LocalTransport {
         } else {
             parent
         };
-        let walk = match self.has_kernel_features {
-            true => PathWalk::Openat2,
-            false => PathWalk::Components,
+        let walk = if self.has_kernel_features {
+            PathWalk::Openat2
+        } else {
+            PathWalk::Components
         };
         let fd = match durable::open_directory_errno(parent, walk) {
             Ok(fd) => fd,
@@ -323,9 +324,10 @@ impl LocalDirectory {
     }
 
     fn take_lease(&self, file: &StdFile) -> LeaseOutcome {
-        match self.has_leases && leases::lease_obstacle(file).is_none() {
-            true => sys::take_read_lease(file.as_fd()),
-            false => LeaseOutcome::Unavailable,
+        if self.has_leases && leases::lease_obstacle(file).is_none() {
+            sys::take_read_lease(file.as_fd())
+        } else {
+            LeaseOutcome::Unavailable
         }
     }
 

@@ -50,9 +50,10 @@ impl StagedAttributes {
             StagedAttributes::Inherited => inherited()?,
             StagedAttributes::OfDirectoryOwner(given) => {
                 let inherited = inherited()?;
-                match inherited.uid == given.uid {
-                    true => given,
-                    false => inherited,
+                if inherited.uid == given.uid {
+                    given
+                } else {
+                    inherited
                 }
             }
         })

@@ -66,7 +66,7 @@ fn every_state_is_distinguished() {
     assert_eq!(state("oversize").0, State::Oversize);
     let (odd, why) = state("odd");
     assert_eq!(odd, State::Error);
-    assert!(why.contains("a symbolic link to /etc/passwd"), "{why}");
+    assert!(why.contains("a symlink to /etc/passwd"), "{why}");
     let (unusable, why) = state("unusable");
     assert_eq!(unusable, State::Error);
     assert!(why.contains("is missing"), "{why}");
@@ -234,7 +234,7 @@ fn symlink_memory_is_described_and_displaced() {
     let entry = &ran.assert_ok().entries[0];
     assert_eq!(entry.kind, EntryKind::Special);
     let text = String::from_utf8(world.read_entry(entry)).unwrap();
-    assert!(text.contains("a symbolic link to") && text.contains("precious"));
+    assert!(text.contains("a symlink to") && text.contains("precious"));
     assert!(!text.contains("secret"));
     assert_eq!(fs::read(&target).unwrap(), b"secret");
     assert!(
@@ -320,7 +320,7 @@ fn symlinked_directory_is_refused_with_real_path() {
     let ran = world.reset();
     assert_eq!(ran.result_of("alias").outcome, Outcome::Failed);
     let note = ran.result_of("alias").note.as_ref().unwrap();
-    assert!(note.contains("symbolic link"), "{note}");
+    assert!(note.contains("symlink"), "{note}");
     assert_eq!(
         ran.result_of("scout").outcome,
         Outcome::Ok,

@@ -161,7 +161,7 @@ fn root_rejects_unsafe_config_in_current_directory() {
     assert!(why().contains("root does not own it"));
     fs::rename(&file, directory.path().join("real")).unwrap();
     symlink("real", &file).unwrap();
-    assert!(why().contains("symbolic link"));
+    assert!(why().contains("symlink"));
 
     // The search skips this file and finds another: the answer includes the note.
     fs::write(&nowhere, "").unwrap();

@@ -233,7 +233,7 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail) -> Vec<Fact> {
 }
 
 fn baseline_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<Fact> {
-    let path = engine.config().general.baseline_dir.join(&agent.baseline);
+    let path = engine.config().baseline_path(agent);
     let mut facts = vec![
         heading_fact("Baseline"),
         plain_fact("path", path.display().to_string()),

@@ -17,7 +17,7 @@ const MAX_SHOWN_LINES: usize = 20_000;
 pub struct PreparedText {
     /// Its lines.
     pub lines: Vec<TextLine>,
-    /// The lines when white space is ignored; `None` if that makes no difference.
+    /// The lines when whitespace is ignored; `None` if that makes no difference.
     pub ignoring_whitespace: Option<Vec<TextLine>>,
 }
 
@@ -240,7 +240,7 @@ fn compare_texts(
         lines
     };
     let exact = diff::compare_lines(old, new, deadline);
-    // White space can only be ignored if both texts have changed lines.
+    // Whitespace can only be ignored if both texts have changed lines.
     let has_whitespace_changes = exact.added > 0 && exact.removed > 0;
     let ignoring_whitespace =
         has_whitespace_changes.then(|| diff::compare_lines_ignoring_blanks(old, new, deadline));

@@ -224,8 +224,7 @@ impl Sweep {
     }
 
     fn baseline_stamp(&self, agent: &Agent) -> Option<Stamp> {
-        let general = &self.engine.config().general;
-        stamp_of(&general.baseline_dir.join(&agent.baseline))
+        stamp_of(&self.engine.config().baseline_path(agent))
     }
 
     fn agent_stamps(

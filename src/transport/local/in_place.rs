@@ -193,9 +193,10 @@ impl LocalDirectory {
         step()?;
         let truncated = fs::ftruncate(exclusive.memory, offset).with_path("truncate", &path);
         truncated.map_err(OverwriteError::Failed)?;
-        match exclusive.is_still_exclusive() {
-            true => Ok(()),
-            false => Err(OverwriteError::LeaseRevoked(exclusive.revoked_period())),
+        if exclusive.is_still_exclusive() {
+            Ok(())
+        } else {
+            Err(OverwriteError::LeaseRevoked(exclusive.revoked_period()))
         }
     }
 
@@ -281,9 +282,10 @@ impl LocalDirectory {
         }
         for _ in 0..MAX_LEASE_ATTEMPTS {
             let before = (self.clock.instant(), self.clock.now());
-            let lease = match self.has_leases {
-                true => sys::take_write_lease(memory.as_fd()),
-                false => LeaseOutcome::Unavailable,
+            let lease = if self.has_leases {
+                sys::take_write_lease(memory.as_fd())
+            } else {
+                LeaseOutcome::Unavailable
             };
             match lease {
                 LeaseOutcome::Granted => {

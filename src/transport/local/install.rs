@@ -101,9 +101,10 @@ impl LocalDirectory {
             return Err(refused_error(error));
         };
         self.has_unsynced_names.set(true);
-        match file.link_as(OsStr::new(staged)).map_err(refused_error)? {
-            true => self.identify_open_file(Arc::clone(file.file()), &self.path_of(staged)),
-            false => Err(exists_error(&self.path_of(staged))),
+        if file.link_as(OsStr::new(staged)).map_err(refused_error)? {
+            self.identify_open_file(Arc::clone(file.file()), &self.path_of(staged))
+        } else {
+            Err(exists_error(&self.path_of(staged)))
         }
     }
 
@@ -143,9 +144,10 @@ impl LocalDirectory {
         to: &OsStr,
         flags: RenameFlags,
     ) -> rustix::io::Result<()> {
-        match self.has_kernel_features {
-            true => fs::renameat_with(&*self.directory_fd, from, &*self.directory_fd, to, flags),
-            false => Err(Errno::INVAL),
+        if self.has_kernel_features {
+            fs::renameat_with(&*self.directory_fd, from, &*self.directory_fd, to, flags)
+        } else {
+            Err(Errno::INVAL)
         }
     }
 

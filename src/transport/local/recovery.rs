@@ -29,9 +29,10 @@ impl LocalDirectory {
         {
             return Ok(None);
         }
-        let method = match run.is_swapped {
-            true => None,
-            false => self.finish_swap(run)?,
+        let method = if run.is_swapped {
+            None
+        } else {
+            self.finish_swap(run)?
         };
         self.remove_name(&unfinished_name(&run.name))?;
         let mut displaced = self.displaced_names(&run.name)?;
@@ -92,9 +93,10 @@ impl LocalDirectory {
         if !run.is_installed(self)? {
             return Ok(None);
         }
-        Ok(match names.iter().any(|name| *name != run.name) {
-            true => Some(SwapMethod::TakeAway),
-            false => run.creates_memory.then_some(SwapMethod::Create),
+        Ok(if names.iter().any(|name| *name != run.name) {
+            Some(SwapMethod::TakeAway)
+        } else {
+            run.creates_memory.then_some(SwapMethod::Create)
         })
     }
 
@@ -139,11 +141,11 @@ impl LocalDirectory {
             hasher.update(bytes);
             Ok(())
         })?;
-        match hasher.finish() == content {
-            true => self
-                .identify_open_file(Arc::new(file), &self.path_of(name))
-                .map(Some),
-            false => Ok(None),
+        if hasher.finish() == content {
+            self.identify_open_file(Arc::new(file), &self.path_of(name))
+                .map(Some)
+        } else {
+            Ok(None)
         }
     }
 }

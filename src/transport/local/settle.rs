@@ -65,14 +65,14 @@ impl LocalDirectory {
             return Ok(SettleOutcome::StillOpen);
         }
         self.remove_name(displaced)?;
-        let was_touched = match was_watched {
-            true => !sys::is_read_lease_unbroken(file.as_fd()),
+        let was_touched = if was_watched {
+            !sys::is_read_lease_unbroken(file.as_fd())
+        } else {
             // The removal itself changes the inode's change time.
-            false => {
-                let after = self.fstat(&file, &path)?;
-                (after.st_size, after.st_mtime, after.st_mtime_nsec)
-                    != (before.st_size, before.st_mtime, before.st_mtime_nsec)
-            }
+
+            let after = self.fstat(&file, &path)?;
+            (after.st_size, after.st_mtime, after.st_mtime_nsec)
+                != (before.st_size, before.st_mtime, before.st_mtime_nsec)
         };
         if was_touched
             && let lost @ SettleOutcome::Lost(_) = self.inspect_after_removal(&file, &path, inspect)

@@ -131,9 +131,10 @@ impl<'p> ChunkedRead<'p> {
             }
         }
         self.claimed_size = self.claimed_size.max(after.size.unwrap_or(0));
-        match self.offset >= self.max_offset {
-            true => Err(client.refused_error("read", self.path, "it grows as fast as it is read")),
-            false => Ok(None),
+        if self.offset >= self.max_offset {
+            Err(client.refused_error("read", self.path, "it grows as fast as it is read"))
+        } else {
+            Ok(None)
         }
     }
 

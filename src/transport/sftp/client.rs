@@ -310,7 +310,7 @@ impl SftpClient {
         real: Option<&Path>,
     ) -> TransportError {
         let message = format!(
-            "{}:{} goes through a symbolic link, which is never followed",
+            "{}:{} goes through a symlink, which is never followed",
             self.host_name(),
             directory.display()
         );

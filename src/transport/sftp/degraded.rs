@@ -34,9 +34,10 @@ impl SftpDirectory {
     /// Renames a path to a free name.
     pub(super) fn rename_request(&self, from: &Path, to: &Path) -> Request {
         let (from, to) = (path_bytes(from), path_bytes(to));
-        match self.client.extensions().posix_rename {
-            true => Request::PosixRename { from, to },
-            false => Request::Rename { from, to },
+        if self.client.extensions().posix_rename {
+            Request::PosixRename { from, to }
+        } else {
+            Request::Rename { from, to }
         }
     }
 
@@ -47,9 +48,10 @@ impl SftpDirectory {
             path_bytes(&self.path_of(staged)),
             path_bytes(&self.memory_path),
         );
-        match self.client.extensions().hardlink && !self.lacks_hard_links.get() {
-            true => Request::HardLink { from, to },
-            false => Request::Rename { from, to },
+        if self.client.extensions().hardlink && !self.lacks_hard_links.get() {
+            Request::HardLink { from, to }
+        } else {
+            Request::Rename { from, to }
         }
     }
 }

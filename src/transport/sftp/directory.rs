@@ -274,11 +274,12 @@ impl SftpDirectory {
 
     /// Limits the total time: a server may send each reply in time and still never finish.
     fn check_deadline(&self, end: Instant, path: &Path) -> Result<(), TransportError> {
-        match self.clock.instant() < end {
-            true => Ok(()),
-            false => Err(self
+        if self.clock.instant() < end {
+            Ok(())
+        } else {
+            Err(self
                 .client
-                .refused_error("read", path, "it took longer than 60 s")),
+                .refused_error("read", path, "it took longer than 60 s"))
         }
     }
 

@@ -162,9 +162,10 @@ impl HostConnection {
             state.error = Some(why);
             let now = self.clock.instant();
             let short = |begun: Instant| now.duration_since(begun) < MIN_SESSION_DURATION;
-            state.short_sessions = match state.session_start.take().is_some_and(short) {
-                true => state.short_sessions.saturating_add(1),
-                false => 0,
+            state.short_sessions = if state.session_start.take().is_some_and(short) {
+                state.short_sessions.saturating_add(1)
+            } else {
+                0
             };
             // A host that accepts sessions and ends them at once gets a pause as well.
             if state.short_sessions > 1 {
@@ -297,14 +298,13 @@ impl HostConnection {
                 state.session_start = Some(self.clock.instant());
             }
             Err(why) => {
-                state.phase = match self.connector.is_blocked(&self.host) {
+                state.phase = if self.connector.is_blocked(&self.host) {
                     // A blocked connector fails without asking the host, so a pause would spare
                     // nothing.
-                    true => self.pause_for(Duration::ZERO),
-                    false => {
-                        state.failures = state.failures.saturating_add(1);
-                        self.pause_after_failures(state.failures)
-                    }
+                    self.pause_for(Duration::ZERO)
+                } else {
+                    state.failures = state.failures.saturating_add(1);
+                    self.pause_after_failures(state.failures)
                 };
                 state.set_reachability(Reachability::from_cause(why.cause), &*self.clock);
                 state.error = Some(why.clone());

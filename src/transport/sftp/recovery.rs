@@ -17,9 +17,10 @@ impl SftpDirectory {
     pub(super) fn recover_run(&self, run: &InterruptedRun) -> Result<RecoveredRun, TransportError> {
         self.take_over_run_directory(&run.name, &run.takeover_names)?;
         let new_name = Self::new_file_name(&run.name);
-        let method = match run.is_swapped {
-            true => None,
-            false => self.finish_swap(run, &new_name)?,
+        let method = if run.is_swapped {
+            None
+        } else {
+            self.finish_swap(run, &new_name)?
         };
         if let InstalledMemory::File { .. } = run.installed {
             // A second link to the new file, or a partial copy of it: never a file of the agent.

@@ -194,9 +194,10 @@ impl SftpDirectory {
             displaced.extend(was_displaced.then_some(aside));
             match status_code(linked) {
                 Some(status::OK) => {
-                    let method = match displaced.is_empty() {
-                        true => SwapMethod::Create,
-                        false => SwapMethod::TakeAway,
+                    let method = if displaced.is_empty() {
+                        SwapMethod::Create
+                    } else {
+                        SwapMethod::TakeAway
                     };
                     let last = displaced.last().filter(|_| was_displaced);
                     if !self.verify_exchange(&name, last.map(|name| (name, at)), stats, new)? {
@@ -398,9 +399,10 @@ impl SftpDirectory {
                 STILL_EXISTS_MESSAGE,
             ));
         }
-        match kept.is_empty() {
-            true => self.remove_run_directory(staged),
-            false => Ok(()),
+        if kept.is_empty() {
+            self.remove_run_directory(staged)
+        } else {
+            Ok(())
         }
     }
 

@@ -520,9 +520,10 @@ impl SessionState {
         }
         batch.turn = self.take_turn();
         self.queued_bytes += batch.bytes.len();
-        match is_isolated {
-            true => self.isolated_queue.push_back(batch),
-            false => self.batch_queue.push_back(batch),
+        if is_isolated {
+            self.isolated_queue.push_back(batch)
+        } else {
+            self.batch_queue.push_back(batch)
         }
     }
 
@@ -589,9 +590,10 @@ impl SessionShared {
             collector: ReplyCollector::new(requests.len(), false),
             shared: Arc::clone(self),
         };
-        let refused = match apart && requests.len() > MAX_REQUESTS_IN_FLIGHT {
-            true => Some(MalformedPacket::new("too many requests for one write")),
-            false => requests.iter().find_map(|it| it.validate().err()),
+        let refused = if apart && requests.len() > MAX_REQUESTS_IN_FLIGHT {
+            Some(MalformedPacket::new("too many requests for one write"))
+        } else {
+            requests.iter().find_map(|it| it.validate().err())
         };
         if let Some(why) = refused {
             let failure = RequestError::NotSent(why.to_string());

@@ -185,9 +185,10 @@ impl SftpDirectory {
                 return match self.object_from_attrs(&path, found)? {
                     MemoryObject::Special(special) => {
                         inspect(DisplacedObject::Special(&special))?;
-                        Ok(match self.remove_if_same(displaced, &special)? {
-                            true => SettleOutcome::Removed { was_watched: true },
-                            false => SettleOutcome::StillOpen,
+                        Ok(if self.remove_if_same(displaced, &special)? {
+                            SettleOutcome::Removed { was_watched: true }
+                        } else {
+                            SettleOutcome::StillOpen
                         })
                     }
                     _ => Err(self.client.unexpected_reply_error("stat", &path)),
@@ -244,9 +245,10 @@ impl SftpDirectory {
             return Ok(SettleOutcome::StillOpen);
         };
         let (removal, is_unchanged) = self.remove_and_reread(displaced, &seen.handle, content)?;
-        let settled = match is_unchanged {
-            true => Ok(()),
-            false => inspect(DisplacedObject::File(&read)),
+        let settled = if is_unchanged {
+            Ok(())
+        } else {
+            inspect(DisplacedObject::File(&read))
         };
         self.close_handle(seen.handle);
         if let Err(why) = settled {

@@ -411,9 +411,10 @@ pub(super) fn explain_session_error(
         let setup = lines
             .iter()
             .find_map(|line| SshFailure::parse(line).filter(SshFailure::is_misconfiguration));
-        let found = match found.is_misconfiguration() {
-            true => setup.unwrap_or(found),
-            false => found,
+        let found = if found.is_misconfiguration() {
+            setup.unwrap_or(found)
+        } else {
+            found
         };
         return key.unwrap_or(found).to_error(host);
     }
@@ -435,14 +436,16 @@ pub(super) fn explain_session_error(
         }
         _ => session_error.to_string(),
     };
-    let message = match session_error.has_greeted {
-        true => format!("{}: {why}", host.name),
-        false => format!("{} did not answer: {why}", host.name),
+    let message = if session_error.has_greeted {
+        format!("{}: {why}", host.name)
+    } else {
+        format!("{} did not answer: {why}", host.name)
     };
     let error = Error::new(ErrorKind::Host, message);
-    let error = match session_error.has_greeted {
-        true => error,
-        false => error.with_hint(format!("try `ssh {}`", manual_ssh_command(host))),
+    let error = if session_error.has_greeted {
+        error
+    } else {
+        error.with_hint(format!("try `ssh {}`", manual_ssh_command(host)))
     };
     TransportError::new(FailureCause::Unreachable, error)
 }

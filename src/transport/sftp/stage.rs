@@ -209,12 +209,11 @@ impl SftpDirectory {
             size,
             attrs_after_read: after,
         } = held?;
-        match (content, size) == (new.content, new.size) {
-            true => Ok(after),
-            false => {
-                let why = "the content read back differs from the content written";
-                Err(self.client.refused_error("write", path, why))
-            }
+        if (content, size) == (new.content, new.size) {
+            Ok(after)
+        } else {
+            let why = "the content read back differs from the content written";
+            Err(self.client.refused_error("write", path, why))
         }
     }
 

@@ -264,9 +264,10 @@ fn decode_body(kind: u8, mut rest: FrameReader<'_>) -> Result<Reply, MalformedPa
         PACKET_STATUS => {
             let code = rest.take_u32()?;
             // Old servers omit the message and its language, or the latter.
-            let mut message = match rest.0.is_empty() {
-                true => &[],
-                false => rest.take_string()?,
+            let mut message = if rest.0.is_empty() {
+                &[]
+            } else {
+                rest.take_string()?
             };
             if !rest.0.is_empty() {
                 rest.take_string()?;
@@ -408,9 +409,10 @@ impl ServerExtensions {
                 _ => {}
             }
         }
-        match rest.0.is_empty() {
-            true => Ok(extensions),
-            false => Err(MalformedPacket::new("too many extensions")),
+        if rest.0.is_empty() {
+            Ok(extensions)
+        } else {
+            Err(MalformedPacket::new("too many extensions"))
         }
     }
 }
@@ -535,9 +537,10 @@ impl<'a> FrameReader<'a> {
     }
 
     fn expect_end(&self) -> Result<(), MalformedPacket> {
-        match self.0.is_empty() {
-            true => Ok(()),
-            false => Err(MalformedPacket::new("a reply has trailing bytes")),
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(MalformedPacket::new("a reply has trailing bytes"))
         }
     }
 }

@@ -29,7 +29,7 @@ fn link_above_archive_names_real_path() {
         assert!(!ran.stdout.contains("sweeping"), "{}", ran.stdout);
         assert!(!ran.stderr.contains("levels"), "{}", ran.stderr);
         let _ = ran
-            .assert_stderr_has(&format!("{path} goes through a symbolic link"))
+            .assert_stderr_has(&format!("{path} goes through a symlink"))
             .assert_stderr_has(&format!(
                 "hint: write the real path in the configuration: {real}\n"
             ));
@@ -60,7 +60,7 @@ fn config_through_link_names_real_archive() {
     symlink(&site.dir, elsewhere.path("link")).unwrap();
     let _ = elsewhere
         .run(["--config", "link/memory-shepherd.conf", "reset", "--all"])
-        .assert_stderr_has("link/archives goes through a symbolic link")
+        .assert_stderr_has("link/archives goes through a symlink")
         .assert_stderr_has(&format!("configuration: {}/archives\n", site.dir.display()));
 }
 

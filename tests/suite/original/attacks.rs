@@ -122,7 +122,7 @@ fn symlink_as_parent_directory_is_refused() {
     symlink(&elsewhere, world.agent_directory("scout")).unwrap();
     let ran = world.reset();
     ran.assert_outcome(Outcome::Failed);
-    assert!(ran.note().contains("symbolic link"), "{}", ran.note());
+    assert!(ran.note().contains("symlink"), "{}", ran.note());
     assert_eq!(sorted_names(&elsewhere), ["MEMORY.md"]);
     assert_eq!(fs::read(elsewhere.join("MEMORY.md")).unwrap(), b"secret");
     assert!(!world.archive_directory().join("scout").exists());

@@ -72,9 +72,10 @@ impl ExpectedAnswer {
         }
         // A question of a host begins with "(user@host) ", so it cannot imitate one of these.
         let machine = ["Enter passphrase for ", "Enter PIN for "];
-        let whose = match machine.iter().any(|start| text.starts_with(start)) {
-            true => SecretRecipient::LocalSsh,
-            false => SecretRecipient::RemoteHost,
+        let whose = if machine.iter().any(|start| text.starts_with(start)) {
+            SecretRecipient::LocalSsh
+        } else {
+            SecretRecipient::RemoteHost
         };
         ExpectedAnswer::Secret(whose)
     }

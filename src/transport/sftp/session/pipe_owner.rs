@@ -197,12 +197,13 @@ impl PipeOwner {
             let until = owed
                 .reply_deadline
                 .max(since.unwrap_or(owed.reply_deadline));
-            match until < owed.final_deadline {
-                true => (until, patience),
-                false => (
+            if until < owed.final_deadline {
+                (until, patience)
+            } else {
+                (
                     owed.final_deadline,
                     owed.final_deadline - (owed.reply_deadline - patience),
-                ),
+                )
             }
         });
         let taken = (!self.burst.is_sent()).then_some((self.burst.deadline, patience));
@@ -348,17 +349,15 @@ impl PipeOwner {
             .next_frame(&mut bytes)
             .map_err(protocol_violation)?
         {
-            match self.has_greeted {
-                true => self.handle_reply(&frame)?,
-                false => {
-                    // A host whose VERSION is unsuitable speaks SFTP nevertheless.
-                    self.has_greeted = wire::is_version(&frame);
-                    let extensions =
-                        ServerExtensions::decode(&frame).map_err(protocol_violation)?;
-                    self.version_deadline = None;
-                    lock(&self.shared.state).extensions = Some(extensions);
-                    self.shared.state_changed.notify_all();
-                }
+            if self.has_greeted {
+                self.handle_reply(&frame)?
+            } else {
+                // A host whose VERSION is unsuitable speaks SFTP nevertheless.
+                self.has_greeted = wire::is_version(&frame);
+                let extensions = ServerExtensions::decode(&frame).map_err(protocol_violation)?;
+                self.version_deadline = None;
+                lock(&self.shared.state).extensions = Some(extensions);
+                self.shared.state_changed.notify_all();
             }
         }
         Ok(())

@@ -494,9 +494,10 @@ struct MovingDeadline {
 
 impl Deadline for Arc<MovingDeadline> {
     fn instant(&self) -> Instant {
-        let far = match self.moved.load(Ordering::SeqCst) {
-            true => Duration::ZERO,
-            false => Duration::from_secs(24 * 3600),
+        let far = if self.moved.load(Ordering::SeqCst) {
+            Duration::ZERO
+        } else {
+            Duration::from_secs(24 * 3600)
         };
         self.asked.fetch_add(1, Ordering::SeqCst);
         self.begun + far

@@ -96,7 +96,7 @@ pub fn boundary(bytes: &[u8]) {
     }
     assert_eq!((found.added_lines, found.removed_lines), (0, 0));
     if let Some(cut) = version.separator_line() {
-        // The operator part, except for white space after the separator.
+        // The operator part, except for whitespace after the separator.
         let (text, line) = above.split_at(cut.start);
         assert_eq!(text, &version.bytes()[..cut.start]);
         assert_eq!(line.trim_ascii_end(), separator.as_bytes());
