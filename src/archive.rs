@@ -24,7 +24,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::digest::{Digest, Hasher};
-use crate::durable::{self, NewFile, PathWalk, UnsyncedObject};
+use crate::durable::{self, NewFile, UnsyncedObject};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use entry::EntryName;
 pub use entry::{
@@ -99,8 +99,7 @@ impl Archive {
         let mut at = self.root.clone();
         if self.group.is_none() {
             let directory_path = self.root.join(path);
-            if let Ok(directory) = durable::open_directory_errno(&directory_path, PathWalk::Openat2)
-            {
+            if let Ok(directory) = durable::open_directory_errno(&directory_path) {
                 self.repair_mode(&directory, &directory_path)?;
                 return Ok(directory);
             }
@@ -115,7 +114,7 @@ impl Archive {
     }
 
     fn open_or_create_one_directory(&self, path: &Path) -> Result<OwnedFd> {
-        match durable::open_directory_errno(path, PathWalk::Openat2) {
+        match durable::open_directory_errno(path) {
             Ok(directory) => {
                 self.repair_mode(&directory, path)?;
                 return Ok(directory);
@@ -313,7 +312,7 @@ impl Archive {
         let mut open = vec![PathBuf::new()];
         while let Some(directory) = open.pop() {
             let path = self.root.join(&directory);
-            let opened = match durable::open_directory_errno(&path, PathWalk::Openat2) {
+            let opened = match durable::open_directory_errno(&path) {
                 // Removed since it was listed, or of another user.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::ACCESS) => continue,
                 opened => opened.map_err(|errno| durable::open_directory_error(errno, &path))?,
@@ -355,7 +354,7 @@ impl Archive {
             return Ok(None);
         };
         let directory = self.root.join(subdir);
-        match durable::open_directory_errno(&directory, PathWalk::Openat2) {
+        match durable::open_directory_errno(&directory) {
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
             Err(errno) => Err(durable::open_directory_error(errno, &directory)),
             Ok(directory) => self.stat_entry(&directory, subdir, &name),
@@ -366,7 +365,7 @@ impl Archive {
     /// exist.
     fn list_entry_names(&self, subdir: &Path) -> Result<Option<(OwnedFd, Vec<EntryName>)>> {
         let path = self.root.join(subdir);
-        let directory = match durable::open_directory_errno(&path, PathWalk::Openat2) {
+        let directory = match durable::open_directory_errno(&path) {
             Err(Errno::NOENT) => return Ok(None),
             result => result.map_err(|errno| durable::open_directory_error(errno, &path))?,
         };
@@ -413,7 +412,7 @@ impl Archive {
         if !is_below_archive(entry) {
             return Err(not_an_entry_error(entry));
         }
-        let directory = match durable::open_directory_errno(parent, PathWalk::Openat2) {
+        let directory = match durable::open_directory_errno(parent) {
             Err(Errno::NOENT) => return Err(entry_gone_error(&path)),
             directory => directory.map_err(|errno| durable::open_directory_error(errno, parent))?,
         };
@@ -432,7 +431,7 @@ impl Archive {
     pub fn open_unsynced(&self, file: &Path) -> Result<[UnsyncedObject; 2]> {
         let path = self.root.join(file);
         let parent = path.parent().unwrap_or(&self.root);
-        let directory = durable::open_directory(parent, PathWalk::Openat2)?;
+        let directory = durable::open_directory(parent)?;
         let opened = durable::open_own_file(&path, OpenOptions::new().read(true))
             .with_path("open", &path)?;
         Ok([
@@ -461,7 +460,7 @@ impl Archive {
                 let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
                     return Err(not_an_entry_error(&entry.path));
                 };
-                let directory = durable::open_directory(parent, PathWalk::Openat2)?;
+                let directory = durable::open_directory(parent)?;
                 match fs::unlinkat(&directory, name, AtFlags::empty()) {
                     Ok(()) | Err(Errno::NOENT) => Ok(()),
                     Err(errno) => Err(errno).with_path("delete", &path),

@@ -17,7 +17,7 @@ use crate::archive::{Archive, PROGRAM_DIRECTORY_NAME};
 use crate::boundary::Baseline;
 use crate::config::{Agent, Config, SealRequirement};
 use crate::digest::Digest;
-use crate::durable::{self, NewFile, PathWalk, UnsyncedObject};
+use crate::durable::{self, NewFile, UnsyncedObject};
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// Size limit of a baseline, which is read into memory whole.
@@ -217,7 +217,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return unusable(format!("{} is not the path of a file", path.display()));
     };
-    let directory = durable::open_directory(parent, PathWalk::Openat2)?;
+    let directory = durable::open_directory(parent)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match fs::openat(&directory, name, flags, Mode::empty()) {
         Ok(file) => file,

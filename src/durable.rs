@@ -26,9 +26,9 @@ use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::sys;
 pub use new_file::NewFile;
 pub use path_walk::{
-    PathWalk, create_directory, is_directory_no_symlinks, open_directory, open_directory_errno,
-    open_directory_error, resolve_first_symlink, resolve_symlinks, stat_no_symlinks,
-    stat_no_symlinks_with_directory, sync_directory_name,
+    PathWalk, create_directory, is_directory_no_symlinks, open_directory, open_directory_by,
+    open_directory_errno, open_directory_error, resolve_first_symlink, resolve_symlinks,
+    stat_no_symlinks, stat_no_symlinks_with_directory, sync_directory_name,
 };
 pub use random_names::{find_random_names, is_random_name, new_random_name, remove_stale_files};
 pub use sync_batch::{SyncBatch, UnsyncedObject, sync_all};
@@ -125,7 +125,7 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
             format!("{} is not a file path", path.display()),
         ));
     };
-    let directory = Arc::new(open_directory(parent, PathWalk::Openat2)?);
+    let directory = Arc::new(open_directory(parent)?);
     let mut file = NewFile::create(&directory, parent, mode)?;
     file.write(bytes)?;
     file.unsynced_content().sync()?;

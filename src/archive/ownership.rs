@@ -5,7 +5,7 @@ use std::path::Path;
 use rustix::fs::Stat;
 
 use super::Archive;
-use crate::durable::{self, PathWalk};
+use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 impl Archive {
@@ -20,7 +20,7 @@ impl Archive {
         } else {
             self.root().join(path)
         };
-        match durable::open_directory_errno(&path, PathWalk::Openat2) {
+        match durable::open_directory_errno(&path) {
             Ok(directory) => {
                 let stat = rustix::fs::fstat(&directory).with_path("stat", &path)?;
                 check_directory_owner(&stat, &path)

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::config::GeneralSettings;
 use crate::digest::Digest;
-use crate::durable::{self, PathWalk};
+use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
 /// File name of the manifest.
@@ -122,9 +122,9 @@ impl BaselineSeal {
 /// Anything else that is not a plain readable file is an error: it may have been put in the place
 /// of the manifest.
 fn read(directory: &Path, path: &Path) -> Result<Option<String>> {
-    let directory = match durable::open_directory_errno(directory, PathWalk::Openat2) {
+    let directory = match durable::open_directory_errno(directory) {
         Err(Errno::NOENT) => return Ok(None),
-        Err(_) => durable::open_directory(directory, PathWalk::Openat2)?,
+        Err(errno) => return Err(durable::open_directory_error(errno, directory)),
         Ok(directory) => directory,
     };
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

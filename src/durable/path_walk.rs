@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use crate::error::{Error, ErrorKind, PathContext, Result};
 
-/// How [`open_directory`] resolves a path without following symlinks.
+/// How [`open_directory_by`] resolves a path without following symlinks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathWalk {
     /// By `openat2`; component by component where the kernel or a seccomp filter refuses it.
@@ -23,8 +23,8 @@ pub enum PathWalk {
 ///
 /// # Errors
 /// A symlink in the path is an error whose hint names the real path.
-pub fn open_directory(path: &Path, walk: PathWalk) -> Result<OwnedFd> {
-    open_directory_errno(path, walk).map_err(|errno| open_directory_error(errno, path))
+pub fn open_directory(path: &Path) -> Result<OwnedFd> {
+    open_directory_errno(path).map_err(|errno| open_directory_error(errno, path))
 }
 
 /// Converts an error number of [`open_directory_errno`] to an error with a message.
@@ -36,7 +36,12 @@ pub fn open_directory_error(errno: Errno, path: &Path) -> Error {
 }
 
 /// Opens a directory like [`open_directory`], and returns the error number on failure.
-pub fn open_directory_errno(path: &Path, walk: PathWalk) -> rustix::io::Result<OwnedFd> {
+pub fn open_directory_errno(path: &Path) -> rustix::io::Result<OwnedFd> {
+    open_directory_by(path, PathWalk::default())
+}
+
+/// Opens a directory like [`open_directory_errno`], by this walk.
+pub fn open_directory_by(path: &Path, walk: PathWalk) -> rustix::io::Result<OwnedFd> {
     open_no_symlinks(path, walk, OFlags::RDONLY)
 }
 
@@ -173,7 +178,7 @@ fn symlink_in_path_error(path: &Path) -> Error {
 /// A symlink in the path, or a failed sync. A directory whose name could not be synced is removed
 /// again: the next run would take it for a durable one.
 pub fn create_directory(path: &Path, mode: Mode) -> Result<OwnedFd> {
-    match open_directory_errno(path, PathWalk::Openat2) {
+    match open_directory_errno(path) {
         Err(Errno::NOENT) => {}
         result => return result.map_err(|errno| open_directory_error(errno, path)),
     }
@@ -197,7 +202,7 @@ pub fn create_directory(path: &Path, mode: Mode) -> Result<OwnedFd> {
         }
         return Err(errno).with_path("sync the directory", parent);
     }
-    open_directory(path, PathWalk::Openat2)
+    open_directory(path)
 }
 
 /// Syncs the name of a directory into its parent: the process that created it may have been killed
@@ -210,7 +215,7 @@ pub fn sync_directory_name(path: &Path) -> Result<()> {
     let Some(parent) = path.parent() else {
         return Ok(());
     };
-    match open_directory_errno(parent, PathWalk::Openat2) {
+    match open_directory_errno(parent) {
         Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => Ok(()),
         Err(errno) => Err(open_directory_error(errno, parent)),
         Ok(directory) => fs::fsync(directory).with_path("sync", parent),

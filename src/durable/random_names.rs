@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{self, AtFlags, FileType};
 use rustix::io::Errno;
 
-use super::path_walk::{PathWalk, open_directory_errno};
+use super::path_walk::open_directory_errno;
 use crate::digest::to_hex;
 use crate::error::{PathContext, Result};
 
@@ -32,7 +32,7 @@ pub fn remove_stale_files(
     now: SystemTime,
     find_named: impl FnOnce() -> Result<HashSet<String>>,
 ) -> Result<usize> {
-    let directory = match open_directory_errno(path, PathWalk::Openat2) {
+    let directory = match open_directory_errno(path) {
         Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Ok(0),
         directory => directory.with_path("open the directory", path)?,
     };

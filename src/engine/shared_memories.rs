@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, FileType, Stat};
 
 use super::Engine;
 use crate::config::{Agent, MemoryLocation, SshHost};
-use crate::durable::{self, PathWalk};
+use crate::durable;
 use crate::error::{Error, ErrorKind};
 
 /// Maximum wait for a file system to identify files. One that hangs delays no other agents; its own
@@ -250,7 +250,7 @@ impl Engine {
 /// Resolves the path in the directory that a reset would open: a file behind a symlink is not a
 /// memory.
 fn read_path_keys(memory: &Path) -> Option<Vec<FileKey>> {
-    let directory = durable::open_directory_errno(memory.parent()?, PathWalk::Openat2).ok()?;
+    let directory = durable::open_directory_errno(memory.parent()?).ok()?;
     let name = memory.file_name()?;
     let above = rustix::fs::fstat(&directory).ok()?;
     let mut keys = vec![FileKey::DirectoryEntry(

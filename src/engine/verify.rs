@@ -12,11 +12,11 @@ use serde::Serialize;
 
 use super::Engine;
 use super::ledger::{LedgerScan, ScannedLine};
+use super::preconditions::SealStatus;
 use super::record::{LedgerPosition, LedgerRecord};
 use super::run_log;
 use crate::archive::{self, WrittenEntry};
-use crate::baseline::{self, BaselineCache, BaselineRefusal};
-use crate::config::SealRequirement;
+use crate::baseline::{BaselineCache, BaselineRefusal};
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -388,30 +388,24 @@ impl Engine {
     }
 
     fn check_baselines(&self, verification: &mut Verification) {
-        let general = &self.config().general;
-        let sealed = match general.require_seal {
-            SealRequirement::Never => Ok(false),
-            _ => {
-                baseline::seal::BaselineSeal::read(&general.baseline_dir).map(|seal| seal.is_some())
-            }
-        };
+        let is_sealed = matches!(self.seal_status(), Ok(SealStatus::Applied(_)));
         let mut baselines = BaselineCache::new(self.config());
         let mut checked = HashSet::new();
         for agent in &self.config().agents {
             if !checked.insert(&agent.baseline) {
                 continue;
             }
-            match (baselines.load(agent), &sealed) {
-                (Ok(_), Ok(true)) => verification.counts.sealed_baselines += 1,
-                (Ok(_), _) => verification.counts.unsealed_baselines += 1,
-                (Err(BaselineRefusal::Tampered(error)), _) => {
+            match baselines.load(agent) {
+                Ok(_) if is_sealed => verification.counts.sealed_baselines += 1,
+                Ok(_) => verification.counts.unsealed_baselines += 1,
+                Err(BaselineRefusal::Tampered(error)) => {
                     verification.add_finding(
                         FindingSubject::Baseline,
                         error.kind(),
                         error.message(),
                     );
                 }
-                (Err(BaselineRefusal::Unusable(error)), _) => {
+                Err(BaselineRefusal::Unusable(error)) => {
                     verification.notes.push(error.message().to_string())
                 }
             }

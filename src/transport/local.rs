@@ -120,14 +120,14 @@ impl LocalTransport {
         } else {
             PathWalk::Components
         };
-        let fd = match durable::open_directory_errno(parent, walk) {
+        let fd = match durable::open_directory_by(parent, walk) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => {
                 let error = Error::from_io("open the directory", parent, &Errno::NOENT.into())
                     .with_hint("create it, or correct memory_file in the configuration");
                 return Err(TransportError::new(FailureCause::NoDirectory, error));
             }
-            Err(_) => durable::open_directory(parent, walk).map_err(refused_error)?,
+            Err(errno) => return Err(refused_error(durable::open_directory_error(errno, parent))),
         };
         Ok(LocalDirectory {
             clock: Arc::clone(&self.clock),
