@@ -1,8 +1,13 @@
 //! Input threads: forward signals, terminal events and the loss of the terminal to the main
-//! thread. They interpret nothing. Reading pauses while another program has the terminal.
+//! thread. They interpret nothing, but join a key whose bytes arrive one by one. Reading pauses
+//! while another program has the terminal.
 
+mod split_escape;
+
+use std::io;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use crossterm::event::{self, Event};
@@ -12,6 +17,7 @@ use signal_hook::iterator::Signals;
 use super::external_tools::{self, InputPause, InputPauseReader};
 use super::terminal;
 use crate::error::{PathContext, Result};
+use split_escape::SplitKeyJoiner;
 
 /// Event from an input thread.
 pub(super) enum InputEvent {
@@ -53,18 +59,29 @@ pub(super) fn spawn_terminal_reader(out: Sender<InputEvent>) -> InputPause {
 }
 
 fn forward_terminal_events(sender: &Sender<InputEvent>, input_pause: &InputPauseReader) {
+    let mut joiner = SplitKeyJoiner::default();
     loop {
-        let input = match event::read() {
-            Ok(event) => InputEvent::Terminal(event),
-            Err(_) => InputEvent::TerminalLost,
-        };
+        let events = read_event(joiner.max_wait()).map(|event| joiner.accept(event));
         // Input typed while the pause began was meant for the program that takes over.
-        if input_pause.wait_while_paused() && !matches!(input, InputEvent::TerminalLost) {
+        if input_pause.wait_while_paused() && events.is_ok() {
             continue;
         }
-        let is_lost = matches!(input, InputEvent::TerminalLost);
-        if sender.send(input).is_err() || is_lost {
+        let Ok(events) = events else {
+            let _ = sender.send(InputEvent::TerminalLost);
             return;
+        };
+        for event in events {
+            if sender.send(InputEvent::Terminal(event)).is_err() {
+                return;
+            }
         }
+    }
+}
+
+/// Waits for the next event; returns `None` if none has come within `max_wait`.
+fn read_event(max_wait: Option<Duration>) -> io::Result<Option<Event>> {
+    match max_wait {
+        Some(wait) if !event::poll(wait)? => Ok(None),
+        _ => event::read().map(Some),
     }
 }

@@ -14,10 +14,14 @@ use memory_shepherd::console::message::{AgentTexts, Effect, Msg};
 use memory_shepherd::console::model::{Model, Moment};
 use memory_shepherd::console::screens::reset::state::{Confirmation, ResetStage};
 use memory_shepherd::console::text::{self, PreparedText, TextLine, Tone};
+use memory_shepherd::console::theme::Theme;
 use memory_shepherd::console::update::{self, update};
+use memory_shepherd::console::view;
 use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{AgentDetail, Observation, Plan, State};
 use memory_shepherd::transport::sftp::askpass::{self, Question};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 
 use crate::engine_samples::{minutes_before, observation_of, tampered_change, test_time};
 
@@ -203,6 +207,15 @@ impl TestConsole {
             ResetStage::Plan(view) => &view.typed_text,
             stage => panic!("no plan: {stage:?}"),
         }
+    }
+
+    /// Returns what the screen shows, its rows one after the other.
+    pub fn screen_text(&self) -> String {
+        let (columns, rows) = self.model.size;
+        let mut buffer = Buffer::empty(Rect::new(0, 0, columns, rows));
+        let theme = Theme::built_in("mono").unwrap();
+        view::draw(&self.model, &theme, &mut buffer);
+        buffer.content.iter().map(|cell| cell.symbol()).collect()
     }
 
     pub fn message_text(&self) -> &str {

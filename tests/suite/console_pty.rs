@@ -156,6 +156,30 @@ fn type_confirmation(terminal: &mut Terminal, word: &str) {
 }
 
 #[test]
+fn key_that_arrives_byte_by_byte_is_one_key() {
+    let site = two_agent_site();
+    let mut terminal = start_fleet(&site);
+    let is_on = |terminal: &Terminal, agent: &str| agent_row(terminal, agent).starts_with('>');
+    let (first, second) = ("code-reviewer", "monitor-bot");
+    // Where the machine is so busy that the bytes come too far apart, `A` clears the marks.
+    terminal.wait("an arrow key in three parts", |terminal| {
+        terminal.send("a");
+        terminal.wait_for("marked 2");
+        terminal.send("j");
+        terminal.wait("the cursor", |terminal| is_on(terminal, second));
+        // The footer answers each Esc, so it has been read alone.
+        terminal.send("\x1b");
+        terminal.wait_for("q quits");
+        terminal.send("[");
+        terminal.drain_output();
+        terminal.send("A");
+        terminal.wait_for_quiet();
+        is_on(terminal, first) && terminal.text().contains("marked 2")
+    });
+    quit_console(terminal);
+}
+
+#[test]
 fn resize_storm_ends_with_exact_screen() {
     let site = two_agent_site();
     let mut terminal = start_fleet(&site);
