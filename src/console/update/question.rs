@@ -35,7 +35,12 @@ pub(super) fn handle_prompt_event(model: &mut Model, event: PromptEvent) -> Vec<
 fn add_question(model: &mut Model, question: Question) {
     let (host, noun) = (&question.host, question.short_name());
     let key = model.key_hint(Command::AnswerQuestion);
-    let text = if question.is_repeated {
+    let is_secret = matches!(question.expected_answer, ExpectedAnswer::Secret(_));
+    let text = if question.is_repeated && is_secret {
+        // A passphrase is checked by ssh on this machine, not by the host.
+        let noun = noun.trim_start_matches("a ");
+        format!("{host}: wrong {noun}; {key} to try again")
+    } else if question.is_repeated {
         format!("{host} rejected the answer and wants {noun} again; {key} answers")
     } else {
         format!("{host} wants {noun}; {key} answers")

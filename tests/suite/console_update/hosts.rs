@@ -315,6 +315,28 @@ fn asking_host_status() -> HostStatus {
 }
 
 #[test]
+fn asking_host_is_not_said_to_be_silent_or_barred() {
+    for reach in [Reachability::Unreachable, Reachability::HostKeyMismatch] {
+        let mut console = fleet_on_hosts(reach);
+        let mut asks = asking_host_status();
+        asks.connection.reachability = reach;
+        let old_failure = "host key changed or revoked; nothing was read or sent";
+        asks.connection.error = Some(TransportError::new(
+            FailureCause::Unreachable,
+            Error::new(ErrorKind::Host, old_failure),
+        ));
+        console.send(Msg::HostsChanged(vec![asks]));
+        let fleet = console.screen_text();
+        assert!(!fleet.contains("did not answer"), "{fleet}");
+        assert!(!fleet.contains("nothing was read or sent"), "{fleet}");
+        console.press("8");
+        let hosts = console.screen_text();
+        assert!(!hosts.contains("nothing was read or sent"), "{hosts}");
+        assert!(hosts.contains("wants a password; @ answers"), "{hosts}");
+    }
+}
+
+#[test]
 fn asking_host_says_so_until_answered() {
     let mut console = fleet_on_hosts(Reachability::Connected);
     console.send(Msg::HostsChanged(vec![asking_host_status()]));

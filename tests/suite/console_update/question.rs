@@ -78,7 +78,7 @@ fn answer_key_without_question_says_so() {
     let mut console = fleet_of_four();
     assert_eq!(console.press("@"), []);
     assert_eq!(console.model.overlay, None);
-    assert_eq!(console.message_text(), "answer: no questions from hosts");
+    assert_eq!(console.message_text(), "no questions from hosts");
 }
 
 #[test]
@@ -298,7 +298,7 @@ fn questions_are_answered_in_arrival_order() {
     console.press("@ b");
     assert_eq!(console.press("Enter"), [answer_effect(3, "b")]);
     assert_eq!(console.press("@"), []);
-    assert_eq!(console.message_text(), "answer: no questions from hosts");
+    assert_eq!(console.message_text(), "no questions from hosts");
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn rejected_answer_is_reported() {
     });
     assert_eq!(
         console.message_text(),
-        "harbour rejected the answer and wants a passphrase again; @ answers"
+        "harbour: wrong passphrase; @ to try again"
     );
     assert_eq!(console.model.overlay, None);
 }

@@ -59,11 +59,15 @@ pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
             .iter()
             .filter(|row| !row.state().is_healthy())
             .count();
+        let need_attention = match bad {
+            1 => "1 agent that needs attention is".to_string(),
+            _ => format!("{bad} agents that need attention are"),
+        };
         let text = format!(
             "0 of {} match \"{}\" (Esc clears) - {} hidden",
             model.rows.len(),
             truncate_untrusted(&model.fleet.filter, MAX_FILTER_CELLS),
-            format_count(bad as u64, "not-ok agent")
+            need_attention
         );
         let below = draw_paragraph(canvas, y + 1, &text, Role::Warn);
         if let Some(fault) = filter::find_filter_errors(&model.fleet.filter).first() {
@@ -538,7 +542,8 @@ fn strip_text(model: &Model, row: &AgentRow, observation: &Observation, is_tall:
         // The host's problem comes first.
         text.push_str(&format!(": {problem}"));
     }
-    if !observation.reason.is_empty() {
+    // A host that asks is past the failure that the observation tells.
+    if !observation.reason.is_empty() && !is_asking(model, row) {
         // The host's problem is not repeated.
         let is_shown = |reason: &str| {
             let problem = problem.as_ref();
@@ -559,6 +564,12 @@ fn strip_text(model: &Model, row: &AgentRow, observation: &Observation, is_tall:
         text.push_str(&format!("; {}", blocker.reason));
     }
     text
+}
+
+/// Whether the host of an agent waits for an answer of the operator.
+fn is_asking(model: &Model, row: &AgentRow) -> bool {
+    let status = model.hosts.status_of_agent(&row.name);
+    status.is_some_and(|it| it.connection.pending_prompt.is_some())
 }
 
 /// Returns the hints of a blocker. For a TAMPERED agent there are none: the next step names the key
@@ -586,6 +597,10 @@ fn next_step_hint(model: &Model, row: &AgentRow, observation: &Observation) -> S
         }
         State::NoSep => {
             format!("{diff} shows the file, {plan} plans a reset that archives all of it.")
+        }
+        State::HostKey | State::Unreach if is_asking(model, row) => {
+            let answer = key(Command::AnswerQuestion);
+            format!("The host waits for your answer; {answer} shows its question.")
         }
         State::HostKey => {
             "Nothing was read or sent. Find out why the key changed before you trust it."

@@ -41,6 +41,10 @@ pub fn handle_host_status(model: &mut Model, status: HostStatus) {
     if before == reach && !answered {
         return;
     }
+    let more = match model.screen {
+        Screen::Hosts => String::new(),
+        _ => format!(". {} shows more", model.key_hint(Command::GoHosts)),
+    };
     match reach {
         // The refused question has been reported.
         Reachability::Unreachable if barred && !answered => {}
@@ -48,10 +52,7 @@ pub fn handle_host_status(model: &mut Model, status: HostStatus) {
         Reachability::Unreachable if model.hosts.late_logins.remove(&name) => {}
         Reachability::HostKeyMismatch => model.report(
             MessageLevel::Error,
-            format!(
-                "{name}: host key changed; nothing is read or sent there. {} shows more",
-                model.key_hint(Command::GoHosts)
-            ),
+            format!("{name}: host key changed; nothing is read or sent there{more}"),
         ),
         // The cause may be the setup of this machine.
         Reachability::Refused => model.report(

@@ -182,7 +182,11 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostSta
         format!("{}, {agents}: {names}", status.host.authority()),
         Role::Text,
     ));
-    if let Some(error) = &connection.error {
+    // A host that asks is past its last failure.
+    if connection.pending_prompt.is_some() {
+        let problem = problem_of(status, model.now.local_time, &model.preferences.keymap);
+        parts.extend(problem.map(|it| ("why", it.to_string(), Role::Warn)));
+    } else if let Some(error) = &connection.error {
         let failures = match connection.failures {
             0 => String::new(),
             failures => format!(" ({} in a row)", format_count(failures.into(), "failure")),
