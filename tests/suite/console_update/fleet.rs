@@ -343,3 +343,17 @@ fn rows_stay_in_place_under_prompt_or_overlay() {
         assert_eq!(first, "alpha", "{open} {close}");
     }
 }
+
+#[test]
+fn another_order_begins_in_its_own_direction() {
+    let mut console = fleet_of_four();
+    console.press("S s Down Enter");
+    assert!(!console.model.fleet.is_reversed);
+}
+
+#[test]
+fn message_begins_with_no_internal_name() {
+    let mut console = fleet_of_four();
+    console.press("A");
+    assert_eq!(console.message_text(), "no agents marked");
+}

@@ -106,7 +106,7 @@ fn log_search_adds_no_row() {
     console.press("d");
     assert_eq!(
         console.message_text(),
-        "diff: the row is a note, not a run of an agent"
+        "the row is a note, not a run of an agent"
     );
 }
 
@@ -185,4 +185,16 @@ fn refused_agents_are_not_counted_as_failed() {
     ];
     console.send(Msg::RunEnded(Box::new(run_report(&ends))));
     assert_eq!(console.message_text(), "run 7f3c0a11: 1 ok, 1 refused");
+}
+
+#[test]
+fn log_opens_at_its_newest_row() {
+    let mut console = fleet_of_four();
+    console.send(Msg::Reported(MessageLevel::Warn, "an old note".to_string()));
+    let mut runs = vec![run_summary("aaaa", 0, &[("alpha", Outcome::Ok)])];
+    console.send(Msg::LogLoaded(Ok(runs.clone())));
+    runs.insert(0, run_summary("bbbb", -10, &[("delta", Outcome::Ok)]));
+    console.send(Msg::LogLoaded(Ok(runs)));
+    console.press("7");
+    assert_eq!(console.model.log.cursor, 0);
 }

@@ -176,7 +176,7 @@ pub fn go_back(model: &mut Model, key: Key) -> Vec<Effect> {
         let show = model.key_hint(Command::GoReset);
         let stop = model.key_hint(Command::Quit);
         model.show_hint(&format!(
-            "a run is in progress; {show} shows it, {stop} stops it after the current agent"
+            "a run is in progress; {show} shows it, {stop} stops it after the agents in progress"
         ));
     } else if is_exit_key {
         return reset::update::quit(model);
@@ -235,6 +235,8 @@ pub fn set_filter(model: &mut Model, filter: String) {
 /// Sorts the fleet.
 pub fn set_sort_order(model: &mut Model, sort: SortOrder) {
     model.fleet.sort_order = sort;
+    // The order begins in the direction that the list describes.
+    model.fleet.is_reversed = false;
     model.refresh_visible_agents();
     model.report(MessageLevel::Info, format!("sorted by {}", sort.label()));
 }
