@@ -261,7 +261,7 @@ table! {
     ToggleReadOnly         "read-only"      ""                   General    &[Any], ["!"], "Toggle read-only; off (after y) also unlocks protected agents for 30 minutes";
     Redraw                 "redraw"         ""                   General    &[Any], ["^l"], "Redraw the screen";
     Suspend                "suspend"        ""                   General    &[Any], ["^z"], "Suspend to the shell; fg resumes";
-    Quit                   "quit"           ""                   General    &[Any], ["^c"], "Quit; during a run: finish the current agent, do not start the rest";
+    Quit                   "quit"           ""                   General    &[Any], ["^c"], "Quit; in a run: finish agents in progress, start no others";
     Palette                "palette"        "commands"           General    &[Any], [":"], "Find a command, screen, sort order or agent by a few letters";
     Help                   "help"           "help"               General    &[Any], ["?" "F1"], "Show the keys of this screen; Enter runs one";
 }

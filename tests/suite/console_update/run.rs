@@ -144,3 +144,29 @@ fn run_clears_marks_and_failures_can_be_retried() {
         [Effect::MakePlan(2, reset_request(&["bravo"]), false)]
     );
 }
+
+#[test]
+fn every_stage_of_a_reset_shows_fleet_and_tag() {
+    let mut console = fleet_of_four();
+    let shows_fleet = |console: &TestConsole, stage: &str| {
+        let screen: String = console.screen_text().chars().take(120).collect();
+        assert!(screen.contains("prod-west [PROD]"), "{stage}: {screen}");
+    };
+    console.press("X");
+    shows_fleet(&console, "reading");
+    console.answer_plan(plan(&[("charlie", State::Drifted)]));
+    shows_fleet(&console, "plan");
+    let mut console = console_with_run();
+    shows_fleet(&console, "run");
+    console.press("^c");
+    let screen = console.screen_text();
+    let wordings = screen.matches("finish, no others start").count();
+    assert_eq!(wordings, 1, "{screen}");
+    assert!(screen.contains("^c again quits"), "{screen}");
+    console.send(Msg::RunEnded(Box::new(run_report(&[(
+        "bravo",
+        Outcome::Ok,
+        None,
+    )]))));
+    shows_fleet(&console, "result");
+}

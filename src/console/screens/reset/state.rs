@@ -9,6 +9,9 @@ use crate::archive::WrittenEntry;
 use crate::console::key_guard::KeyGuard;
 use crate::engine::{Operation, Outcome, Plan, RunReport, RunStage as Step, UndoMode, UndoTarget};
 
+/// What the stop of a run means.
+pub const STOP_CONSEQUENCE: &str = "agents in progress finish, no others start";
+
 /// Verb of a run that takes an undo back.
 pub const REDO_VERB: &str = "redo";
 

@@ -8,7 +8,7 @@ use crate::console::message::Effect;
 use crate::console::model::{Model, Screen, equivalent_command, step_index};
 use crate::console::screens::log::state::{MessageLevel, RunSummary};
 use crate::console::screens::reset::state::{
-    Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView,
+    Confirmation, PlanRequest, PlanView, ResetStage, ResultView, RunView, STOP_CONSEQUENCE,
 };
 use crate::engine::{
     Operation, Plan, PlanStep, Protection, RunProgress, RunReport, UndoMode, UndoTarget,
@@ -49,10 +49,7 @@ pub fn replace_expired_plan(model: &mut Model) -> Vec<Effect> {
     }
     view.typed_text.clear();
     let request = view.request.clone();
-    model.report(
-        MessageLevel::Info,
-        "the plan expired after a minute and is made again",
-    );
+    model.report(MessageLevel::Info, "plan refreshed after one minute");
     request_plan(model, request, true)
 }
 
@@ -151,7 +148,7 @@ pub fn handle_plan(model: &mut Model, request: u64, plan: Result<Box<Plan>, Erro
     {
         model.report(
             MessageLevel::Warn,
-            "the plan was made again: something it depends on has changed",
+            "plan refreshed: its inputs have changed",
         );
     }
     let mut hidden = model.fleet.hidden_marked_agents();
@@ -423,10 +420,15 @@ pub fn quit(model: &mut Model) -> Vec<Effect> {
     match &mut model.reset.stage {
         ResetStage::Run(view) if !view.is_cancelled => {
             view.is_cancelled = true;
-            let text = format!(
-                "the current agent is finished, the rest are not started; {key} again quits"
-            );
-            model.report(MessageLevel::Warn, text);
+            let text = format!("stopping: {STOP_CONSEQUENCE}");
+            // The run's screen says the same, and which key closes the console.
+            if model.screen == Screen::Reset {
+                model.report(MessageLevel::Warn, text);
+                model.last_message = None;
+            } else {
+                let text = format!("{text}; {key} again quits");
+                model.report(MessageLevel::Warn, text);
+            }
             vec![Effect::CancelRun]
         }
         ResetStage::Planning(_) if model.screen == Screen::Reset => {

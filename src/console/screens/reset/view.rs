@@ -13,7 +13,7 @@ use crate::console::frame::{KEYS_IGNORED_NOTICE, draw_fleet_name};
 use crate::console::model::{AgentRow, MIN_TERMINAL_SIZE, Model, equivalent_command};
 use crate::console::screens::reset::state::{
     Confirmation, PlanRequest, PlanView, ResetStage, ResultLine, ResultView, RunView,
-    summarize_failures,
+    STOP_CONSEQUENCE, summarize_failures,
 };
 use crate::console::theme::{Role, role_of_outcome, role_of_state};
 use crate::engine::{
@@ -40,14 +40,16 @@ const MIN_COMMAND_LINE_CELLS: usize = 40;
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     match &model.reset.stage {
         ResetStage::Empty => {
-            canvas.put_text(0, 0, "RESET", Role::Title);
+            let x = canvas.put_text(0, 0, "RESET", Role::Title) + 2;
+            draw_fleet_name(model, canvas, x, 0);
             canvas.draw_rule(1);
             let key = model.key_hint(Command::PlanReset);
             let text = format!("No plan. Mark agents in the fleet and press {key}.");
             canvas.put_text(1, 3, &text, Role::Text);
         }
         ResetStage::Planning(request) => {
-            canvas.put_text(0, 0, &request_title(request, None), Role::Title);
+            let x = canvas.put_text(0, 0, &request_title(request, None), Role::Title) + 2;
+            draw_fleet_name(model, canvas, x, 0);
             canvas.draw_rule(1);
             canvas.put_text(1, 3, "reading the agents …", Role::Dim);
             draw_keys_ignored(model, canvas, canvas.area.height - PLAN_FOOTER_LINES + 3);
@@ -578,12 +580,12 @@ fn draw_run(model: &Model, view: &RunView, canvas: &mut Canvas<'_>) {
     }
     let y = canvas.area.height - RUN_FOOTER_LINES;
     canvas.draw_rule(y);
-    let before = if view.is_cancelled {
-        "Stopping".to_string()
+    let key = model.key_hint(Command::Quit);
+    let text = if view.is_cancelled {
+        format!("Stopping: {STOP_CONSEQUENCE}; {key} again quits.")
     } else {
-        format!("{} to stop", model.key_hint(Command::Quit))
+        format!("{key} to stop: {STOP_CONSEQUENCE}.")
     };
-    let text = format!("{before}: the current agent is finished, the rest are not started.");
     canvas.put_text(1, y + 1, &text, Role::Text);
 }
 
@@ -627,20 +629,31 @@ fn count_outcome(view: &ResultView, outcome: Outcome) -> usize {
 
 /// Draws which run this is, and how it ended.
 fn draw_result_title(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>) {
-    let title = format!("{} {} ", view.verb.to_uppercase(), view.run_id);
-    let x = canvas.put_untrusted(0, 0, title.as_bytes(), Role::Title);
+    let title = format!("{} {}", view.verb.to_uppercase(), view.run_id);
+    let x = canvas.put_untrusted(0, 0, title.as_bytes(), Role::Title) + 2;
+    let x = draw_fleet_name(model, canvas, x, 0);
     let time = format_time(model.now.local_time, view.ended_at);
     let seconds = view.duration_ms as f64 / 1000.0;
-    let text = format!("of {time} in {seconds:.1}s   ");
-    let x = canvas.put_text(x, 0, &text, Role::Text);
-    let text = format!("{} ok   ", count_outcome(view, Outcome::Ok));
-    let x = canvas.put_text(x, 0, &text, Role::Good);
+    let time = format!("of {time} in {seconds:.1}s   ");
+    let ok = format!("{} ok   ", count_outcome(view, Outcome::Ok));
     let has_failed = view.lines.iter().any(|line| line.outcome.is_failure());
     let role = if has_failed { Role::Bad } else { Role::Dim };
     let failures = view.failure_summary().replace("failed", "FAILED");
-    let x = canvas.put_text(x, 0, &format!("{failures}   "), role);
-    let text = format!("{} unchanged", count_outcome(view, Outcome::Unchanged));
-    canvas.put_text(x, 0, &text, Role::Dim);
+    let unchanged = match count_outcome(view, Outcome::Unchanged) {
+        0 => String::new(),
+        count => format!("   {count} unchanged"),
+    };
+    // The counts come before the time.
+    let counts = ok.len() + failures.len() + unchanged.len();
+    let room = usize::from(canvas.width().saturating_sub(x));
+    let x = if time.len() + counts <= room {
+        canvas.put_text(x, 0, &time, Role::Text)
+    } else {
+        x
+    };
+    let x = canvas.put_text(x, 0, &ok, Role::Good);
+    let x = canvas.put_text(x, 0, &failures, role);
+    canvas.put_text(x, 0, &unchanged, Role::Dim);
 }
 
 fn draw_result_row(canvas: &mut Canvas<'_>, y: u16, line: &ResultLine) {
