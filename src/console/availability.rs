@@ -145,6 +145,9 @@ fn check_plan_command(command: Command, view: &PlanView, model: &Model) -> Resul
         (Command::DropHiddenAgents, _) => {
             require(has_hidden_agents, "the filter hides no marked agent")
         }
+        (Command::ConfirmPlan, _) if model.read_only.is_forced => {
+            model.read_only_reason().map_or(Ok(()), Err)
+        }
         _ if has_hidden_agents => Err(format!(
             "the filter hides marked agents: {} keeps them, {} drops them",
             key(Command::KeepHiddenAgents),
@@ -182,12 +185,14 @@ fn check_side_by_side(model: &Model) -> Result<(), String> {
     let key = model.key_hint(Command::ToggleFullScreen);
     require(
         !model.agent.is_full_screen,
-        format!("not in full screen; {key} leaves it"),
+        format!("not side by side in full screen; {key} leaves it"),
     )?;
     let columns = model.size.0;
     require(
         columns >= MIN_SIDE_BY_SIDE_COLUMNS,
-        format!("needs {MIN_SIDE_BY_SIDE_COLUMNS} columns; the terminal has {columns}"),
+        format!(
+            "side by side needs {MIN_SIDE_BY_SIDE_COLUMNS} columns; the terminal has {columns}"
+        ),
     )
 }
 

@@ -104,6 +104,7 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
     let mut specs: Vec<_> = availability::offered_commands(model)
         .filter(|spec| !spec.hint.is_empty() && spec.command != Command::Help)
         .filter(|spec| is_hint_relevant(spec.command, model))
+        .filter(|spec| !(model.read_only.is_forced && changes_files(spec.command)))
         .collect();
     // Outside the fleet, actions come before commands that only show something.
     specs.sort_by_key(|spec| {
@@ -153,6 +154,21 @@ pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -
     let after = canvas.put_text(x, y, &key, Role::Key);
     canvas.put_text(after + 1, y, &text, Role::Warn);
     x
+}
+
+/// Whether a command changes files, or leads to nothing but that.
+fn changes_files(command: Command) -> bool {
+    matches!(
+        command,
+        Command::PlanReset
+            | Command::PlanUndo
+            | Command::PlanRedo
+            | Command::RetryFailed
+            | Command::ConfirmPlan
+            | Command::UndoAppend
+            | Command::UndoOverwrite
+            | Command::EditBaseline
+    )
 }
 
 /// Whether a hint is useful on the current screen and at the stage of a reset.

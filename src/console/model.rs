@@ -15,6 +15,7 @@ use super::command::{Command, CommandSpec, KeyContext};
 use super::handoff::HandoffRequest;
 use super::key::{Key, KeyCode};
 use super::key_guard::KeyGuard;
+use super::keymap::CONFIRM_KEY;
 use super::overlay::{InputLine, Overlay, PendingKeys};
 use super::preferences::{self, Preferences};
 use super::screens::agent::state::AgentScreen;
@@ -297,18 +298,6 @@ impl Model {
             .is_some_and(|until| self.now.elapsed < until)
     }
 
-    /// Names the keys that unlock an agent protected as read-only, and for how long.
-    pub fn unlock_hint(&self) -> String {
-        let key = self.key_hint(Command::ToggleReadOnly);
-        // Where read-only is off, the first key switches it on.
-        let keys = if self.read_only.is_on {
-            key
-        } else {
-            format!("{key} {key} y")
-        };
-        format!("{keys} unlocks it for 30 minutes")
-    }
-
     /// Returns the reason why changes are refused, if they are.
     pub fn read_only_reason(&self) -> Option<String> {
         match self.read_only {
@@ -321,6 +310,21 @@ impl Model {
             }
             _ => None,
         }
+    }
+
+    /// Names the keys that unlock an agent protected as read-only, and for how long.
+    pub fn unlock_hint(&self) -> String {
+        if self.read_only.is_forced {
+            return "quit and start without --read-only".to_string();
+        }
+        let key = self.key_hint(Command::ToggleReadOnly);
+        // Where read-only is off, the first key switches it on.
+        let keys = if self.read_only.is_on {
+            format!("{key} {CONFIRM_KEY}")
+        } else {
+            format!("{key} {key} {CONFIRM_KEY}")
+        };
+        format!("{keys} unlocks it for 30 minutes")
     }
 
     /// Returns why an agent is unreachable; `None` if no problem is known.

@@ -15,6 +15,7 @@ use zeroize::Zeroize;
 pub use commands::perform_command;
 use keys::{handle_keys, handle_paste};
 
+use super::command::Command;
 use super::handoff::HandoffRequest;
 use super::message::{Effect, Msg};
 use super::model::{AgentRow, Model, Moment, REFRESH_INTERVAL, Screen, background_jobs};
@@ -176,9 +177,10 @@ fn handle_config_invalid(model: &mut Model, problems: Vec<Diagnostic>) {
             model.report(level, preferences::format_problem(problem, ""));
         }
     }
+    let key = model.key_hint(Command::GoLog);
     model.report(
         MessageLevel::Error,
-        "the changed config is invalid; the previous one stays in force",
+        format!("config has errors; still using the previous one ({key} lists them)"),
     );
     let check_command = model.config.invocation.command_line("config check");
     model.config_error = preferences::summarize_problems(&errors, &check_command);

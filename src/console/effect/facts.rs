@@ -8,7 +8,9 @@ use crate::console::age::modified_time;
 use crate::console::model::known_scratch_lines;
 use crate::console::text::{TextLine, Tone};
 use crate::digest::Digest;
-use crate::engine::{AgentDetail, BaselineChange, Engine, MemoryContent, Observation, Protection};
+use crate::engine::{
+    AgentDetail, BaselineChange, Engine, MemoryContent, Observation, Protection, State,
+};
 
 /// Width of the bar that shows how full a memory is, in cells.
 const USAGE_BAR_CELLS: u64 = 20;
@@ -109,13 +111,16 @@ fn state_facts(observation: &Observation, is_sole_agent: bool) -> Vec<Fact> {
         "protection",
         match observation.protection {
             Protection::None if observation.blocker.is_some() => "none",
+            Protection::None if !is_sole_agent && observation.state == State::Drifted => {
+                "none; typed confirmation because the rules were edited"
+            }
             Protection::None if !is_sole_agent && !observation.is_intact() => {
-                "none, but its rules are not intact: a plan of it is confirmed by typing"
+                "none; typed confirmation because the rules are not intact"
             }
             Protection::None => "none: one key confirms a plan of this agent alone",
             Protection::Typed => "typed: every plan that touches it is confirmed by typing",
             Protection::ReadOnly => {
-                "readonly: the command read-only, switched on and off, unlocks it for 30 minutes"
+                "readonly: no reset before you unlock it; a plan of it names the key"
             }
         },
     ));

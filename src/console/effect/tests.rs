@@ -235,9 +235,12 @@ fn facts_say_how_plan_is_confirmed() {
         (format!("{BASELINE}- a note\n"), "none: one key confirms"),
         (
             BASELINE.replace("kind", "quick"),
-            "none, but its rules are not intact: a plan of it is confirmed by typing",
+            "none; typed confirmation because the rules were edited",
         ),
-        ("no boundary\n".to_string(), "none, but its rules are not"),
+        (
+            "no separator\n".to_string(),
+            "none; typed confirmation because the rules are not intact",
+        ),
     ] {
         let root = tempfile::tempdir().unwrap();
         let engine = engine_with_memory(root.path(), &memory);
@@ -253,7 +256,7 @@ fn facts_of_special_file_require_typing() {
     local.put_special_file("/agent/MEMORY.md", SpecialFile::Fifo);
     let engine = engine_with_transport(root.path(), local);
     let fact = fact_text(&engine, "protection");
-    assert!(fact.ends_with("is confirmed by typing"), "{fact}");
+    assert!(fact.contains("typed confirmation"), "{fact}");
 }
 
 #[test]
@@ -270,7 +273,7 @@ fn facts_name_commands_instead_of_keys() {
         .unwrap();
     assert_eq!(
         String::from_utf8_lossy(&line.bytes),
-        "readonly: the command read-only, switched on and off, unlocks it for 30 minutes"
+        "readonly: no reset before you unlock it; a plan of it names the key"
     );
 }
 

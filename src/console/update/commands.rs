@@ -18,8 +18,7 @@ use crate::engine::UndoMode;
 /// Performs a command that `key` triggered, or shows why it cannot run now.
 pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Effect> {
     if let Err(why) = availability::check_enabled(command, model) {
-        let id = model.preferences.keymap.spec_of(command).id;
-        model.show_hint(&format!("{id}: {why}"));
+        model.show_hint(&why);
         return Vec::new();
     }
     model.is_dirty = true;
@@ -181,7 +180,7 @@ fn toggle_read_only(model: &mut Model) {
         model.read_only.is_on = true;
         model.read_only.unlocked_until = None;
         let key = model.key_hint(Command::ToggleReadOnly);
-        let what = "again switches it off, also for protected agents";
+        let what = "again turns it off and unlocks protected agents";
         model.report(MessageLevel::Info, format!("read-only; {key} {what}"));
     }
 }

@@ -315,8 +315,9 @@ fn finish_search(model: &mut Model) {
         0 => "no hit".to_string(),
         1 => "1 hit".to_string(),
         hits => {
-            let keys = [Command::NextHit, Command::PreviousHit].map(|it| model.key_hint(it));
-            format!("{hits} hits; {} go on", keys.join(" and "))
+            let [next, previous] =
+                [Command::NextHit, Command::PreviousHit].map(|it| model.key_hint(it));
+            format!("{hits} hits; {next} next, {previous} previous")
         }
     };
     // In the log it would be one more row to find.

@@ -23,7 +23,11 @@ pub(super) fn draw(model: &Model, overlay: &Overlay, canvas: &mut Canvas<'_>) {
         Overlay::UnlockReadOnly => {
             let y = height - 2;
             canvas.clear(Rect::new(0, y, width, 2));
-            let what = "Turn off read-only for 30 minutes, protected agents included?  ";
+            let what = if model.read_only.is_set_by_config {
+                "Turn off read-only for 30 minutes, protected agents included?  "
+            } else {
+                "Turn off read-only, and unlock protected agents for 30 minutes?  "
+            };
             let x = canvas.put_text(1, y, what, Role::Warn);
             let x = canvas.put_text(x, y, "y", Role::Key);
             canvas.put_text(x, y, " confirms", Role::Text);

@@ -219,7 +219,7 @@ fn side_by_side_needs_width_and_a_diff() {
     console.press("t");
     assert_eq!(
         console.message_text(),
-        "sides: needs 110 columns; the terminal has 80"
+        "side by side needs 110 columns; the terminal has 80"
     );
     assert!(!console.model.is_side_by_side());
     console.send(Msg::Resized(110, 36));

@@ -378,7 +378,7 @@ fn read_only_blocks_editing() {
     let mut console = fleet_of_four();
     console.press("!");
     assert_eq!(console.press("E"), []);
-    assert_eq!(console.message_text(), "edit: read-only; ! switches it off");
+    assert_eq!(console.message_text(), "read-only; ! switches it off");
     let mut console = fleet_of_four();
     let mut protected = observation_of("charlie", State::Drifted);
     protected.protection = Protection::ReadOnly;
@@ -431,14 +431,11 @@ fn pager_opens_entry_of_selected_row() {
     ));
     assert_eq!(effects, [Effect::OpenPager(pager_text())]);
     console.press("j o");
-    assert_eq!(
-        console.message_text(),
-        "pager: the run archived nothing of alpha"
-    );
+    assert_eq!(console.message_text(), "the run archived nothing of alpha");
     console.press("j o");
     assert_eq!(
         console.message_text(),
-        "pager: the run has several agents; Enter shows them"
+        "the run has several agents; Enter shows them"
     );
     console.press("k k Enter");
     let effects = console.press("o");

@@ -11,12 +11,8 @@ use memory_shepherd::console::model::Screen;
 use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::preferences::{self, Preferences};
 use memory_shepherd::console::screens::fleet::state::{SortOrder, ViewState};
-use memory_shepherd::console::theme::Theme;
-use memory_shepherd::console::view;
 use memory_shepherd::engine::State;
 use proptest::prelude::*;
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
 
 use super::{agent_order, cursor_agent, makes_dirty, marked_agents};
 use crate::console_fixture::{TestConsole, fleet_of_four};
@@ -26,13 +22,7 @@ use crate::engine_samples::plan;
 fn filter_typo_suggests_correction() {
     let mut console = fleet_of_four();
     console.press("/ i s : d r i f e d");
-    let mut buffer = Buffer::empty(Rect::new(0, 0, 120, 36));
-    view::draw(
-        &console.model,
-        &Theme::built_in("mono").unwrap(),
-        &mut buffer,
-    );
-    let screen: String = buffer.content.iter().map(|cell| cell.symbol()).collect();
+    let screen = console.screen_text();
     assert!(screen.contains("did you mean `is:drifted`?"), "{screen}");
 }
 
@@ -119,12 +109,12 @@ fn messages_name_keys_in_force() {
          keep-hidden = \"K\"\ndrop-hidden = \"D d\"\n",
     );
     for (keys, said) in [
-        (": p l a n Enter", "plan: no plan yet; F5 makes one"),
+        (": p l a n Enter", "no plan yet; F5 makes one"),
         (
             "F2",
-            "read-only; F2 again switches it off, also for protected agents",
+            "read-only; F2 again turns it off and unlocks protected agents",
         ),
-        ("E", "edit: read-only; F2 switches it off"),
+        ("E", "read-only; F2 switches it off"),
         ("F2 y Esc", "q quits"),
     ] {
         console.press(keys);
@@ -134,7 +124,7 @@ fn messages_name_keys_in_force() {
     console.answer_plan(plan(&[("charlie", State::Drifted)]));
     console.advance(Duration::from_secs(1));
     console.press("y");
-    let what = "confirm: the filter hides marked agents: K keeps them, Dd drops them";
+    let what = "the filter hides marked agents: K keeps them, Dd drops them";
     assert_eq!(console.message_text(), what);
     console.press("K");
     console.type_line("reset 1");
@@ -142,7 +132,7 @@ fn messages_name_keys_in_force() {
     console.press("q F5");
     assert_eq!(
         console.message_text(),
-        "reset: a run is in progress; :plan shows it"
+        "a run is in progress; :plan shows it"
     );
     console.press("F12");
     assert!(

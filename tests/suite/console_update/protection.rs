@@ -199,3 +199,50 @@ fn forced_read_only_cannot_be_unlocked() {
         console.message_text()
     );
 }
+
+#[test]
+fn forced_read_only_console_offers_only_what_runs() {
+    let mut console = fleet_of_four();
+    let last_line = |console: &TestConsole| {
+        let cells: Vec<char> = console.screen_text().chars().collect();
+        cells[cells.len() - 120..].iter().collect::<String>()
+    };
+    let before = last_line(&console);
+    assert!(before.contains("X plan reset"), "{before}");
+    console.model.read_only.is_forced = true;
+    let after = last_line(&console);
+    assert!(
+        !after.contains("X plan reset") && !after.contains("z undo"),
+        "{after}"
+    );
+    console.press("E");
+    assert!(
+        console
+            .message_text()
+            .starts_with("started with --read-only")
+    );
+    console.press_and_plan("X", plan(&[("charlie", State::Drifted)]));
+    console.press("y");
+    assert!(
+        console
+            .message_text()
+            .starts_with("started with --read-only")
+    );
+}
+
+#[test]
+fn hint_names_the_keys_that_unlock_a_protected_agent() {
+    let mut console = fleet_of_four();
+    assert_eq!(
+        console.model.unlock_hint(),
+        "! ! y unlocks it for 30 minutes"
+    );
+    console.press("! !");
+    assert!(
+        console
+            .screen_text()
+            .contains("Turn off read-only, and unlock protected agents for 30 minutes?")
+    );
+    console.press("y");
+    assert!(console.model.is_unlocked());
+}

@@ -308,7 +308,7 @@ fn whitespace_marks_do_not_change_facts() {
     assert_eq!(rendered_text(&console, "terminal"), plain);
     console.press(".");
     assert!(
-        console.message_text().starts_with("reveal: facts"),
+        console.message_text().starts_with("facts"),
         "{}",
         console.message_text()
     );
