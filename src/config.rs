@@ -16,10 +16,11 @@ mod tests;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 
@@ -587,6 +588,9 @@ impl SshHost {
 /// path is wrong.
 pub const MAX_CONFIG_BYTES: u64 = 1 << 22;
 
+/// How long a config that is a FIFO waits for a program that opens it for writing.
+const FIFO_WRITER_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Reads and checks the config at `path`, which may be a pipe.
 pub fn load(path: &Path, env: &ConfigEnvironment) -> std::result::Result<Config, ConfigErrors> {
     reject_errors(check_file(path, env))
@@ -614,16 +618,7 @@ pub struct CheckedConfig {
 
 /// Reads the config at `path` like [`load`], and its readable part if it has errors.
 pub fn check_file(path: &Path, env: &ConfigEnvironment) -> CheckedConfig {
-    let mut bytes = Vec::new();
-    let read =
-        File::open(path).and_then(|file| file.take(MAX_CONFIG_BYTES + 1).read_to_end(&mut bytes));
-    let read = read.and_then(|length| {
-        if length as u64 > MAX_CONFIG_BYTES {
-            Err(durable::too_large_error(MAX_CONFIG_BYTES))
-        } else {
-            Ok(bytes)
-        }
-    });
+    let read = durable::read_file_or_pipe(path, MAX_CONFIG_BYTES, FIFO_WRITER_TIMEOUT);
     check_read_bytes(read, path, env)
 }
 

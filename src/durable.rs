@@ -14,9 +14,10 @@ use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{self, AtFlags, Mode};
@@ -92,18 +93,49 @@ pub fn read_regular_file(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
         .custom_flags(flags)
         .open(path)?;
     check_regular_file(&file, "it is not a regular file")?;
+    read_at_most(file, max_bytes)
+}
+
+/// Reads like [`read_regular_file`], but also a pipe or a device, to its end.
+///
+/// # Errors
+/// A FIFO that no program opens for writing within `timeout`, or [`io::ErrorKind::FileTooLarge`].
+pub fn read_file_or_pipe(path: &Path, max_bytes: u64, timeout: Duration) -> io::Result<Vec<u8>> {
+    let file = if std::fs::metadata(path)?.file_type().is_fifo() {
+        open_fifo(path, timeout)?
+    } else {
+        File::open(path)?
+    };
+    read_at_most(file, max_bytes)
+}
+
+/// Opens a FIFO for reading. The open waits for a writer and cannot be cancelled, so it runs on a
+/// thread, which is abandoned after `timeout`.
+fn open_fifo(path: &Path, timeout: Duration) -> io::Result<File> {
+    let (sender, opened) = crossbeam_channel::bounded(1);
+    let own_path = path.to_path_buf();
+    thread::Builder::new().spawn(move || {
+        // The receiver of an abandoned open is gone.
+        let _ = sender.send(File::open(own_path));
+    })?;
+    opened.recv_timeout(timeout).unwrap_or_else(|_| {
+        let seconds = timeout.as_secs();
+        let text = format!(
+            "it is a FIFO, and no program opened it for writing within {seconds} s; give the path \
+             of a file, or start the program that writes"
+        );
+        Err(io::Error::new(io::ErrorKind::TimedOut, text))
+    })
+}
+
+fn read_at_most(file: File, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(max_bytes + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max_bytes {
-        return Err(too_large_error(max_bytes));
+        let text = format!("it is larger than {max_bytes} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
     }
     Ok(bytes)
-}
-
-/// Returns the error for a file of more than `max_bytes` bytes.
-pub fn too_large_error(max_bytes: u64) -> io::Error {
-    let text = format!("it is larger than {max_bytes} bytes");
-    io::Error::new(io::ErrorKind::FileTooLarge, text)
 }
 
 fn check_regular_file(file: &File, message: &str) -> io::Result<()> {
@@ -146,6 +178,9 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: Mode) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
     use rustix::fs::FileType;
 
     use super::*;
@@ -166,5 +201,32 @@ mod tests {
             assert_eq!(kind(name, 10), io::ErrorKind::InvalidInput, "{name}");
         }
         assert_eq!(kind("none", 10), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn fifo_without_writer_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let fifo = directory.path().join("fifo");
+        let mode = Mode::RUSR | Mode::WUSR;
+        fs::mknodat(fs::CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+        let error = read_file_or_pipe(&fifo, 10, Duration::ZERO).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn closed_pipe_and_device_are_read_to_their_end() {
+        let timeout = Duration::from_secs(60);
+        for written in ["", "0123456789"] {
+            let (reader, mut writer) = io::pipe().unwrap();
+            writer.write_all(written.as_bytes()).unwrap();
+            drop(writer);
+            let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+            let read = read_file_or_pipe(Path::new(&path), 10, timeout).unwrap();
+            assert_eq!(read, written.as_bytes());
+        }
+        let null = read_file_or_pipe(Path::new("/dev/null"), 10, timeout);
+        assert_eq!(null.unwrap(), b"");
+        let zero = read_file_or_pipe(Path::new("/dev/zero"), 10, timeout);
+        assert_eq!(zero.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     }
 }
