@@ -119,7 +119,7 @@ impl<'c> BaselineCache<'c> {
                         seal::SEAL_FILE_NAME
                     );
                     Err(Error::new(ErrorKind::Integrity, message)
-                        .with_hint(seal::seal_hint(general)))
+                        .with_hint(seal::seal_hint(self.config)))
                 }
                 _ => Ok(()),
             };
@@ -129,7 +129,7 @@ impl<'c> BaselineCache<'c> {
                 let message = format!("the baseline {} is not listed in the seal", agent.baseline);
                 Err(Error::new(ErrorKind::Integrity, message)
                     .with_hint(self.comparison_hint(agent))
-                    .with_hint(seal::reseal_hint(&general.baseline_dir)))
+                    .with_hint(seal::reseal_hint(self.config)))
             }
             Some(digest) if digest != baseline.digest() => {
                 let message = format!(
@@ -140,7 +140,7 @@ impl<'c> BaselineCache<'c> {
                 );
                 Err(Error::new(ErrorKind::Integrity, message)
                     .with_hint(self.comparison_hint(agent))
-                    .with_hint(seal::reseal_hint(&general.baseline_dir)))
+                    .with_hint(seal::reseal_hint(self.config)))
             }
             Some(_) => Ok(()),
         }

@@ -6,7 +6,7 @@
 //! and `\r` escaped in its name. Names written from the parent directory
 //! (`baselines/x.md`) are accepted.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -14,7 +14,7 @@ use std::path::Path;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::config::GeneralSettings;
+use crate::config::Config;
 use crate::digest::Digest;
 use crate::durable;
 use crate::error::{Error, ErrorKind, PathContext, Result};
@@ -26,12 +26,10 @@ pub const SEAL_FILE_NAME: &str = ".checksums";
 const MAX_MANIFEST_BYTES: u64 = 16 << 20;
 
 /// Hint for a baseline that does not match its seal.
-pub fn reseal_hint(directory: &Path) -> String {
-    let directory = directory.to_string_lossy();
+pub fn reseal_hint(config: &Config) -> String {
     format!(
-        "if the change is not yours, restore the file from a backup; if it is: cd {} && \
-         sha256sum -- *.md > {SEAL_FILE_NAME}",
-        shell_words::quote(&directory)
+        "if the change is not yours, restore the file from a backup; if it is: {}",
+        seal_command(config)
     )
 }
 
@@ -42,13 +40,46 @@ pub struct BaselineSeal {
 }
 
 /// Hint for sealing all baselines by hand.
-pub fn seal_hint(general: &GeneralSettings) -> String {
-    let directory = general.baseline_dir.to_string_lossy();
+pub fn seal_hint(config: &Config) -> String {
     format!(
-        "review every baseline first, because a seal accepts the current content; then: cd {} && \
-         sha256sum -- *.md > {SEAL_FILE_NAME}",
-        shell_words::quote(&directory)
+        "review every baseline first, because a seal accepts the current content; then: {}",
+        seal_command(config)
     )
+}
+
+/// Returns the shell command that seals the baselines of all agents.
+fn seal_command(config: &Config) -> String {
+    let names = config.agents.iter().map(|agent| agent.baseline.as_str());
+    let mut patterns: BTreeSet<String> = names.map(baseline_pattern).collect();
+    if patterns.is_empty() {
+        patterns.insert("*.md".to_string());
+    }
+    let patterns: Vec<String> = patterns.into_iter().collect();
+    format!(
+        "cd {} && sha256sum -- {} > {SEAL_FILE_NAME}",
+        shell_words::quote(&config.general.baseline_dir.to_string_lossy()),
+        patterns.join(" ")
+    )
+}
+
+/// Returns a shell pattern for a baseline and those of the same kind beside it, such as `sub/*.md`,
+/// or the quoted name if no such pattern matches it.
+fn baseline_pattern(name: &str) -> String {
+    let (directory, file) = name.split_at(name.rfind('/').map_or(0, |slash| slash + 1));
+    match file.rsplit_once('.') {
+        // A pattern does not match a hidden file.
+        Some((stem, extension)) if !stem.is_empty() && !stem.starts_with('.') => {
+            let directory = match directory {
+                "" => "".into(),
+                directory => shell_words::quote(directory),
+            };
+            format!(
+                "{directory}*{}",
+                shell_words::quote(&format!(".{extension}"))
+            )
+        }
+        _ => shell_words::quote(name).into_owned(),
+    }
 }
 
 impl BaselineSeal {

@@ -78,7 +78,7 @@ impl Engine {
         Ok(match BaselineSeal::read(&general.baseline_dir)? {
             Some(_) => SealStatus::Applied(self.seal_path()),
             None => SealStatus::Missing {
-                hint: seal::seal_hint(general),
+                hint: seal::seal_hint(self.config()),
             },
         })
     }

@@ -243,6 +243,36 @@ fn tampered_baseline_hint_shows_the_change_first() {
     }
 }
 
+#[test]
+fn seal_command_of_hint_covers_every_baseline() {
+    let site = Site::new();
+    let text = Site::read_baseline("monitor-bot");
+    let mut config = "[general]\nrequire_seal=always\nbaseline_dir=./baselines\n".to_string();
+    let names = [
+        "one.md",
+        "sub dir/two.md",
+        "sub dir/.hidden.md",
+        "three.txt",
+        "plain",
+    ];
+    for (number, name) in names.into_iter().enumerate() {
+        site.write(&format!("baselines/{name}"), &text);
+        site.write(&format!("agents/a{number}/MEMORY.md"), &text);
+        let memory = site.path(&format!("agents/a{number}/MEMORY.md"));
+        config.push_str(&format!(
+            "[a{number}]\nmemory_file={}\nbaseline={name}\n",
+            memory.display()
+        ));
+    }
+    site.write("memory-shepherd.conf", config);
+    let ran = site.run(["reset", "--all"]).assert_code(4);
+    let (_, hint) = ran.stderr.split_once("; then: ").unwrap();
+    let command = hint.lines().next().unwrap();
+    let sealed = Command::new("sh").args(["-c", command]).status();
+    assert!(sealed.unwrap().success(), "{command}");
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+}
+
 /// Before the first push no version is kept, but other files may hold the same bytes.
 #[test]
 fn sealed_bytes_are_found_in_other_files() {
