@@ -20,14 +20,14 @@ mod usage;
 mod verify;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use crossbeam_channel::unbounded;
 
 use crate::clock;
-use crate::config::{self, Config, ConfigEnvironment};
+use crate::config::{self, Config, ConfigEnvironment, ConfigErrors};
 use crate::console::terminal::TerminalFeatures;
 use crate::console::{self, preferences, view_state};
 use crate::debug_log;
@@ -562,7 +562,8 @@ impl CommandContext<'_> {
             directories.collect(),
             prompt_sender,
         );
-        let group = resolve_archive_group(&config, environment.find_group)?;
+        let group = resolve_archive_group(&config, environment.find_group)
+            .map_err(|errors| config_failure(&config.path, errors))?;
         let connector = setup.connector.unwrap_or_else(|| {
             let ssh = SshConnector::new(Arc::new(clock::SystemClock));
             Arc::new(ssh.with_prompts(prompt_broker.clone()))
@@ -577,9 +578,8 @@ impl CommandContext<'_> {
         };
         let engine = make_engine(config, group);
         let rebuild = move |config: Config| {
-            // A deleted group does not end a running console.
-            let group = resolve_archive_group(&config, environment.find_group).unwrap_or_default();
-            make_engine(config, group)
+            let group = resolve_archive_group(&config, environment.find_group)?;
+            Ok(make_engine(config, group))
         };
         let view_state_file = if setup.is_view_saved {
             view_state::ViewStateFile::new(&environment.env, &engine.config().path)
@@ -621,36 +621,38 @@ impl CommandContext<'_> {
                 self.output.print_diagnostics(&config.warnings);
                 Ok((config, located.notes))
             }
-            Err(config::ConfigErrors(diagnostics)) => {
-                let message = format!(
-                    "config {} has errors; no command runs with it",
-                    located.path.display()
-                );
-                Err(CommandError {
-                    error: Error::new(ErrorKind::Config, message),
-                    diagnostics,
-                })
-            }
+            Err(errors) => Err(config_failure(&located.path, errors)),
         }
     }
 
-    /// Builds an engine that never asks for a password or passphrase.
-    fn build_engine(&self, config: Config) -> Result<Engine> {
-        let group = resolve_archive_group(&config, self.environment.find_group)?;
-        let transports = build_transports(Arc::clone(&self.connector));
-        Ok(new_engine(
+    /// Loads the config and builds its engine, which never asks for a password or passphrase.
+    fn open_engine(&mut self) -> Result<Engine, CommandError> {
+        let (config, _) = self.load_config()?;
+        let group = resolve_archive_group(&config, self.environment.find_group)
+            .map_err(|errors| config_failure(&config.path, errors))?;
+        Ok(self.new_cli_engine(config, group))
+    }
+
+    fn new_cli_engine(&self, config: Config, archive_group: Option<u32>) -> Engine {
+        new_engine(
             config,
             Trigger::Cli,
             &self.environment.user,
-            group,
-            transports,
-        ))
+            archive_group,
+            build_transports(Arc::clone(&self.connector)),
+        )
     }
+}
 
-    /// Loads the config and builds its engine.
-    fn open_engine(&mut self) -> Result<Engine, CommandError> {
-        let (config, _) = self.load_config()?;
-        Ok(self.build_engine(config)?)
+/// Returns the failure of a command whose config has errors.
+fn config_failure(path: &Path, ConfigErrors(diagnostics): ConfigErrors) -> CommandError {
+    let message = format!(
+        "config {} has errors; no command runs with it",
+        path.display()
+    );
+    CommandError {
+        error: Error::new(ErrorKind::Config, message),
+        diagnostics,
     }
 }
 
@@ -678,21 +680,26 @@ fn new_engine(
     })
 }
 
+/// Returns the numeric group of `archive_group`, if the config has one.
+///
+/// # Errors
+/// This machine has no such group.
 fn resolve_archive_group(
     config: &Config,
     find_group: fn(&str) -> Option<u32>,
-) -> Result<Option<u32>> {
+) -> Result<Option<u32>, ConfigErrors> {
     let Some(name) = &config.general.archive_group else {
         return Ok(None);
     };
-    match find_group(name) {
-        Some(id) => Ok(Some(id)),
-        None => Err(Error::new(
-            ErrorKind::Config,
+    find_group(name).map(Some).ok_or_else(|| {
+        let diagnostic = config.error_at_value(
+            ("general", "archive_group"),
+            name,
             format!("archive_group: no group {name} on this machine"),
-        )
-        .with_hint("list groups with `getent group`; correct the config, or add the group")),
-    }
+            Some("list groups with `getent group`; correct the config, or add the group".into()),
+        );
+        ConfigErrors(vec![diagnostic])
+    })
 }
 
 impl UndoArgs {

@@ -327,6 +327,28 @@ impl Config {
         entry.map_or(ValueOrigin::Default, |entry| entry.origin)
     }
 
+    /// Returns an error at the line of a value, for a fault that the text of the config alone does
+    /// not show.
+    pub fn error_at_value(
+        &self,
+        (section, key): (&str, &str),
+        value: &str,
+        message: String,
+        hint: Option<String>,
+    ) -> Diagnostic {
+        Diagnostic {
+            level: DiagnosticLevel::Error,
+            file: self.path.clone(),
+            line: match self.origin(section, key) {
+                ValueOrigin::Line(line) => Some(line),
+                ValueOrigin::Default => None,
+            },
+            text: format!("{key} = {value}"),
+            message,
+            hint,
+        }
+    }
+
     /// Returns the agent whose name is most similar to an unknown name.
     pub fn suggest_agent(&self, name: &str) -> Option<&str> {
         closest_match(name, self.agents.iter().map(|agent| agent.name.as_str()))

@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::output::{Document, OutputRole, Printer, format_count};
 use super::{CommandContext, CommandResult};
 use crate::config::{
-    self, Agent, Diagnostic, DiagnosticLevel, EffectiveValue, MemoryLocation, ValueOrigin,
+    self, Agent, ConfigErrors, Diagnostic, DiagnosticLevel, EffectiveValue, MemoryLocation,
+    ValueOrigin,
 };
 use crate::engine::Engine;
 use crate::error::ErrorKind;
@@ -85,17 +86,8 @@ fn memory_diagnostics(engine: &Engine) -> Vec<Diagnostic> {
             MemoryLocation::Local { .. } => "memory_file",
             MemoryLocation::Remote { .. } => "remote_memory",
         };
-        Diagnostic {
-            level: DiagnosticLevel::Error,
-            file: config.path.clone(),
-            line: match config.origin(&agent.name, key) {
-                ValueOrigin::Line(line) => Some(line),
-                ValueOrigin::Default => None,
-            },
-            text: format!("{key} = {}", agent.location.memory().display()),
-            message,
-            hint,
-        }
+        let memory = agent.location.memory().display().to_string();
+        config.error_at_value((&agent.name, key), &memory, message, hint)
     };
     let mut diagnostics = Vec::new();
     for (agent, error) in engine.irreplaceable_memories() {
@@ -128,9 +120,15 @@ impl CommandContext<'_> {
             .as_ref()
             .map(|config| config.agents.len())
             .filter(|_| !problems.iter().any(is_error));
-        // A missing group fails other commands, but not this check.
-        let engine = config.and_then(|config| self.build_engine(config).ok());
-        let errors: Vec<Diagnostic> = engine.iter().flat_map(memory_diagnostics).collect();
+        let mut errors: Vec<Diagnostic> = Vec::new();
+        if let Some(config) = config {
+            let group = super::resolve_archive_group(&config, self.environment.find_group);
+            let group = group.unwrap_or_else(|ConfigErrors(missing)| {
+                errors.extend(missing);
+                None
+            });
+            errors.extend(memory_diagnostics(&self.new_cli_engine(config, group)));
+        }
         // For commands that go on, the same problems are warnings of the config.
         let is_new = |it: &Diagnostic| errors.iter().all(|error| error.message != it.message);
         let mut diagnostics: Vec<Diagnostic> = problems.into_iter().filter(is_new).collect();

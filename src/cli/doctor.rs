@@ -12,7 +12,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::sync::Arc;
 
 use clap::CommandFactory;
 use rustix::fs::Access;
@@ -24,7 +23,7 @@ use super::{Cli, CommandContext, CommandResult};
 use crate::config::{self, Agent, Config, ConfigEnvironment, ConfigErrors, Diagnostic};
 use crate::console::command::COMMAND_TABLE;
 use crate::console::preferences;
-use crate::engine::{self, Engine, SealStatus, SwapMethod, Trigger};
+use crate::engine::{self, Engine, SealStatus, SwapMethod};
 use crate::error::{self, Error, ErrorKind};
 
 /// Result of a check.
@@ -155,13 +154,7 @@ impl CommandContext<'_> {
 
     fn check_fleet(&self, report: &mut DoctorReport, config: Config) {
         let group = super::resolve_archive_group(&config, self.environment.find_group);
-        let engine = &super::new_engine(
-            config,
-            Trigger::Cli,
-            &self.environment.user,
-            group.clone().unwrap_or_default(),
-            super::build_transports(Arc::clone(&self.connector)),
-        );
+        let engine = &self.new_cli_engine(config, group.clone().unwrap_or_default());
         check_agent_names(report, engine.config());
         check_directories(report, engine.config());
         let answering_agents = &check_file_systems(report, engine);
@@ -170,8 +163,11 @@ impl CommandContext<'_> {
         write_access::check_write_access(report, engine, answering_agents, self.environment);
         write_access::check_archive_group(report, engine.config(), self.environment);
         check_baselines(report, engine);
-        if let Err(error) = group {
-            return report.add_error(&error);
+        if let Err(ConfigErrors(missing)) = group {
+            for diagnostic in &missing {
+                report.add_diagnostic("config", diagnostic);
+            }
+            return;
         }
         for (agent, error) in engine.misplaced_memories() {
             report.add_error(&error.with_context(&agent.name));

@@ -505,7 +505,17 @@ fn unknown_archive_group_is_a_config_error() {
     let _ = site
         .run(["reset", "--all"])
         .assert_code(2)
-        .assert_stderr_has("no group no-such-group-here");
+        .assert_stderr_has(
+            "memory-shepherd.conf:2: error: archive_group: no group no-such-group-here",
+        );
+    let _ = site
+        .run(["config", "check"])
+        .assert_code(2)
+        .assert_stdout_has("memory-shepherd.conf:2: error: archive_group: no group");
+    let _ = site
+        .run(["doctor"])
+        .assert_code(2)
+        .assert_stdout_has("FAIL  config line 2: archive_group: no group");
 }
 
 #[test]

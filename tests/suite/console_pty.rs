@@ -377,6 +377,9 @@ fn broken_and_repaired_config_is_followed() {
         terminal.text().contains("monitor-bot"),
         "the old config is not in force"
     );
+    let unknown_group = "[general]\narchive_group=no-such-group-here";
+    site.write(CONFIG_NAME, good.replace("[general]", unknown_group));
+    terminal.wait_for("archive_group: no group");
     site.write("baselines/triage-MEMORY.md", Site::read_baseline("triage"));
     site.write("agents/triage/MEMORY.md", Site::read_baseline("triage"));
     let path = site.path("agents/triage/MEMORY.md");

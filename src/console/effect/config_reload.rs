@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::Clock;
-use crate::config::{self, Config, ConfigEnvironment};
+use crate::config::{self, Config, ConfigEnvironment, ConfigErrors};
 use crate::console::message::Msg;
 use crate::digest::Digest;
 use crate::durable;
@@ -17,8 +17,8 @@ const SETTLE_TIME: Duration = Duration::from_millis(50);
 /// Maximum number of waits of [`SETTLE_TIME`].
 const MAX_SETTLE_WAITS: usize = 40;
 
-/// Creates an engine for a changed config.
-pub type EngineFactory = Arc<dyn Fn(Config) -> Engine + Send + Sync>;
+/// Creates an engine for a changed config, or returns what the config names and this machine lacks.
+pub type EngineFactory = Arc<dyn Fn(Config) -> Result<Engine, ConfigErrors> + Send + Sync>;
 
 /// Reads a changed config.
 #[derive(Clone)]
@@ -51,14 +51,20 @@ impl ConfigReloader {
         if known_digest.replace(digest) == Some(digest) {
             return None;
         }
-        Some(match config::reload(path, &self.env) {
-            // Creating the engine may look up a group, which may be slow.
-            Ok(mut config) => {
-                config.invocation = engine.config().invocation.clone();
-                Msg::ConfigReloaded(Arc::new((self.engine_factory)(config)))
+        let mut config = match config::reload(path, &self.env) {
+            Ok(config) => config,
+            Err(problems) => return Some(Msg::ConfigInvalid(problems.0)),
+        };
+        config.invocation = engine.config().invocation.clone();
+        // Creating the engine may look up a group, which may be slow.
+        match (self.engine_factory)(config) {
+            Ok(engine) => Some(Msg::ConfigReloaded(Arc::new(engine))),
+            Err(problems) => {
+                // The same file is valid once the machine has what it names.
+                *known_digest = None;
+                Some(Msg::ConfigInvalid(problems.0))
             }
-            Err(problems) => Msg::ConfigInvalid(problems.0),
-        })
+        }
     }
 }
 

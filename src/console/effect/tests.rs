@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::clock::SystemClock;
-use crate::config::{self, SshHost};
+use crate::config::{self, Config, ConfigErrors, SshHost};
 use crate::console::model::known_scratch_lines;
 use crate::engine::{EngineSetup, Protection, Trigger};
 use crate::fake_transport::FakeTransport;
@@ -360,10 +360,21 @@ impl ReloadableFleet {
     fn new() -> ReloadableFleet {
         let root = tempfile::tempdir().unwrap();
         let (release_hosts, released) = bounded(0);
-        let make = move |config| engine_of(config, fake_with_agent(), released.clone());
+        let make = move |config: Config| {
+            if config.general.archive_group.is_some() {
+                let missing = config.error_at_value(
+                    ("general", "archive_group"),
+                    "gone",
+                    "no group".to_string(),
+                    None,
+                );
+                return Err(ConfigErrors(vec![missing]));
+            }
+            Ok(engine_of(config, fake_with_agent(), released.clone()))
+        };
         write_config(root.path(), &config_with_host("old"));
         let config = config::load(&config_path(root.path()), &test_env(root.path())).unwrap();
-        let engine = make(config);
+        let engine = make(config).unwrap();
         let (runner, inbox) = start_runner(root.path(), engine, Arc::new(make));
         ReloadableFleet {
             root,
@@ -453,6 +464,21 @@ fn broken_config_discards_waiting_one() {
     let read = fleet.write_and_read_config(&config_with_host("newer"));
     assert!(fleet.runner.intercept(read).is_none());
     assert!(fleet.runner.adopt_config().is_some());
+}
+
+#[test]
+fn config_without_engine_is_read_again_unchanged() {
+    let mut fleet = ReloadableFleet::new();
+    let config = format!(
+        "[general]\narchive_group = gone\n{}",
+        config_with_host("new")
+    );
+    for read in [fleet.write_and_read_config(&config), fleet.read()] {
+        assert!(
+            matches!(&read, Msg::ConfigInvalid(why) if why[0].line == Some(2)),
+            "{read:?}"
+        );
+    }
 }
 
 #[test]
