@@ -17,7 +17,7 @@ fn doctor_passes_sound_fleet() {
 }
 
 #[test]
-fn doctor_finds_setups_that_break_guarantees() {
+fn doctor_finds_archive_in_agent_directory() {
     let site = site_with_notes_and_drift();
     let config = site.read("memory-shepherd.conf");
     let config = config.replace(
@@ -29,7 +29,10 @@ fn doctor_finds_setups_that_break_guarantees() {
     let _ = ran
         .assert_stdout_has("FAIL  config line 3: archive_dir, ")
         .assert_stdout_has("is inside the directory of `code-reviewer`");
+}
 
+#[test]
+fn doctor_finds_config_in_agent_directory() {
     let site = site_with_notes_and_drift();
     let config = site.read("memory-shepherd.conf");
     site.write(
@@ -40,23 +43,21 @@ fn doctor_finds_setups_that_break_guarantees() {
     let _ = ran
         .assert_code(1)
         .assert_stdout_has("FAIL  the config is inside the directory of code-reviewer");
+}
 
+#[test]
+fn doctor_finds_hard_links_between_memories() {
     let site = site_with_notes_and_drift();
-    fs::hard_link(
-        site.path(REVIEWER_MEMORY),
-        site.path("agents/monitor-bot/other"),
-    )
-    .unwrap();
-    fs::rename(
-        site.path("agents/monitor-bot/other"),
-        site.path(MONITOR_MEMORY),
-    )
-    .unwrap();
+    fs::remove_file(site.path(MONITOR_MEMORY)).unwrap();
+    fs::hard_link(site.path(REVIEWER_MEMORY), site.path(MONITOR_MEMORY)).unwrap();
     let _ = site
         .run(["doctor"])
         .assert_code(0)
         .assert_stdout_has("are hard links to one file");
+}
 
+#[test]
+fn doctor_finds_memory_hard_linked_to_baseline() {
     let site = site_with_notes_and_drift();
     fs::remove_file(site.path(MONITOR_MEMORY)).unwrap();
     fs::hard_link(
@@ -68,7 +69,10 @@ fn doctor_finds_setups_that_break_guarantees() {
         .run(["doctor"])
         .assert_code(1)
         .assert_stdout_has("is a hard link to the baseline");
+}
 
+#[test]
+fn doctor_finds_truncated_ledger() {
     let site = site_with_notes_and_drift();
     for _ in 0..2 {
         site.append(REVIEWER_MEMORY, "- more\n");
@@ -81,14 +85,20 @@ fn doctor_finds_setups_that_break_guarantees() {
         .run(["doctor"])
         .assert_code(1)
         .assert_stdout_has("the ledger ends with record 1, but reset.log has the head of record 2");
+}
 
+#[test]
+fn doctor_finds_file_as_entry_directory() {
     let site = site_with_notes_and_drift();
     site.write("archives/monitor", "no directory");
     let _ = site
         .run(["doctor"])
         .assert_code(1)
         .assert_stdout_has("archives/monitor is not a directory");
+}
 
+#[test]
+fn doctor_finds_symlinked_baseline_directory() {
     let site = site_with_notes_and_drift();
     fs::rename(site.path("baselines"), site.path("real")).unwrap();
     symlink("real", site.path("baselines")).unwrap();
