@@ -5,15 +5,15 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
+use memory_shepherd::archive::{EntryKind, WrittenEntry};
 use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
-
-use memory_shepherd::console::screens::log::state::MessageLevel;
-
 use memory_shepherd::console::message::Msg;
+use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::console::terminal::{FramePacer, Painter, TerminalFeatures};
 use memory_shepherd::console::theme::{BUILT_IN_THEMES, Theme};
 use memory_shepherd::console::view;
+use memory_shepherd::digest::Digest;
 use memory_shepherd::engine::{Outcome, RunProgress, RunStage as Step, State, UndoMode};
 use proptest::prelude::*;
 use ratatui::backend::TestBackend;
@@ -268,15 +268,33 @@ struct FrameCosts {
 }
 
 impl FrameCosts {
-    /// Returns the figures that the repository holds.
+    /// Path of the figures in the repository.
     const FILE_PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/suite/console_bytes.txt");
 
-    fn record_cost(&mut self, what: &str, bytes: usize, budget: usize) {
+    fn record(&mut self, what: &str, bytes: usize, budget: usize) {
         self.lines.push((what.to_string(), bytes));
         if bytes > budget {
             self.over_budget
                 .push(format!("{what}: {bytes} B, budget {budget} B"));
         }
+    }
+
+    /// Records the frame that follows a key.
+    fn record_key(&mut self, what: &str, wire: &mut EmulatedConsole, key: &str, budget: usize) {
+        self.record(what, frame_bytes_after(wire, key), budget);
+    }
+
+    /// Records the median frame of a key that is pressed so many times.
+    fn record_median(
+        &mut self,
+        what: &str,
+        wire: &mut EmulatedConsole,
+        (key, times): (&str, usize),
+        budget: usize,
+    ) {
+        let mut all: Vec<usize> = (0..times).map(|_| frame_bytes_after(wire, key)).collect();
+        all.sort_unstable();
+        self.record(what, all[times / 2], budget);
     }
 
     fn assert_within_budgets(mut self) {
@@ -310,115 +328,98 @@ impl FrameCosts {
     }
 }
 
-fn median(mut all: Vec<usize>) -> usize {
-    all.sort_unstable();
-    all[all.len() / 2]
-}
-
 #[test]
 fn frames_stay_within_byte_budgets() {
-    let mut figures = FrameCosts {
+    let mut costs = FrameCosts {
         lines: Vec::new(),
         over_budget: Vec::new(),
     };
-    let mut budget = |what: &str, bytes: usize, most: usize| figures.record_cost(what, bytes, most);
     let mut wire = EmulatedConsole::new(fleet_of_size(24));
-    budget("first paint", wire.draw_frame("first paint"), 12_000);
-    budget("cursor down", frame_bytes_after(&mut wire, "j"), 600);
+    measure_cursor(&mut costs, &mut wire);
+    measure_prompts(&mut costs, &mut wire);
+    measure_observations(&mut costs, &mut wire);
+    measure_agent(&mut costs, &mut wire);
+    measure_dark_theme(&mut costs);
+    costs.assert_within_budgets();
+}
+
+fn measure_cursor(costs: &mut FrameCosts, wire: &mut EmulatedConsole) {
+    costs.record("first paint", wire.draw_frame("first paint"), 12_000);
+    costs.record_key("cursor down", wire, "j", 600);
     let held = (0..10).map(|_| {
         wire.console.now += Duration::from_millis(33);
         wire.console.send(keys_message("j"));
         wire.draw_frame("held")
     });
-    budget("cursor down, held", held.max().unwrap(), 300);
+    costs.record("cursor down, held", held.max().unwrap(), 300);
     let mut many = EmulatedConsole::new(fleet_of_size(200));
     many.draw_frame("first paint");
-    budget(
-        "page of the fleet",
-        frame_bytes_after(&mut many, "PgDn"),
-        3_500,
-    );
-    let lines = (0..20).map(|_| frame_bytes_after(&mut many, "j")).collect();
-    budget("fleet, one line", median(lines), 600);
-    budget("open help", frame_bytes_after(&mut wire, "?"), 3_000);
-    budget("close help", frame_bytes_after(&mut wire, "Esc"), 6_000);
-    budget("open palette", frame_bytes_after(&mut wire, ":"), 4_000);
-    frame_bytes_after(&mut wire, "Esc");
-    budget("filter prompt", frame_bytes_after(&mut wire, "/"), 600);
-    budget(
-        "filter character, all stay",
-        frame_bytes_after(&mut wire, "a"),
-        1_500,
-    );
-    budget(
-        "filter character, 10 stay",
-        frame_bytes_after(&mut wire, "-"),
-        1_500,
-    );
-    budget(
-        "filter character, to one",
-        frame_bytes_after(&mut wire, "7"),
-        1_500,
-    );
-    frame_bytes_after(&mut wire, "Esc");
+    costs.record_key("page of the fleet", &mut many, "PgDn", 3_500);
+    costs.record_median("fleet, one line", &mut many, ("j", 20), 600);
+}
+
+fn measure_prompts(costs: &mut FrameCosts, wire: &mut EmulatedConsole) {
+    costs.record_key("open help", wire, "?", 3_000);
+    costs.record_key("close help", wire, "Esc", 6_000);
+    costs.record_key("open palette", wire, ":", 4_000);
+    frame_bytes_after(wire, "Esc");
+    costs.record_key("filter prompt", wire, "/", 600);
+    costs.record_key("filter character, all stay", wire, "a", 1_500);
+    costs.record_key("filter character, 10 stay", wire, "-", 1_500);
+    costs.record_key("filter character, to one", wire, "7", 1_500);
+    frame_bytes_after(wire, "Esc");
+}
+
+fn measure_observations(costs: &mut FrameCosts, wire: &mut EmulatedConsole) {
     wire.draw_frame("before");
     let mut changed = observation_of("agent-01", State::Scratch);
     changed.content.as_mut().unwrap().scratch_lines = 41;
     changed.content.as_mut().unwrap().size += 40;
     wire.console.observe(vec![changed]);
-    budget("one changed row", wire.draw_frame("changed"), 250);
+    costs.record("one changed row", wire.draw_frame("changed"), 250);
     wire.console
         .observe(vec![observation_of("agent-02", State::Scratch)]);
-    budget("nothing new was seen", wire.draw_frame("nothing"), 0);
+    costs.record("nothing new was seen", wire.draw_frame("nothing"), 0);
     let mut idle = 0;
     for _ in 0..60 {
         wire.console.advance(Duration::from_secs(1));
         idle += wire.draw_frame("idle");
     }
-    budget("an idle minute", idle, 0);
-    budget("mark", frame_bytes_after(&mut wire, "Space"), 600);
-    budget("open an agent", frame_bytes_after(&mut wire, "d"), 3_500);
+    costs.record("an idle minute", idle, 0);
+}
+
+fn measure_agent(costs: &mut FrameCosts, wire: &mut EmulatedConsole) {
+    costs.record_key("mark", wire, "Space", 600);
+    costs.record_key("open an agent", wire, "d", 3_500);
     let name = wire.console.model.agent.agent.clone();
     let (baseline, memory) = large_drifted_pair();
     wire.console.load_texts(&name, &memory, Some(&baseline));
-    budget("its text", wire.draw_frame("text"), 3_500);
-    let mut lines = |key: &str| (0..40).map(|_| frame_bytes_after(&mut wire, key)).collect();
-    budget("diff, one line", median(lines("j")), 150);
-    budget("diff, one line back", median(lines("k")), 150);
-    budget(
-        "diff, half a page",
-        frame_bytes_after(&mut wire, "^d"),
-        3_500,
-    );
-    budget("diff, a page", frame_bytes_after(&mut wire, "PgDn"), 3_500);
-    budget("next hunk", frame_bytes_after(&mut wire, "n"), 3_500);
+    costs.record("its text", wire.draw_frame("text"), 3_500);
+    costs.record_median("diff, one line", wire, ("j", 40), 150);
+    costs.record_median("diff, one line back", wire, ("k", 40), 150);
+    costs.record_key("diff, half a page", wire, "^d", 3_500);
+    costs.record_key("diff, a page", wire, "PgDn", 3_500);
+    costs.record_key("next hunk", wire, "n", 3_500);
     wire.console
         .load_texts(&name, &drifted_memory(), Some(BASELINE));
     wire.draw_frame("text");
-    budget("its scratch", frame_bytes_after(&mut wire, "Tab"), 3_500);
-    let lines = (0..20).map(|_| frame_bytes_after(&mut wire, "j")).collect();
-    budget("scratch, one line", median(lines), 150);
-    budget(
-        "back to the fleet",
-        frame_bytes_after(&mut wire, "q"),
-        6_000,
-    );
-    // A theme with a background and 24-bit colors may need more bytes.
+    costs.record_key("its scratch", wire, "Tab", 3_500);
+    costs.record_median("scratch, one line", wire, ("j", 20), 150);
+    costs.record_key("back to the fleet", wire, "q", 6_000);
+}
+
+/// Measures a theme with a background and 24-bit colors, which may need more bytes.
+fn measure_dark_theme(costs: &mut FrameCosts) {
     let mut wire = EmulatedConsole::with_theme(fleet_of_size(24), "dark");
-    budget("dark: first paint", wire.draw_frame("first paint"), 12_000);
-    budget("dark: cursor down", frame_bytes_after(&mut wire, "j"), 600);
+    costs.record("dark: first paint", wire.draw_frame("first paint"), 12_000);
+    costs.record_key("dark: cursor down", &mut wire, "j", 600);
     frame_bytes_after(&mut wire, "d");
     let name = wire.console.model.agent.agent.clone();
+    let (baseline, memory) = large_drifted_pair();
     wire.console.load_texts(&name, &memory, Some(&baseline));
-    budget("dark: its text", wire.draw_frame("text"), 6_000);
-    let lines = (0..40).map(|_| frame_bytes_after(&mut wire, "j")).collect();
-    budget("dark: diff, one line", median(lines), 300);
-    budget(
-        "dark: diff, a page",
-        frame_bytes_after(&mut wire, "PgDn"),
-        6_000,
-    );
-    figures.assert_within_budgets();
+    costs.record("dark: its text", wire.draw_frame("text"), 6_000);
+    costs.record_median("dark: diff, one line", &mut wire, ("j", 40), 300);
+    costs.record_key("dark: diff, a page", &mut wire, "PgDn", 6_000);
 }
 
 /// A key held over SSH and released: the bytes still in transit on a slow line arrive
@@ -650,116 +651,154 @@ fn hostile_memories_do_not_alter_other_rows() {
 #[test]
 fn hostile_names_hosts_and_notes_are_shown_as_text() {
     for payload in all_payloads() {
-        // The emulator drops the replacement character.
-        let evil = String::from_utf8_lossy(&payload).replace('\u{fffd}', "");
         let what = excerpt(&payload);
-        let mut wire = EmulatedConsole::new(fleet_of_size(24));
-        let model = &mut wire.console.model;
-        model.config.config_path = evil.clone();
-        let victim = model.fleet.cursor_agent.clone().unwrap();
-        let mut observation = observation_of(&victim, State::Tampered);
-        observation.host = evil.clone();
-        observation.reason = evil.clone();
-        observation.blocker.as_mut().unwrap().reason = evil.clone();
-        observation.last_run.as_mut().unwrap().run = evil.clone();
-        wire.console.observe(vec![observation]);
-        wire.draw_frame(&what);
-        let (_, rows) = SCREEN_SIZE;
-        assert!(
-            wire.emulator_row(0).contains("prod-west [PROD] RW"),
-            "{what}"
-        );
-        assert!(
-            wire.emulator_row(rows - 1)
-                .trim_start()
-                .starts_with("d diff"),
-            "{what}"
-        );
-        assert!(wire.emulator_row(rows - 1).ends_with("? help"), "{what}");
-        wire.console.press("d");
-        wire.console.load_texts(&victim, BASELINE, None);
-        wire.console.model.agent.findings = evil.clone();
-        wire.console.model.is_dirty = true;
-        wire.draw_frame(&what);
+        let mut hostile = HostileConsole::new(&payload, &what);
+        hostile.show_fleet();
+        hostile.show_agent();
+        hostile.show_plan();
+        hostile.show_run();
+        hostile.show_log();
+        hostile.show_problems();
+        hostile.show_names();
+    }
+}
+
+/// A console that shows a hostile text wherever foreign text can appear.
+struct HostileConsole<'a> {
+    wire: EmulatedConsole,
+    evil: String,
+    what: &'a str,
+    victim: String,
+}
+
+impl HostileConsole<'_> {
+    fn new<'a>(payload: &[u8], what: &'a str) -> HostileConsole<'a> {
+        let wire = EmulatedConsole::new(fleet_of_size(24));
+        HostileConsole {
+            // The emulator drops the replacement character.
+            evil: String::from_utf8_lossy(payload).replace('\u{fffd}', ""),
+            what,
+            victim: wire.console.model.fleet.cursor_agent.clone().unwrap(),
+            wire,
+        }
+    }
+
+    fn draw_frame(&mut self) {
+        self.wire.draw_frame(self.what);
+    }
+
+    fn press_and_draw(&mut self, keys: &str) {
+        self.wire.console.press(keys);
+        self.draw_frame();
+    }
+
+    fn show_fleet(&mut self) {
+        let mut observation = observation_of(&self.victim, State::Tampered);
+        observation.host = self.evil.clone();
+        observation.reason = self.evil.clone();
+        observation.blocker.as_mut().unwrap().reason = self.evil.clone();
+        observation.last_run.as_mut().unwrap().run = self.evil.clone();
+        self.wire.console.model.config.config_path = self.evil.clone();
+        self.wire.console.observe(vec![observation]);
+        self.draw_frame();
+        let header = self.wire.emulator_row(0);
+        let footer = self.wire.emulator_row(SCREEN_SIZE.1 - 1);
+        assert!(header.contains("prod-west [PROD] RW"), "{}", self.what);
+        assert!(footer.trim_start().starts_with("d diff"), "{}", self.what);
+        assert!(footer.ends_with("? help"), "{}", self.what);
+    }
+
+    fn show_agent(&mut self) {
+        let console = &mut self.wire.console;
+        console.press("d");
+        console.load_texts(&self.victim, BASELINE, None);
+        console.model.agent.findings = self.evil.clone();
+        console.model.is_dirty = true;
+        self.draw_frame();
         // In a prompt, and as a search.
-        wire.console.press("/");
-        wire.console.send(Msg::TextPasted(evil.clone()));
-        wire.draw_frame(&what);
-        wire.console.press("Enter");
-        wire.draw_frame(&what);
-        wire.console.press("Esc X");
-        let mut made = plan(&[(victim.as_str(), State::Drifted)]);
-        made.steps[0].notes = vec![evil.clone(), evil.clone()];
-        made.steps[0].host = evil.clone();
-        made.skipped = vec![skipped_agent("agent-01", State::Tampered, &evil)];
-        wire.console.answer_plan(made);
-        wire.draw_frame(&what);
-        wire.console.advance(KEY_GUARD_TIME);
-        wire.console.type_line("reset 1");
-        wire.console.press("Enter");
-        assert!(
-            matches!(wire.console.model.reset.stage, ResetStage::Run(_)),
-            "{what}"
-        );
-        wire.draw_frame(&what);
-        let results = [(victim.as_str(), Outcome::Failed, Some(evil.as_str()))];
-        let report = Box::new(run_report(&results));
-        wire.console.send(Msg::RunProgressed(RunProgress::AgentDone(
-            report.results[0].clone(),
-        )));
-        wire.draw_frame(&what);
-        wire.console.send(Msg::RunEnded(report));
-        if let ResetStage::Result(view) = &mut wire.console.model.reset.stage {
-            view.lines[0].entry = Some(memory_shepherd::archive::WrittenEntry {
-                path: evil.clone().into(),
-                kind: memory_shepherd::archive::EntryKind::Scratch,
-                digest: memory_shepherd::digest::Digest::of(b""),
+        let console = &mut self.wire.console;
+        console.press("/");
+        console.send(Msg::TextPasted(self.evil.clone()));
+        self.draw_frame();
+        self.press_and_draw("Enter");
+    }
+
+    fn show_plan(&mut self) {
+        let mut made = plan(&[(self.victim.as_str(), State::Drifted)]);
+        made.steps[0].notes = vec![self.evil.clone(), self.evil.clone()];
+        made.steps[0].host = self.evil.clone();
+        made.skipped = vec![skipped_agent("agent-01", State::Tampered, &self.evil)];
+        self.wire.console.press("Esc X");
+        self.wire.console.answer_plan(made);
+        self.draw_frame();
+    }
+
+    fn show_run(&mut self) {
+        let console = &mut self.wire.console;
+        console.advance(KEY_GUARD_TIME);
+        console.type_line("reset 1");
+        console.press("Enter");
+        let is_running = matches!(console.model.reset.stage, ResetStage::Run(_));
+        assert!(is_running, "{}", self.what);
+        self.draw_frame();
+        let failed = (self.victim.as_str(), Outcome::Failed, Some(&*self.evil));
+        let report = Box::new(run_report(&[failed]));
+        let done = RunProgress::AgentDone(report.results[0].clone());
+        self.wire.console.send(Msg::RunProgressed(done));
+        self.draw_frame();
+        self.wire.console.send(Msg::RunEnded(report));
+        if let ResetStage::Result(view) = &mut self.wire.console.model.reset.stage {
+            view.lines[0].entry = Some(WrittenEntry {
+                path: self.evil.clone().into(),
+                kind: EntryKind::Scratch,
+                digest: Digest::of(b""),
                 size: 0,
                 base: None,
             });
         }
-        wire.draw_frame(&what);
-        let mut runs = vec![run_summary(
-            "5a10c3d2",
-            10,
-            &[(victim.as_str(), Outcome::Failed)],
-        )];
-        runs[0].events[0].note = Some(evil.clone());
-        runs[0].events[0].user = evil.clone();
-        runs[0].run_id = evil.clone();
-        runs[0].undone_agents = vec![evil.clone()];
-        wire.console.send(Msg::LogLoaded(Ok(runs)));
-        wire.console.press("7 G");
-        wire.draw_frame(&what);
-        wire.console.press("Enter");
-        wire.draw_frame(&what);
-        wire.console
-            .send(Msg::Reported(MessageLevel::Error, evil.clone()));
-        wire.draw_frame(&what);
-        wire.console.press("1");
-        wire.console
-            .send(Msg::ConfigInvalid(vec![config_error_of(&evil)]));
-        wire.console.send(Msg::LogLoaded(Err(evil.clone())));
-        wire.draw_frame(&what);
-        // Names come from the config; a hostile one is drawn as text as well.
-        for row in wire.console.model.rows.iter_mut().take(2) {
-            row.name = format!("{evil}{}", row.name);
+        self.draw_frame();
+    }
+
+    fn show_log(&mut self) {
+        let failed = [(self.victim.as_str(), Outcome::Failed)];
+        let mut run = run_summary("5a10c3d2", 10, &failed);
+        run.events[0].note = Some(self.evil.clone());
+        run.events[0].user = self.evil.clone();
+        run.run_id = self.evil.clone();
+        run.undone_agents = vec![self.evil.clone()];
+        self.wire.console.send(Msg::LogLoaded(Ok(vec![run])));
+        self.press_and_draw("7 G");
+        self.press_and_draw("Enter");
+    }
+
+    fn show_problems(&mut self) {
+        let reported = Msg::Reported(MessageLevel::Error, self.evil.clone());
+        self.wire.console.send(reported);
+        self.draw_frame();
+        let console = &mut self.wire.console;
+        console.press("1");
+        console.send(Msg::ConfigInvalid(vec![config_error_of(&self.evil)]));
+        console.send(Msg::LogLoaded(Err(self.evil.clone())));
+        self.draw_frame();
+    }
+
+    /// Shows names, which come from the config and may be hostile as well.
+    fn show_names(&mut self) {
+        let model = &mut self.wire.console.model;
+        for row in model.rows.iter_mut().take(2) {
+            row.name = format!("{}{}", self.evil, row.name);
         }
-        wire.console.model.config.name = evil.clone();
-        wire.console.model.config.tag = Some(evil.clone());
-        wire.console.model.refresh_visible_agents();
-        wire.console
-            .model
-            .fleet
-            .marks
-            .extend(wire.console.model.fleet.visible_agents.clone());
-        wire.console.model.is_dirty = true;
-        wire.draw_frame(&what);
-        wire.console.press("gg :");
-        wire.console.type_line("agent");
-        wire.draw_frame(&what);
-        wire.console.press("Enter");
-        wire.draw_frame(&what);
+        model.config.name = self.evil.clone();
+        model.config.tag = Some(self.evil.clone());
+        model.refresh_visible_agents();
+        let visible = model.fleet.visible_agents.clone();
+        model.fleet.marks.extend(visible);
+        model.is_dirty = true;
+        self.draw_frame();
+        self.wire.console.press("gg :");
+        self.wire.console.type_line("agent");
+        self.draw_frame();
+        self.press_and_draw("Enter");
     }
 }
 
