@@ -176,8 +176,8 @@ pub fn host_status(name: &str, reach: Reachability, agents: &[&str]) -> HostStat
     }
 }
 
-/// An agent in a state, with the matching details.
-pub fn observation_of(name: &str, state: State) -> Observation {
+/// Returns the content of a memory in a state, with the matching boundary.
+fn content_of(name: &str, state: State) -> MemoryContent {
     let rule = match state {
         State::NoSep => None,
         State::Drifted => Some(BoundaryRule::Aligned(Digest::ZERO)),
@@ -198,7 +198,7 @@ pub fn observation_of(name: &str, state: State) -> Observation {
         State::Oversize => 903,
         _ => 40,
     };
-    let content = MemoryContent {
+    MemoryContent {
         size: if state == State::Oversize {
             41_000
         } else {
@@ -211,10 +211,11 @@ pub fn observation_of(name: &str, state: State) -> Observation {
         scratch_lines: lines,
         scratch_bytes: lines * 40,
         hidden: HiddenCounts::default(),
-    };
-    let cut_off = matches!(state, State::Unreach | State::HostKey);
-    let read = !cut_off && !matches!(state, State::Error | State::Missing);
-    let why = match state {
+    }
+}
+
+fn reason_of(state: State) -> &'static str {
+    match state {
         State::Tampered => "the baseline does not match the seal",
         State::Drifted => "rules edited: L31 L58",
         State::NoSep => "no boundary: the whole file counts as scratch",
@@ -227,33 +228,45 @@ pub fn observation_of(name: &str, state: State) -> Observation {
         }
         State::HostKey => "box: host key changed or revoked; nothing was read or sent",
         _ => "",
+    }
+}
+
+fn blocker_of(state: State) -> Option<Blocker> {
+    let kind = match state {
+        State::Tampered | State::HostKey => ErrorKind::Integrity,
+        State::Error | State::Unreach => ErrorKind::Host,
+        State::Busy => ErrorKind::Busy,
+        _ => return None,
     };
-    let block = match state {
-        State::Tampered | State::HostKey => Some(ErrorKind::Integrity),
-        State::Error | State::Unreach => Some(ErrorKind::Host),
-        State::Busy => Some(ErrorKind::Busy),
-        _ => None,
-    };
+    Some(Blocker {
+        kind,
+        reason: reason_of(state).to_string(),
+        hints: match state {
+            State::Unreach => vec!["try `ssh box`".to_string()],
+            _ => Vec::new(),
+        },
+    })
+}
+
+/// An agent in a state, with the matching details.
+pub fn observation_of(name: &str, state: State) -> Observation {
+    let is_unread = matches!(
+        state,
+        State::Unreach | State::HostKey | State::Error | State::Missing
+    );
     Observation {
         agent: name.to_string(),
         host: "local".to_string(),
         address: None,
         state,
-        reason: why.to_string(),
-        blocker: block.map(|kind| Blocker {
-            kind,
-            reason: why.to_string(),
-            hints: match state {
-                State::Unreach => vec!["try `ssh box`".to_string()],
-                _ => Vec::new(),
-            },
-        }),
+        reason: reason_of(state).to_string(),
+        blocker: blocker_of(state),
         hints: Vec::new(),
         protection: Protection::None,
         read_at: test_time(),
         generation: 1,
         max_size: 16_384,
-        content: read.then_some(content),
+        content: (!is_unread).then(|| content_of(name, state)),
         is_absent: false,
         baseline: Some(Digest::of(b"baseline")),
         last_run: Some(LastRun {

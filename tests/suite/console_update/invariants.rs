@@ -21,88 +21,90 @@ use crate::engine_samples::{
     run_report, undo_plan,
 };
 
-/// Returns consoles on every screen and stage.
-fn consoles_in_every_place() -> Vec<(&'static str, TestConsole)> {
-    let at = |keys: &str| {
-        let mut console = fleet_of_four();
-        if !keys.is_empty() {
-            console.press(keys);
-        }
-        console
-    };
-    let planned = |keys: &str, plan: Plan| {
-        let mut console = fleet_of_four();
-        console.press_and_plan(keys, plan);
-        console
-    };
-    let mut result = console_with_run();
-    let failed = run_report(&[("bravo", Outcome::Failed, Some("why"))]);
-    result.send(Msg::RunEnded(Box::new(failed)));
-    let mut hidden = at("a / z z z Enter");
-    hidden.press("X");
-    hidden.answer_plan(plan(&[
+fn console_after(mut console: TestConsole, keys: &str) -> TestConsole {
+    if !keys.is_empty() {
+        console.press(keys);
+    }
+    console
+}
+
+fn fleet_after(keys: &str) -> TestConsole {
+    console_after(fleet_of_four(), keys)
+}
+
+fn console_with_plan(keys: &str, plan: Plan) -> TestConsole {
+    let mut console = fleet_of_four();
+    console.press_and_plan(keys, plan);
+    console
+}
+
+/// Returns a console whose filter hides the agents of its plan.
+fn console_with_hidden_plan() -> TestConsole {
+    let mut console = fleet_after("a / z z z Enter");
+    console.press("X");
+    console.answer_plan(plan(&[
         ("bravo", State::Scratch),
         ("delta", State::Scratch),
     ]));
-    hidden.advance(KEY_GUARD_TIME);
-    let mut locked = at("");
+    console.advance(KEY_GUARD_TIME);
+    console
+}
+
+fn console_with_result() -> TestConsole {
+    let mut console = console_with_run();
+    let failed = run_report(&[("bravo", Outcome::Failed, Some("why"))]);
+    console.send(Msg::RunEnded(Box::new(failed)));
+    console
+}
+
+/// Returns a console with two questions of hosts, after `keys`.
+fn console_with_questions(keys: &str) -> TestConsole {
+    let mut console = fleet_of_four();
+    console.ask(passphrase_question(1, "harbour"));
+    console.ask(host_key_question(2, "cliff"));
+    console_after(console, keys)
+}
+
+/// Returns consoles on every screen and stage.
+fn consoles_in_every_place() -> Vec<(&'static str, TestConsole)> {
+    let mut locked = fleet_of_four();
     locked.model.read_only.is_on = true;
-    let mut forced = at("");
+    let mut forced = fleet_of_four();
     forced.model.read_only.is_forced = true;
-    let asked = |keys: &str| {
-        let mut console = fleet_of_four();
-        console.ask(passphrase_question(1, "harbour"));
-        console.ask(host_key_question(2, "cliff"));
-        if !keys.is_empty() {
-            console.press(keys);
-        }
-        console
-    };
     let mut small = console_with_texts();
     small.send(Msg::Resized(1, 1));
+    let drifted = plan(&[("charlie", State::Drifted)]);
+    let choice = undo_plan(&["charlie"], true, UndoMode::Refuse);
     vec![
-        ("fleet", at("")),
+        ("fleet", fleet_of_four()),
         ("no agents", unread_fleet(&[], (120, 36))),
         ("unread", unread_fleet(&["alpha", "bravo"], (80, 24))),
-        ("marked", at("Space Space")),
-        ("filtered to nothing", at("/ z z z Enter")),
-        ("filter prompt", at("/ a")),
-        ("agent without texts", at("d")),
+        ("marked", fleet_after("Space Space")),
+        ("filtered to nothing", fleet_after("/ z z z Enter")),
+        ("filter prompt", fleet_after("/ a")),
+        ("agent without texts", fleet_after("d")),
         ("agent", console_with_texts()),
         ("agent in a cell", small),
-        ("search prompt", {
-            let mut console = console_with_texts();
-            console.press("/ o");
-            console
-        }),
-        ("planning", at("X")),
+        ("search prompt", console_after(console_with_texts(), "/ o")),
+        ("planning", fleet_after("X")),
         (
             "plan: y",
-            planned("j X", plan(&[("bravo", State::Scratch)])),
+            console_with_plan("j X", plan(&[("bravo", State::Scratch)])),
         ),
-        (
-            "plan: typed",
-            planned("X", plan(&[("charlie", State::Drifted)])),
-        ),
-        ("plan: nothing", planned("X", plan(&[]))),
-        (
-            "plan: choice",
-            planned("z", undo_plan(&["charlie"], true, UndoMode::Refuse)),
-        ),
-        ("plan: hidden", hidden),
+        ("plan: typed", console_with_plan("X", drifted)),
+        ("plan: nothing", console_with_plan("X", plan(&[]))),
+        ("plan: choice", console_with_plan("z", choice)),
+        ("plan: hidden", console_with_hidden_plan()),
         ("run", console_with_run()),
-        ("result", result),
-        ("log", at("7")),
-        ("help", at("?")),
-        ("palette", at(":")),
-        ("unlock", {
-            locked.press("!");
-            locked
-        }),
+        ("result", console_with_result()),
+        ("log", fleet_after("7")),
+        ("help", fleet_after("?")),
+        ("palette", fleet_after(":")),
+        ("unlock", console_after(locked, "!")),
         ("forced read-only", forced),
-        ("asked", asked("")),
-        ("answering", asked("@ Space")),
-        ("answering a key", asked("@ Esc @ y")),
+        ("asked", console_with_questions("")),
+        ("answering", console_with_questions("@ Space")),
+        ("answering a key", console_with_questions("@ Esc @ y")),
     ]
 }
 
