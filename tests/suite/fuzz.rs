@@ -73,113 +73,137 @@ fn files_with_suffix(directory: &str, end: &str) -> Vec<Vec<u8>> {
 }
 
 fn seeds_of(target: &str) -> Vec<Vec<u8>> {
-    let parts = |parts: &[&[u8]]| parts.join(&PART_SEPARATOR);
     match target {
-        "config" => {
-            let directories = ["tests/configs/valid", "tests/configs/invalid", "config"];
-            directories
-                .iter()
-                .flat_map(|it| files_with_suffix(it, ".conf"))
-                .collect()
-        }
-        "boundary" => {
-            let baselines = files_with_suffix("baselines", ".md");
-            let notes: &[u8] = b"\n## Scratch Notes\n\n- a\n---\n- b\n";
-            let built = ["=", "<", "~\x03", "~\x0e"].map(str::as_bytes);
-            let mut seeds = Vec::new();
-            for pair in baselines.windows(2).take(4) {
-                for memory in built.map(|mark| [mark, notes].concat()) {
-                    seeds.push(parts(&[b"---", &pair[0], &memory, &pair[1]]));
-                }
-            }
-            let small: &[u8] = b"# A\n\n- b\n\n```\n---\n```\n\n---\n";
-            let other: &[u8] = b"# A\n\ntitle\n---\n\n***\n";
-            seeds.push(parts(&[b"---", small, b"=x\n---\ny", other]));
-            seeds.push(parts(&[b"---", small, b"<x\n---\ny", other]));
-            seeds.push(parts(&[b"***", other, b"~\x02---\n***\nx", small]));
-            seeds
-        }
-        "entry" => [
-            "2026-03-14_0900.md",
-            "2026-03-14_0900-2.md",
-            "2026-03-14_0900-full-backup-1.md",
-            "2026-03-14_0900-late.md",
-            "0001-01-01_0000-odd.md",
-            "2026-03-14_0900-01.md",
-        ]
-        .iter()
-        .map(|name| {
-            parts(&[
-                name.as_bytes(),
-                b"\x01\x02\x03\x01\x02\x07",
-                b"# a\n\n\n- b\n",
-            ])
-        })
-        .collect(),
-        "ledger" => {
-            let whole = targets::valid_ledger();
-            vec![
-                [b"!", &whole[..]].concat(),
-                [b"!", &whole[..whole.len() / 2]].concat(),
-                b"\0\x10\0 ".to_vec(),
-                b"\x02\x40\x01\n\x05\x02\0\x03".to_vec(),
-                b"\x04\0\x05x".to_vec(),
-                b"\x06\x03\0x\x07\x02\0x".to_vec(),
-            ]
-        }
-        "seal" => {
-            let zeros = "0".repeat(64);
-            let file = format!("!{zeros}  a.md\n{zeros} *./b.md\n\\{zeros}  c\\n.md\n");
-            let twice = format!("!{zeros}  a.md\n{}  ./a.md\n", "1".repeat(64));
-            vec![
-                file.into_bytes(),
-                twice.into_bytes(),
-                parts(&[b"a.md", b"c\n\\.md", b"./d e.md"]),
-            ]
-        }
-        "reset" => {
-            let first: &[u8] = b"# A\n\n- b\n\n---\n";
-            let second: &[u8] = b"# A\n\n- b\n- c\n\n---\n\n## Scratch Notes\n";
-            let record = br##"{"event":{"run":"0123456789abcdef","act":"reset","trigger":"cli","user":"o","agent":"scout","host":"local","outcome":"ok","before":"absent"},"memory":"/agents/scout/MEMORY.md","staged":".shepherd-0123456789abcdef","inode":2,"known":[]}
-{"swapped":"exchange"}"##;
-            vec![
-                parts(&[first, b"=", b"=- n\n"]),
-                parts(&[first, second, b"<- n\n\n---\n- m"]),
-                parts(&[first, second, b"=\n- n\n\n---\n- m\n"]),
-                parts(&[first, second, b"# A\n\n- x\n\n---  \n- n\n"]),
-                parts(&[b"# no separator\n", b"=", b"# no\n"]),
-                parts(&[first, second, b"<- n\n", record]),
-            ]
-        }
-        "sftp" => {
-            let packets: [&[u8]; 8] = [
-                b"\0\0\0\x1e\x02\0\0\0\x03\0\0\0\x10lsetstat@openssh\0\0\0\x011",
-                b"\0\0\0\x1a\x65\0\0\0\x01\0\0\0\x04\0\0\0\x07Failure\0\0\0\x02en",
-                b"\0\0\0\x0d\x66\0\0\0\x02\0\0\0\x04\0\0\0\x80",
-                b"\0\0\0\x0c\x67\0\0\0\x03\0\0\0\x03# A",
-                b"\0\0\0\x1e\x68\0\0\0\x04\0\0\0\x01\0\0\0\x01a\0\0\0\x04-rwx\0\0\0\x04\0\0\x81\xa4",
-                b"\0\0\0\x19\x69\0\0\0\x05\x80\0\0\x05\0\0\0\0\0\0\0\x07\0\0\x81\xa4\0\0\0\0",
-                b"\0\0\0\x25\xc9\0\0\0\x06\0\0\0\0\0\x04\0\0\0\0\0\0\0\x03\xfc\0\0\0\0\0\0\x03\xfc\0\0\0\0\0\0\0\x03\xfb",
-                b"\0\0\0\x09\x65\0\0\0\x07\0\0\0\x0b",
-            ];
-            let alone = packets.iter().map(|packet| packet[4..].to_vec());
-            let mut seeds: Vec<Vec<u8>> = alone.collect();
-            seeds.push(packets.concat());
-            seeds.push([packets[1], b"\xff\xff\xff\xff\x65"].concat());
-            seeds
-        }
-        _ => [
-            "\u{FC}plain text \u{1F680}",
-            "\u{FC}a\tb\x1B[31m\u{202E}\u{9B}\r",
-            "\u{FC}👩🏽\u{200D}🚀 1\u{FE0F}\u{20E3} 🇪🇺",
-            "\u{FC}e\u{301}\u{301}\u{301}\u{301}\u{301}",
-            "\u{FC}\u{1112}\u{1161}\u{11AB}\u{E0041}\u{A0}\u{2800}",
-        ]
-        .iter()
-        .map(|text| [b"\xFC", &text.as_bytes()[2..]].concat())
-        .chain([b"\x16abc \xFF\xED\xA0 \t\r".to_vec()])
-        .collect(),
+        "config" => config_seeds(),
+        "boundary" => boundary_seeds(),
+        "entry" => entry_seeds(),
+        "ledger" => ledger_seeds(),
+        "seal" => seal_seeds(),
+        "reset" => reset_seeds(),
+        "sftp" => sftp_seeds(),
+        _ => text_seeds(),
     }
+}
+
+/// Joins the parts of an input.
+fn input_of(parts: &[&[u8]]) -> Vec<u8> {
+    parts.join(&PART_SEPARATOR)
+}
+
+fn config_seeds() -> Vec<Vec<u8>> {
+    let directories = ["tests/configs/valid", "tests/configs/invalid", "config"];
+    directories
+        .iter()
+        .flat_map(|it| files_with_suffix(it, ".conf"))
+        .collect()
+}
+
+fn boundary_seeds() -> Vec<Vec<u8>> {
+    let baselines = files_with_suffix("baselines", ".md");
+    let notes: &[u8] = b"\n## Scratch Notes\n\n- a\n---\n- b\n";
+    let built = ["=", "<", "~\x03", "~\x0e"].map(str::as_bytes);
+    let mut seeds = Vec::new();
+    for pair in baselines.windows(2).take(4) {
+        for memory in built.map(|mark| [mark, notes].concat()) {
+            seeds.push(input_of(&[b"---", &pair[0], &memory, &pair[1]]));
+        }
+    }
+    let small: &[u8] = b"# A\n\n- b\n\n```\n---\n```\n\n---\n";
+    let other: &[u8] = b"# A\n\ntitle\n---\n\n***\n";
+    seeds.push(input_of(&[b"---", small, b"=x\n---\ny", other]));
+    seeds.push(input_of(&[b"---", small, b"<x\n---\ny", other]));
+    seeds.push(input_of(&[b"***", other, b"~\x02---\n***\nx", small]));
+    seeds
+}
+
+fn entry_seeds() -> Vec<Vec<u8>> {
+    [
+        "2026-03-14_0900.md",
+        "2026-03-14_0900-2.md",
+        "2026-03-14_0900-full-backup-1.md",
+        "2026-03-14_0900-late.md",
+        "0001-01-01_0000-odd.md",
+        "2026-03-14_0900-01.md",
+    ]
+    .iter()
+    .map(|name| {
+        input_of(&[
+            name.as_bytes(),
+            b"\x01\x02\x03\x01\x02\x07",
+            b"# a\n\n\n- b\n",
+        ])
+    })
+    .collect()
+}
+
+fn ledger_seeds() -> Vec<Vec<u8>> {
+    let whole = targets::valid_ledger();
+    vec![
+        [b"!", &whole[..]].concat(),
+        [b"!", &whole[..whole.len() / 2]].concat(),
+        b"\0\x10\0 ".to_vec(),
+        b"\x02\x40\x01\n\x05\x02\0\x03".to_vec(),
+        b"\x04\0\x05x".to_vec(),
+        b"\x06\x03\0x\x07\x02\0x".to_vec(),
+    ]
+}
+
+fn seal_seeds() -> Vec<Vec<u8>> {
+    let zeros = "0".repeat(64);
+    let file = format!("!{zeros}  a.md\n{zeros} *./b.md\n\\{zeros}  c\\n.md\n");
+    let twice = format!("!{zeros}  a.md\n{}  ./a.md\n", "1".repeat(64));
+    vec![
+        file.into_bytes(),
+        twice.into_bytes(),
+        input_of(&[b"a.md", b"c\n\\.md", b"./d e.md"]),
+    ]
+}
+
+fn reset_seeds() -> Vec<Vec<u8>> {
+    let first: &[u8] = b"# A\n\n- b\n\n---\n";
+    let second: &[u8] = b"# A\n\n- b\n- c\n\n---\n\n## Scratch Notes\n";
+    let record = br##"{"event":{"run":"0123456789abcdef","act":"reset","trigger":"cli","user":"o","agent":"scout","host":"local","outcome":"ok","before":"absent"},"memory":"/agents/scout/MEMORY.md","staged":".shepherd-0123456789abcdef","inode":2,"known":[]}
+{"swapped":"exchange"}"##;
+    vec![
+        input_of(&[first, b"=", b"=- n\n"]),
+        input_of(&[first, second, b"<- n\n\n---\n- m"]),
+        input_of(&[first, second, b"=\n- n\n\n---\n- m\n"]),
+        input_of(&[first, second, b"# A\n\n- x\n\n---  \n- n\n"]),
+        input_of(&[b"# no separator\n", b"=", b"# no\n"]),
+        input_of(&[first, second, b"<- n\n", record]),
+    ]
+}
+
+fn sftp_seeds() -> Vec<Vec<u8>> {
+    let packets: [&[u8]; 8] = [
+        b"\0\0\0\x1e\x02\0\0\0\x03\0\0\0\x10lsetstat@openssh\0\0\0\x011",
+        b"\0\0\0\x1a\x65\0\0\0\x01\0\0\0\x04\0\0\0\x07Failure\0\0\0\x02en",
+        b"\0\0\0\x0d\x66\0\0\0\x02\0\0\0\x04\0\0\0\x80",
+        b"\0\0\0\x0c\x67\0\0\0\x03\0\0\0\x03# A",
+        b"\0\0\0\x1e\x68\0\0\0\x04\0\0\0\x01\0\0\0\x01a\0\0\0\x04-rwx\0\0\0\x04\0\0\x81\xa4",
+        b"\0\0\0\x19\x69\0\0\0\x05\x80\0\0\x05\0\0\0\0\0\0\0\x07\0\0\x81\xa4\0\0\0\0",
+        b"\0\0\0\x25\xc9\0\0\0\x06\0\0\0\0\0\x04\0\0\0\0\0\0\0\x03\xfc\0\0\0\0\0\0\x03\xfc\0\0\0\0\0\0\0\x03\xfb",
+        b"\0\0\0\x09\x65\0\0\0\x07\0\0\0\x0b",
+    ];
+    let alone = packets.iter().map(|packet| packet[4..].to_vec());
+    let mut seeds: Vec<Vec<u8>> = alone.collect();
+    seeds.push(packets.concat());
+    seeds.push([packets[1], b"\xff\xff\xff\xff\x65"].concat());
+    seeds
+}
+
+fn text_seeds() -> Vec<Vec<u8>> {
+    [
+        "\u{FC}plain text \u{1F680}",
+        "\u{FC}a\tb\x1B[31m\u{202E}\u{9B}\r",
+        "\u{FC}👩🏽\u{200D}🚀 1\u{FE0F}\u{20E3} 🇪🇺",
+        "\u{FC}e\u{301}\u{301}\u{301}\u{301}\u{301}",
+        "\u{FC}\u{1112}\u{1161}\u{11AB}\u{E0041}\u{A0}\u{2800}",
+    ]
+    .iter()
+    .map(|text| [b"\xFC", &text.as_bytes()[2..]].concat())
+    .chain([b"\x16abc \xFF\xED\xA0 \t\r".to_vec()])
+    .collect()
 }
 
 /// Pseudo-random numbers, the same in every run.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memory_shepherd::boundary::{self, Baseline, BoundaryRule};
+use memory_shepherd::boundary::{self, Baseline, Boundary, BoundaryRule};
 use memory_shepherd::digest::Digest;
 
 use super::{PART_SEPARATOR, input_part};
@@ -25,34 +25,12 @@ pub fn boundary(bytes: &[u8]) {
         .map(|version| Arc::new(Baseline::new(version.to_vec(), separator)))
         .collect();
     let first = earlier.first().map_or(&current, Arc::as_ref);
-    let (memory, built_on) = match input_part(bytes, 2) {
-        [b'=', rest @ ..] => ([current.operator_part(), rest].concat(), Some(&current)),
-        [b'<', rest @ ..] => ([first.operator_part(), rest].concat(), Some(first)),
-        [b'~', number, rest @ ..] => {
-            let lines = current.bytes().split_inclusive(|byte| *byte == b'\n');
-            let kept = lines
-                .enumerate()
-                .filter(|(at, _)| at % 16 != usize::from(*number) % 16);
-            let kept: Vec<&[u8]> = kept.map(|(_, line)| line).collect();
-            ([&kept.concat(), rest].concat(), None)
-        }
-        bytes => (bytes.to_vec(), None),
-    };
+    let (memory, base) = memory_and_base(input_part(bytes, 2), &current, first);
     assert_baseline_split(&current, separator);
     assert_separators(&memory, separator.as_bytes());
     let found = boundary::find_boundary(&memory, &current, &earlier);
-    if let Some(version) = built_on {
-        let part = version.operator_part();
-        // A last line without line feed continues in the bytes that follow.
-        let exact = version.separator_line().is_some() && (part.ends_with(b"\n") || memory == part);
-        let found = found.filter(|_| exact);
-        assert!(!exact || found.is_some_and(|found| !found.is_drifted()));
-        if let Some(found) = found.filter(|_| version.digest() == current.digest()) {
-            assert_eq!(
-                (found.rule, found.offset),
-                (BoundaryRule::Intact, part.len())
-            );
-        }
+    if let Some(base) = base {
+        assert_base_is_found(found.as_ref(), &memory, base, &current);
     }
     let Some(found) = found else {
         assert!(
@@ -61,9 +39,6 @@ pub fn boundary(bytes: &[u8]) {
         );
         return;
     };
-    let (above, below) = memory.split_at(found.offset);
-    assert_eq!([above, below].concat(), memory);
-    assert!(above.is_empty() || above.ends_with(b"\n") || below.is_empty());
     let mut versions = std::iter::once(&current).chain(earlier.iter().map(Arc::as_ref));
     let version = match found.rule {
         BoundaryRule::Intact => &current,
@@ -71,21 +46,7 @@ pub fn boundary(bytes: &[u8]) {
             .find(|version| version.digest() == digest)
             .expect("a version outside the input"),
     };
-    let lines = boundary::separator_lines(&memory, separator.as_bytes());
-    match version.separator_line() {
-        None => assert_eq!(
-            (found.offset, found.line, found.separator_count),
-            (memory.len(), 0, 0)
-        ),
-        Some(_) => {
-            let line = lines.iter().find(|line| line.line == found.line).unwrap();
-            assert_eq!(line.end, found.offset);
-            assert!(
-                (1..=found.separator_count).contains(&found.separator_number)
-                    && found.separator_count <= lines.len()
-            );
-        }
-    }
+    assert_boundary_is_at_separator(&found, &memory, version, separator);
     if found.is_drifted() {
         assert_eq!(
             version.digest(),
@@ -97,23 +58,100 @@ pub fn boundary(bytes: &[u8]) {
     assert_eq!((found.added_lines, found.removed_lines), (0, 0));
     if let Some(cut) = version.separator_line() {
         // The operator part, except for whitespace after the separator.
-        let (text, line) = above.split_at(cut.start);
+        let (text, line) = memory[..found.offset].split_at(cut.start);
         assert_eq!(text, &version.bytes()[..cut.start]);
         assert_eq!(line.trim_ascii_end(), separator.as_bytes());
-        // The boundary does not depend on the length of the bytes that follow, given a
-        // beginning several times as long as the baselines; unless all of it is white
-        // space after the separator, in which case no match counts as exact.
-        let versions = std::iter::once(&current).chain(earlier.iter().map(Arc::as_ref));
-        let longest = versions.map(|version| version.bytes().len()).max();
-        let window = longest.unwrap_or_default() * 4 + 1;
-        let longer = [&memory, &b"\n- more"[..].repeat(window)[..window]].concat();
-        let place = |memory: &[u8]| {
-            let found = boundary::find_boundary(memory, &current, &earlier).unwrap();
-            (found.offset, found.line, found.rule)
-        };
-        if found.offset < window {
-            assert_eq!(place(&longer[..window]), place(&longer));
+        assert_boundary_ignores_length(&found, &memory, &current, &earlier);
+    }
+}
+
+/// Returns the memory that a part describes, and the version that it begins with.
+fn memory_and_base<'a>(
+    part: &[u8],
+    current: &'a Baseline,
+    first: &'a Baseline,
+) -> (Vec<u8>, Option<&'a Baseline>) {
+    match part {
+        [b'=', rest @ ..] => ([current.operator_part(), rest].concat(), Some(current)),
+        [b'<', rest @ ..] => ([first.operator_part(), rest].concat(), Some(first)),
+        [b'~', number, rest @ ..] => {
+            let lines = current.bytes().split_inclusive(|byte| *byte == b'\n');
+            let kept = lines
+                .enumerate()
+                .filter(|(at, _)| at % 16 != usize::from(*number) % 16);
+            let kept: Vec<&[u8]> = kept.map(|(_, line)| line).collect();
+            ([&kept.concat(), rest].concat(), None)
         }
+        bytes => (bytes.to_vec(), None),
+    }
+}
+
+/// Asserts that a memory that begins with `base` is not drifted.
+fn assert_base_is_found(
+    found: Option<&Boundary>,
+    memory: &[u8],
+    base: &Baseline,
+    current: &Baseline,
+) {
+    let part = base.operator_part();
+    // A last line without line feed continues in the bytes that follow.
+    if base.separator_line().is_none() || !(part.ends_with(b"\n") || memory == part) {
+        return;
+    }
+    let found = found.unwrap();
+    assert!(!found.is_drifted());
+    if base.digest() == current.digest() {
+        assert_eq!(
+            (found.rule, found.offset),
+            (BoundaryRule::Intact, part.len())
+        );
+    }
+}
+
+/// Asserts that the boundary is behind a separator line, or at the end where `version` has none.
+fn assert_boundary_is_at_separator(
+    found: &Boundary,
+    memory: &[u8],
+    version: &Baseline,
+    separator: &str,
+) {
+    let (above, below) = memory.split_at(found.offset);
+    assert!(above.is_empty() || above.ends_with(b"\n") || below.is_empty());
+    if version.separator_line().is_none() {
+        assert_eq!(
+            (found.offset, found.line, found.separator_count),
+            (memory.len(), 0, 0)
+        );
+        return;
+    }
+    let lines = boundary::separator_lines(memory, separator.as_bytes());
+    let line = lines.iter().find(|line| line.line == found.line).unwrap();
+    assert_eq!(line.end, found.offset);
+    assert!(
+        (1..=found.separator_count).contains(&found.separator_number)
+            && found.separator_count <= lines.len()
+    );
+}
+
+/// Asserts that the boundary does not depend on the length of the bytes that follow, given a
+/// beginning several times as long as the baselines; unless all of it is whitespace after the
+/// separator, in which case no match counts as exact.
+fn assert_boundary_ignores_length(
+    found: &Boundary,
+    memory: &[u8],
+    current: &Baseline,
+    earlier: &[Arc<Baseline>],
+) {
+    let versions = std::iter::once(current).chain(earlier.iter().map(Arc::as_ref));
+    let longest = versions.map(|version| version.bytes().len()).max();
+    let window = longest.unwrap_or_default() * 4 + 1;
+    let longer = [memory, &b"\n- more"[..].repeat(window)[..window]].concat();
+    let place = |memory: &[u8]| {
+        let found = boundary::find_boundary(memory, current, earlier).unwrap();
+        (found.offset, found.line, found.rule)
+    };
+    if found.offset < window {
+        assert_eq!(place(&longer[..window]), place(&longer));
     }
 }
 

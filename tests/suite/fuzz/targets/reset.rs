@@ -1,6 +1,7 @@
 //! A reset and its undo.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -36,14 +37,8 @@ pub fn reset(bytes: &[u8]) {
         [b'<', rest @ ..] => [first.operator_part(), rest].concat(),
         bytes => bytes.to_vec(),
     };
-    let root = site.path().display();
-    let config = format!(
-        "[general]\narchive_dir={root}/archives\nbaseline_dir={root}/baselines\n\
-         min_baseline_size=0\n[scout]\nmemory_file={SCOUT_MEMORY}\nbaseline=scout.md\n"
-    );
     let fake = FakeTransport::new(Arc::new(SystemClock));
-    fake.make_directory("/agents/scout", 1000, 1000, 0o755);
-    let engine = engine_with_config(&config, fake.clone());
+    let engine = engine_with_scout(site.path(), &fake);
     let plan = || engine.plan_reset(&["scout".to_string()], false).unwrap();
 
     baseline(first.bytes());
@@ -60,29 +55,8 @@ pub fn reset(bytes: &[u8]) {
     }
     let report = apply_plan(&engine, &plan());
     let held = fake.content(SCOUT_MEMORY);
-    let written = report.results.iter().flat_map(|result| &result.entries);
-    let entries: Vec<(EntryKind, Vec<u8>)> = written
-        .map(|entry| {
-            let bytes = fs::read(site.path().join("archives").join(&entry.path)).unwrap();
-            assert_eq!(
-                (Digest::of(&bytes), bytes.len() as u64),
-                (entry.digest, entry.size)
-            );
-            (entry.kind, bytes)
-        })
-        .collect();
-    // In every case no byte of the memory is lost.
     let kept = [&first, &second].map(Baseline::operator_part);
-    let whole = |(kind, bytes): &(EntryKind, Vec<u8>)| match kind {
-        EntryKind::Scratch => {
-            let scratch = archive::strip_scratch_header(bytes).unwrap();
-            kept.iter().any(|kept| [kept, scratch].concat() == memory)
-        }
-        _ => *bytes == memory,
-    };
-    let nothing_new = kept.contains(&&memory[..]);
-    let lossless = held.as_ref() == Some(&memory) || nothing_new || entries.iter().any(whole);
-    assert!(lossless, "{report:?}");
+    assert_memory_is_kept(&report, held.as_deref(), &memory, kept, site.path());
     engine.read_detail(engine.agent("scout").unwrap());
     if !record.is_empty() {
         return;
@@ -99,6 +73,43 @@ pub fn reset(bytes: &[u8]) {
     assert_eq!(fake.content(SCOUT_MEMORY).unwrap(), memory);
     assert_eq!(fake.list_names("/agents/scout"), ["MEMORY.md"]);
     assert_eq!(engine.ledger_head().unwrap().0, 3);
+}
+
+fn engine_with_scout(root: &Path, fake: &FakeTransport) -> Engine {
+    let root = root.display();
+    let config = format!(
+        "[general]\narchive_dir={root}/archives\nbaseline_dir={root}/baselines\n\
+         min_baseline_size=0\n[scout]\nmemory_file={SCOUT_MEMORY}\nbaseline=scout.md\n"
+    );
+    fake.make_directory("/agents/scout", 1000, 1000, 0o755);
+    engine_with_config(&config, fake.clone())
+}
+
+/// Asserts that no byte of `memory` is lost: it is still `held`, is one of the operator's
+/// `parts`, or is in an entry, whole or without one of the parts.
+fn assert_memory_is_kept(
+    report: &RunReport,
+    held: Option<&[u8]>,
+    memory: &[u8],
+    parts: [&[u8]; 2],
+    root: &Path,
+) {
+    let mut is_kept = held == Some(memory) || parts.contains(&memory);
+    for entry in report.results.iter().flat_map(|result| &result.entries) {
+        let bytes = fs::read(root.join("archives").join(&entry.path)).unwrap();
+        assert_eq!(
+            (Digest::of(&bytes), bytes.len() as u64),
+            (entry.digest, entry.size)
+        );
+        is_kept |= match entry.kind {
+            EntryKind::Scratch => {
+                let scratch = archive::strip_scratch_header(&bytes).unwrap();
+                parts.iter().any(|part| [part, scratch].concat() == memory)
+            }
+            _ => bytes == memory,
+        };
+    }
+    assert!(is_kept, "{report:?}");
 }
 
 fn apply_plan(engine: &Engine, plan: &Plan) -> RunReport {
