@@ -109,77 +109,80 @@ const MEMORY_LINE: usize = 5;
 const ARCHIVE_LINE: usize = 2;
 const BASELINES_LINE: usize = 3;
 
+/// Overlaps: the archive, the baselines, the memory, and the lines of the errors.
+const OVERLAPS: &[(&str, &str, &str, &[usize])] = &[
+    // The archive is the agent's own directory, or above it.
+    (
+        "agents/scout",
+        "baselines",
+        "agents/scout/M.md",
+        &[MEMORY_LINE],
+    ),
+    ("agents", "baselines", "agents/scout/M.md", &[MEMORY_LINE]),
+    (
+        "agents",
+        "baselines",
+        "agents/scout/deep/M.md",
+        &[MEMORY_LINE],
+    ),
+    (
+        "agents",
+        "baselines",
+        "agents/.shepherd/M.md",
+        &[MEMORY_LINE],
+    ),
+    // The archive is inside the agent's directory.
+    (
+        "agents/scout/a/b",
+        "baselines",
+        "agents/scout/M.md",
+        &[ARCHIVE_LINE],
+    ),
+    (
+        "archives",
+        "baselines",
+        "M.md",
+        &[ARCHIVE_LINE, BASELINES_LINE],
+    ),
+    // So are the baselines.
+    (
+        "archives",
+        "agents/scout",
+        "agents/scout/M.md",
+        &[BASELINES_LINE],
+    ),
+    (
+        "archives",
+        "agents/scout/b",
+        "agents/scout/M.md",
+        &[BASELINES_LINE],
+    ),
+    // The program deletes files in the baselines' directory.
+    (
+        "archives",
+        "archives/scout",
+        "agents/scout/M.md",
+        &[BASELINES_LINE],
+    ),
+    (
+        "archives",
+        "archives/.shepherd/b",
+        "agents/scout/M.md",
+        &[BASELINES_LINE],
+    ),
+    // Another spelling of the same path.
+    (
+        "agents/scout/../../agents",
+        "baselines",
+        "agents/scout/M.md",
+        &[MEMORY_LINE],
+    ),
+];
+
 #[test]
 fn overlapping_directories_are_config_errors() {
     for made in [false, true] {
-        for (archive, baselines, memory, expected) in [
-            // The archive is the agent's own directory, or above it.
-            (
-                "agents/scout",
-                "baselines",
-                "agents/scout/M.md",
-                &[MEMORY_LINE][..],
-            ),
-            ("agents", "baselines", "agents/scout/M.md", &[MEMORY_LINE]),
-            (
-                "agents",
-                "baselines",
-                "agents/scout/deep/M.md",
-                &[MEMORY_LINE],
-            ),
-            (
-                "agents",
-                "baselines",
-                "agents/.shepherd/M.md",
-                &[MEMORY_LINE],
-            ),
-            // The archive is inside the agent's directory.
-            (
-                "agents/scout/a/b",
-                "baselines",
-                "agents/scout/M.md",
-                &[ARCHIVE_LINE],
-            ),
-            (
-                "archives",
-                "baselines",
-                "M.md",
-                &[ARCHIVE_LINE, BASELINES_LINE],
-            ),
-            // So are the baselines.
-            (
-                "archives",
-                "agents/scout",
-                "agents/scout/M.md",
-                &[BASELINES_LINE],
-            ),
-            (
-                "archives",
-                "agents/scout/b",
-                "agents/scout/M.md",
-                &[BASELINES_LINE],
-            ),
-            // The program deletes files in the baselines' directory.
-            (
-                "archives",
-                "archives/scout",
-                "agents/scout/M.md",
-                &[BASELINES_LINE],
-            ),
-            (
-                "archives",
-                "archives/.shepherd/b",
-                "agents/scout/M.md",
-                &[BASELINES_LINE],
-            ),
-            // Another spelling of the same path.
-            (
-                "agents/scout/../../agents",
-                "baselines",
-                "agents/scout/M.md",
-                &[MEMORY_LINE],
-            ),
-        ] {
+        for (archive, baselines, memory, expected) in OVERLAPS {
             let (_directory, root) = directory_with(&["agents/scout"]);
             if made {
                 fs::create_dir_all(root.join(archive)).unwrap();
@@ -187,7 +190,7 @@ fn overlapping_directories_are_config_errors() {
                 fs::create_dir_all(root.join(memory).parent().unwrap()).unwrap();
             }
             let found = error_lines(load_config(&root, archive, baselines, memory));
-            assert_eq!(found, expected, "{archive} {baselines} {memory} {made}");
+            assert_eq!(found, *expected, "{archive} {baselines} {memory} {made}");
         }
     }
 }
