@@ -166,7 +166,9 @@ pub struct InspectedBaseline {
     pub is_sealed: bool,
     /// Why resets already refuse it because of the seal, if they do.
     pub seal_mismatch: Option<String>,
-    /// Other problems, as sentences, worst first.
+    /// Whether resets refuse it for one of its problems.
+    pub is_refused: bool,
+    /// Problems other than the seal, as sentences, worst first.
     pub problems: Vec<String>,
 }
 
@@ -190,6 +192,7 @@ pub fn inspect_baseline(config: &Config, agent: &Agent) -> Result<InspectedBasel
             "it has only {size} bytes, so resets refuse it (min_baseline_size is {least})"
         ));
     }
+    let is_refused = !problems.is_empty();
     if size > 0 && baseline.separator_line().is_none() {
         let separator = &agent.separator;
         problems.push(format!(
@@ -207,6 +210,7 @@ pub fn inspect_baseline(config: &Config, agent: &Agent) -> Result<InspectedBasel
         bytes,
         is_sealed: sealed,
         seal_mismatch: tampered.map(|error| error.to_string()),
+        is_refused,
         problems,
     })
 }

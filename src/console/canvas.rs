@@ -233,7 +233,11 @@ pub fn truncate(text: &str, width: usize) -> String {
         }
         kept.push_str(grapheme);
     }
-    kept + "…"
+    if kept.ends_with('…') {
+        kept
+    } else {
+        kept + "…"
+    }
 }
 
 /// Formats a number of bytes for people: `812`, `14.1K`, `3.2M`. K is 1024 bytes.
@@ -293,6 +297,7 @@ mod tests {
         assert_eq!(shorten_untrusted("code-reviewer", 9), "code…ewer");
         assert_eq!(shorten_untrusted("日本語日本語", 7), "日…語");
         assert_eq!(truncate_untrusted("rules edited", 6), "rules…");
+        assert_eq!(truncate("/tmp/day…x.md", 10), "/tmp/day…");
     }
 
     #[test]

@@ -358,10 +358,7 @@ impl Model {
     /// fleet until the file is valid again.
     pub fn report_preference_problems(&mut self, problems: &[Diagnostic]) {
         for problem in problems {
-            self.report(
-                MessageLevel::Error,
-                preferences::format_problem(problem, ""),
-            );
+            self.report(MessageLevel::Error, preferences::format_problem(problem));
         }
         // `keys` reads no config, so its command line needs no `--config`.
         self.preferences_error = preferences::summarize_problems(problems, "memory-shepherd keys");

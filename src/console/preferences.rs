@@ -105,33 +105,45 @@ pub fn parse(text: &str, path: &Path) -> LoadedPreferences {
     (preferences, reader.source.into_diagnostics())
 }
 
-/// Summarizes errors in one line: the first one, the number of others, and the command that
-/// lists all.
+/// Summarizes errors in one line: the first one, the number of all, and the command that lists
+/// them.
 pub fn summarize_problems(problems: &[Diagnostic], full_report_command: &str) -> Option<String> {
-    let more = match problems.len() {
-        0 | 1 => String::new(),
-        many => format!(" and {} more", many - 1),
+    let first = problems.first()?;
+    let summary = match problems.len() {
+        1 => format_problem(first),
+        count => {
+            let line = first
+                .line
+                .map_or(String::new(), |line| format!("line {line}: "));
+            let (file, problem) = (file_name(first), describe_problem(first));
+            format!("{file}: {count} mistakes; {line}{problem}")
+        }
     };
-    let first = format_problem(problems.first()?, &more);
-    Some(format!("{first} (`{full_report_command}` lists all)"))
+    Some(format!("{summary} (`{full_report_command}` lists all)"))
 }
 
-/// Formats an error in one line: `console.toml:3: message; hint`. `more` follows the
-/// position.
-pub fn format_problem(problem: &Diagnostic, more: &str) -> String {
-    let file = problem
-        .file
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy();
+/// Formats an error in one line: `console.toml:3: message; hint`.
+pub fn format_problem(problem: &Diagnostic) -> String {
     let line = problem
         .line
         .map_or(String::new(), |line| format!(":{line}"));
-    let hint = problem
-        .hint
-        .as_ref()
-        .map_or(String::new(), |it| format!("; {it}"));
-    format!("{file}{line}{more}: {}{hint}", problem.message)
+    format!(
+        "{}{line}: {}",
+        file_name(problem),
+        describe_problem(problem)
+    )
+}
+
+fn file_name(problem: &Diagnostic) -> String {
+    let name = problem.file.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+fn describe_problem(problem: &Diagnostic) -> String {
+    match &problem.hint {
+        Some(hint) => format!("{}; {hint}", problem.message),
+        None => problem.message.clone(),
+    }
 }
 
 /// Reads settings and collects their errors.

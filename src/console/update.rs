@@ -174,7 +174,7 @@ fn handle_config_invalid(model: &mut Model, problems: Vec<Diagnostic>) {
         (MessageLevel::Error, &errors),
     ] {
         for problem in problems {
-            model.report(level, preferences::format_problem(problem, ""));
+            model.report(level, preferences::format_problem(problem));
         }
     }
     let key = model.key_hint(Command::GoLog);
@@ -183,7 +183,8 @@ fn handle_config_invalid(model: &mut Model, problems: Vec<Diagnostic>) {
         format!("config has errors; still using the previous one ({key} lists them)"),
     );
     let check_command = model.config.invocation.command_line("config check");
-    model.config_error = preferences::summarize_problems(&errors, &check_command);
+    let summary = preferences::summarize_problems(&errors, &check_command);
+    model.config_error = summary.map(|it| format!("previous config in force; {it}"));
 }
 
 /// Returns when the next [`Msg::Tick`] is due if nothing else happens.

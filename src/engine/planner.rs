@@ -166,6 +166,14 @@ impl Engine {
         };
         let mut step = self.new_step(agent, seen, baseline.digest())?;
         step.new_size = baseline.bytes().len() as u64;
+        let content = seen.observation.content.as_ref();
+        let boundary = content.and_then(|content| content.boundary);
+        if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0) {
+            step.notes.push(format!(
+                "separator at line {}, {} of {}",
+                boundary.line, boundary.separator_number, boundary.separator_count
+            ));
+        }
         if let Some(pushed) = seen.pushed_version.filter(|it| *it != baseline.digest()) {
             step.notes
                 .insert(0, self.describe_baseline_change(pushed, baseline.bytes()));
@@ -240,12 +248,6 @@ impl Engine {
                 .as_ref()
                 .map(SpecialFile::describe_in_place_of_memory),
         );
-        if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0) {
-            notes.push(format!(
-                "separator at line {}, {} of {}",
-                boundary.line, boundary.separator_number, boundary.separator_count
-            ));
-        }
         Ok(PlanStep {
             agent: agent.name.clone(),
             host: host_name(agent),

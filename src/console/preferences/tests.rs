@@ -207,7 +207,7 @@ fn summary_shows_first_error_and_count() {
     let (_, found) = parse_text("[keys]\nrset = \"F5\"\nundo = \"Spce\"");
     assert_eq!(
         summarize_problems(&found, "memory-shepherd keys").unwrap(),
-        "console.toml:2 and 1 more: unknown command `rset`; did you mean `reset`? \
+        "console.toml: 2 mistakes; line 2: unknown command `rset`; did you mean `reset`? \
          (`memory-shepherd keys` lists all)"
     );
     assert_eq!(summarize_problems(&[], "keys"), None);

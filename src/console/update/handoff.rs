@@ -181,10 +181,11 @@ pub(super) fn handle_edited(
                 many => format!("{} have it", many.join(", ")),
             };
             let when = match now.seal_mismatch {
-                None => format!("{who} from the next reset on"),
-                Some(_) => format!("{who} once it is sealed again"),
+                Some(_) => format!("; {who} once it is sealed again"),
+                None if now.is_refused => String::new(),
+                None => format!("; {who} from the next reset on"),
             };
-            let text = format!("baseline {name} changed: +{added} -{removed} lines; {when}");
+            let text = format!("baseline {name} changed: +{added} -{removed} lines{when}");
             model.report(MessageLevel::Info, text);
             let blocked = now
                 .seal_mismatch

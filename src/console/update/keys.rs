@@ -46,6 +46,7 @@ pub(super) fn handle_keys(model: &mut Model, keys: Vec<Key>) -> Vec<Effect> {
             continue;
         }
         let was_covered = model.is_screen_covered();
+        model.hosts.just_answered = None;
         effects.extend(handle_key(model, key));
         reset::update::track_visible_plan(model);
         if was_covered && !model.is_screen_covered() {

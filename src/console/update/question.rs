@@ -1,5 +1,6 @@
 //! Questions of hosts: reported, opened by a key, answered or refused. No question opens by itself,
-//! and typed letters never run as commands: the keys of a passphrase are commands elsewhere.
+//! unless it repeats the one that the operator has just answered: what is typed then is meant for
+//! it, and the keys of a passphrase are commands elsewhere.
 
 use crate::console::command::Command;
 use crate::console::key::{Key, KeyCode};
@@ -36,16 +37,27 @@ fn add_question(model: &mut Model, question: Question) {
     let (host, noun) = (&question.host, question.short_name());
     let key = model.key_hint(Command::AnswerQuestion);
     let is_secret = matches!(question.expected_answer, ExpectedAnswer::Secret(_));
+    let opens = question.is_repeated
+        && model.hosts.just_answered.as_ref() == Some(host)
+        && model.overlay.is_none();
     let text = if question.is_repeated && is_secret {
         // A passphrase is checked by ssh on this machine, not by the host.
-        let noun = noun.trim_start_matches("a ");
-        format!("{host}: wrong {noun}; {key} to try again")
+        let noun = noun.trim_start_matches("an ").trim_start_matches("a ");
+        let key = if opens {
+            String::new()
+        } else {
+            format!("{key} to ")
+        };
+        format!("{host}: wrong {noun}; {key}try again")
     } else if question.is_repeated {
         format!("{host} rejected the answer and wants {noun} again; {key} answers")
     } else {
         format!("{host} wants {noun}; {key} answers")
     };
     model.report(MessageLevel::Warn, text);
+    if opens {
+        open_question(model, question.clone());
+    }
     model.questions.push(question);
 }
 
@@ -76,13 +88,18 @@ fn withdraw_question(model: &mut Model, id: u64) {
 /// Shows the oldest question.
 pub(super) fn open_oldest_question(model: &mut Model) {
     if let Some(question) = model.questions.first().cloned() {
-        model.overlay = Some(Overlay::AnswerQuestion(QuestionDialog {
-            question,
-            guard: KeyGuard::new(model.now.elapsed),
-            answer: Secret::new(),
-            is_withdrawn: false,
-        }));
+        open_question(model, question);
     }
+}
+
+fn open_question(model: &mut Model, question: Question) {
+    model.overlay = Some(Overlay::AnswerQuestion(QuestionDialog {
+        question,
+        guard: KeyGuard::new(model.now.elapsed),
+        answer: Secret::new(),
+        is_withdrawn: false,
+    }));
+    model.is_dirty = true;
 }
 
 pub(super) fn paste_answer(model: &mut Model, text: &str) -> Vec<Effect> {
@@ -133,6 +150,7 @@ pub(super) fn handle_question_key(
                     model.questions.retain(|it| it.id != id);
                     let host = dialog.question.host.clone();
                     model.hosts.forget_answered(&host);
+                    model.hosts.just_answered = Some(host.clone());
                     model.hosts.answered_logins.insert(host);
                     model.show_hint("answer sent");
                     let typed = std::mem::take(&mut dialog.answer);

@@ -275,7 +275,7 @@ fn draw_choice(
         x += 22;
     }
     let text = match &choice.disabled_reason {
-        Some(reason) => format!("({reason}) {}", choice.title),
+        Some(reason) => format!("{} ({reason})", choice.title),
         None => choice.title.clone(),
     };
     let room = usize::from(canvas.width().saturating_sub(x + 1));

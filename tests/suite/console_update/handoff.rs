@@ -200,6 +200,7 @@ fn baseline_edit(sealed: bool) -> Box<BaselineEdit> {
             bytes: b"old\n".to_vec(),
             is_sealed: sealed,
             seal_mismatch: None,
+            is_refused: false,
             problems: Vec::new(),
         },
     })
@@ -245,6 +246,18 @@ fn baseline_is_checked_before_and_after_edit() {
     assert_eq!(
         console.message_text(),
         "baseline shared.md: it is empty; it is odd"
+    );
+    now.is_refused = true;
+    console.send(Msg::BaselineEdited(
+        baseline_edit(false),
+        Ok(now.clone()),
+        (0, 2),
+    ));
+    let mut messages = console.model.log.messages.iter();
+    let last_change = messages.rfind(|it| it.text.contains("changed: +0 -2"));
+    assert_eq!(
+        last_change.map(|it| it.text.as_str()),
+        Some("baseline shared.md changed: +0 -2 lines")
     );
     now.seal_mismatch = Some("it differs".to_string());
     console.send(Msg::BaselineEdited(baseline_edit(false), Ok(now), (0, 1)));

@@ -154,7 +154,9 @@ fn config_error_and_repair_are_shown() {
     ]));
     assert_eq!(
         console.model.config_error.as_deref(),
-        Some("memory-shepherd.conf:7 and 1 more: what? (`memory-shepherd config check` lists all)")
+        Some(
+            "previous config in force; memory-shepherd.conf: 2 mistakes; line 7: what? (`memory-shepherd config check` lists all)"
+        )
     );
     let said: Vec<&str> = console
         .model

@@ -186,12 +186,15 @@ fn invalid_preferences_keep_previous_ones() {
     assert!(
         console
             .message_text()
-            .contains("previous preferences stay in force: console.toml:2 and 1 more: "),
+            .contains("previous preferences stay in force: console.toml: 2 mistakes; line 2: "),
         "{}",
         console.message_text()
     );
     let error = console.model.preferences_error.clone().unwrap();
-    assert!(error.starts_with("console.toml:2 and 1 more: "), "{error}");
+    assert!(
+        error.starts_with("console.toml: 2 mistakes; line 2: "),
+        "{error}"
+    );
     let logged = |text: &str| {
         let messages = console.model.log.messages.iter();
         messages.filter(|it| it.text.contains(text)).count()

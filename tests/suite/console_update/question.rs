@@ -346,17 +346,36 @@ fn new_question_keeps_the_open_one() {
 #[test]
 fn rejected_answer_is_reported() {
     let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
-    console.press("a Enter");
-    console.ask(Question {
-        id: 2,
-        is_repeated: true,
-        ..passphrase_question(2, "harbour")
-    });
+    console.press("a Enter j");
+    console.ask(repeated_question(2));
     assert_eq!(
         console.message_text(),
         "harbour: wrong passphrase; @ to try again"
     );
     assert_eq!(console.model.overlay, None);
+}
+
+fn repeated_question(id: u64) -> Question {
+    Question {
+        is_repeated: true,
+        ..passphrase_question(id, "harbour")
+    }
+}
+
+#[test]
+fn rejected_answer_can_be_typed_again_at_once() {
+    let mut console = console_with_open_question(&[passphrase_question(1, "harbour")]);
+    console.press("a Enter");
+    console.ask(repeated_question(2));
+    assert_eq!(
+        console.message_text(),
+        "harbour: wrong passphrase; try again"
+    );
+    // What is typed ahead neither answers nor acts.
+    assert_eq!(console.type_line("X"), []);
+    console.advance(KEY_GUARD_TIME);
+    console.type_line("sesame");
+    assert_eq!(console.press("Enter"), [answer_effect(2, "sesame")]);
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn sealed_baseline_question_matches_snapshot() {
             bytes: Vec::new(),
             is_sealed: true,
             seal_mismatch: None,
+            is_refused: false,
             problems: Vec::new(),
         };
         let edit = BaselineEdit {

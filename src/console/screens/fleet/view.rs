@@ -360,15 +360,12 @@ fn draw_row(model: &Model, canvas: &mut Canvas<'_>, y: u16, row: &AgentRow, span
                 draw_reason(canvas, y, span, row, observation, &problem)
             }
             (column, Some(observation)) => {
-                // An unreachable agent shows its last readable observation and the age of that.
+                // An unreachable agent shows its last readable observation.
                 let is_never_stale = matches!(column, FleetColumn::Host | FleetColumn::LastRun);
                 let last_readable = row
                     .last_readable_observation()
                     .filter(|_| problem.is_some() && !is_never_stale);
                 let text = match (last_readable, column) {
-                    (Some(last_readable), FleetColumn::Changed) => {
-                        format_age(model.now.local_time, last_readable.read_at)
-                    }
                     (Some(last_readable), column) => column_text(model, last_readable, column),
                     (None, column) => column_text(model, observation, column),
                 };

@@ -24,6 +24,8 @@ pub struct HostsScreen {
     pub cursor_host: Option<SshHost>,
     /// Logins of hosts whose question is answered, until they connect or fail.
     pub answered_logins: BTreeSet<String>,
+    /// The host of the answer that was the last thing the operator did.
+    pub just_answered: Option<String>,
     /// Logins of hosts whose answer came too late; they ask again.
     pub late_logins: BTreeSet<String>,
     /// Effective ssh settings of each host, or why they are unknown.

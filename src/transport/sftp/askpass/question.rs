@@ -100,7 +100,7 @@ impl Question {
         let text = String::from_utf8_lossy(self.text.as_bytes()).to_ascii_lowercase();
         let has = |word: &str| text.contains(word);
         match &self.expected_answer {
-            ExpectedAnswer::HostKey(_) => "its host key to be accepted",
+            ExpectedAnswer::HostKey(_) => "its unknown host key to be checked",
             ExpectedAnswer::Consent => "a yes or no",
             ExpectedAnswer::NoAnswer => "something to be done",
             ExpectedAnswer::Secret(SecretRecipient::LocalSsh) if has("pin for") => "a PIN",
@@ -261,7 +261,10 @@ mod tests {
     #[test]
     fn question_noun_names_the_wanted_answer() {
         let noun = |text: &str, hint: &str| question_with(text, hint).short_name();
-        assert_eq!(noun(UNKNOWN_HOST_PROMPT, ""), "its host key to be accepted");
+        assert_eq!(
+            noun(UNKNOWN_HOST_PROMPT, ""),
+            "its unknown host key to be checked"
+        );
         assert_eq!(noun("Enter passphrase for key 'k': ", ""), "a passphrase");
         assert_eq!(noun("Enter PIN for 'card': ", ""), "a PIN");
         assert_eq!(noun("op@harbour's password: ", ""), "a password");
