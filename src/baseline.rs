@@ -133,7 +133,7 @@ impl<'c> BaselineCache<'c> {
             }
             Some(digest) if digest != baseline.digest() => {
                 let message = format!(
-                    "baseline differs from the seal: {} is {}…, sealed was {}…",
+                    "baseline does not match its seal: {} has {}…, sealed {}…",
                     agent.baseline,
                     baseline.digest().short_hex(8),
                     digest.short_hex(8)
@@ -226,10 +226,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
     let file = match fs::openat(&directory, name, flags, Mode::empty()) {
         Ok(file) => file,
         Err(Errno::NOENT) => {
-            let message = format!("the baseline {} is missing", path.display());
+            let message = format!("the baseline is missing: {}", path.display());
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(
-                "write it (who the agent is, its rules, where things are, and the separator), \
-                 restore it from a backup, or correct `baseline` in the config",
+                "write it, restore it from a backup, or correct `baseline` in the config",
             ));
         }
         Err(Errno::LOOP) => {

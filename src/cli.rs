@@ -21,9 +21,10 @@ mod verify;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{ArgGroup, Args, CommandFactory, Parser, Subcommand};
 use crossbeam_channel::unbounded;
 
 use crate::clock;
@@ -198,7 +199,7 @@ enum Verb {
     #[command(after_help = EXIT_CODES)]
     Log {
         /// Shows at most this many records, the newest
-        #[arg(short = 'n', value_name = "COUNT")]
+        #[arg(short = 'n', value_name = "COUNT", value_parser = parse_number::<usize>)]
         count: Option<usize>,
         /// Shows only this agent
         agent: Option<String>,
@@ -265,12 +266,13 @@ enum Verb {
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("target").required(true).args(["agents", "all"])))]
 struct ResetArgs {
     /// Agents to reset
-    #[arg(value_name = "AGENT", required_unless_present = "all")]
+    #[arg(value_name = "AGENT")]
     agents: Vec<String>,
     /// Resets the whole fleet
-    #[arg(long, conflicts_with = "agents")]
+    #[arg(long)]
     all: bool,
     /// Shows the plan and its hash; changes nothing
     #[arg(long)]
@@ -279,17 +281,18 @@ struct ResetArgs {
     #[arg(long, value_name = "HASH", value_parser = parse_plan_hash)]
     plan: Option<String>,
     /// Waits this long for agents that another run has locked
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = parse_number::<u32>)]
     wait: u32,
 }
 
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("target").required(true).args(["agents", "run"])))]
 struct UndoArgs {
     /// Agents to undo
-    #[arg(value_name = "AGENT", required_unless_present = "run")]
+    #[arg(value_name = "AGENT")]
     agents: Vec<String>,
     /// Undoes this run for every agent that it changed
-    #[arg(long, conflicts_with = "agents")]
+    #[arg(long)]
     run: Option<String>,
     /// Reverts the last undo of each agent instead
     #[arg(long, conflicts_with = "run")]
@@ -307,7 +310,7 @@ struct UndoArgs {
     #[arg(long, value_name = "HASH", value_parser = parse_plan_hash)]
     plan: Option<String>,
     /// Waits this long for agents that another run has locked
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = parse_number::<u32>)]
     wait: u32,
 }
 
@@ -346,6 +349,11 @@ enum ArchiveVerb {
         #[arg(value_name = "ENTRY", required = true)]
         entries: Vec<PathBuf>,
     },
+}
+
+fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
+    let parsed = text.parse().ok();
+    parsed.ok_or_else(|| "expected a whole number that is not too large".to_string())
 }
 
 fn parse_plan_hash(text: &str) -> Result<String, String> {

@@ -88,7 +88,7 @@ impl Document for EntryList {
 fn entry_kind_label(kind: EntryKind) -> &'static str {
     match kind {
         EntryKind::Scratch => "scratch",
-        EntryKind::FullBackup => "whole",
+        EntryKind::FullBackup => "full-backup",
         EntryKind::Late => "late",
         EntryKind::Appended => "appended",
         EntryKind::Special => "special",
@@ -106,6 +106,9 @@ struct PinDocument {
     pinned: bool,
     /// Entries whose pin the command changed.
     changed: Vec<PathBuf>,
+    /// Number of entries that the command names.
+    #[serde(skip)]
+    named: usize,
 }
 
 impl Document for PinDocument {
@@ -115,7 +118,11 @@ impl Document for PinDocument {
             printer.write_plain_line(format!("{word} {}", path.display()))?;
         }
         if self.changed.is_empty() {
-            printer.write_plain_line(format!("no change: all entries are already {word}"))?;
+            let entries = match self.named {
+                1 => "the entry is".to_string(),
+                named => format!("all {named} entries are"),
+            };
+            printer.write_plain_line(format!("no change: {entries} already {word}"))?;
         }
         Ok(())
     }
@@ -142,8 +149,11 @@ impl CommandContext<'_> {
             ArchiveVerb::Unpin { entries } => (entries, false),
         };
         let changed = engine.set_pinned(entries, pinned)?;
-        self.output
-            .print_document(&PinDocument { pinned, changed })?;
+        self.output.print_document(&PinDocument {
+            pinned,
+            changed,
+            named: entries.len(),
+        })?;
         Ok(None)
     }
 }

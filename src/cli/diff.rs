@@ -230,7 +230,7 @@ impl DiffDocument {
         ];
         pieces.extend(all.iter().map(|(role, text)| (*role, text.as_str())));
         if let Some(above) = &above {
-            pieces.push((OutputRole::Plain, "; above the boundary "));
+            pieces.push((OutputRole::Plain, "; above the separator "));
             pieces.extend(above.iter().map(|(role, text)| (*role, text.as_str())));
             pieces.push((OutputRole::Plain, "; scratch "));
             pieces.push((OutputRole::Plain, &scratch));

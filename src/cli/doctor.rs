@@ -155,6 +155,8 @@ impl CommandContext<'_> {
     fn check_fleet(&self, report: &mut DoctorReport, config: Config) {
         let group = super::resolve_archive_group(&config, self.environment.find_group);
         let engine = &self.new_cli_engine(config, group.clone().unwrap_or_default());
+        let sharing_groups = engine.agents_sharing_memories();
+        report_config_warnings(report, engine.config(), &sharing_groups);
         check_agent_names(report, engine.config());
         check_directories(report, engine.config());
         let answering_agents = &check_file_systems(report, engine);
@@ -172,7 +174,7 @@ impl CommandContext<'_> {
         for (agent, error) in engine.misplaced_memories() {
             report.add_error(&error.with_context(&agent.name));
         }
-        for names in engine.agents_sharing_memories() {
+        for names in sharing_groups {
             report.add_failure(
                 format!("{} share one memory file", names.join(" and ")),
                 "give each a file of its own; none of them is reset until then",
@@ -216,9 +218,6 @@ impl CommandContext<'_> {
                     "config {path}, {}",
                     format_count(config.agents.len(), "agent")
                 ));
-                for warning in &config.warnings {
-                    report.add_diagnostic("config", warning);
-                }
                 Some(config)
             }
             Err(ConfigErrors(list)) => {
@@ -230,6 +229,19 @@ impl CommandContext<'_> {
                 None
             }
         }
+    }
+}
+
+/// Reports the warnings about a config, except for shared memories, which are failures.
+fn report_config_warnings(report: &mut DoctorReport, config: &Config, sharing: &[Vec<&str>]) {
+    let is_of_sharing = |warning: &&Diagnostic| {
+        sharing.iter().any(|names| {
+            let mut others = names.iter().skip(1);
+            others.any(|name| warning.message == config::same_memory_message(names[0], name))
+        })
+    };
+    for warning in config.warnings.iter().filter(|it| !is_of_sharing(it)) {
+        report.add_diagnostic("config", warning);
     }
 }
 
@@ -615,7 +627,7 @@ fn check_journals(report: &mut DoctorReport, engine: &Engine) {
         Err(error) => return report.add_error(&error),
     };
     if journals.is_empty() {
-        report.add_ok("no journals of interrupted runs");
+        report.add_ok("no transaction records of interrupted runs");
     }
     let unclaimed = engine.unclaimed_journals().unwrap_or_default();
     for (agent, path) in journals {
@@ -623,8 +635,8 @@ fn check_journals(report: &mut DoctorReport, engine: &Engine) {
         if unclaimed.contains(&path) {
             report.add_failure(
                 format!(
-                    "{shown} is the journal of an agent that is not configured; its run is not \
-                     recovered"
+                    "{shown} is the transaction record of an agent that is not configured; its \
+                     run is not recovered"
                 ),
                 engine::UNCLAIMED_JOURNAL_HINT,
             );

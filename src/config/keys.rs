@@ -447,7 +447,7 @@ fn parse_host(text: &str) -> Result<KeyValue, KeyFault> {
         Ok(port) => format!("write remote_host = {name} and remote_port = {port}"),
         Err(_) => format!("write remote_host = {name}; a port goes into remote_port"),
     };
-    let (problem, hint) = if text.len() > MAX_HOST_BYTES {
+    let (excess, hint) = if text.len() > MAX_HOST_BYTES {
         let what = format!("has more than {MAX_HOST_BYTES} bytes");
         return key_fault(
             what,
@@ -457,7 +457,7 @@ fn parse_host(text: &str) -> Result<KeyValue, KeyFault> {
         let rest = rest.split('/').next().unwrap_or_default();
         let (name, port) = rest.rsplit_once(':').unwrap_or((rest, ""));
         (
-            format!("has the scheme {scheme}"),
+            format!("the scheme {scheme}"),
             host_and_port_hint(name, port),
         )
     } else if let Some((name, rest)) = text.strip_prefix('[').and_then(|it| it.split_once(']')) {
@@ -465,14 +465,14 @@ fn parse_host(text: &str) -> Result<KeyValue, KeyFault> {
             Some(port) => host_and_port_hint(name, port),
             None => host_hint(name),
         };
-        ("has brackets".to_string(), hint)
+        ("brackets".to_string(), hint)
     } else if let Some((name, port)) = text.split_once(':').filter(|(_, it)| !it.contains(':')) {
-        ("has a port".to_string(), host_and_port_hint(name, port))
+        ("a port".to_string(), host_and_port_hint(name, port))
     } else {
         return parse_single_word(text);
     };
     key_fault(
-        format!("{problem}, and must be a host alone: `{text}`"),
+        format!("must be a host name without {excess}: `{text}`"),
         hint,
     )
 }

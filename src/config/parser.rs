@@ -78,9 +78,11 @@ pub(super) fn parse_partial(text: &[u8], path: &Path, env: &ConfigEnvironment) -
     let mut agents = Vec::new();
     for (section, kind, slots) in agent_sections {
         let computed = [("archive_subdir", KeyValue::Text(section.name.clone()))];
+        let memory = memory_source(&slots).cloned();
+        let memory = memory.unwrap_or_else(|| section.source.clone());
         let values = ResolvedSection::new(&reader.path_bases, slots, kind, &computed, Some(&fleet));
         effective_values.extend(values.effective_values(&section.name));
-        agents.push((values.to_agent(section, kind), &section.source));
+        agents.push((values.to_agent(section, kind), memory));
     }
     reader.warn_of_sharing(&agents);
     let mut agents: Vec<Agent> = agents.into_iter().map(|(agent, _)| agent).collect();
@@ -541,8 +543,9 @@ impl ConfigReader<'_> {
         }
     }
 
-    /// Warns about agents that share a memory or an archive directory.
-    fn warn_of_sharing(&mut self, agents: &[(Agent, &SourceLine)]) {
+    /// Warns about agents, each with the line of its memory, that share a memory or an archive
+    /// directory.
+    fn warn_of_sharing(&mut self, agents: &[(Agent, SourceLine)]) {
         let mut memories = BTreeMap::new();
         let mut directories = BTreeMap::new();
         for (agent, source) in agents {
@@ -566,6 +569,16 @@ impl ConfigReader<'_> {
             }
         }
     }
+}
+
+/// Returns the line that names an agent's memory.
+fn memory_source(slots: &KeySlots) -> Option<&SourceLine> {
+    let keys = ["memory_file", "remote_memory"].into_iter();
+    keys.filter_map(|key| slots.get(key))
+        .find_map(|slot| match slot {
+            KeySlot::Set(_, source) => Some(source),
+            _ => None,
+        })
 }
 
 /// Returns the message about two agents with one memory.

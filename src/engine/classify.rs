@@ -21,11 +21,11 @@ pub const MAX_WINDOW_BYTES: usize = 1 << 20;
 const EDITS_DIFF_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// Reason of [`State::NoSep`].
-const NO_BOUNDARY_REASON: &str = "no boundary: the whole file would be archived";
+const NO_BOUNDARY_REASON: &str = "no separator: the whole file would be archived";
 
 /// The same where a separator line is visible.
-const CR_LF_REASON: &str = "no boundary: its separator line ends with CR LF, so no line above it is \
-                     the baseline's; the whole file would be archived";
+const CR_LF_REASON: &str = "no separator: the line that looks like it ends with CR LF, so no line above \
+                     it is the baseline's; the whole file would be archived";
 
 /// Collects one sequential read of a file: keeps its beginning, counts and digests all of it.
 #[derive(Default)]
@@ -230,7 +230,7 @@ impl ClassifiedContent {
     }
 }
 
-/// Names the edited lines and the hidden characters there: "rules edited: L31 L58".
+/// Names the edited lines, and counts the invisible characters: "rules edited: L31 L58".
 fn describe_edits(old: &[u8], new: &[u8], clock: &dyn Clock) -> String {
     let deadline = clock.instant() + EDITS_DIFF_TIMEOUT;
     let diff = diff::compare_lines(old, new, Some(deadline));
@@ -252,11 +252,10 @@ fn describe_edits(old: &[u8], new: &[u8], clock: &dyn Clock) -> String {
         if more { " …" } else { "" }
     );
     let hidden = untrusted::count_hidden(new);
-    if hidden.invisible + hidden.controls > 0 {
-        why.push_str(&format!(
-            ", {} hidden characters",
-            hidden.invisible + hidden.controls
-        ));
+    match hidden.invisible + hidden.controls {
+        0 => {}
+        1 => why.push_str(", 1 invisible character"),
+        count => why.push_str(&format!(", {count} invisible characters")),
     }
     why
 }

@@ -8,7 +8,7 @@ use crate::transport::{MemoryDirectory, SwapForecast};
 
 /// The degradations of every memory that is reached over SFTP, whatever the server.
 pub(super) const SFTP_DEGRADATIONS: &str = "on other hosts a memory is absent for a moment, loses extended \
-     attributes and access lists, and two looks take the place of a lease on open files";
+     attributes and access lists, and late writers are detected by reading twice, not by a lease";
 
 /// Describes the degradation of a memory that is written in place; none where it
 /// can be replaced.

@@ -145,10 +145,8 @@ pub fn acquire_agent_lock(
             continue;
         }
         let who = holder.map_or_else(|| "another run".to_string(), |it| it.describe());
-        return Err(
-            Error::new(ErrorKind::Busy, format!("{agent} is locked by {who}"))
-                .with_hint("wait for that run to end; nothing was changed"),
-        );
+        return Err(Error::new(ErrorKind::Busy, format!("locked by {who}"))
+            .with_hint("wait for that run to end; nothing was changed"));
     }
     let lock = AgentLock {
         holder_file: open_holder_file(archive, agent),

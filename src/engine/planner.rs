@@ -170,7 +170,7 @@ impl Engine {
         let boundary = content.and_then(|content| content.boundary);
         if let Some(boundary) = boundary.filter(|boundary| boundary.line > 0) {
             step.notes.push(format!(
-                "separator at line {}, {} of {}",
+                "separator L{} ({} of {})",
                 boundary.line, boundary.separator_number, boundary.separator_count
             ));
         }

@@ -353,12 +353,17 @@ pub struct LastRun {
     pub operation: Operation,
     /// How it ended.
     pub outcome: Outcome,
+    /// Whether it was the undo of an undo.
+    #[serde(default)]
+    #[serde(rename = "redo")]
+    pub is_redo: bool,
 }
 
 impl LastRun {
-    /// The outcome in one word; an undo that succeeded is "undone", not "ok".
+    /// The outcome in one word; an undo that succeeded is "undone" or "redone", not "ok".
     pub fn outcome_label(&self) -> &'static str {
         match (self.operation, self.outcome) {
+            (Operation::Undo, Outcome::Ok) if self.is_redo => "redone",
             (Operation::Undo, Outcome::Ok) => "undone",
             (_, outcome) => outcome.as_str(),
         }

@@ -342,7 +342,7 @@ fn find_kept_object(
     let event = &records.record.event;
     let refuse = |why: &str, hint: &str| {
         let message = format!(
-            "run {} cannot be undone: before it stood {special}, which {why}",
+            "run {} cannot be undone: it replaced {special}, which {why}",
             event.run
         );
         let error = Error::new(ErrorKind::Conflict, message);

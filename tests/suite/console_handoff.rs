@@ -255,7 +255,7 @@ fn edit_of_sealed_baseline_asks_and_blocks_resets() {
         terminal.screen().alternate_screen() && terminal.text().contains("TAMPERED")
     });
     terminal.send("7");
-    terminal.wait_for("resets are BLOCKED: baseline differs from the seal");
+    terminal.wait_for("resets are BLOCKED: baseline does not match its seal");
     terminal.wait_for("baseline not edited");
     terminal.send("1");
     quit_console(terminal);

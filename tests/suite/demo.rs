@@ -92,11 +92,11 @@ fn demo_has_one_hidden_edit() {
     let engine = demo_engine(&demo);
     let seen = |name| engine.observe(engine.agent(name).unwrap());
     assert!(
-        seen("triage").reason.contains("hidden characters"),
+        seen("triage").reason.contains("invisible characters"),
         "{}",
         seen("triage").reason
     );
-    assert!(!seen("code-reviewer").reason.contains("hidden"));
+    assert!(!seen("code-reviewer").reason.contains("invisible"));
 }
 
 #[test]

@@ -359,7 +359,7 @@ fn unusable_baseline_is_refused_with_its_kind() {
         world.set_baseline("scout", BASELINE.replace("kind", "evil"));
     });
     assert_eq!(kind, ErrorKind::Integrity);
-    assert!(note.contains("differs from the seal"), "{note}");
+    assert!(note.contains("does not match its seal"), "{note}");
     let (kind, note) = refused("require_seal = always", &|_| {});
     assert_eq!(kind, ErrorKind::Integrity);
     assert!(note.contains("require_seal=always"), "{note}");

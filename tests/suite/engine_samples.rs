@@ -218,7 +218,7 @@ fn reason_of(state: State) -> &'static str {
     match state {
         State::Tampered => "the baseline does not match the seal",
         State::Drifted => "rules edited: L31 L58",
-        State::NoSep => "no boundary: the whole file counts as scratch",
+        State::NoSep => "no separator: the whole file would be archived",
         State::Error => "it is a directory",
         State::Missing => "no memory file",
         State::Oversize => "over the limit of 16384 bytes",
@@ -277,6 +277,7 @@ pub fn observation_of(name: &str, state: State) -> Observation {
                 State::Error => Outcome::Failed,
                 _ => Outcome::Ok,
             },
+            is_redo: false,
         }),
         ledger_error: None,
     }
@@ -323,7 +324,7 @@ pub fn plan_step(name: &str, state: State) -> PlanStep {
         new_size: 11_100,
         is_confirmation_typed: whole,
         protection: Protection::None,
-        notes: vec!["separator at line 85, 1 of 1".to_string()],
+        notes: vec!["separator L85 (1 of 1)".to_string()],
         degradations: Vec::new(),
         undone_run: None,
     }

@@ -43,7 +43,7 @@ fn tampered_baseline_is_compared_with_sealed_version() {
         assert!(!change.is_unchanged());
         assert_eq!(change.agents, ["ranger", "scout"]);
         assert_eq!(change.missing_sealed_version, None);
-        assert!(change.refusal.unwrap().contains("differs from the seal"));
+        assert!(change.refusal.unwrap().contains("does not match its seal"));
     }
 }
 

@@ -5,6 +5,7 @@ use chrono::{DateTime, FixedOffset};
 use crate::boundary::BoundaryRule;
 use crate::config::{Agent, ValueOrigin};
 use crate::console::age::modified_time;
+use crate::console::canvas::format_count;
 use crate::console::model::known_scratch_lines;
 use crate::console::text::{TextLine, Tone};
 use crate::digest::Digest;
@@ -186,7 +187,11 @@ fn content_facts(content: &MemoryContent, detail: &AgentDetail) -> Vec<Fact> {
     let mut facts = vec![toned_fact("size", size, tone)];
     facts.push(plain_fact("lines", content.lines.to_string()));
     let scratch = match known_scratch_lines(seen) {
-        Some(lines) => format!("{lines} lines, {} bytes", content.scratch_bytes),
+        Some(lines) => format!(
+            "{}, {}",
+            format_count(lines, "line"),
+            format_count(content.scratch_bytes, "byte")
+        ),
         None => UNKNOWN_WITHOUT_BASELINE.to_string(),
     };
     facts.push(plain_fact("scratch", scratch));
@@ -250,8 +255,9 @@ fn baseline_facts(engine: &Engine, agent: &Agent, detail: &AgentDetail) -> Vec<F
     if let Some(part) = &detail.operator_part {
         let lines = part.split_inclusive(|byte| *byte == b'\n').count();
         let text = format!(
-            "{} bytes, {lines} lines, sha256 {}",
-            part.len(),
+            "{}, {}, sha256 {}",
+            format_count(part.len() as u64, "byte"),
+            format_count(lines as u64, "line"),
             Digest::of(part)
         );
         facts.push(plain_fact("operator part", text));

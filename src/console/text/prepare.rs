@@ -59,7 +59,7 @@ pub fn prepare_diff(detail: &AgentDetail, deadline: Option<Instant>) -> Prepared
     match boundary {
         None => {
             let note = if detail.has_cr_lf_separator {
-                "The separator line ends with CR LF, so it is no boundary: the"
+                "The separator line ends with CR LF, so it does not count: the"
             } else {
                 "No separator: the"
             };

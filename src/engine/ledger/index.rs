@@ -6,7 +6,7 @@
 //! agent's name as JSON, a tab, and its [`AgentHistory`]. The index is valid only if the ledger
 //! still has the line that ends at that position.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::ops::Range;
@@ -32,7 +32,7 @@ const INDEX_FILE_NAME: &str = "ledger.index";
 const INDEX_STAGING_NAME: &str = "ledger.index.new";
 
 /// The format number; an index of another format is ignored.
-const INDEX_FORMAT: u32 = 3;
+const INDEX_FORMAT: u32 = 4;
 
 /// The index is not written for fewer new records than this.
 const MIN_UNINDEXED_RECORDS: u64 = 256;
@@ -55,6 +55,10 @@ pub struct AgentHistory {
     /// The last reset or undo, with any outcome.
     #[serde(rename = "last")]
     pub last_run: Option<LastRun>,
+    /// Runs that undid another; the undo of one of them is a redo.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[serde(rename = "undos")]
+    pub undo_runs: BTreeSet<String>,
     /// The last record, if it archived an entry and did not change the memory. Boxed, because it is
     /// rare and large.
     #[serde(rename = "tried")]
@@ -106,12 +110,18 @@ impl AgentHistory {
         if is_equal || states.into_iter().any(|it| it.digest().is_some()) {
             self.file_address = Some(Box::new(RecordedAddress::from_event(event)));
         }
+        let undone_run = event.undone_run.as_ref();
+        let is_redo = undone_run.is_some_and(|run| self.undo_runs.contains(run));
+        if undone_run.is_some() {
+            self.undo_runs.insert(event.run.clone());
+        }
         if matches!(event.operation, Operation::Reset | Operation::Undo) {
             self.last_run = Some(LastRun {
                 run: event.run.clone(),
                 time,
                 operation: event.operation,
                 outcome: event.outcome,
+                is_redo,
             });
         }
         for name in &event.kept_names {

@@ -180,7 +180,7 @@ impl<'a> Run<'a> {
         let has_written_since = records.has_written_since(agent, event.before.as_ref());
         if has_written_since && undo.mode == UndoMode::Refuse {
             let message = format!("{} has written since run {}", agent.name, undo.run);
-            let hint = "--append keeps its new notes below the restored file, --overwrite archives \
+            let hint = "--append keeps the new notes below the restored file, --overwrite archives \
                         them";
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
         }

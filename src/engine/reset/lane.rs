@@ -579,10 +579,15 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         event.duration_ms = elapsed_millis(turn.began_at, self.run.engine.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
         let verb = match (event.operation, &event.after) {
-            (_, Some(FileState::Absent)) => "Removed the created memory of",
-            (_, Some(FileState::Special(_))) => "Restored the object at the memory's path of",
-            (Operation::Undo, _) => "Restored the memory of",
-            _ => "Reset",
+            (_, Some(FileState::Absent)) => match &event.undone_run {
+                Some(run) => format!("Removed the memory that run {run} created for"),
+                None => "Removed the memory of".to_string(),
+            },
+            (_, Some(FileState::Special(_))) => {
+                "Restored the object at the memory's path of".to_string()
+            }
+            (Operation::Undo, _) => "Restored the memory of".to_string(),
+            _ => "Reset".to_string(),
         };
         let suffix = event
             .note

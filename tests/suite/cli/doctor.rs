@@ -199,7 +199,7 @@ fn doctor_finds_interrupted_run() {
         .assert_stdout_has("warn  a run of monitor-bot is in progress or was interrupted");
     site.write("archives/.shepherd/tx/renamed.shepherd-1.json", "{}");
     let _ = site.run(["doctor"]).assert_code(1).assert_stdout_has(
-        "tx/renamed.shepherd-1.json is the journal of an agent that is not configured",
+        "tx/renamed.shepherd-1.json is the transaction record of an agent that is not configured",
     );
 }
 

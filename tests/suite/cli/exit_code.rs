@@ -299,6 +299,79 @@ fn hangup_ignored_at_start_does_not_stop_run() {
     assert!(!err.contains("interrupted: "), "{err}");
 }
 
+#[test]
+fn dry_run_counts_refused_undos_apart() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    site.append("agents/monitor-bot/MEMORY.md", "- newer\n");
+    let dry = |agents: &[&str]| {
+        let arguments = [&["undo", "--dry-run"], agents].concat();
+        site.run_command(site.command().args(arguments))
+            .assert_code(6)
+    };
+    let _ = dry(&["monitor-bot", "code-reviewer"])
+        .assert_stdout_has("1 agent would be restored, 1 refused; nothing was changed");
+    let _ = dry(&["monitor-bot"])
+        .assert_stdout_has("nothing to restore, 1 refused; nothing was changed");
+}
+
+#[test]
+fn undone_undo_is_redone_in_status() {
+    let site = site_with_notes_and_drift();
+    let _ = site.run(["reset", "--all"]).assert_code(0);
+    let _ = site.run(["undo", "monitor-bot"]).assert_code(0);
+    let status = || site.run(["status", "monitor-bot"]).assert_code(0);
+    let _ = status().assert_stdout_has(" undone");
+    let _ = site.run(["undo", "monitor-bot", "--redo"]).assert_code(0);
+    let _ = status().assert_stdout_has(" redone");
+}
+
+#[test]
+fn usage_errors_name_the_alternatives() {
+    let site = Site::new();
+    for (arguments, said) in [
+        (&["reset"][..], "<AGENT|--all>"),
+        (&["undo"], "<AGENT|--run <RUN>>"),
+        (
+            &["reset", "--all", "--wait", "x"],
+            "expected a whole number",
+        ),
+        (&["log", "-n", "x"], "expected a whole number"),
+    ] {
+        let _ = site
+            .run_command(site.command().args(arguments))
+            .assert_code(2)
+            .assert_stderr_has(said);
+    }
+}
+
+/// `doctor` says it once, and the other commands name the line that `config check` names.
+#[test]
+fn shared_memory_is_reported_once_with_its_line() {
+    let site = Site::new();
+    let config = site.read("memory-shepherd.conf");
+    let line = config.lines().count() + 3;
+    let memory = site.path("agents/code-reviewer/MEMORY.md");
+    site.append(
+        "memory-shepherd.conf",
+        format!(
+            "[same]\nbaseline=code-reviewer-MEMORY.md\nmemory_file={}\n",
+            memory.display()
+        ),
+    );
+    let said = "agents `code-reviewer` and `same` have the same memory";
+    let place = format!("memory-shepherd.conf:{line}: ");
+    for command in [&["config", "check"][..], &["status"]] {
+        let ran = site.run_command(site.command().args(command));
+        let all = format!("{}{}", ran.stdout, ran.stderr);
+        let reported = all.lines().find(|it| it.contains(said));
+        assert!(reported.is_some_and(|it| it.contains(&place)), "{all}");
+    }
+    let ran = site.run(["doctor"]);
+    assert!(!ran.stdout.contains(said), "{}", ran.stdout);
+    let _ = ran.assert_stdout_has("code-reviewer and same share one memory file");
+}
+
 /// Reports mistakes in the text and in the paths that it names together.
 #[test]
 fn config_check_reports_all_mistakes() {

@@ -146,7 +146,7 @@ fn cut_reason_is_printed_whole_below_table() {
     fs::remove_file(&baseline).unwrap();
     let lines = status_lines_at(&site, 80).concat();
     let reason = format!(
-        "error: monitor-bot cannot be reset: the baseline {} is missing",
+        "error: monitor-bot cannot be reset: the baseline is missing: {}",
         baseline.display()
     );
     assert!(lines.contains(&reason), "{lines}");
@@ -159,7 +159,7 @@ fn cut_reason_is_printed_whole_below_table() {
     site.write("baselines/.checksums", sums);
     let lines = status_lines_at(&site, 80).concat();
     assert!(
-        lines.contains("error: monitor-bot cannot be reset: baseline differs"),
+        lines.contains("error: monitor-bot cannot be reset: baseline does not match"),
         "{lines}"
     );
 }

@@ -54,16 +54,12 @@ fn unknown_state_filter_lists_all_states() {
 #[test]
 fn redone_reset_is_shown_as_redone() {
     let mut console = fleet_of_every_state();
-    let mut redone = observation_of("docs-writer", State::Clean);
-    if let Some(last) = &mut redone.last_run {
-        (last.run, last.operation) = ("0a0961c0".to_string(), Operation::Undo);
-    }
-    console.observe(vec![redone]);
-    let mut redo = run_summary("0a0961c0", 190, &[("docs-writer", Outcome::Ok)]);
-    redo.events[0].operation = Operation::Undo;
     for (is_redo, word) in [(false, " undone"), (true, " redone")] {
-        redo.is_redo = is_redo;
-        console.send(Msg::LogLoaded(Ok(vec![redo.clone()])));
+        let mut redone = observation_of("docs-writer", State::Clean);
+        if let Some(last) = &mut redone.last_run {
+            (last.operation, last.is_redo) = (Operation::Undo, is_redo);
+        }
+        console.observe(vec![redone]);
         let shown = rendered_text(&console, "terminal");
         let row = shown.lines().find(|row| row.contains("docs-writer"));
         assert!(row.is_some_and(|row| row.contains(word)), "{shown}");

@@ -65,7 +65,7 @@ fn whole_fleet_plan_matches_snapshot() {
 
 /// Everything that three hosts lack.
 const DEGRADATIONS: [&str; 4] = [
-    "on other hosts a memory is absent for a moment, loses extended attributes and access lists, and two looks take the place of a lease on open files",
+    "on other hosts a memory is absent for a moment, loses extended attributes and access lists, and late writers are detected by reading twice, not by a lease",
     "box lacks posix-rename@openssh.com: a file that an agent puts in place of the memory at that moment may be lost",
     "box lacks hardlink@openssh.com: a memory that an agent recreates at that moment may be overwritten",
     "box lacks fsync@openssh.com: a power cut there may leave the new memory empty or half written",

@@ -207,7 +207,7 @@ fn changed_versions_and_baselines_are_found() {
     fs::write(&version, &bytes).unwrap();
     world.write_seal();
     world.set_baseline("scout", "# Other rules\n\n---\n");
-    assert_single_finding(&world, FindingSubject::Baseline, "differs from the seal");
+    assert_single_finding(&world, FindingSubject::Baseline, "does not match its seal");
     fs::write(world.root.join("baselines/.checksums"), "nonsense\n").unwrap();
     assert_eq!(findings(&world).len(), 2);
     // A baseline too small to be pushed does not count as tampering.

@@ -16,7 +16,7 @@ use crate::console::model::{AgentRow, Model, known_scratch_lines};
 use crate::console::screens::fleet::state::SortOrder;
 use crate::console::screens::hosts::state::HostProblem;
 use crate::console::theme::{Role, role_of_state};
-use crate::engine::{LastRun, Observation, Outcome, State};
+use crate::engine::{Observation, Outcome, State};
 use crate::untrusted;
 
 const PROGRAM_LABEL: &str = "memory-shepherd  ";
@@ -447,22 +447,13 @@ fn column_text(model: &Model, observation: &Observation, column: FleetColumn) ->
                 format!(
                     "{} {}",
                     format_time(model.now.local_time, last.time),
-                    last_run_label(model, last)
+                    last.outcome_label()
                 )
             })
         }
         FleetColumn::State | FleetColumn::Agent | FleetColumn::Trend | FleetColumn::Reason => None,
     };
     text.unwrap_or_else(|| "-".to_string())
-}
-
-/// Returns how an agent's last run ended, in a word. Only the log distinguishes an undo from a
-/// redo.
-fn last_run_label(model: &Model, last: &LastRun) -> &'static str {
-    match last.outcome_label() {
-        "undone" if model.log.is_redo_run(&last.run) => "redone",
-        word => word,
-    }
 }
 
 /// Returns sizes as bars of eight heights, the largest the highest.

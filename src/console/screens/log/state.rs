@@ -148,11 +148,6 @@ pub enum LogRow<'a> {
 }
 
 impl LogScreen {
-    /// Whether a run is a redo.
-    pub fn is_redo_run(&self, id: &str) -> bool {
-        self.runs.iter().any(|run| run.is_redo && run.run_id == id)
-    }
-
     /// Returns runs and messages together, newest first.
     pub fn rows(&self) -> Vec<LogRow<'_>> {
         let runs = self.runs.iter().map(LogRow::Run);

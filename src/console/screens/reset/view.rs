@@ -385,9 +385,6 @@ fn draw_plan_row(
     if let Some(checks) = columns.checks {
         let text = step.notes.first().map_or("", String::as_str);
         let room = room(checks, canvas.width());
-        // The note of a separator has a short form, as on the agent screen.
-        let short = text.replacen("separator at line ", "separator L", 1);
-        let text = if text.width() > room { &short } else { text };
         canvas.put_text(checks, y, &truncate_untrusted(text, room), Role::Text);
     }
 }
