@@ -151,6 +151,112 @@ fn lines_with(text: &str, word: &str) -> Vec<usize> {
         .collect()
 }
 
+/// Words that code must not name outside of its exempt files.
+struct WordRule {
+    words: &'static [&'static str],
+    /// Says whether the file at a path, relative to `src`, may name them.
+    is_exempt: fn(&str) -> bool,
+    why: &'static str,
+}
+
+const WORD_RULES: &[WordRule] = &[
+    WordRule {
+        words: &["console", "cli", "ratatui", "crossterm", "clap"],
+        is_exempt: |path| {
+            let module = path.split(['/', '.']).next().unwrap_or_default();
+            !MODULES_BELOW_INTERFACE.contains(&module)
+        },
+        why: "is above this module",
+    },
+    WordRule {
+        words: &["crossterm"],
+        is_exempt: |path| {
+            matches!(
+                path,
+                "console/event_loop.rs"
+                    | "console/input.rs"
+                    | "console/input/split_escape.rs"
+                    | "console/terminal.rs"
+            )
+        },
+        why: "only console/event_loop.rs, console/input and console/terminal.rs",
+    },
+    WordRule {
+        words: &["russh", "russh_sftp", "tokio"],
+        is_exempt: |path| path.starts_with("demo/host"),
+        why: "only the demo's host",
+    },
+    WordRule {
+        words: &["ratatui"],
+        is_exempt: can_draw,
+        why: "only canvas, terminal, theme and views of the console",
+    },
+    WordRule {
+        words: &[
+            "std::fs",
+            "std::io",
+            "std::thread",
+            "std::process",
+            "std::net",
+        ],
+        is_exempt: |path| !is_pure_console_file(path),
+        why: "this file only computes",
+    },
+    WordRule {
+        words: &[
+            "std::env",
+            "env::var",
+            "env::var_os",
+            "process::exit",
+            "process::abort",
+        ],
+        is_exempt: |path| path == "main.rs",
+        why: "only main.rs",
+    },
+    WordRule {
+        words: &["Instant::now", "SystemTime::now", "Local::now", "Utc::now"],
+        is_exempt: |path| path == "clock.rs",
+        why: "only clock.rs reads the clock",
+    },
+    WordRule {
+        words: &["unsafe"],
+        is_exempt: |path| path == "sys.rs",
+        why: "only sys.rs",
+    },
+    WordRule {
+        words: &["mod utils"],
+        is_exempt: |_| false,
+        why: "say what it is for",
+    },
+];
+
+fn can_draw(path: &str) -> bool {
+    let is_screen_view = path
+        .strip_prefix("console/screens/")
+        .is_some_and(|screen| screen.split(['/', '.']).nth(1) == Some("view"));
+    is_screen_view
+        || path == "console/canvas.rs"
+        || path.starts_with("console/terminal")
+        || path.starts_with("console/view")
+        || path.starts_with("console/theme")
+}
+
+fn is_pure_console_file(path: &str) -> bool {
+    PURE_CONSOLE_MODULES.iter().any(|module| {
+        let directory = module.trim_end_matches("rs").replace('.', "/");
+        path == *module || path.starts_with(&directory)
+    })
+}
+
+fn may_write_escape_codes(path: &str) -> bool {
+    // `untrusted` names these characters in order to show them.
+    path.starts_with("console/terminal")
+        || matches!(
+            path,
+            "cli/output.rs" | "cli/output/printer.rs" | "untrusted.rs"
+        )
+}
+
 /// Returns the rules that a file breaks. `path` is relative to `src`.
 fn find_breaches(path: &str, source: &str) -> Vec<String> {
     let mut found = Vec::new();
@@ -158,101 +264,20 @@ fn find_breaches(path: &str, source: &str) -> Vec<String> {
         return found;
     }
     let source = Source::new(source);
-    let room = path.split(['/', '.']).next().unwrap_or_default();
-    let mut forbid = |text: &str, words: &[&str], why: &str| {
-        for word in words {
-            for line in lines_with(text, word) {
-                found.push(format!("src/{path}:{line}: {word}: {why}"));
+    for rule in WORD_RULES.iter().filter(|rule| !(rule.is_exempt)(path)) {
+        for word in rule.words {
+            for line in lines_with(&source.code, word) {
+                found.push(format!("src/{path}:{line}: {word}: {}", rule.why));
             }
         }
-    };
-    if MODULES_BELOW_INTERFACE.contains(&room) {
-        let above = ["console", "cli", "ratatui", "crossterm", "clap"];
-        forbid(&source.code, &above, "is above this module");
     }
-    if !matches!(
-        path,
-        "console/event_loop.rs"
-            | "console/input.rs"
-            | "console/input/split_escape.rs"
-            | "console/terminal.rs"
-    ) {
-        forbid(
-            &source.code,
-            &["crossterm"],
-            "only console/event_loop.rs, console/input and console/terminal.rs",
-        );
-    }
-    if !path.starts_with("demo/host") {
-        forbid(
-            &source.code,
-            &["russh", "russh_sftp", "tokio"],
-            "only the demo's host",
-        );
-    }
-    let terminal = path.starts_with("console/terminal");
-    let is_screen_view = path.strip_prefix("console/screens/").is_some_and(|screen| {
-        let part = screen.split(['/', '.']).nth(1);
-        part == Some("view")
-    });
-    let draws = is_screen_view
-        || path == "console/canvas.rs"
-        || path.starts_with("console/view")
-        || path.starts_with("console/theme");
-    if !draws && !terminal {
-        forbid(
-            &source.code,
-            &["ratatui"],
-            "only canvas, terminal, theme and views of the console",
-        );
-    }
-    let pure = |room: &str| {
-        let directory = room.trim_end_matches("rs").replace('.', "/");
-        path == room || path.starts_with(&directory)
-    };
-    if PURE_CONSOLE_MODULES.iter().any(|room| pure(room)) {
-        let outside = [
-            "std::fs",
-            "std::io",
-            "std::thread",
-            "std::process",
-            "std::net",
-        ];
-        forbid(&source.code, &outside, "this file only computes");
-    }
-    if path != "main.rs" {
-        forbid(
-            &source.code,
-            &["std::env", "env::var", "env::var_os"],
-            "only main.rs",
-        );
-        forbid(
-            &source.code,
-            &["process::exit", "process::abort"],
-            "only main.rs",
-        );
-    }
-    if path != "clock.rs" {
-        let clocks = ["Instant::now", "SystemTime::now", "Local::now", "Utc::now"];
-        forbid(&source.code, &clocks, "only clock.rs reads the clock");
-    }
-    if path != "sys.rs" {
-        forbid(&source.code, &["unsafe"], "only sys.rs");
-    }
-    forbid(&source.code, &["mod utils"], "say what it is for");
     if path
         .split('/')
         .any(|part| part.trim_end_matches(".rs") == "utils")
     {
         found.push(format!("src/{path}: say what it is for"));
     }
-    // `untrusted` names these characters in order to show them.
-    if !terminal
-        && !matches!(
-            path,
-            "cli/output.rs" | "cli/output/printer.rs" | "untrusted.rs"
-        )
-    {
+    if !may_write_escape_codes(path) {
         let lower = source.text.to_lowercase();
         for escape in ["\\x1b", "\\u{1b}", "\\033", "0x1b", "\u{1b}"] {
             if let Some(at) = lower.find(escape) {
@@ -338,94 +363,101 @@ fn promised_proofs_name_existing_tests() {
     }
 }
 
-/// Breaks each rule once, and checks that code which only resembles a breach passes.
+/// Sources that break a rule, by the path of their file.
+const BREACHES: &[(&str, &str)] = &[
+    ("engine/plan.rs", "use crate::console::model;"),
+    ("engine.rs", "use crate::cli::output;"),
+    ("transport/local.rs", "fn f() { ratatui::init(); }"),
+    ("diff.rs", "use clap::Parser;"),
+    ("config/read.rs", "crossterm::x();"),
+    ("untrusted.rs", "use crate::console;"),
+    ("console/effect.rs", "use crossterm::event;"),
+    ("console/screens/fleet/view.rs", "use crossterm::style;"),
+    ("console/model.rs", "use ratatui::layout::Rect;"),
+    ("cli/output.rs", "use ratatui::style::Color;"),
+    ("console/update.rs", "use std::fs;"),
+    ("console/text.rs", "use std::io::Write;"),
+    ("console/screens/log/state.rs", "use std::process::Command;"),
+    ("console/screens/log/update.rs", "use std::thread;"),
+    ("console/screens/log/state.rs", "use ratatui::style::Style;"),
+    (
+        "console/screens/log/update.rs",
+        "use ratatui::layout::Rect;",
+    ),
+    ("console/chooser.rs", "std::thread::spawn(f);"),
+    ("console/filter.rs", "let now = std::time::Instant::now();"),
+    ("console/update.rs", "let now = SystemTime::now();"),
+    ("cli/run.rs", "let home = std::env::var(\"HOME\");"),
+    ("demo.rs", "use std::env;"),
+    ("transport/sftp.rs", "use russh_sftp::client;"),
+    ("demo.rs", "tokio::spawn(f);"),
+    ("engine/log.rs", "let now = chrono::Local::now();"),
+    ("console/effect.rs", "let now = Utc::now();"),
+    ("cli.rs", "std::process::exit(1);"),
+    ("lib.rs", "mod utils;"),
+    ("engine/utils.rs", ""),
+    ("durable.rs", "unsafe { f() }"),
+    ("console/view.rs", "let code = \"\\x1b[0m\";"),
+    ("cli/run.rs", "let code = b'\\u{1B}';"),
+    ("demo/people.rs", "let code = r#\"\u{1b}[0m\"#;"),
+];
+
+/// Sources that break no rule although they resemble a breach.
+const NEAR_BREACHES: &[(&str, &str)] = &[
+    (
+        "engine.rs",
+        "/// Console and command line.\n// use crate::console;",
+    ),
+    (
+        "engine.rs",
+        "enum Trigger { Console, Cli }\nlet clinic = \"from the cli\";",
+    ),
+    (
+        "engine.rs",
+        "/* cli */ let c = '\"'; let l: &'static str = \"cli\";",
+    ),
+    ("error.rs", "let hint = r#\"open the \"console\"\"#;"),
+    ("main.rs", "use std::env;"),
+    ("clock.rs", "Instant::now()"),
+    ("sys.rs", "unsafe { f() }"),
+    ("demo/host/files.rs", "use russh_sftp::server::Handler;"),
+    (
+        "console/terminal.rs",
+        "use crossterm::queue; use ratatui::Terminal; \"\\x1b[0m\"",
+    ),
+    (
+        "console/terminal/painter.rs",
+        "use ratatui::buffer::Buffer; \"\\x1b[K\"",
+    ),
+    (
+        "console/screens/log/view.rs",
+        "use ratatui::buffer::Buffer;",
+    ),
+    (
+        "console/screens/agent/view/text.rs",
+        "use ratatui::buffer::Buffer;",
+    ),
+    (
+        "diff.rs",
+        "fn f() {}\n#[cfg(test)]\nmod tests {\n    Instant::now();\n}",
+    ),
+    ("config/tests.rs", "std::env::var(\"HOME\")"),
+    ("console/text.rs", "deadline: Option<std::time::Instant>"),
+];
+
 #[test]
 fn dependency_rule_breaches_are_detected() {
-    let broken = [
-        ("engine/plan.rs", "use crate::console::model;"),
-        ("engine.rs", "use crate::cli::output;"),
-        ("transport/local.rs", "fn f() { ratatui::init(); }"),
-        ("diff.rs", "use clap::Parser;"),
-        ("config/read.rs", "crossterm::x();"),
-        ("untrusted.rs", "use crate::console;"),
-        ("console/effect.rs", "use crossterm::event;"),
-        ("console/screens/fleet/view.rs", "use crossterm::style;"),
-        ("console/model.rs", "use ratatui::layout::Rect;"),
-        ("cli/output.rs", "use ratatui::style::Color;"),
-        ("console/update.rs", "use std::fs;"),
-        ("console/text.rs", "use std::io::Write;"),
-        ("console/screens/log/state.rs", "use std::process::Command;"),
-        ("console/screens/log/update.rs", "use std::thread;"),
-        ("console/screens/log/state.rs", "use ratatui::style::Style;"),
-        (
-            "console/screens/log/update.rs",
-            "use ratatui::layout::Rect;",
-        ),
-        ("console/chooser.rs", "std::thread::spawn(f);"),
-        ("console/filter.rs", "let now = std::time::Instant::now();"),
-        ("console/update.rs", "let now = SystemTime::now();"),
-        ("cli/run.rs", "let home = std::env::var(\"HOME\");"),
-        ("demo.rs", "use std::env;"),
-        ("transport/sftp.rs", "use russh_sftp::client;"),
-        ("demo.rs", "tokio::spawn(f);"),
-        ("engine/log.rs", "let now = chrono::Local::now();"),
-        ("console/effect.rs", "let now = Utc::now();"),
-        ("cli.rs", "std::process::exit(1);"),
-        ("lib.rs", "mod utils;"),
-        ("engine/utils.rs", ""),
-        ("durable.rs", "unsafe { f() }"),
-        ("console/view.rs", "let code = \"\\x1b[0m\";"),
-        ("cli/run.rs", "let code = b'\\u{1B}';"),
-        ("demo/people.rs", "let code = r#\"\u{1b}[0m\"#;"),
-    ];
-    for (path, source) in broken {
+    for (path, source) in BREACHES {
         assert!(
             !find_breaches(path, source).is_empty(),
             "{path}: {source:.60}"
         );
     }
-    let fine = [
-        (
-            "engine.rs",
-            "/// Console and command line.\n// use crate::console;",
-        ),
-        (
-            "engine.rs",
-            "enum Trigger { Console, Cli }\nlet clinic = \"from the cli\";",
-        ),
-        (
-            "engine.rs",
-            "/* cli */ let c = '\"'; let l: &'static str = \"cli\";",
-        ),
-        ("error.rs", "let hint = r#\"open the \"console\"\"#;"),
-        ("main.rs", "use std::env;"),
-        ("clock.rs", "Instant::now()"),
-        ("sys.rs", "unsafe { f() }"),
-        ("demo/host/files.rs", "use russh_sftp::server::Handler;"),
-        (
-            "console/terminal.rs",
-            "use crossterm::queue; use ratatui::Terminal; \"\\x1b[0m\"",
-        ),
-        (
-            "console/terminal/painter.rs",
-            "use ratatui::buffer::Buffer; \"\\x1b[K\"",
-        ),
-        (
-            "console/screens/log/view.rs",
-            "use ratatui::buffer::Buffer;",
-        ),
-        (
-            "console/screens/agent/view/text.rs",
-            "use ratatui::buffer::Buffer;",
-        ),
-        (
-            "diff.rs",
-            "fn f() {}\n#[cfg(test)]\nmod tests {\n    Instant::now();\n}",
-        ),
-        ("config/tests.rs", "std::env::var(\"HOME\")"),
-        ("console/text.rs", "deadline: Option<std::time::Instant>"),
-    ];
-    for (path, source) in fine {
+}
+
+#[test]
+fn code_that_resembles_a_breach_is_accepted() {
+    for (path, source) in NEAR_BREACHES {
         assert_eq!(find_breaches(path, source), Vec::<String>::new(), "{path}");
     }
 }
