@@ -249,11 +249,14 @@ fn is_pure_console_file(path: &str) -> bool {
 }
 
 fn may_write_escape_codes(path: &str) -> bool {
-    // `untrusted` names these characters in order to show them.
+    // `untrusted` names these characters in order to show them, and `split_escape` reads them.
     path.starts_with("console/terminal")
         || matches!(
             path,
-            "cli/output.rs" | "cli/output/printer.rs" | "untrusted.rs"
+            "cli/output.rs"
+                | "cli/output/printer.rs"
+                | "console/input/split_escape.rs"
+                | "untrusted.rs"
         )
 }
 
