@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memory_shepherd::engine::{Engine, Operation, Outcome, UndoMode, UndoTarget};
+use memory_shepherd::engine::{Engine, LedgerRecord, Operation, Outcome, UndoMode, UndoTarget};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, Transport, TransportError};
@@ -593,6 +593,88 @@ fn failed_operation_is_reported_and_loses_nothing() {
         assert_eq!(changing_operations(&world), [Operation::Reset], "{name}");
         assert_no_leftovers(&world);
     }
+}
+
+/// Fails the first call at `moment`, after `act`.
+fn fail_once_at(
+    world: &World,
+    moment: TransportCall,
+    cause: FailureCause,
+    mut act: impl FnMut() + Send + 'static,
+) -> Engine {
+    let mut has_failed = false;
+    world.engine_with_transport(InterposingTransport::new(world.disk(), move |call| {
+        if call == moment && !std::mem::replace(&mut has_failed, true) {
+            act();
+            let error = Error::new(ErrorKind::Host, "the step failed");
+            return Err(TransportError::new(cause, error));
+        }
+        Ok(())
+    }))
+}
+
+#[test]
+fn turn_finished_by_own_recovery_is_ok() {
+    for cause in [FailureCause::Refused, FailureCause::Unreachable] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- first note\n");
+        world.reset().assert_ok();
+        world.write_scratch("scout", "- second note\n");
+        let second = world.read_memory("scout");
+        world.reset().assert_ok();
+        let engine = fail_once_at(&world, TransportCall::After("swap"), cause, || {});
+        let ran = undo_scout(&world, &engine);
+        ran.assert_ok();
+        assert!(ran.note().contains("the step failed"), "{}", ran.note());
+        assert!(ran.note().contains("finished since"), "{}", ran.note());
+        assert!(ran.report.errors.is_empty(), "{:?}", ran.report.errors);
+        assert_eq!(world.read_memory("scout"), second);
+        assert_no_leftovers(&world);
+        let records = world.read_records();
+        let recorded = |record: &&LedgerRecord| record.event.run == ran.report.run;
+        assert_eq!(records.iter().filter(recorded).count(), 1, "{records:?}");
+        world.redo("scout").assert_ok();
+        assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    }
+}
+
+#[test]
+fn finished_turn_with_other_memory_is_partial() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let memory = world.memory_path("scout");
+    let moment = TransportCall::After("swap");
+    let engine = fail_once_at(&world, moment, FailureCause::Unreachable, move || {
+        fs::write(&memory, "re-seeded").unwrap();
+    });
+    let ran = world.reset_with_engine(&engine);
+    let result = ran.assert_outcome(Outcome::Ok);
+    assert_eq!(result.kind, Some(ErrorKind::Partial));
+    assert!(ran.note().contains("has changed the memory since"));
+    assert_eq!(world.read_memory("scout"), b"re-seeded");
+    assert_eq!(changing_operations(&world), [Operation::Reset]);
+    assert!(world.preserves("scout", b"- note\n"));
+}
+
+#[test]
+fn unrecovered_turn_says_memory_may_be_absent() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- note\n");
+    let mut is_lost = false;
+    let transport = InterposingTransport::new(world.disk(), move |call| {
+        is_lost |= call == TransportCall::Before("swap");
+        if is_lost {
+            let error = Error::new(ErrorKind::Host, "the connection was lost");
+            return Err(TransportError::new(FailureCause::Unreachable, error));
+        }
+        Ok(())
+    });
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    let hints = &ran.assert_outcome(Outcome::Failed).hints;
+    let expected = "the memory may be absent until the next run, which recovers it";
+    assert_eq!(*hints, [expected]);
+    world.reset().assert_ok();
+    assert_no_leftovers(&world);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::capture::Captured;
 use super::early_end::EarlyEnd;
 use super::journal::JournalRecord;
-use super::recovery::ReadBack;
+use super::recovery::{FinishedTurn, ReadBack, describe_read_back};
 use super::settle::DisplacedFiles;
 use super::turn::{CaptureOutcome, PreparedSwap, QueuedTurn, Turn};
 use super::{AgentResult, Run, RunProgress, RunStage, elapsed_millis};
@@ -65,9 +65,11 @@ impl ReplacedTurn<'_> {
     }
 }
 
-/// A finished turn that is not in the ledger yet.
+/// A finished turn that is not reported yet.
 struct EndedTurn {
     event: RunEvent,
+    /// Whether recovery has appended it to the ledger already.
+    is_recorded: bool,
     kind: Option<ErrorKind>,
     hints: Vec<String>,
     scratch_lines: u64,
@@ -190,11 +192,44 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             (turn, error, recovered)
         });
         for (turn, error, recovered) in results {
-            if let Err(error) = recovered {
-                run.report_error(error.with_context(&turn.agent.name));
+            match recovered {
+                Ok(None) => self.end_refused(error, turn.event, turn.queued.lock),
+                Ok(Some(finished)) => {
+                    self.end_recovered(&error, finished, turn.began_at, turn.queued.lock)
+                }
+                Err(reason) => {
+                    run.report_error(reason.with_context(&turn.agent.name));
+                    let hint = "the memory may be absent until the next run, which recovers it";
+                    self.end_refused(error.with_hint(hint), turn.event, turn.queued.lock);
+                }
             }
-            self.end_refused(error, turn.event, turn.queued.lock);
         }
+    }
+
+    /// Ends a turn that failed, but that recovery finished and recorded.
+    fn end_recovered(
+        &mut self,
+        error: &Error,
+        finished: FinishedTurn,
+        began_at: Instant,
+        lock: Option<Arc<AgentLock>>,
+    ) {
+        let FinishedTurn { mut event, kind } = finished;
+        event.duration_ms = elapsed_millis(began_at, self.run.engine.clock().instant());
+        event.note = Some(match event.note {
+            Some(note) => format!("{error}; {note}"),
+            None => error.to_string(),
+        });
+        self.log_replaced(&event);
+        self.ended_turns.push(EndedTurn {
+            event,
+            is_recorded: true,
+            kind,
+            hints: Vec::new(),
+            scratch_lines: 0,
+            journal_path: None,
+            _lock: lock,
+        });
     }
 
     /// Takes the next agents through all steps. Turns whose displaced files a writer still has open
@@ -314,7 +349,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             agent,
             directory,
             event,
-            ..
+            began_at,
         } = turn;
         drop(directory);
         match early_end {
@@ -322,18 +357,24 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             EarlyEnd::Leased(_) => return self.queue.push_back(self.start_lease_wait(queued)),
             EarlyEnd::Replaced(_) | EarlyEnd::HostLost(_) | EarlyEnd::Failed(_) => {}
         }
-        if let Err(error) = self.run.recover(agent, queued.lock.as_ref()) {
+        let recovered = self.run.recover(agent, queued.lock.as_ref());
+        let finished = recovered.unwrap_or_else(|error| {
             self.run.report_error(error.with_context(&agent.name));
-        }
+            None
+        });
         match early_end {
             EarlyEnd::Replaced(_) if queued.attempts < MAX_RESET_ATTEMPTS => {
                 self.queue.push_front(queued)
             }
-            EarlyEnd::Replaced(error)
-            | EarlyEnd::Leased(error)
+            // Recovery has archived the agent's file, which is still the memory.
+            EarlyEnd::Replaced(error) => self.end_refused(error, event, queued.lock),
+            EarlyEnd::Leased(error)
             | EarlyEnd::HalfWritten(error)
             | EarlyEnd::HostLost(error)
-            | EarlyEnd::Failed(error) => self.end_refused(error, event, queued.lock),
+            | EarlyEnd::Failed(error) => match finished {
+                Some(finished) => self.end_recovered(&error, finished, began_at, queued.lock),
+                None => self.end_refused(error, event, queued.lock),
+            },
         }
     }
 
@@ -545,19 +586,10 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         read_back: Result<ReadBack, Error>,
         unsynced: Option<Error>,
     ) {
-        match read_back {
-            Ok(ReadBack::Same) => {}
-            Ok(ReadBack::Other) => {
-                replaced.add_note("the agent has changed the memory since".to_string())
-            }
-            Ok(ReadBack::Leased) => {
-                let note = "not verified: another process has a lease on the memory";
-                replaced.add_note(note.to_string());
-            }
-            Err(error) => {
-                // The memory was replaced all the same, and the run can be undone.
-                replaced.raise_kind(error.kind());
-                replaced.add_note(format!("not verified: {error}"));
+        if let Some((note, problem)) = describe_read_back(read_back) {
+            replaced.add_note(note);
+            if let Some(kind) = problem {
+                replaced.raise_kind(kind);
             }
         }
         // Otherwise the journal stays, so that the next run settles the rest.
@@ -578,6 +610,20 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         event.outcome = Outcome::Ok;
         event.duration_ms = elapsed_millis(turn.began_at, self.run.engine.clock().instant());
         event.note = (!notes.is_empty()).then(|| notes.join("; "));
+        self.log_replaced(&event);
+        self.ended_turns.push(EndedTurn {
+            event,
+            is_recorded: false,
+            kind,
+            hints: Vec::new(),
+            scratch_lines,
+            journal_path: is_finished.then_some(displaced.journal.path),
+            _lock: turn.queued.lock,
+        });
+    }
+
+    /// Logs a memory that was replaced.
+    fn log_replaced(&self, event: &RunEvent) {
         let verb = match (event.operation, &event.after) {
             (_, Some(FileState::Absent)) => match &event.undone_run {
                 Some(run) => format!("Removed the memory that run {run} created for"),
@@ -599,25 +645,19 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         };
         self.run
             .log_line(&format!("{verb} {}{size}{suffix}", event.agent));
-        self.ended_turns.push(EndedTurn {
-            event,
-            kind,
-            hints: Vec::new(),
-            scratch_lines,
-            journal_path: is_finished.then_some(displaced.journal.path),
-            _lock: turn.queued.lock,
-        });
     }
 
     /// Appends the ended turns to the ledger, removes their journals, and reports their results.
     fn record_ended_turns(&mut self) {
         let ended = std::mem::take(&mut self.ended_turns);
-        let events: Vec<RunEvent> = ended.iter().map(|ended| ended.event.clone()).collect();
+        let unrecorded = ended.iter().filter(|ended| !ended.is_recorded);
+        let events: Vec<RunEvent> = unrecorded.map(|ended| ended.event.clone()).collect();
         let failed = self.run.engine.append_to_ledger(events).err();
         for mut ended in ended {
             match (&failed, &ended.journal_path) {
                 (None, Some(journal)) => self.run.remove_journal(journal),
                 (None, None) => {}
+                (Some(_), _) if ended.is_recorded => {}
                 (Some(error), _) => self.mark_unrecorded(&mut ended, error),
             }
             self.report_result(ended);
@@ -701,6 +741,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                 note,
                 ..self.run.new_event(agent)
             },
+            is_recorded: false,
             kind,
             hints: Vec::new(),
             scratch_lines: 0,
@@ -727,6 +768,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         ));
         self.ended_turns.push(EndedTurn {
             event,
+            is_recorded: false,
             kind: Some(ErrorKind::Partial.more_serious(error.kind())),
             hints: error.hints().to_vec(),
             scratch_lines: 0,

@@ -31,6 +31,29 @@ pub(super) enum ReadBack {
     Leased,
 }
 
+/// Returns the note about a memory that was not read back as installed, and the kind of the problem
+/// if it could not be read: the memory was replaced all the same, and the run can be undone.
+pub(super) fn describe_read_back(
+    read_back: Result<ReadBack, Error>,
+) -> Option<(String, Option<ErrorKind>)> {
+    match read_back {
+        Ok(ReadBack::Same) => None,
+        Ok(ReadBack::Other) => Some(("the agent has changed the memory since".to_string(), None)),
+        Ok(ReadBack::Leased) => {
+            let note = "not verified: another process has a lease on the memory";
+            Some((note.to_string(), None))
+        }
+        Err(error) => Some((format!("not verified: {error}"), Some(error.kind()))),
+    }
+}
+
+/// A turn of the current run that recovery finished and appended to the ledger.
+pub(super) struct FinishedTurn {
+    pub(super) event: RunEvent,
+    /// The problem, if the memory was not found to be what the run installed.
+    pub(super) kind: Option<ErrorKind>,
+}
+
 /// How long recovery tries to settle displaced files on a host.
 const RECOVERY_SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -165,27 +188,29 @@ impl Run<'_> {
         }
     }
 
-    /// Step 1: recovers interrupted runs of the agent. The caller holds the agent's lock.
+    /// Step 1: recovers interrupted runs of the agent. The caller holds the agent's lock. Returns
+    /// the turn of the current run if that was among them and is finished now.
     pub(super) fn recover(
         &self,
         agent: &Agent,
         lock: Option<&Arc<AgentLock>>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<FinishedTurn>, Error> {
         let journals = self.engine.journals()?;
         self.recover_from_journals(agent, &journals, lock)
     }
 
-    /// Recovers interrupted runs of the agent from its journals among `journals`.
+    /// Does the same with the agent's journals among `journals`.
     pub(super) fn recover_from_journals(
         &self,
         agent: &Agent,
         journals: &[(String, PathBuf)],
         lock: Option<&Arc<AgentLock>>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<FinishedTurn>, Error> {
+        let mut finished = None;
         for (_, record) in journals.iter().filter(|(of, _)| *of == agent.name) {
-            self.recover_journal(agent, record, lock)?;
+            finished = self.recover_journal(agent, record, lock)?.or(finished);
         }
-        Ok(())
+        Ok(finished)
     }
 
     fn recover_journal(
@@ -193,21 +218,21 @@ impl Run<'_> {
         agent: &Agent,
         journal_path: &Path,
         lock: Option<&Arc<AgentLock>>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<FinishedTurn>, Error> {
         let Some((mut transaction, records)) = read_journal(journal_path)? else {
             self.remove_journal(journal_path);
-            return Ok(());
+            return Ok(None);
         };
         let Some(directory) = self.open_transaction_directory(agent, journal_path, &transaction)?
         else {
-            return Ok(());
+            return Ok(None);
         };
         hold_lock_guard(directory.as_ref(), lock);
         let progress = JournalProgress::replay(records, &mut transaction);
         let recovery =
             self.recover_directory(agent, directory, journal_path, transaction, progress)?;
         let Some(mut recovery) = recovery else {
-            return Ok(());
+            return Ok(None);
         };
         let settled = self.settle_recovered(&mut recovery);
         let has_failed = settled.is_err();
@@ -228,11 +253,11 @@ impl Run<'_> {
         durable::sync_all(recovery.directory.take_unsynced())?;
         self.log_unsettled(&recovery, has_failed);
         let is_settled = recovery.is_settled();
-        self.record_recovery(recovery)?;
+        let finished = self.record_recovery(recovery)?;
         if is_settled {
             self.remove_journal(journal_path);
         }
-        Ok(())
+        Ok(finished)
     }
 
     /// Opens the directory that a journal is about. Returns None if that directory is not there:
@@ -429,10 +454,12 @@ impl Run<'_> {
     }
 
     /// Logs what the recovery found, and appends it to the ledger if the ledger lacks it.
-    fn record_recovery(&self, recovery: Recovery<'_>) -> Result<(), Error> {
+    /// Returns the turn that it finished, if that is of the current run.
+    fn record_recovery(&self, recovery: Recovery<'_>) -> Result<Option<FinishedTurn>, Error> {
         let is_settled = recovery.is_settled();
         let Recovery {
             agent,
+            directory,
             mut event,
             has_displaced,
             is_recorded,
@@ -464,6 +491,19 @@ impl Run<'_> {
                 Outcome::Failed
             };
         }
+        let is_finished_turn = is_own_run && was_swapped && !is_recorded;
+        let mut kind = None;
+        if is_finished_turn {
+            let read_back = self.read_back(directory.as_ref(), &event);
+            // If the memory was absent, the agent may have created it before recovery could.
+            if matches!(read_back, Ok(ReadBack::Other)) {
+                kind = Some(ErrorKind::Partial);
+            }
+            if let Some((note, problem)) = describe_read_back(read_back) {
+                notes.push(note);
+                kind = kind.or(problem);
+            }
+        }
         // If everything is archived and recorded already, only the removal of the files is worth a
         // line.
         if must_record || is_recorded && has_displaced && is_settled {
@@ -474,8 +514,8 @@ impl Run<'_> {
         }
         if must_record {
             event.note = Some(notes.join("; "));
-            self.engine.append_to_ledger(vec![event])?;
+            self.engine.append_to_ledger(vec![event.clone()])?;
         }
-        Ok(())
+        Ok(is_finished_turn.then_some(FinishedTurn { event, kind }))
     }
 }
