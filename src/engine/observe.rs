@@ -364,14 +364,16 @@ impl Engine {
                 conditions.add(State::Missing, "no memory file");
             }
             Ok(ObservedMemory::Special(special)) => {
-                conditions.add(State::Error, special.describe_in_place_of_memory());
                 if let SpecialFile::ForeignHardLink(_) = special {
                     observation.hints.push(foreign_link_hint(agent));
                 }
                 if special == SpecialFile::Directory
                     && let Some(error) = self.directory_error(agent, &subject.history)
                 {
+                    conditions.add(State::Error, format!("it is {special}; a reset refuses it"));
                     conditions.blockers.push(Blocker::from_error(&error));
+                } else {
+                    conditions.add(State::Error, special.describe_in_place_of_memory());
                 }
                 seen.special_file = Some(special);
             }

@@ -17,7 +17,7 @@ use crate::config::Agent;
 use crate::digest::Digest;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::transport::{
-    Attributes, ByteSink, MemoryDirectory, MemoryObject, ObjectId, SpecialFile,
+    Attributes, ByteSink, MemoryDirectory, MemoryObject, ObjectId, SpecialFile, SwapMethod,
 };
 pub(super) use records::{AgentRecords, UndoRecords};
 
@@ -177,28 +177,47 @@ pub(super) fn rebuild_source(
     let cannot_undo =
         |error: Error| error.with_context(format!("run {} cannot be undone", event.run));
     check_address(agent, event).map_err(cannot_undo)?;
+    // What the run displaced counts, which need not be what it captured before.
+    if records.has_kept_object()
+        && let Some(kept) = find_kept_object(engine, agent, records)?
+    {
+        return Ok(kept);
+    }
+    let late_writes = late_writes(records);
     match &event.before {
-        Some(FileState::Special(special)) if *special != SpecialFile::Leased => {
-            find_kept_object(engine, agent, records, special)
+        Some(FileState::Special(special)) if late_writes.is_empty() => {
+            Err(displaced_object_error(engine, agent, records, special))
         }
-        _ => rebuild_file(engine, agent, records).map_err(cannot_undo),
+        _ => rebuild_file(engine, agent, records, &late_writes).map_err(cannot_undo),
     }
 }
 
-/// Rebuilds a memory that was absent or a file, from its entries.
-fn rebuild_file(engine: &Engine, agent: &Agent, records: &AgentRecords) -> Result<InstallSource> {
-    let event = &records.record.event;
-    let refuse = |reason: String| Err(Error::new(ErrorKind::Conflict, reason));
-    // A write by a process that kept the displaced file open is in the record of the run that
-    // settled it.
-    let late_writes: Vec<(&RunEvent, &WrittenEntry)> = records
-        .event_and_repairs(event)
+/// Returns the entries of files as a run displaced them, with their records: a write by a process
+/// that kept such a file open is in the record of the run that settled it.
+fn late_writes(records: &AgentRecords) -> Vec<(&RunEvent, &WrittenEntry)> {
+    records
+        .event_and_repairs(&records.record.event)
         .flat_map(|of| of.late_entries.iter().map(move |written| (of, written)))
         .filter(|(_, written)| matches!(written.kind, EntryKind::Late | EntryKind::Appended))
-        .collect();
-    let late = order_late_entries(&late_writes);
-    let before = match &event.before {
-        Some(FileState::Absent) => {
+        .collect()
+}
+
+/// Rebuilds a memory that was absent or a file when it was displaced, from its entries.
+fn rebuild_file(
+    engine: &Engine,
+    agent: &Agent,
+    records: &AgentRecords,
+    late_writes: &[(&RunEvent, &WrittenEntry)],
+) -> Result<InstallSource> {
+    let event = &records.record.event;
+    let refuse = |reason: String| Err(Error::new(ErrorKind::Conflict, reason));
+    let late = order_late_entries(late_writes);
+    let before = match (&event.before, late.last()) {
+        (Some(FileState::File { sha256, .. }), _) => *sha256,
+        // A file was displaced that was not there, or could not be read, when the memory was
+        // captured.
+        (Some(_), Some(last)) => last.whole_content().0,
+        (Some(_), None) => {
             return Ok(InstallSource {
                 replacement: Replacement::Absent,
                 state: FileState::Absent,
@@ -206,13 +225,7 @@ fn rebuild_file(engine: &Engine, agent: &Agent, records: &AgentRecords) -> Resul
                 baseline: None,
             });
         }
-        Some(FileState::File { sha256, .. }) => *sha256,
-        // It was leased and displaced unread, and archived when the lease ended.
-        Some(FileState::Special(_)) => match late.last() {
-            Some(last) => last.whole_content().0,
-            None => return refuse("another process still holds a lease on it".to_string()),
-        },
-        None => return refuse("the ledger does not record the state before it".to_string()),
+        (None, _) => return refuse("the ledger does not record the state before it".to_string()),
     };
     // A late write belongs to the file that was displaced.
     let is_whole = late.first().is_some_and(|first| first.base.is_none());
@@ -332,56 +345,22 @@ fn read_sibling_state(engine: &Engine, agent: &Agent, name: &str) -> Result<File
     })
 }
 
-/// Finds the object that a run displaced unread.
+/// Finds the object that a run displaced unread and kept; `None` if it is not there any more, or on
+/// a host, where it cannot be put back.
 fn find_kept_object(
     engine: &Engine,
     agent: &Agent,
     records: &AgentRecords,
-    special: &SpecialFile,
-) -> Result<InstallSource> {
-    let event = &records.record.event;
-    let refuse = |why: &str, hint: &str| {
-        let message = format!(
-            "run {} cannot be undone: it replaced {special}, which {why}",
-            event.run
-        );
-        let error = Error::new(ErrorKind::Conflict, message);
-        Err(if hint.is_empty() {
-            error
-        } else {
-            error.with_hint(hint)
-        })
-    };
-    let directory_path = agent.location.memory().parent().unwrap_or(Path::new("/"));
-    let objects = records.kept_objects();
-    let Some((newest, _)) = objects.first() else {
-        return match special {
-            // Earlier versions did not record its name.
-            SpecialFile::Directory => refuse(
-                "was kept beside the memory under a name that begins with .shepherd-",
-                &format!(
-                    "the notes of that run in `{}` name it; move it back by hand",
-                    engine.command_line("log")
-                ),
-            ),
-            _ => refuse("was described and not kept", ""),
-        };
-    };
-    let path = directory_path.join(newest);
-    let path = path.display();
-    if let Some(host) = agent.location.host() {
-        let hint = format!("move it back by hand, on {}", host.name);
-        return refuse(&format!("is kept as {path}"), &hint);
+) -> Result<Option<InstallSource>> {
+    if agent.location.host().is_some() {
+        return Ok(None);
     }
     let directory = engine.open_directory(agent)?;
-    let mut others = Vec::new();
-    for (name, id) in objects {
+    let before = records.record.event.before.as_ref();
+    for (name, id) in records.kept_objects() {
         let state = read_sibling_state(engine, agent, name)?;
-        if state == FileState::Absent {
-            continue;
-        }
-        if is_kept_object(directory.as_ref(), name, id, &state, special)? {
-            return Ok(InstallSource {
+        if is_kept_object(directory.as_ref(), name, id, &state, before)? {
+            return Ok(Some(InstallSource {
                 replacement: Replacement::KeptObject {
                     name: name.to_string(),
                     id,
@@ -389,43 +368,122 @@ fn find_kept_object(
                 state,
                 attributes: None,
                 baseline: None,
-            });
+            }));
         }
-        others.push((name, state));
     }
-    let Some((name, state)) = others.first() else {
-        return refuse(&format!("was kept as {path} and is no longer there"), "");
+    Ok(None)
+}
+
+/// Returns why an undo cannot put back what a run displaced after it had captured `special`.
+fn displaced_object_error(
+    engine: &Engine,
+    agent: &Agent,
+    records: &AgentRecords,
+    special: &SpecialFile,
+) -> Error {
+    let event = &records.record.event;
+    // Only an object other than the captured one has a description of its own.
+    let description = records
+        .event_and_repairs(event)
+        .flat_map(|of| &of.late_entries)
+        .rfind(|written| written.kind == EntryKind::Special);
+    let displaced = match description {
+        None if event.method == Some(SwapMethod::Create) => format!("it found {special}, which"),
+        None => format!("it replaced {special}, which"),
+        Some(written) => format!(
+            "it found {special} and replaced another object, described in {}, which",
+            written.path.display()
+        ),
     };
-    let path = directory_path.join(name);
+    let is_replaced = description.is_some();
+    let (fate, hint) = if records.has_kept_object() {
+        kept_object_fate(engine, agent, records, special)
+    } else if !is_replaced && event.method == Some(SwapMethod::Create) {
+        ("was gone when the memory was created".to_string(), None)
+    } else if !is_replaced && *special == SpecialFile::Leased {
+        let fate = "is not archived yet: another process still holds a lease on it";
+        (fate.to_string(), None)
+    } else if !is_replaced && *special == SpecialFile::Directory {
+        // Earlier versions did not record its name.
+        let fate = "was kept beside the memory under a name that begins with .shepherd-";
+        let log = engine.command_line("log");
+        let hint = format!("the notes of that run in `{log}` name it; move it back by hand");
+        (fate.to_string(), Some(hint))
+    } else {
+        ("was described and not kept".to_string(), None)
+    };
+    let message = format!("run {} cannot be undone: {displaced} {fate}", event.run);
+    let error = Error::new(ErrorKind::Conflict, message);
+    match hint {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
+}
+
+/// Returns what became of the object that a run kept and that cannot be put back, and a hint.
+fn kept_object_fate(
+    engine: &Engine,
+    agent: &Agent,
+    records: &AgentRecords,
+    special: &SpecialFile,
+) -> (String, Option<String>) {
+    let directory_path = agent.location.memory().parent().unwrap_or(Path::new("/"));
+    let objects = records.kept_objects();
+    let paths = objects.iter().map(|(name, _)| directory_path.join(name));
+    let newest = paths.clone().next().unwrap_or_default();
+    if let Some(host) = agent.location.host() {
+        let hint = format!("move it back by hand, on {}", host.name);
+        return (format!("is kept as {}", newest.display()), Some(hint));
+    }
+    let mut found = objects.iter().zip(paths).map(|((name, _), path)| {
+        let state = read_sibling_state(engine, agent, name);
+        (path, state)
+    });
+    let Some((path, state)) = found.find(|(_, state)| !matches!(state, Ok(FileState::Absent)))
+    else {
+        let newest = newest.display();
+        return (format!("was kept as {newest} and is no longer there"), None);
+    };
     let other = match state {
-        FileState::Special(other) if other == special => {
-            format!("another object of that kind, {other},")
+        Ok(FileState::Special(other)) if other == *special => {
+            format!("another object of that kind, {other}, stands now")
         }
-        FileState::Special(other) => other.to_string(),
-        FileState::File { size, .. } => format!("a file of {size} bytes"),
-        FileState::Absent => "nothing".to_string(),
+        Ok(FileState::Special(other)) => format!("{other} stands now"),
+        Ok(FileState::File { size, .. }) => format!("a file of {size} bytes stands now"),
+        Ok(FileState::Absent) => "nothing stands now".to_string(),
+        Err(error) => format!("it cannot be read: {error}"),
     };
-    refuse(
-        &format!("was kept as {}, where {other} stands now", path.display()),
-        "look for it beside the memory, and move it back by hand",
+    let hint = "look for it beside the memory, and move it back by hand";
+    (
+        format!("was kept as {}, where {other}", path.display()),
+        Some(hint.to_string()),
     )
 }
 
-/// Returns whether the object at a name is the one that was kept there.
+/// Returns whether the object at a name is the one that was kept there. An identity with a creation
+/// time proves it; another one may belong to a later object, which then has to be of the kind that
+/// was captured.
 fn is_kept_object(
     directory: &dyn MemoryDirectory,
     name: &str,
     id: Option<ObjectId>,
     state: &FileState,
-    special: &SpecialFile,
+    before: Option<&FileState>,
 ) -> Result<bool> {
-    let is_same_kind = match (state, special) {
-        (FileState::Special(found), special) => found == special,
+    let is_same_kind = match (state, before) {
+        (FileState::Special(_), before) => before == Some(state),
         // Its other names are gone since then, so it can be read.
-        (FileState::File { .. }, special) => matches!(special, SpecialFile::ForeignHardLink(_)),
-        (FileState::Absent, _) => false,
+        (FileState::File { .. }, Some(FileState::Special(special))) => {
+            matches!(special, SpecialFile::ForeignHardLink(_))
+        }
+        _ => false,
     };
-    Ok(is_same_kind && (id.is_none() || directory.object_id(name)? == id))
+    Ok(match id {
+        None => is_same_kind,
+        Some(id) => {
+            (is_same_kind || id.created.is_some()) && directory.object_id(name)? == Some(id)
+        }
+    })
 }
 
 /// Returns the part of a version that was above the scratch. The separator may have been another

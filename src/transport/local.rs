@@ -435,6 +435,8 @@ impl LocalDirectory {
                 Ok(())
             }
             Err(Errno::NOENT) => Ok(()),
+            // Linux checks this before it looks for the name.
+            Err(Errno::ROFS) if !self.exists(name)? => Ok(()),
             Err(errno) => Err(errno)
                 .with_path("remove", &self.path_of(name))
                 .map_err(refused_error),

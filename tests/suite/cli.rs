@@ -534,3 +534,44 @@ fn standard_input_is_not_read() {
     assert!(child.wait().unwrap().success());
     let _ = input.write_all(b"n\n");
 }
+
+/// Runs the program while a directory is on a read-only file system, in a mount namespace that
+/// ends with the program; `None` where the kernel does not allow such a mount.
+fn run_on_read_only_disk(
+    site: &Site,
+    directory: &str,
+    arguments: &[&str],
+) -> Option<crate::fixture::CommandOutput> {
+    let script = "mount --bind \"$1\" \"$1\" && cd \"$PWD\" && \
+                  mount -o remount,bind,ro \"$1\" || exit 99; shift; exec \"$0\" \"$@\"";
+    let private = ["--mount", "--propagation", "private", "sh", "-c", script];
+    let mut command = assert_cmd::Command::new("unshare");
+    command
+        .args(private)
+        .arg(PROGRAM_PATH)
+        .arg(directory)
+        .args(arguments)
+        .current_dir(&site.dir);
+    let made = command.output().is_ok_and(|it| {
+        let code = it.status.code();
+        code != Some(99) && !it.stdout.is_empty()
+    });
+    made.then(|| site.run_command(&mut command))
+}
+
+/// The record of the first run names a file that was never created under that name.
+#[test]
+fn recovery_on_read_only_disk_blames_no_absent_file() {
+    let site = site_with_notes_and_drift();
+    let mut writer = fs::OpenOptions::new();
+    let _writer = writer.append(true).open(site.path(MONITOR_MEMORY)).unwrap();
+    let _ = site.run(["reset", "monitor-bot"]);
+    let records = fs::read_dir(site.path("archives/.shepherd/tx")).unwrap();
+    assert_eq!(records.count(), 1, "the displaced file is open");
+    site.append(MONITOR_MEMORY, "- more\n");
+    let Some(ran) = run_on_read_only_disk(&site, "agents", &["reset", "monitor-bot"]) else {
+        return crate::skip::skip_unsupported("only root can mount");
+    };
+    let ran = ran.assert_stderr_has("read-only file system");
+    assert!(!ran.stderr.contains("cannot remove"), "{}", ran.stderr);
+}

@@ -1,12 +1,16 @@
 //! A directory in place of a memory: refused as a mistake in the config, or displaced,
-//! kept beside the memory, and restored by an undo.
+//! kept beside the memory, and restored by an undo; also one that replaces what the run
+//! had captured.
 
 use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use memory_shepherd::engine::{FileState, Outcome, StepAction, UndoMode, UndoTarget};
+use memory_shepherd::engine::{FileState, Outcome, RunEvent, StepAction, UndoMode, UndoTarget};
 use memory_shepherd::error::ErrorKind;
 use memory_shepherd::transport::{FailureCause, MemoryObject, NewMemory, SpecialFile, SwapMethod};
 
@@ -312,4 +316,142 @@ fn redo_that_displaces_directory_must_be_typed() {
     assert!(!is_typed(UndoTarget::Agents(scout_name().to_vec())));
     world.undo("scout", UndoMode::Refuse).assert_ok();
     assert!(is_typed(UndoTarget::Redo(scout_name().to_vec())));
+}
+
+/// Resets a memory that the agent replaces once, just before the exchange.
+fn reset_while(world: &World, mut replace: impl FnMut(&Path) + Send + 'static) -> RunEvent {
+    let memory = world.memory_path("scout");
+    let mut is_replaced = false;
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
+        if moment == TransportCall::Before("swap") && !is_replaced {
+            is_replaced = true;
+            replace(&memory);
+        }
+        Ok(())
+    });
+    let engine = world.engine_with_transport(transport as Arc<_>);
+    world.reset_with_engine(&engine).assert_outcome(Outcome::Ok);
+    assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+    world.read_records().pop().unwrap().event
+}
+
+/// Puts a directory with a file in it at a path, in place of a file or symlink.
+fn put_directory(path: &Path) {
+    fs::remove_file(path).unwrap();
+    fs::create_dir(path).unwrap();
+    fs::write(path.join("inside"), "notes").unwrap();
+}
+
+/// A memory with a symlink, a socket or a directory in its place.
+fn worlds_with_special_files() -> [World; 3] {
+    let put: [fn(&Path); 3] = [
+        |path| symlink("/etc/passwd", path).unwrap(),
+        |path| drop(UnixListener::bind(path).unwrap()),
+        |path| fs::create_dir(path).unwrap(),
+    ];
+    let world = |put: fn(&Path)| {
+        let world = World::new(&["scout"]);
+        world.reset().assert_ok();
+        fs::remove_file(world.memory_path("scout")).unwrap();
+        put(&world.memory_path("scout"));
+        world
+    };
+    put.map(world)
+}
+
+#[test]
+fn file_displaced_in_place_of_object_is_restored() {
+    for world in worlds_with_special_files() {
+        let late = b"the agent's notes";
+        let event = reset_while(&world, move |memory| {
+            if fs::remove_file(memory).is_err() {
+                fs::remove_dir(memory).unwrap();
+            }
+            fs::write(memory, late).unwrap();
+        });
+        assert!(matches!(event.before, Some(FileState::Special(_))));
+        for _ in 0..2 {
+            world.undo("scout", UndoMode::Refuse).assert_ok();
+            assert_eq!(world.read_memory("scout"), late);
+            world.redo("scout").assert_outcome(Outcome::Ok);
+            assert_eq!(world.read_memory("scout"), BASELINE.as_bytes());
+        }
+    }
+}
+
+/// Without an exchange, a file that the agent creates is displaced as well.
+#[test]
+fn file_displaced_in_place_of_none_is_restored() {
+    let world = World::new(&["scout"]);
+    let event = reset_while(&world, |memory| fs::write(memory, "notes").unwrap());
+    assert_eq!(event.before, Some(FileState::Absent));
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_eq!(world.read_memory("scout"), b"notes");
+}
+
+#[test]
+fn directory_displaced_in_place_of_object_is_put_back() {
+    let [world, ..] = worlds_with_special_files();
+    reset_while(&world, put_directory);
+    let why = world.observe("scout").reason;
+    assert!(why.contains("undo puts it back"), "{why}");
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert_directory_restored(&world);
+}
+
+#[test]
+fn directory_displaced_in_place_of_file_is_put_back() {
+    let world = World::new(&["scout"]);
+    world.reset().assert_ok();
+    world.write_scratch("scout", "- captured\n");
+    reset_while(&world, put_directory);
+    for _ in 0..2 {
+        let why = world.observe("scout").reason;
+        assert!(why.contains("undo puts it back"), "{why}");
+        world.undo("scout", UndoMode::Refuse).assert_ok();
+        assert_directory_restored(&world);
+        world.redo("scout").assert_outcome(Outcome::Ok);
+    }
+    // Once the operator has removed the directory, the file is what is left to restore.
+    let kept = world.read_records().pop().unwrap().event.kept_names;
+    fs::remove_dir_all(world.agent_directory("scout").join(&kept[0])).unwrap();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    let captured = format!("{BASELINE}- captured\n");
+    assert_eq!(world.read_memory("scout"), captured.as_bytes());
+}
+
+#[test]
+fn refused_undo_names_what_was_displaced() {
+    let refusal = |world: &World| {
+        let ran = world.undo("scout", UndoMode::Refuse);
+        ran.assert_outcome(Outcome::Refused);
+        ran.note().to_string()
+    };
+    let [link, _, directory] = worlds_with_special_files();
+    reset_while(&link, put_directory);
+    let kept = link.read_records().pop().unwrap().event.kept_names;
+    let kept_path = link.agent_directory("scout").join(&kept[0]);
+    fs::remove_dir_all(&kept_path).unwrap();
+    let why = refusal(&link);
+    let found = "it found a symlink to /etc/passwd and replaced another object, described in ";
+    assert!(why.contains(found), "{why}");
+    let gone = format!("was kept as {} and is no longer there", kept_path.display());
+    assert!(why.contains(&gone), "{why}");
+
+    reset_while(&directory, |memory| {
+        fs::remove_dir(memory).unwrap();
+        symlink("elsewhere", memory).unwrap();
+    });
+    let why = refusal(&directory);
+    let found = "it found a directory and replaced another object, described in ";
+    assert!(why.contains(found), "{why}");
+    assert!(why.contains("which was described and not kept"), "{why}");
+
+    let [_, _, directory] = worlds_with_special_files();
+    reset_while(&directory, |memory| fs::remove_dir(memory).unwrap());
+    let why = refusal(&directory);
+    assert!(
+        why.contains("was gone when the memory was created"),
+        "{why}"
+    );
 }

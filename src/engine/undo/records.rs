@@ -289,6 +289,12 @@ impl AgentRecords {
         std::iter::once(event).chain(repairs)
     }
 
+    /// Returns whether the run kept an object that it displaced.
+    pub fn has_kept_object(&self) -> bool {
+        self.event_and_repairs(&self.record.event)
+            .any(|event| !event.kept_names.is_empty())
+    }
+
     /// Returns the names under which the run kept displaced objects, with the objects' identities
     /// where known. If an undo restored an object and a redo displaced it again, the newer name
     /// comes first.

@@ -203,24 +203,6 @@ fn doctor_finds_interrupted_run() {
     );
 }
 
-/// Runs `doctor` on a read-only file system, in a mount namespace that ends with the
-/// program; `None` where the kernel does not allow such a mount.
-fn doctor_on_read_only_disk(site: &Site) -> Option<crate::fixture::CommandOutput> {
-    let script = "mount --bind . . && cd \"$PWD\" && mount -o remount,bind,ro . || exit 99; \
-                  exec \"$0\" doctor";
-    let private = ["--mount", "--propagation", "private", "sh", "-c", script];
-    let mut command = assert_cmd::Command::new("unshare");
-    command
-        .args(private)
-        .arg(PROGRAM_PATH)
-        .current_dir(&site.dir);
-    let made = command.output().is_ok_and(|it| {
-        let code = it.status.code();
-        code != Some(99) && !it.stdout.is_empty()
-    });
-    made.then(|| site.run_command(&mut command))
-}
-
 #[test]
 fn doctor_names_read_only_file_system() {
     let site = site_with_notes_and_drift();
@@ -228,7 +210,7 @@ fn doctor_names_read_only_file_system() {
         if archive {
             let _ = site.run(["reset", "--all"]).assert_code(0);
         }
-        let Some(ran) = doctor_on_read_only_disk(&site) else {
+        let Some(ran) = run_on_read_only_disk(&site, ".", &["doctor"]) else {
             return skip_unsupported("only root can mount");
         };
         let there = site.path(if archive { "archives" } else { "" });

@@ -130,6 +130,7 @@ fn directory_as_memory_exits_6_as_not_resettable() {
         .run(["status"])
         .assert_stderr_has("error: monitor-bot cannot be reset: ");
     assert!(!ran.stderr.contains("could not be read"), "{}", ran.stderr);
+    assert!(!ran.stdout.contains("keeps it"), "{}", ran.stdout);
     assert!(
         ran.stderr.contains("hint: add the name of the file"),
         "{}",
