@@ -298,11 +298,26 @@ fn against_scp(directory: &Path) -> Option<()> {
     Some(())
 }
 
-/// Measures agents on twenty hosts, all of which answer or three of which are dead.
-fn dead(directory: &Path) -> Option<()> {
-    const HOSTS: usize = 20;
-    const EACH: usize = 10;
-    const DEAD: [usize; 3] = [3, 7, 11];
+/// Number of hosts of [`dead`].
+const HOSTS: usize = 20;
+/// Number of agents on each of them.
+const EACH: usize = 10;
+/// The hosts that do not answer.
+const DEAD: [usize; 3] = [3, 7, 11];
+
+fn host_name(number: usize) -> String {
+    format!("host-{number:02}")
+}
+
+/// The hosts, some of them dead, and the ssh config that names them.
+struct HostsWithDead {
+    ssh_config: PathBuf,
+    _servers: Vec<Sshd>,
+    _silent: Vec<TcpListener>,
+}
+
+/// Starts the hosts. `None` where there is no sshd.
+fn start_hosts_with_dead(directory: &Path) -> Option<HostsWithDead> {
     let mut config = String::new();
     let mut servers = Vec::new();
     // Two accept connections and never send a byte, one has no listener.
@@ -311,7 +326,6 @@ fn dead(directory: &Path) -> Option<()> {
         .collect();
     let ports = silent.iter().map(|it| it.local_addr().unwrap().port());
     let ports: Vec<u16> = ports.collect();
-    let name = |number: usize| format!("host-{number:02}");
     for number in 0..HOSTS {
         let (port, more) = match DEAD.iter().position(|it| *it == number) {
             Some(place) => (ports[place], String::new()),
@@ -329,7 +343,7 @@ fn dead(directory: &Path) -> Option<()> {
         };
         config.push_str(&format!(
             "Host {}\nHostName 127.0.0.1\nPort {port}\n{more}",
-            name(number)
+            host_name(number)
         ));
     }
     // Not earlier: the port is free from here on.
@@ -340,13 +354,23 @@ fn dead(directory: &Path) -> Option<()> {
     fs::create_dir_all(directory).unwrap();
     let ssh_config = directory.join("ssh_config");
     fs::write(&ssh_config, config).unwrap();
-    let all: Vec<String> = (0..HOSTS).map(name).collect();
+    Some(HostsWithDead {
+        ssh_config,
+        _servers: servers,
+        _silent: silent,
+    })
+}
+
+/// Measures agents on twenty hosts, all of which answer or three of which are dead.
+fn dead(directory: &Path) -> Option<()> {
+    let hosts = start_hosts_with_dead(directory)?;
+    let all: Vec<String> = (0..HOSTS).map(host_name).collect();
     let living: Vec<String> = (0..HOSTS)
         .filter(|it| !DEAD.contains(it))
-        .map(name)
+        .map(host_name)
         .collect();
-    let with = Fleet::new(directory.join("with"), &all, EACH, &ssh_config);
-    let without = Fleet::new(directory.join("without"), &living, EACH, &ssh_config);
+    let with = Fleet::new(directory.join("with"), &all, EACH, &hosts.ssh_config);
+    let without = Fleet::new(directory.join("without"), &living, EACH, &hosts.ssh_config);
     let mut times = [const { Vec::new() }; 4];
     for round in 0..=ROUNDS {
         for (place, fleet) in [&with, &without].into_iter().enumerate() {

@@ -159,7 +159,14 @@ fn main() {
             next_key = pressed + Duration::from_millis(33);
         }
     }
-    let all = all.expect("the others are seen");
+    print_times(all.expect("the others are seen"), keys);
+    print_resources();
+    drop(release);
+    drop(fleet);
+}
+
+/// Prints when all agents of live hosts were seen, and how long keys took.
+fn print_times(all: Duration, mut keys: Vec<Duration>) {
     let millis = |duration: Duration| duration.as_secs_f64() * 1000.0;
     println!(
         "all live agents seen    {:6.0} ms, {:.1} round trips",
@@ -174,6 +181,9 @@ fn main() {
         millis(keys[keys.len() - 1]),
         keys.len()
     );
+}
+
+fn print_resources() {
     let status = fs::read_to_string("/proc/self/status").expect("status");
     let of = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
@@ -184,6 +194,4 @@ fn main() {
         of("VmRSS:"),
         of("Threads:")
     );
-    drop(release);
-    drop(fleet);
 }

@@ -56,9 +56,9 @@ pub fn sftp_server() -> Option<ServerProgram> {
 }
 
 /// Returns OpenSSH's server with a limit of open files.
-pub fn sftp_server_with_open_files(most: usize) -> ServerProgram {
+pub fn sftp_server_with_open_files(limit: usize) -> ServerProgram {
     let script = format!(
-        "ulimit -n {most}; for server in /usr/lib/openssh/sftp-server /usr/libexec/sftp-server; do \
+        "ulimit -n {limit}; for server in /usr/lib/openssh/sftp-server /usr/libexec/sftp-server; do \
          [ -x $server ] && exec $server -e; done"
     );
     ServerProgram {
@@ -213,6 +213,30 @@ impl SessionRelay {
         let _ = self.client.lock().unwrap().shutdown(Shutdown::Both);
     }
 
+    /// Forwards replies until the server closes its end.
+    fn forward_replies(&self, mut from_server: File, filter: &ReplyFilter) {
+        while let Some(mut frame) = read_frame(&mut from_server) {
+            let request = self.lock_unanswered().get(&frame_id(&frame)).cloned();
+            let fate = match &request {
+                Some(request) if request.number >= self.silenced.load(Ordering::SeqCst) => {
+                    ReplyFate::Drop
+                }
+                Some(request) => filter(request, &mut frame),
+                None => ReplyFate::Pass,
+            };
+            match fate {
+                ReplyFate::Pass => self.send_reply(&with_length(&frame)),
+                ReplyFate::Drop => {}
+                ReplyFate::Replace(bytes) => self.send_reply(&bytes),
+                ReplyFate::SendByteByByte => with_length(&frame)
+                    .chunks(1)
+                    .for_each(|byte| self.send_reply(byte)),
+            }
+            self.lock_unanswered().remove(&frame_id(&frame));
+            self.answered.notify_all();
+        }
+    }
+
     /// Waits until the server has answered every request that it received.
     fn wait_for_replies(&self) {
         let open = self.lock_unanswered();
@@ -222,10 +246,10 @@ impl SessionRelay {
 }
 
 impl FilteredServer {
-    pub fn new(server: ServerProgram, judge: RequestFilter) -> FilteredServer {
+    pub fn new(server: ServerProgram, request_filter: RequestFilter) -> FilteredServer {
         FilteredServer {
             server,
-            request_filter: judge,
+            request_filter,
             reply_filter: Arc::new(|_, _| ReplyFate::Pass),
             request_count: Arc::default(),
             delayed: DelayedRequests::default(),
@@ -233,9 +257,9 @@ impl FilteredServer {
     }
 
     /// Adds a filter of the replies.
-    pub fn with_reply_filter(self, ear: ReplyFilter) -> FilteredServer {
+    pub fn with_reply_filter(self, reply_filter: ReplyFilter) -> FilteredServer {
         FilteredServer {
-            reply_filter: ear,
+            reply_filter,
             ..self
         }
     }
@@ -252,106 +276,111 @@ impl Connector for FilteredServer {
         let child = Arc::new(Mutex::new(child));
         let InterceptedLink {
             link,
-            mut to_server,
-            mut from_server,
-            client: theirs,
+            to_server,
+            from_server,
+            client,
         } = InterceptedLink::intercept(link);
-        let (judge, ear) = (
-            Arc::clone(&self.request_filter),
-            Arc::clone(&self.reply_filter),
-        );
-        let (asked, late) = (Arc::clone(&self.request_count), self.delayed.clone());
-        let mut requests = theirs.try_clone().unwrap();
-        let wire = Arc::new(SessionRelay {
-            client: Mutex::new(theirs),
+        let requests = client.try_clone().unwrap();
+        let relay = Arc::new(SessionRelay {
+            client: Mutex::new(client),
             unanswered: Mutex::default(),
             answered: Condvar::new(),
             silenced: AtomicUsize::new(usize::MAX),
         });
-        let back = Arc::clone(&wire);
         let (ending, ended) = channel::<()>();
-        let stuck = Arc::clone(&child);
+        let request_relay = RequestRelay {
+            relay: Arc::clone(&relay),
+            requests,
+            to_server,
+            filter: Arc::clone(&self.request_filter),
+            count: Arc::clone(&self.request_count),
+            delayed: self.delayed.clone(),
+            child: Arc::clone(&child),
+            ended,
+        };
+        let filter = Arc::clone(&self.reply_filter);
+        thread::spawn(move || request_relay.run());
         thread::spawn(move || {
-            while let Some(mut frame) = read_frame(&mut requests) {
-                let number = asked.fetch_add(1, Ordering::SeqCst);
-                let sent = frame.clone();
-                // The first frame begins the session.
-                let fate = match number {
-                    0 => RequestFate::Pass,
-                    number => judge(number, &mut frame),
-                };
-                match fate {
-                    RequestFate::Pass => {}
-                    RequestFate::Discard => continue,
-                    RequestFate::Reply(bytes) => {
-                        wire.send_reply(&bytes);
-                        continue;
-                    }
-                    RequestFate::DisconnectAfter => wire.silenced.store(number, Ordering::SeqCst),
-                    RequestFate::Disconnect => break,
-                    RequestFate::Delay => {
-                        let mut frames = vec![frame];
-                        frames.extend(read_available_frames(&mut requests));
-                        wire.wait_for_replies();
-                        late.0.lock().unwrap().push(DelayedServer {
-                            to_server,
-                            frames,
-                            ended,
-                        });
-                        return wire.hang_up();
-                    }
-                }
-                let id = frame_id(&sent);
-                wire.lock_unanswered().insert(
-                    id,
-                    SentRequest {
-                        number,
-                        frame: sent,
-                    },
-                );
-                if write_frame(&mut to_server, &frame).is_none()
-                    || matches!(fate, RequestFate::DisconnectAfter)
-                {
-                    break;
-                }
-            }
-            // The server executes the requests that it has received and ends, unless it cannot.
-            drop(to_server);
-            if ended.recv_timeout(EXIT_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
-                let _ = stuck.lock().unwrap().kill();
-            }
-        });
-        thread::spawn(move || {
-            while let Some(mut frame) = read_frame(&mut from_server) {
-                let asked = back.lock_unanswered().get(&frame_id(&frame)).cloned();
-                let said = match &asked {
-                    Some(asked) if asked.number >= back.silenced.load(Ordering::SeqCst) => {
-                        ReplyFate::Drop
-                    }
-                    Some(asked) => ear(asked, &mut frame),
-                    None => ReplyFate::Pass,
-                };
-                match said {
-                    ReplyFate::Pass => back.send_reply(&with_length(&frame)),
-                    ReplyFate::Drop => {}
-                    ReplyFate::Replace(bytes) => back.send_reply(&bytes),
-                    ReplyFate::SendByteByByte => with_length(&frame)
-                        .chunks(1)
-                        .for_each(|byte| back.send_reply(byte)),
-                }
-                back.lock_unanswered().remove(&frame_id(&frame));
-                back.answered.notify_all();
-            }
+            relay.forward_replies(from_server, &filter);
             let _ = child.lock().unwrap().wait();
-            back.lock_unanswered().clear();
-            back.answered.notify_all();
-            back.hang_up();
+            relay.lock_unanswered().clear();
+            relay.answered.notify_all();
+            relay.hang_up();
             drop(ending);
         });
         Ok(SftpStream {
             pipes: link,
             child: None,
         })
+    }
+}
+
+/// The direction of one session from the client to the server.
+struct RequestRelay {
+    relay: Arc<SessionRelay>,
+    requests: UnixStream,
+    to_server: File,
+    filter: RequestFilter,
+    count: Arc<AtomicUsize>,
+    delayed: DelayedRequests,
+    child: Arc<Mutex<Child>>,
+    /// Closes when the server has ended.
+    ended: Receiver<()>,
+}
+
+impl RequestRelay {
+    /// Forwards requests until a filter or an end of the line ends the session.
+    fn run(mut self) {
+        while let Some(mut frame) = read_frame(&mut self.requests) {
+            let number = self.count.fetch_add(1, Ordering::SeqCst);
+            let sent = SentRequest {
+                number,
+                frame: frame.clone(),
+            };
+            // The first frame begins the session.
+            let fate = match number {
+                0 => RequestFate::Pass,
+                number => (self.filter)(number, &mut frame),
+            };
+            match fate {
+                RequestFate::Pass => {}
+                RequestFate::Discard => continue,
+                RequestFate::Reply(bytes) => {
+                    self.relay.send_reply(&bytes);
+                    continue;
+                }
+                RequestFate::DisconnectAfter => {
+                    self.relay.silenced.store(number, Ordering::SeqCst);
+                }
+                RequestFate::Disconnect => break,
+                RequestFate::Delay => return self.delay(frame),
+            }
+            let id = frame_id(&sent.frame);
+            self.relay.lock_unanswered().insert(id, sent);
+            if write_frame(&mut self.to_server, &frame).is_none()
+                || matches!(fate, RequestFate::DisconnectAfter)
+            {
+                break;
+            }
+        }
+        // The server executes the requests that it has received and ends, unless it cannot.
+        drop(self.to_server);
+        if self.ended.recv_timeout(EXIT_TIMEOUT) == Err(RecvTimeoutError::Timeout) {
+            let _ = self.child.lock().unwrap().kill();
+        }
+    }
+
+    /// Keeps a request and all that was sent together with it, and ends the session.
+    fn delay(mut self, frame: Vec<u8>) {
+        let mut frames = vec![frame];
+        frames.extend(read_available_frames(&mut self.requests));
+        self.relay.wait_for_replies();
+        self.delayed.0.lock().unwrap().push(DelayedServer {
+            to_server: self.to_server,
+            frames,
+            ended: self.ended,
+        });
+        self.relay.hang_up();
     }
 }
 

@@ -112,9 +112,23 @@ fn file_is_written_read_renamed_and_linked() {
     assert_eq!(host.session.limits().unwrap().read, 261_120);
     let name = b"no\xFFtext \xE2\x98\x83";
     let new = host.path([name.as_slice(), b".new"].concat());
-    let handle = host.open_handle(new.clone(), flags::WRITE | flags::CREATE | flags::EXCLUSIVE);
-    // Two writes of the maximum size, in one batch with all the rest.
     let content: Vec<u8> = (0..2 * 255 * 1024).map(|n: u32| (n / 7) as u8).collect();
+    write_new_file(&host, &new, &content);
+    assert_file_has(&host, &new, &content);
+    let (memory, aside) = (host.path(name), host.path("aside"));
+    fs::write(OsStr::from_bytes(&memory), "old").unwrap();
+    displace_memory(&host, &memory, &aside, &new);
+    assert_displaced(&host, &memory, &aside);
+    assert_eq!(fs::read(OsStr::from_bytes(&memory)).unwrap(), content);
+    host.assert_server_ends();
+}
+
+/// Writes two pieces of the maximum size, in one batch with all the rest.
+fn write_new_file(host: &SftpServerSession, new: &[u8], content: &[u8]) {
+    let handle = host.open_handle(
+        new.to_vec(),
+        flags::WRITE | flags::CREATE | flags::EXCLUSIVE,
+    );
     let half = content.len() / 2;
     let write = |offset: usize| Request::Write {
         handle: handle.clone(),
@@ -143,7 +157,11 @@ fn file_is_written_read_renamed_and_linked() {
     let codes: Vec<u32> = replies.iter().map(status_code).collect();
     assert_eq!(codes[..5], [0; 5]);
     assert_ne!(codes[5], 0);
-    let handle = host.open_handle(new.clone(), flags::READ);
+}
+
+fn assert_file_has(host: &SftpServerSession, new: &[u8], content: &[u8]) {
+    let half = content.len() / 2;
+    let handle = host.open_handle(new.to_vec(), flags::READ);
     let length = 255 * 1024;
     let read = |offset: usize| Request::Read {
         handle: handle.clone(),
@@ -167,18 +185,19 @@ fn file_is_written_read_renamed_and_linked() {
     assert_eq!(attrs.mode, Some(0o100_640));
     assert_eq!([&first[..], second].concat(), content);
     assert_eq!(status_code(end), status::EOF);
-    // The memory is displaced and the new file put in its place.
-    let (memory, aside) = (host.path(name), host.path("aside"));
-    fs::write(OsStr::from_bytes(&memory), "old").unwrap();
+}
+
+/// Gives the memory another name, and the new file the name of the memory.
+fn displace_memory(host: &SftpServerSession, memory: &[u8], aside: &[u8], new: &[u8]) {
     let replies = host.session.send_isolated(
         vec![
             Request::PosixRename {
-                from: memory.clone(),
-                to: aside.clone(),
+                from: memory.to_vec(),
+                to: aside.to_vec(),
             },
             Request::HardLink {
-                from: new.clone(),
-                to: memory.clone(),
+                from: new.to_vec(),
+                to: memory.to_vec(),
             },
         ],
         Vec::new(),
@@ -186,29 +205,31 @@ fn file_is_written_read_renamed_and_linked() {
     for reply in replies.wait() {
         assert_eq!(status_code(&reply.unwrap()), 0);
     }
+}
+
+/// Checks that no link replaces the memory, and what the server says of it.
+fn assert_displaced(host: &SftpServerSession, memory: &[u8], aside: &[u8]) {
     let replaces = Request::HardLink {
-        from: aside.clone(),
-        to: memory.clone(),
+        from: aside.to_vec(),
+        to: memory.to_vec(),
     };
-    let gone = Request::Lstat {
-        path: host.path("gone"),
+    let absent = Request::Lstat {
+        path: host.path("absent"),
     };
-    let there = Request::Lstat {
-        path: memory.clone(),
+    let present = Request::Lstat {
+        path: memory.to_vec(),
     };
-    let replies = host.request_batch(vec![replaces, gone, there]);
+    let replies = host.request_batch(vec![replaces, absent, present]);
     assert_eq!(status_code(&replies[0]), status::FAILURE);
     assert_eq!(status_code(&replies[1]), status::NO_SUCH_FILE);
     let Reply::Attrs(found) = &replies[2] else {
         panic!("{replies:?}");
     };
-    let real = fs::metadata(OsStr::from_bytes(&memory)).unwrap();
+    let real = fs::metadata(OsStr::from_bytes(memory)).unwrap();
     assert_eq!(found.owner, Some((real.uid(), real.gid())));
     assert_eq!(found.times.unwrap().1, real.mtime() as u32);
     assert_eq!(found.mode, Some(real.permissions().mode()));
-    assert_eq!(fs::read(OsStr::from_bytes(&memory)).unwrap(), content);
-    assert_eq!(fs::read(OsStr::from_bytes(&aside)).unwrap(), b"old");
-    host.assert_server_ends();
+    assert_eq!(fs::read(OsStr::from_bytes(aside)).unwrap(), b"old");
 }
 
 #[test]

@@ -26,18 +26,23 @@ fn missing_named_config_is_an_error() {
 
 // --- where the config is -----------------------------------------------------
 
+/// Returns the environment of a user in `world`.
+fn environment_in(world: &Path) -> ConfigEnvironment {
+    ConfigEnvironment {
+        cwd: world.join("cwd"),
+        home: Some(world.join("home")),
+        xdg_config_home: Some(world.join("xdg")),
+        xdg_state_home: None,
+        config_path_variable: Some("../variable.conf".into()),
+        uid: 1000,
+    }
+}
+
 #[test]
 fn locate_searches_from_flag_to_system() {
     let world = tempfile::tempdir().unwrap();
     let at = |name: &str| world.path().join(name);
-    let mut env = ConfigEnvironment {
-        cwd: at("cwd"),
-        home: Some(at("home")),
-        xdg_config_home: Some(at("xdg")),
-        xdg_state_home: None,
-        config_path_variable: Some("../variable.conf".into()),
-        uid: 1000,
-    };
+    let mut env = environment_in(world.path());
     let system = at("etc.conf");
     let in_order = [
         (at("flag.conf"), at("flag.conf")),
@@ -73,9 +78,18 @@ fn locate_searches_from_flag_to_system() {
         assert_eq!(located.load(&env).unwrap().invocation, expected, "{step}");
         fs::remove_file(file).unwrap();
     }
+}
 
-    // Without the variable, the user's directory is below home.
-    env.xdg_config_home = None;
+#[test]
+fn without_xdg_variable_config_is_below_home() {
+    let world = tempfile::tempdir().unwrap();
+    let at = |name: &str| world.path().join(name);
+    let env = ConfigEnvironment {
+        xdg_config_home: None,
+        config_path_variable: None,
+        ..environment_in(world.path())
+    };
+    let system = at("etc.conf");
     let user = at("home/.config/memory-shepherd");
     fs::create_dir_all(&user).unwrap();
     fs::write(user.join(CONFIG_FILE_NAME), "").unwrap();
@@ -88,13 +102,23 @@ fn locate_searches_from_flag_to_system() {
             .path,
         user.join(CONFIG_FILE_NAME)
     );
-    fs::remove_file(user.join(CONFIG_FILE_NAME)).unwrap();
+}
 
+#[test]
+fn without_config_error_names_searched_places() {
+    let world = tempfile::tempdir().unwrap();
+    let at = |name: &str| world.path().join(name);
+    let env = ConfigEnvironment {
+        xdg_config_home: None,
+        config_path_variable: None,
+        ..environment_in(world.path())
+    };
+    let system = at("etc.conf");
     let error = locate_with_system_path(None, &env, &system).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Config);
     for place in [
         at("cwd").join(CONFIG_FILE_NAME),
-        user.join(CONFIG_FILE_NAME),
+        at("home/.config/memory-shepherd").join(CONFIG_FILE_NAME),
         system,
     ] {
         assert!(

@@ -111,12 +111,9 @@ fn release_fifo(directory: &Path) {
     }
 }
 
-#[test]
-fn object_planted_at_any_moment_harms_no_other_user() {
-    if !has_sftp_server() {
-        return;
-    }
-    let things = [
+/// Returns every object at every place before every request of each operation.
+fn planting_points() -> Vec<(HostOperation, usize, PlantedPlace, PlantedObject)> {
+    let objects = [
         PlantedObject::File,
         PlantedObject::Link,
         PlantedObject::Symlink,
@@ -124,87 +121,107 @@ fn object_planted_at_any_moment_harms_no_other_user() {
         PlantedObject::Fifo,
         PlantedObject::Nothing,
     ];
-    let spots = [
+    let places = [
         PlantedPlace::Memory,
         PlantedPlace::RunDirectory,
         PlantedPlace::NewFile,
         PlantedPlace::DisplacedFile,
     ];
     let mut points = Vec::new();
-    for act in [
+    for operation in [
         HostOperation::Reset,
         HostOperation::Create,
         HostOperation::UndoCreate,
     ] {
-        for point in 1..request_names(act).len() {
-            for spot in spots {
-                points.extend(things.map(|thing| (act, point, spot, thing)));
+        for point in 1..request_names(operation).len() {
+            for place in places {
+                points.extend(objects.map(|object| (operation, point, place, object)));
             }
         }
     }
+    points
+}
+
+/// Runs three resets, which restore the memory whatever else is left of an object; returns their
+/// reports.
+fn reset_repeatedly(scene: &HostScenario, directory: &Path) -> String {
+    let engine = engine_with_connector(&scene.world, sftp_server_program());
+    let plan = engine.plan_unobserved(&[AGENT.to_string()], false).unwrap();
+    let mut reports = String::new();
+    for _ in 0..3 {
+        let report = run(&engine, &plan);
+        release_fifo(directory);
+        reports.push_str(&format!("\nthen {report:?}"));
+    }
+    reports
+}
+
+#[test]
+fn object_planted_at_any_moment_harms_no_other_user() {
+    if !has_sftp_server() {
+        return;
+    }
     let planted = SharedCount::default();
-    let count = try_each(sample_points(points, 19), 8, |(act, point, spot, thing)| {
-        let scene = HostScenario::with_general(act, "remote_timeout = 2");
-        let directory = scene.world.agent_directory(AGENT);
-        let away = scene.world.root.join("away");
-        let outside = away.clone();
-        let plants = planted.clone();
-        let judge = filter_at(point, {
-            let directory = directory.clone();
-            move |_| {
-                if let Some(path) = spot.path(&directory) {
-                    plants.add();
-                    plant(thing, &path, &outside);
+    let count = try_each(
+        sample_points(planting_points(), 19),
+        8,
+        |(operation, point, place, object)| {
+            let scene = HostScenario::with_general(operation, "remote_timeout = 2");
+            let directory = scene.world.agent_directory(AGENT);
+            let away = scene.world.root.join("away");
+            let outside = away.clone();
+            let plants = planted.clone();
+            let judge = filter_at(point, {
+                let directory = directory.clone();
+                move |_| {
+                    if let Some(path) = place.path(&directory) {
+                        plants.add();
+                        plant(object, &path, &outside);
+                    }
+                    RequestFate::Pass
                 }
-                RequestFate::Pass
-            }
-        });
-        let report = scene.run(FilteredServer::new(sftp_server_program(), judge));
-        release_fifo(&directory);
-        let said = format!("{act:?}: {thing:?} at {spot:?} before request {point}: {report:?}");
-        // What the agent moved away is in `away`.
-        let archive = scene.world.archive_directory().join(AGENT);
-        let places = [&directory, &away, &archive];
-        let kept = |bytes: &[u8]| places.iter().any(|place| any_file_contains(place, bytes));
-        if scene.before.is_some() {
-            assert!(kept(NOTE), "the note is lost: {said}");
-        }
-        let has_content = matches!(
-            thing,
-            PlantedObject::File | PlantedObject::Link | PlantedObject::Directory
-        );
-        if has_content && spot == PlantedPlace::Memory {
-            let count = fs::read_dir(&away).map_or(0, Iterator::count);
-            assert!(
-                count == 0 || kept(PLANTED_TEXT),
-                "the planted object is lost: {said}"
-            );
-        }
-        // The next runs restore the memory, whatever else is left of the object.
-        let scene = scene.with_long_timeout();
-        let next = engine_with_connector(&scene.world, sftp_server_program());
-        let plan = next.plan_unobserved(&[AGENT.to_string()], false).unwrap();
-        let mut said = said;
-        for _ in 0..3 {
-            let report = run(&next, &plan);
+            });
+            let report = scene.run(FilteredServer::new(sftp_server_program(), judge));
             release_fifo(&directory);
-            said = format!("{said}\nthen {report:?}");
-        }
-        // A directory that was there before any record of a file may be intended.
-        let stays =
-            matches!(thing, PlantedObject::Directory) && scene.world.memory_path(AGENT).is_dir();
-        if stays {
-            assert!(
-                said.contains("the ledger has no record of a file"),
-                "{said}"
+            let said = format!(
+                "{operation:?}: {object:?} at {place:?} before request {point}: {report:?}"
             );
-            return;
-        }
-        scene.assert_recovered(&said);
-        if scene.before.is_some() {
-            assert!(kept(NOTE), "the note is lost: {said}");
-        }
-    });
+            // What the agent moved away is in `away`.
+            let archive = scene.world.archive_directory().join(AGENT);
+            let places = [&directory, &away, &archive];
+            let kept = |bytes: &[u8]| places.iter().any(|place| any_file_contains(place, bytes));
+            if scene.before.is_some() {
+                assert!(kept(NOTE), "the note is lost: {said}");
+            }
+            let has_content = matches!(
+                object,
+                PlantedObject::File | PlantedObject::Link | PlantedObject::Directory
+            );
+            if has_content && place == PlantedPlace::Memory {
+                let count = fs::read_dir(&away).map_or(0, Iterator::count);
+                assert!(
+                    count == 0 || kept(PLANTED_TEXT),
+                    "the planted object is lost: {said}"
+                );
+            }
+            let scene = scene.with_long_timeout();
+            let said = format!("{said}{}", reset_repeatedly(&scene, &directory));
+            // A directory that was there before any record of a file may be intended.
+            let stays = matches!(object, PlantedObject::Directory)
+                && scene.world.memory_path(AGENT).is_dir();
+            if stays {
+                assert!(
+                    said.contains("the ledger has no record of a file"),
+                    "{said}"
+                );
+                return;
+            }
+            scene.assert_recovered(&said);
+            if scene.before.is_some() {
+                assert!(kept(NOTE), "the note is lost: {said}");
+            }
+        },
+    );
     println!(
         "{count} points, objects planted at {}, losses 0",
         planted.get()

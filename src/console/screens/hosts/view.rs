@@ -173,8 +173,31 @@ fn format_latency(latency: Duration) -> String {
 
 /// Draws the details of a host, the most important first.
 fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostStatus) {
+    let parts = host_details(model, status);
+    let height = model.host_details_height();
+    let room = usize::from(canvas.width()) - 9;
+    let count = parts.len();
+    let mut line = 0;
+    for (number, (label, text, role)) in parts.into_iter().enumerate() {
+        // Reserves a line for each of the parts below, if there is room.
+        let max_lines = height.saturating_sub(line + (count - number - 1));
+        let max_lines = max_lines.max(usize::from(line < height));
+        let texts = wrap_text(&untrusted::visible_line(&text), room, max_lines);
+        for (number, text) in texts.iter().take(max_lines).enumerate() {
+            let at = y + line as u16;
+            if number == 0 {
+                canvas.put_text(1, at, label, Role::Dim);
+            }
+            canvas.put_text(8, at, text, role);
+            line += 1;
+        }
+    }
+}
+
+/// Returns what is known about a host, most important first, each with its label.
+fn host_details(model: &Model, status: &HostStatus) -> Vec<(&'static str, String, Role)> {
     let connection = &status.connection;
-    let mut parts: Vec<(&str, String, Role)> = Vec::new();
+    let mut parts = Vec::new();
     let agents = format_count(status.agents.len() as u64, "agent");
     let names = status.agents.join(" ");
     parts.push((
@@ -235,24 +258,7 @@ fn draw_details(model: &Model, canvas: &mut Canvas<'_>, y: u16, status: &HostSta
     if !limits.is_empty() {
         parts.push(("limits", limits.join(", "), Role::Text));
     }
-    let height = model.host_details_height();
-    let room = usize::from(canvas.width()) - 9;
-    let count = parts.len();
-    let mut line = 0;
-    for (number, (label, text, role)) in parts.into_iter().enumerate() {
-        // Reserves a line for each of the parts below, if there is room.
-        let max_lines = height.saturating_sub(line + (count - number - 1));
-        let max_lines = max_lines.max(usize::from(line < height));
-        let texts = wrap_text(&untrusted::visible_line(&text), room, max_lines);
-        for (number, text) in texts.iter().take(max_lines).enumerate() {
-            let at = y + line as u16;
-            if number == 0 {
-                canvas.put_text(1, at, label, Role::Dim);
-            }
-            canvas.put_text(8, at, text, role);
-            line += 1;
-        }
-    }
+    parts
 }
 
 impl Model {

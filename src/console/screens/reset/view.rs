@@ -326,13 +326,36 @@ fn draw_plan_row(
         role_of_state(step.state),
     );
     columns.put_host(canvas, y, &step.host, Role::Text);
-    let archive = match (step.action, step.entry_kind) {
+    let archive = archive_text(step);
+    canvas.put_text(
+        columns.archive,
+        y,
+        &truncate_untrusted(&archive, room(columns.archive, columns.restore)),
+        Role::Text,
+    );
+    let end = columns.checks.unwrap_or(canvas.width());
+    let restore_room = room(columns.restore, end);
+    let restore = restore_text(step, restore_room);
+    canvas.put_text(
+        columns.restore,
+        y,
+        &truncate_untrusted(&restore, restore_room),
+        Role::Text,
+    );
+    if let Some(checks) = columns.checks {
+        let text = step.notes.first().map_or("", String::as_str);
+        let room = room(checks, canvas.width());
+        canvas.put_text(checks, y, &truncate_untrusted(text, room), Role::Text);
+    }
+}
+
+/// Returns what a step archives.
+fn archive_text(step: &PlanStep) -> String {
+    match (step.action, step.entry_kind) {
         (StepAction::Create, _) => "nothing (no file)".to_string(),
         (_, None) => "nothing of its own".to_string(),
-        (_, Some(crate::archive::EntryKind::Special)) => "a description".to_string(),
-        (_, Some(crate::archive::EntryKind::FullBackup))
-            if step.added_lines + step.removed_lines > 0 =>
-        {
+        (_, Some(EntryKind::Special)) => "a description".to_string(),
+        (_, Some(EntryKind::FullBackup)) if step.added_lines + step.removed_lines > 0 => {
             format!(
                 "all, {} above +{} -{}",
                 format_size(step.archive_bytes),
@@ -340,27 +363,23 @@ fn draw_plan_row(
                 step.removed_lines
             )
         }
-        (_, Some(crate::archive::EntryKind::FullBackup)) => {
+        (_, Some(EntryKind::FullBackup)) => {
             format!("all, {}", format_size(step.archive_bytes))
         }
         _ => format_count(step.scratch_lines, "line"),
-    };
-    canvas.put_text(
-        columns.archive,
-        y,
-        &truncate_untrusted(&archive, room(columns.archive, columns.restore)),
-        Role::Text,
-    );
+    }
+}
+
+/// Returns what a step puts in the memory's place; the short form if the other is longer than `room`.
+fn restore_text(step: &PlanStep, room: usize) -> String {
     let content = step.binding.content_digest.short_hex(4);
     let size = format_size(step.new_size);
-    let end = columns.checks.unwrap_or(canvas.width());
-    let restore_room = room(columns.restore, end);
     // Where the sentence does not fit, the run comes first and stays whole.
     let fitting = |whole: String, short: String| {
-        let fits = whole.width() <= restore_room;
+        let fits = whole.width() <= room;
         if fits { whole } else { short }
     };
-    let restore = match (step.action, &step.undone_run) {
+    match (step.action, &step.undone_run) {
         (StepAction::Remove, Some(UndoneRun { run, .. })) => {
             fitting(format!("remove, new in {run}"), format!("{run}: remove"))
         }
@@ -375,17 +394,6 @@ fn draw_plan_row(
             format!("{run}: {size}"),
         ),
         _ => format!("{size} sha {content} ok"),
-    };
-    canvas.put_text(
-        columns.restore,
-        y,
-        &truncate_untrusted(&restore, restore_room),
-        Role::Text,
-    );
-    if let Some(checks) = columns.checks {
-        let text = step.notes.first().map_or("", String::as_str);
-        let room = room(checks, canvas.width());
-        canvas.put_text(checks, y, &truncate_untrusted(text, room), Role::Text);
     }
 }
 
