@@ -124,19 +124,19 @@ fn count_dry_run(plan: &Plan) -> String {
 
 /// Describes what a step would archive.
 fn describe_archiving(step: &PlanStep) -> String {
-    let bytes = step.archive_bytes;
+    let bytes = format_count(step.archive_bytes as usize, "byte");
     match step.entry_kind {
         None => "archives nothing".to_string(),
         Some(EntryKind::Special) => "archives a description".to_string(),
         Some(EntryKind::Scratch) => {
             let lines = format_count(step.scratch_lines as usize, "line");
-            format!("archives {lines}, {bytes} bytes")
+            format!("archives {lines}, {bytes}")
         }
         Some(_) if step.added_lines + step.removed_lines > 0 => format!(
-            "archives the whole file, {bytes} bytes, +{} -{} above",
+            "archives the whole file, {bytes}, +{} -{} above",
             step.added_lines, step.removed_lines
         ),
-        Some(_) => format!("archives the whole file, {bytes} bytes"),
+        Some(_) => format!("archives the whole file, {bytes}"),
     }
 }
 

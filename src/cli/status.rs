@@ -61,8 +61,8 @@ struct MemoryStatus {
     sha256: Digest,
     changed: DateTime<FixedOffset>,
     boundary: Option<Boundary>,
-    scratch_lines: u64,
-    scratch_bytes: u64,
+    scratch_lines: Option<u64>,
+    scratch_bytes: Option<u64>,
     hidden: HiddenCounts,
 }
 
@@ -70,6 +70,7 @@ impl StatusRow {
     fn from_observation(observation: Observation) -> StatusRow {
         let zone = *observation.read_at.offset();
         let read = observation.is_content_known();
+        let is_scratch_known = observation.is_scratch_known();
         StatusRow {
             is_read: read,
             memory: observation.content.map(|content| MemoryStatus {
@@ -78,8 +79,8 @@ impl StatusRow {
                 sha256: content.sha256,
                 changed: zone.timestamp_nanos(content.modified_ns),
                 boundary: content.boundary,
-                scratch_lines: content.scratch_lines,
-                scratch_bytes: content.scratch_bytes,
+                scratch_lines: is_scratch_known.then_some(content.scratch_lines),
+                scratch_bytes: is_scratch_known.then_some(content.scratch_bytes),
                 hidden: content.hidden,
             }),
             agent: observation.agent,
@@ -154,10 +155,10 @@ impl StatusRow {
                 };
                 row.push(number_cell(OutputRole::Plain, format_size(memory.size)));
                 row.push(number_cell(role, format!("{percent}%")));
-                row.push(number_cell(
-                    OutputRole::Plain,
-                    memory.scratch_lines.to_string(),
-                ));
+                row.push(match memory.scratch_lines {
+                    Some(lines) => number_cell(OutputRole::Plain, lines.to_string()),
+                    None => number_cell(OutputRole::Dim, "-"),
+                });
                 row.push(match memory.boundary {
                     Some(boundary) if boundary.is_drifted() => number_cell(
                         OutputRole::Bad,

@@ -51,14 +51,18 @@ pub fn check_enabled(command: Command, model: &Model) -> Result<(), String> {
         Command::ConfirmPlan
         | Command::UndoAppend
         | Command::UndoOverwrite
+        | Command::KeepHiddenAgents
         | Command::DropHiddenAgents => match &model.reset.stage {
             ResetStage::Plan(view) => check_plan_command(command, view, model),
+            _ if model.has_plan() => Err("the plan is not ready yet".to_string()),
             _ => Err("no plan".to_string()),
         },
-        Command::NextHunk | Command::PreviousHunk => require(
-            agent.is_comparison() && !agent.current_pane().hunks.is_empty(),
-            "no hunks: nothing above the separator differs",
-        ),
+        Command::NextHunk | Command::PreviousHunk => check_hunks(model),
+        Command::NextHit | Command::PreviousHit
+            if is_agent_screen && agent.current_pane().query.is_empty() =>
+        {
+            check_hunks(model)
+        }
         Command::ToggleSideBySide => {
             check_comparison(model).and_then(|()| check_side_by_side(model))
         }
@@ -142,7 +146,7 @@ fn check_plan_command(command: Command, view: &PlanView, model: &Model) -> Resul
     let key = |command| model.key_hint(command);
     let has_hidden_agents = !view.hidden_agents.is_empty();
     match (command, &view.confirmation) {
-        (Command::DropHiddenAgents, _) => {
+        (Command::KeepHiddenAgents | Command::DropHiddenAgents, _) => {
             require(has_hidden_agents, "the filter hides no marked agent")
         }
         (Command::ConfirmPlan, _) if model.read_only.is_forced => {
@@ -170,6 +174,17 @@ fn check_plan_command(command: Command, view: &PlanView, model: &Model) -> Resul
             "no agent of this plan has written since",
         ),
     }
+}
+
+/// Checks that the agent screen shows a diff with hunks.
+fn check_hunks(model: &Model) -> Result<(), String> {
+    let agent = &model.agent;
+    require(agent.is_comparison(), "hunks are on the Diff tab")?;
+    let reason = match agent.tab {
+        AgentTab::Diff => "no hunks: nothing above the separator differs",
+        _ => "no hunks: nothing differs",
+    };
+    require(!agent.current_pane().hunks.is_empty(), reason)
 }
 
 /// Checks that the agent screen shows a diff.

@@ -207,7 +207,7 @@ table! {
     RetryFailed            "retry"          "retry"              Actions    &[Outcome], ["r"], "Plan a reset of the agents that failed, were refused or were not started";
     EditBaseline           "edit"           "edit"               Actions    &[Fleet, Agent], ["E"], "Edit the baseline of this agent in $VISUAL or $EDITOR";
     AnswerQuestion         "answer"         ""                   Actions    &[Any], ["@"], "Answer a host's question: passphrase, password or unknown host key";
-    ToggleMark             "mark"           "mark"               Selection  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor";
+    ToggleMark             "mark"           "mark"               Selection  &[Fleet], ["Space"], "Mark or unmark the agent under the cursor, and move down";
     Filter                 "filter"         "filter"             Selection  &[Fleet], ["/"], "Filter agents: words, !not, ~fuzzy, is:drifted, is:marked, host:NAME, host:=USER@NAME:PORT";
     MarkRange              "mark-range"     ""                   Selection  &[Fleet], ["v"], "Mark from the last marked agent to the cursor";
     MarkAll                "mark-all"       ""                   Selection  &[Fleet], ["a"], "Mark all agents shown";
@@ -334,7 +334,7 @@ mod tests {
                 .filter(|spec| spec.contexts.contains(&context))
             {
                 for key in spec.keys {
-                    // At a plan, `h` keeps hidden marks while the plan has some.
+                    // At a plan, `h` keeps hidden marks and never goes back.
                     let is_shared =
                         context == Plan && spec.command == Command::GoBack && *key == "h";
                     assert!(seen.insert(key) || is_shared, "{key} in {context:?}");

@@ -136,16 +136,17 @@ fn visible_hints(model: &Model) -> Vec<KeyHint> {
     hints
 }
 
-/// Draws the pending questions of hosts in the last line, before column `end`; they stay until they
-/// are answered. Returns the column at which they begin.
+/// Draws the question that the answer key opens, and how many more wait, in the last line before
+/// column `end`; they stay until they are answered. Returns the column at which they begin.
 pub fn draw_pending_question(model: &Model, canvas: &mut Canvas<'_>, end: u16) -> u16 {
-    let Some(first) = model.questions.first() else {
+    let Some(current) = model.current_question() else {
         return end;
     };
-    let text = match model.questions.len() {
-        1 => format!("{} wants {}", first.host, first.short_name()),
-        many => format!("{many} questions from hosts"),
-    };
+    let mut text = format!("{} wants {}", current.host, current.short_name());
+    match model.questions.len() {
+        1 => {}
+        many => text.push_str(&format!(", {} more", many - 1)),
+    }
     let text = truncate_untrusted(&text, usize::from(end / 2));
     let key = model.key_hint(Command::AnswerQuestion);
     let length = text.width() + key.width() + 3;
@@ -187,11 +188,10 @@ fn is_hint_relevant(command: Command, model: &Model) -> bool {
         (KeyContext::Agent, _) => match command {
             Command::OpenSelected => model.agent.is_list(),
             Command::OpenDiff => model.agent.tab != AgentTab::Diff,
-            Command::NextHunk
-            | Command::Search
-            | Command::ToggleSideBySide
+            Command::NextHunk | Command::ToggleSideBySide => model.agent.is_comparison(),
+            Command::ToggleWhitespaceMarks => model.agent.is_file_text(),
+            Command::Search
             | Command::ToggleWrap
-            | Command::ToggleWhitespaceMarks
             | Command::ToggleFullScreen
             | Command::OpenPager => !model.agent.is_list(),
             _ => true,

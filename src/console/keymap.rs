@@ -331,6 +331,12 @@ impl Keymap {
         }
     }
 
+    /// Whether `keys` are bound, or begin a bound sequence, in any context.
+    pub fn is_bound_anywhere(&self, keys: &[Key]) -> bool {
+        let mut sequences = self.bindings.iter().flat_map(|it| &it.sequences);
+        sequences.any(|sequence| sequence.starts_with(keys))
+    }
+
     /// Returns the continuations of `keys` in `context`: the rest of each sequence and its
     /// command.
     pub fn continuations(&self, context: KeyContext, keys: &[Key]) -> Vec<(String, Command)> {
@@ -383,10 +389,6 @@ impl KeyBinding {
         let is_shared = |context| other.spec.contexts.contains(context);
         let share_context =
             is_global(self) || is_global(other) || self.spec.contexts.iter().any(is_shared);
-        // At a plan, `h` keeps hidden marks while the plan has some, and goes back otherwise.
-        let is_intended = |one: &KeyBinding, two: &KeyBinding| {
-            (one.spec.command, two.spec.command) == (Command::KeepHiddenAgents, Command::GoBack)
-        };
         if !share_context {
             return None;
         }
@@ -396,11 +398,8 @@ impl KeyBinding {
             .flat_map(|own| other.sequences.iter().map(move |keys| (own, keys)));
         pairs
             .filter(|(own, keys)| own.starts_with(keys) || keys.starts_with(own))
-            .filter(|(own, keys)| {
-                !(self.default_sequences.contains(own) && other.default_sequences.contains(keys))
-            })
             .find(|(own, keys)| {
-                own != keys || !(is_intended(self, other) || is_intended(other, self))
+                !(self.default_sequences.contains(own) && other.default_sequences.contains(keys))
             })
     }
 }
@@ -560,8 +559,8 @@ mod tests {
         );
         assert_eq!(
             conflicts_of(&[(KeepHiddenAgents, &["q"])]),
-            [],
-            "it goes back otherwise"
+            [(KeepHiddenAgents, GoBack)],
+            "q must leave a plan"
         );
         // Of two overrides the later one yields, unless the earlier one must.
         assert_eq!(

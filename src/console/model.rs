@@ -437,6 +437,7 @@ pub fn step_index(index: usize, by: isize, count: usize) -> usize {
 /// without a readable baseline it may be unknown.
 pub fn known_scratch_lines(observation: &Observation) -> Option<u64> {
     let content = observation.content.as_ref()?;
-    let is_measured = content.boundary.is_some() || observation.baseline.is_some();
-    is_measured.then_some(content.scratch_lines)
+    observation
+        .is_scratch_known()
+        .then_some(content.scratch_lines)
 }

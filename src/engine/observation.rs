@@ -66,6 +66,13 @@ impl Observation {
         self.content.is_some() || self.is_absent
     }
 
+    /// Returns whether the scratch is known: without a boundary and a baseline, no line of the
+    /// memory is known to be scratch.
+    pub fn is_scratch_known(&self) -> bool {
+        let content = self.content.as_ref();
+        content.is_some_and(|content| content.boundary.is_some() || self.baseline.is_some())
+    }
+
     /// Returns whether a reset displaces scratch alone, or nothing. Plans of all other steps need a
     /// typed confirmation.
     pub fn is_intact(&self) -> bool {

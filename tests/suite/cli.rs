@@ -217,6 +217,14 @@ mod plan {
     }
 
     #[test]
+    fn dry_run_counts_one_byte_in_the_singular() {
+        let site = Site::new();
+        site.append(MONITOR_MEMORY, "x");
+        let table = site.run(["reset", "monitor-bot", "--dry-run"]).stdout;
+        assert!(table.contains("archives 1 line, 1 byte "), "{table}");
+    }
+
+    #[test]
     fn dry_run_changes_nothing() {
         let site = site_with_notes_and_drift();
         let before = site.snapshot_files();

@@ -1,10 +1,14 @@
 //! Equivalent command lines: what an operator runs in a script to do the same as the console.
 
+use std::collections::BTreeSet;
+
 use super::Model;
 use crate::console::command::Command;
 use crate::console::screens::agent::state::AgentTab;
 use crate::console::screens::log::state::RunSummary;
-use crate::console::screens::reset::state::{PlanRequest, PlanView, ResetStage, ResultView};
+use crate::console::screens::reset::state::{
+    PlanRequest, PlanView, REDO_VERB, ResetStage, ResultView,
+};
 use crate::engine::{Operation, UndoMode, UndoTarget};
 
 /// Returns the command line equivalent to a plan, bound to the plan's hash.
@@ -12,17 +16,12 @@ pub fn for_plan(model: &Model, view: &PlanView) -> String {
     let verb = match &view.request {
         PlanRequest::Reset(agents) => reset_arguments(model, agents),
         PlanRequest::Undo(target, mode) => {
-            let what = match target {
-                UndoTarget::Agents(agents) => agents.join(" "),
-                UndoTarget::Redo(agents) => format!("--redo {}", agents.join(" ")),
-                UndoTarget::Run(run) => format!("--run {run}"),
-            };
             let mode = match mode {
                 UndoMode::Refuse => "",
                 UndoMode::Append => " --append",
                 UndoMode::Overwrite => " --overwrite",
             };
-            format!("undo {what}{mode}")
+            format!("{}{mode}", undo_arguments(target))
         }
     };
     command_line(model, &format!("{verb} --plan {}", view.plan.hash))
@@ -41,52 +40,67 @@ fn reset_arguments(model: &Model, agents: &[String]) -> String {
     }
 }
 
+fn undo_arguments(target: &UndoTarget) -> String {
+    match target {
+        UndoTarget::Agents(agents) => format!("undo {}", agents.join(" ")),
+        UndoTarget::Redo(agents) => format!("undo --redo {}", agents.join(" ")),
+        UndoTarget::Run(run) => format!("undo --run {run}"),
+    }
+}
+
 /// Returns the command line equivalent to a run of the ledger.
 pub fn for_run(model: &Model, run: &RunSummary) -> String {
-    let agents: Vec<String> = run.events.iter().map(|event| event.agent.clone()).collect();
-    let undoes = run
-        .events
-        .first()
-        .and_then(|event| event.undone_run.as_deref());
-    for_operation(
-        model,
-        &run.run_id,
-        run.to_result_view().operation,
-        &agents,
-        undoes,
-    )
+    for_result(model, &run.to_result_view())
 }
 
 /// Returns the command line equivalent to the run of a result.
 pub fn for_result(model: &Model, view: &ResultView) -> String {
-    let agents: Vec<String> = view.lines.iter().map(|line| line.agent.clone()).collect();
-    let known = model.log.runs.iter().find(|run| run.run_id == view.run_id);
-    let event = known.and_then(|run| run.events.first());
-    let undoes = event.and_then(|event| event.undone_run.as_deref());
-    for_operation(model, &view.run_id, view.operation, &agents, undoes)
-}
-
-fn for_operation(
-    model: &Model,
-    run: &str,
-    operation: Operation,
-    agents: &[String],
-    undoes: Option<&str>,
-) -> String {
     let mut own = model.log.run_commands.iter();
-    if let Some((_, command)) = own.find(|(known, _)| known == run) {
+    if let Some((_, command)) = own.find(|(known, _)| *known == view.run_id) {
         return command.clone();
     }
-    command_line(
-        model,
-        &match (operation, undoes) {
-            (Operation::Undo, Some(undone)) => format!("undo --run {undone}"),
-            (Operation::Undo, None) => format!("undo {}", agents.join(" ")),
-            (Operation::Reset, _) => reset_arguments(model, agents),
-            // Every run begins with the repair.
-            _ => "log".to_string(),
-        },
-    )
+    let agents: Vec<String> = view.lines.iter().map(|line| line.agent.clone()).collect();
+    let verb = match view.operation {
+        Operation::Undo => undo_arguments(&undo_target(model, view, agents)),
+        Operation::Reset => reset_arguments(model, &agents),
+        // Every run begins with the repair.
+        _ => "log".to_string(),
+    };
+    command_line(model, &verb)
+}
+
+/// Returns the target of an undo in the ledger: the run that it undid if its agents are exactly
+/// those that this run changed, else its agents.
+fn undo_target(model: &Model, view: &ResultView, agents: Vec<String>) -> UndoTarget {
+    if view.verb == REDO_VERB {
+        return UndoTarget::Redo(agents);
+    }
+    match undone_run(model, view) {
+        Some(undone) if has_changed_exactly(undone, &agents) => {
+            UndoTarget::Run(undone.run_id.clone())
+        }
+        _ => UndoTarget::Agents(agents),
+    }
+}
+
+/// Returns the one run that an undo undid; `None` if its agents were in several.
+fn undone_run<'a>(model: &'a Model, view: &ResultView) -> Option<&'a RunSummary> {
+    let find = |id: &str| model.log.runs.iter().find(|run| run.run_id == id);
+    let events = &find(&view.run_id)?.events;
+    let id = events.first()?.undone_run.as_deref()?;
+    let is_only = events
+        .iter()
+        .all(|event| event.undone_run.as_deref() == Some(id));
+    find(id).filter(|_| is_only)
+}
+
+fn has_changed_exactly(run: &RunSummary, agents: &[String]) -> bool {
+    let changed = run
+        .events
+        .iter()
+        .filter(|event| event.has_changed_memory())
+        .map(|event| &event.agent);
+    changed.collect::<BTreeSet<_>>() == agents.iter().collect()
 }
 
 /// Returns the command line that shows the same as a tab; `None` if no command does.
@@ -120,12 +134,11 @@ pub fn for_command(model: &Model, command: Command) -> Option<String> {
                 _ => None,
             }
         }
-        Command::PlanUndo => match model.undo_target() {
-            UndoTarget::Run(run) => command_for(&format!("undo --run {run}")),
-            UndoTarget::Agents(names) | UndoTarget::Redo(names) => {
-                command_for(&format!("undo {}", names.join(" "))).filter(|_| !names.is_empty())
-            }
-        },
+        Command::PlanUndo => {
+            command_for(&undo_arguments(&model.undo_target())).filter(|_| !targets().is_empty())
+        }
+        Command::PlanRedo => command_for(&undo_arguments(&UndoTarget::Redo(targets())))
+            .filter(|_| !targets().is_empty()),
         Command::ReadAgent => command_for(&format!("status {}", model.subject_agent()?)),
         Command::GoFleet | Command::ReadAllAgents => command_for("status"),
         Command::GoLog => command_for("log"),

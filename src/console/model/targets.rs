@@ -10,6 +10,7 @@ use crate::console::screens::log::state::{LogRow, RunSummary};
 use crate::console::screens::reset::state::ResetStage;
 use crate::console::text::{LineKind, TextLine};
 use crate::engine::{Operation, Outcome, UndoTarget};
+use crate::transport::sftp::askpass::Question;
 
 /// Cells of the label of a fact.
 const FACT_LABEL_CELLS: usize = 20;
@@ -99,6 +100,22 @@ impl Model {
             },
             Screen::Hosts => None,
         }
+    }
+
+    /// Returns the question that the answer key opens: that of the host under the cursor, else the
+    /// oldest.
+    pub fn current_question(&self) -> Option<&Question> {
+        let status = match self.screen {
+            Screen::Hosts => self.hosts.current_status(),
+            _ => self
+                .subject_agent()
+                .and_then(|agent| self.hosts.status_of_agent(agent)),
+        };
+        let login = status.map(|status| status.host.authority());
+        let mut questions = self.questions.iter();
+        questions
+            .find(|question| Some(&question.host) == login.as_ref())
+            .or(self.questions.first())
     }
 
     /// Returns why a key is about no agent here.

@@ -113,10 +113,11 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::UndoOverwrite => {
             return reset::update::plan_undo_with_mode(model, UndoMode::Overwrite);
         }
-        Command::KeepHiddenAgents => match &mut model.reset.stage {
-            ResetStage::Plan(view) if !view.hidden_agents.is_empty() => view.hidden_agents.clear(),
-            _ => return screens::go_back(model, key),
-        },
+        Command::KeepHiddenAgents => {
+            if let ResetStage::Plan(view) = &mut model.reset.stage {
+                view.hidden_agents.clear();
+            }
+        }
         Command::DropHiddenAgents => return reset::update::drop_hidden_agents(model),
         Command::CopyName
         | Command::CopyPath
@@ -128,7 +129,7 @@ pub fn perform_command(model: &mut Model, command: Command, key: Key) -> Vec<Eff
         Command::CopyPatch => return handoff::request_patch(model),
         Command::EditBaseline => return handoff::request_edit(model),
         Command::OpenPager => return handoff::open_pager(model),
-        Command::AnswerQuestion => question::open_oldest_question(model),
+        Command::AnswerQuestion => question::open_current_question(model),
         Command::ToggleReadOnly => toggle_read_only(model),
         Command::Extra => return vec![Effect::RunExtraCommand],
         Command::Help => chooser::open_chooser(model, Overlay::Help(Chooser::for_browsing())),

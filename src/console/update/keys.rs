@@ -211,8 +211,12 @@ fn resolve_key(model: &mut Model, key: Key) -> Vec<Effect> {
         KeyMeaning::Unbound if pending.keys.len() > 1 => handle_key(model, key),
         KeyMeaning::Unbound => {
             // It may be the first letter of the words that confirm the plan.
-            if key.printable_char().is_some() && model.has_plan() {
-                model.reset.guard.ignore_key(model.now.elapsed);
+            if model.has_plan() {
+                if key.printable_char().is_some() {
+                    model.reset.guard.ignore_key(model.now.elapsed);
+                }
+            } else if model.preferences.keymap.is_bound_anywhere(&pending.keys) {
+                model.show_hint(&format!("{key}: not on this screen"));
             }
             Vec::new()
         }

@@ -43,22 +43,26 @@ fn add_question(model: &mut Model, question: Question) {
     let text = if question.is_repeated && is_secret {
         // A passphrase is checked by ssh on this machine, not by the host.
         let noun = noun.trim_start_matches("an ").trim_start_matches("a ");
-        let key = if opens {
-            String::new()
-        } else {
-            format!("{key} to ")
-        };
-        format!("{host}: wrong {noun}; {key}try again")
+        format!("{host}: wrong {noun}")
     } else if question.is_repeated {
-        format!("{host} rejected the answer and wants {noun} again; {key} answers")
+        format!("{host} rejected the answer and wants {noun} again")
     } else {
-        format!("{host} wants {noun}; {key} answers")
+        format!("{host} wants {noun}")
     };
-    model.report(MessageLevel::Warn, text);
+    model.questions.push(question.clone());
+    let current = model.current_question();
+    let other = current.filter(|current| current.id != question.id);
+    let next_step = match other {
+        _ if opens && is_secret => "try again".to_string(),
+        // The operator must not type the answer of one host into the question of another.
+        Some(other) if !opens => format!("{key} answers {} first", other.host),
+        _ if question.is_repeated && is_secret => format!("{key} to try again"),
+        _ => format!("{key} answers"),
+    };
+    model.report(MessageLevel::Warn, format!("{text}; {next_step}"));
     if opens {
-        open_question(model, question.clone());
+        open_question(model, question);
     }
-    model.questions.push(question);
 }
 
 fn withdraw_question(model: &mut Model, id: u64) {
@@ -85,9 +89,9 @@ fn withdraw_question(model: &mut Model, id: u64) {
     model.is_dirty = true;
 }
 
-/// Shows the oldest question.
-pub(super) fn open_oldest_question(model: &mut Model) {
-    if let Some(question) = model.questions.first().cloned() {
+/// Shows the question that the last line names.
+pub(super) fn open_current_question(model: &mut Model) {
+    if let Some(question) = model.current_question().cloned() {
         open_question(model, question);
     }
 }
@@ -175,7 +179,7 @@ fn refuse_question(model: &mut Model, question: &Question) -> Effect {
     model.hosts.answered_logins.remove(&question.host);
     let key = model.key_hint(Command::ReadAgent);
     let host = &question.host;
-    let text = format!("{host}: question refused; {key} on its agents retries");
+    let text = format!("{host}: question declined; {key} asks again");
     model.report(MessageLevel::Warn, text);
     Effect::RefuseQuestion(question.id)
 }

@@ -166,12 +166,14 @@ fn cut_reason_is_printed_whole_below_table() {
 }
 
 #[test]
-fn unusable_baseline_shows_no_drift() {
+fn unusable_baseline_shows_no_drift_and_no_scratch() {
     let site = Site::new();
-    let above = || {
+    let memory = || {
         let json = site.run(["status", "--json", "monitor-bot"]).json();
-        json["agents"][0]["memory"]["boundary"].clone()
+        json["agents"][0]["memory"].clone()
     };
+    let above = || memory()["boundary"].clone();
+    assert_eq!(memory()["scratch_lines"], 0);
     assert!(!above().is_null());
     site.write("baselines/monitor-bot-MEMORY.md", "# small\n\n---\n");
     assert!(above().is_null(), "too small");
@@ -184,6 +186,9 @@ fn unusable_baseline_shows_no_drift() {
     let sums = "0".repeat(64) + "  monitor-bot-MEMORY.md\n";
     site.write("baselines/.checksums", sums);
     assert!(above().is_null(), "tampered");
+    assert!(memory()["scratch_lines"].is_null() && memory()["scratch_bytes"].is_null());
+    let table = site.run(["status", "monitor-bot"]).stdout;
+    assert!(table.contains("%        -         -"), "{table}");
 }
 
 #[test]

@@ -86,12 +86,12 @@ fn tabs_wrap_and_reveal_toggle() {
         assert_eq!(console.model.agent.tab, tab);
     }
     assert_eq!(console.press("}"), []);
-    assert!(
-        console.message_text().contains("no hunk"),
-        "{}",
-        console.message_text()
-    );
+    assert_eq!(console.message_text(), "hunks are on the Diff tab");
+    assert!(!console.screen_text().contains("} { hunk"));
+    console.press("n");
+    assert_eq!(console.message_text(), "hunks are on the Diff tab");
     console.press("S-Tab w .");
+    assert!(console.screen_text().contains("} { hunk"));
     let agent = &console.model.agent;
     assert_eq!(
         (agent.tab, agent.is_wrapping, agent.is_whitespace_marked),

@@ -10,7 +10,7 @@ use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::ResetStage;
 use memory_shepherd::digest::Digest;
-use memory_shepherd::engine::{Outcome, Protection, Reachability, State, UndoMode};
+use memory_shepherd::engine::{Operation, Outcome, Protection, Reachability, State, UndoMode};
 use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::invocation::Invocation;
 
@@ -501,6 +501,50 @@ fn run_keeps_its_equivalent_command() {
         press_and_copy(&mut console, "yc").text,
         "memory-shepherd reset alpha"
     );
+}
+
+#[test]
+fn undo_and_redo_name_their_own_agents() {
+    let undo = |id: &str, minutes: i64, agents: &[&str], undone: &str| {
+        let agents: Vec<(&str, Outcome)> = agents.iter().map(|it| (*it, Outcome::Ok)).collect();
+        let mut run = run_summary(id, minutes, &agents);
+        for event in &mut run.events {
+            event.operation = Operation::Undo;
+            event.undone_run = Some(undone.to_string());
+        }
+        run
+    };
+    let whole = [("alpha", Outcome::Ok), ("bravo", Outcome::Ok)];
+    let mut redo = undo("redo", 10, &["alpha"], "part");
+    redo.is_redo = true;
+    let mut mixed = undo("mixed", 30, &["bravo", "alpha"], "first");
+    mixed.events[1].undone_run = Some("second".to_string());
+    let runs = vec![
+        redo,
+        undo("part", 20, &["alpha"], "first"),
+        mixed,
+        undo("all", 40, &["alpha", "bravo"], "first"),
+        undo("gone", 50, &["alpha"], "forgotten"),
+        run_summary("second", 60, &whole),
+        run_summary("first", 70, &whole),
+    ];
+    let mut console = fleet_of_four();
+    console.send(Msg::LogLoaded(Ok(runs)));
+    console.press("7 gg");
+    for command in [
+        "undo --redo alpha",
+        "undo alpha",
+        "undo bravo alpha",
+        "undo --run first",
+        "undo alpha",
+    ] {
+        let command = format!("memory-shepherd {command}");
+        assert_eq!(press_and_copy(&mut console, "yc").text, command);
+        // The result of the run names the same.
+        console.press("Enter");
+        assert_eq!(press_and_copy(&mut console, "yc").text, command);
+        console.press("q j");
+    }
 }
 
 fn shown_jobs(console: &TestConsole) -> Vec<&str> {

@@ -4,6 +4,7 @@ use memory_shepherd::console::key_guard::KEY_GUARD_TIME;
 use memory_shepherd::console::keymap::Keymap;
 use memory_shepherd::console::message::{Effect, Msg};
 use memory_shepherd::console::model::Screen;
+use memory_shepherd::console::overlay::Overlay;
 use memory_shepherd::console::screens::hosts;
 use memory_shepherd::console::screens::log::state::MessageLevel;
 use memory_shepherd::console::screens::reset::state::Confirmation;
@@ -15,7 +16,8 @@ use memory_shepherd::transport::{FailureCause, TransportError};
 use super::{BASELINE, MEMORY, MINUTE, SECOND, agent_order, makes_dirty};
 use crate::console_fixture::{TestConsole, fleet_of, fleet_of_four};
 use crate::engine_samples::{
-    host_status, minutes_before, observation_of, passphrase_question, plan, skipped_agent,
+    host_key_question, host_status, minutes_before, observation_of, passphrase_question, plan,
+    skipped_agent,
 };
 
 /// Two local agents, two on `box`, one on `far`.
@@ -377,6 +379,50 @@ fn asking_host_says_so_until_answered() {
 }
 
 #[test]
+fn host_that_was_never_up_is_not_back() {
+    let mut console = fleet_of_four();
+    set_reachability(&mut console, Reachability::Unreachable);
+    set_reachability(&mut console, Reachability::Connected);
+    assert_eq!(log(&console)[0], (MessageLevel::Info, "box:2222 is up"));
+    set_reachability(&mut console, Reachability::Unreachable);
+    set_reachability(&mut console, Reachability::Connected);
+    assert_eq!(log(&console)[0], (MessageLevel::Info, "box:2222 is back"));
+}
+
+#[test]
+fn answer_key_opens_question_of_host_under_cursor() {
+    let mut console = fleet_on_hosts(Reachability::Connected);
+    let asked_hosts = |console: &TestConsole| {
+        let Some(Overlay::AnswerQuestion(dialog)) = &console.model.overlay else {
+            panic!("no question is shown: {:?}", console.model.overlay);
+        };
+        dialog.question.host.clone()
+    };
+    console.ask(passphrase_question(1, "far:2222"));
+    console.ask(host_key_question(2, "box:2222"));
+    console.ask(passphrase_question(3, "third:2222"));
+    assert_eq!(
+        console.message_text(),
+        "third:2222 wants a passphrase; @ answers box:2222 first"
+    );
+    for (agent, host) in [
+        ("charlie", "box:2222"),
+        ("echo", "far:2222"),
+        // A local agent: the oldest question.
+        ("alpha", "far:2222"),
+    ] {
+        console.model.fleet.cursor_agent = Some(agent.to_string());
+        assert!(console.screen_text().contains(&format!("@ {host} wants")));
+        console.press("@");
+        assert_eq!(asked_hosts(&console), host, "{agent}");
+        console.model.overlay = None;
+    }
+    console.model.hosts.cursor_host = Some(asking_host_status().host);
+    console.press("8 @");
+    assert_eq!(asked_hosts(&console), "box:2222");
+}
+
+#[test]
 fn unanswered_host_is_retried_only_by_key() {
     let mut console = fleet_on_hosts(Reachability::Connected);
     console.send(Msg::HostsChanged(vec![asking_host_status()]));
@@ -386,7 +432,7 @@ fn unanswered_host_is_retried_only_by_key() {
     ));
     console.press("@ ^u Esc");
     let said = console.message_text().to_string();
-    assert!(said.contains("question refused"), "{said}");
+    assert!(said.contains("question declined"), "{said}");
     let mut barred = host_status("box", Reachability::Unreachable, &["charlie", "delta"]);
     barred.connection.is_blocked = true;
     barred.connection.next_attempt = None;

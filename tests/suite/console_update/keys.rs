@@ -14,11 +14,11 @@ use memory_shepherd::console::preferences;
 use memory_shepherd::console::screens::agent::state::AgentTab;
 use memory_shepherd::console::screens::fleet::state::SortOrder;
 use memory_shepherd::console::screens::reset::state::ResetStage;
-use memory_shepherd::engine::State;
+use memory_shepherd::engine::{Outcome, State};
 
-use super::{cursor_agent, makes_dirty};
+use super::{console_with_run, cursor_agent, makes_dirty};
 use crate::console_fixture::{TestConsole, fleet_of_four};
-use crate::engine_samples::{configured_agents, plan};
+use crate::engine_samples::{configured_agents, plan, run_report};
 
 #[test]
 fn wrong_second_key_counts_alone() {
@@ -292,10 +292,29 @@ fn unknown_keys_do_nothing() {
     let mut console = fleet_of_four();
     for key in ["x", "Q", "F5", "^e", "Tab", "Backspace", "%", "5"] {
         console.press("j k");
-        let known = matches!(key, "5");
+        // A key of another screen says so.
+        let known = matches!(key, "5" | "Tab");
         let mut effects = Vec::new();
         let changed = makes_dirty(&mut console, |console| effects = console.press(key));
         assert_eq!((changed, effects), (known, vec![]), "{key}");
+    }
+}
+
+#[test]
+fn key_of_another_screen_says_so() {
+    let mut console = console_with_run();
+    console.send(Msg::RunEnded(Box::new(run_report(&[(
+        "bravo",
+        Outcome::Ok,
+        None,
+    )]))));
+    for (keys, said) in [
+        ("Z", "Z: not on this screen"),
+        ("7 s", "s: not on this screen"),
+        ("x", ""),
+    ] {
+        console.press(keys);
+        assert_eq!(console.message_text(), said, "{keys}");
     }
 }
 

@@ -165,6 +165,20 @@ fn fleet_of_one_needs_only_y() {
 }
 
 #[test]
+fn keep_key_never_leaves_a_plan() {
+    let mut console = fleet_of_four();
+    console.press("X");
+    console.advance(KEY_GUARD_TIME);
+    console.press("h");
+    assert_eq!(console.message_text(), "the plan is not ready yet");
+    console.answer_plan(plan(&[("charlie", State::Drifted)]));
+    console.advance(KEY_GUARD_TIME);
+    console.press("h");
+    assert_eq!(console.message_text(), "the filter hides no marked agent");
+    assert_eq!(console.model.screen, Screen::Reset);
+}
+
+#[test]
 fn hidden_marks_are_asked_about_first() {
     let asked = |keys: &str, answer: &dyn Fn(&[&str]) -> Plan| {
         let mut console = fleet_of_four();

@@ -245,4 +245,15 @@ fn hint_names_the_keys_that_unlock_a_protected_agent() {
     );
     console.press("y");
     assert!(console.model.is_unlocked());
+    // No key unlocks a console that was started read-only.
+    let mut console = fleet_of_four();
+    console.model.read_only.is_forced = true;
+    let mut protected = observation_of("charlie", State::Drifted);
+    protected.protection = Protection::ReadOnly;
+    console.observe(vec![protected]);
+    console.press("E");
+    assert_eq!(
+        console.message_text(),
+        "agent is protected as read-only; quit and start without --read-only"
+    );
 }

@@ -187,13 +187,13 @@ fn escape_gives_no_answer_and_names_retry_key() {
     assert!(console.model.questions.is_empty());
     assert_eq!(
         console.message_text(),
-        "harbour: question refused; r on its agents retries"
+        "harbour: question declined; r asks again"
     );
     withdraw_question(&mut console, 3);
     assert!(
         console
             .message_text()
-            .starts_with("harbour: question refused"),
+            .starts_with("harbour: question declined"),
         "nothing is added"
     );
 }

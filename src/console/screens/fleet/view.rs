@@ -128,7 +128,7 @@ fn draw_fleet_line(model: &Model, canvas: &mut Canvas<'_>) {
     let room = usize::from(canvas.width()).saturating_sub(name + freshness.width() + 1);
     let total = format!("{}: ", format_count(model.rows.len() as u64, "agent"));
     let mut counts = header_counts(model);
-    let length: usize = counts.iter().map(|(text, _)| text.width() + 1).sum();
+    let length: usize = counts.iter().map(|count| count.text.width() + 1).sum();
     let spare = room.saturating_sub(length);
     if length > room {
         counts = folded_header_counts(model);
@@ -142,18 +142,26 @@ fn draw_fleet_line(model: &Model, canvas: &mut Canvas<'_>) {
         x = canvas.put_text(x, 0, &total, Role::Text);
     }
     canvas.put_right(canvas.width(), 0, &freshness, Role::Dim);
-    let end = canvas.width().saturating_sub(freshness.width() as u16 + 1);
-    for (index, (text, role)) in counts.iter().enumerate() {
-        let is_last = index + 1 == counts.len();
+    let end = canvas.width().saturating_sub(freshness.width() as u16 + 2);
+    let mut left: usize = counts.iter().map(|count| count.agents).sum();
+    for HeaderCount { agents, text, role } in &counts {
         let room = usize::from(end.saturating_sub(x));
-        // States that do not fit are counted: `+3` more.
-        let reserve = if is_last { 0 } else { " +9".len() };
+        // The agents of the states that do not fit are counted.
+        let reserve = match left - agents {
+            0 => 0,
+            others => 1 + more_agents(others).width(),
+        };
         if room < text.width() + reserve {
-            canvas.put_text(x, 0, &format!("+{}", counts.len() - index), Role::Text);
+            canvas.put_text(x, 0, &more_agents(left), Role::Text);
             break;
         }
         x = canvas.put_text(x, 0, text, *role) + 1;
+        left -= agents;
     }
+}
+
+fn more_agents(agents: usize) -> String {
+    format!("{agents} more")
 }
 
 /// Returns whether the figures are live, stale, saved or still being read.
@@ -241,27 +249,46 @@ fn sort_part(model: &Model, is_wide: bool) -> Option<(String, Role)> {
     (is_wide || order != SortOrder::default()).then_some((text, Role::Dim))
 }
 
+/// The number of agents in a state, or in a group of states, as the header shows it.
+struct HeaderCount {
+    agents: usize,
+    text: String,
+    role: Role,
+}
+
+impl HeaderCount {
+    fn of_state((state, agents): (State, usize)) -> HeaderCount {
+        HeaderCount {
+            agents,
+            text: format!("{agents} {state}"),
+            role: role_of_state(state),
+        }
+    }
+}
+
 /// Returns the header's counts by state, the worst first.
-fn header_counts(model: &Model) -> Vec<(String, Role)> {
-    model.state_counts().into_iter().map(count_label).collect()
+fn header_counts(model: &Model) -> Vec<HeaderCount> {
+    let counts = model.state_counts().into_iter();
+    counts.map(HeaderCount::of_state).collect()
 }
 
 /// Returns the header's counts, with one number for SCRATCH and CLEAN.
-fn folded_header_counts(model: &Model) -> Vec<(String, Role)> {
+fn folded_header_counts(model: &Model) -> Vec<HeaderCount> {
     let fine = |state: State| matches!(state, State::Scratch | State::Clean);
     let (ok, bad): (Vec<_>, Vec<_>) = model
         .state_counts()
         .into_iter()
         .partition(|(state, _)| fine(*state));
-    let ok: usize = ok.into_iter().map(|(_, number)| number).sum();
+    let agents: usize = ok.into_iter().map(|(_, number)| number).sum();
+    let ok = HeaderCount {
+        agents,
+        text: format!("{agents} ok"),
+        role: Role::Text,
+    };
     bad.into_iter()
-        .map(count_label)
-        .chain([(format!("{ok} ok"), Role::Text)])
+        .map(HeaderCount::of_state)
+        .chain([ok])
         .collect()
-}
-
-fn count_label((state, number): (State, usize)) -> (String, Role) {
-    (format!("{number} {state}"), role_of_state(state))
 }
 
 /// Returns how many agents cannot be reached, so that their figures are stale.

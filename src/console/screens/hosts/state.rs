@@ -1,6 +1,6 @@
 //! Hosts screen: the hosts of the fleet and the status of their connections.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use chrono::{DateTime, FixedOffset};
@@ -18,6 +18,8 @@ pub const NO_HOSTS_REASON: &str = "no agent of this fleet is on another host";
 #[derive(Clone, Debug, Default)]
 pub struct HostsScreen {
     statuses: Vec<HostStatus>,
+    /// Hosts that were connected in this session.
+    once_connected: HashSet<SshHost>,
     /// Index of each agent's host in the list.
     index_by_agent: HashMap<String, usize>,
     /// The host under the cursor, once a key has moved it.
@@ -86,8 +88,16 @@ impl HostsScreen {
         }
     }
 
+    /// Whether a host was connected in this session.
+    pub fn was_connected(&self, host: &SshHost) -> bool {
+        self.once_connected.contains(host)
+    }
+
     /// Replaces the status of a host. Returns the previous one.
     pub fn apply_status(&mut self, status: HostStatus) -> Option<HostStatus> {
+        if status.connection.reachability == Reachability::Connected {
+            self.once_connected.insert(status.host.clone());
+        }
         let known = self.statuses.iter().position(|it| it.host == status.host);
         let place = known.unwrap_or(self.statuses.len());
         for agent in &status.agents {

@@ -25,6 +25,7 @@ pub fn handle_host_status(model: &mut Model, status: HostStatus) {
     let barred = status.connection.is_blocked;
     let reach = status.connection.reachability;
     let reason = status.connection.short_reason().unwrap_or_default();
+    let was_connected = model.hosts.was_connected(&status.host);
     let old = model.hosts.apply_status(status.clone());
     model.is_dirty |= old.as_ref() != Some(&status);
     if asks {
@@ -67,7 +68,8 @@ pub fn handle_host_status(model: &mut Model, status: HostStatus) {
             format!("{name} cannot be reached: {reason}"),
         ),
         Reachability::Connected if before.is_failure() => {
-            model.report(MessageLevel::Info, format!("{name} is back"))
+            let what = if was_connected { "back" } else { "up" };
+            model.report(MessageLevel::Info, format!("{name} is {what}"))
         }
         Reachability::Connected | Reachability::Unknown => {}
     }

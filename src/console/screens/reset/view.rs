@@ -35,7 +35,7 @@ const RESULT_FOOTER_LINES: u16 = 5;
 const MIN_VISIBLE_AGENTS: usize = 3;
 
 /// Cells below which a command line is not worth showing.
-const MIN_COMMAND_LINE_CELLS: usize = 40;
+const MIN_COMMAND_LINE_CELLS: usize = 32;
 
 pub fn draw(model: &Model, canvas: &mut Canvas<'_>) {
     match &model.reset.stage {
@@ -684,7 +684,7 @@ fn draw_next_step(model: &Model, view: &ResultView, canvas: &mut Canvas<'_>, y: 
         _ => {
             let key = model.key_hint(Command::PlanUndo);
             let days = format_count(u64::from(model.config.retention_days), "day");
-            format!("{key} plans an undo, for {days}")
+            format!("{key} undoes this run (possible for {days})")
         }
     };
     if view.retired_entries > 0 {
