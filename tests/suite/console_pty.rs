@@ -128,7 +128,7 @@ fn reset_is_planned_confirmed_and_undone() {
     type_confirmation(&mut terminal, "reset 1");
     terminal.send("\r");
     // During the run the screen counts finished agents, and an undo waits.
-    terminal.wait_for("z plans an undo");
+    terminal.wait_for("z undoes this run");
     assert_eq!(
         site.read(REVIEWER_MEMORY),
         Site::read_baseline("code-reviewer")
