@@ -228,7 +228,7 @@ fn read(path: &Path) -> Result<Vec<u8>> {
         Err(Errno::NOENT) => {
             let message = format!("the baseline is missing: {}", path.display());
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(
-                "write it, restore it from a backup, or correct `baseline` in the config",
+                "write the baseline, restore it from a backup, or correct `baseline` in the config",
             ));
         }
         Err(Errno::LOOP) => {

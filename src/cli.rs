@@ -199,7 +199,7 @@ enum Verb {
     #[command(after_help = EXIT_CODES)]
     Log {
         /// Shows at most this many records, the newest
-        #[arg(short = 'n', value_name = "COUNT", value_parser = parse_number::<usize>)]
+        #[arg(short = 'n', value_name = "COUNT", value_parser = parse_record_count)]
         count: Option<usize>,
         /// Shows only this agent
         agent: Option<String>,
@@ -354,6 +354,13 @@ enum ArchiveVerb {
 fn parse_number<T: FromStr>(text: &str) -> Result<T, String> {
     let parsed = text.parse().ok();
     parsed.ok_or_else(|| "expected a whole number that is not too large".to_string())
+}
+
+fn parse_record_count(text: &str) -> Result<usize, String> {
+    match parse_number(text)? {
+        0 => Err("expected a number of at least 1".to_string()),
+        count => Ok(count),
+    }
 }
 
 fn parse_plan_hash(text: &str) -> Result<String, String> {

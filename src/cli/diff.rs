@@ -18,7 +18,7 @@ use crate::baseline::BaselineCache;
 use crate::config::Agent;
 use crate::diff::{self, Diff, DiffLine, LineOp};
 use crate::digest::Digest;
-use crate::engine::{AgentDetail, Blocker, Engine, MAX_WINDOW_BYTES};
+use crate::engine::{AgentDetail, Blocker, Engine, MAX_WINDOW_BYTES, MemoryContent};
 use crate::error::{Error, ErrorKind, Result};
 use crate::untrusted::RevealOptions;
 
@@ -65,8 +65,9 @@ struct DiffDocument {
     removed: usize,
     /// Lines added and removed above the boundary; `None` without a boundary.
     above: Option<AboveBoundary>,
-    scratch_lines: u64,
-    scratch_bytes: u64,
+    /// `None` if it is unknown which lines are scratch.
+    scratch_lines: Option<u64>,
+    scratch_bytes: Option<u64>,
     /// Bytes of the memory that were not compared.
     not_compared: u64,
     /// Facts about the baseline file, for `--baseline`.
@@ -200,8 +201,8 @@ impl DiffDocument {
             added: diff.added,
             removed: diff.removed,
             above: None,
-            scratch_lines: 0,
-            scratch_bytes: 0,
+            scratch_lines: Some(0),
+            scratch_bytes: Some(0),
             not_compared: 0,
             baseline: None,
             diff,
@@ -222,8 +223,14 @@ impl DiffDocument {
             .above
             .as_ref()
             .map(|above| counts(above.added, above.removed));
-        let lines = format_count(self.scratch_lines as usize, "line");
-        let scratch = format!("{lines}, {} bytes", self.scratch_bytes);
+        let scratch = match (self.scratch_lines, self.scratch_bytes) {
+            (Some(lines), Some(bytes)) => format!(
+                "{}, {}",
+                format_count(lines as usize, "line"),
+                format_count(bytes as usize, "byte")
+            ),
+            _ => "unknown".to_string(),
+        };
         let mut pieces = vec![
             (OutputRole::Heading, self.agent.as_str()),
             (OutputRole::Plain, ": "),
@@ -293,13 +300,20 @@ impl CommandContext<'_> {
         }
         let content = detail.observation.content.as_ref();
         let above = content.and_then(|content| content.boundary);
+        let count_scratch = |count: fn(&MemoryContent) -> u64| match content {
+            Some(content) => detail
+                .observation
+                .is_scratch_known()
+                .then(|| count(content)),
+            None => Some(0),
+        };
         let answer = DiffDocument {
             above: above.map(|above| AboveBoundary {
                 added: above.added_lines,
                 removed: above.removed_lines,
             }),
-            scratch_lines: content.map_or(0, |content| content.scratch_lines),
-            scratch_bytes: content.map_or(0, |content| content.scratch_bytes),
+            scratch_lines: count_scratch(|content| content.scratch_lines),
+            scratch_bytes: count_scratch(|content| content.scratch_bytes),
             not_compared: detail.omitted_bytes,
             ..DiffDocument::new(args, &engine, &old, &new)
         };

@@ -11,7 +11,7 @@ use super::output::{
 use super::status::outcome_role;
 use super::{CommandContext, CommandResult};
 use crate::digest::Digest;
-use crate::engine::{FileState, LedgerRecord, RecordRange};
+use crate::engine::{Engine, FileState, LedgerRecord, RecordRange};
 use crate::error::{Error, ErrorKind};
 
 /// The answer of `log`.
@@ -25,6 +25,7 @@ struct LogDocument<'r> {
 /// The records, read again while they are printed: a ledger may be larger than the memory of this
 /// machine.
 struct RecordRows<'r> {
+    engine: &'r Engine,
     range: RecordRange<'r>,
     /// Column widths; empty without records.
     widths: ColumnWidths,
@@ -58,7 +59,11 @@ pub(super) struct LedgerHead {
 
 impl Document for LogDocument<'_> {
     fn write_text(&self, printer: &mut Printer<'_>) -> io::Result<()> {
-        let RecordRows { range, widths } = &self.records;
+        let RecordRows {
+            engine,
+            range,
+            widths,
+        } = &self.records;
         if widths.is_empty() {
             return printer.write_plain_line("no records");
         }
@@ -66,7 +71,7 @@ impl Document for LogDocument<'_> {
         let mut print_error = None;
         let read = range.for_each(&mut |record| {
             printer
-                .write_row(&record_cells(record), widths)
+                .write_row(&record_cells(engine, record)?, widths)
                 .map_err(|error| {
                     let message = error.to_string();
                     print_error = Some(error);
@@ -98,8 +103,13 @@ fn title_cells() -> Vec<TableCell> {
     head.map(title).into_iter().collect()
 }
 
-fn record_cells(record: &LedgerRecord) -> Vec<TableCell> {
+fn record_cells(engine: &Engine, record: &LedgerRecord) -> Result<Vec<TableCell>, Error> {
     let event = &record.event;
+    let operation = if engine.is_redo(event)? {
+        "redo"
+    } else {
+        event.operation.as_str()
+    };
     // Lines of the memory; the content of an entry depends on its kind.
     let lines = |state: &Option<FileState>| match state {
         Some(FileState::File { lines, .. }) => lines.to_string(),
@@ -120,19 +130,19 @@ fn record_cells(record: &LedgerRecord) -> Vec<TableCell> {
         .chain(&event.note)
         .map(String::as_str)
         .collect();
-    vec![
+    Ok(vec![
         text_cell(
             OutputRole::Plain,
             record.time.format("%Y-%m-%d %H:%M:%S").to_string(),
         ),
         text_cell(OutputRole::Notice, &event.run),
-        text_cell(OutputRole::Plain, event.operation.as_str()),
+        text_cell(OutputRole::Plain, operation),
         text_cell(OutputRole::Plain, &event.agent),
         text_cell(outcome_role(event.outcome), event.outcome.as_str()),
         number_cell(OutputRole::Plain, lines),
         text_cell(OutputRole::Plain, entry),
         text_cell(OutputRole::Plain, note.join("; ")),
-    ]
+    ])
 }
 
 impl CommandContext<'_> {
@@ -145,7 +155,7 @@ impl CommandContext<'_> {
             if widths.is_empty() {
                 widths.fit_row(&title_cells());
             }
-            widths.fit_row(&record_cells(record));
+            widths.fit_row(&record_cells(&engine, record)?);
             Ok(())
         })?;
         // An agent that is no longer configured still has its history.
@@ -156,7 +166,11 @@ impl CommandContext<'_> {
         self.output.print_document(&LogDocument {
             ledger: engine.ledger_path().display().to_string(),
             head: LedgerHead { seq, sha256 },
-            records: RecordRows { range, widths },
+            records: RecordRows {
+                engine: &engine,
+                range,
+                widths,
+            },
         })?;
         Ok(None)
     }

@@ -101,12 +101,15 @@ impl Document for DryRunDocument {
     }
 }
 
-/// Counts the agents of a plan by what a run would do: `2 agents would be reset, 1 refused`.
+/// Counts the agents of a plan by what a run would do: `2 agents would be reset, 1 unreachable`.
 fn count_dry_run(plan: &Plan) -> String {
     // A run refuses these when it reaches them.
     let undo_refusals = plan.steps.iter().filter(|it| is_undo_refused(it)).count();
-    let refused = plan.skipped.iter().filter(|it| it.kind.is_some()).count() + undo_refusals;
-    let unchanged = plan.skipped.iter().filter(|it| it.kind.is_none()).count();
+    let (failed, unchanged): (Vec<_>, Vec<_>) =
+        plan.skipped.iter().partition(|it| it.kind.is_some());
+    let unreachable = failed.iter().filter(|it| it.state == State::Unreach);
+    let unreachable = unreachable.count();
+    let refused = failed.len() - unreachable + undo_refusals;
     let is_undo = plan.operation == Operation::Undo;
     let mut text = match (plan.steps.len() - undo_refusals, is_undo) {
         (0, false) => "nothing to reset".to_string(),
@@ -114,7 +117,11 @@ fn count_dry_run(plan: &Plan) -> String {
         (count, false) => format!("{} would be reset", format_count(count, "agent")),
         (count, true) => format!("{} would be restored", format_count(count, "agent")),
     };
-    for (count, label) in [(unchanged, "unchanged"), (refused, "refused")] {
+    for (count, label) in [
+        (unchanged.len(), "unchanged"),
+        (unreachable, "unreachable"),
+        (refused, "refused"),
+    ] {
         if count > 0 {
             text.push_str(&format!(", {count} {label}"));
         }

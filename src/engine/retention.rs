@@ -197,18 +197,40 @@ impl Engine {
             let all = self
                 .find_expired_before(scope, self.retention_cutoff(now), now)?
                 .entries;
-            let since = confirmed.map_or("no earlier run is known".to_string(), |time| {
-                format!("the last run before was on {}", time.format("%Y-%m-%d"))
-            });
             if all.len() > expired.len() {
                 notes.push(format!(
-                    "retention keeps {} for now: {since}, so only a run a day from now confirms \
-                     the date",
-                    describe_older_entries(all.len() - expired.len(), days)
+                    "retention keeps {} for now: {}",
+                    describe_older_entries(all.len() - expired.len(), days),
+                    self.describe_unconfirmed_date(confirmed)?
                 ));
             }
         }
         Ok((expired, notes))
+    }
+
+    /// Returns why no run confirms the current date yet, and which one will.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    fn describe_unconfirmed_date(
+        &self,
+        confirmed: Option<DateTime<FixedOffset>>,
+    ) -> Result<String> {
+        let has_records = self.ledger().latest_record_time()?.is_some();
+        let since = match confirmed {
+            None if has_records => {
+                return Ok(
+                    "all recorded runs are less than a day old; a run a day after the first \
+                     confirms the date"
+                        .to_string(),
+                );
+            }
+            None => "no earlier run is known".to_string(),
+            Some(time) => format!("the last run before was on {}", time.format("%Y-%m-%d")),
+        };
+        Ok(format!(
+            "{since}, so only a run a day from now confirms the date"
+        ))
     }
 
     /// Finds entries older than a time, of a run's agents and of those that left the config.

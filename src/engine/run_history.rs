@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::Read;
 
-use super::record::{FileState, LedgerPosition, LedgerRecord};
+use super::record::{FileState, LedgerPosition, LedgerRecord, RunEvent};
 use super::undo::{self, InstallSource, Replacement, UndoRecords};
 use super::{Engine, MAX_WINDOW_BYTES};
 use crate::config::Agent;
@@ -85,6 +85,17 @@ impl Engine {
             });
         }
         Ok(past)
+    }
+
+    /// Returns whether an event is the undo of an undo.
+    ///
+    /// # Errors
+    /// The ledger cannot be read, or its chain is broken.
+    pub fn is_redo(&self, event: &RunEvent) -> Result<bool> {
+        match &event.undone_run {
+            Some(run) => Ok(self.ledger_history(&event.agent)?.undo_runs.contains(run)),
+            None => Ok(false),
+        }
     }
 
     /// Returns the memory before and after the run of a record, rebuilt from the archive and

@@ -424,10 +424,12 @@ impl Verification {
             ));
         }
         if self.counts.unrecorded_entries > 0 {
+            let entries = match self.counts.unrecorded_entries {
+                1 => "1 entry is".to_string(),
+                count => format!("{count} entries are"),
+            };
             notes.push(format!(
-                "no record names {} of the entries: the original tool or a failed run \
-                 wrote them",
-                self.counts.unrecorded_entries
+                "{entries} not in the ledger (written by the original script or an interrupted run)"
             ));
         }
         notes.append(&mut self.notes);

@@ -258,7 +258,11 @@ fn undo_refuses_appends_or_archives_new_notes() {
         ran.assert_outcome(Outcome::Refused).kind,
         Some(ErrorKind::Conflict)
     );
-    assert!(ran.note().contains("has written since"), "{}", ran.note());
+    assert!(
+        ran.note().starts_with("the agent has written since run "),
+        "{}",
+        ran.note()
+    );
     assert!(world.read_memory("scout").ends_with(b"- new\n"));
     world.undo("scout", UndoMode::Append).assert_ok();
     assert_eq!(

@@ -116,7 +116,10 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
             for status in hosts.collect::<Vec<_>>() {
                 // Each login of a host has its own connection.
                 let name = model.hosts.label(&status.host);
-                let label = format!("connecting to {name}");
+                let label = match status.connection.pending_prompt {
+                    Some(_) => format!("{name}: waiting for an answer"),
+                    None => format!("connecting to {name}"),
+                };
                 let key = BackgroundJobKey::Connect(name);
                 if status.connection.is_connecting {
                     model.background_jobs.begin_request(key, "", label, now);

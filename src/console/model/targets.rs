@@ -118,6 +118,12 @@ impl Model {
             .or(self.questions.first())
     }
 
+    /// Says that a question waits no longer for its answer, and the key that asks again.
+    pub fn describe_expired_question(&self, question: &Question) -> String {
+        let (host, key) = (&question.host, self.key_hint(Command::ReadAgent));
+        format!("{host}: the question has expired; {key} asks again")
+    }
+
     /// Returns why a key is about no agent here.
     pub fn no_subject_reason(&self) -> String {
         let open = self.key_hint(Command::OpenSelected);

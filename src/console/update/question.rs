@@ -21,9 +21,13 @@ pub(super) fn handle_prompt_event(model: &mut Model, event: PromptEvent) -> Vec<
         PromptEvent::ConnectFinished(host) => return vec![Effect::ReadHost(host)],
         PromptEvent::AnswerTooLate(host) => {
             model.hosts.answered_logins.remove(&host);
-            model.hosts.late_logins.insert(host.clone());
-            let text = format!("{host}: answered too late, the host had hung up; it asks again");
-            model.report(MessageLevel::Warn, text);
+            // An accepted host key counts although the host had hung up: the next attempt may have
+            // connected already, without another question.
+            if !model.hosts.is_connected(&host) {
+                let text = format!("{host}: answered too late, the host had hung up; trying again");
+                model.report(MessageLevel::Warn, text);
+                model.hosts.late_logins.insert(host);
+            }
         }
         PromptEvent::Unavailable(why) => {
             let text = format!("hosts that ask questions cannot be reached: {why}");
@@ -79,11 +83,7 @@ fn withdraw_question(model: &mut Model, id: u64) {
         dialog.answer = Secret::new();
     }
     if question.expected_answer != ExpectedAnswer::NoAnswer {
-        let text = format!(
-            "{} no longer waits for {}",
-            question.host,
-            question.short_name()
-        );
+        let text = model.describe_expired_question(&question);
         model.report(MessageLevel::Info, text);
     }
     model.is_dirty = true;

@@ -24,10 +24,7 @@ pub(super) fn draw(model: &Model, dialog: &QuestionDialog, canvas: &mut Canvas<'
     let width = usize::from(canvas.width()).saturating_sub(2);
     let mut lines = vec![title_line(model, dialog, width)];
     if dialog.is_withdrawn {
-        lines.push(own_line(
-            "Your answer is discarded; Enter closes this.",
-            Role::Text,
-        ));
+        lines.push(own_line("Enter closes this.", Role::Text));
     } else {
         push_body(dialog, width, &mut lines);
     }
@@ -59,11 +56,7 @@ fn own_line(text: &str, role: Role) -> RoleLine {
 fn title_line(model: &Model, dialog: &QuestionDialog, width: usize) -> RoleLine {
     let question = &dialog.question;
     let text = if dialog.is_withdrawn {
-        format!(
-            "{} no longer waits for {}",
-            question.host,
-            question.short_name()
-        )
+        model.describe_expired_question(question)
     } else {
         format!("{} wants {}", question.host, question.short_name())
     };

@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
             return Ok(true);
         }
         if self.is_bound && PlanBinding::new(agent, content, memory) != step.binding {
-            let message = format!("{} has changed since the plan", agent.name);
+            let message = "the memory has changed since the plan";
             let hint = "review a new plan; nothing was changed";
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));
         }
@@ -179,7 +179,7 @@ impl<'a> Run<'a> {
         let records = self.undo_records(agent, &undo.run)?;
         let has_written_since = records.has_written_since(agent, event.before.as_ref());
         if has_written_since && undo.mode == UndoMode::Refuse {
-            let message = format!("{} has written since run {}", agent.name, undo.run);
+            let message = format!("the agent has written since run {}", undo.run);
             let hint = "--append keeps the new notes below the restored file, --overwrite archives \
                         them";
             return Err(Error::new(ErrorKind::Conflict, message).with_hint(hint));

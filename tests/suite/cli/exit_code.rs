@@ -324,6 +324,17 @@ fn undone_undo_is_redone_in_status() {
     let _ = status().assert_stdout_has(" undone");
     let _ = site.run(["undo", "monitor-bot", "--redo"]).assert_code(0);
     let _ = status().assert_stdout_has(" redone");
+    let operations = || {
+        let ran = site.run(["log", "monitor-bot"]).assert_code(0);
+        let words = ran.stdout.lines().skip(1);
+        let words = words.map(|line| line.split_whitespace().nth(3).unwrap().to_string());
+        words.collect::<Vec<_>>()
+    };
+    assert_eq!(operations(), ["reset", "undo", "redo"]);
+    // The undone undo need not be in the range.
+    let _ = site
+        .run(["log", "-n", "1", "monitor-bot"])
+        .assert_stdout_has("  redo  ");
 }
 
 #[test]
@@ -337,6 +348,7 @@ fn usage_errors_name_the_alternatives() {
             "expected a whole number",
         ),
         (&["log", "-n", "x"], "expected a whole number"),
+        (&["log", "-n", "0"], "expected a number of at least 1"),
     ] {
         let _ = site
             .run_command(site.command().args(arguments))

@@ -78,7 +78,7 @@ fn dry_run_of_unreachable_host_says_unreachable() {
     let ran = run_with_ssh(&site, ["reset", "scout", "--dry-run"]).assert_code(3);
     assert!(!ran.stdout.contains("refused  "), "{}", ran.stdout);
     let _ = ran
-        .assert_stdout_has("unreachable")
+        .assert_stdout_has("nothing to reset, 1 unreachable; nothing was changed")
         .assert_stdout_has("box cannot be reached")
         .assert_stderr_has("hint: try `ssh box`");
 }

@@ -187,6 +187,8 @@ fn unusable_baseline_shows_no_drift_and_no_scratch() {
     site.write("baselines/.checksums", sums);
     assert!(above().is_null(), "tampered");
     assert!(memory()["scratch_lines"].is_null() && memory()["scratch_bytes"].is_null());
+    let diff = site.run(["diff", "--json", "monitor-bot"]).json();
+    assert!(diff["scratch_lines"].is_null() && diff["scratch_bytes"].is_null());
     let table = site.run(["status", "monitor-bot"]).stdout;
     assert!(table.contains("%        -         -"), "{table}");
 }

@@ -632,8 +632,14 @@ fn hanging_host_shows_connecting_since() {
         job.is_some_and(|job| job.started.elapsed == since),
         "{jobs:?}"
     );
+    // ssh waits for the operator, not for the host.
+    status.connection.pending_prompt = Some("a passphrase");
+    console.send(Msg::HostsChanged(vec![status.clone()]));
+    console.advance(SECOND);
+    assert!(shown_jobs(&console).contains(&"harbour: waiting for an answer"));
+    assert!(!shown_jobs(&console).contains(&"connecting to harbour"));
     status.connection.is_connecting = false;
     console.send(Msg::HostsChanged(vec![status]));
     console.advance(SECOND);
-    assert!(!shown_jobs(&console).contains(&"connecting to harbour"));
+    assert_eq!(shown_jobs(&console), [""; 0]);
 }

@@ -457,10 +457,48 @@ fn late_answer_is_reported_as_late() {
     console.send(Msg::PromptEvent(late));
     assert_eq!(
         console.message_text(),
-        "box:2222: answered too late, the host had hung up; it asks again"
+        "box:2222: answered too late, the host had hung up; trying again"
     );
     set_reachability(&mut console, Reachability::Unreachable);
     assert_eq!(log(&console).len(), 1, "that it hung up was said");
+}
+
+#[test]
+fn late_answer_of_connected_host_is_not_reported() {
+    let mut console = fleet_on_hosts(Reachability::Unreachable);
+    set_reachability(&mut console, Reachability::Connected);
+    let messages = log(&console).len();
+    let late = askpass::PromptEvent::AnswerTooLate("box:2222".to_string());
+    console.send(Msg::PromptEvent(late));
+    assert_eq!(log(&console).len(), messages, "it is up");
+    set_reachability(&mut console, Reachability::Unreachable);
+    assert!(console.message_text().contains("went away"));
+}
+
+#[test]
+fn loss_after_late_answer_and_login_is_reported() {
+    let mut console = fleet_on_hosts(Reachability::Unreachable);
+    let late = askpass::PromptEvent::AnswerTooLate("box:2222".to_string());
+    console.send(Msg::PromptEvent(late));
+    set_reachability(&mut console, Reachability::Connected);
+    set_reachability(&mut console, Reachability::Unreachable);
+    assert!(console.message_text().contains("went away"));
+}
+
+#[test]
+fn open_question_replaces_hint_of_earlier_failure() {
+    let mut console = fleet_on_hosts(Reachability::Connected);
+    let mut asking = asking_host_status();
+    let error = Error::new(ErrorKind::Host, "it wants a passphrase and got no answer")
+        .with_hint("read the agent again to get the question again");
+    let failure = TransportError::new(FailureCause::Unreachable, error);
+    asking.connection.error = Some(failure);
+    console.send(Msg::HostsChanged(vec![asking]));
+    console.press("8");
+    let screen = console.screen_text();
+    assert!(!screen.contains("got no answer"), "{screen}");
+    assert!(!screen.contains("read the agent again"), "{screen}");
+    assert!(screen.contains("@ answers"), "{screen}");
 }
 
 #[test]

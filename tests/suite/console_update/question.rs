@@ -327,7 +327,7 @@ fn unseen_withdrawn_question_is_not_offered() {
     withdraw_question(&mut console, 1);
     assert_eq!(
         console.message_text(),
-        "harbour no longer waits for a passphrase"
+        "harbour: the question has expired; r asks again"
     );
     console.press("@");
     assert_eq!(console.model.overlay, None);

@@ -90,6 +90,33 @@ fn deleted_entries_are_recorded_and_verify() {
 }
 
 #[test]
+fn unconfirmed_date_note_says_what_is_recorded() {
+    let world = World::new(&["scout"]);
+    let directory = world.archive_directory().join("scout");
+    fs::create_dir_all(&directory).unwrap();
+    for name in ["2020-01-01_2300.md", "2020-01-02_2300.md"] {
+        fs::write(directory.join(name), "of the original").unwrap();
+        set_entry_age(&world, &Path::new("scout").join(name), 400);
+    }
+    world.clock.advance(DAY * 400);
+    let note = || {
+        let plan = world.engine().plan_reset(&["scout".to_string()], false);
+        plan.unwrap().retention.unwrap().notes.join("; ")
+    };
+    assert_eq!(
+        note(),
+        "retention keeps 1 entry older than 30 days for now: no earlier run is known, so only a \
+         run a day from now confirms the date"
+    );
+    world.reset();
+    assert_eq!(
+        note(),
+        "retention keeps 1 entry older than 30 days for now: all recorded runs are less than a day \
+         old; a run a day after the first confirms the date"
+    );
+}
+
+#[test]
 fn recorded_deletion_left_undone_verifies() {
     let (world, entry, run) = world_with_expired_entry();
     let path = world.archive_directory().join(&entry);

@@ -88,6 +88,14 @@ impl HostsScreen {
         }
     }
 
+    /// Whether a login is connected now.
+    pub fn is_connected(&self, login: &str) -> bool {
+        let mut statuses = self.statuses.iter();
+        statuses.any(|it| {
+            it.host.authority() == login && it.connection.reachability == Reachability::Connected
+        })
+    }
+
     /// Whether a host was connected in this session.
     pub fn was_connected(&self, host: &SshHost) -> bool {
         self.once_connected.contains(host)

@@ -35,6 +35,9 @@ pub fn handle_host_status(model: &mut Model, status: HostStatus) {
     }
     let answered = !status.connection.is_connecting && model.hosts.answered_logins.remove(&name);
     let before = old.map_or(Reachability::Unknown, |old| old.connection.reachability);
+    if reach == Reachability::Connected {
+        model.hosts.late_logins.remove(&name);
+    }
     if answered && reach == Reachability::Connected {
         model.report(MessageLevel::Info, format!("{name} is up"));
         return;

@@ -226,7 +226,7 @@ fn host_details(model: &Model, status: &HostStatus) -> Vec<(&'static str, String
     let settings = match model.hosts.settings.get(&status.host) {
         None => ("running ssh -G …".to_string(), Role::Dim),
         Some(Err(why)) => (why.clone(), Role::Warn),
-        Some(Ok(settings)) if settings.is_empty() => ("no settings to show".to_string(), Role::Dim),
+        Some(Ok(settings)) if settings.is_empty() => ("demo host, no ssh".to_string(), Role::Dim),
         Some(Ok(settings)) => {
             let each = settings
                 .iter()
