@@ -429,7 +429,7 @@ pub fn run(
                     Output::new(settings).print_command_error(&error.into());
                     Some(ErrorKind::User)
                 }
-                _ => print_clap_error(&error, settings),
+                _ => print_clap_error(error, settings),
             };
         }
     };

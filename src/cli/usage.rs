@@ -49,8 +49,34 @@ pub(super) fn missing_verb_error(error: &clap::Error, arguments: &[OsString]) ->
     }
 }
 
+/// Replaces the usage in an error about arguments that exclude each other: clap's names only the
+/// one that came first.
+fn insert_whole_usage(error: &mut clap::Error) {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let usage = match (error.kind(), error.get(ContextKind::Usage)) {
+        (ErrorKind::ArgumentConflict, Some(ContextValue::StyledStr(usage))) => usage.to_string(),
+        _ => return,
+    };
+    let mut cli = Cli::command();
+    cli.build();
+    let mut command = &cli;
+    // Behind "Usage: memory-shepherd".
+    for word in usage.split_whitespace().skip(2) {
+        match command.find_subcommand(word) {
+            Some(subcommand) => command = subcommand,
+            None => break,
+        }
+    }
+    let usage = command.clone().render_usage();
+    error.insert(ContextKind::Usage, ContextValue::StyledStr(usage));
+}
+
 /// Prints a message of clap: help, version, or a usage error.
-pub(super) fn print_clap_error(error: &clap::Error, settings: OutputSettings) -> Option<ErrorKind> {
+pub(super) fn print_clap_error(
+    mut error: clap::Error,
+    settings: OutputSettings,
+) -> Option<ErrorKind> {
+    insert_whole_usage(&mut error);
     let mut out = Output::new(settings);
     let text = error.render().to_string();
     if !error.use_stderr() {

@@ -290,12 +290,13 @@ fn plain_choice(item: ChooserItem, id: String, title: String) -> ChooserChoice {
 }
 
 fn command_choice(model: &Model, command: Command) -> ChooserChoice {
-    let spec = model.preferences.keymap.spec_of(command);
+    let keymap = &model.preferences.keymap;
+    let spec = keymap.spec_of(command);
     ChooserChoice {
         item: ChooserItem::Command(command),
         id: spec.id.to_string(),
         title: spec.title.to_string(),
-        keys: model.preferences.keymap.joined_sequences(command),
+        keys: keymap.joined_sequences_in(model.key_context(), command),
         equivalent_command: equivalent_command::for_command(model, command),
         disabled_reason: availability::check_enabled(command, model).err(),
         category: Some(spec.category),

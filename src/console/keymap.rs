@@ -272,9 +272,24 @@ impl Keymap {
     /// Returns all sequences of a command in one text, separated by two blanks if a sequence
     /// contains a blank itself.
     pub fn joined_sequences(&self, command: Command) -> String {
-        let texts = self.sequence_texts(command);
-        let blanks = texts.iter().any(|text| text.contains(' '));
-        texts.join(if blanks { "  " } else { " " })
+        join_sequences(&self.sequence_texts(command))
+    }
+
+    /// Returns the sequences of a command in one text, without those that mean another command in
+    /// `context`.
+    pub fn joined_sequences_in(&self, context: KeyContext, command: Command) -> String {
+        let texts: Vec<String> = self
+            .sequences(command)
+            .iter()
+            .filter(|keys| {
+                let is_here =
+                    |(it, own): (Command, &[Key])| it == command && own == keys.as_slice();
+                !self.sequences_in_context(context).any(is_here)
+                    || self.resolve(context, keys) == KeyMeaning::Command(command)
+            })
+            .map(|keys| format_sequence(keys))
+            .collect();
+        join_sequences(&texts)
     }
 
     /// Returns what to press for a command, for use in a message; the palette entry
@@ -367,6 +382,11 @@ impl Keymap {
                 })
             })
     }
+}
+
+fn join_sequences(texts: &[String]) -> String {
+    let blanks = texts.iter().any(|text| text.contains(' '));
+    texts.join(if blanks { "  " } else { " " })
 }
 
 impl KeyBinding {
@@ -584,6 +604,17 @@ mod tests {
                 (ChooseSortOrder, PlanReset)
             ]
         );
+    }
+
+    #[test]
+    fn keys_of_another_command_here_are_not_listed() {
+        let keymap = Keymap::default();
+        let listed = |context| keymap.joined_sequences_in(context, Command::GoBack);
+        assert_eq!(listed(KeyContext::Plan), "q Esc Left");
+        assert_eq!(listed(KeyContext::Agent), "q Esc h Left");
+        // A command of other screens keeps its keys.
+        let keep = keymap.joined_sequences_in(KeyContext::Agent, Command::KeepHiddenAgents);
+        assert_eq!(keep, "h");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::clock::SystemClock;
 use crate::config::{self, Config, ConfigErrors, SshHost};
 use crate::console::model::known_scratch_lines;
 use crate::engine::{EngineSetup, Protection, Trigger};
+use crate::error::ErrorKind;
 use crate::fake_transport::FakeTransport;
 use crate::transport::{
     MemoryDirectory, MemoryObject, SpecialFile, Transport, TransportError, Transports,
@@ -313,6 +314,24 @@ fn missing_baseline_leaves_scratch_unknown() {
         assert!(!shown.contains("no separator"), "{shown}");
     }
     assert_eq!(known_scratch_lines(&detail.observation), None);
+}
+
+#[test]
+fn missing_baseline_is_not_edited() {
+    let root = tempfile::tempdir().unwrap();
+    let engine = engine_with_memory(root.path(), BASELINE);
+    assert!(handoff::prepare_edit(&engine, "a").is_ok());
+    std::fs::remove_file(root.path().join("a.md")).unwrap();
+    let error = handoff::prepare_edit(&engine, "a").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    let path = engine.config().baseline_path(engine.agent("a").unwrap());
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "edit opens existing baselines only, and the baseline of a is missing: {}",
+            path.display()
+        )
+    );
 }
 
 #[test]

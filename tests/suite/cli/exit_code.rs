@@ -343,6 +343,11 @@ fn usage_errors_name_the_alternatives() {
     for (arguments, said) in [
         (&["reset"][..], "<AGENT|--all>"),
         (&["undo"], "<AGENT|--run <RUN>>"),
+        (&["reset", "--all", "monitor-bot"], "<AGENT|--all>"),
+        (
+            &["undo", "monitor-bot", "--append", "--overwrite"],
+            "<AGENT|--run <RUN>>",
+        ),
         (
             &["reset", "--all", "--wait", "x"],
             "expected a whole number",
