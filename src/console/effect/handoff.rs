@@ -63,7 +63,7 @@ pub(super) fn prepare_edit(engine: &Engine, name: &str) -> Result<BaselineEdit> 
     let path = engine.config().baseline_path(agent);
     if fs::symlink_metadata(&path).is_err_and(|error| error.kind() == NotFound) {
         let message = format!(
-            "edit opens existing baselines only, and the baseline of {name} is missing: {}",
+            "edit opens existing baselines only; the baseline {} is missing",
             path.display()
         );
         return Err(Error::new(ErrorKind::Conflict, message)

@@ -328,7 +328,7 @@ fn missing_baseline_is_not_edited() {
     assert_eq!(
         error.to_string(),
         format!(
-            "edit opens existing baselines only, and the baseline of a is missing: {}",
+            "edit opens existing baselines only; the baseline {} is missing",
             path.display()
         )
     );
