@@ -558,7 +558,7 @@ fn pending_jobs_stay_in_log_until_answered() {
     console.press("7");
     console.send(Msg::LogLoaded(Ok(Vec::new())));
     console.advance(2 * SECOND);
-    assert!(!shown_jobs(&console).contains(&"harbour: waiting for an answer"));
+    assert_eq!(shown_jobs(&console), [""; 0]);
     console.press("R");
     assert_eq!(shown_jobs(&console), [""; 0], "what is quick has no row");
     console.advance(2 * SECOND);
@@ -641,5 +641,5 @@ fn hanging_host_shows_connecting_since() {
     status.connection.is_connecting = false;
     console.send(Msg::HostsChanged(vec![status]));
     console.advance(SECOND);
-    assert_eq!(shown_jobs(&console), [""; 0]);
+    assert!(!shown_jobs(&console).contains(&"harbour: waiting for an answer"));
 }
