@@ -123,7 +123,7 @@ fn main() {
         archive_group: None,
     });
     let (sender, events) = bounded(64);
-    let fleet = FleetWatcher::start(Arc::new(engine), sender);
+    let fleet = FleetWatcher::start(Arc::new(engine), sender).expect("a thread");
     let living = (HOSTS - 1) * AGENTS;
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut all = None;

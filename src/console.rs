@@ -163,7 +163,7 @@ pub fn initial_model(config: &Config, moment: Moment, size: (u16, u16)) -> Model
 /// terminal ended it.
 ///
 /// # Errors
-/// The theme does not exist, or the terminal is unusable.
+/// The theme does not exist, the terminal is unusable, or the system refuses a thread.
 pub fn run(options: ConsoleOptions) -> Result<bool> {
     let config = options.engine.config();
     let (preferences, problems) = match &options.preferences_path {
@@ -197,7 +197,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         Some(Err(error)) => model.report(MessageLevel::Warn, view_state::not_saved_message(&error)),
         Some(Ok(None)) | None => {}
     }
-    let input_pause = input::spawn_terminal_reader(input_sender);
+    let input_pause = input::spawn_terminal_reader(input_sender)?;
     let user_files = UserFiles {
         preferences: options
             .preferences_path
@@ -211,7 +211,7 @@ pub fn run(options: ConsoleOptions) -> Result<bool> {
         options.engine_factory,
         options.extra_command.map(|extra| extra.run),
         user_files,
-    );
+    )?;
     let console = Console {
         clock,
         model,

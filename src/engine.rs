@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 pub use address::MemoryAddress;
 pub use baseline_change::{BaselineChange, FileOwner, KnownVersion};
 pub use classify::MAX_WINDOW_BYTES;
-pub use fleet::{FleetEvent, FleetWatcher};
+pub use fleet::{FleetEvent, FleetWatcher, start_directory_watcher};
 pub use host_status::HostStatus;
 pub use ledger::RecordRange;
 pub use lock::{AgentLock as Held, LockQueue};

@@ -102,6 +102,18 @@ impl Error {
         )
     }
 
+    /// Creates the error for a thread that the system refuses.
+    pub fn from_thread_start(error: &io::Error) -> Error {
+        Error::new(
+            ErrorKind::Host,
+            format!(
+                "cannot start a thread: {}; close other programs of this user or raise \
+                 `ulimit -u`, then try again",
+                describe_io_error(error)
+            ),
+        )
+    }
+
     /// Adds a hint: what the operator can do.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Error {

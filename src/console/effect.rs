@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, unbounded};
 
 use super::RunExtraCommand;
-use super::handoff::{BaselineEdit, ClipboardText, PagerText};
+use super::handoff::{BaselineEdit, ClipboardText, CopyOutcome, PagerText};
 use super::message::{Effect, Msg};
 use super::preferences::LoadedPreferences;
 use super::screens::fleet::state::FleetConfig;
@@ -94,19 +94,26 @@ struct Workers {
 }
 
 impl Workers {
-    fn start(engine: &Arc<Engine>, generation_base: u64, messages: &Sender<Msg>) -> Workers {
+    fn start(
+        engine: &Arc<Engine>,
+        generation_base: u64,
+        messages: &Sender<Msg>,
+    ) -> Result<Workers> {
         let fleet_events = bounded(MAX_QUEUED_MESSAGES);
-        Workers {
-            fleet: FleetWatcher::start(Arc::clone(engine), fleet_events.0.clone()),
+        Ok(Workers {
+            fleet: FleetWatcher::start(Arc::clone(engine), fleet_events.0.clone())?,
             fleet_events,
             jobs: JobQueue::new(messages.clone()),
             texts: TextPreparer::new(engine, generation_base),
-        }
+        })
     }
 }
 
 impl EffectRunner {
     /// Starts the fleet watcher and the watchers of the operator's files.
+    ///
+    /// # Errors
+    /// The system refuses a thread without which the console is useless.
     pub fn start(
         engine: Arc<Engine>,
         (prompt_broker, prompt_events): (PromptBroker, Receiver<askpass::PromptEvent>),
@@ -114,7 +121,7 @@ impl EffectRunner {
         engine_factory: EngineFactory,
         extra_command: Option<RunExtraCommand>,
         user_files: UserFiles,
-    ) -> (EffectRunner, Receiver<Msg>) {
+    ) -> Result<(EffectRunner, Receiver<Msg>)> {
         let (messages, inbox) = bounded(MAX_QUEUED_MESSAGES);
         let out = messages.clone();
         spawn_reporting_panic(messages.clone(), move || {
@@ -123,18 +130,19 @@ impl EffectRunner {
                     return; // The main thread has ended.
                 }
             }
-        });
+        })?;
         if let Some((path, known)) = user_files.preferences {
             let (clock, out) = (engine.clock_handle(), messages.clone());
             spawn_reporting_panic(messages.clone(), move || {
                 preferences_watcher::watch_preferences(&path, known, &*clock, &out);
-            });
+            })?;
         }
         let view_state_writer = user_files
             .view_state_file
-            .map(|file| ViewStateWriter::start(file, engine.clock_handle(), messages.clone()));
+            .map(|file| ViewStateWriter::start(file, engine.clock_handle(), messages.clone()))
+            .transpose()?;
         let runner = EffectRunner {
-            workers: Workers::start(&engine, 0, &messages),
+            workers: Workers::start(&engine, 0, &messages)?,
             engine,
             prompt_broker,
             file_jobs: JobQueue::new(messages.clone()),
@@ -149,10 +157,11 @@ impl EffectRunner {
             loaded_channel: unbounded(),
         };
         // The saved observations are shown until the fleet is read.
-        runner.submit(JobClass::FleetFiles, None, |engine| {
-            Msg::SavedObservationsLoaded(engine.load_observations())
+        runner.submit(JobClass::FleetFiles, None, |engine| match engine {
+            Ok(engine) => Msg::SavedObservationsLoaded(engine.load_observations()),
+            Err(error) => Msg::Reported(MessageLevel::Error, error.to_string()),
         });
-        (runner, inbox)
+        Ok((runner, inbox))
     }
 
     /// Executes an effect that concerns the engine.
@@ -189,43 +198,48 @@ impl EffectRunner {
             Effect::PreparePatch(agent) => workers.texts.request_patch(agent, &workers.jobs),
             Effect::LoadEntry(agent, entry) => {
                 self.submit(JobClass::Handoff, None, move |engine| {
-                    let page = handoff::load_entry(engine, &agent, &entry);
+                    let page = engine.and_then(|it| handoff::load_entry(it, &agent, &entry));
                     Msg::EntryLoaded(agent, entry, page)
                 })
             }
             Effect::InspectBaseline(agent) => self.submit(JobClass::Handoff, None, move |engine| {
-                let edit = handoff::prepare_edit(engine, &agent).map(Box::new);
-                Msg::BaselineInspected(agent, edit)
+                let edit = engine.and_then(|it| handoff::prepare_edit(it, &agent));
+                Msg::BaselineInspected(agent, edit.map(Box::new))
             }),
             Effect::MakePlan(id, request, unlocked) => {
                 self.submit(JobClass::Plan, None, move |engine| {
-                    let plan = make_plan(engine, &request, unlocked);
+                    let plan = engine.and_then(|it| make_plan(it, &request, unlocked));
                     Msg::PlanMade(id, plan.map(Box::new))
                 })
             }
             Effect::LoadHistory(agent) => {
                 let key = JobKey::History(agent.clone());
                 self.submit(JobClass::History, Some(key), move |engine| {
-                    let history = engine.agent_history(&agent, MAX_HISTORY_RECORDS);
+                    let history =
+                        engine.and_then(|it| it.agent_history(&agent, MAX_HISTORY_RECORDS));
                     Msg::HistoryLoaded(agent, history.map_err(|error| error.to_string()))
                 })
             }
             Effect::PrepareRunDiff(agent, seq) => {
                 let key = JobKey::RunDiff(agent.clone(), seq);
                 self.submit(JobClass::History, Some(key), move |engine| {
-                    let diff = prepare_run_diff(engine, &agent, seq);
+                    let diff = engine.and_then(|it| prepare_run_diff(it, &agent, seq));
                     Msg::RunDiffPrepared(agent, seq, diff.map_err(|error| error.to_string()))
                 })
             }
             Effect::LoadHostSettings(host) => {
                 let key = JobKey::HostSettings;
                 self.submit(JobClass::HostSettings, Some(key), move |engine| {
-                    let settings = engine.connection_settings(&host);
+                    let settings = engine.and_then(|it| it.connection_settings(&host));
                     Msg::HostSettingsLoaded(host, settings.map_err(|error| error.to_string()))
                 })
             }
             Effect::LoadLog => self.submit(JobClass::FleetFiles, Some(JobKey::Log), |engine| {
-                Msg::LogLoaded(load_runs(engine).map_err(|error| error.to_string()))
+                Msg::LogLoaded(
+                    engine
+                        .and_then(load_runs)
+                        .map_err(|error| error.to_string()),
+                )
             }),
             Effect::SaveViewState(view) => {
                 if let Some(keeper) = &self.view_state_writer {
@@ -247,17 +261,18 @@ impl EffectRunner {
         }
     }
 
-    /// Submits a job for the engine in force.
+    /// Submits a job for the engine in force, which gets the error instead if no thread can be
+    /// started for it.
     fn submit(
         &self,
         class: JobClass,
         key: Option<JobKey>,
-        work: impl FnOnce(&Engine) -> Msg + Send + 'static,
+        work: impl FnOnce(Result<&Engine>) -> Msg + Send + 'static,
     ) {
         let engine = Arc::clone(&self.engine);
-        self.workers
-            .jobs
-            .submit(class, key, move || Some(work(&engine)));
+        self.workers.jobs.submit(class, key, move |started| {
+            Some(work(started.map(|()| &*engine)))
+        });
     }
 
     /// Loads a theme; `is_requested` if the operator asked for it.
@@ -274,11 +289,13 @@ impl EffectRunner {
 
     fn submit_file_job(&self, work: impl FnOnce() -> Loaded + Send + 'static) {
         let loaded = self.loaded_channel.0.clone();
-        self.file_jobs.submit(JobClass::UserFiles, None, move || {
-            // The main thread may have ended.
-            let _ = loaded.send(work());
-            None
-        });
+        self.file_jobs
+            .submit(JobClass::UserFiles, None, move |started| {
+                started.ok()?;
+                // The main thread may have ended.
+                let _ = loaded.send(work());
+                None
+            });
     }
 
     /// Returns the channel of loaded themes and pager files.
@@ -293,16 +310,24 @@ impl EffectRunner {
 
     /// Puts a text on the clipboard with the first of these programs that works.
     pub fn copy_to_clipboard(&self, commands: Vec<&'static [&'static str]>, clip: ClipboardText) {
-        self.submit(JobClass::Handoff, None, move |_| {
-            let outcome = handoff::copy_to_clipboard(&commands, &clip);
+        self.submit(JobClass::Handoff, None, move |engine| {
+            let outcome = match engine {
+                Ok(_) => handoff::copy_to_clipboard(&commands, &clip),
+                Err(error) => CopyOutcome::Failed(error.to_string()),
+            };
             Msg::ClipboardCopied(clip, outcome)
         });
     }
 
     /// Inspects a baseline after the editor ended.
     pub fn inspect_edited(&self, edit: Box<BaselineEdit>) {
-        self.submit(JobClass::Handoff, None, |engine| {
-            handoff::inspect_edited(engine, edit)
+        self.submit(JobClass::Handoff, None, |engine| match engine {
+            Ok(engine) => handoff::inspect_edited(engine, edit),
+            Err(error) => {
+                let path = edit.original.path.display();
+                let text = format!("cannot compare {path} with what it was before: {error}");
+                Msg::Reported(MessageLevel::Error, text)
+            }
         });
     }
 
@@ -323,7 +348,7 @@ impl EffectRunner {
         let messages = self.messages.clone();
         let (run_guard, run) = bounded(0);
         self.run_handle = Some(run);
-        spawn_reporting_panic(self.messages.clone(), move || {
+        let started = spawn_reporting_panic(self.messages.clone(), move || {
             let _run_guard: Sender<Infallible> = run_guard;
             let report = engine.apply_plan(&plan, true, &cancel, &mut |progress| {
                 // The main thread may have ended; the run continues.
@@ -331,6 +356,12 @@ impl EffectRunner {
             });
             let _ = messages.send(Msg::RunEnded(Box::new(report)));
         });
+        if let Err(error) = started {
+            // Does not wait: this thread reads the messages.
+            let _ = self
+                .messages
+                .try_send(Msg::RunNotStarted(error.to_string()));
+        }
     }
 
     /// Handles messages about a changed config; returns all others.
@@ -360,7 +391,13 @@ impl EffectRunner {
         let (engine, reloader) = (Arc::clone(&self.engine), self.config_reloader.clone());
         self.workers
             .jobs
-            .submit(JobClass::FleetFiles, None, move || reloader.reload(&engine));
+            .submit(JobClass::FleetFiles, None, move |started| match started {
+                Ok(()) => reloader.reload(&engine),
+                Err(error) => {
+                    let text = format!("the configuration was not read again: {error}");
+                    Some(Msg::Reported(MessageLevel::Error, text))
+                }
+            });
     }
 
     /// Returns the theme that the config in force names.
@@ -371,11 +408,18 @@ impl EffectRunner {
     /// Adopts a changed config, if there is one. The caller must not call this during a run:
     /// two engines would exist at once.
     pub fn adopt_config(&mut self) -> Option<Msg> {
-        self.engine = self.next_engine.take()?;
+        let engine = self.next_engine.take()?;
+        let generation_base = (self.engine_count + 1) * GENERATIONS_PER_ENGINE;
+        match Workers::start(&engine, generation_base, &self.messages) {
+            Ok(workers) => self.workers = workers,
+            Err(error) => {
+                let text = format!("the changed configuration waits for a restart: {error}");
+                return Some(Msg::Reported(MessageLevel::Error, text));
+            }
+        }
+        self.engine = engine;
         self.engine.close_other_hosts();
         self.engine_count += 1;
-        let generation_base = self.engine_count * GENERATIONS_PER_ENGINE;
-        self.workers = Workers::start(&self.engine, generation_base, &self.messages);
         // The file may have changed between the two watchers.
         self.reload_config();
         let config = self.engine.config();

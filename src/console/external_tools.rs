@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
@@ -249,6 +249,10 @@ impl ForegroundChild {
                 Err(error) => failed = failed.or(Some((program, error))),
             }
         }
+        // The system refuses the process, or the thread that waits for it.
+        let is_refused_by_limit = failed
+            .as_ref()
+            .is_some_and(|(_, error)| error.kind() == io::ErrorKind::WouldBlock);
         let message = match failed {
             Some((program, error)) => {
                 let error = error::describe_io_error(&error);
@@ -257,6 +261,7 @@ impl ForegroundChild {
             None => format!("cannot start the {noun}: no command"),
         };
         Err(Error::new(ErrorKind::User, message).with_hint(match noun {
+            _ if is_refused_by_limit => "close other programs of this user, or raise `ulimit -u`",
             "editor" => "set $VISUAL or $EDITOR to one that is installed",
             _ => "set $PAGER to one that is installed",
         }))
@@ -273,6 +278,15 @@ impl ForegroundChild {
         command.args(arguments).arg(file);
         command.envs(variables.iter().copied());
         sys::start_in_foreground(&mut command);
+        // The thread comes first: without it a child could not be waited for.
+        let (pid_sender, started_pid) = bounded(1);
+        let (sender, changes) = unbounded();
+        thread::Builder::new().spawn(move || {
+            // Nothing comes if the child cannot be started.
+            if let Ok(pid) = started_pid.recv() {
+                watch_child(pid, &sender);
+            }
+        })?;
         let child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
@@ -282,27 +296,8 @@ impl ForegroundChild {
             }
         };
         let pid = process_id(&child)?;
-        let (sender, changes) = unbounded();
-        thread::spawn(move || {
-            loop {
-                // NOWAIT leaves an ended child unreaped, so that its process id stays its own.
-                let peek = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
-                match waitid(WaitId::Pid(pid), peek) {
-                    Ok(Some(status)) if status.stopped() => {
-                        let consume = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
-                        let _ = waitid(WaitId::Pid(pid), consume);
-                        if sender.send(ChildChange::Stopped).is_err() {
-                            return;
-                        }
-                    }
-                    Err(rustix::io::Errno::INTR) => {}
-                    _ => {
-                        let _ = sender.send(ChildChange::Ended);
-                        return;
-                    }
-                }
-            }
-        });
+        // The channel has room for it.
+        let _ = pid_sender.send(pid);
         Ok(ForegroundChild {
             child,
             pid,
@@ -365,6 +360,28 @@ impl Drop for ForegroundChild {
         }
         let _ = self.child.wait();
         reclaim_terminal(&self.terminal_modes, Some(self.pid));
+    }
+}
+
+/// Sends the changes of a child until its end, and leaves it unreaped, so that its process id
+/// stays its own.
+fn watch_child(pid: Pid, changes: &Sender<ChildChange>) {
+    loop {
+        let peek = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(pid), peek) {
+            Ok(Some(status)) if status.stopped() => {
+                let consume = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+                let _ = waitid(WaitId::Pid(pid), consume);
+                if changes.send(ChildChange::Stopped).is_err() {
+                    return;
+                }
+            }
+            Err(rustix::io::Errno::INTR) => {}
+            _ => {
+                let _ = changes.send(ChildChange::Ended);
+                return;
+            }
+        }
     }
 }
 

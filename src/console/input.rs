@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 
 use super::external_tools::{self, InputPause, InputPauseReader};
 use super::terminal;
-use crate::error::{PathContext, Result};
+use crate::error::{Error, PathContext, Result};
 use split_escape::SplitKeyJoiner;
 
 /// Event from an input thread.
@@ -36,26 +36,32 @@ pub(super) fn spawn_signal_reader(out: &Sender<InputEvent>) -> Result<()> {
     let signals = [SIGHUP, SIGINT, SIGTERM, SIGQUIT, SIGTSTP, SIGCONT, SIGWINCH];
     let mut signals = Signals::new(signals).with_path("watch for signals in", process)?;
     let out = out.clone();
-    thread::spawn(move || {
+    spawn_input_thread(move || {
         for signal in signals.forever() {
             if out.send(InputEvent::Signal(signal)).is_err() {
                 return;
             }
         }
-    });
-    Ok(())
+    })
 }
 
 /// Starts two threads: one forwards terminal events, one reports the loss of the terminal.
-pub(super) fn spawn_terminal_reader(out: Sender<InputEvent>) -> InputPause {
+pub(super) fn spawn_terminal_reader(out: Sender<InputEvent>) -> Result<InputPause> {
     let sender = out.clone();
-    thread::spawn(move || {
+    spawn_input_thread(move || {
         terminal::wait_for_hangup();
         let _ = sender.send(InputEvent::TerminalLost);
-    });
+    })?;
     let (input_pause, reader) = external_tools::input_pause();
-    thread::spawn(move || forward_terminal_events(&out, &reader));
-    input_pause
+    spawn_input_thread(move || forward_terminal_events(&out, &reader))?;
+    Ok(input_pause)
+}
+
+fn spawn_input_thread(work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let started = thread::Builder::new().spawn(work);
+    started
+        .map(drop)
+        .map_err(|error| Error::from_thread_start(&error))
 }
 
 fn forward_terminal_events(sender: &Sender<InputEvent>, input_pause: &InputPauseReader) {

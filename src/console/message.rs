@@ -41,6 +41,8 @@ pub enum Msg {
     SavedObservationsLoaded(Vec<Observation>),
     /// Reply to [`Effect::PrepareTexts`].
     TextsPrepared(Box<AgentTexts>),
+    /// The texts of an agent were not prepared, and why.
+    TextsNotPrepared(String, String),
     /// Syntax tones of an agent's memory by line number, for the texts of this generation.
     TonesPrepared(String, u64, HashMap<usize, Tones>),
     /// History of an agent, newest record first.
@@ -53,6 +55,8 @@ pub enum Msg {
     RunProgressed(RunProgress),
     /// End of a run.
     RunEnded(Box<RunReport>),
+    /// The run that was requested last was not started, and why.
+    RunNotStarted(String),
     /// Runs of the ledger, newest first.
     LogLoaded(Result<Vec<RunSummary>, String>),
     /// Changed connection status of hosts.

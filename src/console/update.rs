@@ -74,6 +74,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
             handle_saved_observations(model, observations);
         }
         Msg::TextsPrepared(texts) => agent::update::handle_texts(model, *texts),
+        Msg::TextsNotPrepared(_, why) => model.report(MessageLevel::Error, why),
         Msg::TonesPrepared(name, generation, tones) => {
             agent::update::handle_tones(model, &name, generation, &tones);
         }
@@ -84,6 +85,7 @@ fn handle_message(model: &mut Model, msg: Msg) -> Vec<Effect> {
         Msg::PlanMade(request, plan) => return reset::update::handle_plan(model, request, plan),
         Msg::RunProgressed(progress) => reset::update::handle_progress(model, progress),
         Msg::RunEnded(report) => return reset::update::handle_run_ended(model, &report),
+        Msg::RunNotStarted(why) => reset::update::handle_run_not_started(model, &why),
         Msg::LogLoaded(Ok(runs)) => return log::update::handle_runs(model, runs),
         Msg::LogLoaded(Err(why)) => {
             model.report(MessageLevel::Error, why.clone());

@@ -114,18 +114,21 @@ pub struct ViewStateWriter {
 
 impl ViewStateWriter {
     /// Starts the thread; it reports its first error to `messages`.
+    ///
+    /// # Errors
+    /// The system refuses the thread.
     pub fn start(
         file: ViewStateFile,
         clock: Arc<dyn Clock>,
         messages: Sender<Msg>,
-    ) -> ViewStateWriter {
+    ) -> Result<ViewStateWriter> {
         let (sender, view_states) = unbounded();
-        ViewStateWriter {
+        let write = move || write_view_states(&file, &*clock, &view_states, &messages);
+        let thread = thread::Builder::new().spawn(write);
+        Ok(ViewStateWriter {
             view_states: sender,
-            thread: thread::spawn(move || {
-                write_view_states(&file, &*clock, &view_states, &messages)
-            }),
-        }
+            thread: thread.map_err(|error| Error::from_thread_start(&error))?,
+        })
     }
 
     /// Queues a view to be written.
@@ -266,7 +269,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let place = place(directory.path(), "/a.conf");
         let (messages, told) = unbounded();
-        let keeper = ViewStateWriter::start(place.clone(), Arc::new(SystemClock), messages.clone());
+        let start =
+            |file| ViewStateWriter::start(file, Arc::new(SystemClock), messages.clone()).unwrap();
+        let keeper = start(place.clone());
         for filter in ["a", "ab", "abc"] {
             keeper.save(view_with_filter(filter));
         }
@@ -278,7 +283,7 @@ mod tests {
             path: directory.path().join("file/view.toml"),
             ..place
         };
-        let keeper = ViewStateWriter::start(bad, Arc::new(SystemClock), messages);
+        let keeper = start(bad);
         keeper.save(view_with_filter("a"));
         keeper.shut_down();
         assert!(

@@ -7,6 +7,7 @@ mod sweep;
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -24,7 +25,7 @@ use super::{Engine, HostStatus, Observation, lock};
 use crate::baseline::seal;
 use crate::config::MemoryLocation;
 use crate::durable;
-use crate::error::ErrorKind;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Maximum number of agents that are read at the same time.
 const READ_WORKERS: usize = 8;
@@ -100,7 +101,10 @@ impl JobCounter {
 impl FleetWatcher {
     /// Starts watching, and reads every agent once. Events go to `events`; when that is full, the
     /// watch waits.
-    pub fn start(engine: Arc<Engine>, events: Sender<FleetEvent>) -> FleetWatcher {
+    ///
+    /// # Errors
+    /// The system refuses the thread.
+    pub fn start(engine: Arc<Engine>, events: Sender<FleetEvent>) -> Result<FleetWatcher> {
         let (messages, inbox) = unbounded();
         let jobs = Arc::new(JobCounter::default());
         let fleet = FleetWatcher {
@@ -114,15 +118,18 @@ impl FleetWatcher {
             .map(|agent| agent.name.clone())
             .collect();
         fleet.request_read(names);
-        thread::spawn(move || {
+        let watch = move || {
             engine.refresh_shared_memories();
             // The list of hosts arrives before the first status of any.
             let hosts = engine.host_statuses();
             if hosts.is_empty() || events.send(FleetEvent::HostsChanged(hosts)).is_ok() {
                 WatchLoop::new(engine, messages, events, jobs).run(&inbox);
             }
-        });
-        fleet
+        };
+        match thread::Builder::new().spawn(watch) {
+            Ok(_) => Ok(fleet),
+            Err(error) => Err(Error::from_thread_start(&error)),
+        }
     }
 
     /// Reads these agents soon, ahead of the queue, including those on hosts that are backing off.
@@ -222,15 +229,16 @@ impl WatchLoop {
         let workers = READ_WORKERS.min(engine.local_agents().len());
         let (work, queue) = bounded::<String>(workers);
         let sweep = Arc::new(Sweep::new(&engine));
-        for _ in 0..workers {
+        let worker_count = start_workers(workers, &events, || {
             let (engine, sweep) = (Arc::clone(&engine), Arc::clone(&sweep));
             let (queue, messages) = (queue.clone(), messages.clone());
-            thread::spawn(move || run_read_worker(&engine, &sweep, &queue, &messages));
-        }
+            let work = move || run_read_worker(&engine, &sweep, &queue, &messages);
+            thread::Builder::new().spawn(work).map(drop)
+        });
         let touched = messages.clone();
         let backlog = Arc::new(ChangeBacklog::default());
         let queue = Arc::clone(&backlog);
-        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        let watcher = start_directory_watcher(move |event: notify::Result<notify::Event>| {
             let Ok(event) = event else { return };
             let matters = match event.kind {
                 EventKind::Access(kind) => kind == AccessKind::Close(AccessMode::Write),
@@ -263,7 +271,7 @@ impl WatchLoop {
             events,
             jobs,
             read_queue: work,
-            worker_count: workers,
+            worker_count,
             host_lanes: lanes,
             watcher: None,
             watched_directories: HashSet::new(),
@@ -575,6 +583,38 @@ impl WatchLoop {
     }
 }
 
+/// Starts up to `count` workers and returns their number. One suffices; if the system refuses all,
+/// sends a notice.
+fn start_workers(
+    count: usize,
+    events: &Sender<FleetEvent>,
+    start: impl Fn() -> io::Result<()>,
+) -> usize {
+    for started in 0..count {
+        if let Err(error) = start() {
+            if started == 0 {
+                let error = Error::from_thread_start(&error);
+                let note = format!("agents of this machine are not read until a restart: {error}");
+                // If the receiver is gone, the loop ends by itself.
+                let _ = events.send(FleetEvent::Notice(note));
+            }
+            return started;
+        }
+    }
+    count
+}
+
+/// Starts a watcher of directories that calls `handler`. The notify crate panics later if the
+/// system refuses its thread, so this tries one first.
+pub fn start_directory_watcher(
+    handler: impl notify::EventHandler,
+) -> notify::Result<RecommendedWatcher> {
+    thread::Builder::new()
+        .spawn(|| {})
+        .map_err(notify::Error::io)?;
+    notify::recommended_watcher(handler)
+}
+
 /// Maps each directory to what a change in it affects.
 fn change_scopes(engine: &Engine) -> HashMap<PathBuf, Vec<ChangeScope>> {
     let config = engine.config();
@@ -624,7 +664,7 @@ fn run_read_worker(
         };
         let observation = catch_unwind(AssertUnwindSafe(observe))
             .ok()
-            .and_then(crate::error::Result::ok);
+            .and_then(Result::ok);
         sweep.record_outcome(&name, observation.as_deref());
         let took = engine.clock().instant().duration_since(began);
         if messages
@@ -632,6 +672,35 @@ fn run_read_worker(
             .is_err()
         {
             return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn refused_worker_leaves_the_started_ones() {
+        let (events, reported) = unbounded();
+        let spare_threads = Cell::new(0);
+        let start = || match spare_threads.get() {
+            0 => Err(io::ErrorKind::WouldBlock.into()),
+            count => {
+                spare_threads.set(count - 1);
+                Ok(())
+            }
+        };
+        assert_eq!(start_workers(8, &events, start), 0);
+        assert!(
+            matches!(reported.try_recv(), Ok(FleetEvent::Notice(text)) if text.contains("cannot start a thread: "))
+        );
+        for spare in [2, 8] {
+            spare_threads.set(spare);
+            assert_eq!(start_workers(8, &events, start), spare);
+            assert!(reported.is_empty());
         }
     }
 }

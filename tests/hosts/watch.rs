@@ -267,7 +267,7 @@ impl WatchedFleet {
         let engine = Arc::new(engine);
         let (sender, events) = unbounded();
         WatchedFleet {
-            fleet: FleetWatcher::start(Arc::clone(&engine), sender),
+            fleet: FleetWatcher::start(Arc::clone(&engine), sender).unwrap(),
             engine,
             events,
             seen: BTreeMap::new(),

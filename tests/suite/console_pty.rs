@@ -263,6 +263,23 @@ fn signal_during_startup_restores_terminal() {
     terminal.assert_restored();
 }
 
+/// A size that no thread's stack can have, so that the system refuses every thread.
+const REFUSED_STACK_SIZE: &str = "70368744177664";
+
+#[test]
+fn refused_thread_ends_console_with_reason() {
+    let site = two_agent_site();
+    let mut command = console_command(&site);
+    command.env("RUST_MIN_STACK", REFUSED_STACK_SIZE);
+    let mut terminal = Terminal::start(command, TERMINAL_SIZE);
+    let ended = terminal.wait_for_exit();
+    assert_eq!(ended.exit_code(), 3, "{}", terminal.text());
+    terminal.assert_restored();
+    let output = String::from_utf8_lossy(&terminal.bytes).into_owned();
+    assert!(output.contains("cannot start a thread: "), "{output:?}");
+    assert!(!output.contains("panicked"), "{output:?}");
+}
+
 #[test]
 fn control_z_suspends_and_resumes() {
     for by_key in [true, false] {

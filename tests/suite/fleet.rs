@@ -42,7 +42,7 @@ fn agents_are_read_once_and_then_on_change() {
     world.write_scratch("b", "- note\n");
     let engine = Arc::new(world.engine_with_clock(Arc::new(SystemClock), world.local_transport()));
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::clone(&engine), sender);
+    let fleet = FleetWatcher::start(Arc::clone(&engine), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let mut seen: Vec<Observation> = events
         .try_iter()
@@ -100,7 +100,7 @@ fn sweep_observes_only_unwatched_changes() {
     // Long after the last write.
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(engine, sender);
+    let fleet = FleetWatcher::start(engine, sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     let looks = events.try_iter().count();
     assert!(looks > 0);
@@ -142,7 +142,7 @@ fn unreadable_agent_is_observed_every_sweep() {
     fs::create_dir(world.memory_path("a")).unwrap();
     world.clock.advance(Duration::from_secs(100 * 365 * 86_400));
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::new(world.engine()), sender);
+    let fleet = FleetWatcher::start(Arc::new(world.engine()), sender).unwrap();
     assert!(fleet.wait_idle(WAIT_TIMEOUT));
     assert!(events.try_iter().count() > 0);
     for _ in 0..3 {
@@ -222,7 +222,7 @@ fn silent_hosts_do_not_delay_others() {
     let engine =
         world.engine_with_transports(Arc::new(SystemClock), Arc::new(FakeHosts(hosts)), None);
     let (sender, events) = unbounded();
-    let fleet = FleetWatcher::start(Arc::new(engine), sender);
+    let fleet = FleetWatcher::start(Arc::new(engine), sender).unwrap();
     let mut seen: BTreeSet<String> = BTreeSet::new();
     let mut take = |until: usize| {
         while seen.len() < until {

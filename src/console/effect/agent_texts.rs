@@ -13,6 +13,7 @@ use crate::console::message::{AgentTexts, Msg};
 use crate::console::text;
 use crate::diff;
 use crate::engine::{AgentDetail, Engine};
+use crate::error;
 
 /// Time limit of a diff for the screen; after it the diff is coarser.
 pub(super) const DIFF_TIMEOUT: Duration = Duration::from_millis(500);
@@ -53,12 +54,16 @@ impl TextPreparer {
     /// Queues a job that prepares the texts of an agent, and then one for its syntax tones.
     pub(super) fn request_texts(self: &Arc<Self>, name: String, jobs: &JobQueue) {
         let (preparer, queue) = (Arc::clone(self), jobs.clone());
-        self.submit(&name.clone(), Some(JobKey::Texts), jobs, move || {
+        self.submit(&name.clone(), Some(JobKey::Texts), jobs, move |started| {
+            if let Err(error) = started {
+                return Some(Msg::TextsNotPrepared(name, error.to_string()));
+            }
             let (texts, memory) = preparer.prepare_texts(&name)?;
             let generation = texts.generation;
             // The tones come later: the text does not wait for them.
             if queue.send(Msg::TextsPrepared(Box::new(texts))) {
-                queue.submit(JobClass::Tones, Some(JobKey::Tones), move || {
+                queue.submit(JobClass::Tones, Some(JobKey::Tones), move |started| {
+                    started.ok()?;
                     preparer.prepare_tones(name, generation, &memory)
                 });
             }
@@ -69,8 +74,11 @@ impl TextPreparer {
     /// Queues a job that makes the patch of an agent.
     pub(super) fn request_patch(self: &Arc<Self>, name: String, jobs: &JobQueue) {
         let preparer = Arc::clone(self);
-        self.submit(&name.clone(), None, jobs, move || {
-            let patch = preparer.make_patch(&name);
+        self.submit(&name.clone(), None, jobs, move |started| {
+            let patch = match started {
+                Ok(()) => preparer.make_patch(&name),
+                Err(error) => Err(error.to_string()),
+            };
             Some(Msg::PatchPrepared(name, patch))
         });
     }
@@ -81,7 +89,7 @@ impl TextPreparer {
         name: &str,
         key: Option<JobKey>,
         jobs: &JobQueue,
-        work: impl FnOnce() -> Option<Msg> + Send + 'static,
+        work: impl FnOnce(error::Result<()>) -> Option<Msg> + Send + 'static,
     ) {
         if let Ok(agent) = self.engine.agent(name) {
             let class = JobClass::Texts(agent.location.host().cloned());

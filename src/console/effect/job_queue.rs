@@ -13,7 +13,7 @@ use crossbeam_channel::Sender;
 use crate::config::SshHost;
 use crate::console::message::Msg;
 use crate::console::screens::log::state::MessageLevel;
-use crate::error::describe_io_error;
+use crate::error::{Error, Result};
 
 /// Class of jobs that share threads.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -53,8 +53,9 @@ pub(super) enum JobKey {
     Tones,
 }
 
-/// Work of a job; returns the message in which it ends, if any.
-type Work = Box<dyn FnOnce() -> Option<Msg> + Send>;
+/// Work of a job; returns the message in which it ends, if any. Gets an error if no thread can be
+/// started for it, which it only puts into that message.
+type Work = Box<dyn FnOnce(Result<()>) -> Option<Msg> + Send>;
 
 /// Queue of jobs. Dropping it lets the queued jobs finish.
 #[derive(Clone)]
@@ -82,7 +83,7 @@ impl JobQueue {
         &self,
         class: JobClass,
         key: Option<JobKey>,
-        work: impl FnOnce() -> Option<Msg> + Send + 'static,
+        work: impl FnOnce(Result<()>) -> Option<Msg> + Send + 'static,
     ) {
         let mut classes = self.lock_classes();
         let state = classes.entry(class.clone()).or_default();
@@ -101,14 +102,41 @@ impl JobQueue {
         }
     }
 
-    /// Drops the jobs of a class for which no thread can be started, unless another one runs.
+    /// Ends the jobs of a class for which no thread can be started, unless another one runs.
+    /// Each request is answered with the error; a job without an answer reports it.
     fn handle_failed_start(&self, class: &JobClass, error: &io::Error) {
-        if let Some(state) = self.lock_classes().get_mut(class) {
-            state.threads -= 1;
-            if state.threads == 0 {
-                state.queued.clear();
-                report_failed_start(&self.messages, error);
+        let refused_jobs = match self.lock_classes().get_mut(class) {
+            Some(state) => {
+                state.threads -= 1;
+                if state.threads == 0 {
+                    std::mem::take(&mut state.queued)
+                } else {
+                    VecDeque::new()
+                }
             }
+            None => VecDeque::new(),
+        };
+        let error = Error::from_thread_start(error);
+        for (_, work) in refused_jobs {
+            let answer = run_reporting_panic(|| work(Err(error.clone())))
+                .unwrap_or_else(|| Msg::Reported(MessageLevel::Error, error.to_string()));
+            // Does not wait: the main thread, which reads the messages, calls this.
+            let _ = self.messages.try_send(answer);
+        }
+    }
+
+    /// Refuses the threads of a class while `submit` submits jobs of it.
+    #[cfg(test)]
+    pub(super) fn refuse_threads(&self, class: JobClass, submit: impl FnOnce()) {
+        let count = class.max_threads();
+        let state = ClassState {
+            threads: count,
+            ..ClassState::default()
+        };
+        self.lock_classes().insert(class.clone(), state);
+        submit();
+        for _ in 0..count {
+            self.handle_failed_start(&class, &io::ErrorKind::WouldBlock.into());
         }
     }
 
@@ -120,7 +148,7 @@ impl JobQueue {
     /// Runs the queued jobs of a class until there are none.
     fn run_jobs(&self, class: &JobClass) {
         while let Some(work) = self.next_job(class) {
-            if let Some(message) = run_reporting_panic(work)
+            if let Some(message) = run_reporting_panic(|| work(Ok(())))
                 && !self.send(message)
             {
                 self.lock_classes().remove(class);
@@ -145,8 +173,13 @@ impl JobQueue {
 }
 
 /// Starts a thread for work that lasts and so is not a job.
-pub(super) fn spawn_reporting_panic(messages: Sender<Msg>, work: impl FnOnce() + Send + 'static) {
-    let reports = messages.clone();
+///
+/// # Errors
+/// The system refuses the thread.
+pub(super) fn spawn_reporting_panic(
+    messages: Sender<Msg>,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<()> {
     let started = thread::Builder::new().spawn(move || {
         let work = || {
             work();
@@ -156,19 +189,9 @@ pub(super) fn spawn_reporting_panic(messages: Sender<Msg>, work: impl FnOnce() +
             let _ = messages.send(message);
         }
     });
-    if let Err(error) = started {
-        report_failed_start(&reports, &error);
-    }
-}
-
-/// Reports that the system refuses a thread. Does not wait: the main thread, which reads the
-/// messages, calls it.
-fn report_failed_start(messages: &Sender<Msg>, error: &io::Error) {
-    let text = format!(
-        "cannot start a thread: {}; close other programs of this user, then try again",
-        describe_io_error(error)
-    );
-    let _ = messages.try_send(Msg::Reported(MessageLevel::Error, text));
+    started
+        .map(drop)
+        .map_err(|error| Error::from_thread_start(&error))
 }
 
 /// Runs work; returns a message to the operator if it panics.
@@ -207,18 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn refused_thread_is_reported_and_queue_goes_on() {
+    fn refused_jobs_are_answered_and_queue_goes_on() {
         let (queue, inbox) = queue();
         let class = JobClass::History;
-        let state = ClassState {
-            queued: VecDeque::from([(None, Box::new(|| report("lost")) as Work)]),
-            threads: 1,
-        };
-        queue.lock_classes().insert(class.clone(), state);
-        let refused = io::Error::from(io::ErrorKind::WouldBlock);
-        queue.handle_failed_start(&class, &refused);
+        queue.refuse_threads(class.clone(), || {
+            queue.submit(class.clone(), None, |_| None);
+            queue.submit(class.clone(), None, |started| {
+                report(&format!("answer: {}", started.unwrap_err()))
+            });
+        });
         assert!(next_text(&inbox).starts_with("cannot start a thread: "));
-        queue.submit(class, None, || report("next"));
+        assert!(next_text(&inbox).starts_with("answer: cannot start a thread: "));
+        queue.submit(class, None, |_| report("next"));
         assert_eq!(next_text(&inbox), "next");
     }
 
@@ -226,12 +249,12 @@ mod tests {
     fn hung_job_delays_no_other_class() {
         let (queue, inbox) = queue();
         let (release, released) = bounded::<()>(0);
-        queue.submit(JobClass::History, None, move || {
+        queue.submit(JobClass::History, None, move |_| {
             let _ = released.recv();
             report("hung")
         });
         for text in ["first", "second"] {
-            queue.submit(JobClass::FleetFiles, None, move || report(text));
+            queue.submit(JobClass::FleetFiles, None, move |_| report(text));
         }
         assert_eq!(next_text(&inbox), "first");
         assert_eq!(next_text(&inbox), "second");
@@ -245,18 +268,18 @@ mod tests {
         let (started, is_started) = unbounded();
         let (release, released) = bounded::<()>(0);
         let key = || Some(JobKey::History("alpha".to_string()));
-        queue.submit(JobClass::History, key(), move || {
+        queue.submit(JobClass::History, key(), move |_| {
             let _ = started.send(());
             let _ = released.recv();
             report("running")
         });
         is_started.recv_timeout(TIMEOUT).unwrap();
         let other = Some(JobKey::RunDiff("alpha".to_string(), 1));
-        queue.submit(JobClass::History, key(), || report("replaced"));
-        queue.submit(JobClass::History, other, || report("other"));
-        queue.submit(JobClass::History, None, || report("kept"));
-        queue.submit(JobClass::History, None, || report("kept as well"));
-        queue.submit(JobClass::History, key(), || report("newest"));
+        queue.submit(JobClass::History, key(), |_| report("replaced"));
+        queue.submit(JobClass::History, other, |_| report("other"));
+        queue.submit(JobClass::History, None, |_| report("kept"));
+        queue.submit(JobClass::History, None, |_| report("kept as well"));
+        queue.submit(JobClass::History, key(), |_| report("newest"));
         drop(release);
         for text in ["running", "other", "kept", "kept as well", "newest"] {
             assert_eq!(next_text(&inbox), text);
@@ -271,7 +294,7 @@ mod tests {
         let barrier = Arc::new(Barrier::new(threads + 1));
         for _ in 0..2 * threads {
             let barrier = Arc::clone(&barrier);
-            queue.submit(JobClass::Plan, None, move || {
+            queue.submit(JobClass::Plan, None, move |_| {
                 barrier.wait();
                 report("planned")
             });
@@ -288,8 +311,8 @@ mod tests {
     #[test]
     fn panic_is_reported_and_next_job_runs() {
         let (queue, inbox) = queue();
-        queue.submit(JobClass::Handoff, None, || panic!("expected by this test"));
-        queue.submit(JobClass::Handoff, None, || report("next"));
+        queue.submit(JobClass::Handoff, None, |_| panic!("expected by this test"));
+        queue.submit(JobClass::Handoff, None, |_| report("next"));
         assert!(next_text(&inbox).starts_with("a fault in this program"));
         assert_eq!(next_text(&inbox), "next");
     }
@@ -299,11 +322,11 @@ mod tests {
         let (queue, inbox) = queue();
         let (release, released) = bounded::<()>(0);
         let (ran, has_run) = unbounded::<()>();
-        queue.submit(JobClass::Handoff, None, move || {
+        queue.submit(JobClass::Handoff, None, move |_| {
             let _ = released.recv();
             report("unheard")
         });
-        queue.submit(JobClass::Handoff, None, move || {
+        queue.submit(JobClass::Handoff, None, move |_| {
             let _ = ran.send(());
             None
         });

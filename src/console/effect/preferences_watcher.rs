@@ -11,6 +11,7 @@ use super::config_reload::wait_for_settled_digest;
 use crate::clock::Clock;
 use crate::console::message::Msg;
 use crate::console::preferences::{self, LoadedPreferences};
+use crate::engine::start_directory_watcher;
 
 /// Time between two reads of the file where its directory cannot be watched.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
@@ -25,7 +26,7 @@ pub(super) fn watch_preferences(
 ) {
     let (event_sender, events) = unbounded();
     let watcher_sender = event_sender.clone();
-    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+    let watcher = start_directory_watcher(move |event: notify::Result<notify::Event>| {
         // Loading the file causes access events.
         if event.map_or(true, |event| !event.kind.is_access()) {
             let _ = watcher_sender.send(());

@@ -89,6 +89,30 @@ fn start_runner(
         None,
         user_files,
     )
+    .unwrap()
+}
+
+#[test]
+fn refused_thread_answers_plan_with_error() {
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("fleet.conf");
+    std::fs::write(&path, "").unwrap();
+    let config = config::load(&path, &test_env(root.path())).unwrap();
+    let (_release, released) = bounded::<()>(0);
+    let engine = engine_of(config, fake_with_agent(), released);
+    let factory = Arc::new(|_| unreachable!("the config does not change"));
+    let (mut runner, inbox) = start_runner(root.path(), engine, factory);
+    let jobs = runner.workers.jobs.clone();
+    jobs.refuse_threads(JobClass::Plan, || {
+        runner.execute(Effect::MakePlan(7, PlanRequest::Reset(Vec::new()), false));
+    });
+    let answer = std::iter::from_fn(|| inbox.recv_timeout(WAIT_TIMEOUT).ok())
+        .find(|msg| matches!(msg, Msg::PlanMade(..)))
+        .unwrap();
+    assert!(
+        matches!(&answer, Msg::PlanMade(7, Err(error)) if error.to_string().starts_with("cannot start a thread: ")),
+        "{answer:?}"
+    );
 }
 
 fn test_env(root: &Path) -> ConfigEnvironment {

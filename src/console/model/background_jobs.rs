@@ -141,6 +141,10 @@ pub fn finish_jobs(model: &mut Model, msg: &Msg) {
             BackgroundJobKey::PrepareTexts(text_worker_host(model, &texts.agent)),
             texts.agent.clone(),
         ),
+        Msg::TextsNotPrepared(agent, _) => (
+            BackgroundJobKey::PrepareTexts(text_worker_host(model, agent)),
+            agent.clone(),
+        ),
         Msg::PatchPrepared(agent, _) => {
             (BackgroundJobKey::PreparePatch(agent.clone()), String::new())
         }

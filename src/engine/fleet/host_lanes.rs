@@ -13,6 +13,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use super::{FleetEvent, JobCounter};
 use crate::config::{MemoryLocation, SshHost};
 use crate::engine::{Engine, HostStatus, Observation};
+use crate::error::Error;
 use crate::transport::{ConnectionStatus, Reachability, Transport};
 
 /// The most lanes; with more hosts some share a lane.
@@ -62,8 +63,9 @@ impl HostLanes {
             // The channel has room for exactly these.
             let _ = permit_sender.send(());
         }
-        let start = |schedules| {
+        let start = |schedules: Vec<PollSchedule>| {
             let (sender, inbox) = unbounded();
+            let hosts: Vec<String> = schedules.iter().map(|it| it.host.name.clone()).collect();
             let lane = HostLane {
                 engine: Arc::clone(engine),
                 events: events.clone(),
@@ -71,7 +73,12 @@ impl HostLanes {
                 read_permits: (permit_sender.clone(), permit_receiver.clone()),
                 schedules,
             };
-            thread::spawn(move || lane.run(&inbox));
+            if let Err(error) = thread::Builder::new().spawn(move || lane.run(&inbox)) {
+                let (hosts, error) = (hosts.join(", "), Error::from_thread_start(&error));
+                let note = format!("not polled until a restart: {hosts}: {error}");
+                // If the receiver is gone, the watch ends by itself.
+                let _ = events.send(FleetEvent::Notice(note));
+            }
             sender
         };
         HostLanes {

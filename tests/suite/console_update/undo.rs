@@ -274,3 +274,24 @@ fn redo_is_labeled_redo_throughout() {
     };
     assert_eq!(view.verb, "redo");
 }
+
+#[test]
+fn run_that_is_not_started_leaves_run_screen() {
+    let mut console = fleet_of_four();
+    console.press_and_plan("z", undo_plan(&["charlie"], false, UndoMode::Refuse));
+    console.advance(KEY_GUARD_TIME);
+    console.press("y");
+    assert!(console.model.is_running());
+    let why = "cannot start a thread: resource temporarily unavailable";
+    console.send(Msg::RunNotStarted(why.to_string()));
+    assert!(!console.model.is_running());
+    assert_eq!(
+        console.message_text(),
+        format!("the run was not started: {why}")
+    );
+    assert!(console.model.log.run_commands.is_empty());
+    assert!(matches!(
+        console.press("z")[..],
+        [Effect::MakePlan(_, _, _)]
+    ));
+}

@@ -295,6 +295,17 @@ pub fn handle_run_ended(model: &mut Model, report: &RunReport) -> Vec<Effect> {
     vec![Effect::ReadAgents(names), Effect::LoadLog]
 }
 
+/// Leaves the run screen after a run that was not started.
+pub fn handle_run_not_started(model: &mut Model, why: &str) {
+    model.report(
+        MessageLevel::Error,
+        format!("the run was not started: {why}"),
+    );
+    // Its command has no id of a run yet.
+    model.log.run_commands.retain(|(run, _)| !run.is_empty());
+    abandon_plan(model);
+}
+
 /// Requests the plan of an undo. Names the last run if no marked agent has a reset to undo.
 pub fn plan_undo(model: &mut Model) -> Vec<Effect> {
     let target = model.undo_target();
