@@ -46,8 +46,15 @@ pub fn open_nofollow_nonblocking(path: &Path, options: &mut OpenOptions) -> io::
 /// # Errors
 /// What the system answered, or that it is not a regular file.
 pub fn open_own_file(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let file = open_nofollow_nonblocking(path, options)?;
-    check_regular_file(&file, "it is not a regular file; move it away")?;
+    const NOT_REGULAR_MESSAGE: &str = "it is not a regular file; move it away";
+    let file = open_nofollow_nonblocking(path, options).map_err(|error| {
+        if error.raw_os_error() == Some(libc::ELOOP) {
+            io::Error::new(io::ErrorKind::InvalidInput, NOT_REGULAR_MESSAGE)
+        } else {
+            error
+        }
+    })?;
+    check_regular_file(&file, NOT_REGULAR_MESSAGE)?;
     Ok(file)
 }
 

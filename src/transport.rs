@@ -256,6 +256,9 @@ pub trait MemoryDirectory: Send {
     /// of that run that the host has not yet executed have no effect afterwards. What the run
     /// displaced stays and is to be settled. `None` where this is not the directory of the run.
     fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError>;
+
+    /// Whether a file of the run of this name is beside the memory.
+    fn has_files_of_run(&self, run: &str) -> Result<bool, TransportError>;
 }
 
 /// Returns the mode of a memory that is created in a directory of this mode: never world-writable,

@@ -456,4 +456,9 @@ impl MemoryDirectory for BoundedDirectory {
         let run = run.clone();
         self.run_call(move |directory| directory.recover(&run))
     }
+
+    fn has_files_of_run(&self, run: &str) -> Result<bool, TransportError> {
+        let run = run.to_string();
+        self.run_call(move |directory| directory.has_files_of_run(&run))
+    }
 }

@@ -560,6 +560,10 @@ impl MemoryDirectory for LocalDirectory {
     fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError> {
         self.recover_run(run)
     }
+
+    fn has_files_of_run(&self, run: &str) -> Result<bool, TransportError> {
+        Ok(!self.displaced_names(run)?.is_empty())
+    }
 }
 
 /// Identifies a file independently of its names, as long as it is open.

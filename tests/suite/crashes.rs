@@ -14,6 +14,7 @@ use memory_shepherd::error::{Error, ErrorKind};
 use memory_shepherd::transport::local::LocalTransport;
 use memory_shepherd::transport::{FailureCause, Transport, TransportError};
 
+use super::engine::make_fifo;
 use super::world::{BASELINE, InterposingTransport, RunOutput, TransportCall, World, apply_plan};
 
 fn local_transport(world: &World, exchanges: bool) -> LocalTransport {
@@ -538,6 +539,45 @@ fn truncated_journal_is_ignored() {
         world.write_scratch("scout", "- note\n");
         world.reset().assert_ok();
         assert_no_leftovers(&world);
+    }
+}
+
+/// The displaced file may have notes that the journal no longer names.
+#[test]
+fn truncated_journal_of_swapped_run_is_an_error() {
+    for length in [0, 1] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        crash_reset(&world, TransportCall::After("swap"));
+        let leftovers = world.leftovers("scout");
+        let journal = only_journal(&world);
+        let whole = fs::read(&journal).unwrap();
+        fs::write(&journal, &whole[..length]).unwrap();
+        let ran = world.reset();
+        assert_eq!(ran.report.worst_kind(), Some(ErrorKind::Integrity));
+        assert_eq!(world.leftovers("scout"), leftovers);
+        assert!(journal.exists());
+    }
+}
+
+#[test]
+fn journal_that_is_no_file_is_an_integrity_error() {
+    for kind in ["directory", "symlink", "FIFO"] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- note\n");
+        crash_reset(&world, TransportCall::Before("stage"));
+        let journal = only_journal(&world);
+        fs::remove_file(&journal).unwrap();
+        match kind {
+            "directory" => fs::create_dir(&journal).unwrap(),
+            "symlink" => symlink("/etc/passwd", &journal).unwrap(),
+            _ => make_fifo(&journal),
+        }
+        let ran = world.reset();
+        let refused = &ran.report.results[0];
+        assert_eq!(refused.kind, Some(ErrorKind::Integrity), "{kind}");
+        let note = refused.note.as_deref().unwrap();
+        assert!(note.contains("not a regular file; move it away"), "{note}");
     }
 }
 

@@ -32,7 +32,7 @@ fn plan_reset(engine: &Engine, agent: &str) -> memory_shepherd::engine::Plan {
     engine.plan_reset(&[agent.to_string()], false).unwrap()
 }
 
-fn make_fifo(path: &Path) {
+pub(super) fn make_fifo(path: &Path) {
     let path = CString::new(path.as_os_str().as_bytes()).unwrap();
     let made = Command::new("mkfifo").arg(path.to_str().unwrap()).status();
     assert!(made.unwrap().success());

@@ -629,4 +629,8 @@ impl MemoryDirectory for InterposingDirectory {
     fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError> {
         self.call_with_hook("recover", || self.inner.recover(run))
     }
+
+    fn has_files_of_run(&self, run: &str) -> Result<bool, TransportError> {
+        self.inner.has_files_of_run(run)
+    }
 }

@@ -704,6 +704,11 @@ impl MemoryDirectory for FakeDirectory {
         Ok(SettleOutcome::Removed { was_watched: true })
     }
 
+    fn has_files_of_run(&self, run: &str) -> Result<bool, TransportError> {
+        let path = self.directory_path.join(run);
+        Ok(self.fake.tree().nodes.contains_key(&path))
+    }
+
     fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError> {
         let mut tree = self.begin_operation(FakeOperation::Recover)?;
         let method = match run.is_swapped {

@@ -122,27 +122,34 @@ impl Journal {
     }
 }
 
+/// Returns the error for a journal that recovery cannot use.
+pub(super) fn damaged_journal_error(path: &Path, why: &str) -> Error {
+    let message = format!("{} is not a transaction record: {why}", path.display());
+    Error::new(ErrorKind::Integrity, message).with_hint(
+        "it names the files that an interrupted run left in the agent's directory: archive the \
+         .shepherd-* files there by hand, then delete the record",
+    )
+}
+
 /// Reads a journal; None for one whose first line was never completely written.
 pub(super) fn read_journal(
     path: &Path,
 ) -> Result<Option<(Transaction, Vec<JournalRecord>)>, Error> {
-    let text = durable::read_own_file(path).with_path("read", path)?;
+    let text = durable::read_own_file(path).map_err(|error| match error.kind() {
+        // A FIFO, a directory or a symlink.
+        io::ErrorKind::InvalidInput => damaged_journal_error(path, &error.to_string()),
+        _ => Error::from_io("read", path, &error),
+    })?;
     let mut lines = text.split(|byte| *byte == b'\n');
-    let damaged_error = |why: &str| {
-        let message = format!("{} is not a transaction record: {why}", path.display());
-        Error::new(ErrorKind::Integrity, message).with_hint(
-            "it names the files that an interrupted run left in the agent's directory: archive \
-             the .shepherd-* files there by hand, then delete the record",
-        )
-    };
     let transaction: Transaction = match serde_json::from_slice(lines.next().unwrap_or_default()) {
         Ok(transaction) => transaction,
         Err(_) if !text.contains(&b'\n') => return Ok(None),
-        Err(error) => return Err(damaged_error(&error.to_string())),
+        Err(error) => return Err(damaged_journal_error(path, &error.to_string())),
     };
     // A run must not remove files of other names, even if a journal names them.
     if !durable::is_random_name(&transaction.staged_name) {
-        return Err(damaged_error("its staged name is not one of a run"));
+        let why = "its staged name is not one of a run";
+        return Err(damaged_journal_error(path, why));
     }
     let journal_records = lines.filter_map(|line| serde_json::from_slice(line).ok());
     Ok(Some((transaction, journal_records.collect())))

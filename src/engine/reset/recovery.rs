@@ -1,12 +1,13 @@
 //! The recovery of interrupted runs from their journals.
 
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Run;
-use super::journal::{Journal, JournalRecord, Transaction, read_journal};
+use super::journal::{Journal, JournalRecord, Transaction, damaged_journal_error, read_journal};
 use super::settle::{DisplacedFiles, LateWrites};
 use super::turn::hold_lock_guard;
 use crate::config::Agent;
@@ -220,7 +221,7 @@ impl Run<'_> {
         lock: Option<&Arc<AgentLock>>,
     ) -> Result<Option<FinishedTurn>, Error> {
         let Some((mut transaction, records)) = read_journal(journal_path)? else {
-            self.remove_journal(journal_path);
+            self.end_truncated_journal(agent, journal_path, lock)?;
             return Ok(None);
         };
         let Some(directory) = self.open_transaction_directory(agent, journal_path, &transaction)?
@@ -258,6 +259,38 @@ impl Run<'_> {
             self.remove_journal(journal_path);
         }
         Ok(finished)
+    }
+
+    /// Removes a journal without a first line, as a crash during its creation leaves it: that run
+    /// has created nothing in the agent's directory. If it has, the journal was damaged later.
+    fn end_truncated_journal(
+        &self,
+        agent: &Agent,
+        journal_path: &Path,
+        lock: Option<&Arc<AgentLock>>,
+    ) -> Result<(), Error> {
+        let file_name = journal_path.file_name().unwrap_or_default();
+        let run_names = durable::find_random_names(file_name.as_bytes());
+        let directory = match self
+            .engine
+            .open_directory_at(agent, agent.location.memory())
+        {
+            Ok(directory) => Some(directory),
+            Err(error) if can_become_reachable(agent, &error) => return Err(error.into()),
+            Err(_) => None,
+        };
+        if let Some(directory) = directory {
+            hold_lock_guard(directory.as_ref(), lock);
+            for name in run_names {
+                if directory.has_files_of_run(&name)? {
+                    let name = directory.display_name(&name);
+                    let why = format!("it is truncated, but {name} of its run exists");
+                    return Err(damaged_journal_error(journal_path, &why));
+                }
+            }
+        }
+        self.remove_journal(journal_path);
+        Ok(())
     }
 
     /// Opens the directory that a journal is about. Returns None if that directory is not there:

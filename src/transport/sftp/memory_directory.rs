@@ -147,4 +147,8 @@ impl MemoryDirectory for SftpDirectory {
     fn recover(&self, run: &InterruptedRun) -> Result<Option<RecoveredRun>, TransportError> {
         self.recover_run(run).map(Some)
     }
+
+    fn has_files_of_run(&self, run: &str) -> Result<bool, TransportError> {
+        Ok(self.list_names(&self.path_of(run))?.is_some())
+    }
 }
