@@ -292,6 +292,11 @@ impl PromptBroker {
         }
     }
 
+    /// Returns whether there is a way to answer questions, as far as is known.
+    pub(super) fn can_prompt(&self) -> bool {
+        !self.0.lock_state().is_unavailable
+    }
+
     /// Returns whether a host is blocked until [`PromptBroker::unblock`].
     pub(super) fn is_blocked(&self, host: &SshHost) -> bool {
         self.0.lock_state().blocked_hosts.contains_key(host)

@@ -226,8 +226,9 @@ impl SshConnector {
         self
     }
 
-    /// Returns the command that connects to a host.
-    fn connect_command(&self, host: &SshHost, attempt: Option<&ConnectAttempt>) -> Command {
+    /// Returns the command that connects to a host, with the settings of a connection that prompts
+    /// or of one that does not. The caller says where ssh prompts.
+    fn connect_command(&self, host: &SshHost, can_prompt: bool) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
         // No terminal, no X, no agent forwarding, no escape characters.
@@ -250,13 +251,14 @@ impl SshConnector {
             command.args(["-o", option]);
         }
         // With or without prompts, a key that differs from the known one is refused.
-        let asking: &[&str] = match attempt {
-            Some(_) => &[
+        let asking: &[&str] = if can_prompt {
+            &[
                 "BatchMode=no",
                 "StrictHostKeyChecking=ask",
                 "NumberOfPasswordPrompts=3",
-            ],
-            None => &["BatchMode=yes", "StrictHostKeyChecking=yes"],
+            ]
+        } else {
+            &["BatchMode=yes", "StrictHostKeyChecking=yes"]
         };
         for option in asking {
             command.args(["-o", option]);
@@ -274,12 +276,6 @@ impl SshConnector {
         if let Some(identity) = &host.identity_file {
             command.arg("-i").arg(identity);
         }
-        // A jump host's ssh gets none of these options: it prompts through the same broker, or
-        // finds no way to prompt, either.
-        match attempt {
-            Some(attempt) => attempt.configure_command(&mut command),
-            None => drop(command.env("SSH_ASKPASS_REQUIRE", "never")),
-        }
         // A session of its own, so that an interrupt at the keyboard does not end it in the middle
         // of an agent, and so that it has no terminal to prompt at.
         sys::start_in_own_session(&mut command);
@@ -293,7 +289,13 @@ impl Connector for SshConnector {
             Some(broker) => broker.start_attempt(host)?,
             None => None,
         };
-        let mut command = self.connect_command(host, attempt.as_ref());
+        let mut command = self.connect_command(host, attempt.is_some());
+        // A jump host's ssh gets none of our options: it prompts through the same broker, or finds
+        // no way to prompt, either.
+        match &attempt {
+            Some(attempt) => attempt.configure_command(&mut command),
+            None => drop(command.env("SSH_ASKPASS_REQUIRE", "never")),
+        }
         command.args(["-s", "--", &host.name, "sftp"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(Stdio::piped());
@@ -319,7 +321,10 @@ impl Connector for SshConnector {
         &self,
         host: &SshHost,
     ) -> Result<Vec<ConnectionSetting>, TransportError> {
-        let mut command = self.connect_command(host, None);
+        // The settings of the connection, although this command itself never prompts.
+        let broker = self.prompt_broker.as_ref();
+        let mut command = self.connect_command(host, broker.is_some_and(PromptBroker::can_prompt));
+        command.env("SSH_ASKPASS_REQUIRE", "never");
         command.args(["-G", "--", &host.name]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.stderr(Stdio::null());
@@ -581,5 +586,48 @@ fn truncate_line(line: &str) -> &str {
     match line.char_indices().nth(MAX_SHOWN_LINE_CHARS) {
         Some((end, _)) => &line[..end],
         None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crossbeam_channel::unbounded;
+
+    use super::*;
+    use crate::clock::SystemClock;
+
+    /// Prints the settings among its arguments as `ssh -G` does.
+    const SETTINGS_SCRIPT: &str = r#"for option; do
+        case $option in
+            StrictHostKeyChecking=*) echo "stricthostkeychecking ${option#*=}" ;;
+        esac
+    done"#;
+
+    #[test]
+    fn settings_are_those_of_the_connection() {
+        let host = SshHost {
+            name: "box".to_string(),
+            user: None,
+            port: None,
+            identity_file: None,
+            timeout_seconds: 10,
+        };
+        let arguments = ["-c", SETTINGS_SCRIPT, "ssh"].map(OsString::from).to_vec();
+        let batch = SshConnector::new(Arc::new(SystemClock)).with_program("sh", arguments.clone());
+        let (events, _prompts) = unbounded();
+        let broker = PromptBroker::new(PathBuf::new(), Vec::new(), events);
+        let prompting = SshConnector::new(Arc::new(SystemClock))
+            .with_program("sh", arguments)
+            .with_prompts(broker);
+        for (connector, value) in [(batch, "yes"), (prompting, "ask")] {
+            let settings = connector.connection_settings(&host).unwrap();
+            let [setting] = settings.as_slice() else {
+                panic!("{settings:?}")
+            };
+            assert_eq!(
+                (setting.name.as_str(), setting.value.as_str()),
+                ("stricthostkeychecking", value)
+            );
+        }
     }
 }
