@@ -33,7 +33,8 @@ const MAX_SWAP_ATTEMPTS: usize = 16;
 /// Number of requests that remove a name in a run directory.
 pub(super) const UNLINK_REQUESTS: usize = 3;
 
-const STILL_EXISTS_MESSAGE: &str = "the server reported its removal, but it still exists";
+const STILL_EXISTS_MESSAGE: &str = "it exists after its removal: the server did not remove it, or \
+     the agent created it again; move it away";
 
 impl SftpDirectory {
     pub(super) fn new_file_name(staged: &str) -> String {

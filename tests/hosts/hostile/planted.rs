@@ -111,6 +111,38 @@ fn release_fifo(directory: &Path) {
     }
 }
 
+/// The server did remove the file that the agent creates again.
+#[test]
+fn recreated_file_is_not_blamed_on_server() {
+    if !has_sftp_server() {
+        return;
+    }
+    let reports = SharedCount::default();
+    let count = request_names(HostOperation::Reset).len();
+    try_each((1..count).collect(), 8, |point| {
+        let scene = HostScenario::with_general(HostOperation::Reset, "remote_timeout = 2");
+        let directory = scene.world.agent_directory(AGENT);
+        let away = scene.world.root.join("away");
+        let judge = filter_at(point, {
+            let directory = directory.clone();
+            move |_| {
+                if let Some(path) = PlantedPlace::NewFile.path(&directory) {
+                    plant(PlantedObject::Fifo, &path, &away);
+                }
+                RequestFate::Pass
+            }
+        });
+        let report = scene.run(FilteredServer::new(sftp_server_program(), judge));
+        release_fifo(&directory);
+        let said = format!("{report:?}");
+        assert!(!said.contains("reported its removal"), "{said}");
+        if said.contains("or the agent created it again") {
+            reports.add();
+        }
+    });
+    assert!(reports.get() > 0);
+}
+
 /// Returns every object at every place before every request of each operation.
 fn planting_points() -> Vec<(HostOperation, usize, PlantedPlace, PlantedObject)> {
     let objects = [
