@@ -25,8 +25,8 @@ use super::strace::{self, SystemCall, can_trace, injection_options, sample};
 /// Limit of the calls of one name that are tried beyond those of an undisturbed run.
 const MAX_CALLS_BEYOND: usize = 20;
 
-/// Limit of the runs in which one point is looked for.
-const MAX_KILL_ATTEMPTS: usize = 5;
+/// Number of runs in which a point is looked for.
+const KILL_ATTEMPTS: usize = 3;
 
 /// A run that is killed at one point after the other.
 struct KillSweep<'s> {
@@ -52,7 +52,7 @@ impl KillSweep<'_> {
         };
         let (mut killed, mut failures) = (0, Vec::new());
         for point in &chosen {
-            match self.kill(point) {
+            match self.kill_at_or_before(point) {
                 Some(Ok(())) => killed += 1,
                 Some(Err(why)) => failures.push(format!("killed at {}: {why}", point.text)),
                 None => {}
@@ -77,12 +77,29 @@ impl KillSweep<'_> {
         strace::record_changing_calls(&scene, &as_strs(&words))
     }
 
-    /// Kills a run at this point of a new scene. Returns None when every attempt ended by itself.
+    /// Kills a run at this point of a new scene, or at an earlier call of the same name if every
+    /// attempt ended by itself.
     ///
     /// strace counts the calls of each thread. Under load the agents are spread over the threads
     /// otherwise than in the recorded run, and no thread may reach the number.
+    fn kill_at_or_before(&self, point: &SystemCall) -> Option<CheckResult> {
+        let mut nth = point.occurrence;
+        while nth > 0 {
+            let earlier = SystemCall {
+                occurrence: nth,
+                ..point.clone()
+            };
+            if let Some(result) = self.kill(&earlier) {
+                return Some(result);
+            }
+            nth /= 2;
+        }
+        None
+    }
+
+    /// Kills a run at this point of a new scene. Returns None when every attempt ended by itself.
     fn kill(&self, point: &SystemCall) -> Option<CheckResult> {
-        (0..MAX_KILL_ATTEMPTS).find_map(|_| {
+        (0..KILL_ATTEMPTS).find_map(|_| {
             let scene = (self.scene)();
             let words = (self.run)(&scene);
             let output = kill(&scene, point, &as_strs(&words));
