@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use chrono::{DateTime, FixedOffset};
 use serde::{Deserialize, Serialize};
 
-use crate::archive::WrittenEntry;
+use crate::archive::{EntryKind, WrittenEntry};
 use crate::boundary::Boundary;
 use crate::digest::Digest;
 use crate::durable;
@@ -338,6 +338,12 @@ impl RunEvent {
     /// All entries that the run wrote for this agent.
     pub fn entries(&self) -> impl Iterator<Item = &WrittenEntry> {
         self.entry.iter().chain(&self.late_entries)
+    }
+
+    /// The entries of what was written to the displaced file after the memory was captured.
+    pub fn late_writes(&self) -> impl Iterator<Item = &WrittenEntry> {
+        let late = self.late_entries.iter();
+        late.filter(|written| matches!(written.kind, EntryKind::Late | EntryKind::Appended))
     }
 }
 

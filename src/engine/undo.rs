@@ -197,8 +197,7 @@ pub(super) fn rebuild_source(
 fn late_writes(records: &AgentRecords) -> Vec<(&RunEvent, &WrittenEntry)> {
     records
         .event_and_repairs(&records.record.event)
-        .flat_map(|of| of.late_entries.iter().map(move |written| (of, written)))
-        .filter(|(_, written)| matches!(written.kind, EntryKind::Late | EntryKind::Appended))
+        .flat_map(|of| of.late_writes().map(move |written| (of, written)))
         .collect()
 }
 

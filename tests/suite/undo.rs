@@ -198,7 +198,9 @@ fn repeated_undo_goes_back_and_redo_returns() {
     }
     world.undo("scout", UndoMode::Refuse).assert_ok();
     assert_eq!(world.read_memory("scout"), memory("- two\n"));
-    world.undo("scout", UndoMode::Refuse).assert_ok();
+    // The memory holds what the agent wrote after the earlier run.
+    assert_asks(&world, &UndoTarget::Agents(vec!["scout".to_string()]));
+    world.undo("scout", UndoMode::Overwrite).assert_ok();
     assert_eq!(world.read_memory("scout"), memory("- one\n"));
     // The history has no run before that.
     let ran = world.undo("scout", UndoMode::Refuse);
@@ -283,6 +285,92 @@ fn undo_refuses_appends_or_archives_new_notes() {
         world.read_memory("scout"),
         format!("{BASELINE}- new\n").as_bytes()
     );
+}
+
+/// Asserts that an undo is refused because the agent has written since, and says so in its plan.
+fn assert_asks(world: &World, target: &UndoTarget) {
+    let before = world.read_memory("scout");
+    let plan = world.engine().plan_undo(target, UndoMode::Refuse, false);
+    let step = plan.unwrap().steps.remove(0);
+    assert!(step.undone_run.unwrap().has_written_since);
+    let ran = world.undo_target(target, UndoMode::Refuse);
+    let kind = ran.assert_outcome(Outcome::Refused).kind;
+    assert_eq!(kind, Some(ErrorKind::Conflict), "{}", ran.note());
+    assert_eq!(world.read_memory("scout"), before);
+}
+
+#[test]
+fn notes_that_redo_put_back_are_new_notes() {
+    for mode in [UndoMode::Append, UndoMode::Overwrite] {
+        let world = World::new(&["scout"]);
+        world.write_scratch("scout", "- old\n");
+        let run = UndoTarget::Run(world.reset().report.run);
+        let last = UndoTarget::Agents(vec!["scout".to_string()]);
+        world.write_scratch("scout", "- new\n");
+        assert_asks(&world, &run);
+        world.undo_target(&run, mode).assert_ok();
+        world.redo("scout").assert_ok();
+        assert!(world.read_memory("scout").ends_with(b"---\n- new\n"));
+        assert_asks(&world, &run);
+        assert_asks(&world, &last);
+        world.undo_target(&run, UndoMode::Append).assert_ok();
+        let both = b"---\n- old\n- new\n";
+        assert!(world.read_memory("scout").ends_with(both));
+        // Notes that an undo has appended are new notes as well.
+        assert_asks(&world, &run);
+    }
+}
+
+#[test]
+fn notes_of_undone_later_reset_are_new_notes() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- one\n");
+    let first = UndoTarget::Run(world.reset().report.run);
+    world.write_scratch("scout", "- two\n");
+    let second = UndoTarget::Run(world.reset().report.run);
+    world.undo_target(&second, UndoMode::Refuse).assert_ok();
+    assert_asks(&world, &first);
+    // The redo archives the notes again.
+    world.redo("scout").assert_ok();
+    world.undo_target(&first, UndoMode::Refuse).assert_ok();
+    assert!(world.read_memory("scout").ends_with(b"---\n- one\n"));
+    // These are older than the second run.
+    world.undo_target(&second, UndoMode::Refuse).assert_ok();
+    assert!(world.read_memory("scout").ends_with(b"---\n- two\n"));
+    assert_asks(&world, &first);
+}
+
+#[test]
+fn late_write_to_undone_later_reset_is_new_notes() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- one\n");
+    let first = UndoTarget::Run(world.reset().report.run);
+    world.set_baseline("scout", BASELINE.replace("kind", "kinder"));
+    let memory = world.memory_path("scout");
+    let transport = InterposingTransport::new(world.disk(), move |moment| {
+        if moment == TransportCall::Before("swap") {
+            fs::write(&memory, format!("{BASELINE}- late\n")).unwrap();
+        }
+        Ok(())
+    });
+    world
+        .reset_with_engine(&world.engine_with_transport(transport))
+        .assert_ok();
+    world.undo("scout", UndoMode::Refuse).assert_ok();
+    assert!(world.read_memory("scout").ends_with(b"---\n- late\n"));
+    assert_asks(&world, &first);
+}
+
+#[test]
+fn overwritten_notes_are_no_new_notes() {
+    let world = World::new(&["scout"]);
+    world.write_scratch("scout", "- old\n");
+    let run = UndoTarget::Run(world.reset().report.run);
+    world.write_scratch("scout", "- new\n");
+    world.undo_target(&run, UndoMode::Overwrite).assert_ok();
+    // The memory holds nothing but the notes from before the run.
+    world.undo_target(&run, UndoMode::Refuse).assert_ok();
+    assert!(world.read_memory("scout").ends_with(b"---\n- old\n"));
 }
 
 #[test]

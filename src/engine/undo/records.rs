@@ -41,11 +41,47 @@ pub struct AgentRecords {
     related: Vec<LedgerRecord>,
     /// The runs of the related records.
     related_runs: HashSet<String>,
-    /// The state after the last change, for each address that the agent had.
-    left_states: Vec<(RecordedAddress, Option<FileState>)>,
+    /// The memory after the last change, for each address that the agent had.
+    left_memories: Vec<LeftMemory>,
+    /// What the undone run and each later change displaced, by run: an undo puts it back.
+    displaced: HashMap<String, DisplacedMemory>,
     /// The entries of these records that retention recorded for deletion, with the time and the
     /// run.
     retired_entries: HashMap<PathBuf, (DateTime<FixedOffset>, String)>,
+}
+
+/// A memory as the last change at its address left it.
+#[derive(Clone)]
+struct LeftMemory {
+    address: RecordedAddress,
+    state: Option<FileState>,
+    /// Whether it holds notes that the agent wrote after the undone run: a later undo put them back
+    /// or appended them.
+    has_new_notes: bool,
+}
+
+/// A memory as a change displaced it.
+#[derive(Clone)]
+struct DisplacedMemory {
+    state: Option<FileState>,
+    /// Whether it holds notes that the agent wrote after the undone run.
+    has_new_notes: bool,
+}
+
+impl LeftMemory {
+    /// Whether the memory, with this state now, holds or held notes that the agent wrote after the
+    /// undone run. A `now` of None is a state that no run leaves.
+    fn has_written_since(&self, now: Option<&FileState>) -> bool {
+        if self.has_new_notes {
+            return true;
+        }
+        match (&self.state, now) {
+            (Some(FileState::Absent), Some(FileState::Absent)) => false,
+            (Some(FileState::Special(left)), Some(FileState::Special(now))) => left != now,
+            (Some(left), Some(now)) => left.digest().is_none() || left.digest() != now.digest(),
+            _ => true,
+        }
+    }
 }
 
 impl UndoRecords {
@@ -212,11 +248,17 @@ fn last_changes_of_runs(
 
 impl AgentRecords {
     fn new(record: LedgerRecord, skipped_run: Option<String>) -> AgentRecords {
+        let displaced = DisplacedMemory {
+            state: record.event.before.clone(),
+            has_new_notes: false,
+        };
         AgentRecords {
-            left_states: vec![(
-                RecordedAddress::from_event(&record.event),
-                record.event.after.clone(),
-            )],
+            left_memories: vec![LeftMemory {
+                address: RecordedAddress::from_event(&record.event),
+                state: record.event.after.clone(),
+                has_new_notes: false,
+            }],
+            displaced: HashMap::from([(record.event.run.clone(), displaced)]),
             related_runs: HashSet::from([record.event.run.clone()]),
             related: vec![record.clone()],
             retired_entries: HashMap::new(),
@@ -233,9 +275,13 @@ impl AgentRecords {
             return false;
         }
         if event.has_changed_memory() {
-            let address = RecordedAddress::from_event(event);
-            self.left_states.retain(|(known, _)| *known != address);
-            self.left_states.push((address, event.after.clone()));
+            self.track_change(event);
+        }
+        if event.late_writes().next().is_some()
+            && event.run != self.record.event.run
+            && let Some(displaced) = self.displaced.get_mut(&event.run)
+        {
+            displaced.has_new_notes = true;
         }
         if event
             .undone_run
@@ -259,20 +305,38 @@ impl AgentRecords {
         self.retired_entries.get(entry).filter(|_| !is_there)
     }
 
-    /// Whether the memory's state `now` differs from the state that the last change of this agent's
-    /// memory left. A `now` of None is a state that no run leaves.
+    /// Updates the left memory with a later change.
+    fn track_change(&mut self, event: &RunEvent) {
+        let address = RecordedAddress::from_event(event);
+        let left = self.left_memories.iter().find(|it| it.address == address);
+        let displaces_new_notes = event.before != Some(FileState::Absent)
+            && left.is_none_or(|left| left.has_written_since(event.before.as_ref()));
+        // An undo that displaces new notes may append them.
+        let has_new_notes = event.undone_run.as_ref().is_some_and(|run| {
+            let restored = self.displaced.get(run);
+            restored.is_some_and(|it| it.has_new_notes)
+                || displaces_new_notes && restored.is_none_or(|it| it.state != event.after)
+        });
+        let displaced = DisplacedMemory {
+            state: event.before.clone(),
+            has_new_notes: displaces_new_notes,
+        };
+        self.displaced.insert(event.run.clone(), displaced);
+        self.left_memories.retain(|it| it.address != address);
+        self.left_memories.push(LeftMemory {
+            address,
+            state: event.after.clone(),
+            has_new_notes,
+        });
+    }
+
+    /// Whether the memory, with the state `now`, holds notes that the agent wrote after the undone
+    /// run, or differs otherwise from what the last change of it left. Notes count however they came
+    /// there: a later undo or redo may have put them back.
     pub fn has_written_since(&self, agent: &Agent, now: Option<&FileState>) -> bool {
-        let left = self
-            .left_states
-            .iter()
-            .rev()
-            .find(|(address, _)| address.is_compatible_with(agent));
-        match (left.and_then(|(_, left)| left.as_ref()), now) {
-            (Some(FileState::Absent), Some(FileState::Absent)) => false,
-            (Some(FileState::Special(left)), Some(FileState::Special(now))) => left != now,
-            (Some(left), Some(now)) => left.digest().is_none() || left.digest() != now.digest(),
-            _ => true,
-        }
+        let mut newest_first = self.left_memories.iter().rev();
+        let left = newest_first.find(|it| it.address.is_compatible_with(agent));
+        left.is_none_or(|left| left.has_written_since(now))
     }
 
     /// Returns an event, and the later events of recovery about the files that its run displaced.
