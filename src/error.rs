@@ -74,6 +74,7 @@ pub struct Error {
     message: String,
     details: Vec<String>,
     hints: Vec<String>,
+    may_be_full_disk: bool,
 }
 
 /// Result of the fallible functions of this crate.
@@ -87,6 +88,7 @@ impl Error {
             message: message.into(),
             details: Vec::new(),
             hints: Vec::new(),
+            may_be_full_disk: false,
         }
     }
 
@@ -100,6 +102,10 @@ impl Error {
                 describe_io_error(error)
             ),
         )
+        .with_full_disk(matches!(
+            error.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+        ))
     }
 
     /// Creates the error for a thread that the system refuses.
@@ -135,6 +141,13 @@ impl Error {
         self
     }
 
+    /// Sets whether the cause is, or may be, that a disk or a quota is full.
+    #[must_use]
+    pub fn with_full_disk(mut self, may_be_full_disk: bool) -> Error {
+        self.may_be_full_disk = may_be_full_disk;
+        self
+    }
+
     /// Prepends "context: " to the message.
     #[must_use]
     pub fn with_context(mut self, context: impl fmt::Display) -> Error {
@@ -145,6 +158,11 @@ impl Error {
     /// Returns the kind.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// Returns whether the cause is, or may be, that a disk or a quota is full.
+    pub fn may_be_full_disk(&self) -> bool {
+        self.may_be_full_disk
     }
 
     /// Returns the message without hints.

@@ -48,8 +48,8 @@ use crate::engine::record::{LedgerPosition, LedgerRecord, Operation, RunEvent, T
 use crate::engine::semaphore::Permit;
 use crate::error::{Error, ErrorKind, PathContext, Result};
 use crate::sys::{self, LockConflict};
-pub use index::AgentHistory;
 use index::LedgerIndex;
+pub use index::{AgentHistory, FailedAttempt};
 pub use record_range::RecordRange;
 pub use reverse_scan::ReverseScan;
 use scan::MAX_RECORD_BYTES;

@@ -18,7 +18,9 @@
 //! agents takes the next step. Each host and each file system that may hang has a lane of its own,
 //! so that a slow one delays no other. Agents of this machine follow each other, those on the
 //! archive's file system on the thread that began the run; agents of a host work at the same time,
-//! because they wait for replies. The flushes fix an order that a power cut cannot break:
+//! because they wait for replies. An agent whose files do not fit on the disk beside those of the
+//! others is tried again alone, at the end of its lane. The flushes fix an order that a power cut
+//! cannot break:
 //!
 //! | on the disk | before |
 //! |---|---|

@@ -53,6 +53,15 @@ impl TransportError {
         }
     }
 
+    /// Sets whether the cause is, or may be, that a disk or a quota is full.
+    #[must_use]
+    pub fn with_full_disk(self, may_be_full_disk: bool) -> TransportError {
+        TransportError {
+            error: self.error.with_full_disk(may_be_full_disk),
+            ..self
+        }
+    }
+
     /// Returns whether the message is the same.
     pub fn has_same_message(&self, error: &Error) -> bool {
         self.error.message() == error.message()

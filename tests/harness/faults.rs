@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::process::Output;
 
 use serde_json::Value;
@@ -410,6 +411,23 @@ fn full_disk_is_reported_and_loses_nothing() {
     );
     run_on_growing_disks("the disk of both is full", "", size_options(56));
     run_on_growing_disks("the disk of both is out of inodes", "", inode_options(11));
+}
+
+#[test]
+fn disk_with_space_for_one_agent_resets_all() {
+    if !may_mount("faults::disk_with_space_for_one_agent_resets_all") {
+        return;
+    }
+    let bench = SmallDiskFleet::new("agents", "size=300k");
+    let filler = bench.scene.fleet.root.join("agents/filler");
+    let mut file = fs::File::create(&filler).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    // One page is enough for the new file of one agent.
+    let length = file.metadata().unwrap().len();
+    file.set_len(length - 4096).unwrap();
+    bench.scene.run_ok(RESET);
+    fs::remove_file(&filler).unwrap();
+    bench.scene.check_all().unwrap();
 }
 
 #[test]

@@ -636,6 +636,53 @@ fn failed_operation_is_reported_and_loses_nothing() {
     }
 }
 
+/// Fails each stage for which the space of another agent's displaced file is not free yet.
+fn disk_with_space_for_one(world: &World) -> Arc<InterposingTransport> {
+    let mut is_occupied = false;
+    InterposingTransport::new(world.disk(), move |moment| {
+        match moment {
+            TransportCall::Before("stage") if is_occupied => {
+                let error = Error::new(ErrorKind::Host, "no space left on device");
+                let error = error.with_full_disk(true);
+                return Err(TransportError::new(FailureCause::Refused, error));
+            }
+            TransportCall::After("stage") => is_occupied = true,
+            TransportCall::After("settle") => is_occupied = false,
+            _ => {}
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn full_disk_beside_other_agents_is_tried_again() {
+    let agents = ["scout", "ranger", "writer"];
+    let world = World::new(&agents);
+    for agent in agents {
+        world.write_scratch(agent, format!("- note of {agent}\n"));
+    }
+    let transport = disk_with_space_for_one(&world);
+    let ran = world.reset_with_engine(&world.engine_with_transport(transport));
+    assert_eq!(ran.report.worst_kind(), None, "{:?}", ran.lines);
+    assert_eq!(ran.report.count(Outcome::Ok), 3);
+    let is_retry = |line: &&String| line.contains("it is tried again alone");
+    assert_eq!(
+        ran.lines.iter().filter(is_retry).count(),
+        2,
+        "{:?}",
+        ran.lines
+    );
+    for agent in agents {
+        assert_eq!(world.read_memory(agent), BASELINE.as_bytes());
+        // The second attempt has not archived it again.
+        assert_eq!(world.entry_names(agent).len(), 1);
+        assert!(world.preserves(agent, format!("- note of {agent}\n").as_bytes()));
+        assert!(world.leftovers(agent).is_empty());
+    }
+    assert_eq!(changing_operations(&world), [Operation::Reset; 3]);
+    assert_no_leftovers(&world);
+}
+
 /// Fails the first call at `moment`, after `act`.
 fn fail_once_at(
     world: &World,

@@ -80,7 +80,7 @@ pub struct AgentHistory {
     pub long_attributes: Option<(Digest, LedgerPosition)>,
 }
 
-/// A run that archived a memory and then failed.
+/// An attempt that archived a memory and then failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FailedAttempt {
     /// The state that it found.
@@ -90,6 +90,17 @@ pub struct FailedAttempt {
     pub split_version: Option<Digest>,
     /// Its entry.
     pub entry: WrittenEntry,
+}
+
+impl FailedAttempt {
+    /// Creates it from the event of a run that failed; none if the event names no entry.
+    pub fn from_event(event: &RunEvent) -> Option<FailedAttempt> {
+        Some(FailedAttempt {
+            before: event.before.clone(),
+            split_version: event.split_version,
+            entry: event.entry.clone()?,
+        })
+    }
 }
 
 impl AgentHistory {
@@ -132,14 +143,11 @@ impl AgentHistory {
         self.kept_ids.extend(event.kept_ids.clone());
         let kept = &self.kept_names;
         self.kept_ids.retain(|name, _| kept.contains(name));
-        let entry = event.entry.clone().filter(|_| !event.has_changed_memory());
-        self.failed_attempt = entry.map(|entry| {
-            Box::new(FailedAttempt {
-                before: event.before.clone(),
-                split_version: event.split_version,
-                entry,
-            })
-        });
+        self.failed_attempt = if event.has_changed_memory() {
+            None
+        } else {
+            FailedAttempt::from_event(event).map(Box::new)
+        };
     }
 }
 

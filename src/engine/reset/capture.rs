@@ -9,6 +9,7 @@ use chrono::{DateTime, FixedOffset};
 use super::Run;
 use super::early_end::EarlyEnd;
 use super::entry_writer::{EntryWriter, PendingEntry, References};
+use super::turn::QueuedTurn;
 use crate::archive::{self, EntryKind, WrittenEntry};
 use crate::baseline::VersionDraft;
 use crate::boundary::Baseline;
@@ -40,12 +41,12 @@ impl<'a> Run<'a> {
     pub(super) fn capture_memory(
         &self,
         agent: &'a Agent,
-        step: &PlanStep,
+        queued: &QueuedTurn<'_>,
         directory: &dyn MemoryDirectory,
         event: &mut RunEvent,
         may_wait_for_lease: bool,
     ) -> Result<Option<Captured>, EarlyEnd> {
-        let engine = self.engine;
+        let (engine, step) = (self.engine, queued.step);
         let history = engine.ledger_history(&agent.name)?;
         let references = self.load_references(agent, step, &history)?;
         let now = engine.clock().now();
@@ -92,7 +93,7 @@ impl<'a> Run<'a> {
                 Box::new(self.draft_description(agent, special, now)?),
                 EntryKind::Special,
             ),
-            MemoryObject::File(_) => match self.find_reusable_entry(agent, event)? {
+            MemoryObject::File(_) => match self.find_reusable_entry(agent, queued, event)? {
                 Some(written) => PendingEntry::Reused(written),
                 None => entry_writer.finish(&reading, &classification)?,
             },
@@ -336,14 +337,21 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Returns the entry of a failed run that archived the same memory: a reset that fails every
-    /// three hours must not fill the archive.
+    /// Returns the entry of a failed attempt that archived the same memory, in this run or in the
+    /// last one: a reset that fails every three hours must not fill the archive.
     fn find_reusable_entry(
         &self,
         agent: &Agent,
+        queued: &QueuedTurn<'_>,
         event: &RunEvent,
     ) -> Result<Option<WrittenEntry>, Error> {
-        let failed_attempt = self.engine.ledger_history(&agent.name)?.failed_attempt;
+        let failed_attempt = match &queued.failed_attempt {
+            Some(attempt) => Some(attempt.clone()),
+            None => {
+                let history = self.engine.ledger_history(&agent.name)?;
+                history.failed_attempt.map(|attempt| *attempt)
+            }
+        };
         let same = failed_attempt.filter(|past| {
             past.before == event.before && past.split_version == event.split_version
         });

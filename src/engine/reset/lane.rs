@@ -2,10 +2,13 @@
 //! its agents through the steps in batches, syncs each step once per batch, and records the
 //! results.
 
+mod ended_turns;
+
 use std::collections::{HashMap, VecDeque};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use ended_turns::EndedTurn;
 
 use super::capture::Captured;
 use super::early_end::EarlyEnd;
@@ -13,13 +16,14 @@ use super::journal::JournalRecord;
 use super::recovery::{FinishedTurn, ReadBack, describe_read_back};
 use super::settle::DisplacedFiles;
 use super::turn::{CaptureOutcome, PreparedSwap, QueuedTurn, Turn};
-use super::{AgentResult, Run, RunProgress, RunStage, elapsed_millis};
+use super::{AgentResult, Run, RunStage, elapsed_millis};
 use crate::config::Agent;
 use crate::durable::SyncBatch;
+use crate::engine::ledger::FailedAttempt;
 use crate::engine::lock::AgentLock;
 use crate::engine::parallel::{self, Site};
-use crate::engine::plan::{EQUAL_REASON, PlanStep, SkippedAgent, still_absent_reason};
-use crate::engine::record::{FileState, Operation, Outcome, RunEvent};
+use crate::engine::plan::{PlanStep, SkippedAgent};
+use crate::engine::record::{FileState, Outcome, RunEvent};
 use crate::error::{Error, ErrorKind};
 use crate::transport::{FailureCause, SwapOutcome, UnsyncedObject};
 
@@ -65,19 +69,6 @@ impl ReplacedTurn<'_> {
     }
 }
 
-/// A finished turn that is not reported yet.
-struct EndedTurn {
-    event: RunEvent,
-    /// Whether recovery has appended it to the ledger already.
-    is_recorded: bool,
-    kind: Option<ErrorKind>,
-    hints: Vec<String>,
-    scratch_lines: u64,
-    /// Its journal, if its transaction is finished as well.
-    journal_path: Option<PathBuf>,
-    _lock: Option<Arc<AgentLock>>,
-}
-
 /// The agents of one site, by the state of their turns.
 pub(super) struct ResetLane<'r, 'a> {
     run: &'r Run<'a>,
@@ -87,6 +78,8 @@ pub(super) struct ResetLane<'r, 'a> {
     batch_size: usize,
     /// Agents that wait for their turn.
     queue: VecDeque<QueuedTurn<'a>>,
+    /// How many agents take their steps together now.
+    batch_length: usize,
     unsettled: Vec<ReplacedTurn<'a>>,
     /// Turns whose host was lost, each with the error.
     lost_turns: Vec<(Turn<'a>, Error)>,
@@ -101,6 +94,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             run,
             site,
             batch_size: 1,
+            batch_length: 0,
             queue: VecDeque::new(),
             unsettled: Vec::new(),
             lost_turns: Vec::new(),
@@ -116,6 +110,8 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             lock: None,
             attempts: 0,
             leased_since: None,
+            is_alone: false,
+            failed_attempt: None,
         });
     }
 
@@ -235,6 +231,10 @@ impl<'r, 'a> ResetLane<'r, 'a> {
     /// Takes the next agents through all steps. Turns whose displaced files a writer still has open
     /// stay in `unsettled`.
     fn run_batch(&mut self) {
+        // The displaced files of the others take the space that it needs.
+        while !self.unsettled.is_empty() && self.queue.front().is_some_and(|next| next.is_alone) {
+            self.wait_for_writers();
+        }
         let turns = self.begin_turns();
         let turns = self.refuse_unrecordable(turns);
         let turns = self.sync_step(turns, |_, captured| captured.unsynced_contents().collect());
@@ -366,6 +366,11 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             EarlyEnd::Replaced(_) if queued.attempts < MAX_RESET_ATTEMPTS => {
                 self.queue.push_front(queued)
             }
+            EarlyEnd::Failed(error)
+                if finished.is_none() && self.may_succeed_alone(&queued, &error) =>
+            {
+                self.queue_alone(queued, &event, &error)
+            }
             // Recovery has archived the agent's file, which is still the memory.
             EarlyEnd::Replaced(error) => self.end_refused(error, event, queued.lock),
             EarlyEnd::Leased(error)
@@ -376,6 +381,24 @@ impl<'r, 'a> ResetLane<'r, 'a> {
                 None => self.end_refused(error, event, queued.lock),
             },
         }
+    }
+
+    /// Whether the error may be due to the space that other agents of this lane take until their
+    /// displaced files are removed.
+    fn may_succeed_alone(&self, queued: &QueuedTurn<'a>, error: &Error) -> bool {
+        let others = self.batch_length > 1 || !self.unsettled.is_empty();
+        error.may_be_full_disk() && others && !queued.is_alone
+    }
+
+    /// Returns an agent to the queue, to be tried once more without others.
+    fn queue_alone(&mut self, mut queued: QueuedTurn<'a>, event: &RunEvent, error: &Error) {
+        self.run.log_line(&format!(
+            "{}: {error}; it is tried again alone, after the other agents",
+            event.agent
+        ));
+        queued.is_alone = true;
+        queued.failed_attempt = FailedAttempt::from_event(event);
+        self.queue.push_back(queued);
     }
 
     /// Marks an agent whose memory is under a lease as waiting; the lane takes all other agents
@@ -392,8 +415,12 @@ impl<'r, 'a> ResetLane<'r, 'a> {
         let run = self.run;
         let began = run.engine.clock().instant();
         let mut locked: VecDeque<(QueuedTurn<'a>, &'a Agent)> = VecDeque::new();
-        while locked.len() < self.batch_size
+        let is_alone = self.queue.front().is_some_and(|next| next.is_alone);
+        let limit = if is_alone { 1 } else { self.batch_size };
+        while locked.len() < limit
             && (locked.is_empty() || !run.is_cancelled())
+            && let Some(next) = self.queue.front()
+            && next.is_alone == is_alone
             && let Some(mut queued) = self.queue.pop_front()
         {
             run.report_stage(&queued.step.agent, RunStage::Lock);
@@ -434,6 +461,7 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             }
             self.queue.push_front(queued);
         }
+        self.batch_length = done.len();
         let mut turns = Vec::with_capacity(done.len());
         for began in done {
             match began {
@@ -619,161 +647,6 @@ impl<'r, 'a> ResetLane<'r, 'a> {
             scratch_lines,
             journal_path: is_finished.then_some(displaced.journal.path),
             _lock: turn.queued.lock,
-        });
-    }
-
-    /// Logs a memory that was replaced.
-    fn log_replaced(&self, event: &RunEvent) {
-        let verb = match (event.operation, &event.after) {
-            (_, Some(FileState::Absent)) => match &event.undone_run {
-                Some(run) => format!("Removed the memory that run {run} created for"),
-                None => "Removed the memory of".to_string(),
-            },
-            (_, Some(FileState::Special(_))) => {
-                "Restored the object at the memory's path of".to_string()
-            }
-            (Operation::Undo, _) => "Restored the memory of".to_string(),
-            _ => "Reset".to_string(),
-        };
-        let suffix = event
-            .note
-            .as_deref()
-            .map_or(String::new(), |note| format!("; {note}"));
-        let size = match event.after {
-            Some(FileState::File { size, .. }) => format!(" ({size} bytes)"),
-            _ => String::new(),
-        };
-        self.run
-            .log_line(&format!("{verb} {}{size}{suffix}", event.agent));
-    }
-
-    /// Appends the ended turns to the ledger, removes their journals, and reports their results.
-    fn record_ended_turns(&mut self) {
-        let ended = std::mem::take(&mut self.ended_turns);
-        let unrecorded = ended.iter().filter(|ended| !ended.is_recorded);
-        let events: Vec<RunEvent> = unrecorded.map(|ended| ended.event.clone()).collect();
-        let failed = self.run.engine.append_to_ledger(events).err();
-        for mut ended in ended {
-            match (&failed, &ended.journal_path) {
-                (None, Some(journal)) => self.run.remove_journal(journal),
-                (None, None) => {}
-                (Some(_), _) if ended.is_recorded => {}
-                (Some(error), _) => self.mark_unrecorded(&mut ended, error),
-            }
-            self.report_result(ended);
-        }
-        self.run.write_log_lines();
-    }
-
-    /// Marks an ended turn that could not be appended to the ledger.
-    fn mark_unrecorded(&self, ended: &mut EndedTurn, error: &Error) {
-        let event = &mut ended.event;
-        let replaced = event.outcome == Outcome::Ok;
-        let note = if replaced {
-            format!("the memory was replaced, but not recorded: {error}")
-        } else {
-            format!("not recorded: {error}")
-        };
-        if replaced {
-            event.outcome = Outcome::Failed;
-        }
-        let line = format!("{}: {note}", event.agent);
-        event.note = Some(match event.note.take() {
-            Some(before) => format!("{before}; {note}"),
-            None => note,
-        });
-        ended.kind = Some(
-            ended
-                .kind
-                .unwrap_or(ErrorKind::Partial)
-                .more_serious(error.kind()),
-        );
-        self.run.log_line(&line);
-    }
-
-    fn report_result(&mut self, ended: EndedTurn) {
-        let event = ended.event;
-        let result = AgentResult {
-            agent: event.agent,
-            outcome: event.outcome,
-            kind: ended.kind,
-            note: event.note,
-            hints: ended.hints,
-            entries: event.entry.into_iter().chain(event.late_entries).collect(),
-            scratch_lines: ended.scratch_lines,
-            duration_ms: event.duration_ms,
-        };
-        self.run
-            .report_progress(RunProgress::AgentDone(result.clone()));
-        self.results.push(result);
-    }
-
-    fn end_not_started(&mut self) {
-        while let Some(queued) = self.queue.pop_front() {
-            let note = Some("the run was interrupted before its turn".to_string());
-            let kind = Some(ErrorKind::Interrupted);
-            self.end_untouched(&queued.step.agent, Outcome::NotStarted, note, kind, None);
-        }
-    }
-
-    fn end_unchanged(&mut self, queued: QueuedTurn<'a>) {
-        let agent = &queued.step.agent;
-        let reason = match &queued.step.undone_run {
-            Some(undo) => still_absent_reason(&undo.run),
-            None => EQUAL_REASON.to_string(),
-        };
-        self.run.log_line(&format!("{agent}: {reason}"));
-        self.end_untouched(agent, Outcome::Unchanged, Some(reason), None, queued.lock);
-    }
-
-    /// Ends an agent whose memory was not touched.
-    fn end_untouched(
-        &mut self,
-        agent: &str,
-        outcome: Outcome,
-        note: Option<String>,
-        kind: Option<ErrorKind>,
-        lock: Option<Arc<AgentLock>>,
-    ) {
-        self.ended_turns.push(EndedTurn {
-            event: RunEvent {
-                outcome,
-                note,
-                ..self.run.new_event(agent)
-            },
-            is_recorded: false,
-            kind,
-            hints: Vec::new(),
-            scratch_lines: 0,
-            journal_path: None,
-            _lock: lock,
-        });
-    }
-
-    /// Ends an agent with an error, as refused or failed by its kind.
-    fn end_refused(&mut self, error: Error, event: RunEvent, lock: Option<Arc<AgentLock>>) {
-        let event = RunEvent {
-            outcome: match error.kind() {
-                ErrorKind::Busy | ErrorKind::Integrity | ErrorKind::Conflict => Outcome::Refused,
-                _ => Outcome::Failed,
-            },
-            note: Some(error.to_string()),
-            after: None,
-            ..event
-        };
-        self.run.log_line(&format!(
-            "{}: {} — {error}",
-            event.agent,
-            event.outcome.as_str()
-        ));
-        self.ended_turns.push(EndedTurn {
-            event,
-            is_recorded: false,
-            kind: Some(ErrorKind::Partial.more_serious(error.kind())),
-            hints: error.hints().to_vec(),
-            scratch_lines: 0,
-            journal_path: None,
-            _lock: lock,
         });
     }
 }

@@ -14,6 +14,7 @@ use crate::digest::Digest;
 use crate::durable;
 use crate::engine::address::connection_target;
 use crate::engine::degraded;
+use crate::engine::ledger::FailedAttempt;
 use crate::engine::lock::{self, AgentLock, LockHolder};
 use crate::engine::plan::PlanStep;
 use crate::engine::record::{FileState, RunEvent};
@@ -37,6 +38,10 @@ pub(super) struct QueuedTurn<'a> {
     pub(super) attempts: usize,
     /// Since when its memory is known to be under a lease.
     pub(super) leased_since: Option<Instant>,
+    /// Whether it takes its steps alone, after all others: the disk was full beside them.
+    pub(super) is_alone: bool,
+    /// What its earlier attempt in this run archived.
+    pub(super) failed_attempt: Option<FailedAttempt>,
 }
 
 /// An agent whose turn has begun.
@@ -157,7 +162,7 @@ impl<'a> Run<'a> {
         let patient = since.is_none_or(|since| began.duration_since(since) < LEASE_BREAK_TIMEOUT);
         let captured = self.capture_memory(
             agent,
-            step,
+            &turn.queued,
             turn.directory.as_ref(),
             &mut turn.event,
             patient,

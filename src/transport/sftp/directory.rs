@@ -304,7 +304,15 @@ impl SftpDirectory {
             .collect()
     }
 
-    pub(super) fn check_status(
+    /// Returns the error for this status of a request that takes space on the host. The protocol
+    /// has no status for a full disk.
+    pub(super) fn write_error(&self, verb: &str, path: &Path, code: u32) -> TransportError {
+        let error = self.client.status_error(verb, path, code);
+        error.with_full_disk(code == status::FAILURE)
+    }
+
+    /// Checks the reply to a request that takes space on the host.
+    pub(super) fn check_written(
         &self,
         answer: &ReplyResult,
         verb: &str,
@@ -312,12 +320,12 @@ impl SftpDirectory {
     ) -> Result<(), TransportError> {
         match status_code(answer) {
             Some(status::OK) => Ok(()),
-            Some(code) => Err(self.client.status_error(verb, path, code)),
+            Some(code) => Err(self.write_error(verb, path, code)),
             None => Err(self.client.unexpected_reply_error(verb, path)),
         }
     }
 
-    pub(super) fn request_all_ok(
+    pub(super) fn request_all_written(
         &self,
         batch: Vec<Request>,
         verb: &str,
@@ -326,7 +334,7 @@ impl SftpDirectory {
         let answers = self.client.request_batch(batch)?;
         answers
             .iter()
-            .try_for_each(|answer| self.check_status(answer, verb, path))
+            .try_for_each(|answer| self.check_written(answer, verb, path))
     }
 
     /// Returns the names in a directory; `None` where it does not exist.

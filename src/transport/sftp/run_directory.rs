@@ -73,7 +73,7 @@ impl SftpDirectory {
             return Err(self.client.unexpected_reply_error("create", &path));
         }
         let opened = into_handle(answers.remove(1));
-        let made = self.check_status(&answers.remove(0), "create", &path);
+        let made = self.check_written(&answers.remove(0), "create", &path);
         match made {
             Ok(()) => {
                 self.run_directory_handle.replace(opened);
@@ -138,7 +138,7 @@ impl SftpDirectory {
             (Ok(()), None, refused) => {
                 let _ = self.remove_name(&new);
                 Err(match refused {
-                    Some(code) => self.client.status_error("create", &path, code),
+                    Some(code) => self.write_error("create", &path, code),
                     None => self.client.unexpected_reply_error("create", &path),
                 })
             }

@@ -12,10 +12,12 @@ use crate::digest::Hasher;
 use crate::error::{Error, ErrorKind};
 use crate::transport::{Attributes, ByteSink, FailureCause, TransportError, new_memory_mode};
 
+/// Server flag of a file system that is read-only.
+const READ_ONLY_FLAG: u64 = 1;
+
 /// Returns the state of the file system that explains a failure, if any.
 fn file_system_obstacle(found: &Statvfs) -> Option<&'static str> {
-    const READ_ONLY: u64 = 1;
-    if found.flags & READ_ONLY != 0 {
+    if found.flags & READ_ONLY_FLAG != 0 {
         Some("the host's file system is read-only")
     } else if found.blocks_available == 0 {
         Some("the host's file system is full: free some space there")
@@ -83,7 +85,14 @@ impl SftpDirectory {
             Ok(Ok(Reply::Extended(body))) => Statvfs::decode(body).ok(),
             _ => None,
         };
-        match found.as_ref().and_then(file_system_obstacle) {
+        let Some(found) = found else {
+            return error;
+        };
+        let error = match found.flags & READ_ONLY_FLAG {
+            0 => error,
+            _ => error.with_full_disk(false),
+        };
+        match file_system_obstacle(&found) {
             Some(why) => error.with_hint(why),
             None => error,
         }
@@ -182,7 +191,7 @@ impl SftpDirectory {
                 });
                 size += piece.len() as u64;
                 if queue.len() >= MAX_REQUESTS_PER_FILE {
-                    let done = self.request_all_ok(std::mem::take(&mut queue), "write", path);
+                    let done = self.request_all_written(std::mem::take(&mut queue), "write", path);
                     done.map_err(|error| {
                         failed = Some(error.clone());
                         Error::from(error)
@@ -251,10 +260,10 @@ impl SftpDirectory {
         path: &Path,
     ) -> Result<(), TransportError> {
         for answer in writes {
-            self.check_status(answer, "write", path)?;
+            self.check_written(answer, "write", path)?;
         }
         match sync {
-            Some(sync) if self.client.extensions().fsync => self.check_status(sync, "sync", path),
+            Some(sync) if self.client.extensions().fsync => self.check_written(sync, "sync", path),
             _ => Ok(()),
         }
     }

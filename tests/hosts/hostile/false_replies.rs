@@ -10,9 +10,9 @@ use super::frames::{
     replace_size, reply_head, request_name, status_reply,
 };
 use super::scenario::{
-    AGENT, HOST_OPERATIONS, HostOperation, HostScenario, LONG_TIMEOUT, SharedCount, filter_at,
-    has_sftp_server, pass_all, plan_undo, reply_filter, request_filter, request_names, run,
-    sample_points, sftp_server_program, try_each,
+    AGENT, HOST_OPERATIONS, HostOperation, HostScenario, LONG_TIMEOUT, NOTE, SharedCount,
+    filter_at, has_sftp_server, pass_all, plan_undo, reply_filter, request_filter, request_names,
+    run, sample_points, sftp_server_program, try_each,
 };
 use crate::remote::{add_remote_agent, engine_with_connector};
 use crate::servers::{
@@ -109,6 +109,57 @@ fn denied_request_kind_loses_nothing() {
         scene.assert_survives(between, &fault);
     });
     println!("requests denied in {count} ways, losses 0");
+}
+
+/// Resets two agents on a host that answers this status to the first two requests of a kind, as
+/// when the new files of both do not fit on its disk together. Returns the number of these requests.
+fn count_requests_after_failures(kind: &'static str, code: u32, succeeds: bool) -> usize {
+    let agents = [AGENT, "scout"];
+    let mut world = World::new(&[]).with_general(LONG_TIMEOUT);
+    for agent in agents {
+        add_remote_agent(&mut world, agent, "box");
+        world.write_scratch(agent, NOTE);
+    }
+    let seen = SharedCount::default();
+    let count = seen.clone();
+    let judge = request_filter(move |_, frame| {
+        if request_name(frame) != kind {
+            return RequestFate::Pass;
+        }
+        count.add();
+        if count.get() <= agents.len() {
+            RequestFate::Reply(with_length(&status_reply(frame, code)))
+        } else {
+            RequestFate::Pass
+        }
+    });
+    let host = FilteredServer::new(sftp_server_program(), judge);
+    let ran = world.reset_with_engine(&engine_with_connector(&world, host));
+    let said = format!("{kind}, status {code}: {:?}", ran.report);
+    assert_eq!(ran.report.worst_kind().is_none(), succeeds, "{said}");
+    for agent in agents {
+        let is_reset = world.read_memory(agent) == BASELINE.as_bytes();
+        assert_eq!(is_reset, succeeds, "{said}");
+        assert!(world.preserves(agent, NOTE), "{said}");
+        // A second attempt does not archive the notes again.
+        assert_eq!(world.entry_names(agent).len(), 1, "{said}");
+        assert!(world.leftovers(agent).is_empty(), "{said}");
+    }
+    seen.get()
+}
+
+#[test]
+fn disk_full_beside_other_agents_is_tried_again() {
+    if !has_sftp_server() {
+        return;
+    }
+    const DENIED: u32 = 3;
+    const FAILURE: u32 = 4;
+    for kind in ["mkdir", "create", "write"] {
+        assert_eq!(count_requests_after_failures(kind, FAILURE, true), 4);
+        // Space has nothing to do with it.
+        assert_eq!(count_requests_after_failures(kind, DENIED, false), 2);
+    }
 }
 
 /// Returns a host that announces hard links on a file system without them.
