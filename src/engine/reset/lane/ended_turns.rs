@@ -1,0 +1,186 @@
+//! The ends of turns: their records in the ledger, their lines in the log, and their results.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{QueuedTurn, ResetLane};
+use crate::engine::lock::AgentLock;
+use crate::engine::plan::{EQUAL_REASON, still_absent_reason};
+use crate::engine::record::{FileState, Operation, Outcome, RunEvent};
+use crate::engine::run_report::{AgentResult, RunProgress};
+use crate::error::{Error, ErrorKind};
+
+/// A finished turn that is not reported yet.
+pub(super) struct EndedTurn {
+    pub(super) event: RunEvent,
+    /// Whether recovery has appended it to the ledger already.
+    pub(super) is_recorded: bool,
+    pub(super) kind: Option<ErrorKind>,
+    pub(super) hints: Vec<String>,
+    pub(super) scratch_lines: u64,
+    /// Its journal, if its transaction is finished as well.
+    pub(super) journal_path: Option<PathBuf>,
+    pub(super) _lock: Option<Arc<AgentLock>>,
+}
+
+impl<'a> ResetLane<'_, 'a> {
+    /// Logs a memory that was replaced.
+    pub(super) fn log_replaced(&self, event: &RunEvent) {
+        let verb = match (event.operation, &event.after) {
+            (_, Some(FileState::Absent)) => match &event.undone_run {
+                Some(run) => format!("Removed the memory that run {run} created for"),
+                None => "Removed the memory of".to_string(),
+            },
+            (_, Some(FileState::Special(_))) => {
+                "Restored the object at the memory's path of".to_string()
+            }
+            (Operation::Undo, _) => "Restored the memory of".to_string(),
+            _ => "Reset".to_string(),
+        };
+        let suffix = event
+            .note
+            .as_deref()
+            .map_or(String::new(), |note| format!("; {note}"));
+        let size = match event.after {
+            Some(FileState::File { size, .. }) => format!(" ({size} bytes)"),
+            _ => String::new(),
+        };
+        self.run
+            .log_line(&format!("{verb} {}{size}{suffix}", event.agent));
+    }
+
+    /// Appends the ended turns to the ledger, removes their journals, and reports their results.
+    pub(super) fn record_ended_turns(&mut self) {
+        let ended = std::mem::take(&mut self.ended_turns);
+        let unrecorded = ended.iter().filter(|ended| !ended.is_recorded);
+        let events: Vec<RunEvent> = unrecorded.map(|ended| ended.event.clone()).collect();
+        let failed = self.run.engine.append_to_ledger(events).err();
+        for mut ended in ended {
+            match (&failed, &ended.journal_path) {
+                (None, Some(journal)) => self.run.remove_journal(journal),
+                (None, None) => {}
+                (Some(_), _) if ended.is_recorded => {}
+                (Some(error), _) => self.mark_unrecorded(&mut ended, error),
+            }
+            self.report_result(ended);
+        }
+        self.run.write_log_lines();
+    }
+
+    /// Marks an ended turn that could not be appended to the ledger.
+    fn mark_unrecorded(&self, ended: &mut EndedTurn, error: &Error) {
+        let event = &mut ended.event;
+        let replaced = event.outcome == Outcome::Ok;
+        let note = if replaced {
+            format!("the memory was replaced, but not recorded: {error}")
+        } else {
+            format!("not recorded: {error}")
+        };
+        if replaced {
+            event.outcome = Outcome::Failed;
+        }
+        let line = format!("{}: {note}", event.agent);
+        event.note = Some(match event.note.take() {
+            Some(before) => format!("{before}; {note}"),
+            None => note,
+        });
+        ended.kind = Some(
+            ended
+                .kind
+                .unwrap_or(ErrorKind::Partial)
+                .more_serious(error.kind()),
+        );
+        self.run.log_line(&line);
+    }
+
+    fn report_result(&mut self, ended: EndedTurn) {
+        let event = ended.event;
+        let result = AgentResult {
+            agent: event.agent,
+            outcome: event.outcome,
+            kind: ended.kind,
+            note: event.note,
+            hints: ended.hints,
+            entries: event.entry.into_iter().chain(event.late_entries).collect(),
+            scratch_lines: ended.scratch_lines,
+            duration_ms: event.duration_ms,
+        };
+        self.run
+            .report_progress(RunProgress::AgentDone(result.clone()));
+        self.results.push(result);
+    }
+
+    pub(super) fn end_not_started(&mut self) {
+        while let Some(queued) = self.queue.pop_front() {
+            let note = Some("the run was interrupted before its turn".to_string());
+            let kind = Some(ErrorKind::Interrupted);
+            self.end_untouched(&queued.step.agent, Outcome::NotStarted, note, kind, None);
+        }
+    }
+
+    pub(super) fn end_unchanged(&mut self, queued: QueuedTurn<'a>) {
+        let agent = &queued.step.agent;
+        let reason = match &queued.step.undone_run {
+            Some(undo) => still_absent_reason(&undo.run),
+            None => EQUAL_REASON.to_string(),
+        };
+        self.run.log_line(&format!("{agent}: {reason}"));
+        self.end_untouched(agent, Outcome::Unchanged, Some(reason), None, queued.lock);
+    }
+
+    /// Ends an agent whose memory was not touched.
+    pub(super) fn end_untouched(
+        &mut self,
+        agent: &str,
+        outcome: Outcome,
+        note: Option<String>,
+        kind: Option<ErrorKind>,
+        lock: Option<Arc<AgentLock>>,
+    ) {
+        self.ended_turns.push(EndedTurn {
+            event: RunEvent {
+                outcome,
+                note,
+                ..self.run.new_event(agent)
+            },
+            is_recorded: false,
+            kind,
+            hints: Vec::new(),
+            scratch_lines: 0,
+            journal_path: None,
+            _lock: lock,
+        });
+    }
+
+    /// Ends an agent with an error, as refused or failed by its kind.
+    pub(super) fn end_refused(
+        &mut self,
+        error: Error,
+        event: RunEvent,
+        lock: Option<Arc<AgentLock>>,
+    ) {
+        let event = RunEvent {
+            outcome: match error.kind() {
+                ErrorKind::Busy | ErrorKind::Integrity | ErrorKind::Conflict => Outcome::Refused,
+                _ => Outcome::Failed,
+            },
+            note: Some(error.to_string()),
+            after: None,
+            ..event
+        };
+        self.run.log_line(&format!(
+            "{}: {} — {error}",
+            event.agent,
+            event.outcome.as_str()
+        ));
+        self.ended_turns.push(EndedTurn {
+            event,
+            is_recorded: false,
+            kind: Some(ErrorKind::Partial.more_serious(error.kind())),
+            hints: error.hints().to_vec(),
+            scratch_lines: 0,
+            journal_path: None,
+            _lock: lock,
+        });
+    }
+}
